@@ -1,0 +1,70 @@
+"""CPU and memory of the agent per conversation: one process, 0 to N callers at once.
+
+python benchmarks/session_cost.py [--callers 1 2 4]
+"""
+
+import argparse
+import asyncio
+from pathlib import Path
+
+import psutil
+
+from turngap.caller.conversation import Conversation
+from turngap.caller.line import open_line
+from turngap.caller.pipecat import PipecatDialect
+from turngap.clocks import MonotonicClock
+from turngap.core.results import OffsetRecord
+from turngap.harness.cues import cues_of
+from turngap.harness.process import running
+from turngap.library import library_dir, load_scenario, scenario_paths
+
+NO_OFFSET = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
+
+
+async def caller(url: str, scenario: Path) -> int:
+    """One whole conversation; returns how many of its turns were answered."""
+    clock = MonotonicClock()
+    async with open_line(url, PipecatDialect(), clock) as line:
+        conversation = Conversation(line, cues_of(load_scenario(scenario)), clock, offset=NO_OFFSET)
+        return sum([played.turn.gap_ns is not None async for played in conversation.play()])
+
+
+async def one_level(url: str, agent: psutil.Process, scenario: Path, callers: int) -> None:
+    started, before = asyncio.get_running_loop().time(), cpu_s(agent)
+    answered = await asyncio.gather(*(caller(url, scenario) for _ in range(callers)))
+    wall = asyncio.get_running_loop().time() - started
+    cores = (cpu_s(agent) - before) / wall
+    memory = agent.memory_info().rss / 2**20
+    print(f"{callers:>7}{cores:>12.2f}{cores / callers:>14.3f}{memory:>12.0f}{sum(answered):>10}")
+
+
+def cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def serving_process() -> psutil.Process:
+    children = psutil.Process().children(recursive=True)
+    return next(c for c in children if "serve" in c.cmdline())
+
+
+async def measure(levels: list[int]) -> None:
+    (scenario,) = scenario_paths(library_dir(), ["quick-questions"])
+    most = str(max(levels))
+    arguments = ["turngap", "serve", "--port", "0", "--json", "--max-sessions", most]
+    async with running(arguments, Path("/dev/null")) as url:
+        agent = serving_process()
+        print(f"idle: {agent.memory_info().rss / 2**20:.0f} MiB resident")
+        print(f"{'callers':>7}{'cores':>12}{'cores/caller':>14}{'MiB':>12}{'answered':>10}")
+        for callers in levels:
+            await one_level(url, agent, scenario, callers)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--callers", type=int, nargs="+", default=[1, 2, 4])
+    asyncio.run(measure(parser.parse_args().callers))
+
+
+if __name__ == "__main__":
+    main()

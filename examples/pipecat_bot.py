@@ -1,0 +1,102 @@
+"""A pipecat bot of somebody else's, to be measured as it is, or with turngap's marks in two lines.
+
+    .venv/bin/python examples/pipecat_bot.py [--marks] [--port 8765]
+    ./run replay --agent ws://127.0.0.1:8765/ws quick-questions
+
+Nothing in it is turngap's but the engines (so that it runs offline) and, with --marks, the
+observer.
+"""
+
+import argparse
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI, WebSocket
+from pipecat.audio.vad.silero import SileroVADAnalyzer
+from pipecat.audio.vad.vad_analyzer import VADParams
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import (
+    LLMContextAggregatorPair,
+    LLMUserAggregatorParams,
+)
+from pipecat.serializers.protobuf import ProtobufFrameSerializer
+from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPIWebsocketTransport
+from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
+from pipecat.turns.user_turn_strategies import UserTurnStrategies
+from pipecat.workers.runner import WorkerRunner
+
+from turngap.backends import Kind, find
+from turngap.clocks import MonotonicClock
+
+LIBRARY = Path(__file__).parents[1] / "scenarios"
+app = FastAPI()
+
+
+def engine(kind: Kind, name: str, **settings: object):
+    """One of turngap's offline engines, as the stock pipecat service that it is."""
+    spec = find(kind, name)
+    return spec.create(spec.settings({"library": LIBRARY, **settings}), MonotonicClock())
+
+
+@app.websocket("/ws")
+async def bot(websocket: WebSocket) -> None:
+    """One conversation."""
+    await websocket.accept()
+    transport = FastAPIWebsocketTransport(
+        websocket,
+        FastAPIWebsocketParams(
+            serializer=ProtobufFrameSerializer(), audio_in_enabled=True, audio_out_enabled=True
+        ),
+    )
+    aggregators = LLMContextAggregatorPair(
+        LLMContext([{"role": "system", "content": "Answer in one short spoken sentence."}]),
+        user_params=LLMUserAggregatorParams(
+            vad_analyzer=SileroVADAnalyzer(params=VADParams(stop_secs=0.2, min_volume=0)),
+            user_turn_strategies=UserTurnStrategies(
+                stop=[SpeechTimeoutUserTurnStopStrategy(user_speech_timeout=0.1)]
+            ),
+        ),
+    )
+    worker = PipelineWorker(
+        Pipeline(
+            [
+                transport.input(),
+                engine("stt", "pocketsphinx"),
+                aggregators.user(),
+                engine("llm", "sim"),
+                engine("tts", "espeak"),
+                transport.output(),
+                aggregators.assistant(),
+            ]
+        ),
+        params=PipelineParams(audio_out_sample_rate=22_050),
+    )
+    if app.state.marks:
+        from turngap.agent.observer import MarksObserver
+
+        MarksObserver().attach(worker)
+
+    @transport.event_handler("on_client_disconnected")
+    async def on_client_disconnected(*_: object) -> None:
+        await worker.cancel()
+
+    runner = WorkerRunner(handle_sigint=False)
+    await runner.add_workers(worker)
+    await runner.run()
+
+
+def main() -> None:
+    """Serve on loopback."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--marks", action="store_true")
+    parser.add_argument("--port", type=int, default=8765)
+    arguments = parser.parse_args()
+    app.state.marks = arguments.marks
+    print(f"listens on ws://127.0.0.1:{arguments.port}/ws")  # noqa: T201
+    uvicorn.run(app, host="127.0.0.1", port=arguments.port, log_level="warning")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Where pipecat's frames become turngap's marks: the only module that knows both.
+
+Any pipecat bot can have it, in two lines:
+
+    from turngap.agent.observer import MarksObserver
+    MarksObserver().attach(worker)  # a PipelineWorker, before it runs
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from pipecat.clocks.base_clock import BaseClock
+from pipecat.frames.frames import (
+    AggregatedTextFrame,
+    BotStoppedSpeakingFrame,
+    Frame,
+    InterruptionFrame,
+    LLMContextFrame,
+    LLMTextFrame,
+    OutputAudioRawFrame,
+    TranscriptionFrame,
+    TTSAudioRawFrame,
+    TTSStartedFrame,
+    UserStoppedSpeakingFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.observers.base_observer import BaseObserver, FramePushed
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.processors.frameworks.rtvi import RTVIProcessor
+from pipecat.serializers.protobuf import ProtobufFrameSerializer
+from pipecat.services.llm_service import LLMService
+from pipecat.services.stt_service import STTService
+from pipecat.services.tts_service import TTSService
+from pipecat.transports.base_output import BaseOutputTransport
+
+from turngap.agent.marks import MarksRecorder
+from turngap.clocks import MonotonicClock
+from turngap.core.clock import Clock
+from turngap.core.messages import PING
+
+
+class MonotonicPipecatClock(BaseClock):
+    """Stamps pipecat's frames with the same clock that everything else reads."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or MonotonicClock()
+
+    def get_time(self) -> int:
+        """Nanoseconds of the monotonic clock."""
+        return self._clock.now_ns()
+
+    def start(self) -> None:
+        """Nothing to start: it has no zero of its own."""
+
+
+class StampedSerializer(ProtobufFrameSerializer):
+    """Notes when each chunk of audio is handed to the socket.
+
+    Pipecat's WebSocket outputs write a chunk, sleep until it is time for the next, and push it on
+    only then: by the push alone, `sent` would be up to a chunk late.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__()
+        self._clock = clock or MonotonicClock()
+        self._written_ns: deque[int] = deque()
+
+    async def serialize(self, frame: Frame) -> str | bytes | None:
+        """As pipecat's own; the write follows at once."""
+        data = await super().serialize(frame)
+        if isinstance(frame, OutputAudioRawFrame):
+            self._written_ns.append(self._clock.now_ns())
+        return data
+
+    def written_ns(self, pushed_ns: int) -> int:
+        """When the chunk that was pushed on at `pushed_ns` was written; pushes come in order."""
+        written_ns = pushed_ns
+        while self._written_ns and self._written_ns[0] <= pushed_ns:
+            written_ns = self._written_ns.popleft()
+        return written_ns
+
+
+class MarksObserver(BaseObserver):
+    """Notes each turn's marks from the pushes' own timestamps and reports them after the turn.
+
+    Pipecat hands pushes to observers from a queue, which has been seen to stall for 1.5 s; the
+    timestamp on each push is exact all the same, and the instant of handling is never used.
+
+    Args:
+        hold_ms: how long the turn-taking holds the turn's end after the VAD's stop.
+        written: when the audio was written that the output pushed on at a given instant (ns);
+            without it, `sent` is the push.
+    """
+
+    def __init__(
+        self,
+        *,
+        hold_ms: float = 0.0,
+        written: Callable[[int], int] = lambda pushed_ns: pushed_ns,
+    ) -> None:
+        super().__init__()
+        self._written = written
+        self._recorder = MarksRecorder(hold_ms, self._report)
+        self._rtvi: RTVIProcessor | None = None
+        self._reports: set[asyncio.Task[None]] = set()
+
+    def attach(self, worker: PipelineWorker) -> None:
+        """Observe a worker's pipeline and report to its client."""
+        worker.add_observer(self)
+        self.report_to(worker.rtvi)
+
+    def report_to(self, rtvi: RTVIProcessor) -> None:
+        """Send the marks as RTVI server messages, and answer the caller's clock pings."""
+        self._rtvi = rtvi
+
+        async def on_client_message(processor: RTVIProcessor, message: Any) -> None:
+            # The clock that stamps the frames, whichever it is: some begin at 0 with the pipeline.
+            now_ns = processor.get_clock().get_time()
+            if message.type == PING and isinstance(message.data, dict):
+                number = message.data.get("ping")
+                pong = {"turngap": "pong", "ping": number, "agent_ns": now_ns}
+                await processor.send_server_message(pong)
+
+        rtvi.add_event_handler("on_client_message", on_client_message)
+
+    async def on_push_frame(self, data: FramePushed) -> None:
+        """Note what a pushed frame means for the running turn."""
+        frame, at_ns = data.frame, data.timestamp
+        if isinstance(frame, OutputAudioRawFrame):
+            self._on_audio(data, frame)
+        elif data.first_push and data.direction == FrameDirection.DOWNSTREAM:
+            self._on_first_push(data, frame, at_ns)
+
+    def _on_audio(self, data: FramePushed, frame: OutputAudioRawFrame) -> None:
+        if isinstance(data.source, BaseOutputTransport):
+            self._recorder.sent(self._written(data.timestamp), _pcm(frame), frame.sample_rate)
+        elif isinstance(frame, TTSAudioRawFrame) and isinstance(data.source, TTSService):
+            self._recorder.tts_audio(data.timestamp, _pcm(frame), frame.sample_rate)
+
+    def _on_first_push(self, data: FramePushed, frame: Frame, at_ns: int) -> None:
+        recorder = self._recorder
+        match frame:
+            case VADUserStartedSpeakingFrame():
+                recorder.user_started()
+            case VADUserStoppedSpeakingFrame():
+                recorder.vad_stopped(at_ns)
+            case TranscriptionFrame() if isinstance(data.source, STTService):
+                recorder.transcript(at_ns)
+            case UserStoppedSpeakingFrame():
+                recorder.turn_decided(at_ns)
+            case LLMContextFrame() if isinstance(data.source, LLMUserAggregator):
+                recorder.llm_requested(at_ns)
+            case LLMTextFrame() if isinstance(data.source, LLMService):
+                recorder.mark("llm_first_token", at_ns)
+            case AggregatedTextFrame() | TTSStartedFrame():
+                recorder.mark("tts_request", at_ns)
+            case InterruptionFrame() | BotStoppedSpeakingFrame():
+                recorder.finish()
+            case _:
+                pass
+
+    def _report(self, turn: int, marks: dict[str, int]) -> None:
+        if self._rtvi is None:
+            return
+        message = {"turngap": "marks", "turn": turn, "marks": marks}
+        task = asyncio.create_task(self._rtvi.send_server_message(message))
+        self._reports.add(task)
+        task.add_done_callback(self._reports.discard)
+
+
+def _pcm(frame: OutputAudioRawFrame) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
+    return np.frombuffer(frame.audio, dtype="<i2")

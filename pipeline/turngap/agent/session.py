@@ -1,0 +1,139 @@
+"""One conversation of the built-in agent: its pipeline, from socket to socket."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastapi import WebSocket
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import (
+    LLMContextAggregatorPair,
+    LLMUserAggregatorParams,
+)
+from pipecat.processors.aggregators.llm_text_processor import LLMTextProcessor
+from pipecat.processors.audio.vad_processor import VADProcessor
+from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.serializers.protobuf import ProtobufFrameSerializer
+from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPIWebsocketTransport
+from pipecat.workers.runner import WorkerRunner
+
+from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, StampedSerializer
+from turngap.agent.stack import Stack, resolved
+from turngap.agent.text import ClauseAggregator, ReplyAggregator
+from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
+from turngap.core.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A stack whose engines are known to be usable here; makes a pipeline per conversation."""
+
+    stack: Stack
+    engines: dict[Kind, tuple[BackendSpec, BackendSettings]]
+    clock: Clock
+    traced: bool = True
+
+    def prepare(self) -> None:
+        """Load what the sessions share. Slow (models, voices); once, before the agent is ready."""
+        for spec, settings in self.engines.values():
+            if spec.prepare is not None:
+                spec.prepare(settings)
+
+    def create(self, kind: Kind) -> Any:
+        """A fresh service of that kind for one session."""
+        spec, settings = self.engines[kind]
+        return spec.create(settings, self.clock)
+
+
+def assemble(stack: Stack, library: Path | None, clock: Clock, *, traced: bool = True) -> Assembly:
+    """Check a stack against this machine.
+
+    Raises:
+        InputError, AgentError: as `turngap.agent.stack.resolved`.
+    """
+    engines: dict[Kind, tuple[BackendSpec, BackendSettings]] = {
+        spec.kind: (spec, settings) for spec, settings in resolved(stack, library)
+    }
+    return Assembly(stack, engines, clock, traced)
+
+
+async def converse(assembly: Assembly, socket: WebSocket) -> None:
+    """Serve one accepted WebSocket until the caller leaves."""
+    serializer = StampedSerializer(assembly.clock)
+    transport = _transport(assembly, socket, serializer)
+    worker = _worker(assembly, transport, serializer)
+
+    async def on_client_disconnected(*_: object) -> None:
+        await worker.cancel()
+
+    transport.add_event_handler("on_client_disconnected", on_client_disconnected)
+    runner = WorkerRunner(handle_sigint=False)
+    await runner.add_workers(worker)
+    await runner.run()
+
+
+def _transport(
+    assembly: Assembly, socket: WebSocket, serializer: StampedSerializer
+) -> FastAPIWebsocketTransport:
+    params = FastAPIWebsocketParams(
+        serializer=serializer if assembly.traced else ProtobufFrameSerializer(),
+        audio_in_enabled=True,
+        audio_out_enabled=True,
+        audio_out_10ms_chunks=assembly.stack.audio.out_chunk_ms // 10,
+        # Pipecat's default of two seconds of silence at the end only delays hanging up.
+        audio_out_end_silence_secs=0,
+    )
+    return FastAPIWebsocketTransport(socket, params)
+
+
+def _worker(
+    assembly: Assembly, transport: FastAPIWebsocketTransport, serializer: StampedSerializer
+) -> PipelineWorker:
+    taking: TurnTaking = assembly.create("turn")
+    audio = assembly.stack.audio
+    worker = PipelineWorker(
+        Pipeline(_processors(assembly, transport, taking)),
+        params=PipelineParams(
+            audio_in_sample_rate=audio.in_sample_rate,
+            audio_out_sample_rate=audio.out_sample_rate,
+        ),
+        clock=MonotonicPipecatClock(assembly.clock),
+        # A caller may be silent for as long as it likes; the server closes what has vanished.
+        idle_timeout_secs=None,
+    )
+    if assembly.traced:
+        MarksObserver(hold_ms=taking.hold_ms, written=serializer.written_ns).attach(worker)
+    return worker
+
+
+def _processors(
+    assembly: Assembly, transport: FastAPIWebsocketTransport, taking: TurnTaking
+) -> list[FrameProcessor]:
+    pipeline = assembly.stack.pipeline
+    context = LLMContext([{"role": "system", "content": pipeline.system_prompt}])
+    aggregators = LLMContextAggregatorPair(
+        context,
+        user_params=LLMUserAggregatorParams(
+            user_turn_strategies=taking.strategies,
+            vad_analyzer=None if pipeline.vad_first else taking.vad,
+        ),
+    )
+    vad = [VADProcessor(vad_analyzer=taking.vad)] if pipeline.vad_first else []
+    # The others are the TTS service's own ways.
+    aggregator = {"clause": ClauseAggregator, "reply": ReplyAggregator}.get(
+        assembly.stack.text.aggregation
+    )
+    gathered = [LLMTextProcessor(text_aggregator=aggregator())] if aggregator else []
+    return [
+        transport.input(),
+        *vad,
+        assembly.create("stt"),
+        aggregators.user(),
+        assembly.create("llm"),
+        *gathered,
+        assembly.create("tts"),
+        transport.output(),
+        aggregators.assistant(),
+    ]

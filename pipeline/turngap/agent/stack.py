@@ -1,0 +1,190 @@
+"""Named agents: which turn-taking, STT, LLM and TTS engine, with their settings."""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from turngap.backends import KINDS, BackendSettings, BackendSpec, Kind, find
+from turngap.core.errors import InputError
+
+GROUP = "turngap.stacks"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AudioSettings(_Strict):
+    """Rates on the wire, Hz; an output rate equal to the TTS engine's own avoids resampling."""
+
+    in_sample_rate: Literal[8000, 16000] = 16_000
+    out_sample_rate: Annotated[int, Field(ge=8000, le=48_000)] = 24_000
+    out_chunk_ms: Annotated[int, Field(ge=10, le=200, multiple_of=10)] = 40
+
+
+class TextSettings(_Strict):
+    """How the LLM's tokens are gathered before the TTS gets them.
+
+    `clause` hands over the first few words at once and whole clauses after; `sentence` is pipecat's
+    default and waits for the first character of the next sentence; `token` hands over each token;
+    `reply` waits for the whole of the reply, as an agent does that does not stream into its TTS.
+    """
+
+    aggregation: Literal["clause", "sentence", "token", "reply"] = "sentence"
+
+
+class PipelineSettings(_Strict):
+    """How the pipeline is put together.
+
+    `vad_first` puts the VAD before the STT, so that engines see its verdicts in step with the
+    audio; off, it sits in the user aggregator, where pipecat's examples have it.
+    """
+
+    vad_first: bool = True
+    system_prompt: str = "You are on a phone call. Answer in one or two short spoken sentences."
+
+
+class Engine(_Strict):
+    """One engine of a stack: a backend's name and its settings as written."""
+
+    backend: str
+    settings: dict[str, Any] = {}
+
+
+class Stack(_Strict):
+    """A whole agent."""
+
+    name: str
+    description: str = ""
+    audio: AudioSettings = AudioSettings()
+    text: TextSettings = TextSettings()
+    pipeline: PipelineSettings = PipelineSettings()
+    turn: Engine
+    stt: Engine
+    llm: Engine
+    tts: Engine
+
+    def engine(self, kind: Kind) -> Engine:
+        """The engine of that kind."""
+        return {"turn": self.turn, "stt": self.stt, "llm": self.llm, "tts": self.tts}[kind]
+
+
+def stack_files() -> dict[str, Path]:
+    """Every installed stack by name."""
+    found: dict[str, Path] = {}
+    for entry in entry_points(group=GROUP):
+        folder = Path(str(resources.files(entry.value)))
+        found.update({p.stem: p for p in sorted(folder.glob("*.toml"))})
+    return found
+
+
+def load_stack(name_or_file: str) -> Stack:
+    """Read a stack by name or from a file.
+
+    Raises:
+        InputError: there is none of that name, or the file is wrong.
+    """
+    path = Path(name_or_file)
+    if path.suffix != ".toml":
+        known = stack_files()
+        if name_or_file not in known:
+            raise InputError(
+                "stack.unknown",
+                f"no agent named {name_or_file!r}",
+                hint=f"known: {', '.join(known) or 'none'}; or give a stack file or a ws:// URL",
+            )
+        path = known[name_or_file]
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise InputError("stack.unreadable", f"{path}: cannot be read: {e.strerror}") from e
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise InputError("stack.not_toml", f"{path}: not TOML: {e}") from e
+    return _validated(values, str(path))
+
+
+def _validated(values: dict[str, Any], where: str) -> Stack:
+    shaped = dict(values)
+    for kind in KINDS:
+        table = shaped.get(kind)
+        if isinstance(table, dict):
+            settings = {k: v for k, v in table.items() if k != "backend"}
+            shaped[kind] = {k: v for k, v in table.items() if k == "backend"}
+            shaped[kind]["settings"] = settings
+    try:
+        return Stack.model_validate(shaped)
+    except ValidationError as e:
+        problems = "\n".join(
+            f"{where}: {'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors()
+        )
+        raise InputError(
+            "stack.invalid",
+            problems,
+            hint="tables: audio, text, pipeline, turn, stt, llm, tts (each engine: backend = …)",
+        ) from e
+
+
+def override(stack: Stack, backends: Mapping[Kind, str | None], sets: Sequence[str]) -> Stack:
+    """A stack with other backends (`--llm B`) and other settings (`--set llm.ttft_ms=80`).
+
+    A replaced backend starts from its own defaults: the old one's settings are not its.
+
+    Raises:
+        InputError: an assignment is not `table.key=value` or names no table.
+    """
+    values = stack.model_dump()
+    for kind, name in backends.items():
+        if name is not None and name != stack.engine(kind).backend:
+            values[kind] = {"backend": name, "settings": {}}
+    for assignment in sets:
+        table, key, value = _parse_assignment(assignment)
+        target = values[table]["settings"] if table in KINDS else values[table]
+        target[key] = value
+    try:
+        return Stack.model_validate(values)
+    except ValidationError as e:
+        problem = e.errors()[0]
+        raise InputError(
+            "stack.invalid", f"--set {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+        ) from e
+
+
+_TABLES = ("audio", "text", "pipeline", *KINDS)
+
+
+def _parse_assignment(assignment: str) -> tuple[str, str, Any]:
+    name, equals, text = assignment.partition("=")
+    table, dot, key = name.strip().partition(".")
+    if not (equals and dot and key) or table not in _TABLES:
+        raise InputError(
+            "stack.set",
+            f"--set {assignment!r}: expected TABLE.KEY=VALUE",
+            hint=f"tables: {', '.join(_TABLES)}; for example --set llm.ttft_ms=80",
+        )
+    try:
+        return table, key, tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return table, key, text.strip()  # a bare word is a string
+
+
+def resolved(stack: Stack, library: Path | None) -> Iterator[tuple[BackendSpec, BackendSettings]]:
+    """Each engine's spec and checked settings, in the order of `KINDS`.
+
+    Raises:
+        InputError: an unknown backend or setting.
+        AgentError: a backend needs what this machine lacks.
+    """
+    for kind in KINDS:
+        engine = stack.engine(kind)
+        spec = find(kind, engine.backend)
+        values = dict(engine.settings)
+        if library is not None:
+            values.setdefault("library", library)
+        settings = spec.settings(values)
+        spec.require()
+        yield spec, settings

@@ -1,0 +1,164 @@
+"""What an engine must say of itself to be swappable, and where engines are found.
+
+An engine is a frozen `BackendSpec` whose `create` returns a stock pipecat service. Specs arrive
+through the entry-point group `turngap.backends`, each entry naming an iterable of them, so that
+anybody's package plugs in as ours does.
+"""
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from turngap.core.clock import Clock
+from turngap.core.errors import AgentError, InputError
+
+if TYPE_CHECKING:
+    from pipecat.audio.vad.vad_analyzer import VADAnalyzer
+    from pipecat.turns.user_turn_strategies import UserTurnStrategies
+
+Kind = Literal["stt", "llm", "tts", "turn"]
+KINDS: tuple[Kind, ...] = ("turn", "stt", "llm", "tts")
+GROUP = "turngap.backends"
+
+
+class BackendSettings(BaseModel):
+    """Base of every engine's settings; a stack file's table for the engine fills it.
+
+    Attributes:
+        library: the scenario library in use. An engine that is made from it (a closed-domain
+            recogniser, the simulator) reads it; the agent fills it in where it is left out.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    library: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per million tokens, where known."""
+
+    input_usd: float
+    output_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One thing an engine needs on this machine.
+
+    Attributes:
+        kind: an importable module, or an environment variable that must be set.
+        name: the module's or variable's name.
+        remedy: the command or step that provides it.
+    """
+
+    kind: Literal["module", "env"]
+    name: str
+    remedy: str
+
+    def met(self) -> bool:
+        """Whether this machine has it."""
+        if self.kind == "env":
+            return bool(os.environ.get(self.name))
+        return importlib.util.find_spec(self.name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTaking:
+    """What a `turn` engine creates: when the user is speaking, and when the turn is over.
+
+    Attributes:
+        hold_ms: how long the turn's end is held after the VAD's stop before it is decided.
+    """
+
+    vad: "VADAnalyzer"
+    strategies: "UserTurnStrategies"
+    hold_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSpec:
+    """A swappable engine.
+
+    Attributes:
+        create: `(settings, clock)` to a stock pipecat service (`TurnTaking` for kind `turn`);
+            called once a session, so it is quick once `prepare` has run.
+        prepare: loads what sessions share (models, voices) when the agent starts.
+        licence: SPDX id of what runs in the process; it matters where it is GPL.
+    """
+
+    name: str
+    kind: Kind
+    settings_type: type[BackendSettings]
+    create: Callable[[Any, Clock], Any]
+    prepare: Callable[[Any], None] | None = None
+    requires: tuple[Need, ...] = ()
+    price: Price | None = None
+    licence: str = ""
+    notes: str = ""
+
+    def missing(self) -> list[Need]:
+        """What this machine lacks of `requires`."""
+        return [need for need in self.requires if not need.met()]
+
+    def settings(self, values: dict[str, Any]) -> BackendSettings:
+        """Check `values` against the engine's settings.
+
+        Raises:
+            InputError: an unknown key or a bad value, with the allowed keys.
+        """
+        try:
+            return self.settings_type.model_validate(values)
+        except ValidationError as e:
+            problems = "; ".join(
+                f"{'.'.join(map(str, p['loc'])) or 'settings'}: {p['msg']}" for p in e.errors()
+            )
+            raise InputError(
+                "backend.settings",
+                f"{self.kind} backend {self.name!r}: {problems}",
+                hint=f"allowed: {', '.join(self.settings_type.model_fields)}",
+            ) from e
+
+    def require(self) -> None:
+        """Raise AgentError with the remedy unless this machine has all that the engine needs."""
+        if missing := self.missing():
+            what = ", ".join(f"{need.kind} {need.name}" for need in missing)
+            raise AgentError(
+                "backend.missing",
+                f"{self.kind} backend {self.name!r} needs {what}, not found here",
+                hint=" and ".join(dict.fromkeys(need.remedy for need in missing)),
+            )
+
+
+@cache
+def specs() -> tuple[BackendSpec, ...]:
+    """Every registered backend, in the order of `KINDS` and then by name."""
+    found: list[BackendSpec] = []
+    for entry in entry_points(group=GROUP):
+        provided: Iterable[BackendSpec] = entry.load()
+        found.extend(provided)
+    return tuple(sorted(found, key=lambda s: (KINDS.index(s.kind), s.name)))
+
+
+def find(kind: Kind, name: str) -> BackendSpec:
+    """The backend of that kind and name.
+
+    Raises:
+        InputError: there is none; the message names those there are.
+    """
+    for spec in specs():
+        if spec.kind == kind and name == spec.name:
+            return spec
+    known = ", ".join(s.name for s in specs() if s.kind == kind) or "none installed"
+    raise InputError(
+        "backend.unknown",
+        f"no {kind} backend named {name!r}",
+        hint=f"known: {known}. `turngap backends` shows what each needs",
+    )

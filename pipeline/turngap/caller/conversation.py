@@ -1,0 +1,400 @@
+"""One recorded conversation played against an agent in real time."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from turngap.caller.cues import BackchannelCue, Cue, Patience, TurnCue
+from turngap.caller.dialect import Truth
+from turngap.caller.ear import Heard
+from turngap.caller.hearing import Hearing
+from turngap.caller.lag import LagProbe
+from turngap.caller.line import Line
+from turngap.caller.stream import PACKET, PACKET_MS, RATE, Sender, UserStream
+from turngap.clocks import MonotonicClock
+from turngap.core.budget import TurnEnd
+from turngap.core.clock import Clock, ms_to_ns
+from turngap.core.errors import AgentError
+from turngap.core.events import Event, PlayoutFlushed, TurnEnded, UserSpeech
+from turngap.core.results import OffsetRecord
+from turngap.core.scenario import AFTER_REPLY_MS, When
+from turngap.core.turns import Turn
+
+__all__ = [
+    "BackchannelCue",
+    "BackchannelHeard",
+    "Conversation",
+    "Cue",
+    "Patience",
+    "PlayedTurn",
+    "TurnCue",
+]
+
+# Room before anybody speaks: VADs need a moment of the line.
+ROOM_MS = 500.0
+
+# How far ahead of its first sample a recording is laid into the stream.
+AHEAD = 4 * PACKET
+
+
+@dataclass(frozen=True, slots=True)
+class BackchannelHeard:
+    """A backchannel as it was played: from `start_ns`, and whether the reply stopped for it."""
+
+    index: int
+    start_ns: int
+    reply_stopped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedTurn:
+    """A finished turn with what only the caller knows of it.
+
+    Attributes:
+        window: first and last instant that the turn's recording covers, ns.
+        late_ns: lateness of each packet between the user's start and the agent's onset.
+        lag_ns: the longest hold-up of the caller's event loop in the same stretch; None: not known.
+    """
+
+    turn: Turn
+    window: tuple[int, int]
+    late_ns: tuple[int, ...]
+    lag_ns: int | None
+    backchannels: tuple[BackchannelHeard, ...]
+    events: tuple[Event, ...]
+
+
+@dataclass(slots=True)
+class _Running:
+    """A turn that is not finished; `cut_short`: the next one begins without waiting for it."""
+
+    number: int
+    cue: TurnCue
+    start_ns: int
+    end_ns: int
+    reason: TurnEnd | None = None
+    cut_short: bool = False
+    backchannels: list[BackchannelHeard] = field(default_factory=list[BackchannelHeard])
+
+
+class Conversation:
+    """Plays cues over a line and yields each turn when it is finished.
+
+    Everything is kept in memory while turns run: the caller writes nothing and prints nothing.
+    """
+
+    def __init__(
+        self,
+        line: Line,
+        cues: Sequence[TurnCue],
+        clock: Clock,
+        *,
+        offset: OffsetRecord,
+        patience: Patience | None = None,
+        phase: int = 0,
+    ) -> None:
+        self._line = line
+        self._cues = cues
+        self._clock = clock
+        self._compared = offset.offset_ns is not None
+        self._patience = patience or Patience()
+        self._phase = phase
+        self._hearing = Hearing(
+            clock, offset_ns=offset.offset_ns, speech_gap_ms=self._patience.speech_gap_ms
+        )
+        self._tracker = self._hearing.tracker
+        self._lag = LagProbe(MonotonicClock())
+        self._greeted = False
+        self._open: list[_Running] = []
+
+    @property
+    def heard(self) -> list[Heard]:
+        """What was played to the caller so far."""
+        return self._hearing.ear.heard
+
+    @property
+    def stream(self) -> UserStream:
+        """What the caller said so far."""
+        return self._sender.stream
+
+    @property
+    def faults(self) -> list[str]:
+        """Errors that the agent reported."""
+        return self._hearing.faults
+
+    @property
+    def truths(self) -> list[Truth]:
+        """A loopback agent's own account of its gaps."""
+        return self._hearing.truths
+
+    @property
+    def greeted(self) -> bool:
+        """Whether the agent spoke before it was spoken to."""
+        return self._greeted
+
+    @property
+    def failure(self) -> AgentError | None:
+        """Why the line was lost, if it was."""
+        return self._hearing.failure
+
+    async def play(self) -> AsyncGenerator[PlayedTurn]:
+        """Play all turns. Ends early, with `failure` set, when the line is lost."""
+        # The first packet's deadline lies one packet ahead; a little slack lets the tasks start.
+        stream = UserStream(self._clock.now_ns() + ms_to_ns(PACKET_MS))
+        self._sender = Sender(stream, self._clock, self._line.send_audio)
+        tasks = [
+            asyncio.create_task(self._receive(), name="turngap-receive"),
+            asyncio.create_task(self._sender.run(self._hearing.tick), name="turngap-send"),
+            asyncio.create_task(self._lag.run(), name="turngap-lag"),
+        ]
+        for task in tasks:
+            task.add_done_callback(self._on_task_done)
+        try:
+            not_before = await self._first_start()
+            for number, cue in enumerate(self._cues, start=1):
+                async for played in self._one_turn(number, cue, not_before):
+                    yield played
+                if self.failure is not None:
+                    break
+                not_before = self._not_before(number)
+            async for played in self._settle():
+                yield played
+            self._hearing.check()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _receive(self) -> None:
+        try:
+            await self._line.receive(self._hearing.on_message)
+        except AgentError as e:
+            self._hearing.lose(e)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        # Neither task ends of itself but for a lost line: anything else is a fault of the caller,
+        # and to be told at once rather than heard as silence.
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._hearing.crash(error)
+
+    async def _first_start(self) -> int:
+        """The first sample of the first recording; an agent that speaks first is heard out."""
+        when = self._cues[0].when
+        room = round(max(ROOM_MS, when.at_ms or 0.0) * RATE / 1000)
+        await self._hearing.changed_until(self._sender.stream.instant_ns(room - AHEAD))
+        greeting_by_ns = self._sender.stream.t0_ns + ms_to_ns(self._patience.greeting_ms)
+        while self.failure is None and not self._has_spoken():
+            if not await self._hearing.changed_before(greeting_by_ns):
+                break
+        self._greeted = self._has_spoken()
+        if when.at_ms is None and self._greeted:
+            await self._wait_for_quiet(user_end_ns=0)
+            return max(room, self._after_reply(when))
+        return room
+
+    def _has_spoken(self) -> bool:
+        hearing = self._hearing
+        heard = hearing.silent_since_ns > 0 or self._tracker.agent_speaking
+        return heard or hearing.ear.speech_ahead
+
+    async def _one_turn(
+        self, number: int, cue: TurnCue, not_before: int
+    ) -> AsyncIterator[PlayedTurn]:
+        running = self._begin(number, cue, not_before)
+        follows = self._cues[number].when if number < len(self._cues) else None
+        await self._wait_for_reply(running, follows)
+        if running.reason is None and follows is not None and follows.barge_in_ms is not None:
+            await self._wait_to_barge_in(running, follows.barge_in_ms)
+        elif running.reason is None:
+            await self._wait_for_reply_to_end(running)
+        # A turn that the next one cuts short stays open: its marks come with its interruption.
+        if not running.cut_short:
+            async for played in self._settle():
+                yield played
+
+    def _begin(self, number: int, cue: TurnCue, not_before: int) -> _Running:
+        start = self._lay(cue, not_before)
+        start_ns, end_ns = self._sounds(cue, start)
+        running = self._before = _Running(number, cue, start_ns, end_ns)
+        self._open.append(running)
+        over_reply = self._tracker.agent_speaking
+        self._hearing.feed(UserSpeech(number, start_ns, end_ns, over_reply, cue.budget_ms))
+        return running
+
+    async def _wait_for_reply(self, running: _Running, follows: When | None) -> None:
+        """Until the reply begins (and the user has ended), or nobody will wait for it any more."""
+        deadline_ns = running.end_ns + ms_to_ns(self._patience.no_reply_ms)
+        if follows is not None and follows.at_ms is not None:
+            next_ns = self._lay_at_ns(running.end_ns + ms_to_ns(follows.at_ms), running.number)
+            if next_ns < deadline_ns:
+                await self._wait_for_next(running, next_ns)
+                return
+        while self.failure is None:
+            replied = self._tracker.onset_of(running.number) is not None
+            if not await self._hearing.changed_before(running.end_ns if replied else deadline_ns):
+                running.reason = None if replied else "timeout"
+                return
+
+    async def _wait_for_next(self, running: _Running, next_ns: int) -> None:
+        """Until the next turn is to be laid into the stream, whatever the agent does."""
+        await self._hearing.changed_until(next_ns)
+        if self.failure is None:
+            running.cut_short = True
+            replied = self._tracker.onset_of(running.number) is not None
+            over = replied and self._quiet_at(running.end_ns) <= self._clock.now_ns()
+            running.reason = "reply_done" if over else "interrupted"
+
+    async def _wait_to_barge_in(self, running: _Running, barge_in_ms: float) -> None:
+        onset_ns = self._tracker.onset_of(running.number)
+        if onset_ns is None:
+            return
+        lay_ns = self._lay_at_ns(onset_ns + ms_to_ns(barge_in_ms), running.number)
+        await self._hearing.changed_until(lay_ns)
+        if self.failure is None:
+            running.cut_short = self._tracker.agent_speaking
+            running.reason = "interrupted" if running.cut_short else "reply_done"
+
+    async def _wait_for_reply_to_end(self, running: _Running) -> None:
+        for index, cue in enumerate(running.cue.backchannels):
+            await self._lay_backchannel(running, index, cue)
+        await self._wait_for_quiet(running.end_ns)
+        if self.failure is None:
+            running.reason = "reply_done"
+
+    async def _wait_for_quiet(self, user_end_ns: int) -> None:
+        longest_ns = self._clock.now_ns() + ms_to_ns(self._patience.longest_reply_ms)
+        while self.failure is None:
+            quiet_at_ns = min(self._quiet_at(user_end_ns), longest_ns)
+            if quiet_at_ns <= self._clock.now_ns():
+                return
+            await self._hearing.changed_before(quiet_at_ns)
+
+    def _quiet_at(self, user_end_ns: int) -> int:
+        """When the reply to a turn that ended at `user_end_ns` is over, unless more is heard."""
+        hearing, patience = self._hearing, self._patience
+        if self._tracker.agent_speaking or hearing.ear.speech_ahead:
+            return self._clock.now_ns() + ms_to_ns(patience.quiet_ms)
+        if hearing.silent_since_ns < user_end_ns:
+            # It cut in and fell silent before the user had ended: it owes an answer to the rest.
+            return user_end_ns + ms_to_ns(patience.no_reply_ms)
+        done = hearing.called_done_since(user_end_ns)
+        quiet_ms = patience.quiet_after_done_ms if done else patience.quiet_ms
+        return hearing.silent_since_ns + ms_to_ns(quiet_ms)
+
+    async def _lay_backchannel(self, running: _Running, index: int, cue: BackchannelCue) -> None:
+        onset_ns = self._tracker.onset_of(running.number)
+        if onset_ns is None:
+            return
+        at_ns = onset_ns + ms_to_ns(cue.reply_ms - cue.speech.start_ms)
+        await self._hearing.changed_until(at_ns - ms_to_ns(AHEAD * 1000 / RATE))
+        if self.failure is not None or not self._tracker.agent_speaking:
+            return
+        start = self._lay(cue, self._sender.stream.sample_at(at_ns))
+        start_ns, end_ns = self._sounds(cue, start)
+        by_ns = end_ns + ms_to_ns(self._patience.backchannel_ms)
+        # Silence is known to be one only after the longest pause that speech may have.
+        await self._hearing.changed_until(by_ns + ms_to_ns(self._patience.speech_gap_ms))
+        stopped = self._stopped_between(start_ns, by_ns)
+        running.backchannels.append(BackchannelHeard(index, start_ns, stopped))
+
+    def _stopped_between(self, start_ns: int, by_ns: int) -> bool:
+        """Whether the reply was broken off; one that the agent calls done just came to its end."""
+        hearing = self._hearing
+        flushes = (e.at_ns for e in hearing.events if isinstance(e, PlayoutFlushed))
+        if any(start_ns < at_ns <= by_ns for at_ns in flushes):
+            return True
+        silent = start_ns < hearing.silent_since_ns <= by_ns and not self._tracker.agent_speaking
+        return silent and not hearing.called_done_since(start_ns)
+
+    async def _settle(self) -> AsyncIterator[PlayedTurn]:
+        """Close every open turn, waiting a moment for marks that are still on their way."""
+        deadline_ns = self._clock.now_ns() + ms_to_ns(self._patience.settle_ms)
+        while self.failure is None and not all(self._has_marks(r) for r in self._open):
+            if not await self._hearing.changed_before(deadline_ns):
+                break
+        for running, following in itertools.zip_longest(self._open, self._open[1:]):
+            reason = running.reason or ("line_lost" if self.failure else "reply_done")
+            ended = TurnEnded(running.number, self._clock.now_ns(), reason)
+            for turn in self._tracker.feed(ended):
+                yield self._played(running, turn, (*self._take_events(following), ended), following)
+        self._open.clear()
+
+    def _take_events(self, following: _Running | None) -> tuple[Event, ...]:
+        """What happened up to the announcement of the turn that follows; all if none does."""
+        events = self._hearing.events
+        number = following.number if following else None
+        cut = next(
+            (i for i, e in enumerate(events) if isinstance(e, UserSpeech) and e.turn == number),
+            len(events),
+        )
+        taken = tuple(events[:cut])
+        del events[:cut]
+        return taken
+
+    def _has_marks(self, running: _Running) -> bool:
+        if not self._compared or self._tracker.onset_of(running.number) is None:
+            return True
+        return self._tracker.has_heard_marks(running.number)
+
+    def _played(
+        self,
+        running: _Running,
+        turn: Turn,
+        events: tuple[Event, ...],
+        following: _Running | None,
+    ) -> PlayedTurn:
+        stream = self._sender.stream
+        first = stream.sample_at(turn.user_start_ns)
+        last = stream.sample_at(turn.onset_ns or turn.user_end_ns)
+        heard_ns = turn.marks.get("received", turn.user_end_ns)
+        return PlayedTurn(
+            turn,
+            (_begun_ns(running), _begun_ns(following) if following else turn.ended_ns),
+            tuple(self._sender.lateness_ns(first, max(first, last))),
+            self._lag.worst_ns(turn.user_start_ns, max(heard_ns, turn.user_end_ns)),
+            tuple(running.backchannels),
+            events,
+        )
+
+    def _lay(self, cue: Cue, not_before: int) -> int:
+        """Lay a recording into the stream, no sooner than can still be sent; return its start."""
+        soonest = max(not_before, self._sender.next_sample + 2 * PACKET)
+        return self._sender.stream.place(cue.pcm, soonest, phase=self._phase)
+
+    def _sounds(self, cue: Cue, start: int) -> tuple[int, int]:
+        """The instants of the first and the last audible sample of a recording laid at `start`."""
+        instant_ns = self._sender.stream.instant_ns
+        return (
+            instant_ns(start + round(cue.speech.start_ms * RATE / 1000)),
+            instant_ns(start + round(cue.speech.end_ms * RATE / 1000)),
+        )
+
+    def _lay_at_ns(self, onset_ns: int, number: int) -> int:
+        """When to lay turn `number + 1` into the stream so that its speech begins at `onset_ns`."""
+        lead_ms = self._cues[number].speech.start_ms
+        return onset_ns - ms_to_ns(lead_ms + AHEAD * 1000 / RATE)
+
+    def _not_before(self, number: int) -> int:
+        """The first sample at which the recording of turn `number + 1` may begin."""
+        if number >= len(self._cues):
+            return 0
+        cue, before = self._cues[number], self._before
+        onset_ns = None
+        if cue.when.at_ms is not None:
+            onset_ns = before.end_ns + ms_to_ns(cue.when.at_ms)
+        elif cue.when.barge_in_ms is not None and before.cut_short:
+            reply_ns = self._tracker.onset_of(before.number)
+            onset_ns = None if reply_ns is None else reply_ns + ms_to_ns(cue.when.barge_in_ms)
+        if onset_ns is not None:
+            return self._sender.stream.sample_at(onset_ns - ms_to_ns(cue.speech.start_ms))
+        return self._after_reply(cue.when)
+
+    def _after_reply(self, when: When) -> int:
+        wait_ms = AFTER_REPLY_MS if when.after_reply_ms is None else when.after_reply_ms
+        return self._sender.next_sample + round(wait_ms * RATE / 1000)
+
+
+def _begun_ns(running: _Running) -> int:
+    """The first instant of a turn's recording, before its first audible sample."""
+    return running.start_ns - ms_to_ns(running.cue.speech.start_ms)

@@ -1,0 +1,113 @@
+"""What a wire protocol must translate: bytes on one side, what is said on the line on the other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from turngap.core.audio import Pcm
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The agent is ready to listen."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioChunk:
+    """Audio to play, mono."""
+
+    pcm: Pcm
+    rate: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Drop what has not been played yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyDone:
+    """The agent says that it has sent the whole of its reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What the agent heard, final."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyText:
+    """A piece of the reply's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The agent's marks for one of its turns, in ns of its own clock."""
+
+    agent_turn: int
+    marks: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """Answer to a ping; `agent_ns` is when the agent's clock answered it."""
+
+    ping: int
+    agent_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A loopback agent's own account of the gap that it injected (calibration only)."""
+
+    gap_ns: int
+    intended_gap_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The agent reports an error of its own."""
+
+    text: str
+    fatal: bool
+
+
+Incoming = (
+    Ready | AudioChunk | Flush | ReplyDone | Transcript | ReplyText | Marks | Pong | Truth | Fault
+)
+
+Message = bytes | str
+
+
+class NotSpokenError(Exception):
+    """What arrived is not of this dialect."""
+
+
+class Dialect(Protocol):
+    """A translator without I/O and without state: one call, one message."""
+
+    name: str
+
+    def opening(self) -> list[Message]:
+        """What the caller sends first."""
+        ...
+
+    def audio(self, pcm: bytes, rate: int) -> Message:
+        """One packet of the user's audio, PCM16 mono."""
+        ...
+
+    def ping(self, number: int) -> Message | None:
+        """A question for the agent's clock; None where the dialect has none."""
+        ...
+
+    def decode(self, message: Message) -> Incoming | None:
+        """What a message says; None where it says nothing that the caller needs.
+
+        Raises:
+            NotSpokenError: the message is not of this dialect.
+        """
+        ...

@@ -1,0 +1,219 @@
+"""What the caller hears: arriving chunks through a playout buffer, to audible speech in time."""
+
+from collections import deque
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from turngap.core.audio import (
+    AUDIBLE_DBFS,
+    Pcm,
+    SpeechDetector,
+    SpeechEnd,
+    SpeechStart,
+    dbfs_to_amplitude,
+    window_samples,
+)
+from turngap.core.clock import ms_to_ns, ns_to_samples, samples_to_ns
+from turngap.core.events import AgentSilence, AgentSpeech
+
+# Between words of one sentence speech pauses up to about 250 ms; a longer silence ends the speech.
+SPEECH_GAP_MS = 300.0
+
+# A hole of less than one packet in what is played is a line that jitters, not a pause in the audio.
+JITTER_MS = 20.0
+
+Speech = AgentSpeech | AgentSilence
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Samples that have been played, from `start_ns` on; kept for the recording."""
+
+    start_ns: int
+    pcm: Pcm
+    rate: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """A chunk in the playout buffer; its first `played` samples have sounded."""
+
+    start_ns: int
+    received_ns: int
+    pcm: Pcm
+    rate: int
+    played: int = 0
+
+    @property
+    def at_ns(self) -> int:
+        """When its first sample that has not sounded will, or would."""
+        return self.start_ns + samples_to_ns(self.played, self.rate)
+
+
+@dataclass(slots=True)
+class _Run:
+    """Chunks that play without a hole, timed from its start so that rounding never adds up."""
+
+    start_ns: int
+    rate: int
+    samples: int = 0
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + samples_to_ns(self.samples, self.rate)
+
+
+@dataclass(frozen=True, slots=True)
+class _Anchor:
+    """Where a played piece begins in the detector's stream, and when it sounded."""
+
+    sample: int
+    start_ns: int
+    received_ns: int
+    unbroken_since_ns: int
+
+
+class _Track:
+    """What was played at one rate, without cuts, as the detector's stream and in time."""
+
+    def __init__(self, rate: int, gap_ms: float, last_audible_ns: int) -> None:
+        self.rate = rate
+        self.last_audible_ns = last_audible_ns
+        self.detector = SpeechDetector(rate, gap_ms=gap_ms)
+        # Silence beyond this changes nothing: speech has ended in it, and no window reaches across.
+        self.longest_silence = round(rate * gap_ms / 1000) + 2 * window_samples(rate)
+        self._fed = 0
+        self._anchors: deque[_Anchor] = deque()
+
+    def feed(self, pcm: Pcm, start_ns: int, received_ns: int, unbroken_ns: int) -> list[Speech]:
+        self._anchors.append(_Anchor(self._fed, start_ns, received_ns, unbroken_ns))
+        self._fed += len(pcm)
+        events = [self._in_time(e) for e in self.detector.feed(pcm)]
+        # What the detector still has to say lies within a gap and a window of here.
+        settled = self._fed - self.longest_silence
+        while len(self._anchors) > 1 and self._anchors[1].sample <= settled:
+            self._anchors.popleft()
+        return events
+
+    def cut(self) -> list[Speech]:
+        return [self._in_time(e) for e in self.detector.cut()]
+
+    def _in_time(self, event: SpeechStart | SpeechEnd) -> Speech:
+        anchor = next(a for a in reversed(self._anchors) if a.sample <= event.sample)
+        at_ns = anchor.start_ns + samples_to_ns(event.sample - anchor.sample, self.rate)
+        if isinstance(event, SpeechEnd):
+            self.last_audible_ns = at_ns
+            return AgentSilence(at_ns)
+        lead_since_ns = max(anchor.unbroken_since_ns, self.last_audible_ns)
+        return AgentSpeech(at_ns, anchor.received_ns, at_ns - lead_since_ns)
+
+
+class Ear:
+    """A playout buffer without delay of its own, and a speech detector behind it.
+
+    A chunk plays when it arrives, or where the chunk before it ends if that is later. Samples reach
+    the detector only once their instant has come, so audio that is flushed before it was played was
+    never heard. Every onset is exact to a sample, however late `advance` is called.
+    """
+
+    def __init__(self, speech_gap_ms: float = SPEECH_GAP_MS) -> None:
+        self._gap_ms = speech_gap_ms
+        self._queue: deque[_Queued] = deque()
+        self._queue_end_ns = 0
+        self._run = _Run(0, 1)
+        self._track: _Track | None = None
+        self._audio_to_ns = 0  # the end of what arrived and was played
+        self._fed_to_ns = 0  # the same, and the silence after it that the detector was told of
+        self._silence_left = 0  # samples
+        self._unbroken_since_ns = 0
+        self.heard: list[Heard] = []
+
+    @property
+    def speech_ahead(self) -> bool:
+        """Whether what has arrived and not been played yet may be audible.
+
+        An agent may send silence or noise without end, so that there is audio ahead tells nothing.
+        """
+        loud = dbfs_to_amplitude(AUDIBLE_DBFS)
+        ahead = (c.pcm[c.played :] for c in self._queue)
+        return any(pcm.max() >= loud or pcm.min() <= -loud for pcm in ahead)
+
+    @property
+    def speaking(self) -> bool:
+        """Whether audible speech has begun and not ended by what was played."""
+        return self._track is not None and self._track.detector.speaking
+
+    def receive(self, received_ns: int, pcm: Pcm, rate: int) -> list[Speech]:
+        """Queue a chunk that arrived at `received_ns`; return what was heard up to then."""
+        events = self.advance(received_ns)
+        if len(pcm):
+            if received_ns > self._queue_end_ns or rate != self._run.rate:
+                self._run = _Run(max(received_ns, self._queue_end_ns), rate)
+            self._queue.append(_Queued(self._run.end_ns, received_ns, pcm, rate))
+            self._run.samples += len(pcm)
+            self._queue_end_ns = self._run.end_ns
+        return events
+
+    def advance(self, now_ns: int) -> list[Speech]:
+        """Play up to `now_ns`; return what was heard meanwhile."""
+        events: list[Speech] = []
+        while self._queue and self._queue[0].start_ns <= now_ns:
+            chunk = self._queue.popleft()
+            whole = len(chunk.pcm)
+            upto = min(whole, ns_to_samples(now_ns - chunk.start_ns, chunk.rate))
+            if upto > chunk.played:
+                events += self._play(chunk, upto)
+            if upto < whole:
+                self._queue.appendleft(replace(chunk, played=upto))
+                break
+        if not self._queue:
+            events += self._silence_until(now_ns)
+        return events
+
+    def flush(self, now_ns: int) -> list[Speech]:
+        """Drop what has not been played by `now_ns`."""
+        events = self.advance(now_ns)
+        self._queue.clear()
+        if self._queue_end_ns > now_ns:
+            self._queue_end_ns = now_ns
+            self._run = _Run(now_ns, 1)
+        return events + self._cut()
+
+    def close(self, now_ns: int) -> list[Speech]:
+        """The line is gone: nothing more will be heard."""
+        return self.flush(now_ns)
+
+    def _play(self, chunk: _Queued, upto: int) -> list[Speech]:
+        at_ns, pcm = chunk.at_ns, chunk.pcm[chunk.played : upto]
+        events = self._silence_until(at_ns)
+        if self._track is None or self._track.rate != chunk.rate:
+            events += self._cut()
+            last_audible_ns = self._track.last_audible_ns if self._track else 0
+            self._track = _Track(chunk.rate, self._gap_ms, last_audible_ns)
+        if at_ns - self._audio_to_ns > ms_to_ns(JITTER_MS):
+            self._unbroken_since_ns = at_ns
+        self.heard.append(Heard(at_ns, pcm, chunk.rate))
+        self._audio_to_ns = self._fed_to_ns = at_ns + samples_to_ns(len(pcm), chunk.rate)
+        self._silence_left = self._track.longest_silence
+        return events + self._track.feed(pcm, at_ns, chunk.received_ns, self._unbroken_since_ns)
+
+    def _silence_until(self, until_ns: int) -> list[Speech]:
+        """Tell the detector of a stretch without audio: speech can end in it.
+
+        Also where nothing audible is known yet: the last samples before a hole are judged with it.
+        """
+        if self._track is None or until_ns <= self._fed_to_ns:
+            return []
+        rate, at_ns = self._track.rate, self._fed_to_ns
+        samples = min(ns_to_samples(until_ns - at_ns, rate), self._silence_left)
+        if samples == 0:
+            return []
+        self._silence_left -= samples
+        self._fed_to_ns += samples_to_ns(samples, rate)
+        silence = np.zeros(samples, dtype=np.int16)
+        return self._track.feed(silence, at_ns, at_ns, self._unbroken_since_ns)
+
+    def _cut(self) -> list[Speech]:
+        self._silence_left = 0
+        return self._track.cut() if self._track else []

@@ -1,0 +1,138 @@
+"""The listening half of a conversation: what arrives becomes events, and can be waited for."""
+
+import asyncio
+from collections.abc import Sequence
+
+from turngap.caller import dialect as said
+from turngap.caller.ear import Ear
+from turngap.core.clock import Clock
+from turngap.core.errors import AgentError
+from turngap.core.events import (
+    AgentMarks,
+    AgentSilence,
+    AgentSpeech,
+    AgentText,
+    Event,
+    PlayoutFlushed,
+    UserTranscript,
+)
+from turngap.core.turns import TurnTracker
+
+
+class Hearing:
+    """Feeds the tracker with what the line brings, and wakes whoever waits for it.
+
+    Args:
+        offset_ns: the agent's clock minus the caller's; None: its marks cannot be placed.
+        speech_gap_ms: a pause within the agent's speech that does not end it.
+    """
+
+    def __init__(self, clock: Clock, *, offset_ns: int | None, speech_gap_ms: float) -> None:
+        self._clock = clock
+        self._offset_ns = offset_ns
+        self._changed = asyncio.Event()
+        self._done_ns = 0
+        self._flushed_ns = 0
+        self._speech_received_ns = 0
+        self._crash: BaseException | None = None
+        self.tracker = TurnTracker()
+        self.ear = Ear(speech_gap_ms)
+        self.events: list[Event] = []
+        self.silent_since_ns = 0
+        self.faults: list[str] = []
+        self.truths: list[said.Truth] = []
+        self.failure: AgentError | None = None
+
+    def on_message(self, now_ns: int, incoming: said.Incoming) -> None:
+        """Take what arrived at `now_ns`."""
+        match incoming:
+            case said.AudioChunk(pcm, rate):
+                self._feed_all(self.ear.receive(now_ns, pcm, rate))
+            case said.Flush():
+                self._feed_all(self.ear.flush(now_ns))
+                self._flushed_ns = now_ns
+                self.feed(PlayoutFlushed(now_ns))
+            case said.ReplyDone():
+                self._done_ns = now_ns
+                self._changed.set()
+            case said.Transcript(text):
+                self.feed(UserTranscript(now_ns, text))
+            case said.ReplyText(text):
+                self.feed(AgentText(now_ns, text))
+            case said.Marks(agent_turn, raw):
+                self._feed_marks(agent_turn, dict(raw))
+            case said.Truth():
+                self.truths.append(incoming)
+            case said.Fault(text):
+                self.faults.append(text)
+            case said.Ready() | said.Pong():
+                pass
+
+    def tick(self, now_ns: int) -> None:
+        """Play what is due by `now_ns`."""
+        self._feed_all(self.ear.advance(now_ns))
+
+    def lose(self, failure: AgentError) -> None:
+        """The line is gone: nothing more will be heard."""
+        self.failure = failure
+        self._feed_all(self.ear.close(self._clock.now_ns()))
+        self._changed.set()
+
+    def crash(self, error: BaseException) -> None:
+        """The caller itself is broken: whoever waits gets the error."""
+        self._crash = error
+        self._changed.set()
+
+    def check(self) -> None:
+        """Raise what broke the caller, if anything did."""
+        if self._crash is not None:
+            raise self._crash
+
+    def feed(self, event: Event) -> None:
+        """Note an event and hand it to the tracker."""
+        self.events.append(event)
+        self.tracker.feed(event)
+        self._changed.set()
+
+    def called_done_since(self, ns: int) -> bool:
+        """Whether the agent has called its reply done, after `ns` and after its latest speech.
+
+        An interrupted reply is called done too, but something is still to be said then: what came
+        after a flush without any speech since does not count.
+        """
+        heard_ns = self._speech_received_ns
+        return self._done_ns > max(ns, heard_ns) and self._flushed_ns <= heard_ns
+
+    async def changed_before(self, deadline_ns: int) -> bool:
+        """Wait until something is heard; False once `deadline_ns` has passed."""
+        self._changed.clear()
+        self.check()
+        left_s = (deadline_ns - self._clock.now_ns()) / 1e9
+        if left_s <= 0:
+            return False
+        try:
+            async with asyncio.timeout(left_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def changed_until(self, deadline_ns: int) -> None:
+        """Wait for an instant, or for the line to be lost."""
+        while self.failure is None and await self.changed_before(deadline_ns):
+            pass
+
+    def _feed_marks(self, agent_turn: int, raw: dict[str, int]) -> None:
+        # Marks without a clock comparison cannot be placed on the caller's clock.
+        if self._offset_ns is None or not raw:
+            return
+        marks = {name: at - self._offset_ns for name, at in raw.items()}
+        self.feed(AgentMarks(agent_turn, marks, raw))
+
+    def _feed_all(self, events: Sequence[AgentSpeech | AgentSilence]) -> None:
+        for event in events:
+            if isinstance(event, AgentSilence):
+                self.silent_since_ns = event.at_ns
+            else:
+                self._speech_received_ns = event.received_ns
+            self.feed(event)

@@ -1,0 +1,250 @@
+"""One WebSocket to an agent: opened, handshaken, its clock compared, every message stamped."""
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidProxy,
+    InvalidURI,
+    ProxyError,
+)
+
+from turngap.caller.dialect import Dialect, Fault, Incoming, Message, NotSpokenError, Pong, Ready
+from turngap.caller.stream import RATE
+from turngap.core.audio import Pcm
+from turngap.core.clock import Clock
+from turngap.core.errors import AgentError, InputError
+from turngap.core.results import OffsetRecord
+
+OPEN_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 2.0
+# Pings before the first turn. The fastest of them bounds the offset's error by half its round trip.
+PINGS = 12
+# An agent that has just become ready may still be busy with its start when the first ping comes.
+PING_WAIT_S = 1.0
+
+OnMessage = Callable[[int, Incoming], None]
+
+
+class Socket(ClientConnection):
+    """A WebSocket that knows when bytes last arrived."""
+
+    arrived_ns = 0
+
+
+class Line:
+    """An open line. `receive` hands each message, with its instant of arrival, to a callback.
+
+    What arrives during the handshake and the pings, such as a greeting, is kept for `receive`.
+    """
+
+    def __init__(self, socket: Socket, dialect: Dialect, clock: Clock) -> None:
+        self._socket = socket
+        self._dialect = dialect
+        self._clock = clock
+        self._early: deque[tuple[int, Incoming]] = deque()
+
+    async def send_audio(self, pcm: Pcm) -> None:
+        """Send one packet; a line that is gone is for `receive` to report."""
+        try:
+            await self._socket.send(self._dialect.audio(pcm.tobytes(), RATE))
+        except ConnectionClosed:
+            return
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the dialect.
+
+        Raises:
+            AgentError: the line was lost.
+        """
+        try:
+            await self._socket.send(message)
+        except ConnectionClosed as e:
+            raise _line_lost(e) from e
+
+    async def next(self) -> tuple[int, Incoming | None]:
+        """The next message and when it arrived.
+
+        Raises:
+            AgentError: the line was lost, or something of another protocol arrived.
+        """
+        try:
+            message = await self._socket.recv()
+        except ConnectionClosed as e:
+            raise _line_lost(e) from e
+        try:
+            return self._socket.arrived_ns, self._dialect.decode(message)
+        except NotSpokenError as e:
+            raise AgentError(
+                "agent.other_protocol",
+                f"the peer does not speak the {self._dialect.name} dialect: it sent {e}",
+                hint="choose the protocol with --dialect",
+            ) from e
+
+    async def receive(self, on_message: OnMessage) -> None:
+        """Hand on what arrives until the line is lost (AgentError) or this is cancelled."""
+        while self._early:
+            on_message(*self._early.popleft())
+        while True:
+            arrived_ns, incoming = await self.next()
+            if incoming is not None:
+                on_message(arrived_ns, incoming)
+
+    async def handshake(self, timeout_s: float = OPEN_TIMEOUT_S) -> None:
+        """Send the opening and wait until the agent is ready.
+
+        Raises:
+            AgentError: it did not become ready in time, refused, or speaks another protocol.
+        """
+        for message in self._dialect.opening():
+            await self.send(message)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    arrived_ns, incoming = await self.next()
+                    if isinstance(incoming, Ready):
+                        return
+                    if isinstance(incoming, Fault) and incoming.fatal:
+                        raise AgentError("agent.refused", f"the agent refused: {incoming.text}")
+                    self._keep(arrived_ns, incoming)
+        except TimeoutError as e:
+            raise AgentError(
+                "agent.not_ready",
+                f"the peer accepted the line but did not answer the {self._dialect.name} handshake "
+                f"within {timeout_s:g} s",
+                hint="is it a pipecat bot with ProtobufFrameSerializer and RTVI on (its default)?",
+            ) from e
+
+    async def clock_offset(self) -> OffsetRecord:
+        """Compare clocks; `offset_ns` is None where the agent does not answer pings.
+
+        Raises:
+            AgentError: the line was lost, or something of another protocol arrived.
+        """
+        exchanges: list[tuple[int, int]] = []
+        for number in range(PINGS):
+            exchange = await self._ping(number)
+            if exchange is None:
+                break
+            exchanges.append(exchange)
+        if not exchanges:
+            return OffsetRecord(offset_ns=None, bound_ns=None, n=0)
+        round_trip_ns, offset_ns = min(exchanges)
+        return OffsetRecord(offset_ns=offset_ns, bound_ns=-(-round_trip_ns // 2), n=len(exchanges))
+
+    def _keep(self, arrived_ns: int, incoming: Incoming | None) -> None:
+        if incoming is not None:
+            self._early.append((arrived_ns, incoming))
+
+    async def _ping(self, number: int) -> tuple[int, int] | None:
+        """Round trip and offset of one exchange, ns."""
+        question = self._dialect.ping(number)
+        if question is None:
+            return None
+        asked_ns = self._clock.now_ns()
+        await self.send(question)
+        try:
+            async with asyncio.timeout(PING_WAIT_S):
+                while True:
+                    arrived_ns, incoming = await self.next()
+                    if isinstance(incoming, Pong) and incoming.ping == number:
+                        midpoint_ns = (asked_ns + arrived_ns) // 2
+                        return arrived_ns - asked_ns, incoming.agent_ns - midpoint_ns
+                    self._keep(arrived_ns, incoming)
+        except TimeoutError:
+            return None
+
+
+@asynccontextmanager
+async def open_line(
+    url: str, dialect: Dialect, clock: Clock, *, timeout_s: float = OPEN_TIMEOUT_S
+) -> AsyncIterator[Line]:
+    """Connect and handshake, each within `timeout_s`.
+
+    Raises:
+        InputError: the URL is none that a WebSocket can be opened to.
+        AgentError: nothing listens there, or it is no WebSocket, or the handshake failed.
+    """
+    socket = await _connect(url, clock, timeout_s)
+    try:
+        line = Line(socket, dialect, clock)
+        await line.handshake(timeout_s)
+        yield line
+    finally:
+        await socket.close()
+
+
+async def _connect(url: str, clock: Clock, timeout_s: float) -> Socket:
+    class Stamped(Socket):
+        def data_received(self, data: bytes) -> None:
+            # Here and not where the message is taken from the queue: until that task runs, 0.1 ms
+            # pass, and 0.5 ms in one of twenty cases, by which every onset would be late.
+            self.arrived_ns = clock.now_ns()
+            super().data_received(data)
+
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("ws", "wss"):
+            raise ValueError(f"its scheme is {parts.scheme or 'missing'}, not ws or wss")
+        # No compression: it costs time at both ends and audio does not shrink. No queue limit: a
+        # reader that is behind must not make the socket wait. No proxy to this machine itself.
+        socket = await connect(
+            url,
+            create_connection=Stamped,
+            compression=None,
+            proxy=None if _is_here(parts.hostname) else True,
+            open_timeout=timeout_s,
+            close_timeout=CLOSE_TIMEOUT_S,
+            max_queue=None,
+            max_size=2**24,
+        )
+        assert isinstance(socket, Socket)
+        return socket
+    except (ssl.SSLError, ImportError) as e:  # the latter: a SOCKS proxy without python-socks
+        raise AgentError(
+            "agent.unreachable",
+            f"nothing can be reached at {url}: {e}",
+            hint="is its certificate valid here, and the proxy in the environment meant?",
+        ) from e
+    except (InvalidURI, ValueError) as e:  # ValueError: a bad port, or a name no host can have
+        raise InputError(
+            "agent.url",
+            f"{url!r} is not a WebSocket URL: {e}",
+            hint="expected ws://host:port/path",
+        ) from e
+    except (OSError, EOFError, InvalidProxy, ProxyError) as e:
+        raise AgentError(
+            "agent.unreachable",
+            f"nothing can be reached at {url}: {str(e) or type(e).__name__}",
+            hint="is the agent running, and is this its port and path?",
+        ) from e
+    except InvalidHandshake as e:
+        raise AgentError("agent.no_websocket", f"{url} answers, but not as a WebSocket: {e}") from e
+
+
+def _is_here(host: str | None) -> bool:
+    """Whether a host's name or address is this machine's loopback."""
+    try:
+        return host == "localhost" or ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+def _line_lost(error: ConnectionClosed) -> AgentError:
+    return AgentError("agent.line_lost", f"the line was lost: {_why_closed(error)}")
+
+
+def _why_closed(error: ConnectionClosed) -> str:
+    for frame, by in ((error.rcvd, "agent"), (error.sent, "caller")):
+        if frame is not None:
+            reason = f" ({frame.reason})" if frame.reason else ""
+            return f"closed by the {by} with code {frame.code}{reason}"
+    return "without a closing handshake (did the agent die?)"

@@ -1,0 +1,38 @@
+"""Both sides of a stretch of the line as stereo audio."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import soxr
+
+from turngap.caller.ear import Heard
+from turngap.caller.stream import RATE, UserStream
+from turngap.core.audio import Pcm
+from turngap.core.clock import ns_to_samples
+
+
+def user_side(stream: UserStream, window: tuple[int, int]) -> Pcm:
+    """What the user said between two instants, 16 kHz."""
+    first = stream.sample_at(window[0])
+    return stream.read(max(first, 0), max(stream.sample_at(window[1]) - first, 1))
+
+
+def agent_side(heard: Sequence[Heard], window: tuple[int, int]) -> Pcm:
+    """What the caller heard between two instants, 16 kHz, digital silence where nothing played."""
+    out = np.zeros(max(ns_to_samples(window[1] - window[0], RATE), 1), dtype=np.int16)
+    for rate in {h.rate for h in heard}:
+        native = np.zeros(len(out) * rate // RATE + 1, dtype=np.int16)
+        for piece in (h for h in heard if h.rate == rate):
+            _lay(native, piece, window[0])
+        if native.any():
+            at_16k = native if rate == RATE else soxr.resample(native, rate, RATE)
+            n = min(len(out), len(at_16k))
+            out[:n] += at_16k[:n]
+    return out
+
+
+def _lay(out: Pcm, piece: Heard, from_ns: int) -> None:
+    at = round((piece.start_ns - from_ns) * piece.rate / 1e9)
+    low, high = max(at, 0), min(at + len(piece.pcm), len(out))
+    if low < high:
+        out[low:high] = piece.pcm[low - at : high - at]

@@ -1,0 +1,99 @@
+"""The caller's microphone: an endless stream with recordings laid into it, sent to deadlines."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from turngap.core.audio import LINE_FLOOR_DBFS, Pcm, dbfs_to_amplitude
+from turngap.core.clock import Clock, samples_to_ns
+
+RATE = 16_000
+PACKET_MS = 20
+PACKET = RATE * PACKET_MS // 1000
+
+# Recordings begin on this grid of the stream, so that an agent whose VAD cuts the stream into 32 ms
+# windows (512 samples) sees the same windows in every run: the same WAV was found to endpoint
+# differently depending on where it fell on that grid. 160 ms is the first multiple of both lengths.
+GRID = int(np.lcm(PACKET, 512))
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    start: int
+    pcm: Pcm
+
+
+def line_noise(seed: int = 0) -> Pcm:
+    """One grid length of white noise at LINE_FLOOR_DBFS; repeated, it is equal in every run."""
+    noise = np.random.default_rng(seed).standard_normal(GRID) * dbfs_to_amplitude(LINE_FLOOR_DBFS)
+    return np.rint(noise).astype(np.int16)
+
+
+class UserStream:
+    """The user's side of the line at 16 kHz. Sample 0 sounds at `t0_ns`."""
+
+    def __init__(self, t0_ns: int) -> None:
+        self.t0_ns = t0_ns
+        self._noise = line_noise()
+        self._placed: list[_Placed] = []
+
+    def place(self, pcm: Pcm, not_before: int, *, phase: int = 0) -> int:
+        """Lay a recording into the stream, on the grid plus `phase` samples; return its start.
+
+        Packets are read one ahead: `not_before` must lie beyond the one that is being sent.
+        """
+        start = -(-max(not_before - phase, 0) // GRID) * GRID + phase
+        self._placed.append(_Placed(start, pcm))
+        return start
+
+    def read(self, start: int, length: int) -> Pcm:
+        """Samples `start` to `start + length` as sent, or to be sent."""
+        out = np.resize(np.roll(self._noise, -(start % GRID)), length)
+        for clip in self._placed:
+            low = max(start, clip.start)
+            high = min(start + length, clip.start + len(clip.pcm))
+            if low < high:
+                out[low - start : high - start] = clip.pcm[low - clip.start : high - clip.start]
+        return out
+
+    def instant_ns(self, sample: int) -> int:
+        """When `sample` sounds by the schedule."""
+        return self.t0_ns + samples_to_ns(sample, RATE)
+
+    def sample_at(self, instant_ns: int) -> int:
+        """The sample that sounds at `instant_ns`, rounded up."""
+        return -(-(instant_ns - self.t0_ns) * RATE // 1_000_000_000)
+
+
+@dataclass(slots=True)
+class Sender:
+    """Sends a `UserStream` in packets, each when its last sample has sounded.
+
+    `late_ns[k]` is how much later than its deadline packet k was handed to the socket.
+    """
+
+    stream: UserStream
+    clock: Clock
+    send: Callable[[Pcm], Awaitable[None]]
+    late_ns: list[int] = field(default_factory=list[int])
+
+    @property
+    def next_sample(self) -> int:
+        """The first sample that has not been sent; its packet may be on its way already."""
+        return len(self.late_ns) * PACKET
+
+    async def run(self, on_tick: Callable[[int], None]) -> None:
+        """Send until cancelled; calls `on_tick(now_ns)` after each packet."""
+        while True:
+            first = self.next_sample
+            deadline_ns = self.stream.instant_ns(first + PACKET)
+            packet = self.stream.read(first, PACKET)
+            await self.clock.sleep_until_ns(deadline_ns)
+            self.late_ns.append(self.clock.now_ns() - deadline_ns)
+            await self.send(packet)
+            on_tick(self.clock.now_ns())
+
+    def lateness_ns(self, from_sample: int, to_sample: int) -> list[int]:
+        """Lateness of the packets that hold any of these samples."""
+        return self.late_ns[from_sample // PACKET : to_sample // PACKET + 1]

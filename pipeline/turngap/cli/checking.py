@@ -1,0 +1,204 @@
+"""`turngap check`: the regression gate."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turngap.cli.shared import (
+    AGENT,
+    JSON,
+    LIBRARY,
+    LLM,
+    SEED,
+    SET,
+    STT,
+    TTS,
+    agent_choice,
+    print_block,
+    print_json,
+    progress_bar,
+    say,
+    show_failure,
+)
+from turngap.core.errors import ExitCode, InputError
+
+if TYPE_CHECKING:
+    from turngap.core.results import TurnRecord
+    from turngap.harness.check import Checked, CheckPlan
+
+EXIT_CODES = {
+    "pass": ExitCode.PASS,
+    "regressed": ExitCode.OVER_BUDGET,
+    "undecided": ExitCode.INCONCLUSIVE,
+    "cannot_compare": ExitCode.INCONCLUSIVE,
+}
+
+
+def check(
+    scenarios: Annotated[
+        list[str] | None, typer.Argument(help="Names or files; default: all of the library.")
+    ] = None,
+    agent: Annotated[str, AGENT] = "embedded",
+    llm: Annotated[str | None, LLM] = None,
+    stt: Annotated[str | None, STT] = None,
+    tts: Annotated[str | None, TTS] = None,
+    set_: Annotated[list[str] | None, SET] = None,
+    seed: Annotated[int | None, SEED] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(help="The reference: a stack, a stack file, a ws:// URL, or a checkout."),
+    ] = None,
+    against_set: Annotated[
+        list[str] | None, typer.Option(help="A setting of the reference, as --set.")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="A stored reference (from --save); same machine only.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Store this run as a baseline.")] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(help="gap=800, or a stage: llm_first_token=450. Repeatable."),
+    ] = None,
+    target: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Share of turns that each budget must hold.")
+    ] = 0.95,
+    rounds: Annotated[int, typer.Option(min=1, help="Two pairs a turn a round.")] = 2,
+    phases: Annotated[
+        int, typer.Option(min=1, max=32, help="Sweep the agent's 32 ms grid over the rounds.")
+    ] = 1,
+    limit_p50_ms: Annotated[
+        float, typer.Option(min=1, help="The smallest p50 regression that must not pass.")
+    ] = 30.0,
+    limit_p95_ms: Annotated[float, typer.Option(min=1, help="The same for p95.")] = 100.0,
+    until_decided: Annotated[
+        bool, typer.Option("--until-decided", help="Play on while undecided.")
+    ] = False,
+    max_minutes: Annotated[float, typer.Option(min=0.1, help="With --until-decided.")] = 10.0,
+    tag: Annotated[str | None, typer.Option(help="Only scenarios with this tag.")] = None,
+    calibration: Annotated[int, typer.Option(min=0, help="Known gaps before; 0: none.")] = 8,
+    library: Annotated[Path | None, LIBRARY] = None,
+    out: Annotated[Path | None, typer.Option(help="Where checks are kept; ./runs.")] = None,
+    json_: Annotated[bool, JSON] = False,
+) -> None:
+    """Compare an agent with a reference, and fail if it got slower.
+
+    Exit code: 0 pass, 1 regressed, 3 undecided or not comparable, 2 bad input, 4 an agent failed.
+
+    Examples: `turngap check --agent new.toml --against old.toml`;
+    `turngap check --against ../main` (another checkout);
+    `turngap check --save base.json`, later `turngap check --baseline base.json`;
+    `turngap check --budget gap=800 --budget llm_first_token=450`.
+    """
+    from turngap.caller.pipecat import PipecatDialect
+    from turngap.core.verdict import Limits
+    from turngap.harness.check import CheckPlan
+    from turngap.harness.target import AgentChoice, resolve
+    from turngap.library import library_for, load_scenarios, require_inside, scenario_paths
+
+    if against is not None and baseline is not None:
+        raise InputError("check.two_references", "give --against or --baseline, not both")
+    if save is not None and save == baseline:
+        raise InputError(
+            "check.save_over_baseline",
+            f"--save {save} would replace the baseline that this run is compared with, whatever "
+            "comes of it",
+            hint="save to another file",
+        )
+    if against is None and baseline is None and save is None and not budget:
+        raise InputError(
+            "check.nothing_to_check",
+            "nothing to compare with",
+            hint="give --against AGENT, --baseline FILE, --budget NAME=MS or --save FILE",
+        )
+    choice = agent_choice(agent, {"llm": llm, "stt": stt, "tts": tts}, set_, seed, True)
+    folder = library_for(scenarios or (), library)
+    paths = scenario_paths(folder, scenarios or (), tag)
+    if "://" not in agent:
+        require_inside(folder, paths)
+    reference = None
+    if against is not None:
+        reference = resolve(AgentChoice(against, sets=tuple(against_set or ()), seed=seed), folder)
+    plan = CheckPlan(
+        candidate=resolve(choice, folder),
+        reference=reference,
+        scenarios=load_scenarios(paths),
+        dialect=PipecatDialect(),
+        baseline=baseline,
+        save=save,
+        rounds=rounds,
+        phases=phases,
+        limits=Limits(limit_p50_ms, limit_p95_ms),
+        budgets=_budgets(budget or ()),
+        target=target,
+        until_decided=until_decided,
+        max_minutes=max_minutes,
+        calibration_turns=calibration,
+        out=out,
+        settings={"rounds": rounds, "phases": phases, "tag": tag, "seed": seed},
+    )
+    checked = _play(plan, quiet=json_)
+    _show(checked, json_=json_)
+    if checked.failure is not None:
+        show_failure(checked.failure)
+        raise typer.Exit(checked.failure.exit_code)
+    raise typer.Exit(EXIT_CODES[checked.record.verdict])
+
+
+def _budgets(assignments: Sequence[str]) -> dict[str, float]:
+    """`NAME=MS` flags.
+
+    Raises:
+        InputError: no such stage, or no number.
+    """
+    from turngap.core.stages import MARKS
+
+    names = ("gap", *MARKS[1:])
+    budgets: dict[str, float] = {}
+    for assignment in assignments:
+        name, _, ms = assignment.partition("=")
+        try:
+            budgets[name] = float(ms)
+        except ValueError:
+            budgets[name] = -1.0
+        if name not in names or not 0 < budgets[name] < float("inf"):
+            raise InputError(
+                "check.budget",
+                f"--budget {assignment!r}: expected NAME=MS",
+                hint=f"names: {', '.join(names)}; for example --budget gap=800",
+            )
+    return budgets
+
+
+def _play(plan: "CheckPlan", *, quiet: bool) -> "Checked":
+    from turngap.harness.check import CheckProgress, check
+
+    with progress_bar(quiet=quiet) as bar:
+        task = bar.add_task("", total=plan.turns)
+
+        def on_turn(_side: str, _turn: "TurnRecord") -> None:
+            bar.advance(task)
+
+        def on_step(step: str) -> None:
+            bar.update(task, description=step)
+
+        return asyncio.run(check(plan, CheckProgress(on_step, on_turn)))
+
+
+def _show(checked: "Checked", *, json_: bool) -> None:
+    from turngap.report.check_console import check_block
+    from turngap.report.check_files import write_reports
+
+    write_reports(checked.record, checked.path, checked.candidate, checked.reference)
+    if json_:
+        print_json({**checked.record.model_dump(mode="json"), "path": str(checked.path)})
+        return
+    print_block(lambda width: check_block(checked.record, width))
+    say(f"stored in {checked.path}")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register this module's commands."""
+    app.command()(check)

@@ -1,0 +1,150 @@
+"""`turngap report`, `label` and `scenarios`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from turngap.cli.shared import JSON, LIBRARY, print_block, print_json, say, table
+
+if TYPE_CHECKING:
+    from turngap.harness.label import LabelChange
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A stored run or check, and how it is shown."""
+
+    document: Callable[[], dict[str, Any]]
+    blocks: Callable[[int], Sequence[Text]]
+    svg: Callable[[], str]
+    write_html: Callable[[], Path]
+
+
+def report(
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Folders, names, or `latest` (the default).")
+    ] = None,
+    html: Annotated[bool, typer.Option("--html", help="Write the HTML page again too.")] = False,
+    svg: Annotated[
+        Path | None, typer.Option(help="Write what is printed as an SVG picture.")
+    ] = None,
+    json_: Annotated[bool, JSON] = False,
+) -> None:
+    """Print stored runs and checks again, from their files alone.
+
+    Examples: `turngap report`; `turngap report runs/NAME --html`; `turngap report --svg out.svg`
+    """
+    from turngap.report.check_files import find_check
+    from turngap.runs import find_run
+
+    stored: list[Stored] = []
+    for name in runs or ["latest"]:
+        check = find_check(name)
+        stored.append(_stored_run(find_run(name)) if check is None else _stored_check(check))
+    for one in stored:
+        if html:
+            say(f"written: {one.write_html()}")
+        if svg is not None:
+            svg.write_text(one.svg(), encoding="utf-8")
+            say(f"written: {svg}")
+    if json_:
+        documents = [one.document() for one in stored]
+        print_json(documents[0] if len(documents) == 1 else documents)
+        return
+    for one in stored:
+        print_block(lambda width, one=one: Group(*one.blocks(width)))
+
+
+def _stored_run(folder: Path) -> Stored:
+    from turngap.report.console import run_svg, summary_block, turn_block
+    from turngap.report.html import write_html
+    from turngap.report.json import run_json
+    from turngap.runs import read_run
+
+    run = read_run(folder)
+    return Stored(
+        document=lambda: run_json(run),
+        blocks=lambda width: [
+            *(turn_block(turn, width) for turn in run.turns),
+            summary_block(run, width),
+        ],
+        svg=lambda: run_svg(run),
+        write_html=lambda: write_html(run),
+    )
+
+
+def _stored_check(folder: Path) -> Stored:
+    from turngap.report.check_console import check_block, check_svg
+    from turngap.report.check_files import PAGE_FILE, check_json, read_check, write_reports
+
+    record, candidate, reference = read_check(folder)
+
+    def write_html() -> Path:
+        write_reports(record, folder, candidate, reference)
+        return folder / PAGE_FILE
+
+    return Stored(
+        document=lambda: check_json(record, folder),
+        blocks=lambda width: [check_block(record, width)],
+        svg=lambda: check_svg(record, folder.name),
+        write_html=write_html,
+    )
+
+
+def label(
+    files: Annotated[list[Path], typer.Argument(help="Scenario files (.yaml).")],
+    only_missing: Annotated[
+        bool, typer.Option("--only-missing", help="Leave the labels that are there.")
+    ] = False,
+    dbfs: Annotated[
+        float | None, typer.Option(max=0, help="Audible from this level; default: by the room.")
+    ] = None,
+    json_: Annotated[bool, JSON] = False,
+) -> None:
+    """Find where speech begins and ends in each recording and write it into the scenario.
+
+    Example: `turngap label scenarios/coffee-order.yaml`
+    """
+    from turngap.harness.label import label_file
+
+    changes = [c for file in files for c in label_file(file, only_missing=only_missing, dbfs=dbfs)]
+    if json_:
+        print_json([_change(c) for c in changes])
+        return
+    for change in changes:
+        typer.echo(str(change))
+    say(f"{len(changes)} label{'s' if len(changes) != 1 else ''} changed")
+
+
+def _change(change: "LabelChange") -> dict[str, Any]:
+    before = None if change.before is None else change.before.model_dump()
+    after = change.after.model_dump()
+    return {"audio": change.audio, "before": before, "after": after, "dbfs": change.dbfs}
+
+
+def scenarios(
+    library: Annotated[Path | None, LIBRARY] = None, json_: Annotated[bool, JSON] = False
+) -> None:
+    """List the scenarios that can be played."""
+    from turngap.library import library_dir, read_scenario, scenario_paths
+
+    found = [read_scenario(p) for p in scenario_paths(library_dir(library))]
+    rows = [
+        {"name": s.name, "turns": len(s.turns), "tags": list(s.tags), "about": s.about}
+        for s in found
+    ]
+    if json_:
+        print_json(rows)
+    else:
+        print_block(lambda _: table(rows))
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register this module's commands."""
+    for command in (report, label, scenarios):
+        app.command()(command)

@@ -1,0 +1,106 @@
+"""Flags that several commands share, and how all of them speak."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from turngap.core.errors import TurngapError
+from turngap.provenance import without_url_secrets
+
+if TYPE_CHECKING:
+    from turngap.backends import Kind
+    from turngap.harness.target import AgentChoice
+
+AGENT = typer.Option("--agent", help="A stack's name, a stack file (.toml) or a ws:// URL.")
+LLM = typer.Option("--llm", help="Another LLM backend for the stack.")
+STT = typer.Option("--stt", help="Another STT backend for the stack.")
+TTS = typer.Option("--tts", help="Another TTS backend for the stack.")
+SET = typer.Option("--set", help="A stack's setting, TABLE.KEY=VALUE, e.g. llm.ttft_ms=80.")
+SEED = typer.Option("--seed", help="Seed for engines that draw random numbers.")
+LIBRARY = typer.Option("--scenarios", help="Folder of scenarios; default ./scenarios or shipped.")
+JSON = typer.Option("--json", help="One JSON document on stdout and nothing else there.")
+
+
+def agent_choice(
+    agent: str,
+    engines: "dict[Kind, str | None]",
+    sets: Sequence[str] | None,
+    seed: int | None,
+    marks: bool,
+) -> "AgentChoice":
+    """The agent that the flags name."""
+    from turngap.harness.target import AgentChoice
+
+    return AgentChoice(agent, engines, tuple(sets or ()), seed, marks)
+
+
+def show_error(error: TurngapError) -> None:
+    """An error that ended the command; with `--json` it is the document."""
+    if "--json" in sys.argv:
+        message = without_url_secrets(error.message)
+        problem = {"kind": error.kind, "message": message, "hint": error.hint}
+        print_json({"error": problem})
+    show_failure(error)
+
+
+def show_failure(error: TurngapError) -> None:
+    """What happened and what to do, on stderr."""
+    say(f"error: {without_url_secrets(error.message)}")
+    if error.hint:
+        say(f"  {error.hint}")
+
+
+def say(text: str) -> None:
+    """A line for people, on stderr, so that stdout can be piped."""
+    Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    """The one document on stdout."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def print_block(block: Callable[[int], RenderableType]) -> None:
+    """Print what `block` makes for the terminal's width."""
+    console = Console(highlight=False)
+    console.print(block(console.width))
+
+
+def progress_bar(*, quiet: bool) -> Progress:
+    """A bar on stderr while long work runs; nothing where that is no terminal."""
+    console = Console(stderr=True, highlight=False)
+    # Twice a second: a drawing takes a millisecond of the interpreter, which the caller shares.
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        refresh_per_second=2,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    )
+
+
+def table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Rows of equal keys as a table; empty columns are left out."""
+    out = Table(box=None, header_style="bold", pad_edge=False)
+    keys = [k for k in rows[0] if any(r[k] not in ([], "") for r in rows)] if rows else []
+    for key in keys:
+        out.add_column(key)
+    for row in rows:
+        out.add_row(*(_cell(row[k]) for k in keys))
+    return out
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

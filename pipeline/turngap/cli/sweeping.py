@@ -1,0 +1,113 @@
+"""`turngap sweep`: one setting over several values."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turngap.cli.shared import (
+    AGENT,
+    JSON,
+    LIBRARY,
+    LLM,
+    SEED,
+    SET,
+    STT,
+    TTS,
+    agent_choice,
+    print_block,
+    print_json,
+    progress_bar,
+    say,
+    show_failure,
+)
+from turngap.core.errors import InputError
+
+if TYPE_CHECKING:
+    from turngap.core.errors import TurngapError
+    from turngap.core.results import TurnRecord
+    from turngap.harness.sweep import Sweep, SweepPlan
+
+
+def sweep(
+    setting: Annotated[str, typer.Argument(help="TABLE.KEY=V1,V2,… of the stack.")],
+    scenarios: Annotated[
+        list[str] | None, typer.Argument(help="Names or files; default: all of the library.")
+    ] = None,
+    agent: Annotated[str, AGENT] = "embedded",
+    llm: Annotated[str | None, LLM] = None,
+    stt: Annotated[str | None, STT] = None,
+    tts: Annotated[str | None, TTS] = None,
+    set_: Annotated[list[str] | None, SET] = None,
+    seed: Annotated[int | None, SEED] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each value plays all.")] = 1,
+    phases: Annotated[
+        int, typer.Option(min=1, max=32, help="Sweep the agent's 32 ms grid over the rounds.")
+    ] = 1,
+    tag: Annotated[str | None, typer.Option(help="Only scenarios with this tag.")] = None,
+    library: Annotated[Path | None, LIBRARY] = None,
+    out: Annotated[Path | None, typer.Option(help="Where it is kept; ./runs.")] = None,
+    json_: Annotated[bool, JSON] = False,
+) -> None:
+    """Vary one setting: what an agent's patience costs in gap and saves in cut-ins.
+
+    Example: `turngap sweep turn.hold_ms=0,150,300,600 --tag pause --rounds 4 --phases 4`
+    """
+    from turngap.caller.pipecat import PipecatDialect
+    from turngap.harness.sweep import SweepPlan
+    from turngap.library import library_for, load_scenarios, require_inside, scenario_paths
+    from turngap.report.sweep import sweep_block
+
+    name, equals, values = setting.partition("=")
+    if not equals or "." not in name:
+        raise InputError(
+            "sweep.setting",
+            f"{setting!r}: expected TABLE.KEY=V1,V2,…",
+            hint="for example: turngap sweep turn.hold_ms=0,100,200,400",
+        )
+    folder = library_for(scenarios or (), library)
+    paths = scenario_paths(folder, scenarios or (), tag)
+    if "://" not in agent:
+        require_inside(folder, paths)
+    plan = SweepPlan(
+        choice=agent_choice(agent, {"llm": llm, "stt": stt, "tts": tts}, set_, seed, True),
+        library=folder,
+        setting=name,
+        values=[value.strip() for value in values.split(",") if value.strip()],
+        scenarios=load_scenarios(paths),
+        dialect=PipecatDialect(),
+        rounds=rounds,
+        phases=phases,
+        out=out,
+    )
+    plan.targets()
+    swept, failure = _play(plan, quiet=json_)
+    if json_:
+        print_json(swept.as_json())
+    else:
+        print_block(lambda width: sweep_block(swept.as_json(), width))
+        say(f"stored in {swept.path}")
+    if failure is not None:
+        show_failure(failure)
+        raise typer.Exit(failure.exit_code)
+
+
+def _play(plan: "SweepPlan", *, quiet: bool) -> "tuple[Sweep, TurngapError | None]":
+    from turngap.harness.sweep import sweep
+
+    with progress_bar(quiet=quiet) as bar:
+        task = bar.add_task("", total=plan.turns)
+
+        def on_turn(_: "TurnRecord") -> None:
+            bar.advance(task)
+
+        def on_step(step: str) -> None:
+            bar.update(task, description=step)
+
+        return asyncio.run(sweep(plan, on_step, on_turn))
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register this module's commands."""
+    app.command()(sweep)

@@ -1,0 +1,29 @@
+"""The conversational budget and its named bands."""
+
+from typing import Literal
+
+# What a caller accepts before the silence is noticed.
+DEFAULT_BUDGET_MS = 800.0
+# What people take among themselves (Stivers et al. 2009 find means of 0 to 500 ms over ten
+# languages; 200 to 400 ms holds the bulk).
+NATURAL_MS = (200.0, 400.0)
+
+Outcome = Literal["answered", "late", "no_reply", "cut_in", "abandoned", "error"]
+OUTCOMES: tuple[Outcome, ...] = ("answered", "late", "no_reply", "cut_in", "abandoned", "error")
+
+# Why a turn came to its end, as the caller saw it.
+TurnEnd = Literal["reply_done", "timeout", "interrupted", "line_lost"]
+
+
+def outcome_of(gap_ms: float | None, budget_ms: float, ended: TurnEnd) -> Outcome:
+    """The turn's one outcome.
+
+    A lost line is an error even where the reply had begun: the person did not hear it out.
+    """
+    if ended == "line_lost":
+        return "error"
+    if gap_ms is None:
+        return "abandoned" if ended == "interrupted" else "no_reply"
+    if gap_ms < 0:
+        return "cut_in"
+    return "answered" if gap_ms <= budget_ms else "late"

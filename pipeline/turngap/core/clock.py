@@ -1,0 +1,38 @@
+"""Time as an argument: everything that waits or stamps takes a `Clock`."""
+
+from typing import Protocol
+
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+
+class Clock(Protocol):
+    """One monotonic clock. `turngap.clocks` has the real one, `turngap.testing` a manual one."""
+
+    def now_ns(self) -> int:
+        """The present instant in integer nanoseconds; never goes back."""
+        ...
+
+    async def sleep_until_ns(self, deadline_ns: int) -> None:
+        """Return at or after `deadline_ns`; at once when it has passed."""
+        ...
+
+
+def ms_to_ns(ms: float) -> int:
+    """Milliseconds to whole nanoseconds."""
+    return round(ms * NS_PER_MS)
+
+
+def ns_to_ms(ns: int) -> float:
+    """Nanoseconds to milliseconds."""
+    return ns / NS_PER_MS
+
+
+def samples_to_ns(samples: int, rate: int) -> int:
+    """The duration of `samples` at `rate` Hz, rounded up: `ns_to_samples` gives them back."""
+    return -(-samples * NS_PER_S // rate)
+
+
+def ns_to_samples(ns: int, rate: int) -> int:
+    """How many whole samples at `rate` Hz fit into `ns`."""
+    return ns * rate // NS_PER_S

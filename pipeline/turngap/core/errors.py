@@ -1,0 +1,51 @@
+"""Errors that say what happened, what was expected and what to do next."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What a command's exit status means. Stable: CI scripts rely on it."""
+
+    PASS = 0
+    OVER_BUDGET = 1
+    BAD_INPUT = 2
+    INCONCLUSIVE = 3
+    AGENT_FAILED = 4
+
+
+class TurngapError(Exception):
+    """An error that a user can act on.
+
+    Attributes:
+        kind: stable, machine-readable name such as `scenario.unknown_key`.
+        hint: what to do next, a command where there is one.
+        exit_code: what a command that ends with this error exits with.
+    """
+
+    exit_code = ExitCode.BAD_INPUT
+
+    def __init__(self, kind: str, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.hint = hint
+
+    @property
+    def message(self) -> str:
+        """What happened and what was expected, in one line or a few."""
+        return str(self)
+
+
+class InputError(TurngapError):
+    """A file, flag or value that cannot be used as given (exit code 2)."""
+
+
+class AgentError(TurngapError):
+    """The agent, or a service behind it, failed or is not there (exit code 4)."""
+
+    exit_code = ExitCode.AGENT_FAILED
+
+
+class InconclusiveError(TurngapError):
+    """The measurement was made but says nothing reliable (exit code 3)."""
+
+    exit_code = ExitCode.INCONCLUSIVE

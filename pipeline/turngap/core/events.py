@@ -1,0 +1,98 @@
+"""What can happen on the line, as one closed union.
+
+All instants are nanoseconds of the caller's clock.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from turngap.core.budget import DEFAULT_BUDGET_MS, TurnEnd
+
+
+@dataclass(frozen=True, slots=True)
+class UserSpeech:
+    """The user's turn `turn` sounds from `start_ns` to `end_ns` by the pacing schedule.
+
+    `over_reply` says that it was meant to fall into the agent's reply to the turn before.
+    """
+
+    turn: int
+    start_ns: int
+    end_ns: int
+    over_reply: bool = False
+    budget_ms: float = DEFAULT_BUDGET_MS
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpeech:
+    """The agent became audible. `received_ns`: arrival of the chunk that holds the onset.
+
+    `lead_ns` is how much inaudible audio was played directly before the onset.
+    """
+
+    onset_ns: int
+    received_ns: int
+    lead_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSilence:
+    """The agent was last audible at `at_ns`."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlayoutFlushed:
+    """The dialect told the caller to drop what it has not played yet (barge-in)."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentMarks:
+    """Marks that the agent reported for its own turn `agent_turn`.
+
+    `marks` are mapped to the caller's clock, `raw` are as the agent's clock gave them.
+    """
+
+    agent_turn: int
+    marks: Mapping[str, int]
+    raw: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True)
+class UserTranscript:
+    """What the agent says it heard, final."""
+
+    at_ns: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentText:
+    """A piece of what the agent says it speaks."""
+
+    at_ns: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The caller is done with `turn`: its reply ended, or one of the ways in which none will."""
+
+    turn: int
+    at_ns: int
+    reason: TurnEnd
+
+
+Event = (
+    UserSpeech
+    | AgentSpeech
+    | AgentSilence
+    | PlayoutFlushed
+    | AgentMarks
+    | UserTranscript
+    | AgentText
+    | TurnEnded
+)

@@ -1,0 +1,170 @@
+"""Tests on paired turns that assume next to nothing: swapping the sides changes nothing.
+
+If candidate and reference are equally fast, then it is chance which of the two took which time in a
+conversation that both had: exchanging them, which negates the conversation's differences, makes
+data that are just as likely. Comparing what was seen with all such exchanges (Fisher's
+randomisation test) is exact for any distribution, however heavy its tail.
+
+Whole conversations are exchanged, not turns: a stall of the machine lasts longer than a turn, and
+would be counted as several pieces of evidence.
+
+Scores are fixed, odd and increasing functions of a difference. Making one turn of the candidate
+slower therefore never raises a p-value (a test of ranks or of percentiles does not promise that).
+"""
+
+import itertools
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm, t
+
+Floats = NDArray[np.float64]
+Signs = NDArray[np.float32]
+Score = Callable[[Floats], Floats]
+
+# All exchanges of so many conversations are listed, of more a sample is drawn.
+EXHAUSTIVE = 12
+SAMPLE = 9999
+RESAMPLES = 4000
+_BISECTIONS = 26
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanges:
+    """The conversations that the pairs lie in, and ways to exchange the sides of some of them.
+
+    Attributes:
+        groups: of each pair, its conversation, counted from 0.
+        signs: one way a row, 1 or -1 for each conversation; the first row exchanges none.
+        counts: one resample a row, how often each conversation is drawn.
+    """
+
+    groups: NDArray[np.intp]
+    signs: Signs
+    counts: Floats
+
+    @property
+    def conversations(self) -> int:
+        """How many conversations there are."""
+        return self.signs.shape[1]
+
+    def sums(self, scores: Floats) -> Floats:
+        """Each conversation's sum of its pairs' scores."""
+        sums = np.zeros(self.conversations)
+        np.add.at(sums, self.groups, scores)
+        return sums
+
+    def of(self, chosen: NDArray[np.bool_]) -> "Exchanges":
+        """The same exchanges for some of the pairs."""
+        return replace(self, groups=self.groups[chosen])
+
+    def p_value(self, scores: Floats) -> float:
+        """One-sided: how many exchanges give at least the sum of scores that was seen."""
+        sums = self.sums(scores)
+        # Single precision halves the time; what differs by less than it is as much.
+        slack = 1e-5 * float(np.abs(sums).sum())
+        as_much = np.count_nonzero(self.signs @ sums.astype(np.float32) >= sums.sum() - slack)
+        return as_much / len(self.signs)
+
+
+def exchanges(conversations: Sequence[Hashable], rng: np.random.Generator) -> Exchanges:
+    """For pairs that lie in the named conversations, in the order of the pairs."""
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(conversations))}
+    groups = np.array([numbers[name] for name in conversations], dtype=np.intp)
+    k = len(numbers)
+    if k <= EXHAUSTIVE:
+        exchanged = np.array(list(itertools.product((0, 1), repeat=k)), dtype=np.float32)
+    else:
+        exchanged = rng.integers(0, 2, (SAMPLE + 1, k), dtype=np.int8).astype(np.float32)
+        exchanged[0] = 0
+    signs: Signs = 1 - 2 * exchanged
+    counts = rng.multinomial(k, np.full(k, 1 / k), RESAMPLES) if k else np.zeros((0, 0))
+    return Exchanges(groups, signs, counts.astype(np.float64))
+
+
+def typical(limit: float, tolerance: float = 0.0) -> Score:
+    """Scores shifts of the bulk beyond `tolerance`: no pair counts for more than `limit`."""
+    return lambda d: np.clip(d - tolerance, -limit, limit)
+
+
+def tail(limit: float) -> Score:
+    """Scores large differences alone, from half the limit; beyond twice the limit all alike."""
+    return lambda d: np.sign(d) * np.clip(np.abs(d) - limit / 2, 0, 1.5 * limit)
+
+
+def shift(differences: Floats, limit: float) -> float:
+    """Huber's location of the differences: the shift around which `typical` scores balance."""
+    return _root(lambda at: float(np.sum(typical(limit, at)(differences))), differences)
+
+
+def shift_interval(
+    differences: Floats, limit: float, pairs: Exchanges, tail_share: float
+) -> tuple[float, float] | None:
+    """The shifts that the data do not reject, each side at `tail_share`.
+
+    None where there are too few conversations to reject any.
+    """
+    if 0.5**pairs.conversations > tail_share:
+        return None
+
+    def above(at: float) -> float:
+        return tail_share - pairs.p_value(typical(limit, at)(differences))
+
+    def below(at: float) -> float:
+        return pairs.p_value(-typical(limit, at)(differences)) - tail_share
+
+    return _root(above, differences), _root(below, differences)
+
+
+def _root(falling: Callable[[float], float], differences: Floats) -> float:
+    """Where a function that falls over the differences' range crosses 0."""
+    low, high = float(differences.min()) - 1.0, float(differences.max()) + 1.0
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if falling(middle) > 0:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def detectable(
+    differences: Floats, score: Score, pairs: Exchanges, alpha: float, power: float
+) -> float | None:
+    """The shift of every turn that a test of this noise at level `alpha` finds with that power.
+
+    None where no shift is found: too few conversations.
+    """
+    if 0.5**pairs.conversations > alpha:
+        return None
+    noise = differences - float(np.median(differences))
+    k = pairs.conversations
+    # Of the spread itself there is only an estimate, from k values.
+    needed, margin = float(norm.isf(alpha)), float(t.ppf(power, k - 1))
+
+    def missing(at: float) -> float:
+        # Both ways round: which side the sample's worst moments fell on was chance.
+        sums = np.concatenate([pairs.sums(score(side * noise + at)) for side in (1, -1)])
+        chance = float(np.sqrt(k * np.mean(sums**2)))  # of the sum, under all exchanges
+        spread = float(np.sqrt(k) * np.std(sums, ddof=1))
+        return needed * chance + margin * spread - k * float(np.mean(sums))
+
+    low, high = 0.0, 1.0
+    while missing(high) > 0:
+        low, high = high, 2 * high
+        if high > 1e5:
+            return None
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if missing(middle) > 0 else (low, middle)
+    return high
+
+
+def resampled_quantiles(values: Floats, q: float, pairs: Exchanges) -> Floats:
+    """Quantile `q` of `values` in each resample of whole conversations."""
+    order = np.argsort(values, kind="stable")
+    weights = pairs.counts[:, pairs.groups[order]].cumsum(axis=1)
+    first = (weights >= q * weights[:, -1:]).argmax(axis=1)
+    return values[order][first]

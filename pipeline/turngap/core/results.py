@@ -1,0 +1,158 @@
+"""What a run leaves on disk, as models. Readers accept every older `schema_version`."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from turngap.core.budget import Outcome, TurnEnd
+
+SCHEMA_VERSION = 1
+# Changes whenever a figure would come out differently from the same events.
+METRICS_VERSION = 1
+
+
+class _Stored(BaseModel):
+    # JSON has no inf or nan: written as null, they could not be read back.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class StageRecord(_Stored):
+    """One stage. `ns` is exact and sums to the turn's `gap_ns`; `ms` is the same for reading."""
+
+    name: str
+    ns: int
+    ms: float
+
+
+class MarkRecord(_Stored):
+    """A named instant. `at_ns`: caller's clock; `raw_ns`: as the agent's own clock gave it."""
+
+    name: str
+    at_ns: int
+    vantage: Literal["caller", "agent"]
+    raw_ns: int | None = None
+
+
+class PacingRecord(_Stored):
+    """How late the caller itself was between the user's start and the agent's onset.
+
+    `late_ms_*`: its packets, against their schedule. `loop_lag_ms_max`: its event loop, which
+    stamps what arrives. A turn is starved when either exceeds what the instrument may be off by.
+    """
+
+    packets: int
+    late_ms_p50: float | None
+    late_ms_max: float | None
+    loop_lag_ms_max: float | None = None
+    starved: bool
+
+
+class AudioRecord(_Stored):
+    """Where the turn lies in its stereo file (left user, right agent), ms from the file's start."""
+
+    file: str
+    user_start_ms: float
+    user_end_ms: float
+    onset_ms: float | None
+
+
+class BackchannelRecord(_Stored):
+    """A backchannel laid over this turn's reply, and whether the agent stopped for it."""
+
+    say: str
+    start_ms: float
+    reply_stopped: bool
+
+
+class TurnRecord(_Stored):
+    """One line of `turns.jsonl`.
+
+    `turn` and `repeat` count from 1. `gap_ms` is None with the reason in `why_no_gap`.
+    `agent_turns` holds every turn the agent reported meanwhile, also those never heard; `faults`
+    the errors that the agent itself reported.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    scenario: str
+    turn: int
+    repeat: int
+    phase_ms: float = 0.0
+    say: str
+    outcome: Outcome
+    ended: TurnEnd
+    budget_ms: float
+    gap_ns: int | None
+    gap_ms: float | None
+    why_no_gap: str | None
+    stages: tuple[StageRecord, ...]
+    transcript: str
+    reply: str
+    lead_ms: float | None
+    yield_ms: float | None
+    backchannels: tuple[BackchannelRecord, ...] = ()
+    marks: tuple[MarkRecord, ...]
+    agent_turns: tuple[tuple[MarkRecord, ...], ...] = ()
+    pacing: PacingRecord
+    audio: AudioRecord | None
+    faults: tuple[str, ...] = ()
+    events: tuple[dict[str, Any], ...] = ()
+
+
+class Quantiles(_Stored):
+    """Absolute errors or other values in ms; a percentile is None where n is too small."""
+
+    n: int
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    max: float | None
+
+
+class CalibrationRecord(_Stored):
+    """Error of the instrument against injected, known gaps on this machine."""
+
+    error_ms: Quantiles
+    signed_p50_ms: float | None
+    note: str = ""
+
+
+class OffsetRecord(_Stored):
+    """Agent's clock minus caller's clock, from the fastest of `n` exchanges; None: not answered."""
+
+    offset_ns: int | None
+    bound_ns: int | None
+    n: int
+
+
+class MachineRecord(_Stored):
+    """Fingerprint of the machine: runs from different ones are not comparable as they are."""
+
+    system: str
+    python: str
+    cpu: str
+    cores: int
+    memory_gib: float
+    fingerprint: str
+
+
+class RunRecord(_Stored):
+    """`run.json`. Written at the start, again when the run ends (`finished_utc`)."""
+
+    schema_version: int = SCHEMA_VERSION
+    metrics_version: int = METRICS_VERSION
+    turngap_version: str
+    commit: str | None
+    name: str
+    started_utc: str
+    finished_utc: str | None = None
+    machine: MachineRecord
+    agent: dict[str, Any]
+    settings: dict[str, Any]
+    scenario_hashes: dict[str, str]
+    planned_turns: int
+    budget_ms: float
+    clock_offset: OffsetRecord | None = None
+    calibration: CalibrationRecord | None = None
+    valid: bool = True
+    why_invalid: tuple[str, ...] = ()
+    failure: str | None = None

@@ -1,0 +1,56 @@
+"""Marks to stages: which part of the agent spent the turn gap."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# In causal order. Each stage is named by the mark that ends it.
+MARKS = (
+    "user_end",
+    "endpoint",
+    "transcript",
+    "llm_request",
+    "llm_first_token",
+    "tts_request",
+    "tts_first_audio",
+    "tts_first_audible",
+    "sent",
+    "received",
+    "agent_onset",
+)
+AGENT_MARKS = MARKS[1:9]
+UNATTRIBUTED = "unattributed"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One part of the turn gap; `ns` is negative only where the agent cut in."""
+
+    name: str
+    ns: int
+
+
+def stages_of(marks: Mapping[str, int]) -> tuple[Stage, ...]:
+    """Cut the turn gap into stages that sum to it exactly.
+
+    `marks` maps mark names to instants on one clock (ns) and must hold `user_end` and
+    `agent_onset`. A mark that precedes its predecessor makes a stage of length 0: what was done
+    ahead of time is hidden work. A span whose first or last mark is missing in between is
+    `unattributed`, as is the whole of a negative gap, which no stage of the agent spent.
+
+    Raises:
+        KeyError: `user_end` or `agent_onset` is missing.
+    """
+    start, onset = marks["user_end"], marks["agent_onset"]
+    if onset < start:
+        return (Stage(UNATTRIBUTED, onset - start),)
+    stages: list[Stage] = []
+    at, previous_present = start, True
+    for name in MARKS[1:]:
+        instant = marks.get(name)
+        if instant is None:
+            previous_present = False
+            continue
+        instant = min(max(instant, at), onset)
+        stages.append(Stage(name if previous_present else UNATTRIBUTED, instant - at))
+        at, previous_present = instant, True
+    return tuple(stages)

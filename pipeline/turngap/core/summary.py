@@ -1,0 +1,140 @@
+"""From turns to the figures that are shown: hit rate, gap percentiles, outcomes, slowest stage."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from turngap.core.budget import OUTCOMES
+from turngap.core.clock import NS_PER_MS, ns_to_ms
+from turngap.core.results import TurnRecord
+from turngap.core.stages import MARKS
+from turngap.core.stats import Percentile, Proportion, percentile, proportion
+
+PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95}
+
+
+@dataclass(frozen=True, slots=True)
+class StageFigure:
+    """One stage over a run.
+
+    Attributes:
+        n: turns that have the stage; all figures but `share` are over these.
+        share: the stage's part of all the silence of all answered turns; None where that is 0.
+    """
+
+    name: str
+    n: int
+    p50_ms: float
+    p95_ms: Percentile
+    max_ms: float
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A run in figures.
+
+    Attributes:
+        hit_rate: turns answered within budget of all turns, whatever became of them.
+        gap_n: turns behind the gap percentiles: with a reply, or with none when one was due
+            (those count as slower than any measured).
+        left_out: turns that no gap percentile can count, by outcome: an agent that cut in was not
+            quick, and a turn that its own user abandoned was not slow.
+        stages: each stage over the answered turns that have it, in causal order.
+    """
+
+    turns: int
+    outcomes: dict[str, int]
+    hit_rate: Proportion
+    gap_n: int
+    gap_ms: dict[str, Percentile]
+    left_out: dict[str, int]
+    stages: tuple[StageFigure, ...]
+    starved: int
+
+    @property
+    def stage_p50_ms(self) -> dict[str, float]:
+        """Median of each stage over the turns that have it."""
+        return {stage.name: stage.p50_ms for stage in self.stages}
+
+    @property
+    def slowest_stage(self) -> str | None:
+        """The stage that spent most of the run's silence.
+
+        Not the largest median: a stage seen in one turn of many would win it.
+        """
+        slowest = max(self.stages, key=lambda stage: stage.share or 0.0, default=None)
+        return slowest.name if slowest else None
+
+    def as_json(self) -> dict[str, Any]:
+        """The `summary` of `--json`."""
+        gap: dict[str, Any] = {"n": self.gap_n}
+        why = {}
+        intervals = {}
+        for name, p in self.gap_ms.items():
+            gap[name] = p.value
+            intervals[name] = [p.low, p.high]
+            if p.why_none:
+                why[name] = p.why_none
+        gap |= {"ci95": intervals, "why_none": why}
+        return {
+            "turns": self.turns,
+            "outcomes": self.outcomes,
+            "hit_rate": self.hit_rate.value,
+            "hit_rate_ci95": [self.hit_rate.low, self.hit_rate.high],
+            "gap_ms": gap,
+            "left_out": self.left_out,
+            "stage_p50_ms": self.stage_p50_ms,
+            "slowest_stage": self.slowest_stage,
+            "starved_turns": self.starved,
+        }
+
+
+def summarise(turns: Sequence[TurnRecord]) -> Summary:
+    """All figures of a run; with no turns every figure is None."""
+    outcomes = Counter(t.outcome for t in turns)
+    gaps = [t.gap_ms for t in turns if t.outcome in ("answered", "late") and t.gap_ms is not None]
+    unanswered = outcomes["no_reply"] + outcomes["error"]
+    return Summary(
+        turns=len(turns),
+        outcomes={o: outcomes[o] for o in OUTCOMES if outcomes[o]},
+        hit_rate=proportion(outcomes["answered"], len(turns)),
+        gap_n=len(gaps) + unanswered,
+        gap_ms={k: percentile(gaps, q, censored=unanswered) for k, q in PERCENTILES.items()},
+        left_out={o: outcomes[o] for o in ("cut_in", "abandoned") if outcomes[o]},
+        stages=stage_figures(turns),
+        starved=sum(t.pacing.starved for t in turns),
+    )
+
+
+def stage_figures(turns: Sequence[TurnRecord]) -> tuple[StageFigure, ...]:
+    """What each stage took in the turns that were answered, in time or late, in causal order.
+
+    A turn whose silence has several unexplained pieces counts once, with their sum.
+    """
+    answered = [t for t in turns if t.outcome in ("answered", "late")]
+    total_ns = sum(stage.ns for turn in answered for stage in turn.stages)
+    spent_ns: dict[str, list[int]] = {}
+    for turn in answered:
+        of_turn: Counter[str] = Counter()
+        for stage in turn.stages:
+            of_turn[stage.name] += stage.ns
+        for name, ns in of_turn.items():
+            spent_ns.setdefault(name, []).append(ns)
+    return tuple(
+        StageFigure(
+            name=name,
+            n=len(ns),
+            p50_ms=median(ns) / NS_PER_MS,
+            p95_ms=percentile([ns_to_ms(v) for v in ns], 0.95),
+            max_ms=ns_to_ms(max(ns)),
+            share=sum(ns) / total_ns if total_ns else None,
+        )
+        for name, ns in sorted(spent_ns.items(), key=lambda item: _causal_rank(item[0]))
+    )
+
+
+def _causal_rank(stage: str) -> int:
+    return MARKS.index(stage) if stage in MARKS else len(MARKS)

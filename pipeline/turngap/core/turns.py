@@ -1,0 +1,301 @@
+"""The turn tracker: events of one conversation in, finished turns out. No I/O, no own clock."""
+
+from bisect import bisect_right, insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from turngap.core.budget import Outcome, TurnEnd, outcome_of
+from turngap.core.clock import ms_to_ns, ns_to_ms
+from turngap.core.events import (
+    AgentMarks,
+    AgentSilence,
+    AgentSpeech,
+    AgentText,
+    Event,
+    PlayoutFlushed,
+    TurnEnded,
+    UserSpeech,
+    UserTranscript,
+)
+from turngap.core.stages import AGENT_MARKS, Stage, stages_of
+
+# While an interrupted reply dies away, speech that follows the last of it by less than this is
+# still it: agents pause up to about 400 ms between their sentences.
+STALE_GAP_MS = 500.0
+
+# Audio cannot arrive before it was sent, but the agent's clock is known to half a round trip only.
+SENT_SLACK_MS = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One finished turn. Instants are ns of the caller's clock, None where they never came.
+
+    Attributes:
+        marks: the marks the stages were cut from, caller's and agent's, on the caller's clock.
+        agent_turns: everything the agent reported in this turn, also for replies never heard.
+        why_no_gap: the reason when `gap_ns` is None.
+        yield_ns: barge-in only: from the user's onset to the agent's silence at the caller's ear;
+            None also where it was still speaking when the turn ended.
+        lead_ns: the part of the gap in which the agent played inaudible audio up to its onset.
+    """
+
+    turn: int
+    outcome: Outcome
+    ended: TurnEnd
+    user_start_ns: int
+    user_end_ns: int
+    onset_ns: int | None
+    gap_ns: int | None
+    why_no_gap: str | None
+    stages: tuple[Stage, ...]
+    marks: Mapping[str, int]
+    agent_turns: tuple[AgentMarks, ...]
+    transcript: str
+    reply: str
+    yield_ns: int | None
+    lead_ns: int | None
+    ended_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """A stretch of the agent's speech as the caller heard it; `end_ns` is None while it lasts."""
+
+    start_ns: int
+    end_ns: int | None
+    received_ns: int
+    lead_ns: int
+
+
+class TurnTracker:
+    """Assigns what happened on the line to the user's turns.
+
+    Turns are announced by `UserSpeech` and closed by `TurnEnded`; what lies between two announced
+    onsets belongs to the earlier one. Events are kept as facts with their instants and are read
+    when a turn is asked for, so the order of all but `TurnEnded` is free: marks may come late, for
+    turns unknown, silence without speech, flushes with nothing to flush. What comes after its
+    turn's end is left out of it, and of every other turn.
+    """
+
+    def __init__(self) -> None:
+        self._announced: dict[int, UserSpeech] = {}
+        self._finished: set[int] = set()
+        self._agent: list[AgentSpeech] = []  # these lists are in the order of their instants
+        self._silences: list[int] = []
+        self._flushes: list[int] = []
+        self._transcripts: list[UserTranscript] = []
+        self._texts: list[AgentText] = []
+        self._agent_turns: dict[int, AgentMarks] = {}
+
+    def feed(self, event: Event) -> tuple[Turn, ...]:
+        """Take one event; return the turns that it finished (none or one).
+
+        A `UserSpeech` for an open turn replaces what was announced; one for a finished turn, and a
+        `TurnEnded` for a turn that is not open, are ignored.
+        """
+        match event:
+            case UserSpeech():
+                if event.turn not in self._finished:
+                    self._announced[event.turn] = event
+            case AgentSpeech():
+                insort(self._agent, event, key=lambda e: e.onset_ns)
+            case AgentSilence(at_ns):
+                insort(self._silences, at_ns)
+            case PlayoutFlushed(at_ns):
+                insort(self._flushes, at_ns)
+            case AgentMarks():
+                self._merge(event)
+            case UserTranscript():
+                insort(self._transcripts, event, key=lambda e: e.at_ns)
+            case AgentText():
+                insort(self._texts, event, key=lambda e: e.at_ns)
+            case TurnEnded():
+                if event.turn in self._announced and event.turn not in self._finished:
+                    self._finished.add(event.turn)
+                    return (self._finish(self._announced[event.turn], event),)
+        return ()
+
+    def onset_of(self, turn: int) -> int | None:
+        """When the reply to an open turn began, or None: not yet, or the turn is not open."""
+        if turn not in self._announced or turn in self._finished:
+            return None
+        reply = self._reply(self._announced[turn])
+        return reply.start_ns if reply else None
+
+    def has_heard_marks(self, turn: int) -> bool:
+        """Whether the agent has reported a reply that it sent within this open turn."""
+        if turn not in self._announced or turn in self._finished:
+            return False
+        return any("sent" in a.marks for a in self._agent_turns_in(self._announced[turn]))
+
+    @property
+    def agent_speaking(self) -> bool:
+        """Whether the agent was audible when last heard of."""
+        heard = self._heard()
+        return bool(heard) and heard[-1].end_ns is None
+
+    def _merge(self, event: AgentMarks) -> None:
+        """An agent may report the marks of one turn in several pieces."""
+        if known := self._agent_turns.get(event.agent_turn):
+            marks, raw = {**known.marks, **event.marks}, {**known.raw, **event.raw}
+            event = AgentMarks(event.agent_turn, marks, raw)
+        self._agent_turns[event.agent_turn] = event
+
+    def _heard(self) -> list[_Heard]:
+        """The agent's speech in order, without what was flushed before it could be played."""
+        heard: list[_Heard] = []
+        for speech in self._agent:
+            flushed_ns = _first_after(self._flushes, speech.received_ns)
+            if flushed_ns is not None and flushed_ns <= speech.onset_ns:
+                continue
+            silent_ns = _first_after(self._silences, speech.onset_ns - 1)
+            ends = [ns for ns in (silent_ns, flushed_ns) if ns is not None]
+            heard.append(
+                _Heard(speech.onset_ns, min(ends, default=None), speech.received_ns, speech.lead_ns)
+            )
+        return heard
+
+    def _next_start(self, speech: UserSpeech) -> float:
+        """When the next announced turn begins; inf when there is none."""
+        starts = (other.start_ns for other in self._announced.values())
+        return min((ns for ns in starts if ns > speech.start_ns), default=inf)
+
+    def _stale(self, speech: UserSpeech) -> list[_Heard]:
+        """What is heard in this turn of a reply to the one before it.
+
+        Audio that was there when the user began cannot answer the user. What follows on it within
+        a sentence's pause counts as the same reply dying away, unless the line was flushed since.
+        """
+        upto = self._next_start(speech)
+        flushed_ns = _first_after(self._flushes, speech.start_ns - 1)
+        quiet_since = speech.start_ns if speech.over_reply else None
+        stale: list[_Heard] = []
+        for segment in self._heard():
+            if segment.end_ns is not None and segment.end_ns <= speech.start_ns:
+                continue
+            if segment.start_ns >= upto:
+                break
+            was_there = min(segment.start_ns, segment.received_ns) < speech.start_ns
+            goes_on = (
+                quiet_since is not None
+                and segment.start_ns - quiet_since < ms_to_ns(STALE_GAP_MS)
+                and (flushed_ns is None or segment.start_ns < flushed_ns)
+            )
+            if not was_there and not goes_on:
+                break
+            stale.append(segment)
+            quiet_since = segment.start_ns if segment.end_ns is None else segment.end_ns
+        return stale
+
+    def _reply(self, speech: UserSpeech, ended_ns: float = inf) -> _Heard | None:
+        """The first speech that can answer this turn, if it began before the turn was over."""
+        stale, upto = self._stale(speech), self._next_start(speech)
+        for segment in self._heard():
+            if segment.start_ns >= speech.start_ns and segment not in stale:
+                return segment if segment.start_ns < upto and segment.start_ns <= ended_ns else None
+        return None
+
+    def _finish(self, speech: UserSpeech, end: TurnEnded) -> Turn:
+        reply = self._reply(speech, end.at_ns)
+        gap_ns = reply.start_ns - speech.end_ns if reply else None
+        stale = self._stale(speech)
+        agent_turns = self._agent_turns_in(speech)
+        marks = _marks(speech, agent_turns, reply)
+        return Turn(
+            turn=speech.turn,
+            outcome=outcome_of(
+                None if gap_ns is None else ns_to_ms(gap_ns), speech.budget_ms, end.reason
+            ),
+            ended=end.reason,
+            user_start_ns=speech.start_ns,
+            user_end_ns=speech.end_ns,
+            onset_ns=reply.start_ns if reply else None,
+            gap_ns=gap_ns,
+            why_no_gap=None if reply else _WHY_NO_GAP[end.reason],
+            stages=stages_of(marks) if reply else (),
+            marks=marks,
+            agent_turns=agent_turns,
+            transcript=self._transcript(speech),
+            reply=self._reply_text(speech, stale),
+            yield_ns=_yield(speech, stale),
+            lead_ns=_lead(reply, gap_ns),
+            ended_ns=end.at_ns,
+        )
+
+    def _agent_turns_in(self, speech: UserSpeech) -> tuple[AgentMarks, ...]:
+        """Agent turns whose audio was first sent, or which got no further, in this turn."""
+        upto = self._next_start(speech)
+        reached = [
+            (a.marks.get("sent", max(a.marks.values())), a)
+            for a in self._agent_turns.values()
+            if a.marks
+        ]
+        within = [(at, a) for at, a in reached if speech.start_ns <= at < upto]
+        return tuple(a for _, a in sorted(within, key=lambda pair: pair[0]))
+
+    def _transcript(self, speech: UserSpeech) -> str:
+        upto = self._next_start(speech)
+        within = (t.text.strip() for t in self._transcripts if speech.start_ns <= t.at_ns < upto)
+        return " ".join(text for text in within if text)
+
+    def _reply_text(self, speech: UserSpeech, stale: Sequence[_Heard]) -> str:
+        """What the agent says it spoke; until it drops an interrupted reply, its text is that's.
+
+        The pieces of one reply join as they are; a flush between two begins another reply.
+        """
+        upto = self._next_start(speech)
+        flushed_ns = _first_after(self._flushes, speech.start_ns - 1)
+        since = speech.start_ns
+        if stale and flushed_ns is not None and flushed_ns < upto:
+            since = flushed_ns
+        replies: dict[int, str] = {}
+        for piece in self._texts:
+            if since <= piece.at_ns < upto:
+                flushes = bisect_right(self._flushes, piece.at_ns)
+                replies[flushes] = replies.get(flushes, "") + piece.text
+        return " ".join(text.strip() for text in replies.values() if text.strip())
+
+
+def _first_after(instants: Sequence[int], ns: int) -> int | None:
+    """The first of the sorted `instants` that lies after `ns`."""
+    i = bisect_right(instants, ns)
+    return instants[i] if i < len(instants) else None
+
+
+def _marks(
+    speech: UserSpeech, agent_turns: Sequence[AgentMarks], reply: _Heard | None
+) -> dict[str, int]:
+    marks = {"user_end": speech.end_ns}
+    if reply is None:
+        return marks
+    # Several agent turns can fall into one user turn (a false endpoint): what was heard is the last
+    # one that was sent before it arrived. The caller's own marks are not the agent's to say.
+    latest_ns = reply.received_ns + ms_to_ns(SENT_SLACK_MS)
+    sent = [a for a in agent_turns if a.marks.get("sent", inf) <= latest_ns]
+    if heard := max(sent, key=lambda a: a.marks["sent"], default=None):
+        marks.update((name, at) for name, at in heard.marks.items() if name in AGENT_MARKS)
+    marks["received"] = reply.received_ns
+    marks["agent_onset"] = reply.start_ns
+    return marks
+
+
+def _lead(reply: _Heard | None, gap_ns: int | None) -> int | None:
+    if reply is None or gap_ns is None or gap_ns < 0:
+        return None
+    return min(reply.lead_ns, gap_ns)
+
+
+def _yield(speech: UserSpeech, stale: Sequence[_Heard]) -> int | None:
+    if not stale or stale[-1].end_ns is None:
+        return None
+    return stale[-1].end_ns - speech.start_ns
+
+
+_WHY_NO_GAP: dict[TurnEnd, str] = {
+    "reply_done": "the reply held no audible speech",
+    "timeout": "no audible reply before the caller stopped waiting",
+    "interrupted": "the next turn began before any reply",
+    "line_lost": "the line was lost before any reply",
+}

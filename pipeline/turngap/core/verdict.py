@@ -1,0 +1,323 @@
+"""Is the candidate slower than the reference? Paired statistics that know their own power.
+
+Identical code on a shared runner has been seen to move p95 by more than half, so a fixed "5 %
+worse" either cries wolf or sleeps. Here each turn of the candidate is paired with the same turn of
+the reference (same recording, same phase, same round), a difference must be beyond chance after
+correcting for the number of metrics, and a pass must exclude a regression of the size that matters.
+docs/methodology.md says how, and what that catches.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from scipy.stats import beta, binomtest, norm
+
+from turngap.core.paired import (
+    Exchanges,
+    Floats,
+    Score,
+    detectable,
+    exchanges,
+    resampled_quantiles,
+    shift,
+    shift_interval,
+    tail,
+    typical,
+)
+from turngap.core.pairs import TOLERANCE_MS, Limits, Pair, Reading
+from turngap.core.stage_shifts import StageShift, stage_shifts
+from turngap.core.stats import n_needed
+
+__all__ = [
+    "Judgement",
+    "Limits",
+    "MetricVerdict",
+    "Pair",
+    "Reading",
+    "StageShift",
+    "Verdict",
+    "judge",
+]
+
+Verdict = Literal["pass", "regressed", "undecided"]
+
+# An agent compared with itself is called slower in at most this share of comparisons.
+ALPHA = 0.01
+POWER = 0.95
+# Each end of an interval is wrong in at most this share: 95 % in all.
+MISSED = 0.025
+# A turn without a reply is slower than any with one; longer than any caller waits.
+CENSORED_MS = 10_000.0
+# Of the width that is left, `turns_needed` lets the estimate take this much (80 % of cases).
+_LUCK = 1 + float(norm.ppf(0.8)) / float(norm.ppf(1 - MISSED))
+
+
+@dataclass(frozen=True, slots=True)
+class MetricVerdict:
+    """What is known of one metric's change, candidate less reference (for `hit_rate`: the loss).
+
+    Attributes:
+        difference: for p50 the shift of the typical turn (Huber's location of the paired
+            differences), for p95 the difference of the two; None where n is too small.
+        low, high: its 95 % interval; an end is None where n is too small to bound it.
+        p_value: one-sided, of no regression; before correction for several metrics.
+        detectable: the regression that this comparison would have caught with 95 % power: every
+            turn slower by so much, or that share of turns lost.
+        turns_needed: about how many more pairs would decide, where more would help.
+        why: why there is no figure, or why it is undecided.
+    """
+
+    name: str
+    unit: Literal["ms", "share"]
+    verdict: Verdict
+    n: int
+    limit: float
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    detectable: float | None = None
+    turns_needed: int | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The verdict over all metrics; `left_out` are pairs without a gap to compare."""
+
+    verdict: Verdict
+    metrics: tuple[MetricVerdict, ...]
+    stages: tuple[StageShift, ...]
+    n: int
+    left_out: int
+
+    @property
+    def moved_stage(self) -> str | None:
+        """The stage to blame for a regression: of those that grew, the one that grew most."""
+        grown = [s for s in self.stages if s.moved]
+        if self.verdict != "regressed" or not grown:
+            return None
+        return max(grown, key=lambda s: (max(s.shift_ms, TOLERANCE_MS), s.slowed)).name
+
+
+def judge(
+    pairs: Sequence[Pair], limits: Limits | None = None, *, seed: int = 1, share: float = 1.0
+) -> Judgement:
+    """Compare paired turns; deterministic for a seed.
+
+    `share` is the part of the allowed errors that this look may use up: who looks again and again
+    while more turns come in, and stops at the first decision, divides them among the looks.
+    """
+    limits = limits or Limits()
+    usable = [p for p in pairs if _comparable(p)]
+    rng = np.random.default_rng(seed)
+    swaps = exchanges([p.conversation for p in usable], rng)
+    a, b = _gaps([p.reference for p in usable]), _gaps([p.candidate for p in usable])
+    sample = _Sample(a, b, swaps, share)
+    measured = [
+        _typical_metric(sample, limits.p50_ms),
+        _tail_metric(sample, limits.p95_ms),
+        _hit_rate_metric(pairs, limits.hit_rate, share),
+    ]
+    metrics = tuple(_decided(measured, ALPHA * share, swaps.conversations))
+    return Judgement(
+        verdict=_overall(metrics),
+        metrics=metrics,
+        stages=stage_shifts(usable, limits, swaps),
+        n=len(pairs),
+        left_out=len(pairs) - len(usable),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """The gaps of both sides, pair by pair, and what this look may use up of the errors."""
+
+    a: Floats
+    b: Floats
+    swaps: Exchanges
+    share: float
+
+    @property
+    def n(self) -> int:
+        return len(self.a)
+
+    @property
+    def differences(self) -> Floats:
+        return self.b - self.a
+
+    def detectable(self, score: Score) -> float | None:
+        return detectable(self.differences, score, self.swaps, ALPHA * self.share / 3, POWER)
+
+
+def _comparable(pair: Pair) -> bool:
+    """A cut-in was not quick: it has no gap. Two turns that the user did not let finish have none.
+
+    Where only one side had not answered when the user went on, it was the slower one.
+    """
+    outcomes = (pair.reference.outcome, pair.candidate.outcome)
+    return "cut_in" not in outcomes and outcomes != ("abandoned", "abandoned")
+
+
+def _gaps(readings: Sequence[Reading]) -> Floats:
+    failed = ("no_reply", "error", "abandoned")
+    return np.array(
+        [CENSORED_MS if r.gap_ms is None or r.outcome in failed else r.gap_ms for r in readings],
+        dtype=np.float64,
+    )
+
+
+def _typical_metric(sample: _Sample, limit: float) -> MetricVerdict:
+    metric = MetricVerdict("gap p50", "ms", "undecided", sample.n, limit)
+    if sample.n < n_needed(0.5):
+        return _too_few(metric, n_needed(0.5))
+    score = typical(limit, TOLERANCE_MS)
+    interval = shift_interval(sample.differences, limit, sample.swaps, MISSED * sample.share)
+    return replace(
+        metric,
+        difference=shift(sample.differences, limit),
+        low=interval[0] if interval else None,
+        high=interval[1] if interval else None,
+        p_value=sample.swaps.p_value(score(sample.differences)),
+        detectable=sample.detectable(score),
+    )
+
+
+def _tail_metric(sample: _Sample, limit: float) -> MetricVerdict:
+    metric = MetricVerdict("gap p95", "ms", "undecided", sample.n, limit)
+    if sample.n < n_needed(0.95):
+        return _too_few(metric, n_needed(0.95))
+    score = tail(limit)
+    tested = replace(
+        metric,
+        p_value=sample.swaps.p_value(score(sample.differences)),
+        detectable=sample.detectable(score),
+    )
+    ends = float(np.quantile(sample.a, 0.95)), float(np.quantile(sample.b, 0.95))
+    if max(np.quantile(x, 0.95, method="higher") for x in (sample.a, sample.b)) >= CENSORED_MS:
+        return replace(tested, why="p95 lies among turns without a reply")
+    moved = resampled_quantiles(sample.b, 0.95, sample.swaps) - resampled_quantiles(
+        sample.a, 0.95, sample.swaps
+    )
+    missed = MISSED * sample.share
+    low, high = (float(x) for x in np.quantile(moved, (missed, 1 - missed)))
+    bounded = sample.n >= _n_bounding(0.95, missed)
+    return replace(tested, difference=ends[1] - ends[0], low=low, high=high if bounded else None)
+
+
+def _n_bounding(q: float, missed: float) -> int:
+    """Turns by which one at least of the slowest 1 - `q` is among them, but for `missed`.
+
+    With fewer, no resampling can know how slow those are.
+    """
+    return math.ceil(math.log(missed) / math.log(q))
+
+
+def _too_few(metric: MetricVerdict, needed: int) -> MetricVerdict:
+    return replace(metric, turns_needed=needed - metric.n, why=f"n={metric.n}, needs {needed}")
+
+
+def _hit_rate_metric(pairs: Sequence[Pair], limit: float, share: float) -> MetricVerdict:
+    """McNemar's exact test on the turns that only one of the two answered in time."""
+    n = len(pairs)
+    metric = MetricVerdict("hit rate", "share", "undecided", n, limit)
+    if n == 0:
+        return replace(metric, why="no turns")
+    lost = sum(_hit(p.reference) and not _hit(p.candidate) for p in pairs)
+    won = sum(_hit(p.candidate) and not _hit(p.reference) for p in pairs)
+    # Either bound of the loss is a bound of what was lost less one of what was won, each of them
+    # Clopper and Pearson's at half the error.
+    half = MISSED * share / 2
+    return replace(
+        metric,
+        difference=(lost - won) / n,
+        low=_share_at_least(lost, n, half) - _share_at_most(won, n, half),
+        high=_share_at_most(lost, n, half) - _share_at_least(won, n, half),
+        p_value=_mcnemar(lost, won),
+        detectable=_detectable_loss(won, n, ALPHA * share / 3),
+    )
+
+
+def _hit(reading: Reading) -> bool:
+    return reading.outcome == "answered"
+
+
+def _mcnemar(lost: int, won: int) -> float:
+    if lost + won == 0:
+        return 1.0
+    return float(binomtest(lost, lost + won, 0.5, alternative="greater").pvalue)
+
+
+def _share_at_most(k: int, n: int, error: float) -> float:
+    return 1.0 if k == n else float(beta.ppf(1 - error, k + 1, n - k))
+
+
+def _share_at_least(k: int, n: int, error: float) -> float:
+    return 0.0 if k == 0 else float(beta.ppf(error, k, n - k + 1))
+
+
+def _detectable_loss(won: int, n: int, alpha: float) -> float | None:
+    """The share of turns lost that McNemar's test finds with 95 % power, beside as many won."""
+    enough = next((lost for lost in range(n + 1) if _mcnemar(lost, won) <= alpha), None)
+    return None if enough is None else float(beta.ppf(POWER, enough, n - enough + 1))
+
+
+def _decided(
+    measured: Sequence[MetricVerdict], alpha: float, conversations: int
+) -> list[MetricVerdict]:
+    """Holm's correction over the metrics, then a verdict for each."""
+    known = sorted((m for m in measured if m.p_value is not None), key=lambda m: m.p_value or 0.0)
+    regressed: set[str] = set()
+    for rank, metric in enumerate(known):
+        if metric.p_value is None or metric.p_value > alpha / (len(known) - rank):
+            break
+        regressed.add(metric.name)
+    enough = math.ceil(-math.log2(alpha / len(measured)))
+    return [_with_verdict(m, m.name in regressed, alpha, conversations, enough) for m in measured]
+
+
+def _with_verdict(
+    metric: MetricVerdict, regressed: bool, alpha: float, conversations: int, enough: int
+) -> MetricVerdict:
+    if regressed:
+        return replace(metric, verdict="regressed")
+    if metric.why is not None:
+        return metric
+    if metric.high is not None and metric.high < metric.limit:
+        return replace(metric, verdict="pass")
+    if metric.unit == "ms" and conversations < enough:
+        why = f"in {conversations} of the {enough} conversations that it takes"
+        missing = math.ceil(metric.n * (enough / conversations - 1))
+        return replace(metric, turns_needed=missing, why=why)
+    why = f"a regression of {_shown(metric, metric.limit)} is not excluded"
+    return replace(metric, turns_needed=_turns_needed(metric, alpha), why=why)
+
+
+def _turns_needed(metric: MetricVerdict, alpha: float) -> int | None:
+    """More pairs narrow an interval by their square root: until the limit is out of it, or 0 is."""
+    difference, high, n = metric.difference, metric.high, metric.n
+    if difference is None or metric.p_value is None:
+        return None
+    if high is None:
+        return max(1, _n_bounding(0.95, MISSED * alpha / ALPHA) - n)
+    candidates: list[float] = []
+    if difference < metric.limit:
+        candidates.append(n * (_LUCK * (high - difference) / (metric.limit - difference)) ** 2)
+    seen = float(norm.isf(max(metric.p_value, 1e-12)))
+    if seen > 0:
+        candidates.append(n * (float(norm.isf(alpha / 3)) / seen) ** 2)
+    return max(1, math.ceil(min(candidates)) - n) if candidates else None
+
+
+def _shown(metric: MetricVerdict, value: float) -> str:
+    return f"{value:g} ms" if metric.unit == "ms" else f"{100 * value:g} %"
+
+
+def _overall(metrics: Sequence[MetricVerdict]) -> Verdict:
+    verdicts = {m.verdict for m in metrics}
+    if "regressed" in verdicts:
+        return "regressed"
+    return "undecided" if "undecided" in verdicts else "pass"

@@ -1,0 +1,1 @@
+"""What is done with an agent and a caller: replay, calibrate, label."""

@@ -1,0 +1,150 @@
+"""Stored references: written, read, and refused where a comparison would not mean anything."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from turngap.core.checks import CHECK_SCHEMA_VERSION, BaselineRecord, BaselineTurn
+from turngap.core.errors import InputError
+from turngap.core.results import METRICS_VERSION, MachineRecord, RunRecord, TurnRecord
+from turngap.core.verdict import Pair, Reading
+from turngap.files import write_atomically
+from turngap.runs import Document, upgrade, utc_now
+
+# As `turngap.runs.RUN_STEPS`: a new CHECK_SCHEMA_VERSION comes with its step here.
+BASELINE_STEPS: Mapping[int, Callable[[Document], Document]] = {}
+
+Key = tuple[str, int, float, int]
+
+
+def reading_of(turn: TurnRecord) -> Reading:
+    """A stored turn as the comparison takes it; stages of one name are summed."""
+    stages: dict[str, float] = {}
+    for stage in turn.stages:
+        stages[stage.name] = stages.get(stage.name, 0.0) + stage.ms
+    return Reading(turn.outcome, turn.gap_ms, stages)
+
+
+def key_of(turn: TurnRecord) -> Key:
+    """Which turn this is, so that the other side's same turn can be found."""
+    return (turn.scenario, turn.turn, turn.phase_ms, turn.repeat)
+
+
+def pairs_of(reference: Mapping[Key, Reading], candidate: Mapping[Key, Reading]) -> list[Pair]:
+    """The turns that both sides took, in the candidate's order."""
+    return [
+        Pair(key, reference[key], reading) for key, reading in candidate.items() if key in reference
+    ]
+
+
+def readings(turns: Sequence[TurnRecord]) -> dict[Key, Reading]:
+    """Stored turns by key."""
+    return {key_of(turn): reading_of(turn) for turn in turns}
+
+
+def save(path: Path, run: RunRecord, turns: Sequence[TurnRecord]) -> None:
+    """Write a run as a baseline, whole or not at all.
+
+    Raises:
+        InputError: there is nothing to save, or the file cannot be written.
+    """
+    if not turns:
+        raise InputError("baseline.empty", "a baseline needs turns; none was finished")
+    record = BaselineRecord(
+        saved_utc=utc_now(),
+        machine=run.machine,
+        agent=run.agent,
+        scenario_hashes=run.scenario_hashes,
+        turns=tuple(_stored(turn) for turn in turns),
+    )
+    try:
+        write_atomically(path, record.model_dump_json(indent=1).encode())
+    except OSError as e:
+        raise InputError("baseline.unwritable", f"{path}: cannot be written: {e.strerror}") from e
+
+
+def _stored(turn: TurnRecord) -> BaselineTurn:
+    reading = reading_of(turn)
+    return BaselineTurn(
+        scenario=turn.scenario,
+        turn=turn.turn,
+        phase_ms=turn.phase_ms,
+        repeat=turn.repeat,
+        outcome=turn.outcome,
+        gap_ms=turn.gap_ms,
+        stages=dict(reading.stages),
+    )
+
+
+def load(path: Path) -> BaselineRecord:
+    """Read a baseline.
+
+    Raises:
+        InputError: it is missing, cut short, of a newer schema, or no baseline.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise InputError(
+            "baseline.unreadable",
+            f"{path}: cannot be read: {e}",
+            hint=f"turngap check --save {path} makes one",
+        ) from e
+    try:
+        document = json.loads(text)
+    except ValueError as e:
+        raise InputError(
+            "baseline.not_json", f"{path}: not JSON (cut short?): {e}", hint="save it again"
+        ) from e
+    if not isinstance(document, dict):
+        raise InputError(
+            "baseline.invalid", f"{path}: expected a JSON object", hint="save it again"
+        )
+    try:
+        current = upgrade(document, BASELINE_STEPS, str(path), current=CHECK_SCHEMA_VERSION)
+        return BaselineRecord.model_validate(current)
+    except InputError as e:
+        kind = "baseline.newer" if e.kind == "run.newer" else "baseline.invalid"
+        raise InputError(kind, e.message, hint=e.hint or "save it again") from e
+    except ValidationError as e:
+        problem = e.errors()[0]
+        where = ".".join(map(str, problem["loc"])) or "document"
+        raise InputError(
+            "baseline.invalid", f"{path}: {where}: {problem['msg']}", hint="save it again"
+        ) from e
+
+
+def why_not_comparable(
+    baseline: BaselineRecord, machine: MachineRecord, scenario_hashes: Mapping[str, str]
+) -> list[str]:
+    """Every reason why figures of `baseline` say nothing about a run made here and now."""
+    reasons: list[str] = []
+    if baseline.machine.fingerprint != machine.fingerprint:
+        reasons.append(
+            f"it was saved on another machine ({baseline.machine.cpu}, "
+            f"{baseline.machine.cores} cores; here {machine.cpu}, {machine.cores} cores)"
+        )
+    if baseline.metrics_version != METRICS_VERSION:
+        reasons.append(
+            f"its figures are of metrics version {baseline.metrics_version}, "
+            f"these of {METRICS_VERSION}"
+        )
+    for name, content in scenario_hashes.items():
+        known = baseline.scenario_hashes.get(name)
+        if known is None:
+            reasons.append(f"it has no scenario {name}")
+        elif known != content:
+            reasons.append(f"scenario {name} or one of its recordings has changed since")
+    if not baseline.turns:
+        reasons.append("it holds no turns")
+    return reasons
+
+
+def baseline_readings(baseline: BaselineRecord) -> dict[Key, Reading]:
+    """A baseline's turns by key."""
+    return {
+        (t.scenario, t.turn, t.phase_ms, t.repeat): Reading(t.outcome, t.gap_ms, t.stages)
+        for t in baseline.turns
+    }

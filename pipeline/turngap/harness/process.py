@@ -1,0 +1,99 @@
+"""Agents as processes of their own: started, awaited, ended with their children."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from turngap.children import PARENT_HOLDS_STDIN
+from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
+
+# Loading the engines takes about 3 s warm; a cold disk and a busy machine, much more.
+READY_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 5.0
+
+
+@asynccontextmanager
+async def running(
+    argv: Sequence[str], log: Path, *, python: str = sys.executable, cwd: Path | None = None
+) -> AsyncIterator[str]:
+    """Start `python -m argv…`, wait for its ready line, yield its URL, and end it afterwards.
+
+    The process prints one JSON line, `{"ready": true, "url": "ws://…"}`, when it serves, or its
+    error document instead; its stderr goes to `log`. It ends when its stdin does, so that it does
+    not outlive a parent that is killed.
+
+    Raises:
+        TurngapError: the process's own error, where it said one.
+        AgentError: it ended, or said nothing in time.
+    """
+    with log.open("ab") as errors:
+        process = await asyncio.create_subprocess_exec(
+            python,
+            "-P",  # a stray soundfile.py where the user stands must not take a module's place
+            "-m",
+            *argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            cwd=cwd,
+            env={**os.environ, PARENT_HOLDS_STDIN: "1"},
+            start_new_session=True,  # a Ctrl-C in the terminal is ours to pass on, in order
+        )
+    try:
+        yield await _ready_url(process, log)
+    finally:
+        await _end(process)
+
+
+async def _ready_url(process: asyncio.subprocess.Process, log: Path) -> str:
+    if process.stdout is None:
+        raise AssertionError("stdout is a pipe")
+    try:
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            line = await process.stdout.readline()
+            with suppress(ValueError, KeyError, TypeError):
+                return str(json.loads(line)["url"])
+            said = line + await process.stdout.read()
+            code = await process.wait()
+    except TimeoutError as e:
+        raise AgentError(
+            "agent.slow_start",
+            f"the agent was not ready within {READY_TIMEOUT_S:g} s",
+            hint=f"its log: {log}",
+        ) from e
+    raise _own_error(said, code) or AgentError(
+        "agent.not_started",
+        f"the agent did not start (exit code {code}): {_last_line(log) or 'it said nothing'}",
+        hint=f"its log: {log}",
+    )
+
+
+def _own_error(said: bytes, code: int) -> TurngapError | None:
+    """The error that the process printed as its JSON document, with its own exit code."""
+    try:
+        error = json.loads(said)["error"]
+        kind = InputError if code == ExitCode.BAD_INPUT else AgentError
+        return kind(str(error["kind"]), str(error["message"]), hint=str(error["hint"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ask the process's whole group to end; insist if it does not."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await process.wait()
+                return

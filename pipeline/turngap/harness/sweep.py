@@ -1,0 +1,162 @@
+"""One setting of an agent over several values, interleaved: what patience costs and saves."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turngap.caller.dialect import Dialect
+from turngap.core.errors import InputError, TurngapError
+from turngap.core.results import TurnRecord
+from turngap.core.turntaking import TurnTakingFigures, turn_taking
+from turngap.harness.run import RunInProgress, RunPlan, undisturbed
+from turngap.harness.target import AgentChoice, Target, resolve
+from turngap.library import LoadedScenario
+from turngap.runs import StoredRun, new_folder
+
+# Each value is a process of its own, about 200 MB, for as long as the sweep lasts.
+MAX_VALUES = 8
+VAD_WINDOW = 512
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPlan:
+    """What to vary, over which recordings.
+
+    Attributes:
+        setting: `table.key` of the stack, e.g. `turn.hold_ms`.
+        values: as they would be written after `--set table.key=`.
+        phases: so many positions on the agent's 32 ms grid, one after another over the rounds.
+    """
+
+    choice: AgentChoice
+    library: Path
+    setting: str
+    values: Sequence[str]
+    scenarios: Sequence[LoadedScenario]
+    dialect: Dialect
+    rounds: int = 1
+    phases: int = 1
+    out: Path | None = None
+
+    @property
+    def turns(self) -> int:
+        """How many turns are played in all."""
+        return self.rounds * len(self.values) * sum(len(s.scenario.turns) for s in self.scenarios)
+
+    def targets(self) -> list[Target]:
+        """One agent a value, checked before anything is started.
+
+        Raises:
+            InputError: a value that the stack refuses, too many of them, or somebody's server.
+        """
+        if not 2 <= len(self.values) <= MAX_VALUES:
+            raise InputError(
+                "sweep.values",
+                f"{len(self.values)} values for {self.setting}; expected 2 to {MAX_VALUES}",
+                hint="for example: turngap sweep turn.hold_ms=0,100,200,400",
+            )
+        if self.choice.is_url:
+            raise InputError("sweep.url", f"{self.choice.agent} is a running agent; name a stack")
+        return [resolve(self._with(value), self.library) for value in self.values]
+
+    def _with(self, value: str) -> AgentChoice:
+        sets = (*self.choice.sets, f"{self.setting}={value}")
+        return dataclasses.replace(self.choice, sets=sets)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """One value and what came of it."""
+
+    value: str
+    figures: TurnTakingFigures
+    run: StoredRun
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """All points, in the order of the values."""
+
+    setting: str
+    points: tuple[SweepPoint, ...]
+    path: Path
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `sweep --json`."""
+        return {
+            "setting": self.setting,
+            "path": str(self.path),
+            "points": [
+                {
+                    "value": p.value,
+                    "turns": len(p.run.turns),
+                    "valid": p.run.record.valid,
+                    "gap_ms_p50": p.figures.gap_ms.value,
+                    **p.figures.as_json(),
+                    "cut_in_rate_ci95": [p.figures.cut_ins.low, p.figures.cut_ins.high],
+                }
+                for p in self.points
+            ],
+        }
+
+
+async def sweep(
+    plan: SweepPlan,
+    on_step: Callable[[str], None] = lambda _: None,
+    on_turn: Callable[[TurnRecord], None] = lambda _: None,
+) -> tuple[Sweep, TurngapError | None]:
+    """Play every scenario with each value in turn, so that a slow spell hits them all alike."""
+    targets = plan.targets()
+    folder = new_folder(plan.out, f"sweep-{plan.setting.replace('.', '-')}")
+    runs = [
+        RunInProgress(_run_plan(plan, target, value, folder), on_turn)
+        for target, value in zip(targets, plan.values, strict=True)
+    ]
+    failure: TurngapError | None = None
+    try:
+        with undisturbed():
+            await _play(plan, targets, runs, on_step)
+    except TurngapError as e:
+        failure = e
+    stored = [run.finish(str(failure) if failure else None) for run in runs]
+    points = tuple(
+        SweepPoint(value, turn_taking(run.turns), run)
+        for value, run in zip(plan.values, stored, strict=True)
+    )
+    return Sweep(plan.setting, points, folder), failure
+
+
+async def _play(
+    plan: SweepPlan,
+    targets: Sequence[Target],
+    runs: Sequence[RunInProgress],
+    on_step: Callable[[str], None],
+) -> None:
+    async with AsyncExitStack() as stack:
+        on_step("starting the agents")
+        urls = [
+            await stack.enter_async_context(target.serving(run.folder / "agent.log"))
+            for target, run in zip(targets, runs, strict=True)
+        ]
+        sides = list(zip(runs, urls, strict=True))
+        for number in range(plan.rounds):
+            phase = (number % plan.phases) * VAD_WINDOW // plan.phases
+            for scenario in plan.scenarios:
+                on_step(scenario.scenario.name)
+                for run, url in sides if number % 2 == 0 else reversed(sides):
+                    await run.play(scenario, url, repeat=number + 1, phase=phase)
+
+
+def _run_plan(plan: SweepPlan, target: Target, value: str, folder: Path) -> RunPlan:
+    return RunPlan(
+        target=target,
+        scenarios=plan.scenarios,
+        dialect=plan.dialect,
+        planned_turns=plan.turns // len(plan.values),
+        name=f"{plan.setting}-{value}",
+        out=folder,
+        settings={"sweep": plan.setting, "value": value},
+    )

@@ -1,0 +1,154 @@
+"""pytest plugin: a latency test is five lines in anybody's repository.
+
+    @pytest.mark.turngap(budget_ms=800)
+    def test_fast_enough(turngap):
+        run = turngap.replay("ws://127.0.0.1:8765/ws", scenarios=["quick-questions"], repeat=7)
+        run.assert_hit_rate(0.95)
+        run.assert_stage("llm_first_token", p95_ms=450)
+
+This module and what it imports at the top are loaded into every test run where turngap is
+installed: nothing heavy here. `fixture` and all below it come with the first test that measures.
+"""
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turngap.core.errors import InconclusiveError, TurngapError
+from turngap.pytest_plugin.failures import INCONCLUSIVE, LatencyError
+from turngap.pytest_plugin.options import Options, add_options
+from turngap.pytest_plugin.rows import ROWS, write_rows
+
+if TYPE_CHECKING:
+    from turngap.pytest_plugin.fixture import Turngap
+
+__all__ = ["LatencyError", "turngap"]
+
+_MARKER = (
+    "turngap(agent, scenarios, repeat, budget_ms, ...): a latency test; the keywords are defaults "
+    "for the fixture's turngap.replay() and turngap.check()"
+)
+_OPTIONS = pytest.StashKey[Options]()
+_MEASURING = pytest.StashKey["Turngap"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--turngap-…` and the ini options behind them."""
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the options, so that a wrong one ends pytest before anything is played."""
+    config.addinivalue_line("markers", _MARKER)
+    config.stash[_OPTIONS] = Options.of(config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark whatever uses the fixture: `-m "not turngap"` then leaves out all that plays audio."""
+    for item in items:
+        uses = "turngap" in getattr(item, "fixturenames", ())
+        if uses and item.get_closest_marker("turngap") is None:
+            item.add_marker("turngap")
+
+
+@pytest.fixture
+def turngap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Turngap":
+    """Play recorded people against a voice agent, and assert how long they waited."""
+    with _quietly():
+        from turngap.pytest_plugin.fixture import Turngap
+
+    options = request.config.stash[_OPTIONS]
+    marker = request.node.get_closest_marker("turngap")
+    measuring = Turngap(
+        request.node.nodeid,
+        options,
+        marker=marker,
+        folder=lambda: options.out or tmp_path_factory.mktemp("turngap"),
+    )
+    request.node.stash[_MEASURING] = measuring
+    return measuring
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep pipecat's first import out of the user's test: it warns and it logs.
+
+    What it warns of are deprecations of its own, which tests that turn warnings into errors would
+    fail for.
+    """
+    from loguru import logger
+
+    first = "pipecat" not in sys.modules
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if first:
+            logger.disable("pipecat")
+        try:
+            yield
+        finally:
+            if first:
+                logger.enable("pipecat")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """A fixture of the user may measure as well."""
+    __tracebackhide__ = True
+    with _skipping(item):
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """After a test that passed: compare its runs with their baseline, and save them as one."""
+    __tracebackhide__ = True
+    with _skipping(item):
+        yield
+        measuring = item.stash.get(_MEASURING, None)
+        if measuring is None:
+            return
+        try:
+            measuring.conclude()
+        except (LatencyError, TurngapError) as e:
+            if isinstance(e, InconclusiveError) and _skips(item):
+                raise
+            # No line of the test is to blame, so none is shown.
+            raise pytest.fail.Exception(str(e), pytrace=False) from None
+
+
+@contextmanager
+def _skipping(item: pytest.Item) -> Iterator[None]:
+    """Turn what is inconclusive into a skipped test, where that was asked for."""
+    __tracebackhide__ = True
+    try:
+        yield
+    except InconclusiveError as e:
+        if _skips(item):
+            raise pytest.skip.Exception(f"{INCONCLUSIVE}{e}") from None
+        raise
+
+
+def _skips(item: pytest.Item) -> bool:
+    return item.config.stash[_OPTIONS].skip_inconclusive
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: "pytest.CallInfo[None]") -> Iterator[None]:
+    """Send a row for each run along with the report: under xdist they come from other processes."""
+    report: pytest.TestReport = yield  # pyright: ignore[reportReturnType]
+    measuring = item.stash.get(_MEASURING, None)
+    measured = report.when == "call" or (report.when == "setup" and report.failed)
+    if measuring is not None and measured:
+        error = call.excinfo.value if call.excinfo else None
+        setattr(report, ROWS, measuring.rows(report.outcome, error))
+    return report  # pyright: ignore[reportReturnType]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Each measured test with its figures, its verdict and where its runs are."""
+    write_rows(terminalreporter)

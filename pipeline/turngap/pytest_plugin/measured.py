@@ -1,0 +1,303 @@
+"""A finished run, and what can be asserted of it."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+
+from turngap.core.budget import OUTCOMES, Outcome
+from turngap.core.errors import InconclusiveError, InputError
+from turngap.core.results import TurnRecord
+from turngap.core.stages import MARKS, UNATTRIBUTED
+from turngap.core.stats import Proportion, n_needed, percentile, proportion
+from turngap.core.summary import Summary, summarise
+from turngap.pytest_plugin import wording
+from turngap.pytest_plugin.failures import LatencyError, in_full
+from turngap.report import words
+from turngap.runs import StoredRun
+
+STAGES = (*MARKS[1:], UNATTRIBUTED)
+_QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95}
+# Where even this many turns without a miss would not do, no number is named.
+_MAX_EXTRA = 4096
+_BY_CHANCE = "(its 95 % interval holds the limit: more turns, --turngap-rounds, would tell)"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of each turn: `value_ms` is inf where a reply was due and there is none."""
+
+    turn: TurnRecord
+    value_ms: float
+
+
+class MeasuredRun:
+    """A replay that was played to its end by a caller that was not starved.
+
+    Every assertion counts turns without a reply as slower than any other. `sure=True` asks for
+    more than what was observed in these turns: the 95 % bound of the figure has to keep the limit,
+    and where it does not the test is inconclusive. What cannot be told at all (p95 of 3 turns)
+    is inconclusive either way.
+
+    Assertions that cannot be made at all (no such stage, no limit) raise an `InputError`.
+
+    Attributes:
+        stored: the run as `turngap report` reads it.
+        asserted: whether anything has been asserted so far.
+    """
+
+    def __init__(self, stored: StoredRun) -> None:
+        self.stored = stored
+        self.summary: Summary = summarise(stored.turns)
+        self.asserted = False
+
+    @property
+    def turns(self) -> tuple[TurnRecord, ...]:
+        """Every turn, with its marks and stages."""
+        return self.stored.turns
+
+    @property
+    def path(self) -> str:
+        """The run's folder."""
+        return str(self.stored.path)
+
+    def assert_hit_rate(self, at_least: float = 0.95, *, sure: bool = False) -> None:
+        """At least this share of all turns was answered within the budget.
+
+        With `sure`, the lower end of Wilson's 95 % interval has to reach it: 0.95 then takes 73
+        turns without a miss.
+
+        Raises:
+            LatencyError: the share is below.
+            InconclusiveError: `sure`, and the interval holds `at_least`.
+        """
+        __tracebackhide__ = True
+        self.asserted = True
+        if not 0 < at_least <= 1 or (sure and at_least == 1):
+            raise in_full(
+                InputError(
+                    "pytest.hit_rate", f"at_least={at_least!r}: expected a share, 0.95 for 95 %"
+                )
+            )
+        rate = self.summary.hit_rate
+        figure, remark = words.hit_rate_words(rate)
+        counted = f"{rate.hits} of {words.turns_words(rate.n)} within {self._budget_words()}"
+        headline = f"hit rate {figure} ({counted}; {remark}), expected {words.percent(at_least)}"
+        missed = [t for t in self.turns if t.outcome != "answered"]
+        if rate.value is None or rate.value < at_least:
+            chance = rate.high is not None and rate.high >= at_least
+            raise LatencyError(self._report(headline, missed, _BY_CHANCE if chance else None))
+        if sure and (rate.low is None or rate.low < at_least):
+            text = self._report(
+                f"{headline} at its lower bound", missed, _more_hits(rate, at_least)
+            )
+            raise InconclusiveError("pytest.unsure", text)
+
+    def assert_gap(
+        self,
+        *,
+        p50_ms: float | None = None,
+        p90_ms: float | None = None,
+        p95_ms: float | None = None,
+        max_ms: float | None = None,
+        sure: bool = False,
+    ) -> None:
+        """The turn gap keeps these limits.
+
+        Cut-ins and abandoned turns have no gap to compare and are left out; they are misses of the
+        hit rate.
+
+        Raises:
+            LatencyError: a percentile, or with `max_ms` any turn, is over its limit.
+            InconclusiveError: too few turns for the percentile, or for its bound with `sure`.
+        """
+        __tracebackhide__ = True
+        limits = {"p50": p50_ms, "p90": p90_ms, "p95": p95_ms, "max": max_ms}
+        self._hold("turn gap", self._figures(lambda t: t.gap_ms), limits, sure)
+
+    def assert_stage(
+        self,
+        stage: str,
+        *,
+        p50_ms: float | None = None,
+        p90_ms: float | None = None,
+        p95_ms: float | None = None,
+        max_ms: float | None = None,
+        sure: bool = False,
+    ) -> None:
+        """One stage of the gap keeps these limits, as `assert_gap`.
+
+        A turn that was answered without the mark that ends the stage counts as over it.
+
+        Raises:
+            LatencyError: as `assert_gap`.
+            InconclusiveError: as `assert_gap`; or no turn has the stage, since the agent reports no
+                marks.
+            InputError: there is no such stage.
+        """
+        __tracebackhide__ = True
+        if stage not in STAGES:
+            raise in_full(
+                InputError(
+                    "pytest.stage", f"no stage {stage!r}", hint=f"stages: {', '.join(STAGES)}"
+                )
+            )
+        self.asserted = True
+        figures = self._figures(lambda t: _spent(t, stage))
+        if figures and all(f.value_ms == inf for f in figures) and self.summary.stages:
+            seen = ", ".join(s.name for s in self.summary.stages)
+            raise InconclusiveError(
+                "pytest.no_stage",
+                f"no turn has the stage {stage}: the agent does not report its mark (there is: "
+                f"{seen})\n\nrun: {self.path}",
+            )
+        limits = {"p50": p50_ms, "p90": p90_ms, "p95": p95_ms, "max": max_ms}
+        self._hold(stage, figures, limits, sure)
+
+    def assert_outcome(self, scenario: str, turn: int, outcome: Outcome = "answered") -> None:
+        """One turn of a scenario, counted from 1, ended so in every repeat.
+
+        Raises:
+            LatencyError: it ended otherwise.
+            InputError: no such turn was played, or there is no such outcome.
+        """
+        __tracebackhide__ = True
+        self.asserted = True
+        if outcome not in OUTCOMES:
+            raise in_full(
+                InputError(
+                    "pytest.outcome",
+                    f"no outcome {outcome!r}",
+                    hint=f"outcomes: {', '.join(OUTCOMES)}",
+                )
+            )
+        played = [t for t in self.turns if (t.scenario, t.turn) == (scenario, turn)]
+        if not played:
+            known = ", ".join(dict.fromkeys(f"{t.scenario} {t.turn}" for t in self.turns))
+            raise in_full(
+                InputError(
+                    "pytest.turn",
+                    f"no turn {turn} of {scenario!r} was played",
+                    hint=f"played: {known}",
+                )
+            )
+        others = [t for t in played if t.outcome != outcome]
+        if others:
+            found = ", ".join(dict.fromkeys(t.outcome for t in others))
+            headline = (
+                f"{scenario}, turn {turn}: {found} in {len(others)} of {len(played)}, "
+                f"expected {outcome}"
+            )
+            raise LatencyError(self._report(headline, others))
+
+    def _budget_words(self) -> str:
+        budgets = {t.budget_ms for t in self.turns}
+        return f"{words.ms(budgets.pop())} ms" if len(budgets) == 1 else "their budget"
+
+    def _figures(self, value: Callable[[TurnRecord], float | None]) -> list[Figure]:
+        """Of every turn that was due a reply and had the chance to give one."""
+        figures: list[Figure] = []
+        for turn in self.turns:
+            if turn.outcome in ("cut_in", "abandoned"):
+                continue
+            answered = turn.outcome in ("answered", "late")
+            known = value(turn) if answered else None
+            figures.append(Figure(turn, inf if known is None else known))
+        return figures
+
+    def _hold(
+        self, what: str, figures: Sequence[Figure], limits: Mapping[str, float | None], sure: bool
+    ) -> None:
+        __tracebackhide__ = True
+        self.asserted = True
+        asked = {name: ms for name, ms in limits.items() if ms is not None}
+        if not asked:
+            raise in_full(
+                InputError(
+                    "pytest.no_limit",
+                    f"{what}: no limit given",
+                    hint="for example p95_ms=450, p50_ms=300 or max_ms=800",
+                )
+            )
+        for name, limit_ms in asked.items():
+            over = sorted((f for f in figures if f.value_ms > limit_ms), key=lambda f: -f.value_ms)
+            if name == "max":
+                self._hold_max(what, figures, over, limit_ms)
+            else:
+                self._hold_percentile(what, name, figures, limit_ms=limit_ms, sure=sure)
+
+    def _hold_max(
+        self, what: str, figures: Sequence[Figure], over: Sequence[Figure], limit_ms: float
+    ) -> None:
+        __tracebackhide__ = True
+        if not figures:
+            text = f"{what}: no turn has one{self._left_out()}\n\nrun: {self.path}"
+            raise InconclusiveError("pytest.no_turn", text)
+        if over:
+            worst = over[0].value_ms
+            figure = "without a figure" if worst == inf else f"{words.ms(worst)} ms"
+            headline = (
+                f"{what} max {figure}, expected at most {limit_ms:g} ms: {len(over)} of "
+                f"{words.turns_words(len(figures))} over it{self._left_out()}"
+            )
+            raise LatencyError(self._report(headline, [f.turn for f in over]))
+
+    def _hold_percentile(
+        self, what: str, name: str, figures: Sequence[Figure], *, limit_ms: float, sure: bool
+    ) -> None:
+        __tracebackhide__ = True
+        q = _QUANTILES[name]
+        measured = [f.value_ms for f in figures if f.value_ms != inf]
+        found = percentile(measured, q, censored=len(figures) - len(measured))
+        figure, remark = words.percentile_words(found)
+        counted = remark if found.why_none else f"{remark}; n={len(figures)}"
+        headline = (
+            f"{what} {name} {figure} ({counted}), expected at most {limit_ms:g} ms"
+            f"{self._left_out()}"
+        )
+        over = sorted((f for f in figures if f.value_ms > limit_ms), key=lambda f: -f.value_ms)
+        turns = [f.turn for f in over]
+        if len(figures) < n_needed(q):
+            # Too few for the percentile, but enough to see that it must lie beyond the limit.
+            if (proportion(len(over), len(figures)).low or 0.0) > 1 - q:
+                beyond = f"{len(over)} of {words.turns_words(len(figures))} over it already"
+                raise LatencyError(self._report(headline, turns, beyond))
+            text = f"{headline}{self._rounds_for(q, figures)}\n\nrun: {self.path}"
+            raise InconclusiveError("pytest.too_few", text)
+        if found.value is None or found.value > limit_ms:
+            by_chance = found.low is not None and found.low <= limit_ms
+            raise LatencyError(self._report(headline, turns, _BY_CHANCE if by_chance else None))
+        if sure and (found.high is None or found.high > limit_ms):
+            remark = "the 95 % bound is over it: more turns (--turngap-rounds) narrow the interval"
+            raise InconclusiveError("pytest.unsure", self._report(headline, turns, remark))
+
+    def _left_out(self) -> str:
+        left_out = words.left_out_words(self.summary)
+        return f"; left out: {left_out}" if left_out else ""
+
+    def _rounds_for(self, q: float, figures: Sequence[Figure]) -> str:
+        """How often everything would have to be played for this percentile to exist."""
+        repeats = max((t.repeat for t in self.turns), default=1)
+        each = len(figures) / repeats
+        if not each:
+            return ""
+        return f"; repeat={ceil(n_needed(q) / each)} (or --turngap-rounds) gives enough turns"
+
+    def _report(self, headline: str, offending: Sequence[TurnRecord], *remarks: str | None) -> str:
+        chosen = {id(t) for t in offending}
+        others = [t for t in self.turns if id(t) not in chosen]
+        return wording.report(headline, offending, others, self.path, remarks=remarks)
+
+
+def _spent(turn: TurnRecord, stage: str) -> float | None:
+    """What a turn spent in a stage, None without it; nothing unexplained is 0, not unknown."""
+    spent = [s.ms for s in turn.stages if s.name == stage]
+    return sum(spent) if spent or stage == UNATTRIBUTED else None
+
+
+def _more_hits(rate: Proportion, target: float) -> str | None:
+    def low(extra: int) -> float:
+        return proportion(rate.hits + extra, rate.n + extra).low or 0.0
+
+    extra = bisect_left(range(_MAX_EXTRA), target, key=low)
+    return f"{extra} more turns without a miss would do" if extra < _MAX_EXTRA else None

@@ -1,0 +1,150 @@
+"""`--turngap-…` on pytest's command line, and the ini options behind them."""
+
+import re
+from argparse import ArgumentTypeError
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INCONCLUSIVE = ("fail", "skip")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was asked for on the command line, or else in the ini file.
+
+    Attributes:
+        out: where runs are kept; None: in pytest's temporary folder, which it clears by and by.
+        baselines: the folder of the named baselines.
+        save, compare: names of baselines, each a folder in `baselines` with a file a test.
+        rounds: how often everything is played, whatever the tests say.
+        agent: for tests that name none.
+        calibration: known gaps to measure before each run.
+        skip_inconclusive: skip inconclusive tests instead of failing them.
+    """
+
+    out: Path | None
+    baselines: Path
+    save: str | None
+    compare: str | None
+    rounds: int | None
+    agent: str
+    calibration: int
+    skip_inconclusive: bool
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> "Options":
+        """Read and check them.
+
+        Raises:
+            pytest.UsageError: an ini option has a value that it cannot have.
+        """
+        out = _either(config, "out")
+        baselines = _either(config, "baselines") or ".turngap"
+        inconclusive = _either(config, "inconclusive") or "fail"
+        if inconclusive not in INCONCLUSIVE:
+            raise pytest.UsageError(
+                f"ini option turngap_inconclusive is {inconclusive!r}: expected fail or skip"
+            )
+        calibration = config.getini("turngap_calibration")
+        if not str(calibration).isdecimal():
+            raise pytest.UsageError(
+                f"ini option turngap_calibration is {calibration!r}: expected a number of turns, "
+                "0 for none"
+            )
+        return cls(
+            # What is typed is meant from here; what is configured, from the project's root.
+            out=None if out is None else _placed(config, "out", out),
+            baselines=_placed(config, "baselines", baselines),
+            save=config.getoption("turngap_save"),
+            compare=config.getoption("turngap_compare"),
+            rounds=config.getoption("turngap_rounds"),
+            agent=_either(config, "agent") or "embedded",
+            calibration=int(calibration),
+            skip_inconclusive=inconclusive == "skip",
+        )
+
+
+def _either(config: pytest.Config, name: str) -> str | None:
+    return config.getoption(f"turngap_{name}") or config.getini(f"turngap_{name}") or None
+
+
+def _placed(config: pytest.Config, name: str, value: str) -> Path:
+    typed = config.getoption(f"turngap_{name}") is not None
+    return (config.invocation_params.dir if typed else config.rootpath) / value
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare every option, with a help text that says its default."""
+    group = parser.getgroup("turngap", "latency of voice agents (turngap)")
+
+    def option(name: str, text: str, **how: Any) -> None:
+        group.addoption(f"--turngap-{name}", dest=f"turngap_{name}", help=text, **how)
+
+    option(
+        "save",
+        "Store each test's runs as the baseline NAME, one file a test in the baselines' folder. "
+        "Only tests that pass are stored.",
+        metavar="NAME",
+        type=_plain_name,
+    )
+    option(
+        "compare",
+        "Fail each test whose runs are slower than its baseline NAME. One that is missing, or of "
+        "another machine, or too small to tell, is inconclusive and never a pass.",
+        metavar="NAME",
+        type=_plain_name,
+    )
+    option("baselines", "Folder of the named baselines; default .turngap.", metavar="DIR")
+    option(
+        "out",
+        "Folder for the runs, with recordings and report.html; default: pytest's temporary one.",
+        metavar="DIR",
+    )
+    option(
+        "rounds",
+        "Play everything N times, whatever the tests say: more turns decide more.",
+        metavar="N",
+        type=_at_least_one,
+    )
+    option(
+        "agent",
+        "Agent of tests that name none: a stack, a .toml file or a ws:// URL; default embedded.",
+        metavar="AGENT",
+    )
+    option(
+        "inconclusive",
+        "What becomes of a test whose measurement says nothing either way (a starved caller, too "
+        "few turns, another machine's baseline); default fail. It never passes.",
+        choices=INCONCLUSIVE,
+    )
+    for name, text in (
+        ("out", "Folder for the runs, from the root of the project (--turngap-out)."),
+        ("baselines", "Folder of the named baselines (--turngap-baselines)."),
+        ("agent", "The agent of tests that name none (--turngap-agent)."),
+        ("inconclusive", "fail or skip (--turngap-inconclusive)."),
+    ):
+        parser.addini(f"turngap_{name}", text, default="")
+    parser.addini(
+        "turngap_calibration",
+        "Known gaps to measure before each run, which takes about a second each; 0: none.",
+        default="8",
+    )
+
+
+def _plain_name(text: str) -> str:
+    if not _PLAIN_NAME.fullmatch(text):
+        raise ArgumentTypeError(
+            f"{text!r} is no name of a baseline: expected letters, digits, '.', '_' and '-', "
+            "for example main"
+        )
+    return text
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r}: expected a number from 1 on")
+    return int(text)

@@ -1,0 +1,117 @@
+"""A check as Markdown, for a CI job's summary or a pull request's comment."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from turngap.core.checks import CheckRecord
+from turngap.report import check_words, words
+
+# Whatever could start a tag, link, mention, table cell or emphasis, as in CommonMark and GFM.
+_SPECIAL = re.compile(r"([\\`*_{}\[\]#|~])")
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "://": "&#58;//"}
+
+
+def markdown(record: CheckRecord) -> str:
+    """The summary: verdict, metrics, moved stage, budgets, and how to do it again."""
+    look = check_words.VERDICTS[record.verdict]
+    blocks = [f"## {look.symbol} turngap check: {look.title}"]
+    blocks.append(_bullets(check_words.why_words(record)))
+    if decide := check_words.to_decide(record):
+        blocks.append(f"To decide: {escaped(decide)}.")
+    blocks += [*_metrics(record), *_stages(record), *_budgets(record), *_differences(record)]
+    blocks += [_basis(record), _again(record)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def escaped(text: str) -> str:
+    """`text` as plain words wherever it stands, also in a table's cell."""
+    text = _SPECIAL.sub(r"\\\1", words.clean(text))
+    for raw, entity in _ENTITIES.items():
+        text = text.replace(raw, entity)
+    return text
+
+
+def _bullets(texts: Iterable[str]) -> str:
+    return "\n".join(f"- {escaped(text)}" for text in texts)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([escaped(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _metrics(record: CheckRecord) -> list[str]:
+    if not record.metrics:
+        return []
+    head = ("metric", "verdict", "change", "95 % interval", "limit", "n", "remark")
+    rows = [
+        (
+            metric.name,
+            check_words.verdict_words(record, metric.verdict),
+            check_words.difference_words(metric),
+            check_words.interval_words(metric) or "–",
+            check_words.limit_words(metric),
+            str(metric.n),
+            check_words.metric_note(record, metric) or check_words.detectable_words(metric),
+        )
+        for metric in record.metrics
+    ]
+    return [_table(head, rows)]
+
+
+def _stages(record: CheckRecord) -> list[str]:
+    if not record.metrics:
+        return []
+    blocks = [f"Moved stage: {escaped(check_words.moved_words(record))}"]
+    if record.stages:
+        rows = [
+            (
+                stage.name,
+                f"{check_words.signed_ms(stage.shift_ms)} ms",
+                str(stage.n),
+                check_words.p_words(stage.p_value),
+                check_words.stage_remark(stage, record),
+            )
+            for stage in record.stages
+        ]
+        blocks.append(_table(("stage", "shift of the typical pair", "n", "significance", ""), rows))
+    return blocks
+
+
+def _budgets(record: CheckRecord) -> list[str]:
+    if not record.budgets:
+        return []
+    head = ("budget", "verdict", "turns within", "95 % interval", "target", "n")
+    rows = [
+        (
+            check_words.budget_name(budget),
+            check_words.verdict_words(record, budget.verdict),
+            *check_words.budget_figures(budget),
+            check_words.percents(budget.target),
+            str(budget.n),
+        )
+        for budget in record.budgets
+    ]
+    return [_table(head, rows)]
+
+
+def _differences(record: CheckRecord) -> list[str]:
+    different = check_words.differences(record)
+    return [_table(("set differently", "reference", "candidate"), different)] if different else []
+
+
+def _basis(record: CheckRecord) -> str:
+    facts = [
+        f"Compared: {check_words.pairs_played(record)}",
+        f"Candidate: {check_words.side_words(record.candidate)}",
+    ]
+    if record.reference is not None:
+        facts.insert(1, f"Reference: {check_words.side_words(record.reference)}")
+    if record.metrics:
+        facts.append(f"This machine's noise: {check_words.noise_words(record.noise)}")
+    return _bullets(facts)
+
+
+def _again(record: CheckRecord) -> str:
+    command = check_words.command(record).replace("`", "")
+    return f"To do it again:\n\n```sh\n{command}\n```"

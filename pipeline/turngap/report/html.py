@@ -1,0 +1,113 @@
+"""A run as one page that needs nothing but itself and the recordings beside it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from turngap.core.budget import NATURAL_MS, OUTCOMES
+from turngap.core.results import TurnRecord
+from turngap.core.summary import Summary, summarise
+from turngap.report import charts, pages, words
+from turngap.runs import StoredRun
+
+REPORT_FILE = "report.html"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnView:
+    """One turn as the page shows it. `audio` is a link within the run's folder, or None."""
+
+    turn: TurnRecord
+    anchor: str
+    waterfall: charts.Waterfall
+    audio: str | None
+    why: str | None
+    notes: list[str]
+
+
+def write_html(run: StoredRun) -> Path:
+    """Write `report.html` into the run's folder, in place of an older one.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        InputError: the folder cannot be written to.
+    """
+    file = run.path / REPORT_FILE
+    pages.write(file, render(run).encode("utf-8", errors="replace"))
+    return file
+
+
+def render(run: StoredRun) -> str:
+    """The page. Everything that a run holds is text here, whatever it looks like."""
+    summary = summarise(run.turns)
+    views = _turn_views(run)
+    budget_ms = run.record.budget_ms
+    hit_rate, hit_interval = words.hit_rate_words(summary.hit_rate)
+    return pages.page(
+        "report",
+        run=run,
+        record=run.record,
+        names=words.run_words(run.record),
+        summary=summary,
+        hit_rate=hit_rate,
+        hit_interval=hit_interval,
+        percentiles={k: words.percentile_words(p) for k, p in summary.gap_ms.items()},
+        left_out=words.left_out_words(summary),
+        plot=charts.gap_plot(
+            run.turns, [view.anchor for view in views], budget_ms, _plot_in_words(summary)
+        ),
+        curve_px=charts.CURVE_PX,
+        strip_px=charts.STRIP_PX,
+        natural="{:.0f} to {:.0f} ms".format(*NATURAL_MS),
+        outcomes=[o for o in OUTCOMES if o in summary.outcomes],
+        by_scenario=_outcomes_by_scenario(run.turns),
+        scenarios=_grouped(views),
+        outcome_means=words.OUTCOME_MEANS,
+        percentile_words=words.percentile_words,
+        validity=words.validity_words(run.record),
+        calibration=words.calibration_words(run.record),
+        offset=words.offset_words(run.record),
+        agent_facts=list(words.flat(run.record.agent)),
+        settings=list(words.flat(run.record.settings)),
+    )
+
+
+def _turn_views(run: StoredRun) -> list[TurnView]:
+    domain = charts.domain_of(run.turns)
+    return [
+        TurnView(
+            turn=turn,
+            anchor=f"turn-{number}",
+            waterfall=charts.waterfall(turn, domain),
+            audio=pages.audio_link(run, turn, run.path),
+            why=words.why_words(turn),
+            notes=words.notes_of(turn),
+        )
+        for number, turn in enumerate(run.turns, start=1)
+    ]
+
+
+def _plot_in_words(summary: Summary) -> str:
+    figure, remark = words.hit_rate_words(summary.hit_rate)
+    gaps = ", ".join(f"{k} {words.percentile_words(p)[0]}" for k, p in summary.gap_ms.items())
+    return (
+        f"Share of turns answered within each gap: {figure} of {summary.turns} within budget, "
+        f"{remark}; {gaps}"
+    )
+
+
+def _outcomes_by_scenario(turns: Sequence[TurnRecord]) -> dict[str, Counter[str]]:
+    counted: dict[str, Counter[str]] = {}
+    for turn in turns:
+        counted.setdefault(turn.scenario, Counter())[turn.outcome] += 1
+    return counted
+
+
+def _grouped(views: Sequence[TurnView]) -> dict[str, list[TurnView]]:
+    grouped: dict[str, list[TurnView]] = {}
+    for view in views:
+        grouped.setdefault(view.turn.scenario, []).append(view)
+    return grouped

@@ -1,0 +1,51 @@
+"""A run as one JSON document: what `--json` prints."""
+
+from typing import Any
+
+from turngap.core.results import TurnRecord
+from turngap.core.summary import summarise
+from turngap.core.turntaking import turn_taking
+from turngap.runs import StoredRun
+
+
+def run_json(run: StoredRun) -> dict[str, Any]:
+    """The document, of plain JSON types. Scripts rely on its keys: more may come, none goes.
+
+    Durations are ms; those named `_ns` are the exact ones, and a turn's stages sum to its `gap_ns`.
+    """
+    record = run.record
+    return {
+        "run": str(run.path),
+        "valid": record.valid,
+        "why_invalid": list(record.why_invalid),
+        "failure": record.failure,
+        "problems": list(run.problems),
+        "summary": summarise(run.turns).as_json(),
+        "turn_taking": turn_taking(run.turns).as_json(),
+        "turns": [_turn(turn) for turn in run.turns],
+        "planned_turns": record.planned_turns,
+        "budget_ms": record.budget_ms,
+        **record.model_dump(
+            mode="json",
+            include={
+                "schema_version",
+                "metrics_version",
+                "turngap_version",
+                "commit",
+                "started_utc",
+                "finished_utc",
+                "machine",
+                "agent",
+                "settings",
+                "clock_offset",
+                "calibration",
+            },
+        ),
+    }
+
+
+def _turn(turn: TurnRecord) -> dict[str, Any]:
+    """A turn without its marks and raw events, which stay in `turns.jsonl`."""
+    return turn.model_dump(
+        mode="json", exclude={"schema_version", "marks", "agent_turns", "events"}
+    )

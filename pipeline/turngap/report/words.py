@@ -1,0 +1,233 @@
+"""How reports say things: one symbol, one word and one spelling of a figure for all of them."""
+
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from turngap.core.budget import Outcome
+from turngap.core.results import PacingRecord, RunRecord, TurnRecord
+from turngap.core.stats import Percentile, Proportion
+from turngap.core.summary import Summary
+
+# Beside the word, never instead of it: a report must be readable without colour.
+SYMBOLS: dict[Outcome, str] = {
+    "answered": "✓",
+    "late": "!",
+    "no_reply": "∅",
+    "cut_in": "«",
+    "abandoned": "–",
+    "error": "✗",
+}
+OUTCOME_MEANS: dict[Outcome, str] = {
+    "answered": "the reply began within the budget",
+    "late": "the reply began, but over the budget",
+    "no_reply": "the caller waited and heard nothing",
+    "cut_in": "the agent began before the person had finished",
+    "abandoned": "the person spoke again before any reply",
+    "error": "the line or the agent failed",
+}
+
+Group = Literal["listen", "think", "speak", "line", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageLook:
+    """How a stage is drawn and explained.
+
+    `pattern` is a character that no other stage has: bars are readable in black and white.
+    """
+
+    pattern: str
+    group: Group
+    means: str
+
+
+STAGES: dict[str, StageLook] = {
+    "endpoint": StageLook("░", "listen", "until the agent decided that the turn was over"),
+    "transcript": StageLook("▒", "listen", "until the final transcript was there"),
+    "llm_request": StageLook("╱", "think", "until the language model was asked"),
+    "llm_first_token": StageLook("█", "think", "until its first token"),
+    "tts_request": StageLook("▚", "speak", "until the first words went to the voice"),
+    "tts_first_audio": StageLook("▓", "speak", "until the voice gave its first audio"),
+    "tts_first_audible": StageLook("·", "speak", "silence at the head of that audio"),
+    "sent": StageLook("=", "line", "until that audio was written to the line"),
+    "received": StageLook("»", "line", "until it reached the caller"),
+    "agent_onset": StageLook(":", "line", "in the caller's playout, until it was heard"),
+}
+UNKNOWN_STAGE = StageLook("?", "unknown", "not explained by any mark that the agent reported")
+
+
+def look_of(stage: str) -> StageLook:
+    """How to draw a stage; what no mark explains, and names from elsewhere, as unexplained."""
+    return STAGES.get(stage, UNKNOWN_STAGE)
+
+
+def ms(value: float) -> str:
+    """Milliseconds for reading: whole ones, and tenths below 10."""
+    if value == 0:
+        return "0"
+    if abs(value) < 0.05:
+        return "<0.1"
+    text = f"{abs(value):.1f}" if abs(value) < 9.95 else f"{abs(value):.0f}"
+    return f"−{text}" if value < 0 else text
+
+
+def percent(share: float) -> str:
+    """A share in whole per cent; only all is 100 and only none is 0."""
+    if 0 < share < 0.01:
+        return "<1 %"
+    if 0.99 < share < 1:
+        return ">99 %"
+    return f"{share * 100:.0f} %"
+
+
+def interval(p: Percentile) -> str:
+    """The 95 % interval of a percentile, one-sided where n bounds one side only."""
+    if p.low is not None and p.high is not None:
+        return f"95 % interval {ms(p.low)} to {ms(p.high)}"
+    if p.low is not None:
+        return f"95 % sure: at least {ms(p.low)}"
+    if p.high is not None:
+        return f"95 % sure: at most {ms(p.high)}"
+    return "n too small for an interval"
+
+
+def percentile_words(p: Percentile) -> tuple[str, str]:
+    """A percentile as figure and remark; where there is none, a dash and the reason."""
+    if p.value is None:
+        return "–", p.why_none or "not known"
+    return f"{ms(p.value)} ms", interval(p)
+
+
+def hit_rate_words(rate: Proportion) -> tuple[str, str]:
+    """The headline as figure and interval."""
+    if rate.value is None or rate.low is None or rate.high is None:
+        return "–", "no turns"
+    return percent(rate.value), f"95 % interval {percent(rate.low)} to {percent(rate.high)}"
+
+
+def instant(utc: str) -> str:
+    """A stored instant for reading; what is none is shown as it is."""
+    try:
+        return f"{datetime.fromisoformat(utc):%Y-%m-%d %H:%M:%S} UTC"
+    except ValueError:
+        return clean(utc)
+
+
+def turns_words(n: int) -> str:
+    """`n` turns."""
+    return "1 turn" if n == 1 else f"{n} turns"
+
+
+def gap_words(turn: TurnRecord) -> tuple[str, ...]:
+    """The turn's gap, with what it means against the budget and without; none where it has none."""
+    if turn.gap_ms is None:
+        return ()
+    figure = f"{ms(turn.gap_ms)} ms"
+    if turn.gap_ms < 0:
+        return f"{figure}, before the person had finished", figure
+    if turn.gap_ms > turn.budget_ms:
+        return f"{figure}, {ms(turn.gap_ms - turn.budget_ms)} over the budget", figure
+    return (figure,)
+
+
+def why_words(turn: TurnRecord) -> str | None:
+    """Why a turn has no gap or failed; None where there is nothing to explain."""
+    if turn.why_no_gap is not None:
+        return turn.why_no_gap
+    if turn.outcome == "error":
+        return "the line was lost before the reply had ended"
+    return None
+
+
+def notes_of(turn: TurnRecord) -> list[str]:
+    """What else is worth a word: barge-in, backchannels, the agent's errors, a starved caller."""
+    notes: list[str] = []
+    if turn.yield_ms is not None:
+        notes.append(f"barge-in: the agent was silent after {ms(turn.yield_ms)} ms")
+    for extra in turn.backchannels:
+        effect = "stopped the reply" if extra.reply_stopped else "did not stop the reply"
+        notes.append(f"“{clean(extra.say)}” {effect}")
+    notes += [f"the agent reported: {clean(fault)}" for fault in turn.faults]
+    if turn.pacing.starved:
+        how = _how_starved(turn.pacing)
+        notes.append(f"caller starved{how}: do not trust this turn")
+    return notes
+
+
+def _how_starved(pacing: PacingRecord) -> str:
+    """Which of the two was late, and by how much."""
+    packets, loop = pacing.late_ms_max or 0.0, pacing.loop_lag_ms_max or 0.0
+    if not packets and not loop:
+        return ""
+    if loop > packets:
+        return f" (its event loop was held up for {ms(loop)} ms)"
+    return f" (packets left up to {ms(packets)} ms late)"
+
+
+def run_words(record: RunRecord) -> tuple[str, ...]:
+    """What was run and what it was run against; once where the run is named after its agent."""
+    agent = record.agent.get("stack") or record.agent.get("url") or ""
+    names = tuple(dict.fromkeys(filter(None, (clean(record.name), clean(str(agent))))))
+    return names or ("run",)
+
+
+def validity_words(record: RunRecord) -> str:
+    """Whether the run may be used, and if not, why."""
+    if record.valid:
+        return "valid"
+    reasons = "; ".join(map(clean, record.why_invalid)) or "no reason was stored"
+    return f"INVALID, do not use these figures: {reasons}"
+
+
+def calibration_words(record: RunRecord) -> str:
+    """The instrument's own error, measured against injected truth."""
+    calibration = record.calibration
+    if calibration is None:
+        return "not calibrated in this run"
+    error = calibration.error_ms
+    figures = [("p50", error.p50), ("p95", error.p95), ("p99", error.p99), ("max", error.max)]
+    known = " · ".join(f"{name} {value:.2f}" for name, value in figures if value is not None)
+    note = f"; {clean(calibration.note)}" if calibration.note else ""
+    return f"error {known or 'not known'} ms (n={error.n}){note}"
+
+
+def offset_words(record: RunRecord) -> str:
+    """How surely the agent's marks lie on the caller's clock."""
+    offset = record.clock_offset
+    if offset is None:
+        return "agent's clock not compared: no marks from the agent"
+    if offset.offset_ns is None or offset.bound_ns is None:
+        return f"agent's clock unknown: {offset.n} exchanges, none answered"
+    return f"agent's marks are placed to within ±{offset.bound_ns / 1e6:.2f} ms (n={offset.n})"
+
+
+def left_out_words(summary: Summary) -> str:
+    """Turns that no percentile counts, and why."""
+    reasons = {
+        "cut_in": "an agent that cuts in is not quick",
+        "abandoned": "the person did not wait",
+    }
+    return " · ".join(f"{n} {o} ({reasons[o]})" for o, n in summary.left_out.items())
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested settings as rows of dotted name and value."""
+    for key, value in settings.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{name}.")
+        else:
+            yield name, str(value)
+
+
+def clean(text: str) -> str:
+    """One line of printable text.
+
+    Transcripts and replies come from whatever is being measured: an escape sequence must not reach
+    the reader's terminal, nor a direction override turn a report around.
+    """
+    kept = (" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text)
+    return " ".join("".join(c for c in kept if c.isprintable()).split())

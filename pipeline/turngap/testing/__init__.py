@@ -1,0 +1,5 @@
+"""Helpers for testing what is built on turngap."""
+
+from turngap.testing.clock import ManualClock
+
+__all__ = ["ManualClock"]

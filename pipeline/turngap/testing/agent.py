@@ -1,0 +1,394 @@
+"""A scripted agent: speaks the `pipecat` dialect, answers at known instants, fails on demand.
+
+It has no models. It finds the end of the user's speech in the audio itself and answers a chosen
+time after its last audible sample, so what a caller measures can be compared with the truth.
+
+    async with ScriptedAgent([Reply(delay_ms=300), Reply(delay_ms=500, pad_ms=150)]) as agent:
+        ...  # play a conversation against agent.url
+
+As a process of its own: `python -m turngap.testing.agent '{"replies": [{"delay_ms": 300}]}'` prints
+one JSON line with its url and serves until it is terminated.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from bisect import bisect_right
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+from turngap.caller.pipecat import audio_frame, message_frame, parse, payload_of, rtvi
+from turngap.caller.pipecat import interruption_frame as flush_frame
+from turngap.children import end_with_parent
+from turngap.clocks import MonotonicClock
+from turngap.core.audio import Pcm, SpeechDetector, SpeechEnd, dbfs_to_amplitude
+from turngap.core.clock import ms_to_ns, samples_to_ns
+from turngap.core.messages import PING
+
+IN_RATE = 16_000
+TONE_HZ = 220.0
+TONE_DBFS = -12.0
+IDLE_MS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the agent does after one utterance of the user.
+
+    Attributes:
+        delay_ms: from the user's last audible sample to the first sample sent. Must exceed the
+            agent's `hold_ms`, by which it knows that the user has ended.
+        pad_ms: inaudible audio before the speech; digital silence, or noise at `pad_dbfs`.
+        chunk_ms: how much audio a message holds.
+        paced: send in real time, one chunk ahead (as pipecat does), or all at once.
+        action: what else may happen: no answer; the agent falls silent in the middle of its answer
+            and reports nothing; the process dies instead of answering, or in the middle of it; or
+            something unintelligible is sent.
+    """
+
+    delay_ms: float = 300.0
+    pad_ms: float = 0.0
+    pad_dbfs: float | None = None
+    speech_ms: float = 400.0
+    chunk_ms: float = 20.0
+    paced: bool = True
+    text: str = "scripted reply"
+    action: Literal["answer", "silence", "break_off", "die", "die_midway", "garbage"] = "answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """The whole of a scripted agent. Replies are used in order and over again.
+
+    Attributes:
+        hold_ms: silence after which the user's speech counts as ended.
+        yield_ms: how long after the user's first audible sample a reply, begun or about to, is
+            flushed; None: it is not, and the next one follows on it. Less than a packet and a
+            window of detection (30 ms) cannot be kept.
+        rate: of the audio sent, Hz.
+        marks: report the marks that a scripted agent has: endpoint, tts_first_audio, sent.
+        clock_shift_ms: added to every instant that the agent reports, to test clock comparison.
+        greets: answer RTVI's client-ready.
+        welcome_ms: how long it speaks, unasked, `welcome_after_ms` after it is ready.
+        idle_dbfs: level of the noise that it sends while it says nothing, as agents on telephone
+            lines do; None: it sends nothing then.
+    """
+
+    replies: tuple[Reply, ...] = (Reply(),)
+    hold_ms: float = 100.0
+    yield_ms: float | None = 200.0
+    rate: int = 24_000
+    marks: bool = True
+    clock_shift_ms: float = 0.0
+    greets: bool = True
+    welcome_ms: float = 0.0
+    welcome_after_ms: float = 0.0
+    idle_dbfs: float | None = None
+
+
+class ScriptedAgent:
+    """Serves a `Script` on loopback; each connection starts it from the beginning."""
+
+    def __init__(
+        self,
+        replies: Sequence[Reply] = (Reply(),),
+        *,
+        script: Script | None = None,
+        port: int = 0,
+    ) -> None:
+        self.script = script or Script(replies=tuple(replies))
+        self._port = port
+        self._server: Server | None = None
+
+    async def __aenter__(self) -> Self:
+        self._server = await serve(
+            self._session,
+            "127.0.0.1",
+            self._port,
+            compression=None,
+            create_connection=_Socket,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        if self._server is None:
+            raise RuntimeError("enter the agent first: async with ScriptedAgent() as agent")
+        port = next(iter(self._server.sockets)).getsockname()[1]
+        return f"ws://127.0.0.1:{port}"
+
+    async def _session(self, socket: ServerConnection) -> None:
+        assert isinstance(socket, _Socket)
+        with suppress(ConnectionClosed):
+            await _Session(self.script, socket).run()
+
+
+class _Socket(ServerConnection):
+    """Knows when bytes last arrived: what is told as truth must not hold this loop's delays."""
+
+    clock = MonotonicClock(precise=True)
+    arrived_ns = 0
+
+    def data_received(self, data: bytes) -> None:
+        self.arrived_ns = self.clock.now_ns()
+        super().data_received(data)
+
+
+@dataclass(slots=True)
+class _Answer:
+    """A reply that is being given, and the marks that it has so far."""
+
+    turn: int
+    marks: dict[str, int] = field(default_factory=dict[str, int])
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+    @property
+    def speaking(self) -> bool:
+        return self.running and "sent" in self.marks
+
+
+class _Session:
+    """One connection."""
+
+    def __init__(self, script: Script, socket: _Socket) -> None:
+        self._script = script
+        self._socket = socket
+        self._clock = socket.clock
+        self._detector = SpeechDetector(IN_RATE, gap_ms=script.hold_ms)
+        self._received: list[int] = []  # samples in all, after each packet
+        self._arrived_ns: list[int] = []  # of each packet
+        self._turn = 0
+        self._answers: list[_Answer] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        if self._script.idle_dbfs is not None:
+            self._spawn(self._idle(self._script.idle_dbfs))
+        try:
+            async for message in self._socket:
+                await self._on_message(self._socket.arrived_ns, message)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    def _spawn(self, course: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(course)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _idle(self, dbfs: float) -> None:
+        """Send noise in real time, in the place of what is not being said."""
+        noise = _noise(round(self._script.rate * IDLE_MS / 1000), dbfs)
+        packet = audio_frame(np.rint(noise).astype(np.int16).tobytes(), self._script.rate)
+        due_ns = self._clock.now_ns()
+        while True:
+            if not any(a.speaking for a in self._answers):
+                await self._send(packet)
+            due_ns += ms_to_ns(IDLE_MS)
+            await self._clock.sleep_until_ns(due_ns)
+
+    async def _on_message(self, now_ns: int, message: bytes | str) -> None:
+        frame = parse(message)
+        match frame.WhichOneof("frame"):
+            case "audio":
+                self._on_audio(now_ns, np.frombuffer(frame.audio.audio, dtype="<i2"))
+            case "message":
+                await self._on_rtvi(now_ns, payload_of(frame))
+
+    async def _on_rtvi(self, now_ns: int, payload: dict[str, Any]) -> None:
+        data = payload.get("data") or {}
+        if payload.get("type") == "client-ready" and self._script.greets:
+            await self._send_rtvi("bot-ready", {"version": "2.2.0"})
+            if self._script.welcome_ms:
+                answer = _Answer(turn=0)
+                self._start(answer, self._greet(answer, now_ns))
+        elif payload.get("type") == "client-message" and data.get("t") == PING:
+            pong = {"turngap": "pong", "ping": data["d"]["ping"], "agent_ns": self._shown(now_ns)}
+            await self._send_rtvi("server-message", pong)
+
+    async def _greet(self, answer: _Answer, ready_ns: int) -> None:
+        await self._clock.sleep_until_ns(ready_ns + ms_to_ns(self._script.welcome_after_ms))
+        welcome = Reply(speech_ms=self._script.welcome_ms)
+        await self._speak(answer, welcome, self._chunks(welcome))
+
+    def _on_audio(self, now_ns: int, pcm: Pcm) -> None:
+        self._received.append((self._received[-1] if self._received else 0) + len(pcm))
+        self._arrived_ns.append(now_ns)
+        for event in self._detector.feed(pcm):
+            at_ns = self._instant_of(event.sample)
+            running = [a for a in self._answers if a.running]
+            if isinstance(event, SpeechEnd):
+                reply = self._script.replies[self._turn % len(self._script.replies)]
+                self._turn += 1
+                answer = _Answer(self._turn)
+                self._start(answer, self._answer(answer, reply, at_ns, running))
+            elif running and self._script.yield_ms is not None:
+                silent_ns = at_ns + ms_to_ns(self._script.yield_ms)
+                self._spawn(self._yield(running, silent_ns))
+
+    def _start(self, answer: _Answer, course: Coroutine[Any, Any, None]) -> None:
+        self._answers = [*(a for a in self._answers if a.running), answer]
+        answer.task = self._spawn(course)
+
+    def _instant_of(self, sample: int) -> int:
+        """When a sample of the user sounded: its packet left when its last one had."""
+        packet = bisect_right(self._received, sample)
+        return self._arrived_ns[packet] - samples_to_ns(self._received[packet] - sample, IN_RATE)
+
+    async def _yield(self, answers: Sequence[_Answer], at_ns: int) -> None:
+        """Drop what is being said. What there is to report of it follows, as from a real agent."""
+        await self._clock.sleep_until_ns(at_ns)
+        dropped = [a for a in answers if a.running]
+        for answer in dropped:
+            if answer.task is not None:
+                answer.task.cancel()
+        await self._send(flush_frame())
+        for answer in dropped:
+            await self._finish(answer)
+
+    async def _answer(
+        self, answer: _Answer, reply: Reply, user_end_ns: int, before: Sequence[_Answer]
+    ) -> None:
+        answer.marks["endpoint"] = self._clock.now_ns()
+        if reply.action == "die":
+            os._exit(17)
+        if reply.action == "silence":
+            return
+        await self._send_rtvi(
+            "user-transcription", {"text": f"utterance {answer.turn}", "final": True}
+        )
+        await self._send_rtvi("bot-llm-text", {"text": reply.text})
+        if reply.action == "garbage":
+            await self._send("this is no protobuf frame")
+            return
+        chunks = self._chunks(reply)
+        await self._clock.sleep_until_ns(user_end_ns + ms_to_ns(reply.delay_ms))
+        if tasks := [a.task for a in before if a.task is not None]:
+            await asyncio.wait(tasks)
+        await self._speak(answer, reply, chunks, user_end_ns)
+
+    def _chunks(self, reply: Reply) -> list[bytes]:
+        """The messages' worth of a reply's audio, made ahead of its time."""
+        return _chunks(_audio(reply, self._script.rate), reply.chunk_ms, self._script.rate)
+
+    async def _speak(
+        self,
+        answer: _Answer,
+        reply: Reply,
+        chunks: list[bytes],
+        user_end_ns: int | None = None,
+    ) -> None:
+        first_ns = self._clock.now_ns()
+        answer.marks.update(tts_first_audio=first_ns, sent=first_ns)
+        await self._send_chunks(reply, chunks, first_ns)
+        if reply.action == "die_midway":
+            os._exit(17)
+        if reply.action == "break_off":
+            return
+        if user_end_ns is not None:
+            await self._send_truth(reply, first_ns, user_end_ns)
+        await self._finish(answer)
+
+    async def _finish(self, answer: _Answer) -> None:
+        if self._script.marks and answer.turn:
+            shown = {name: self._shown(at) for name, at in answer.marks.items()}
+            data = {"turngap": "marks", "turn": answer.turn, "marks": shown}
+            await self._send_rtvi("server-message", data)
+        await self._send_rtvi("bot-stopped-speaking", None)
+
+    async def _send_chunks(self, reply: Reply, chunks: list[bytes], first_ns: int) -> None:
+        for index, chunk in enumerate(chunks):
+            if reply.action in ("break_off", "die_midway") and index == len(chunks) // 2:
+                return
+            if reply.paced and index > 1:
+                due_ns = first_ns + (index - 1) * ms_to_ns(reply.chunk_ms)
+                await self._clock.sleep_until_ns(due_ns)
+            await self._send(audio_frame(chunk, self._script.rate))
+        if not reply.paced:
+            total_ms = reply.pad_ms + reply.speech_ms
+            await self._clock.sleep_until_ns(first_ns + ms_to_ns(total_ms))
+
+    async def _send_truth(self, reply: Reply, first_ns: int, user_end_ns: int) -> None:
+        pad_ns = samples_to_ns(_pad_samples(reply, self._script.rate), self._script.rate)
+        truth = {
+            "turngap": "truth",
+            "gap_ns": first_ns + pad_ns - user_end_ns,
+            "intended_gap_ns": ms_to_ns(reply.delay_ms) + pad_ns,
+        }
+        await self._send_rtvi("server-message", truth)
+
+    async def _send_rtvi(self, kind: str, data: Any) -> None:
+        await self._send(message_frame(rtvi(kind, data)))
+
+    async def _send(self, message: bytes | str) -> None:
+        with suppress(ConnectionClosed):
+            await self._socket.send(message)
+
+    def _shown(self, at_ns: int) -> int:
+        return at_ns + ms_to_ns(self._script.clock_shift_ms)
+
+
+def _pad_samples(reply: Reply, rate: int) -> int:
+    return round(reply.pad_ms * rate / 1000)
+
+
+def _audio(reply: Reply, rate: int) -> Pcm:
+    """The pad, then a tone whose very first sample is loud: its onset is exact."""
+    pad = np.zeros(_pad_samples(reply, rate))
+    if reply.pad_dbfs is not None:
+        pad = _noise(len(pad), reply.pad_dbfs)
+    t = np.arange(round(reply.speech_ms * rate / 1000)) / rate
+    tone = np.cos(2 * np.pi * TONE_HZ * t) * dbfs_to_amplitude(TONE_DBFS)
+    return np.rint(np.concatenate((pad, tone))).astype(np.int16)
+
+
+def _noise(samples: int, dbfs: float) -> NDArray[np.float64]:
+    return np.random.default_rng(0).standard_normal(samples) * dbfs_to_amplitude(dbfs)
+
+
+def _chunks(pcm: Pcm, chunk_ms: float, rate: int) -> list[bytes]:
+    size = max(1, round(chunk_ms * rate / 1000))
+    return [pcm[i : i + size].tobytes() for i in range(0, len(pcm), size)]
+
+
+def script_from_json(text: str) -> Script:
+    """A script from its JSON form (`script_to_json`)."""
+    values = json.loads(text)
+    replies = tuple(Reply(**r) for r in values.pop("replies", [{}]))
+    return Script(replies=replies, **values)
+
+
+def script_to_json(script: Script) -> str:
+    """A script as the JSON that `python -m turngap.testing.agent` takes."""
+    return json.dumps(asdict(script))
+
+
+async def _serve(script: Script) -> None:
+    async with ScriptedAgent(script=script) as agent:
+        sys.stdout.write(json.dumps({"ready": True, "url": agent.url}) + "\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    asyncio.run(_serve(script_from_json(sys.argv[1] if len(sys.argv) > 1 else "{}")))

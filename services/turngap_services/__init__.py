@@ -1,0 +1,12 @@
+"""The engines that ship with turngap, as `BackendSpec`s for its registry.
+
+Importing this package imports no engine: each is imported by its spec's `create` or `prepare`.
+"""
+
+from turngap.backends import BackendSpec
+from turngap_services.llm.sim import SPEC as SIM
+from turngap_services.stt.pocketsphinx import SPEC as POCKETSPHINX
+from turngap_services.tts.espeak import SPEC as ESPEAK
+from turngap_services.turn.vad import SMART_TURN, VAD
+
+SPECS: tuple[BackendSpec, ...] = (VAD, SMART_TURN, POCKETSPHINX, SIM, ESPEAK)

@@ -1,0 +1,21 @@
+"""The scenario library as the engines made from it see it."""
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from turngap.core.scenario import Scenario
+
+
+@cache
+def scenarios(library: Path | None) -> tuple["Scenario", ...]:
+    """Every scenario of the library, read once a process; recordings are not opened.
+
+    Raises:
+        InputError: no library, or a scenario in it that cannot be read.
+    """
+    # ruamel.yaml and soundfile cost 0.1 s to import: not at the registry's import.
+    from turngap.library import library_dir, read_scenario, scenario_paths
+
+    return tuple(read_scenario(path) for path in scenario_paths(library_dir(library)))

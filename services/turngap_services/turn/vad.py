@@ -1,0 +1,131 @@
+"""Turn-taking by voice activity alone, and by pipecat's smart turn on top of it."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from turngap.backends import BackendSettings, BackendSpec, TurnTaking
+from turngap.core.clock import Clock
+
+if TYPE_CHECKING:
+    from pipecat.audio.vad.silero import SileroVADAnalyzer
+
+
+class _SileroSettings(BackendSettings):
+    """Settings of pipecat's Silero VAD.
+
+    Attributes:
+        start_secs: how long speech must last to be found; in windows of 32 ms.
+        stop_secs: how long silence must last to be found; in windows of 32 ms.
+        confidence: of the model that a window is speech.
+        min_volume: loudness below which a window is none, 0 to 1.
+    """
+
+    start_secs: Annotated[float, Field(ge=0)] = 0.2
+    stop_secs: Annotated[float, Field(ge=0)] = 0.2
+    confidence: Annotated[float, Field(ge=0, le=1)] = 0.7
+    min_volume: Annotated[float, Field(ge=0, le=1)] = 0.6
+
+
+class VadSettings(_SileroSettings):
+    """Settings of `vad`.
+
+    Attributes:
+        min_volume: as above; 0 because pipecat's 0.6 finds the start 100 ms later (250 to 460 ms
+            where the speech is 12 to 28 dB softer, if at all) and the end no sooner: 36 recordings
+            of the library.
+        hold_ms: how long the person may pause after the VAD's stop before the turn is over.
+    """
+
+    min_volume: Annotated[float, Field(ge=0, le=1)] = 0.0
+    hold_ms: Annotated[float, Field(ge=0)] = 0.0
+
+
+class SmartTurnSettings(_SileroSettings):
+    """Settings of `smart-turn`.
+
+    Attributes:
+        wait_secs: silence after which a turn that the model calls incomplete ends all the same.
+    """
+
+    wait_secs: Annotated[float, Field(gt=0)] = 3.0
+
+
+def _prepare(settings: _SileroSettings) -> None:
+    """Import the analyzers, onnxruntime with them."""
+    import pipecat.audio.turn.smart_turn.local_smart_turn_v3
+    import pipecat.audio.vad.silero
+    import pipecat.turns.user_turn_strategies  # noqa: F401
+
+
+def _silero(settings: _SileroSettings) -> "SileroVADAnalyzer":
+    from pipecat.audio.vad.silero import SileroVADAnalyzer
+    from pipecat.audio.vad.vad_analyzer import VADParams
+
+    return SileroVADAnalyzer(
+        params=VADParams(
+            confidence=settings.confidence,
+            start_secs=settings.start_secs,
+            stop_secs=settings.stop_secs,
+            min_volume=settings.min_volume,
+        )
+    )
+
+
+def create_vad(settings: VadSettings, clock: Clock) -> TurnTaking:
+    """The turn ends `hold_ms` after the VAD's stop, once there is a transcript."""
+    from pipecat.turns.user_start import VADUserTurnStartStrategy
+    from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
+    from pipecat.turns.user_turn_strategies import UserTurnStrategies
+
+    return TurnTaking(
+        vad=_silero(settings),
+        strategies=UserTurnStrategies(
+            start=[VADUserTurnStartStrategy()],
+            stop=[SpeechTimeoutUserTurnStopStrategy(user_speech_timeout=settings.hold_ms / 1000)],
+        ),
+        hold_ms=settings.hold_ms,
+    )
+
+
+def create_smart_turn(settings: SmartTurnSettings, clock: Clock) -> TurnTaking:
+    """The defaults of pipecat: a model hears the turn at the VAD's stop and says if it is over."""
+    from pipecat.audio.turn.smart_turn.base_smart_turn import SmartTurnParams
+    from pipecat.audio.turn.smart_turn.local_smart_turn_v3 import LocalSmartTurnAnalyzerV3
+    from pipecat.turns.user_stop import TurnAnalyzerUserTurnStopStrategy
+    from pipecat.turns.user_turn_strategies import (
+        UserTurnStrategies,
+        default_user_turn_start_strategies,
+    )
+
+    analyzer = LocalSmartTurnAnalyzerV3(params=SmartTurnParams(stop_secs=settings.wait_secs))
+    return TurnTaking(
+        vad=_silero(settings),
+        strategies=UserTurnStrategies(
+            start=default_user_turn_start_strategies(),
+            stop=[TurnAnalyzerUserTurnStopStrategy(turn_analyzer=analyzer)],
+        ),
+        # No fixed hold: the model's inference decides, and where it says no, the wait.
+        hold_ms=0.0,
+    )
+
+
+VAD = BackendSpec(
+    name="vad",
+    kind="turn",
+    settings_type=VadSettings,
+    create=create_vad,
+    prepare=_prepare,
+    licence="MIT",
+    notes="Silero VAD and a fixed hold. CPU, in process.",
+)
+
+SMART_TURN = BackendSpec(
+    name="smart-turn",
+    kind="turn",
+    settings_type=SmartTurnSettings,
+    create=create_smart_turn,
+    prepare=_prepare,
+    licence="BSD-2-Clause AND MIT",
+    notes="pipecat's default: Silero VAD, then smart turn v3 on the whole turn. CPU, in process.",
+)

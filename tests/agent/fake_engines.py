@@ -1,0 +1,207 @@
+"""An agent of engines that need no models, and a server for it in the test's own event loop."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pipecat.audio.vad.vad_analyzer import VADAnalyzer, VADParams
+from pipecat.frames.frames import (
+    Frame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    TranscriptionFrame,
+    TTSAudioRawFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.services.llm_service import LLMService
+from pipecat.services.settings import LLMSettings, STTSettings, TTSSettings
+from pipecat.services.stt_service import STTService
+from pipecat.services.tts_service import TTSService
+from pipecat.turns.user_start import VADUserTurnStartStrategy
+from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
+from pipecat.turns.user_turn_strategies import UserTurnStrategies
+
+from turngap.agent.server import PATH, ServeSettings, bind, create_server
+from turngap.agent.session import Assembly
+from turngap.agent.stack import Stack
+from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
+from turngap.clocks import MonotonicClock
+from turngap.core.clock import Clock, ms_to_ns
+
+RATE = 24_000
+LEAD_IN_MS = 150
+
+
+class EnergyVAD(VADAnalyzer):
+    """Loud is speech; windows of 10 ms, 50 ms to begin and 100 ms to end."""
+
+    def __init__(self) -> None:
+        params = VADParams(confidence=0.5, start_secs=0.05, stop_secs=0.1, min_volume=0)
+        super().__init__(params=params)
+
+    def num_frames_required(self) -> int:
+        return self.sample_rate // 100
+
+    def voice_confidence(self, buffer: bytes) -> float:
+        return float(np.abs(np.frombuffer(buffer, np.int16)).mean() > 1000)
+
+
+class FakeSTT(STTService):
+    """Hears "hello" in everything, as soon as the VAD stops."""
+
+    def __init__(self) -> None:
+        super().__init__(ttfs_p99_latency=0.1, settings=STTSettings(model="fake", language="en-US"))
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, VADUserStoppedSpeakingFrame):
+            await self.push_frame(TranscriptionFrame("hello", "", "", finalized=True))
+
+    async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
+        return
+        yield
+
+
+class FakeLLM(LLMService[Any]):
+    """Answers with two clauses of which the second takes its time."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(
+            settings=LLMSettings(
+                model="fake",
+                system_instruction=None,
+                temperature=None,
+                max_tokens=None,
+                top_p=None,
+                top_k=None,
+                frequency_penalty=None,
+                presence_penalty=None,
+                seed=None,
+                filter_incomplete_user_turns=False,
+                user_turn_completion_config=None,
+            )
+        )
+        self._clock = clock
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if not isinstance(frame, LLMContextFrame):
+            await self.push_frame(frame, direction)
+            return
+        await self.push_frame(LLMFullResponseStartFrame())
+        for token, after_ms in (("Well", 30), (" hello,", 10), (" you", 300), (" there.", 10)):
+            await self._clock.sleep_until_ns(self._clock.now_ns() + ms_to_ns(after_ms))
+            await self.push_frame(LLMTextFrame(token))
+        await self.push_frame(LLMFullResponseEndFrame())
+
+
+class FakeTTS(TTSService):
+    """A tone for each clause, with silence before it, made much faster than it sounds."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            sample_rate=RATE,
+            push_start_frame=True,
+            push_stop_frames=True,
+            settings=TTSSettings(model="fake", voice="tone", language=None),
+        )
+
+    async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
+        lead_in = np.zeros(RATE * LEAD_IN_MS // 1000, np.int16)
+        tone = (np.cos(np.arange(RATE // 5) / 12) * 8000).astype(np.int16)
+        audio = np.concatenate((lead_in, tone)).tobytes()
+        for first in range(0, len(audio), 4800):
+            piece = audio[first : first + 4800]
+            yield TTSAudioRawFrame(piece, RATE, 1, context_id=context_id)
+
+
+def _turn_taking(settings: BackendSettings, clock: Clock) -> TurnTaking:
+    return TurnTaking(
+        vad=EnergyVAD(),
+        strategies=UserTurnStrategies(
+            start=[VADUserTurnStartStrategy()],
+            stop=[SpeechTimeoutUserTurnStopStrategy(user_speech_timeout=0)],
+        ),
+        hold_ms=0,
+    )
+
+
+def _spec(kind: Kind, create: Any) -> tuple[BackendSpec, BackendSettings]:
+    return BackendSpec("fake", kind, BackendSettings, create), BackendSettings()
+
+
+def fake_assembly(*, traced: bool = True, broken: bool = False) -> Assembly:
+    """An agent of the engines above; `broken`: its speech engine cannot be made."""
+    engine = {"backend": "fake"}
+    stack = Stack.model_validate(
+        {
+            "name": "fake",
+            "audio": {"out_sample_rate": RATE, "out_chunk_ms": 40},
+            "text": {"aggregation": "clause"},
+            **dict.fromkeys(("turn", "stt", "llm", "tts"), engine),
+        }
+    )
+
+    def voice(settings: BackendSettings, clock: Clock) -> FakeTTS:
+        if broken:
+            raise RuntimeError("no voice")
+        return FakeTTS()
+
+    engines: dict[Kind, tuple[BackendSpec, BackendSettings]] = {
+        "turn": _spec("turn", _turn_taking),
+        "stt": _spec("stt", lambda settings, clock: FakeSTT()),
+        "llm": _spec("llm", lambda settings, clock: FakeLLM(clock)),
+        "tts": _spec("tts", voice),
+    }
+    return Assembly(stack, engines, MonotonicClock(), traced)
+
+
+@dataclass(frozen=True)
+class Served:
+    """Where an agent listens."""
+
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}{PATH}"
+
+    async def health(self) -> dict[str, Any]:
+        """What `/healthz` says."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200"), head
+        import json
+
+        return json.loads(body)
+
+    async def sessions_become(self, count: int, within_s: float = 10.0) -> None:
+        """Wait until so many conversations are running."""
+        clock = MonotonicClock()
+        async with asyncio.timeout(within_s):
+            while (await self.health())["sessions"] != count:
+                await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(20))
+
+
+@asynccontextmanager
+async def served(assembly: Assembly, max_sessions: int = 8) -> AsyncIterator[Served]:
+    """Serve an agent on a free port of loopback."""
+    settings = ServeSettings(port=0, max_sessions=max_sessions)
+    listener = bind(settings)
+    server = create_server(assembly, settings)
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield Served(listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        await task

@@ -1,0 +1,314 @@
+"""Marks of an agent's turns from the instants of what passes through its pipeline."""
+
+import numpy as np
+import pytest
+
+from turngap.agent.marks import SAME_STEP_MS, MarksRecorder
+from turngap.core.audio import Pcm
+from turngap.core.clock import ms_to_ns
+
+RATE = 24_000
+
+Reports = list[tuple[int, dict[str, float]]]
+
+
+def ns(ms: float) -> int:
+    return ms_to_ns(ms)
+
+
+def loud(ms: float, rate: int = RATE) -> Pcm:
+    return np.full(round(ms * rate / 1000), 8000, dtype=np.int16)
+
+
+def quiet(ms: float, rate: int = RATE) -> Pcm:
+    return np.zeros(round(ms * rate / 1000), dtype=np.int16)
+
+
+def recorder(hold_ms: float = 0.0) -> tuple[MarksRecorder, Reports]:
+    reports: Reports = []
+
+    def report(turn: int, marks: dict[str, int]) -> None:
+        reports.append((turn, {name: at / 1e6 for name, at in marks.items()}))
+
+    return MarksRecorder(hold_ms, report), reports
+
+
+def marks_of(reports: Reports) -> dict[str, float]:
+    ((_, marks),) = reports
+    return marks
+
+
+# --- the endpoint and the transcript ----------------------------------------------------------
+
+
+def test_a_turn_begins_with_the_request_and_takes_what_came_before() -> None:
+    marks, reports = recorder(hold_ms=100)
+    marks.vad_stopped(ns(1000))
+    marks.transcript(ns(1020))
+    marks.turn_decided(ns(1100))
+    marks.llm_requested(ns(1103))
+    marks.mark("llm_first_token", ns(1200))
+    marks.mark("tts_request", ns(1250))
+    marks.finish()
+    assert reports == [
+        (
+            1,
+            {
+                "transcript": 1020,
+                "endpoint": 1100,
+                "llm_request": 1103,
+                "llm_first_token": 1200,
+                "tts_request": 1250,
+            },
+        )
+    ]
+
+
+def test_a_decision_that_waited_for_the_transcript_was_due_before_it() -> None:
+    marks, reports = recorder(hold_ms=100)
+    marks.vad_stopped(ns(1000))
+    marks.transcript(ns(1400))
+    marks.turn_decided(ns(1402))
+    marks.llm_requested(ns(1403))
+    marks.finish()
+    # The wait from 1100 to 1400 was the STT's.
+    assert (marks_of(reports)["endpoint"], marks_of(reports)["transcript"]) == (1100, 1400)
+
+
+@pytest.mark.parametrize("decided", [1010.0, 1100.0])
+def test_a_decision_is_never_put_after_it_was_made(decided: float) -> None:
+    marks, reports = recorder(hold_ms=500)
+    marks.vad_stopped(ns(1000))
+    marks.transcript(ns(decided - 2))
+    marks.turn_decided(ns(decided))
+    marks.llm_requested(ns(decided))
+    marks.finish()
+    assert marks_of(reports)["endpoint"] == decided
+
+
+def test_a_transcript_from_before_the_vads_stop_is_waited_for_by_nobody() -> None:
+    marks, reports = recorder()
+    marks.transcript(ns(999))
+    marks.vad_stopped(ns(1000))
+    marks.turn_decided(ns(1005))
+    marks.llm_requested(ns(1005))
+    marks.finish()
+    assert marks_of(reports)["endpoint"] == 1005
+
+
+def test_a_decision_long_after_the_transcript_waited_for_something_else() -> None:
+    marks, reports = recorder()
+    marks.vad_stopped(ns(1000))
+    marks.transcript(ns(1020))
+    marks.turn_decided(ns(1020 + SAME_STEP_MS))
+    marks.llm_requested(ns(1031))
+    marks.finish()
+    assert marks_of(reports)["endpoint"] == 1020 + SAME_STEP_MS
+
+
+def test_a_decision_announced_after_the_request_is_that_turns() -> None:
+    marks, reports = recorder()
+    marks.vad_stopped(ns(1000))
+    marks.transcript(ns(1100))
+    marks.llm_requested(ns(1101))
+    marks.turn_decided(ns(1101.5))
+    marks.finish()
+    assert marks_of(reports) == {"transcript": 1100, "llm_request": 1101, "endpoint": 1000}
+
+
+def test_a_decision_announced_after_the_request_lies_no_later_than_it() -> None:
+    marks, reports = recorder()
+    marks.llm_requested(ns(1101))
+    marks.turn_decided(ns(1103))
+    marks.finish()
+    assert marks_of(reports)["endpoint"] == 1101
+
+
+def test_a_decision_long_after_the_request_is_of_the_next_turn() -> None:
+    marks, reports = recorder()
+    marks.llm_requested(ns(1000))
+    marks.turn_decided(ns(3000))
+    marks.llm_requested(ns(3001))
+    marks.finish()
+    assert [m.get("endpoint") for _, m in reports] == [None, 3000]
+
+
+def test_an_endpoint_that_the_user_talked_over_is_forgotten() -> None:
+    # A false endpoint whose request was never made.
+    marks, reports = recorder()
+    marks.vad_stopped(ns(500))
+    marks.transcript(ns(520))
+    marks.turn_decided(ns(530))
+    marks.user_started()
+    marks.vad_stopped(ns(1000))
+    marks.transcript(ns(1200))
+    marks.turn_decided(ns(1300))
+    marks.llm_requested(ns(1301))
+    marks.finish()
+    assert marks_of(reports) == {"transcript": 1200, "endpoint": 1300, "llm_request": 1301}
+
+
+def test_a_stop_of_the_vad_that_the_user_talked_over_is_forgotten() -> None:
+    # Decided by the transcript alone: the stop of seconds ago is no endpoint of this turn.
+    marks, reports = recorder()
+    marks.vad_stopped(ns(500))
+    marks.user_started()
+    marks.transcript(ns(3000))
+    marks.turn_decided(ns(3001))
+    marks.llm_requested(ns(3001))
+    marks.finish()
+    assert marks_of(reports)["endpoint"] == 3001
+
+
+def test_a_request_without_any_endpoint_has_none() -> None:
+    marks, reports = recorder()
+    marks.llm_requested(ns(1000))
+    marks.finish()
+    assert reports == [(1, {"llm_request": 1000})]
+
+
+# --- the audio --------------------------------------------------------------------------------
+
+
+def test_a_lead_in_is_a_stage_of_its_own_however_fast_it_was_made() -> None:
+    # 150 ms of silence and the speech behind it, all made at 2000 and sent two chunks ahead.
+    marks, reports = recorder()
+    marks.llm_requested(ns(1000))
+    audio = np.concatenate((quiet(150), loud(100)))
+    marks.tts_audio(ns(2000), audio, RATE)
+    size = RATE * 40 // 1000
+    for index in range(0, len(audio), size):
+        written = 2000 + max(0, index // size - 1) * 40
+        marks.sent(ns(written), audio[index : index + size], RATE)
+    marks.finish()
+    found = marks_of(reports)
+    assert found["tts_first_audio"] == 2000
+    assert found["tts_first_audible"] == 2150
+    assert found["sent"] == 2080  # the fourth chunk, 120 to 160 ms, holds the first audible sample
+
+
+def test_slow_audio_is_audible_when_it_was_made() -> None:
+    marks, reports = recorder()
+    marks.llm_requested(ns(1000))
+    marks.tts_audio(ns(2000), quiet(20), RATE)
+    marks.tts_audio(ns(2300), loud(20), RATE)
+    marks.sent(ns(2001), quiet(20), RATE)
+    marks.sent(ns(2301), loud(20), RATE)
+    marks.finish()
+    found = marks_of(reports)
+    assert (found["tts_first_audio"], found["tts_first_audible"], found["sent"]) == (
+        2000,
+        2300,
+        2301,
+    )
+
+
+def test_an_onset_at_a_chunks_end_is_that_chunks_though_it_is_known_with_the_next() -> None:
+    marks, reports = recorder()
+    marks.llm_requested(ns(1000))
+    first = np.concatenate((quiet(37), loud(3)))
+    for at, chunk in ((2000, first), (2040, loud(40))):
+        marks.tts_audio(ns(at), chunk, RATE)
+        marks.sent(ns(at + 1), chunk, RATE)
+    marks.finish()
+    assert marks_of(reports)["tts_first_audible"] == 2037
+    assert marks_of(reports)["sent"] == 2001
+
+
+def test_only_the_first_of_each_counts() -> None:
+    marks, reports = recorder()
+    marks.llm_requested(ns(1000))
+    for at in (1100, 1200):
+        marks.mark("llm_first_token", ns(at))
+        marks.tts_audio(ns(at), loud(20), RATE)
+        marks.sent(ns(at + 5), loud(20), RATE)
+    marks.finish()
+    assert marks_of(reports) == {
+        "llm_request": 1000,
+        "llm_first_token": 1100,
+        "tts_first_audio": 1100,
+        "tts_first_audible": 1100,
+        "sent": 1105,
+    }
+
+
+def test_audio_that_is_never_audible_was_not_sent() -> None:
+    marks, reports = recorder()
+    marks.llm_requested(ns(1000))
+    marks.tts_audio(ns(1100), quiet(200), RATE)
+    marks.sent(ns(1101), quiet(200), RATE)
+    marks.finish()
+    assert marks_of(reports) == {"llm_request": 1000, "tts_first_audio": 1100}
+
+
+@pytest.mark.parametrize("rate", [8_000, 16_000, 22_050, 48_000])
+def test_any_rate(rate: int) -> None:
+    marks, reports = recorder()
+    marks.llm_requested(ns(1000))
+    marks.tts_audio(ns(2000), np.concatenate((quiet(100, rate), loud(50, rate))), rate)
+    marks.finish()
+    assert marks_of(reports)["tts_first_audible"] == pytest.approx(2100, abs=0.1)
+
+
+def test_audio_outside_any_turn_is_of_no_turn() -> None:
+    marks, reports = recorder()
+    marks.tts_audio(ns(500), loud(20), RATE)  # a greeting, which no request asked for
+    marks.sent(ns(501), loud(20), RATE)
+    marks.mark("llm_first_token", ns(502))
+    marks.finish()
+    assert reports == []
+    marks.llm_requested(ns(1000))
+    marks.finish()
+    assert marks_of(reports) == {"llm_request": 1000}
+
+
+# --- when a turn is over ----------------------------------------------------------------------
+
+
+def test_nothing_is_reported_before_the_turn_is_over_and_nothing_twice() -> None:
+    marks, reports = recorder()
+    marks.turn_decided(ns(900))
+    marks.llm_requested(ns(1000))
+    marks.tts_audio(ns(1100), loud(20), RATE)
+    marks.sent(ns(1101), loud(20), RATE)
+    assert reports == []
+    marks.finish()
+    marks.finish()
+    assert len(reports) == 1
+
+
+def test_a_turn_interrupted_before_anything_was_sent_is_reported_as_far_as_it_got() -> None:
+    marks, reports = recorder()
+    marks.turn_decided(ns(900))
+    marks.llm_requested(ns(1000))
+    marks.mark("llm_first_token", ns(1100))
+    marks.user_started()
+    marks.finish()  # the interruption
+    marks.tts_audio(ns(1200), loud(20), RATE)
+    marks.sent(ns(1201), loud(20), RATE)
+    assert marks_of(reports) == {"endpoint": 900, "llm_request": 1000, "llm_first_token": 1100}
+
+
+def test_a_second_request_ends_the_first_turn_and_shares_nothing_with_it() -> None:
+    marks, reports = recorder()
+    marks.transcript(ns(890))
+    marks.turn_decided(ns(900))
+    marks.llm_requested(ns(1000))
+    marks.tts_audio(ns(1100), loud(20), RATE)
+    marks.llm_requested(ns(2000))
+    marks.tts_audio(ns(2100), quiet(100), RATE)
+    marks.tts_audio(ns(2101), loud(20), RATE)
+    marks.finish()
+    assert [turn for turn, _ in reports] == [1, 2]
+    assert reports[0][1] == {
+        "transcript": 890,
+        "endpoint": 900,
+        "llm_request": 1000,
+        "tts_first_audio": 1100,
+        "tts_first_audible": 1100,
+    }
+    assert reports[1][1] == {
+        "llm_request": 2000,
+        "tts_first_audio": 2100,
+        "tts_first_audible": 2200,
+    }

@@ -1,0 +1,241 @@
+"""From pipecat's frames to marks at the caller: a real pipeline, fake engines, a real WebSocket."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from fake_engines import LEAD_IN_MS, RATE, fake_assembly, served
+from pipecat.frames.frames import (
+    BotStoppedSpeakingFrame,
+    Frame,
+    InterruptionFrame,
+    OutputAudioRawFrame,
+    TextFrame,
+    TTSAudioRawFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.tests.utils import run_test
+from websockets.asyncio.client import ClientConnection, connect
+
+from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, StampedSerializer
+from turngap.caller.dialect import AudioChunk, Flush, Incoming, Marks, Pong, Ready, ReplyDone
+from turngap.caller.pipecat import PipecatDialect
+from turngap.clocks import MonotonicClock
+from turngap.core.clock import ms_to_ns, ns_to_ms
+from turngap.core.stages import AGENT_MARKS
+from turngap.testing import ManualClock
+
+CLOCK = MonotonicClock()
+DIALECT = PipecatDialect()
+IN_RATE = 16_000
+PACKET = 320
+
+
+@dataclass
+class Caller:
+    """Sends packets in real time, keeps all that comes with the instant at which it came."""
+
+    socket: ClientConnection
+    got: list[tuple[int, Incoming]] = field(default_factory=list[tuple[int, Incoming]])
+
+    async def receive(self) -> None:
+        async for message in self.socket:
+            incoming = DIALECT.decode(message)
+            if incoming is not None:
+                self.got.append((CLOCK.now_ns(), incoming))
+
+    async def say(self, ms: float, *, loud: bool) -> int:
+        """Send audio in real time; the instant at which its last packet left."""
+        samples = np.full(PACKET, 8000 if loud else 0, np.int16)
+        start_ns = CLOCK.now_ns()
+        for index in range(round(ms / 20)):
+            await CLOCK.sleep_until_ns(start_ns + ms_to_ns(20 * (index + 1)))
+            await self.socket.send(DIALECT.audio(samples.tobytes(), IN_RATE))
+        return CLOCK.now_ns()
+
+    async def wait_for(self, kind: type[Incoming], count: int = 1, within_s: float = 10) -> None:
+        """Say nothing until so many messages of a kind have come."""
+        async with asyncio.timeout(within_s):
+            while len(self.all(kind)) < count:
+                await self.say(20, loud=False)
+
+    async def ping(self, number: int) -> None:
+        message = DIALECT.ping(number)
+        assert message is not None
+        await self.socket.send(message)
+
+    def all(self, kind: type[Incoming]) -> list[int]:
+        """When each message of a kind came."""
+        return [at for at, incoming in self.got if isinstance(incoming, kind)]
+
+    @property
+    def marks(self) -> list[Marks]:
+        return [incoming for _, incoming in self.got if isinstance(incoming, Marks)]
+
+
+@asynccontextmanager
+async def calling(*, traced: bool = True) -> AsyncIterator[Caller]:
+    async with served(fake_assembly(traced=traced)) as agent, connect(agent.url) as socket:
+        caller = Caller(socket)
+        task = asyncio.create_task(caller.receive())
+        for message in DIALECT.opening():
+            await socket.send(message)
+        await caller.wait_for(Ready)
+        try:
+            yield caller
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+# --- over the wire ----------------------------------------------------------------------------
+
+
+@pytest.mark.realtime
+async def test_the_marks_of_a_turn_reach_the_client_after_it() -> None:
+    async with calling() as caller:
+        await caller.say(300, loud=False)
+        user_end_ns = await caller.say(400, loud=True)
+        await caller.wait_for(Marks)
+        await caller.say(200, loud=False)
+    (marks,) = caller.marks
+    assert marks.agent_turn == 1
+    assert set(marks.marks) == set(AGENT_MARKS)
+    # In causal order, on the machine's one clock: between the user's end and the first chunk heard.
+    instants = [marks.marks[name] for name in AGENT_MARKS if name != "sent"]
+    assert instants == sorted(instants)
+    assert user_end_ns < marks.marks["endpoint"]
+    # A lead-in is a stage of its own.
+    lead_in_ns = marks.marks["tts_first_audible"] - marks.marks["tts_first_audio"]
+    assert ns_to_ms(lead_in_ns) == pytest.approx(LEAD_IN_MS, abs=1)
+    # After the whole reply, the second clause included, and nothing in it.
+    audio = caller.all(AudioChunk)
+    assert sum(len(c.pcm) for _, c in caller.got if isinstance(c, AudioChunk)) >= RATE * 0.7
+    assert max(audio) < min(caller.all(Marks))
+    assert len(caller.all(ReplyDone)) >= 1
+
+
+@pytest.mark.realtime
+async def test_sent_is_when_the_audible_chunk_was_written_and_not_when_pipecat_went_on() -> None:
+    async with calling() as caller:
+        await caller.say(300, loud=False)
+        await caller.say(400, loud=True)
+        await caller.wait_for(Marks)
+    (marks,) = caller.marks
+    chunks = [(at, c) for at, c in caller.got if isinstance(c, AudioChunk)]
+    loud = [np.abs(c.pcm).max() > 1000 for _, c in chunks]
+    received_ns = chunks[loud.index(True)][0]
+    # Two chunks of 40 ms are sent at once, the rest in real time: the push comes 40 ms later.
+    assert abs(received_ns - marks.marks["sent"]) < ms_to_ns(20)
+
+
+@pytest.mark.realtime
+async def test_turns_are_counted_and_a_reply_that_was_interrupted_is_reported_then() -> None:
+    async with calling() as caller:
+        await caller.say(300, loud=False)
+        await caller.say(400, loud=True)
+        await caller.wait_for(AudioChunk, count=8)  # past the lead-in
+        interrupted_ns = CLOCK.now_ns()
+        await caller.say(400, loud=True)
+        await caller.wait_for(Marks, count=2)
+    first, second = caller.marks
+    assert (first.agent_turn, second.agent_turn) == (1, 2)
+    flushes = [at for at in caller.all(Flush) if at > interrupted_ns]
+    first_ns, second_ns = caller.all(Marks)
+    assert flushes[0] <= first_ns + ms_to_ns(50)
+    assert first.marks["sent"] < second.marks["endpoint"] < second.marks["sent"] < second_ns
+    assert set(second.marks) == set(AGENT_MARKS)
+
+
+@pytest.mark.realtime
+async def test_pings_are_answered_with_the_clock_at_any_time() -> None:
+    async with calling() as caller:
+        asked: list[int] = []
+        await caller.say(300, loud=False)
+        for number, loud in enumerate((False, True, False)):
+            asked.append(CLOCK.now_ns())
+            await caller.ping(number)
+            await caller.say(300, loud=loud)
+        await caller.wait_for(Pong, count=3)
+    pongs = [(at, p) for at, p in caller.got if isinstance(p, Pong)]
+    assert [p.ping for _, p in pongs] == [0, 1, 2]
+    for asked_ns, (at_ns, pong) in zip(asked, pongs, strict=True):
+        assert asked_ns < pong.agent_ns < at_ns
+
+
+@pytest.mark.realtime
+async def test_an_agent_that_is_not_traced_answers_and_tells_nothing() -> None:
+    async with calling(traced=False) as caller:
+        await caller.ping(1)
+        await caller.say(300, loud=False)
+        await caller.say(400, loud=True)
+        await caller.wait_for(ReplyDone)
+        await caller.say(200, loud=False)
+    assert caller.all(AudioChunk)
+    assert not caller.all(Marks)
+    assert not caller.all(Pong)
+
+
+# --- in a pipeline of one processor -----------------------------------------------------------
+
+
+class Passing(FrameProcessor):
+    """Passes on what it gets."""
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        await self.push_frame(frame, direction)
+
+
+async def test_an_observer_without_a_client_and_without_turns_is_no_trouble() -> None:
+    audio = np.full(480, 8000, np.int16).tobytes()
+    frames = [
+        TextFrame("hi"),
+        TTSAudioRawFrame(audio, 24_000, 1),
+        BotStoppedSpeakingFrame(),
+        InterruptionFrame(),
+    ]
+    await run_test(Passing(), frames_to_send=frames, observers=[MarksObserver()])
+
+
+def test_pipecats_clock_has_no_zero_of_its_own() -> None:
+    clock = MonotonicPipecatClock(ManualClock(12_345))
+    assert clock.get_time() == 12_345
+    clock.start()
+    assert clock.get_time() == 12_345
+
+
+# --- when a chunk was written -----------------------------------------------------------------
+
+
+async def test_a_chunk_was_written_when_it_was_last_handed_to_the_socket() -> None:
+    clock = ManualClock(0)
+    serializer = StampedSerializer(clock)
+    chunk = OutputAudioRawFrame(bytes(8), 24_000, 1)
+    for at_ns in (1_000, 1_010, 50_000):
+        await clock.advance_to(at_ns)
+        assert DIALECT.decode(await as_bytes(serializer, chunk)) is not None
+    await clock.advance_to(90_000)
+    await as_bytes(serializer, TextFrame("no audio"))
+    pushed = [1_005, 41_000, 81_000, 99_000]
+    written = [serializer.written_ns(p) for p in pushed]
+    # What was never written (no room, no peer) is as old as its push.
+    assert written == [1_000, 1_010, 50_000, 99_000]
+
+
+async def test_a_chunk_whose_push_never_came_is_passed_over() -> None:
+    clock = ManualClock(0)
+    serializer = StampedSerializer(clock)
+    for at_ns in (1_000, 2_000):  # the first one's sleep was cut short by an interruption
+        await clock.advance_to(at_ns)
+        await as_bytes(serializer, OutputAudioRawFrame(bytes(8), 24_000, 1))
+    assert serializer.written_ns(2_500) == 2_000
+
+
+async def as_bytes(serializer: StampedSerializer, frame: Frame) -> bytes:
+    data = await serializer.serialize(frame)
+    assert isinstance(data, bytes)
+    return data

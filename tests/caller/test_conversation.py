@@ -1,0 +1,424 @@
+"""Whole conversations in real time with a scripted agent: the structure exact, times generous."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from turngap.caller.conversation import (
+    BackchannelCue,
+    Conversation,
+    Patience,
+    PlayedTurn,
+    TurnCue,
+)
+from turngap.caller.dialect import Incoming, Message
+from turngap.caller.line import open_line
+from turngap.caller.pipecat import PipecatDialect
+from turngap.caller.stream import GRID, RATE
+from turngap.clocks import MonotonicClock
+from turngap.core.audio import Pcm
+from turngap.core.events import AgentMarks, AgentSpeech, TurnEnded, UserSpeech
+from turngap.core.scenario import SpeechBounds, When
+from turngap.core.stages import UNATTRIBUTED
+from turngap.harness.process import running
+from turngap.testing.agent import Reply, Script, ScriptedAgent, script_to_json
+
+pytestmark = pytest.mark.realtime
+
+ROOM_MS = 60
+GRID_MS = GRID * 1000 / RATE
+AFTER_REPLY = When(after_reply_ms=0)
+
+# What a busy machine may add to a time. Whether the times are right is `turngap calibrate`'s part.
+SLACK_MS = 250
+
+QUICK = Patience(no_reply_ms=1500, quiet_ms=400, quiet_after_done_ms=50)
+ANSWER = Reply(delay_ms=200, speech_ms=200)
+
+
+def tone(ms: float) -> Pcm:
+    t = np.arange(round(ms * RATE / 1000)) / RATE
+    return (np.cos(2 * np.pi * 250 * t) * 8000).astype(np.int16)
+
+
+def silence(ms: float) -> Pcm:
+    return np.zeros(round(ms * RATE / 1000), dtype=np.int16)
+
+
+def in_room(speech: Pcm) -> tuple[Pcm, SpeechBounds]:
+    """A recording with sharp edges in quiet room, and its label."""
+    room = silence(ROOM_MS)
+    end_ms = ROOM_MS + (len(speech) - 1) * 1000 / RATE
+    pcm = np.concatenate((room, speech, room))
+    return pcm, SpeechBounds(start_ms=ROOM_MS, end_ms=end_ms)
+
+
+def says(
+    speech: Pcm | None = None,
+    *,
+    when: When = AFTER_REPLY,
+    budget_ms: float = 800,
+    under: Sequence[BackchannelCue] = (),
+) -> TurnCue:
+    pcm, bounds = in_room(tone(300) if speech is None else speech)
+    return TurnCue(pcm, bounds, when, budget_ms, tuple(under))
+
+
+def hums(reply_ms: float) -> BackchannelCue:
+    pcm, bounds = in_room(tone(150))
+    return BackchannelCue(pcm, bounds, reply_ms)
+
+
+@dataclass(frozen=True)
+class Played:
+    turns: list[PlayedTurn]
+    conversation: Conversation
+
+    @property
+    def outcomes(self) -> list[str]:
+        return [p.turn.outcome for p in self.turns]
+
+    @property
+    def gaps_ms(self) -> list[float | None]:
+        return [None if p.turn.gap_ns is None else p.turn.gap_ns / 1e6 for p in self.turns]
+
+    def yield_ms(self, turn: int) -> float | None:
+        yield_ns = self.turns[turn - 1].turn.yield_ns
+        return None if yield_ns is None else yield_ns / 1e6
+
+    def starts_after_ms(self, turn: int, instant_ns: int | None) -> float:
+        assert instant_ns is not None
+        return (self.turns[turn - 1].turn.user_start_ns - instant_ns) / 1e6
+
+
+async def play_at(
+    url: str,
+    cues: Sequence[TurnCue],
+    patience: Patience = QUICK,
+    dialect: PipecatDialect | None = None,
+) -> Played:
+    clock = MonotonicClock(precise=True)
+    async with open_line(url, dialect or PipecatDialect(), clock) as line:
+        offset = await line.clock_offset()
+        conversation = Conversation(line, cues, clock, offset=offset, patience=patience)
+        turns = [played async for played in conversation.play()]
+    check(turns)
+    return Played(turns, conversation)
+
+
+async def play(script: Script, cues: Sequence[TurnCue], patience: Patience = QUICK) -> Played:
+    async with ScriptedAgent(script=script) as agent:
+        return await play_at(agent.url, cues, patience)
+
+
+@asynccontextmanager
+async def another_process(script: Script, folder: Path) -> AsyncIterator[str]:
+    command = ["turngap.testing.agent", script_to_json(script)]
+    async with running(command, folder / "agent.log") as url:
+        yield url
+
+
+def check(turns: Sequence[PlayedTurn]) -> None:
+    """What holds for every turn of every conversation."""
+    for number, played in enumerate(turns, start=1):
+        turn = played.turn
+        assert turn.turn == number
+        assert (turn.gap_ns is None) == (turn.why_no_gap is not None)
+        assert sum(s.ns for s in turn.stages) == (turn.gap_ns or 0)
+        assert bool(turn.stages) == (turn.gap_ns is not None)
+        assert played.window[0] < turn.user_start_ns < turn.user_end_ns
+        # The recording of a turn that was cut short ends where that of the next one begins.
+        follower_ns = turns[number].window[0] if number < len(turns) else turn.ended_ns
+        assert played.window[1] == min(turn.ended_ns, follower_ns)
+        assert played.late_ns
+    events = [e for played in turns for e in played.events]
+    for kind in (UserSpeech, TurnEnded):
+        assert [e.turn for e in events if isinstance(e, kind)] == list(range(1, len(turns) + 1))
+
+
+# --- answers ----------------------------------------------------------------------------------
+
+
+async def test_answered_turns_their_marks_and_what_was_said() -> None:
+    replies = (Reply(delay_ms=200, speech_ms=200, text="one"), replace(ANSWER, text="two"))
+    script = Script(replies=replies, clock_shift_ms=12_345)
+    played = await play(script, [says(), says()])
+    assert played.outcomes == ["answered", "answered"]
+    assert played.conversation.failure is None
+    for number, text in enumerate(("one", "two"), start=1):
+        turn = played.turns[number - 1].turn
+        assert (turn.transcript, turn.reply) == (f"utterance {number}", text)
+        assert (turn.ended, turn.yield_ns) == ("reply_done", None)
+        assert turn.gap_ns is not None
+        truth = played.conversation.truths[number - 1]
+        assert abs(turn.gap_ns - truth.gap_ns) < SLACK_MS * 1e6
+        assert list(turn.marks) == [
+            "user_end",
+            "endpoint",
+            "tts_first_audio",
+            "sent",
+            "received",
+            "agent_onset",
+        ]
+        # The agent's clock runs 12 s ahead: on the caller's its marks lie within the turn.
+        assert turn.user_end_ns < turn.marks["endpoint"] < turn.marks["sent"]
+        assert abs(turn.marks["sent"] - turn.marks["received"]) < SLACK_MS * 1e6
+        assert [a.agent_turn for a in turn.agent_turns] == [number]
+        assert [s.name for s in turn.stages if s.name == UNATTRIBUTED]
+        assert [s.name for s in turn.stages if s.name != UNATTRIBUTED] == [
+            "endpoint",
+            "received",
+            "agent_onset",
+        ]
+
+
+async def test_a_leading_pad_is_part_of_the_gap_and_shown_as_lead() -> None:
+    pads = (Reply(delay_ms=200, pad_ms=150, speech_ms=200), replace(ANSWER, pad_ms=0))
+    played = await play(Script(replies=pads), [says(), says()])
+    assert played.outcomes == ["answered", "answered"]
+    leads = [p.turn.lead_ns for p in played.turns]
+    assert leads[0] == pytest.approx(150e6, abs=1e6)
+    assert leads[1] == pytest.approx(0, abs=1e6)
+
+
+async def test_replies_over_the_turns_own_budget_are_late_each_in_its_turn() -> None:
+    replies = (Reply(delay_ms=350, speech_ms=200), Reply(delay_ms=450, speech_ms=200))
+    played = await play(Script(replies=replies), [says(budget_ms=100), says(budget_ms=100)])
+    assert played.outcomes == ["late", "late"]
+    assert played.gaps_ms == pytest.approx([350, 450], abs=SLACK_MS)
+
+
+async def test_an_agent_without_marks_is_measured_all_the_same() -> None:
+    played = await play(Script(replies=(ANSWER,), marks=False), [says()])
+    assert played.outcomes == ["answered"]
+    (turn,) = (p.turn for p in played.turns)
+    assert [s.name for s in turn.stages] == [UNATTRIBUTED, "agent_onset"]
+    assert turn.agent_turns == ()
+
+
+async def test_a_turn_that_nobody_answers_is_one_and_the_next_goes_on() -> None:
+    replies = (Reply(action="silence"), ANSWER)
+    patience = replace(QUICK, no_reply_ms=500)
+    played = await play(Script(replies=replies), [says(), says()], patience)
+    assert played.outcomes == ["no_reply", "answered"]
+    first, second = (p.turn for p in played.turns)
+    assert (first.ended, first.marks) == ("timeout", {"user_end": first.user_end_ns})
+    assert first.why_no_gap == "no audible reply before the caller stopped waiting"
+    assert 500 <= played.starts_after_ms(2, first.user_end_ns) < 500 + GRID_MS + 2 * SLACK_MS
+    assert second.transcript == "utterance 2"
+
+
+async def test_an_agent_that_speaks_first_is_heard_out() -> None:
+    script = Script(replies=(ANSWER,), welcome_ms=900)
+    played = await play(script, [says()])
+    assert played.outcomes == ["answered"]
+    (turn,) = (p.turn for p in played.turns)
+    assert turn.yield_ns is None
+    welcome = next(e for e in played.turns[0].events if isinstance(e, AgentSpeech))
+    assert played.starts_after_ms(1, welcome.onset_ns) > 900
+
+
+async def test_an_agent_that_is_never_quite_silent_is_answered_as_any_other() -> None:
+    script = Script(replies=(ANSWER,), idle_dbfs=-55.0)
+    async with asyncio.timeout(15):  # and its replies end when its speech does
+        played = await play(script, [says(), says()])
+    assert played.outcomes == ["answered", "answered"]
+    assert played.gaps_ms == pytest.approx([200, 200], abs=SLACK_MS)
+    assert [p.turn.ended for p in played.turns] == ["reply_done", "reply_done"]
+
+
+# --- the agent cuts in ------------------------------------------------------------------------
+
+
+async def test_an_answer_into_a_pause_is_a_cut_in_and_the_real_one_is_awaited() -> None:
+    # Endpoint in the pause, dropped when the person goes on; the rest is answered after longer than
+    # what otherwise counts as the end of a reply.
+    hesitant = np.concatenate((tone(200), silence(350), tone(900)))
+    replies = (Reply(delay_ms=120, speech_ms=2000), Reply(delay_ms=700, speech_ms=200), ANSWER)
+    script = Script(replies=replies, hold_ms=100, yield_ms=100)
+    played = await play(script, [says(hesitant), says()])
+    assert played.outcomes == ["cut_in", "answered"]
+    first, second = (p.turn for p in played.turns)
+    assert first.gap_ns is not None
+    assert first.gap_ns < 0
+    assert [(s.name, s.ns) for s in first.stages] == [(UNATTRIBUTED, first.gap_ns)]
+    assert first.transcript == "utterance 1 utterance 2"
+    assert (first.yield_ns, first.ended) == (None, "reply_done")
+    assert second.transcript == "utterance 3"
+    assert played.gaps_ms[1] == pytest.approx(200, abs=SLACK_MS)
+
+
+# --- the person does --------------------------------------------------------------------------
+
+
+async def test_a_turn_cut_short_before_any_reply_is_abandoned() -> None:
+    replies = (Reply(delay_ms=1200, speech_ms=200), ANSWER)
+    script = Script(replies=replies, yield_ms=50)
+    played = await play(script, [says(), says(when=When(at_ms=300))])
+    assert played.outcomes == ["abandoned", "answered"]
+    first, second = (p.turn for p in played.turns)
+    assert (first.ended, first.onset_ns) == ("interrupted", None)
+    assert 300 <= played.starts_after_ms(2, first.user_end_ns) < 300 + GRID_MS + SLACK_MS
+    assert second.transcript == "utterance 2"
+
+
+async def test_a_turn_at_a_set_time_after_a_reply_that_was_over_cuts_nothing_short() -> None:
+    played = await play(Script(replies=(ANSWER,)), [says(), says(when=When(at_ms=1300))])
+    assert played.outcomes == ["answered", "answered"]
+    assert [p.turn.ended for p in played.turns] == ["reply_done", "reply_done"]
+    assert played.turns[1].turn.yield_ns is None
+
+
+async def test_barge_in_on_an_agent_that_yields() -> None:
+    script = Script(replies=(Reply(delay_ms=200, speech_ms=3000), ANSWER), yield_ms=200)
+    played = await play(script, [says(), says(when=When(barge_in_ms=400))])
+    assert played.outcomes == ["answered", "answered"]
+    first, second = (p.turn for p in played.turns)
+    assert first.ended == "interrupted"
+    assert 400 <= played.starts_after_ms(2, first.onset_ns) < 400 + GRID_MS + SLACK_MS
+    assert played.yield_ms(2) == pytest.approx(200, abs=SLACK_MS)
+    # The reply is the new one, though the old one sounded when the person began.
+    assert second.transcript == "utterance 2"
+    assert played.gaps_ms[1] == pytest.approx(200, abs=SLACK_MS)
+    assert second.onset_ns is not None
+    assert second.onset_ns > second.user_end_ns
+    # Both turns' marks came, those of the first with its interruption.
+    assert [[a.agent_turn for a in t.agent_turns] for t in (first, second)] == [[1], [2]]
+
+
+async def test_barge_in_on_an_agent_that_talks_on() -> None:
+    replies = (Reply(delay_ms=200, speech_ms=1500), Reply(delay_ms=1700, speech_ms=200))
+    script = Script(replies=replies, yield_ms=None)
+    patience = replace(QUICK, no_reply_ms=4000)
+    played = await play(script, [says(), says(when=When(barge_in_ms=300))], patience)
+    assert played.outcomes == ["answered", "late"]
+    first, second = (p.turn for p in played.turns)
+    assert first.onset_ns is not None
+    old_reply_ends_ms = (first.onset_ns - second.user_start_ns) / 1e6 + 1500
+    assert played.yield_ms(2) == pytest.approx(old_reply_ends_ms, abs=SLACK_MS)
+    assert played.gaps_ms[1] == pytest.approx(1700, abs=SLACK_MS)
+
+
+async def test_a_barge_in_that_comes_after_the_reply_waits_as_usual() -> None:
+    script = Script(replies=(Reply(delay_ms=200, speech_ms=150), ANSWER))
+    played = await play(script, [says(), says(when=When(barge_in_ms=900))])
+    assert played.outcomes == ["answered", "answered"]
+    assert [p.turn.ended for p in played.turns] == ["reply_done", "reply_done"]
+    assert played.turns[1].turn.yield_ns is None
+
+
+# --- backchannels -----------------------------------------------------------------------------
+
+
+async def test_a_backchannel_under_a_reply_that_goes_on_to_its_end() -> None:
+    # The reply ends of itself while it is watched for being stopped.
+    script = Script(
+        replies=(Reply(delay_ms=200, speech_ms=1100), Reply(action="silence")), yield_ms=None
+    )
+    patience = replace(QUICK, backchannel_ms=900)
+    played = await play(script, [says(under=[hums(reply_ms=300)])], patience)
+    assert played.outcomes == ["answered"]
+    (turn,) = played.turns
+    (backchannel,) = turn.backchannels
+    assert (backchannel.index, backchannel.reply_stopped) == (0, False)
+    assert turn.turn.onset_ns is not None
+    laid_ms = (backchannel.start_ns - turn.turn.onset_ns) / 1e6
+    assert 300 <= laid_ms < 300 + GRID_MS + SLACK_MS
+    assert turn.turn.yield_ns is None
+
+
+async def test_a_reply_that_falls_silent_under_a_backchannel_without_a_word_was_stopped() -> None:
+    # No flush, and no word that it is done: the audio just ends.
+    script = Script(replies=(Reply(delay_ms=200, speech_ms=1600, action="break_off"),))
+    patience = replace(QUICK, backchannel_ms=900)
+    played = await play(script, [says(under=[hums(reply_ms=300)])], patience)
+    assert [b.reply_stopped for b in played.turns[0].backchannels] == [True]
+
+
+async def test_a_backchannel_that_stops_the_reply_takes_no_turn_either() -> None:
+    # The broken-off reply is called done, but the agent has yet to answer what it heard.
+    pardon = Reply(delay_ms=700, speech_ms=200, text="pardon?")
+    replies = (Reply(delay_ms=200, speech_ms=3000), pardon, ANSWER)
+    script = Script(replies=replies, yield_ms=100)
+    patience = replace(QUICK, backchannel_ms=100, quiet_ms=1500)
+    cues = [says(under=[hums(reply_ms=300)]), says()]
+    played = await play(script, cues, patience)
+    assert played.outcomes == ["answered", "answered"]
+    first, second = played.turns
+    assert [b.reply_stopped for b in first.backchannels] == [True]
+    assert [t.turn.yield_ns for t in (first, second)] == [None, None]
+    # What the agent makes of the backchannel is part of the turn that it was laid over.
+    assert first.turn.transcript == "utterance 1 utterance 2"
+    assert first.turn.reply.endswith("pardon?")
+    assert len([e for e in first.events if isinstance(e, AgentSpeech)]) == 2
+    assert second.turn.transcript == "utterance 3"
+
+
+# --- what goes wrong --------------------------------------------------------------------------
+
+
+async def test_an_agent_killed_in_mid_turn_is_an_error_after_the_turns_before_it(
+    tmp_path: Path,
+) -> None:
+    script = Script(replies=(ANSWER, Reply(action="die")))
+    async with another_process(script, tmp_path) as url:
+        played = await play_at(url, [says(), says(), says()])
+    assert played.outcomes == ["answered", "error"]
+    assert played.turns[1].turn.ended == "line_lost"
+    assert played.turns[1].turn.why_no_gap == "the line was lost before any reply"
+    assert played.conversation.failure is not None
+    assert played.conversation.failure.kind == "agent.line_lost"
+
+
+async def test_an_agent_killed_in_mid_reply_is_an_error_that_keeps_its_gap(tmp_path: Path) -> None:
+    script = Script(replies=(Reply(delay_ms=200, speech_ms=1500, action="die_midway"),))
+    async with another_process(script, tmp_path) as url:
+        played = await play_at(url, [says(), says()])
+    assert played.outcomes == ["error"]
+    assert played.gaps_ms == pytest.approx([200], abs=SLACK_MS)
+    assert played.conversation.failure is not None
+
+
+async def test_garbage_in_mid_conversation_is_an_error() -> None:
+    played = await play(Script(replies=(ANSWER, Reply(action="garbage"))), [says(), says(), says()])
+    assert played.outcomes == ["answered", "error"]
+    assert played.conversation.failure is not None
+    assert played.conversation.failure.kind == "agent.other_protocol"
+
+
+class Broken(PipecatDialect):
+    """Fails as no dialect should, at the first audio."""
+
+    def decode(self, message: Message) -> Incoming | None:
+        incoming = super().decode(message)
+        if type(incoming).__name__ == "AudioChunk":
+            raise ZeroDivisionError("a fault of the caller")
+        return incoming
+
+
+async def test_a_fault_of_the_caller_is_told_at_once_and_not_heard_as_silence() -> None:
+    patience = replace(QUICK, no_reply_ms=60_000)
+    async with ScriptedAgent(script=Script(replies=(ANSWER,))) as agent, asyncio.timeout(10):
+        with pytest.raises(ZeroDivisionError, match="a fault of the caller"):
+            await play_at(agent.url, [says()], patience, Broken())
+
+
+async def test_a_conversation_can_be_left_at_any_turn() -> None:
+    clock = MonotonicClock(precise=True)
+    async with (
+        ScriptedAgent(script=Script(replies=(ANSWER,))) as agent,
+        open_line(agent.url, PipecatDialect(), clock) as line,
+    ):
+        offset = await line.clock_offset()
+        cues = [says()] * 3
+        turns = Conversation(line, cues, clock, offset=offset, patience=QUICK).play()
+        first = await anext(turns)
+        await turns.aclose()
+    assert first.turn.outcome == "answered"
+    assert [e for e in first.events if isinstance(e, AgentMarks)]
+    assert not [t for t in asyncio.all_tasks() if t.get_name().startswith("turngap-")]

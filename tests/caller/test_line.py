@@ -1,0 +1,367 @@
+"""Opening a line to what is there, is not there, or is something else; and comparing clocks."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+
+from turngap.caller.dialect import AudioChunk, Incoming, ReplyText
+from turngap.caller.line import Line, open_line
+from turngap.caller.pipecat import (
+    PipecatDialect,
+    audio_frame,
+    message_frame,
+    parse,
+    payload_of,
+    rtvi,
+)
+from turngap.clocks import MonotonicClock
+from turngap.core.clock import ms_to_ns
+from turngap.core.errors import AgentError, InputError
+from turngap.core.messages import PING
+from turngap.testing.agent import Script, ScriptedAgent
+
+CLOCK = MonotonicClock()
+READY = message_frame(rtvi("bot-ready", {"version": "2.0.0"}))
+
+Handler = Callable[[ServerConnection], Awaitable[None]]
+
+
+@asynccontextmanager
+async def peer(handler: Handler) -> AsyncIterator[str]:
+    """The URL of a WebSocket server that does with each connection what it is told."""
+    async with serve(handler, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        yield f"ws://127.0.0.1:{port}"
+
+
+@asynccontextmanager
+async def tcp_peer(answer: bytes | None) -> AsyncIterator[str]:
+    """The URL of a TCP server that says `answer` to whatever it is told, or nothing."""
+
+    handlers: list[asyncio.Task[None]] = []
+
+    async def on_connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handlers.append(cast("asyncio.Task[None]", asyncio.current_task()))
+        with suppress(ConnectionError):
+            await reader.read(4096)
+            if answer is None:
+                await reader.read()  # until the caller gives up
+            else:
+                writer.write(answer)
+                await writer.drain()
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+    async with await asyncio.start_server(on_connect, "127.0.0.1", 0) as server:
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    await asyncio.gather(*handlers)
+
+
+async def failure(url: str, timeout_s: float = 5.0) -> AgentError:
+    with pytest.raises(AgentError) as raised:
+        async with open_line(url, PipecatDialect(), CLOCK, timeout_s=timeout_s):
+            pass
+    assert "\n" not in raised.value.message
+    return raised.value
+
+
+# --- what a URL may be ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "embedded",
+        "http://127.0.0.1:1/",
+        "127.0.0.1:7860",
+        "ws://",
+        "ws://127.0.0.1:99999/",
+        "ws://127.0.0.1:port/",
+        "ws://[::1/",
+        "ws://a..b/",
+        f"ws://{'a' * 70}/",
+        "ws://127.0.0.1:1/#part",
+    ],
+)
+async def test_what_is_no_websocket_url_is_bad_input(url: str) -> None:
+    with pytest.raises(InputError) as raised:
+        async with open_line(url, PipecatDialect(), CLOCK):
+            pass
+    assert raised.value.kind == "agent.url"
+    assert repr(url) in raised.value.message
+    assert "ws://host:port/path" in raised.value.hint
+
+
+# --- what is not there, or something else -----------------------------------------------------
+
+
+async def test_a_port_where_nobody_listens() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        error = await failure(f"ws://127.0.0.1:{unused.getsockname()[1]}/")
+    assert error.kind == "agent.unreachable"
+    assert error.hint
+
+
+async def test_a_web_server_that_is_no_websocket() -> None:
+    page = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
+    async with tcp_peer(page) as url:
+        assert (await failure(url)).kind == "agent.no_websocket"
+
+
+async def test_a_server_that_is_no_web_server() -> None:
+    async with tcp_peer(b"220 mail.example ESMTP\r\n") as url:
+        assert (await failure(url)).kind in ("agent.no_websocket", "agent.unreachable")
+
+
+async def test_a_server_that_hangs_up() -> None:
+    async with tcp_peer(b"") as url:
+        assert (await failure(url)).kind in ("agent.no_websocket", "agent.unreachable")
+
+
+async def test_a_server_that_says_nothing() -> None:
+    async with tcp_peer(None) as url:
+        error = await failure(url, timeout_s=0.2)
+    assert error.kind == "agent.unreachable"
+    assert "timed out" in error.message
+
+
+async def test_a_wrong_path_says_the_status() -> None:
+    async with tcp_peer(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n") as url:
+        error = await failure(url)
+    assert (error.kind, "404" in error.message) == ("agent.no_websocket", True)
+
+
+async def test_a_proxy_is_not_asked_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    async with (
+        ScriptedAgent() as agent,
+        open_line(agent.url, PipecatDialect(), CLOCK) as line,
+    ):
+        assert line
+
+
+async def test_a_websocket_that_never_answers_the_handshake() -> None:
+    async with ScriptedAgent(script=Script(greets=False)) as agent:
+        error = await failure(agent.url, timeout_s=0.2)
+    assert error.kind == "agent.not_ready"
+    assert "within 0.2 s" in error.message
+    assert "RTVI" in error.hint
+
+
+async def test_a_peer_that_speaks_text() -> None:
+    async def say(socket: ServerConnection) -> None:
+        await socket.send('{"type": "session.created"}')
+        await socket.wait_closed()
+
+    async with peer(say) as url:
+        error = await failure(url)
+    assert error.kind == "agent.other_protocol"
+    assert "session.created" in error.message
+    assert "--dialect" in error.hint
+
+
+async def test_a_peer_that_speaks_other_bytes() -> None:
+    async def say(socket: ServerConnection) -> None:
+        await socket.send(b"\xff\xfe\xfd")
+        await socket.wait_closed()
+
+    async with peer(say) as url:
+        assert (await failure(url)).kind == "agent.other_protocol"
+
+
+@pytest.mark.parametrize("listens_first", [True, False])
+async def test_a_peer_that_closes_says_why(listens_first: bool) -> None:
+    async def close(socket: ServerConnection) -> None:
+        if listens_first:
+            await socket.recv()
+        await socket.close(1013, "full: 8 conversations are running")
+
+    async with peer(close) as url:
+        error = await failure(url)
+    assert error.kind == "agent.line_lost"
+    assert "code 1013 (full: 8 conversations are running)" in error.message
+
+
+async def test_a_peer_that_breaks_the_line() -> None:
+    async def die(socket: ServerConnection) -> None:
+        socket.transport.abort()
+
+    async with peer(die) as url:
+        error = await failure(url)
+    assert error.kind == "agent.line_lost"
+    assert "without a closing handshake" in error.message
+
+
+async def test_a_peer_that_refuses() -> None:
+    async def refuse(socket: ServerConnection) -> None:
+        error = {"error": "no such customer", "fatal": True}
+        await socket.send(message_frame(rtvi("error", error)))
+        await socket.wait_closed()
+
+    async with peer(refuse) as url:
+        error = await failure(url)
+    assert (error.kind, "no such customer" in error.message) == ("agent.refused", True)
+
+
+# --- an open line -----------------------------------------------------------------------------
+
+
+async def received(line: Line, count: int) -> list[tuple[int, Incoming]]:
+    """The first `count` messages that `receive` hands on."""
+    got: list[tuple[int, Incoming]] = []
+    enough = asyncio.Event()
+
+    def on_message(at_ns: int, incoming: Incoming) -> None:
+        got.append((at_ns, incoming))
+        if len(got) == count:
+            enough.set()
+
+    task = asyncio.create_task(line.receive(on_message))
+    async with asyncio.timeout(5):
+        await enough.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return got
+
+
+async def answering_pings(socket: ServerConnection, on_ping: Callable[[int], list[bytes]]) -> None:
+    async for message in socket:
+        payload = payload_of(parse(message))
+        data: dict[str, Any] = payload["data"]
+        if payload["type"] == "client-ready":
+            await socket.send(READY)
+        elif data.get("t") == PING:
+            for answer in on_ping(data["d"]["ping"]):
+                await socket.send(answer)
+
+
+def pong(number: int, agent_ns: int) -> bytes:
+    data = {"turngap": "pong", "ping": number, "agent_ns": agent_ns}
+    return message_frame(rtvi("server-message", data))
+
+
+async def test_what_is_said_before_the_first_turn_is_not_lost() -> None:
+    greeting = audio_frame(np.full(480, 9000, np.int16).tobytes(), 24_000)
+
+    async def greet(socket: ServerConnection) -> None:
+        await socket.send(message_frame(rtvi("bot-llm-text", {"text": "Hello"})))
+        await answering_pings(socket, lambda n: [greeting, pong(n, 1)] if n == 0 else [])
+
+    async with peer(greet) as url:
+        before_ns = CLOCK.now_ns()
+        async with open_line(url, PipecatDialect(), CLOCK) as line:
+            await line.clock_offset()
+            after_ns = CLOCK.now_ns()
+            (text_ns, text), (audio_ns, audio) = await received(line, 2)
+    assert text == ReplyText("Hello")
+    assert isinstance(audio, AudioChunk)
+    assert before_ns < text_ns <= audio_ns < after_ns
+
+
+async def test_a_message_is_stamped_when_it_arrives_however_late_it_is_taken() -> None:
+    sent = asyncio.Event()
+
+    async def say(socket: ServerConnection) -> None:
+        await socket.send(READY)
+        await socket.send(message_frame(rtvi("bot-llm-text", {"text": "now"})))
+        sent.set()
+        await socket.wait_closed()
+
+    async with peer(say) as url, open_line(url, PipecatDialect(), CLOCK) as line:
+        await sent.wait()
+        await CLOCK.sleep_until_ns(CLOCK.now_ns() + ms_to_ns(50))
+        arrived_by_ns = CLOCK.now_ns() - ms_to_ns(20)
+        ((at_ns, _),) = await received(line, 1)
+    assert at_ns < arrived_by_ns
+
+
+async def test_a_line_that_closes_while_it_is_received_says_why() -> None:
+    async def leave(socket: ServerConnection) -> None:
+        await socket.recv()
+        await socket.send(READY)
+        await socket.close(4000, "bye")
+
+    async with peer(leave) as url, open_line(url, PipecatDialect(), CLOCK) as line:
+        with pytest.raises(AgentError, match=r"closed by the agent with code 4000 \(bye\)"):
+            await line.receive(lambda *_: None)
+        await line.send_audio(np.zeros(320, np.int16))  # for `receive` to report, as it did
+        with pytest.raises(AgentError, match="code 4000"):
+            await line.send(b"")
+
+
+# --- clocks -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shift_ms", [0.0, 12_345.0, -86_400_000.0])
+async def test_the_agents_clock_is_found_within_its_bound(shift_ms: float) -> None:
+    async with (
+        ScriptedAgent(script=Script(clock_shift_ms=shift_ms)) as agent,
+        open_line(agent.url, PipecatDialect(), CLOCK) as line,
+    ):
+        offset = await line.clock_offset()
+    assert offset.n == 12
+    assert offset.offset_ns is not None
+    assert offset.bound_ns is not None
+    assert 0 < offset.bound_ns < ms_to_ns(100)
+    assert abs(offset.offset_ns - ms_to_ns(shift_ms)) <= offset.bound_ns
+
+
+async def test_the_quickest_exchange_is_believed() -> None:
+    async def lag(socket: ServerConnection) -> None:
+        async for message in socket:
+            payload = payload_of(parse(message))
+            if payload["type"] == "client-ready":
+                await socket.send(READY)
+                continue
+            number = payload["data"]["d"]["ping"]
+            at_ns = CLOCK.now_ns()
+            if number != 5:  # the way back takes long: midpoints are off by half of it
+                await CLOCK.sleep_until_ns(at_ns + ms_to_ns(30))
+            await socket.send(pong(number, at_ns))
+
+    async with peer(lag) as url, open_line(url, PipecatDialect(), CLOCK) as line:
+        offset = await line.clock_offset()
+    assert offset.offset_ns is not None
+    assert offset.bound_ns is not None
+    assert abs(offset.offset_ns) <= offset.bound_ns < ms_to_ns(15)
+
+
+async def test_an_agent_that_knows_no_pings_has_no_offset() -> None:
+    async def ignore(socket: ServerConnection) -> None:
+        await answering_pings(socket, lambda n: [])
+
+    async with peer(ignore) as url, open_line(url, PipecatDialect(), CLOCK) as line:
+        offset = await line.clock_offset()
+    assert (offset.offset_ns, offset.bound_ns, offset.n) == (None, None, 0)
+
+
+async def test_an_answer_to_another_ping_is_none() -> None:
+    async def confuse(socket: ServerConnection) -> None:
+        await answering_pings(socket, lambda n: [pong(n - 1, 0), pong(n, CLOCK.now_ns())])
+
+    async with peer(confuse) as url, open_line(url, PipecatDialect(), CLOCK) as line:
+        offset = await line.clock_offset()
+    assert offset.offset_ns is not None
+    assert abs(offset.offset_ns) < ms_to_ns(100)
+
+
+async def test_a_line_lost_while_clocks_are_compared_is_an_error() -> None:
+    async def leave(socket: ServerConnection) -> None:
+        await socket.recv()
+        await socket.send(READY)
+        await socket.recv()
+        await socket.close(1011, "broken")
+
+    async with peer(leave) as url, open_line(url, PipecatDialect(), CLOCK) as line:
+        with pytest.raises(AgentError, match="code 1011"):
+            await line.clock_offset()

@@ -1,0 +1,93 @@
+import json
+import math
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from turngap.core import results
+from turngap.core.results import (
+    METRICS_VERSION,
+    SCHEMA_VERSION,
+    CalibrationRecord,
+    OffsetRecord,
+    PacingRecord,
+    Quantiles,
+    RunRecord,
+    TurnRecord,
+)
+
+_scalars = (
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text() | st.floats(-1e9, 1e9)
+)
+JSON = st.recursive(
+    _scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5
+)
+
+
+def models(model: type[BaseModel]) -> st.SearchStrategy[Any]:
+    """Any value of a stored model, its every field drawn from the field's annotation."""
+    fields = {name: _of_type(f.annotation) for name, f in model.model_fields.items()}
+    return st.fixed_dictionaries(fields).map(lambda values: model(**values))
+
+
+def _of_type(annotation: Any) -> st.SearchStrategy[Any]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return models(annotation)
+    if annotation is Any:
+        return JSON
+    if annotation is float:
+        return st.floats(allow_nan=False, allow_infinity=False)
+    if annotation is str:  # a lone surrogate is not text that UTF-8 can hold
+        return st.text(st.characters(exclude_categories=["Cs"]))
+    arguments = get_args(annotation)
+    if getattr(annotation, "__origin__", None) is tuple:
+        return st.lists(_of_type(arguments[0]), max_size=2).map(tuple)
+    if getattr(annotation, "__origin__", None) is dict:
+        return st.dictionaries(_of_type(str), _of_type(arguments[1]), max_size=2)
+    if type(None) in arguments:
+        return st.one_of([_of_type(a) for a in arguments])
+    return st.from_type(annotation)
+
+
+@given(models(TurnRecord))
+def test_a_turn_is_read_back_as_it_was_written(turn: TurnRecord) -> None:
+    assert TurnRecord.model_validate_json(turn.model_dump_json()) == turn
+    as_line = json.dumps(turn.model_dump(mode="json"))
+    assert TurnRecord.model_validate(json.loads(as_line)) == turn
+
+
+@given(models(RunRecord))
+def test_a_run_is_read_back_as_it_was_written(run: RunRecord) -> None:
+    assert RunRecord.model_validate_json(run.model_dump_json()) == run
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_what_json_cannot_hold_is_refused_before_it_is_written(value: float) -> None:
+    with pytest.raises(ValidationError, match="late_ms_max"):
+        PacingRecord(packets=1, late_ms_p50=0.0, late_ms_max=value, starved=False)
+
+
+def test_a_missing_figure_is_none_not_left_out() -> None:
+    unknown = Quantiles(n=0, p50=None, p95=None, p99=None, max=None)
+    stored = CalibrationRecord(error_ms=unknown, signed_p50_ms=None).model_dump(mode="json")
+    assert stored["error_ms"] == {"n": 0, "p50": None, "p95": None, "p99": None, "max": None}
+    with pytest.raises(ValidationError, match="Field required"):
+        OffsetRecord.model_validate({"n": 0})
+
+
+@given(models(RunRecord), st.text(min_size=1))
+def test_an_unknown_key_is_refused(run: RunRecord, key: str) -> None:
+    if key in RunRecord.model_fields:
+        return
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        RunRecord.model_validate({**run.model_dump(), key: 1})
+
+
+def test_records_carry_the_versions_that_readers_decide_by() -> None:
+    for name in ("TurnRecord", "RunRecord"):
+        fields = getattr(results, name).model_fields
+        assert fields["schema_version"].default == SCHEMA_VERSION
+    assert RunRecord.model_fields["metrics_version"].default == METRICS_VERSION

@@ -1,0 +1,177 @@
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turngap.core.budget import OUTCOMES, Outcome, TurnEnd
+from turngap.core.clock import ms_to_ns, ns_to_ms
+from turngap.core.results import PacingRecord, StageRecord, TurnRecord
+from turngap.core.summary import summarise
+
+ENDED: dict[Outcome, TurnEnd] = {
+    "answered": "reply_done",
+    "late": "reply_done",
+    "no_reply": "timeout",
+    "cut_in": "reply_done",
+    "abandoned": "interrupted",
+    "error": "line_lost",
+}
+GAPS_MS: dict[Outcome, float | None] = {
+    "answered": 400.0,
+    "late": 1200.0,
+    "no_reply": None,
+    "cut_in": -300.0,
+    "abandoned": None,
+    "error": None,
+}
+
+
+def turn(
+    outcome: Outcome = "answered",
+    gap_ms: float | None = None,
+    stages: Sequence[tuple[str, float]] = (),
+    *,
+    starved: bool = False,
+) -> TurnRecord:
+    if gap_ms is None:
+        gap_ms = GAPS_MS[outcome]
+    return TurnRecord(
+        scenario="made-up",
+        turn=1,
+        repeat=1,
+        say="hello",
+        outcome=outcome,
+        ended=ENDED[outcome],
+        budget_ms=800.0,
+        gap_ns=None if gap_ms is None else ms_to_ns(gap_ms),
+        gap_ms=gap_ms,
+        why_no_gap="made up" if gap_ms is None else None,
+        stages=tuple(StageRecord(name=n, ns=ms_to_ns(ms), ms=ms) for n, ms in stages),
+        transcript="hello",
+        reply="hi",
+        lead_ms=None,
+        yield_ms=None,
+        marks=(),
+        pacing=PacingRecord(packets=1, late_ms_p50=0.0, late_ms_max=0.0, starved=starved),
+        audio=None,
+    )
+
+
+OUTCOME_LISTS = st.lists(st.sampled_from(OUTCOMES), max_size=80)
+
+
+@given(OUTCOME_LISTS)
+def test_every_turn_is_in_the_hit_rate_and_in_one_outcome(outcomes: list[Outcome]) -> None:
+    summary = summarise([turn(o) for o in outcomes])
+    assert summary.turns == len(outcomes)
+    assert sum(summary.outcomes.values()) == len(outcomes)
+    assert summary.hit_rate.n == len(outcomes)
+    assert summary.hit_rate.hits == outcomes.count("answered")
+
+
+@given(OUTCOME_LISTS)
+def test_every_turn_is_behind_the_percentiles_or_counted_as_left_out(
+    outcomes: list[Outcome],
+) -> None:
+    summary = summarise([turn(o) for o in outcomes])
+    assert summary.gap_n + sum(summary.left_out.values()) == len(outcomes)
+    assert set(summary.left_out) <= {"cut_in", "abandoned"}
+
+
+@given(st.lists(st.floats(0, 5_000), min_size=20, max_size=60), st.integers(0, 20))
+def test_a_cut_in_makes_no_percentile_look_quicker(gaps: list[float], cut_ins: int) -> None:
+    answered = [turn("answered" if g <= 800 else "late", g) for g in gaps]
+    summary = summarise([*answered, *[turn("cut_in")] * cut_ins, *[turn("abandoned")] * cut_ins])
+    assert summary.gap_n == len(gaps)
+    for name, q in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95)):
+        assert summary.gap_ms[name].value == pytest.approx(float(np.quantile(gaps, q)), abs=1e-6)
+
+
+@pytest.mark.parametrize("failed", ["no_reply", "error"])
+def test_a_turn_without_its_reply_is_slower_than_any_with_one(failed: Outcome) -> None:
+    turns = [turn("answered", float(ms)) for ms in range(100, 108)]
+    before, after = summarise(turns), summarise([*turns, turn(failed), turn(failed)])
+    assert before.gap_ms["p50"].value == 103.5
+    assert after.gap_ms["p50"].value == 104.5
+    assert after.gap_n == 10
+    assert after.gap_ms["p90"].value is None
+    assert after.gap_ms["p90"].why_none == "2 of 10 turns have no reply"
+
+
+def test_a_reply_that_began_before_the_line_was_lost_counts_as_none() -> None:
+    turns = [turn("answered", float(ms)) for ms in range(100, 108)]
+    assert summarise([*turns, turn("error", 50.0)]).gap_ms["p50"].value == 104.0
+
+
+def test_with_no_turns_every_figure_is_none() -> None:
+    summary = summarise([])
+    assert summary.hit_rate.value is None
+    assert [p.value for p in summary.gap_ms.values()] == [None, None, None]
+    assert (summary.stages, summary.slowest_stage, summary.outcomes) == ((), None, {})
+    assert summary.as_json()["hit_rate"] is None
+
+
+# --- stages -----------------------------------------------------------------------------------
+
+STAGED = st.lists(
+    st.tuples(st.sampled_from(["endpoint", "transcript", "unattributed"]), st.integers(0, 10**9)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(st.lists(STAGED, min_size=1, max_size=20))
+def test_shares_make_up_the_whole_silence(turns: list[list[tuple[str, int]]]) -> None:
+    records = [turn(stages=[(name, ns_to_ms(ns)) for name, ns in stages]) for stages in turns]
+    summary = summarise(records)
+    if any(ns for stages in turns for _, ns in stages):
+        assert sum(s.share or 0.0 for s in summary.stages) == pytest.approx(1.0)
+    for stage in summary.stages:
+        assert stage.n == sum(any(name == stage.name for name, _ in t) for t in turns)
+        assert stage.p50_ms <= stage.max_ms
+
+
+def test_the_unexplained_pieces_of_one_turn_are_one_figure() -> None:
+    pieces = [("unattributed", 30.0), ("endpoint", 100.0), ("unattributed", 50.0)]
+    stages = {s.name: s for s in summarise([turn(stages=pieces)]).stages}
+    assert (stages["unattributed"].n, stages["unattributed"].p50_ms) == (1, 80.0)
+
+
+def test_stages_come_in_causal_order_the_unexplained_last() -> None:
+    turns = [
+        turn(stages=[("unattributed", 1.0), ("sent", 1.0)]),
+        turn(stages=[("endpoint", 1.0), ("agent_onset", 1.0)]),
+    ]
+    names = [s.name for s in summarise(turns).stages]
+    assert names == ["endpoint", "sent", "agent_onset", "unattributed"]
+
+
+def test_the_slowest_stage_is_the_one_that_spent_most_of_the_silence() -> None:
+    usual = [turn(stages=[("endpoint", 200.0), ("transcript", 10.0)]) for _ in range(9)]
+    once = turn(stages=[("endpoint", 200.0), ("transcript", 10.0), ("unattributed", 500.0)])
+    assert summarise([*usual, once]).slowest_stage == "endpoint"
+
+
+@pytest.mark.parametrize("outcome", ["cut_in", "error"])
+def test_stages_are_those_of_answered_turns(outcome: Outcome) -> None:
+    other = turn(outcome, 1.0, stages=[("endpoint", 999.0)])
+    assert summarise([other]).stages == ()
+
+
+# --- JSON -------------------------------------------------------------------------------------
+
+
+def test_json_has_the_keys_that_scripts_rely_on() -> None:
+    turns = [turn("answered", float(ms), [("endpoint", 50.0)]) for ms in range(100, 132)]
+    document = summarise([*turns, turn("late"), turn("cut_in", starved=True)]).as_json()
+    assert document["turns"] == 34
+    assert document["outcomes"] == {"answered": 32, "late": 1, "cut_in": 1}
+    assert document["hit_rate"] == pytest.approx(32 / 34)
+    assert document["gap_ms"]["n"] == 33
+    assert document["gap_ms"]["p50"] == 116.0
+    assert set(document["gap_ms"]) >= {"n", "p50", "p90", "p95", "ci95", "why_none"}
+    assert document["left_out"] == {"cut_in": 1}
+    assert document["stage_p50_ms"] == {"endpoint": 50.0}
+    assert document["starved_turns"] == 1

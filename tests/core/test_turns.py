@@ -1,0 +1,582 @@
+"""Hand-written courses of a conversation, in ms, as a real line produces them."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from turngap.core.budget import Outcome, TurnEnd
+from turngap.core.clock import ms_to_ns
+from turngap.core.events import (
+    AgentMarks,
+    AgentSilence,
+    AgentSpeech,
+    AgentText,
+    Event,
+    PlayoutFlushed,
+    TurnEnded,
+    UserSpeech,
+    UserTranscript,
+)
+from turngap.core.stages import AGENT_MARKS, UNATTRIBUTED
+from turngap.core.turns import Turn, TurnTracker
+
+
+def user(turn: int, start: float, end: float, *, over: bool = False) -> UserSpeech:
+    return UserSpeech(turn, ms_to_ns(start), ms_to_ns(end), over)
+
+
+def speaks(onset: float, *, received: float | None = None, lead: float = 0) -> AgentSpeech:
+    arrival = onset if received is None else received
+    return AgentSpeech(ms_to_ns(onset), ms_to_ns(arrival), ms_to_ns(lead))
+
+
+def silent(at: float) -> AgentSilence:
+    return AgentSilence(ms_to_ns(at))
+
+
+def flushed(at: float) -> PlayoutFlushed:
+    return PlayoutFlushed(ms_to_ns(at))
+
+
+def heard_as(at: float, text: str) -> UserTranscript:
+    return UserTranscript(ms_to_ns(at), text)
+
+
+def says(at: float, text: str) -> AgentText:
+    return AgentText(ms_to_ns(at), text)
+
+
+def marks(agent_turn: int, **at_ms: float) -> AgentMarks:
+    return AgentMarks(agent_turn, {name: ms_to_ns(ms) for name, ms in at_ms.items()})
+
+
+def ended(turn: int, at: float, reason: TurnEnd = "reply_done") -> TurnEnded:
+    return TurnEnded(turn, ms_to_ns(at), reason)
+
+
+def play(*events: Event) -> list[Turn]:
+    tracker = TurnTracker()
+    return [turn for event in events for turn in tracker.feed(event)]
+
+
+def outcomes(turns: Sequence[Turn]) -> list[Outcome]:
+    return [turn.outcome for turn in turns]
+
+
+def gap_ms(turn: Turn) -> float | None:
+    return None if turn.gap_ns is None else turn.gap_ns / 1e6
+
+
+def yield_ms(turn: Turn) -> float | None:
+    return None if turn.yield_ns is None else turn.yield_ns / 1e6
+
+
+# --- plain turns ------------------------------------------------------------------------------
+
+
+def test_an_answered_turn() -> None:
+    (turn,) = play(
+        user(1, 0, 1000),
+        heard_as(1050, " what time is it "),
+        says(1200, "Ten"),
+        says(1250, " past two. "),
+        speaks(1400, received=1380, lead=15),
+        silent(2400),
+        ended(1, 2600),
+    )
+    assert (turn.turn, turn.outcome, turn.ended, gap_ms(turn)) == (1, "answered", "reply_done", 400)
+    assert (turn.onset_ns, turn.user_end_ns) == (ms_to_ns(1400), ms_to_ns(1000))
+    assert (turn.transcript, turn.reply) == ("what time is it", "Ten past two.")
+    assert (turn.lead_ns, turn.yield_ns, turn.why_no_gap) == (ms_to_ns(15), None, None)
+
+
+@pytest.mark.parametrize(("onset", "outcome"), [(1500, "answered"), (1500.001, "late")])
+def test_a_turn_is_judged_by_its_own_budget(onset: float, outcome: Outcome) -> None:
+    speech = UserSpeech(1, 0, ms_to_ns(1000), budget_ms=500.0)
+    (turn,) = play(speech, speaks(onset), ended(1, 9000))
+    assert turn.outcome == outcome
+
+
+def test_each_turn_gets_the_reply_in_its_own_stretch() -> None:
+    turns = play(
+        *(user(1, 0, 1000), heard_as(1100, "one"), says(1200, "first")),
+        *(speaks(1300), silent(2000), ended(1, 2200)),
+        *(user(2, 2500, 3500), heard_as(3600, "two"), says(3700, "second")),
+        *(speaks(4000), silent(5000), ended(2, 5200)),
+    )
+    assert [gap_ms(t) for t in turns] == [300, 500]
+    assert [(t.transcript, t.reply) for t in turns] == [("one", "first"), ("two", "second")]
+
+
+def test_a_reply_of_several_sentences_begins_with_the_first() -> None:
+    (turn,) = play(
+        user(1, 0, 1000),
+        *(speaks(1400), silent(2000), speaks(2600), silent(3000)),
+        ended(1, 4000),
+    )
+    assert gap_ms(turn) == 400
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome", "why"),
+    [
+        ("timeout", "no_reply", "no audible reply before the caller stopped waiting"),
+        ("reply_done", "no_reply", "the reply held no audible speech"),
+        ("interrupted", "abandoned", "the next turn began before any reply"),
+        ("line_lost", "error", "the line was lost before any reply"),
+    ],
+)
+def test_a_turn_without_a_reply_says_why(reason: TurnEnd, outcome: Outcome, why: str) -> None:
+    (turn,) = play(user(1, 0, 1000), ended(1, 7000, reason))
+    assert (turn.outcome, turn.gap_ns, turn.onset_ns, turn.why_no_gap) == (outcome, None, None, why)
+    assert (turn.stages, turn.lead_ns, turn.yield_ns) == ((), None, None)
+
+
+def test_a_line_lost_in_the_middle_of_the_reply_is_an_error_that_keeps_its_gap() -> None:
+    (turn,) = play(user(1, 0, 1000), speaks(1400), ended(1, 1500, "line_lost"))
+    assert (turn.outcome, gap_ms(turn), turn.why_no_gap) == ("error", 400, None)
+    assert sum(s.ns for s in turn.stages) == turn.gap_ns
+
+
+def test_a_reply_that_comes_after_the_caller_stopped_waiting_is_none() -> None:
+    turns = play(
+        user(1, 0, 1000),
+        ended(1, 7000, "timeout"),
+        *(speaks(7100), silent(7900)),
+        *(user(2, 8200, 9000), speaks(9400), silent(9900), ended(2, 9999)),
+    )
+    assert outcomes(turns) == ["no_reply", "answered"]
+    assert gap_ms(turns[1]) == 400
+
+
+def test_an_onset_that_was_still_to_be_played_when_the_turn_ended_is_none() -> None:
+    (turn,) = play(
+        user(1, 0, 1000), speaks(7050, received=6990), ended(1, 7000, "timeout"), silent(7900)
+    )
+    assert (turn.outcome, turn.gap_ns) == ("no_reply", None)
+
+
+def test_only_the_silence_within_the_gap_is_lead() -> None:
+    # Some agents send silence all the time.
+    (turn,) = play(user(1, 0, 1000), speaks(1400, lead=9000), ended(1, 3000))
+    assert turn.lead_ns == ms_to_ns(400)
+
+
+# --- the agent cuts in ------------------------------------------------------------------------
+
+
+def test_a_cut_in_has_a_negative_gap_that_no_stage_spent() -> None:
+    (turn,) = play(
+        user(1, 0, 1000),
+        speaks(800, lead=100),
+        marks(1, endpoint=500, sent=790),
+        silent(2000),
+        ended(1, 2300),
+    )
+    assert (turn.outcome, gap_ms(turn)) == ("cut_in", -200)
+    assert [(s.name, s.ns) for s in turn.stages] == [(UNATTRIBUTED, ms_to_ns(-200))]
+    assert turn.lead_ns is None  # there is no gap for it to be a part of
+
+
+def test_a_cut_in_in_a_pause_stays_one_though_the_real_answer_follows() -> None:
+    # "I'd like ... (pause) ... a large latte": answered in the pause, interrupted, answered again.
+    (turn,) = play(
+        user(1, 0, 3000),
+        *(heard_as(1500, "I'd like"), says(1600, "What "), says(1650, "size?")),
+        *(speaks(1700), flushed(2000), silent(1990)),
+        *(heard_as(3100, "a large latte"), says(3300, "Coming up.")),
+        *(speaks(3500), silent(4500)),
+        ended(1, 4700),
+    )
+    assert (turn.outcome, gap_ms(turn)) == ("cut_in", -1300)
+    assert turn.transcript == "I'd like a large latte"
+    assert turn.reply == "What size? Coming up."
+
+
+def test_a_premature_reply_that_was_flushed_unheard_is_no_cut_in() -> None:
+    (turn,) = play(
+        user(1, 0, 3000),
+        speaks(2100, received=1900),  # behind 200 ms of silence that the flush cut short
+        flushed(2000),
+        *(speaks(3400), silent(4400)),
+        ended(1, 4600),
+    )
+    assert (turn.outcome, gap_ms(turn)) == ("answered", 400)
+
+
+def test_speaking_on_into_the_next_turn_is_no_answer_to_it() -> None:
+    # Two replies to turn 1, the second of which is under way when the user speaks again.
+    turns = play(
+        *(user(1, 0, 1000), speaks(1400), silent(2000), ended(1, 3500)),
+        speaks(3900),
+        user(2, 4000, 6000),
+        *(flushed(4300), silent(4290)),
+        *(speaks(6500), silent(7000), ended(2, 7200)),
+    )
+    assert [gap_ms(t) for t in turns] == [400, 500]
+    assert yield_ms(turns[1]) == 290
+
+
+def test_a_second_reply_that_arrived_before_the_user_spoke_is_no_cut_in() -> None:
+    turns = play(
+        *(user(1, 0, 1000), speaks(1400), silent(2000), ended(1, 3500)),
+        user(2, 4000, 6000),
+        *(speaks(4020, received=3990), silent(4700)),
+        *(speaks(6500), silent(7000), ended(2, 7200)),
+    )
+    assert [gap_ms(t) for t in turns] == [400, 500]
+
+
+def test_a_second_reply_that_began_after_the_user_did_is_a_cut_in() -> None:
+    turns = play(
+        *(user(1, 0, 1000), speaks(1400), silent(2000), ended(1, 3500)),
+        user(2, 4000, 6000),
+        *(speaks(4300), silent(5000)),
+        *(speaks(6500), silent(7000), ended(2, 7200)),
+    )
+    assert outcomes(turns) == ["answered", "cut_in"]
+    assert gap_ms(turns[1]) == 4300 - 6000
+
+
+# --- barge-in ---------------------------------------------------------------------------------
+
+
+def test_barge_in_with_a_flush() -> None:
+    turns = play(
+        *(user(1, 0, 1000), says(1300, "A long"), speaks(1400)),
+        user(2, 2000, 3000, over=True),
+        ended(1, 2000, "interrupted"),
+        says(2050, " story"),
+        *(flushed(2400), silent(2395)),
+        says(3300, "Fine."),
+        *(speaks(3400), silent(4000), ended(2, 4200)),
+    )
+    assert outcomes(turns) == ["answered", "answered"]
+    assert [gap_ms(t) for t in turns] == [400, 400]
+    assert [yield_ms(t) for t in turns] == [None, 395]
+    assert turns[1].reply == "Fine."  # not " story", which the agent had yet to drop
+
+
+def test_barge_in_while_the_first_turn_is_still_open() -> None:
+    # The caller leaves an interrupted turn open, for marks that come with its interruption.
+    turns = play(
+        *(user(1, 0, 1000), speaks(1400)),
+        user(2, 2000, 3000, over=True),
+        *(flushed(2400), silent(2395)),
+        marks(1, endpoint=1200, sent=1390),
+        *(marks(2, endpoint=3200, sent=3390), speaks(3400), silent(4000)),
+        *(ended(1, 4200, "interrupted"), ended(2, 4200)),
+    )
+    assert [gap_ms(t) for t in turns] == [400, 400]
+    assert [[a.agent_turn for a in t.agent_turns] for t in turns] == [[1], [2]]
+
+
+def test_barge_in_without_a_flush_waits_until_the_old_reply_has_died_away() -> None:
+    turns = play(
+        *(user(1, 0, 1000), speaks(1400)),
+        user(2, 2000, 2500, over=True),
+        ended(1, 2000, "interrupted"),
+        silent(2700),
+        *(speaks(3100), silent(4000)),  # the next sentence of the old reply
+        *(speaks(4600), silent(5000)),
+        ended(2, 5200),
+    )
+    assert [gap_ms(t) for t in turns] == [400, 2100]
+    assert yield_ms(turns[1]) == 2000
+
+
+def test_after_a_flush_even_a_prompt_reply_is_a_new_one() -> None:
+    turns = play(
+        *(user(1, 0, 1000), speaks(1400)),
+        user(2, 2000, 2300, over=True),  # "stop"
+        ended(1, 2000, "interrupted"),
+        *(flushed(2400), silent(2390)),
+        *(speaks(2450), silent(3000), ended(2, 3200)),
+    )
+    assert gap_ms(turns[1]) == 150
+    assert yield_ms(turns[1]) == 390
+
+
+def test_barge_in_between_two_sentences() -> None:
+    turns = play(
+        *(user(1, 0, 1000), speaks(1400), silent(1900)),
+        user(2, 2000, 3000, over=True),
+        ended(1, 2000, "interrupted"),
+        *(speaks(2200), flushed(2400), silent(2380)),
+        *(speaks(3400), silent(4000), ended(2, 4200)),
+    )
+    assert [gap_ms(t) for t in turns] == [400, 400]
+    assert yield_ms(turns[1]) == 380
+
+
+def test_audio_that_waited_in_the_buffer_is_the_old_reply() -> None:
+    # A reply sent all at once, its sentences far apart, and an agent that does not flush.
+    turns = play(
+        *(user(1, 0, 1000), speaks(1400, received=1390), silent(2000)),
+        ended(1, 2000, "interrupted"),
+        user(2, 2100, 4000),
+        *(speaks(2900, received=1500), silent(3500)),
+        *(speaks(4400, received=4390), silent(5000), ended(2, 5200)),
+    )
+    assert [gap_ms(t) for t in turns] == [400, 400]
+
+
+def test_an_old_reply_that_stops_and_goes_on_in_the_next_turn_yields_in_each() -> None:
+    turns = play(
+        *(user(1, 0, 1000), speaks(1400), ended(1, 2000, "interrupted")),
+        *(user(2, 2000, 2200, over=True), silent(2400)),
+        *(user(3, 2500, 3000, over=True), speaks(2600), silent(2700)),
+        *(ended(2, 2900, "interrupted"), speaks(3400), silent(4000), ended(3, 4200)),
+    )
+    assert outcomes(turns) == ["answered", "abandoned", "answered"]
+    assert [yield_ms(t) for t in turns] == [None, 400, 200]
+
+
+def test_the_text_of_a_turn_is_not_lost_to_a_flush_in_a_later_one() -> None:
+    turns = play(
+        *(user(1, 0, 1000), speaks(1400)),
+        *(user(2, 2000, 2500, over=True), silent(2700), says(3000, "Well."), speaks(3300)),
+        *(user(3, 4000, 4500, over=True), flushed(4300)),
+        *(ended(1, 5000, "interrupted"), ended(2, 5000, "interrupted")),
+    )
+    assert turns[1].reply == "Well."
+
+
+def test_an_agent_that_never_yields_has_no_yield_and_gives_no_answer() -> None:
+    turns = play(
+        *(user(1, 0, 1000), speaks(1400)),
+        user(2, 2000, 3000, over=True),
+        *(ended(1, 2000, "interrupted"), ended(2, 9000, "timeout")),
+    )
+    assert outcomes(turns) == ["answered", "no_reply"]
+    assert turns[1].yield_ns is None
+
+
+def test_an_old_reply_can_outlast_a_whole_turn() -> None:
+    turns = play(
+        *(user(1, 0, 1000), speaks(1400)),
+        *(user(2, 2000, 2200, over=True), ended(1, 2000, "interrupted")),
+        *(user(3, 2500, 3000, over=True), ended(2, 2500, "interrupted")),
+        *(flushed(2800), silent(2790)),
+        *(speaks(3400), silent(4000), ended(3, 4200)),
+    )
+    assert outcomes(turns) == ["answered", "abandoned", "answered"]
+    # It was still to be heard when turn 2 was over.
+    assert [yield_ms(t) for t in turns] == [None, None, 290]
+
+
+@pytest.mark.parametrize("ended_at", [1500, 3700])
+def test_a_turn_that_nobody_answered_before_the_next_is_abandoned(ended_at: float) -> None:
+    turns = play(
+        *(user(1, 0, 1000), user(2, 1500, 2500)),
+        *(speaks(2900), silent(3500)),
+        *(ended(1, ended_at, "interrupted"), ended(2, 3700)),
+    )
+    assert outcomes(turns) == ["abandoned", "answered"]
+    assert gap_ms(turns[1]) == 400
+
+
+def test_a_reply_to_an_abandoned_turn_that_sounds_in_the_next_is_a_cut_in() -> None:
+    # The caller cannot know what it answers; it is heard while the user speaks.
+    turns = play(
+        user(1, 0, 1000),
+        user(2, 1500, 2500),
+        *(ended(1, 1500, "interrupted"), speaks(1600), silent(2300), ended(2, 4000)),
+    )
+    assert outcomes(turns) == ["abandoned", "cut_in"]
+
+
+# --- backchannels -----------------------------------------------------------------------------
+
+
+def test_a_backchannel_takes_no_turn_whatever_the_agent_makes_of_it() -> None:
+    turns = play(
+        *(user(1, 0, 1000), heard_as(1100, "tell me"), speaks(1400)),
+        *(flushed(2200), silent(2190), heard_as(2300, "mm-hm")),  # it stops for it, and starts anew
+        *(speaks(2700), silent(3500), ended(1, 3700)),
+        *(user(2, 4000, 5000), speaks(5300), silent(6000), ended(2, 6200)),
+    )
+    assert outcomes(turns) == ["answered", "answered"]
+    assert [gap_ms(t) for t in turns] == [400, 300]
+    assert [yield_ms(t) for t in turns] == [None, None]
+
+
+# --- the agent's marks ------------------------------------------------------------------------
+
+FULL = {name: 1000.0 + 30 * i for i, name in enumerate(AGENT_MARKS, start=1)}  # sent at 1240
+
+
+def test_the_agents_marks_cut_the_gap_into_stages() -> None:
+    (turn,) = play(user(1, 0, 1000), marks(7, **FULL), speaks(1300, received=1250), ended(1, 3000))
+    assert [(s.name, s.ns / 1e6) for s in turn.stages] == [
+        *((name, 30) for name in AGENT_MARKS),
+        ("received", 10),
+        ("agent_onset", 50),
+    ]
+    assert turn.agent_turns == (marks(7, **FULL),)
+
+
+def test_marks_may_come_in_pieces() -> None:
+    names = list(FULL)
+    (turn,) = play(
+        user(1, 0, 1000),
+        marks(7, **{n: FULL[n] for n in names[:3]}),
+        speaks(1300, received=1250),
+        marks(7, **{n: FULL[n] for n in names[3:]}),
+        ended(1, 3000),
+    )
+    assert turn.agent_turns == (marks(7, **FULL),)
+    assert UNATTRIBUTED not in [s.name for s in turn.stages]
+
+
+def test_without_marks_the_gap_is_unattributed() -> None:
+    (turn,) = play(user(1, 0, 1000), speaks(1300, received=1250), ended(1, 3000))
+    assert [(s.name, s.ns / 1e6) for s in turn.stages] == [(UNATTRIBUTED, 250), ("agent_onset", 50)]
+
+
+def test_marks_that_come_after_the_turns_end_change_neither_it_nor_the_next() -> None:
+    turns = play(
+        *(user(1, 0, 1000), speaks(1300), silent(2000), ended(1, 2200)),
+        user(2, 2500, 3500),
+        marks(1, **FULL),
+        *(speaks(3900), silent(4500), ended(2, 4700)),
+    )
+    assert [t.agent_turns for t in turns] == [(), ()]
+
+
+def test_of_two_agent_turns_in_one_user_turn_the_heard_one_explains_the_gap() -> None:
+    # A false endpoint in a pause: its reply was dropped before it sounded.
+    false_endpoint = marks(1, endpoint=900, transcript=910, sent=1990)
+    answer = marks(2, endpoint=3100, transcript=3110, sent=3390)
+    (turn,) = play(
+        user(1, 0, 3000),
+        *(false_endpoint, flushed(2000), answer),
+        *(speaks(3400, received=3395), silent(4000), ended(1, 4200)),
+    )
+    assert turn.agent_turns == (false_endpoint, answer)
+    assert turn.marks["endpoint"] == ms_to_ns(3100)
+
+
+def test_the_heard_one_is_the_first_when_the_second_was_sent_too_late_for_it() -> None:
+    first, second = marks(1, endpoint=1100, sent=1390), marks(2, endpoint=1500, sent=1800)
+    (turn,) = play(
+        user(1, 0, 1000), *(second, first), speaks(1750, received=1700, lead=350), ended(1, 4000)
+    )
+    assert turn.marks["endpoint"] == ms_to_ns(1100)
+    assert turn.agent_turns == (first, second)
+
+
+def test_an_agent_turn_that_was_sent_after_what_was_heard_does_not_explain_it() -> None:
+    (turn,) = play(
+        user(1, 0, 1000), speaks(1300), marks(2, endpoint=1500, sent=1800), ended(1, 4000)
+    )
+    assert "endpoint" not in turn.marks
+    assert turn.stages[0].name == UNATTRIBUTED
+
+
+def test_a_clock_offset_somewhat_off_does_not_lose_the_marks() -> None:
+    (turn,) = play(
+        user(1, 0, 1000), marks(1, endpoint=1200, sent=1320), speaks(1300), ended(1, 4000)
+    )
+    assert turn.marks["sent"] == ms_to_ns(1320)
+    assert sum(s.ns for s in turn.stages) == turn.gap_ns
+
+
+def test_an_agent_turn_that_was_never_heard_is_kept() -> None:
+    aborted = marks(1, endpoint=1100, transcript=1110, llm_request=1120)
+    (turn,) = play(user(1, 0, 1000), aborted, ended(1, 7000, "timeout"))
+    assert turn.agent_turns == (aborted,)
+    assert turn.marks == {"user_end": ms_to_ns(1000)}
+
+
+def test_the_callers_own_marks_are_not_the_agents_to_say() -> None:
+    claims = marks(1, user_end=1299, agent_onset=1001, received=1, sent=1250, other=5)
+    (turn,) = play(user(1, 0, 1000), claims, speaks(1300, received=1280), ended(1, 4000))
+    assert turn.marks == {
+        "user_end": ms_to_ns(1000),
+        "sent": ms_to_ns(1250),
+        "received": ms_to_ns(1280),
+        "agent_onset": ms_to_ns(1300),
+    }
+
+
+# --- what a line should not do, and does ------------------------------------------------------
+
+
+def test_events_without_a_turn_are_no_trouble() -> None:
+    stray = (
+        silent(5),
+        flushed(6),
+        speaks(7),
+        silent(8),
+        marks(1),
+        marks(2, sent=8),
+        heard_as(9, "x"),
+        says(9, "y"),
+    )
+    assert play(*stray, ended(4, 10)) == []
+    (turn,) = play(*stray, user(1, 1000, 2000), speaks(2300), silent(2500), ended(1, 3000))
+    assert (turn.outcome, turn.transcript, turn.reply) == ("answered", "", "")
+
+
+def test_no_turn_is_returned_twice() -> None:
+    first = (user(1, 0, 1000), speaks(1300), ended(1, 2000))
+    assert len(play(*first, ended(1, 2100), user(1, 0, 1000), ended(1, 2200))) == 1
+
+
+def test_a_finished_turn_announced_again_takes_nothing_from_the_others() -> None:
+    turns = play(
+        *(user(1, 0, 1000), speaks(1300), silent(1500), ended(1, 2000), user(2, 2500, 3500)),
+        user(1, 3600, 3700),
+        *(speaks(3900), ended(2, 5000)),
+    )
+    assert [gap_ms(t) for t in turns] == [300, 400]
+
+
+def test_a_turn_announced_again_is_what_was_announced_last() -> None:
+    (turn,) = play(user(1, 0, 1000), user(1, 10, 1010), speaks(1300), ended(1, 2000))
+    assert (turn.user_start_ns, gap_ms(turn)) == (ms_to_ns(10), 290)
+
+
+def test_speech_whose_end_was_missed_ends_with_the_next() -> None:
+    turns = play(
+        *(user(1, 0, 1000), speaks(1300), speaks(2000), silent(2500), ended(1, 2700)),
+        *(user(2, 3000, 4000), speaks(4300), ended(2, 5000)),
+    )
+    assert [gap_ms(t) for t in turns] == [300, 300]
+
+
+# --- what the caller asks meanwhile -----------------------------------------------------------
+
+
+def test_the_onset_is_known_as_soon_as_it_is_heard() -> None:
+    tracker = TurnTracker()
+    assert tracker.onset_of(1) is None
+    tracker.feed(user(1, 0, 1000))
+    assert tracker.onset_of(1) is None
+    tracker.feed(speaks(1300))
+    assert tracker.onset_of(1) == ms_to_ns(1300)
+    tracker.feed(ended(1, 2000))
+    assert tracker.onset_of(1) is None
+
+
+def test_whether_the_agent_speaks() -> None:
+    tracker = TurnTracker()
+    said: list[bool] = []
+    for event in (user(1, 0, 9), speaks(10), silent(20), speaks(30), flushed(40), silent(35)):
+        tracker.feed(event)
+        said.append(tracker.agent_speaking)
+    assert said == [False, True, False, True, False, False]
+
+
+def test_whether_the_heard_replys_marks_have_come() -> None:
+    tracker = TurnTracker()
+    tracker.feed(user(1, 0, 1000))
+    assert not tracker.has_heard_marks(1)
+    tracker.feed(marks(1, endpoint=1100))
+    assert not tracker.has_heard_marks(1)
+    tracker.feed(marks(1, sent=1290))
+    assert tracker.has_heard_marks(1)
+    tracker.feed(ended(1, 2000))
+    assert not tracker.has_heard_marks(1)
+    assert not tracker.has_heard_marks(2)

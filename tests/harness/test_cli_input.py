@@ -1,0 +1,130 @@
+"""Bad input: one clear line, the right exit code, nothing played, nothing stored."""
+
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from commandline import SCENARIOS, turngap_here
+
+from turngap.library import library_for
+
+Capsys = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    copy = tmp_path / "library"
+    copy.mkdir()
+    shutil.copy(SCENARIOS / "quick-questions.yaml", copy)
+    shutil.copytree(SCENARIOS / "quick-questions", copy / "quick-questions")
+    return copy
+
+
+def wrong_key(text: str) -> str:
+    return text.replace("turns:", "trunes: 1\nturns:", 1)
+
+
+def missing_file(text: str) -> str:
+    return text.replace("quick-questions/1.flac", "quick-questions/99.flac", 1)
+
+
+def outside(text: str) -> str:
+    return text.replace("quick-questions/1.flac", "../secret.wav", 1)
+
+
+def zero_turns(text: str) -> str:
+    return text[: text.index("turns:")] + "turns: []\n"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (wrong_key, "unknown key; allowed here: name, about, tags, turns"),
+        (missing_file, "no such recording"),
+        (outside, "inside the scenario's folder"),
+        (zero_turns, "turns"),
+    ],
+)
+def test_a_bad_scenario_is_refused_before_anything_is_played(
+    library: Path, tmp_path: Path, spoil: Callable[[str], str], says: str, capsys: Capsys
+) -> None:
+    file = library / "quick-questions.yaml"
+    file.write_text(spoil(file.read_text(encoding="utf-8")), encoding="utf-8")
+    done = turngap_here(capsys, "replay", "--scenarios", library, "--out", tmp_path / "runs")
+    assert done.code == 2
+    assert "quick-questions.yaml:" in done.err
+    assert says in done.err
+    assert "Traceback" not in done.err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["replay", "no-such-scenario"], 2, "known: coffee-order"),
+        (["replay", "--agent", "nobody"], 2, "no agent named 'nobody'"),
+        (["replay", "--llm", "nobody"], 2, "no llm backend named 'nobody'"),
+        (["replay", "--set", "llm.nonsense=1"], 2, "allowed:"),
+        (["replay", "--set", "nonsense"], 2, "TABLE.KEY=VALUE"),
+        (["replay", "--agent", "ws://127.0.0.1:9/ws", "--llm", "sim"], 2, "running agent"),
+        (["replay", "--agent", "ws://127.0.0.1:9/ws", "--no-marks"], 2, "running agent"),
+        (["replay", "--agent", "http://127.0.0.1:9/"], 2, "not a WebSocket URL"),
+        (["replay", "--dialect", "klingon"], 2, "known: pipecat"),
+        (["replay", "--repeat", "0"], 2, "--repeat"),
+        (["replay", "--tag", "no-such-tag"], 2, "no-such-tag"),
+        (["report", "no-such-run"], 2, "no-such-run"),
+        (["label", "no-such-file.yaml"], 2, "no-such-file.yaml"),
+        (["serve", "--log-level", "loud"], 2, "known: TRACE"),
+    ],
+)
+def test_a_bad_flag_says_what_is_allowed(
+    tmp_path: Path, arguments: list[str], code: int, says: str, capsys: Capsys
+) -> None:
+    extra = ["--out", str(tmp_path)] if arguments[0] == "replay" else []
+    done = turngap_here(capsys, *arguments, *extra)
+    assert done.code == code, done.err
+    assert says in done.err + done.out
+    assert "Traceback" not in done.err
+
+
+def test_a_scenario_from_elsewhere_is_played_with_its_own_library(
+    library: Path, capsys: Capsys
+) -> None:
+    file = library / "quick-questions.yaml"
+    done = turngap_here(capsys, "replay", file, "coffee-order")
+    assert done.code == 2
+    assert "lies outside the library" in done.err
+    assert library_for([str(file)]) == library
+
+
+def test_an_error_is_a_json_document_where_json_was_asked_for(capsys: Capsys) -> None:
+    done = turngap_here(capsys, "replay", "no-such-scenario", "--json")
+    assert done.code == 2
+    assert done.document()["error"]["kind"] == "library.unknown"
+
+
+def test_a_port_in_use_is_one_line_and_exit_code_4(capsys: Capsys) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = turngap_here(capsys, "serve", "--port", str(port))
+    assert done.code == 4
+    assert f"cannot listen on 127.0.0.1:{port}" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_backends_and_scenarios_are_listed_as_json(capsys: Capsys) -> None:
+    kinds = {
+        (row["kind"], row["name"]) for row in turngap_here(capsys, "backends", "--json").document()
+    }
+    assert {("stt", "pocketsphinx"), ("llm", "sim"), ("tts", "espeak"), ("turn", "vad")} <= kinds
+    names = {row["name"] for row in turngap_here(capsys, "scenarios", "--json").document()}
+    assert "coffee-order" in names
+
+
+def test_help_has_examples(capsys: Capsys) -> None:
+    for command in ("replay", "serve", "calibrate", "report", "label"):
+        assert f"turngap {command}" in turngap_here(capsys, command, "--help").out

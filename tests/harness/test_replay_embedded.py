@@ -1,0 +1,120 @@
+"""The main job, for real: recordings through sockets to the embedded agent and back."""
+
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from commandline import only_run, turngap, turns_on_disk
+
+from turngap.core.audio import audible_onset
+from turngap.core.stages import MARKS
+
+pytestmark = pytest.mark.realtime
+
+FAST = ("--calibration", "0", "--seed", "3")
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Two scenarios, played once for all tests here, with a short calibration."""
+    out = tmp_path_factory.mktemp("runs")
+    done = turngap(
+        "replay", "--tag", "smoke", "--calibration", "6", "--seed", "3", "--out", out, "--json"
+    )
+    assert done.code in (0, 3), done.err  # 3: the machine starved the caller, and the run says so
+    return only_run(out), done.document()
+
+
+def test_every_turn_has_one_outcome_and_stages_that_sum_to_its_gap(
+    played: tuple[Path, dict[str, Any]],
+) -> None:
+    _, document = played
+    assert document["summary"]["turns"] == len(document["turns"]) >= 7
+    assert sum(document["summary"]["outcomes"].values()) == len(document["turns"])
+    for turn in document["turns"]:
+        assert turn["outcome"] in ("answered", "late"), turn
+        assert sum(stage["ns"] for stage in turn["stages"]) == turn["gap_ns"]
+        assert [s["name"] for s in turn["stages"]] == list(MARKS[1:])
+
+
+def test_what_was_said_was_heard_and_answered(played: tuple[Path, dict[str, Any]]) -> None:
+    _, document = played
+    replies = " ".join(turn["reply"] for turn in document["turns"]).lower()
+    assert "oat latte" in replies
+    heard = " ".join(turn["transcript"] for turn in document["turns"]).lower()
+    assert "latte" in heard
+    assert "croissant" in heard
+
+
+def test_the_recording_shows_the_onset_where_the_figures_say(
+    played: tuple[Path, dict[str, Any]],
+) -> None:
+    run, _ = played
+    for turn in turns_on_disk(run):
+        audio = turn["audio"]
+        pcm, rate = soundfile.read(run / audio["file"], dtype="int16")
+        assert (pcm.dtype, pcm.shape[1]) == (np.int16, 2)
+        after_user = round(audio["user_end_ms"] * rate / 1000)
+        onset = audible_onset(pcm[after_user:, 1].astype(np.int16), rate)
+        assert onset is not None
+        gap_ms = onset * 1000 / rate
+        # Resampling to the file's rate smears an edge by less than a window.
+        assert gap_ms == pytest.approx(turn["gap_ms"], abs=5)
+
+
+def test_the_run_keeps_what_is_needed_to_believe_it(played: tuple[Path, dict[str, Any]]) -> None:
+    run, document = played
+    assert (run / "report.html").is_file()
+    assert document["calibration"]["error_ms"]["n"] == 6
+    assert document["clock_offset"]["bound_ns"] > 0
+    # Both ends read one clock here, so the offset found must be 0 within its own bound.
+    assert abs(document["clock_offset"]["offset_ns"]) <= document["clock_offset"]["bound_ns"]
+
+
+def test_a_stored_run_prints_the_same_again(played: tuple[Path, dict[str, Any]]) -> None:
+    run, document = played
+    again = turngap("report", run, "--json").document()
+    assert again["summary"] == document["summary"]
+    assert again["turns"] == document["turns"]
+    shown = turngap("report", run).out
+    assert "coffee-order · turn 1" in shown
+
+
+def test_two_replays_with_one_seed_agree(
+    played: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    _, first = played
+    done = turngap("replay", "--tag", "smoke", *FAST, "--out", tmp_path, "--json")
+    second = done.document()
+    keys = ("scenario", "turn", "outcome", "transcript", "reply")
+    assert [[t[k] for k in keys] for t in second["turns"]] == [
+        [t[k] for k in keys] for t in first["turns"]
+    ]
+
+
+def test_a_lead_in_of_150_ms_moves_the_gap_and_is_a_stage(
+    played: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    _, plain = played
+    done = turngap(
+        "replay",
+        "--tag",
+        "smoke",
+        *FAST,
+        "--set",
+        "tts.lead_in_ms=150",
+        "--out",
+        tmp_path,
+        "--json",
+    )
+    padded = done.document()
+    pairs = list(zip(plain["turns"], padded["turns"], strict=True))
+    shifts = [b["gap_ms"] - a["gap_ms"] for a, b in pairs]
+    stages = [{s["name"]: s["ms"] for s in turn["stages"]} for turn in padded["turns"]]
+    assert median(s["tts_first_audible"] for s in stages) == pytest.approx(150, abs=5)
+    assert median(turn["lead_ms"] for turn in padded["turns"]) == pytest.approx(150, abs=5)
+    # The gap itself also moves with the machine's mood between the two runs.
+    assert median(shifts) == pytest.approx(150, abs=25)

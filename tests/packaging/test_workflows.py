@@ -1,0 +1,86 @@
+"""The workflows, ours and the one to copy, and docs/ci.md: what they call exists."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from ruamel.yaml import YAML
+
+from turngap.cli import app
+
+ROOT = Path(__file__).parents[2]
+OURS = ROOT / ".github/workflows/latency.yml"
+EXAMPLE = ROOT / "docs/github-actions.yml"
+# Whatever follows one of these is another command.
+SHELL = {"|", "||", "&&", ";"}
+GUIDE = ROOT / "docs/ci.md"
+
+
+def steps(file: Path) -> list[dict[str, Any]]:
+    workflow = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
+    return [step for job in workflow["jobs"].values() for step in job["steps"]]
+
+
+def turngap_commands(text: str) -> Iterator[list[str]]:
+    """Each `turngap …` and `./run …` of a shell script, as the arguments of turngap."""
+    for line in text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True) if line.count('"') % 2 == 0 else []
+        if words[:1] in (["turngap"], ["./run"]) and words[1:] != ["test"]:
+            command = takewhile(lambda word: word not in SHELL, words[1:])
+            yield [word for word in command if word != "…"]
+
+
+def parse(arguments: list[str]) -> None:
+    """Let the command line read them, without running anything."""
+    command = typer.main.get_command(app)
+    with command.make_context("turngap", list(arguments)) as context:
+        name, sub, rest = command.resolve_command(context, arguments)  # type: ignore[attr-defined]
+        sub.make_context(name, rest, parent=context)
+
+
+@pytest.mark.parametrize("file", [OURS, EXAMPLE], ids=lambda f: f.name)
+def test_a_workflows_commands_are_turngaps(file: Path) -> None:
+    commands = [c for step in steps(file) for c in turngap_commands(step.get("run", ""))]
+    assert [c[0] for c in commands] == ["check"]
+    for command in commands:
+        parse(command)
+
+
+@pytest.mark.parametrize("file", [OURS, EXAMPLE], ids=lambda f: f.name)
+def test_a_workflow_pins_its_actions_and_wants_no_secret(file: Path) -> None:
+    used = [step["uses"] for step in steps(file) if "uses" in step]
+    assert used
+    assert [u for u in used if not re.fullmatch(r"actions/[\w-]+@v\d+", u)] == []
+    text = file.read_text(encoding="utf-8")
+    assert "secrets." not in text
+    assert YAML(typ="safe").load(text)["permissions"] == {"contents": "read"}
+
+
+@pytest.mark.parametrize("file", [OURS, EXAMPLE], ids=lambda f: f.name)
+def test_a_workflow_keeps_the_runs_and_shows_the_summary_of_a_failure_too(file: Path) -> None:
+    always = [step for step in steps(file) if step.get("if") == "always()"]
+    assert any("summary.md" in step.get("run", "") for step in always)
+    assert any(step.get("uses", "").startswith("actions/upload-artifact@") for step in always)
+
+
+def test_what_the_guide_shows_can_be_called() -> None:
+    text = GUIDE.read_text(encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
+    commands = [c for block in blocks for c in turngap_commands(block)]
+    assert len(commands) >= 1
+    for command in commands:
+        parse(command)
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        compile(block, str(GUIDE), "exec")
+
+
+def test_the_guide_names_the_plugins_options_and_no_other(pytestconfig: pytest.Config) -> None:
+    text = GUIDE.read_text(encoding="utf-8") + EXAMPLE.read_text(encoding="utf-8")
+    named = {name.replace("-", "_") for name in re.findall(r"--(turngap-\w+)", text)}
+    known = {name for name in vars(pytestconfig.option) if name.startswith("turngap_")}
+    assert named == known

@@ -1,0 +1,107 @@
+import importlib.util
+import re
+import subprocess
+import sys
+
+import pytest
+from running_line import InstantClock
+
+from turngap.agent.stack import load_stack, resolved, stack_files
+from turngap.backends import KINDS, BackendSpec, find, specs
+from turngap.core.errors import AgentError, InputError
+from turngap_services import SPECS
+
+ENGINES = ("pipecat", "pocketsphinx", "espeakng_loader", "rapidfuzz", "numpy", "onnxruntime")
+BY_NAME = {spec.name: spec for spec in SPECS}
+
+
+def test_every_kind_has_an_engine_and_the_registry_has_them_all() -> None:
+    assert {spec.kind for spec in SPECS} == set(KINDS)
+    assert set(SPECS) <= set(specs())
+
+
+def test_listing_the_engines_imports_none() -> None:
+    code = (
+        "import sys, turngap_services\n"
+        "assert len(turngap_services.SPECS) >= 5\n"
+        "assert all(spec.missing() == [] for spec in turngap_services.SPECS)\n"
+        f"print([m for m in {ENGINES} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
+def test_unknown_settings_are_refused_with_those_there_are(spec: BackendSpec) -> None:
+    with pytest.raises(InputError, match="extra_thing") as e:
+        spec.settings({"extra_thing": 1})
+    assert e.value.kind == "backend.settings"
+    assert "library" in e.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("vad", {"stop_secs": -0.1}),
+        ("vad", {"confidence": 1.5}),
+        ("smart-turn", {"wait_secs": 0}),
+        ("pocketsphinx", {"cmninit": "forty"}),
+        ("pocketsphinx", {"pre_roll_ms": -1}),
+        ("sim", {"tokens_per_s": 0}),
+        ("sim", {"default_reply": ""}),
+        ("espeak", {"pitch": 101}),
+        ("espeak", {"lead_in_ms": -1}),
+        ("espeak", {"realtime_factor": 0}),
+    ],
+)
+def test_settings_out_of_range_are_refused_by_key(name: str, values: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=next(iter(values))):
+        BY_NAME[name].settings(values)
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "remedy"),
+    [
+        ("pocketsphinx", "pocketsphinx", "pip install 'turngap[embedded]'"),
+        ("espeak", "espeakng_loader", "pip install 'turngap[embedded]'"),
+        ("sim", "rapidfuzz", "pip install 'turngap[embedded]'"),
+    ],
+)
+def test_a_missing_engine_is_an_instruction(
+    name: str, module: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda m, *a: None if m == module else really(m, *a)
+    )
+    with pytest.raises(AgentError, match=f"needs module {module}") as e:
+        BY_NAME[name].require()
+    assert e.value.hint == remedy
+
+
+@pytest.mark.parametrize(("name", "licence"), [("espeak", "GPL-3.0-or-later")])
+def test_copyleft_in_the_process_is_declared(name: str, licence: str) -> None:
+    assert BY_NAME[name].licence == licence
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
+def test_every_licence_is_an_spdx_expression(spec: BackendSpec) -> None:
+    known = r"(BSD-2-Clause|MIT|GPL-3\.0-or-later)"
+    assert re.fullmatch(rf"{known}( AND {known})*", spec.licence)
+
+
+@pytest.mark.parametrize("name", ["embedded", "stock"])
+def test_the_stacks_are_complete_and_their_engines_run_here(name: str) -> None:
+    assert name in stack_files()
+    for spec, settings in resolved(load_stack(name), None):
+        assert find(spec.kind, spec.name) is spec
+        if spec.prepare is not None:
+            spec.prepare(settings)
+        assert spec.create(settings, InstantClock()) is not None
+
+
+def test_the_stacks_differ_in_the_agent_and_not_in_its_stt_llm_and_tts() -> None:
+    embedded, stock = load_stack("embedded"), load_stack("stock")
+    for kind in ("stt", "llm", "tts"):
+        assert embedded.engine(kind).backend == stock.engine(kind).backend
+    assert (embedded.turn.backend, stock.turn.backend) == ("vad", "smart-turn")

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
+from turngap.core.lateness import STARVED_MS
 from turngap.core.results import METRICS_VERSION, SCHEMA_VERSION, RunRecord, TurnRecord
 from turngap.files import is_dir, is_file, write_atomically
 from turngap.provenance import without_secrets, without_url_secrets
@@ -36,8 +37,11 @@ _RUN_HINT = "give a run's folder or name, or `latest`; `turngap replay` makes on
 Document = dict[str, Any]
 # Step k turns a document of schema version k into one of version k + 1. A new SCHEMA_VERSION comes
 # with its step here, so that old runs stay readable.
-RUN_STEPS: Mapping[int, Callable[[Document], Document]] = {}
-TURN_STEPS: Mapping[int, Callable[[Document], Document]] = {}
+# 2: a run says how late its caller may have been; in version 1 that was no setting.
+RUN_STEPS: Mapping[int, Callable[[Document], Document]] = {
+    1: lambda run: run | {"starved_ms": STARVED_MS}
+}
+TURN_STEPS: Mapping[int, Callable[[Document], Document]] = {1: lambda turn: turn}
 
 Record = TypeVar("Record", bound=BaseModel)
 

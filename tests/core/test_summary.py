@@ -175,3 +175,4 @@ def test_json_has_the_keys_that_scripts_rely_on() -> None:
     assert document["left_out"] == {"cut_in": 1}
     assert document["stage_p50_ms"] == {"endpoint": 50.0}
     assert document["starved_turns"] == 1
+    assert document["caller_error_ms"] == 0.0

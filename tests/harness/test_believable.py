@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commandline import turngap_here
@@ -15,11 +16,12 @@ from turngap.caller.pipecat import PipecatDialect
 from turngap.cli.measuring import exit_code
 from turngap.clocks import MonotonicClock
 from turngap.core.errors import AgentError, ExitCode, InputError
+from turngap.core.lateness import STARVED_MS
 from turngap.core.results import OffsetRecord
 from turngap.core.summary import summarise
 from turngap.harness.calibrate import calibrate, plan, utterance
 from turngap.harness.process import running
-from turngap.harness.records import STARVED_MS, pacing_record
+from turngap.harness.records import pacing_record
 from turngap.harness.run import RunInProgress, RunPlan, why_invalid
 from turngap.harness.target import AgentChoice, Target
 from turngap.library import library_dir, load_scenarios, scenario_paths
@@ -56,6 +58,17 @@ def test_a_run_with_too_many_starved_turns_is_invalid(starved: int, turns: int, 
     assert (why_invalid(summarise(run)) == ()) is valid
 
 
+def test_who_accepts_a_later_caller_gets_a_run_that_says_so(tmp_path: Path):
+    late = pacing_record((30_000_000,), 5_000_000, starved_ms=40.0)
+    assert (late.starved, late.error_ms) == (False, 35.0)
+    starved = [make_turn(turn=n, starved=True) for n in (1, 2)]
+    assert "over 40 ms late" in why_invalid(summarise(starved), 40.0)[0]
+    run = empty_run(tmp_path, starved_ms=40.0)
+    run.finish()
+    stored = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
+    assert stored["starved_ms"] == 40.0
+
+
 def test_a_service_that_fails_in_every_turn_is_the_agents_failure():
     failed = [make_turn(turn=n, marks_ms=None, ended="timeout", faults=("boom",)) for n in (1, 2)]
     assert exit_code(make_run(failed), None, None) == ExitCode.AGENT_FAILED
@@ -63,11 +76,11 @@ def test_a_service_that_fails_in_every_turn_is_the_agents_failure():
     assert exit_code(one_answer, None, None) == ExitCode.PASS
 
 
-def empty_run(out: Path) -> RunInProgress:
+def empty_run(out: Path, **plan: Any) -> RunInProgress:
     library = library_dir()
     scenarios = load_scenarios(scenario_paths(library, ["quick-questions"]))
     target = Target(AgentChoice("ws://127.0.0.1:9/"), library, None)
-    return RunInProgress(RunPlan(target, scenarios, PipecatDialect(), 3, "test", out=out))
+    return RunInProgress(RunPlan(target, scenarios, PipecatDialect(), 3, "test", out=out, **plan))
 
 
 def test_a_run_that_breaks_is_stored_as_broken(tmp_path: Path):

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -258,6 +259,7 @@ def test_an_agent_that_fails_says_what_was_played_and_where(inner: Inner, play: 
         ("budget_ms=0", "replay()", "budget_ms=0: expected a number from 1 on"),
         ("800", "replay()", "name each argument*"),
         ("", "replay(repeat=0)", "repeat=0: expected a number from 1 on"),
+        ("", "replay(starved_ms=0)", "starved_ms=0: expected a number from 1 to 1000"),
         ("", "replay(rounds=2)", "no setting rounds*allowed:*repeat*"),
         ("", "replay(scenarios='nowhere')", "no scenario 'nowhere'*known: *quick-questions*"),
         ("", "replay(sets=['llm.ttft_ms=1'])", "is a running agent*drop*"),
@@ -293,6 +295,8 @@ def pytester_match(text: str, pattern: str) -> None:
         (["--turngap-save=../main"], "'../main' is no name of a baseline"),
         (["--turngap-inconclusive=pass"], "invalid choice: 'pass'"),
         (["-o", "turngap_inconclusive=pass"], "turngap_inconclusive is 'pass': expected fail or"),
+        (["--turngap-starved-ms=0"], "--turngap-starved-ms: '0': expected a number of ms from 1"),
+        (["-o", "turngap_starved_ms=x"], "turngap_starved_ms is 'x': expected a number of ms"),
         (["-o", "turngap_calibration=-1"], "turngap_calibration is '-1': expected a number"),
     ],
 )
@@ -304,9 +308,18 @@ def test_a_wrong_option_ends_pytest_at_once(inner: Inner, arguments: list[str], 
 
 def test_the_help_and_the_markers_are_there(inner: Inner) -> None:
     shown = text_of(inner("", "--help"))
-    for option in ("save", "compare", "baselines", "out", "rounds", "agent", "inconclusive"):
+    for option in (
+        "save",
+        "compare",
+        "baselines",
+        "out",
+        "rounds",
+        "agent",
+        "inconclusive",
+        "starved-ms",
+    ):
         assert f"--turngap-{option}" in shown
-    for ini in ("out", "baselines", "agent", "inconclusive", "calibration"):
+    for ini in ("out", "baselines", "agent", "inconclusive", "calibration", "starved_ms"):
         assert f"turngap_{ini} (string)" in shown
     assert "@pytest.mark.turngap(" in text_of(inner("", "--markers"))
 
@@ -333,6 +346,29 @@ def test_it(turngap):
     plans = play(made_turns(3), made_turns(3))
     inner(code, *ini, "--turngap-rounds=2").assert_outcomes(passed=1)
     assert [p.repeat for p in plans] == [2, 2]
+
+
+def test_how_late_the_caller_may_be_comes_from_call_marker_option_and_ini(
+    inner: Inner, play: Play
+) -> None:
+    code = """
+import pytest
+@pytest.mark.turngap(starved_ms=30)
+def test_marked(turngap):
+    turngap.replay(starved_ms=20)
+    turngap.replay()
+def test_plain(turngap):
+    turngap.replay()
+"""
+    agent, ini = f"--turngap-agent={URL}", ("-o", "turngap_starved_ms=50")
+    for arguments, expected in (
+        ((), [20, 30, 10]),
+        (ini, [20, 30, 50]),
+        ((*ini, "--turngap-starved-ms=40"), [20, 30, 40]),
+    ):
+        plans = play(*[made_turns(3)] * 3)
+        inner(code, agent, *arguments).assert_outcomes(passed=2)
+        assert [plan.starved_ms for plan in plans] == expected
 
 
 def test_what_uses_the_fixture_can_be_left_out_and_nothing_asserted_is_said(
@@ -595,6 +631,15 @@ def patient() -> Iterator[str]:
         yield url
 
 
+# What is injected is 150 ms; a machine that starves the caller for less is not the subject here.
+TOLERANT = "--turngap-starved-ms=200"
+
+
+def shifts_of(text: str, *, pattern: str) -> list[float]:
+    """The shifts in ms that the output tells, in order."""
+    return [float(found) for found in re.findall(pattern, text)]
+
+
 @pytest.mark.realtime
 @pytest.mark.usefixtures("beeps")
 def test_in_real_time_a_regression_is_caught_and_named(
@@ -611,18 +656,21 @@ def test_agent(turngap):
     run.assert_gap(p50_ms=500)
 """
     )
-    options = (f"--turngap-agent={quick}", "--turngap-save=main")
+    options = (f"--turngap-agent={quick}", "--turngap-save=main", TOLERANT)
     pytester.runpytest_subprocess(*options).assert_outcomes(passed=1)
-    options = (f"--turngap-agent={patient}", "--turngap-compare=main")
+    options = (f"--turngap-agent={patient}", "--turngap-compare=main", TOLERANT)
     result = pytester.runpytest_subprocess(*options)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "slower than main; stage that moved: endpoint +1?? ms (n=10)*",
-            "gap p50: regressed, +1?? ms *",
-            "*✓ beep · turn 1*",
+            "slower than main; stage that moved: endpoint +* ms (n=10)*",
+            "gap p50: regressed, +* ms *",
+            "* beep · turn 1*",
         ]
     )
+    moved = shifts_of(result.stdout.str(), pattern=r"(?:endpoint|gap p50: regressed,) \+(\d+) ms")
+    assert len(moved) == 2
+    assert all(50 < ms < 500 for ms in moved)
 
 
 @pytest.mark.realtime
@@ -645,7 +693,7 @@ def test_against(turngap):
     check.assert_not_slower()
 """
     )
-    result = pytester.runpytest_subprocess()
+    result = pytester.runpytest_subprocess(TOLERANT)
     result.assert_outcomes(failed=1)
     # Two pairs tell nothing of a change; that nothing keeps the budget is plain all the same.
     result.stdout.fnmatch_lines(
@@ -653,7 +701,7 @@ def test_against(turngap):
             "E*LatencyError: regressed: gap within 100 ms",
             "E*gap p95: undecided (n=2, needs 20)",
             "E*gap within 100 ms: regressed, 0 % of 2 turns (expected 95 %; *)",
-            "E*✓ beep · turn 1 *",
+            "E* beep · turn 1 *",
             "E*check: *",
             "*too slow (check: regressed)",
         ]

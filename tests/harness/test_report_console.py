@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from turngap.core.budget import OUTCOMES
-from turngap.core.results import BackchannelRecord
+from turngap.core.results import BackchannelRecord, PacingRecord
 from turngap.core.stages import MARKS
 from turngap.report import words
 from turngap.report.console import (
@@ -223,6 +223,17 @@ def test_invalid_run_says_so_in_words_first():
     lines = summary_text(run).splitlines()
     assert "INVALID, do not use these figures: caller starved" in lines[1]
     assert "caller starved in 1 turn of 1" in "\n".join(lines)
+
+
+def test_a_run_that_accepts_a_later_caller_says_how_far_off_it_may_be():
+    pacing = PacingRecord(
+        packets=9, late_ms_p50=1.0, late_ms_max=21.0, loop_lag_ms_max=12.0, starved=False
+    )
+    turns = [make_turn(), make_turn(turn=2, pacing=pacing)]
+    text = " ".join(summary_text(make_run(turns, starved_ms=40.0)).split())
+    assert "a caller up to 40 ms late is accepted (--starved-ms; by default 10)" in text
+    assert "a gap reads at most 33 ms long" in text
+    assert "is accepted" not in summary_text(make_run(turns))
 
 
 def test_title_names_run_and_agent_once():

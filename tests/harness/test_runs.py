@@ -12,6 +12,7 @@ import soundfile
 from made_records import every_outcome, make_record, make_turn
 
 from turngap.core.errors import ExitCode, InputError
+from turngap.core.lateness import STARVED_MS
 from turngap.core.results import METRICS_VERSION, SCHEMA_VERSION
 from turngap.provenance import REMOVED
 from turngap.runs import (
@@ -230,6 +231,19 @@ def test_every_older_schema_version_has_its_step():
     older = set(range(1, SCHEMA_VERSION))
     assert set(RUN_STEPS) == older
     assert set(TURN_STEPS) == older
+
+
+def test_a_run_of_the_first_schema_is_read_with_the_lateness_that_was_accepted_then(tmp_path):
+    path = written(tmp_path)
+    record = json.loads((path / "run.json").read_text())
+    del record["starved_ms"]
+    (path / "run.json").write_text(json.dumps(record | {"schema_version": 1}))
+    lines = [json.loads(line) for line in (path / "turns.jsonl").read_text().splitlines()]
+    older = [json.dumps(line | {"schema_version": 1}) for line in lines]
+    (path / "turns.jsonl").write_text("\n".join(older) + "\n")
+    run = read_run(path)
+    assert (run.record.schema_version, run.record.starved_ms) == (SCHEMA_VERSION, STARVED_MS)
+    assert {turn.schema_version for turn in run.turns} == {SCHEMA_VERSION}
 
 
 def test_other_metrics_are_named(tmp_path):

@@ -166,10 +166,15 @@ def _parse_assignment(assignment: str) -> tuple[str, str, Any]:
             f"--set {assignment!r}: expected TABLE.KEY=VALUE",
             hint=f"tables: {', '.join(_TABLES)}; for example --set llm.ttft_ms=80",
         )
+    return table, key, value_of(text)
+
+
+def value_of(text: str) -> Any:
+    """A setting's value as the command line gives it: TOML, or else a bare word."""
     try:
-        return table, key, tomllib.loads(f"value = {text}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return table, key, text.strip()  # a bare word is a string
+        return text.strip()
 
 
 def resolved(stack: Stack, library: Path | None) -> Iterator[tuple[BackendSpec, BackendSettings]]:

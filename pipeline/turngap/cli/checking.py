@@ -14,6 +14,7 @@ from turngap.cli.shared import (
     LLM,
     SEED,
     SET,
+    STARVED,
     STT,
     TTS,
     agent_choice,
@@ -24,6 +25,7 @@ from turngap.cli.shared import (
     show_failure,
 )
 from turngap.core.errors import ExitCode, InputError
+from turngap.core.lateness import STARVED_MS
 
 if TYPE_CHECKING:
     from turngap.core.results import TurnRecord
@@ -78,6 +80,7 @@ def check(
     ] = False,
     max_minutes: Annotated[float, typer.Option(min=0.1, help="With --until-decided.")] = 10.0,
     tag: Annotated[str | None, typer.Option(help="Only scenarios with this tag.")] = None,
+    starved_ms: Annotated[float, STARVED] = STARVED_MS,
     calibration: Annotated[int, typer.Option(min=0, help="Known gaps before; 0: none.")] = 8,
     library: Annotated[Path | None, LIBRARY] = None,
     out: Annotated[Path | None, typer.Option(help="Where checks are kept; ./runs.")] = None,
@@ -135,6 +138,7 @@ def check(
         target=target,
         until_decided=until_decided,
         max_minutes=max_minutes,
+        starved_ms=starved_ms,
         calibration_turns=calibration,
         out=out,
         settings={"rounds": rounds, "phases": phases, "tag": tag, "seed": seed},

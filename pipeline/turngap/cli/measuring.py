@@ -15,6 +15,7 @@ from turngap.cli.shared import (
     LLM,
     SEED,
     SET,
+    STARVED,
     STT,
     TTS,
     agent_choice,
@@ -25,6 +26,7 @@ from turngap.cli.shared import (
     show_failure,
 )
 from turngap.core.errors import ExitCode, InputError, TurngapError
+from turngap.core.lateness import STARVED_MS
 
 if TYPE_CHECKING:
     from turngap.core.results import TurnRecord
@@ -63,6 +65,7 @@ def replay(
         float | None,
         typer.Option(min=0, max=60_000, help="How long the agent may take to greet; found out."),
     ] = None,
+    starved_ms: Annotated[float, STARVED] = STARVED_MS,
     marks: Annotated[bool, typer.Option(help="Let the agent report its marks.")] = True,
     calibration: Annotated[
         int, typer.Option(min=0, help="Known gaps to measure before the run; 0: none.")
@@ -108,6 +111,7 @@ def replay(
         out=out,
         calibration_turns=calibration,
         greeting_ms=greeting_ms,
+        starved_ms=starved_ms,
         settings={"tag": tag, "repeat": repeat, "phase_ms": phase_ms, "seed": seed, "marks": marks},
     )
     run, failure = _play(plan, quiet=json_)

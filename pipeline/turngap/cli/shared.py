@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from turngap.core.errors import TurngapError
+from turngap.core.lateness import MAX_STARVED_MS
 from turngap.provenance import without_url_secrets
 
 if TYPE_CHECKING:
@@ -24,6 +25,12 @@ TTS = typer.Option("--tts", help="Another TTS backend for the stack.")
 SET = typer.Option("--set", help="A stack's setting, TABLE.KEY=VALUE, e.g. llm.ttft_ms=80.")
 SEED = typer.Option("--seed", help="Seed for engines that draw random numbers.")
 LIBRARY = typer.Option("--scenarios", help="Folder of scenarios; default ./scenarios or shipped.")
+STARVED = typer.Option(
+    "--starved-ms",
+    min=1,
+    max=MAX_STARVED_MS,
+    help="How late the caller may be before a turn counts as starved; gaps may be off by as much.",
+)
 JSON = typer.Option("--json", help="One JSON document on stdout and nothing else there.")
 
 

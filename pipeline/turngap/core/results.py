@@ -5,8 +5,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from turngap.core.budget import Outcome, TurnEnd
+from turngap.core.lateness import STARVED_MS
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # Changes whenever a figure would come out differently from the same events.
 METRICS_VERSION = 1
 
@@ -37,7 +38,7 @@ class PacingRecord(_Stored):
     """How late the caller itself was between the user's start and the agent's onset.
 
     `late_ms_*`: its packets, against their schedule. `loop_lag_ms_max`: its event loop, which
-    stamps what arrives. A turn is starved when either exceeds what the instrument may be off by.
+    stamps what arrives. A turn is starved when either exceeds the run's `starved_ms`.
     """
 
     packets: int
@@ -45,6 +46,11 @@ class PacingRecord(_Stored):
     late_ms_max: float | None
     loop_lag_ms_max: float | None = None
     starved: bool
+
+    @property
+    def error_ms(self) -> float:
+        """By how much the gap may read long for it: the user was sent late, the agent read late."""
+        return (self.late_ms_max or 0.0) + (self.loop_lag_ms_max or 0.0)
 
 
 class AudioRecord(_Stored):
@@ -136,7 +142,10 @@ class MachineRecord(_Stored):
 
 
 class RunRecord(_Stored):
-    """`run.json`. Written at the start, again when the run ends (`finished_utc`)."""
+    """`run.json`. Written at the start, again when the run ends (`finished_utc`).
+
+    `starved_ms`: how late the caller may be in a turn before the turn counts as starved.
+    """
 
     schema_version: int = SCHEMA_VERSION
     metrics_version: int = METRICS_VERSION
@@ -151,6 +160,7 @@ class RunRecord(_Stored):
     scenario_hashes: dict[str, str]
     planned_turns: int
     budget_ms: float
+    starved_ms: float = STARVED_MS
     clock_offset: OffsetRecord | None = None
     calibration: CalibrationRecord | None = None
     valid: bool = True

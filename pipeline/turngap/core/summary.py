@@ -43,6 +43,9 @@ class Summary:
         left_out: turns that no gap percentile can count, by outcome: an agent that cut in was not
             quick, and a turn that its own user abandoned was not slow.
         stages: each stage over the answered turns that have it, in causal order.
+        starved: turns in which the caller was later than its run accepts.
+        caller_error_ms: by how much the gap of a turn that was not starved may at most read long
+            for what lateness there was; None without such a turn.
     """
 
     turns: int
@@ -53,6 +56,7 @@ class Summary:
     left_out: dict[str, int]
     stages: tuple[StageFigure, ...]
     starved: int
+    caller_error_ms: float | None
 
     @property
     def stage_p50_ms(self) -> dict[str, float]:
@@ -89,6 +93,7 @@ class Summary:
             "stage_p50_ms": self.stage_p50_ms,
             "slowest_stage": self.slowest_stage,
             "starved_turns": self.starved,
+            "caller_error_ms": self.caller_error_ms,
         }
 
 
@@ -106,6 +111,9 @@ def summarise(turns: Sequence[TurnRecord]) -> Summary:
         left_out={o: outcomes[o] for o in ("cut_in", "abandoned") if outcomes[o]},
         stages=stage_figures(turns),
         starved=sum(t.pacing.starved for t in turns),
+        caller_error_ms=max(
+            (t.pacing.error_ms for t in turns if not t.pacing.starved), default=None
+        ),
     )
 
 

@@ -20,6 +20,7 @@ from turngap.core.checks import (
 )
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError, TurngapError
+from turngap.core.lateness import STARVED_MS
 from turngap.core.results import TurnRecord
 from turngap.core.verdict import Judgement, Limits, Pair, judge
 from turngap.files import is_dir, write_atomically
@@ -51,6 +52,7 @@ class CheckPlan:
         target: the share of turns that must be within each budget.
         until_decided: go on with more rounds while undecided, up to `max_minutes` or to 16 times
             the rounds.
+        starved_ms: how late the caller may be before a turn counts as starved.
     """
 
     candidate: Target
@@ -69,6 +71,7 @@ class CheckPlan:
     calibration_turns: int = 8
     out: Path | None = None
     settings: dict[str, Any] | None = None
+    starved_ms: float = STARVED_MS
 
     @property
     def turns(self) -> int:
@@ -160,6 +163,7 @@ class _Sides:
             name=side,
             out=self._folder,
             settings=self.plan.settings,
+            starved_ms=self.plan.starved_ms,
         )
         return RunInProgress(plan, lambda turn: self._progress.on_turn(side, turn))
 

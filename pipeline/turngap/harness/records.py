@@ -7,6 +7,7 @@ from typing import Any
 from turngap.caller.conversation import PlayedTurn
 from turngap.core.clock import NS_PER_MS, ns_to_ms
 from turngap.core.events import AgentMarks, Event
+from turngap.core.lateness import STARVED_MS
 from turngap.core.results import (
     AudioRecord,
     BackchannelRecord,
@@ -19,10 +20,6 @@ from turngap.core.scenario import Scenario
 from turngap.core.stages import AGENT_MARKS
 from turngap.core.turns import Turn
 
-# Twice the error that the instrument may have at p99 on an idle machine (5 ms): a figure that may
-# be off by more is not one to compare with others.
-STARVED_MS = 10.0
-
 
 def turn_record(
     scenario: Scenario,
@@ -33,6 +30,7 @@ def turn_record(
     file: str,
     faults: tuple[str, ...],
     budget_ms: float | None,
+    starved_ms: float = STARVED_MS,
 ) -> TurnRecord:
     """One line of `turns.jsonl`."""
     turn = played.turn
@@ -65,7 +63,7 @@ def turn_record(
         ),
         marks=_marks(turn),
         agent_turns=tuple(_reported(reported) for reported in turn.agent_turns),
-        pacing=pacing_record(played.late_ns, played.lag_ns),
+        pacing=pacing_record(played.late_ns, played.lag_ns, starved_ms),
         audio=AudioRecord(
             file=file,
             user_start_ms=_since(begun_ns, turn.user_start_ns),
@@ -109,7 +107,9 @@ def _reported(reported: AgentMarks) -> tuple[MarkRecord, ...]:
     )
 
 
-def pacing_record(late_ns: tuple[int, ...], lag_ns: int | None) -> PacingRecord:
+def pacing_record(
+    late_ns: tuple[int, ...], lag_ns: int | None, starved_ms: float = STARVED_MS
+) -> PacingRecord:
     """How late the caller was, from each packet's lateness and the loop's worst lag."""
     late_ms = [ns_to_ms(ns) for ns in late_ns]
     lag_ms = None if lag_ns is None else ns_to_ms(lag_ns)
@@ -118,7 +118,7 @@ def pacing_record(late_ns: tuple[int, ...], lag_ns: int | None) -> PacingRecord:
         late_ms_p50=median(late_ms) if late_ms else None,
         late_ms_max=max(late_ms, default=None),
         loop_lag_ms_max=lag_ms,
-        starved=max([*late_ms, lag_ms or 0.0]) > STARVED_MS,
+        starved=max([*late_ms, lag_ms or 0.0]) > starved_ms,
     )
 
 

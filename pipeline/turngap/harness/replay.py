@@ -9,6 +9,7 @@ from turngap.caller.dialect import Dialect
 from turngap.caller.line import open_line
 from turngap.clocks import MonotonicClock
 from turngap.core.errors import TurngapError
+from turngap.core.lateness import STARVED_MS
 from turngap.core.results import TurnRecord
 from turngap.harness.calibrate import calibrate
 from turngap.harness.run import RunInProgress, RunPlan, undisturbed
@@ -25,6 +26,7 @@ class ReplayPlan:
         phase: shifts every turn by so many samples on the agent's 32 ms grid.
         calibration_turns: loopback turns before the run; 0 for none (the run says so).
         settings: what the user asked for, stored with the run.
+        starved_ms: how late the caller may be before a turn counts as starved.
     """
 
     scenarios: Sequence[LoadedScenario]
@@ -37,6 +39,7 @@ class ReplayPlan:
     calibration_turns: int = 0
     settings: dict[str, Any] | None = None
     greeting_ms: float | None = None
+    starved_ms: float = STARVED_MS
 
     @property
     def turns(self) -> int:
@@ -96,4 +99,5 @@ def _run_plan(plan: ReplayPlan) -> RunPlan:
         out=plan.out,
         settings=plan.settings,
         greeting_ms=plan.greeting_ms,
+        starved_ms=plan.starved_ms,
     )

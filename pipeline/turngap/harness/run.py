@@ -22,11 +22,17 @@ from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.results import CalibrationRecord, OffsetRecord, RunRecord, TurnRecord
+from turngap.core.lateness import STARVED_MS
+from turngap.core.results import (
+    CalibrationRecord,
+    OffsetRecord,
+    RunRecord,
+    TurnRecord,
+)
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, summarise
 from turngap.harness.cues import cues_of
-from turngap.harness.records import STARVED_MS, turn_record
+from turngap.harness.records import turn_record
 from turngap.harness.target import Target
 from turngap.library import LoadedScenario
 from turngap.provenance import git_commit, this_machine, without_secrets, without_url_secrets
@@ -51,6 +57,7 @@ class RunPlan:
         settings: what the user asked for, stored with the run.
         greeting_ms: how long an agent has to speak first; None: found out at the first line.
         name: of the run's folder, after the UTC stamp.
+        starved_ms: how late the caller may be before a turn counts as starved.
     """
 
     target: Target
@@ -62,6 +69,7 @@ class RunPlan:
     out: Path | None = None
     settings: dict[str, Any] | None = None
     greeting_ms: float | None = None
+    starved_ms: float = STARVED_MS
 
 
 class RunInProgress:
@@ -152,6 +160,7 @@ class RunInProgress:
             file=file,
             faults=faults,
             budget_ms=self._plan.budget_ms,
+            starved_ms=self._plan.starved_ms,
         )
         try:
             self._writer.append_turn(record)
@@ -177,7 +186,7 @@ class RunInProgress:
     def finish(self, failure: str | None = None) -> StoredRun:
         """Judge the run's validity and write its last record."""
         failure = failure and without_url_secrets(failure)
-        reasons = why_invalid(summarise(self.turns))
+        reasons = why_invalid(summarise(self.turns), self._plan.starved_ms)
         if failure is not None:
             played, planned = len(self.turns), self._opening.planned_turns
             reasons = (*reasons, f"ended after {played} of {planned} turns: {failure}")
@@ -248,10 +257,11 @@ def _opening_record(plan: RunPlan) -> RunRecord:
         scenario_hashes={s.scenario.name: content_hash(s) for s in plan.scenarios},
         planned_turns=plan.planned_turns,
         budget_ms=plan.budget_ms or DEFAULT_BUDGET_MS,
+        starved_ms=plan.starved_ms,
     )
 
 
-def why_invalid(summary: Summary) -> tuple[str, ...]:
+def why_invalid(summary: Summary, starved_ms: float = STARVED_MS) -> tuple[str, ...]:
     """Why a run's figures are not to be used; empty when they are."""
     if not summary.turns:
         return ("no turn was finished",)
@@ -260,7 +270,8 @@ def why_invalid(summary: Summary) -> tuple[str, ...]:
     if several and summary.starved / summary.turns > MAX_STARVED_SHARE:
         return (
             f"the caller was starved in {summary.starved} of {summary.turns} turns (its packets or "
-            f"its event loop over {STARVED_MS:g} ms late): quiet the machine and run again",
+            f"its event loop over {starved_ms:g} ms late): quiet the machine and run again, or "
+            "accept that error with a larger starved-ms",
         )
     return ()
 

@@ -157,6 +157,7 @@ class Turngap:
                 target=target,
                 until_decided=until_decided,
                 max_minutes=max_minutes,
+                starved_ms=choice.starved_ms,
                 calibration_turns=choice.calibration,
                 out=self._folder(),
                 settings={"rounds": rounds, "phases": phases, "tag": choice.tag},
@@ -253,6 +254,7 @@ class Turngap:
             out=self._folder(),
             calibration_turns=choice.calibration,
             greeting_ms=choice.greeting_ms,
+            starved_ms=choice.starved_ms,
             settings={
                 "test": self._nodeid,
                 "tag": choice.tag,

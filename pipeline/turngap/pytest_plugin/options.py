@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from turngap.core.lateness import MAX_STARVED_MS, STARVED_MS
+
 INCONCLUSIVE = ("fail", "skip")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -23,6 +25,7 @@ class Options:
         rounds: how often everything is played, whatever the tests say.
         agent: for tests that name none.
         calibration: known gaps to measure before each run.
+        starved_ms: how late the caller may be before a turn counts as starved.
         skip_inconclusive: skip inconclusive tests instead of failing them.
     """
 
@@ -33,6 +36,7 @@ class Options:
     rounds: int | None
     agent: str
     calibration: int
+    starved_ms: float
     skip_inconclusive: bool
 
     @classmethod
@@ -64,12 +68,21 @@ class Options:
             rounds=config.getoption("turngap_rounds"),
             agent=_either(config, "agent") or "embedded",
             calibration=int(calibration),
+            starved_ms=_starved_ms(config),
             skip_inconclusive=inconclusive == "skip",
         )
 
 
 def _either(config: pytest.Config, name: str) -> str | None:
     return config.getoption(f"turngap_{name}") or config.getini(f"turngap_{name}") or None
+
+
+def _starved_ms(config: pytest.Config) -> float:
+    typed, text = config.getoption("turngap_starved_ms"), config.getini("turngap_starved_ms")
+    try:
+        return typed or _lateness(str(text))
+    except ArgumentTypeError as e:
+        raise pytest.UsageError(f"ini option turngap_starved_ms is {e}") from None
 
 
 def _placed(config: pytest.Config, name: str, value: str) -> Path:
@@ -82,7 +95,8 @@ def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("turngap", "latency of voice agents (turngap)")
 
     def option(name: str, text: str, **how: Any) -> None:
-        group.addoption(f"--turngap-{name}", dest=f"turngap_{name}", help=text, **how)
+        dest = f"turngap_{name.replace('-', '_')}"
+        group.addoption(f"--turngap-{name}", dest=dest, help=text, **how)
 
     option(
         "save",
@@ -121,6 +135,13 @@ def add_options(parser: pytest.Parser) -> None:
         "few turns, another machine's baseline); default fail. It never passes.",
         choices=INCONCLUSIVE,
     )
+    option(
+        "starved-ms",
+        "How late the caller may be before a turn counts as starved; default 10. For runners that "
+        "others share: every figure may be off by as much, and says so.",
+        metavar="MS",
+        type=_lateness,
+    )
     for name, text in (
         ("out", "Folder for the runs, from the root of the project (--turngap-out)."),
         ("baselines", "Folder of the named baselines (--turngap-baselines)."),
@@ -132,6 +153,11 @@ def add_options(parser: pytest.Parser) -> None:
         "turngap_calibration",
         "Known gaps to measure before each run, which takes about a second each; 0: none.",
         default="8",
+    )
+    parser.addini(
+        "turngap_starved_ms",
+        "How late the caller may be before a turn counts as starved (--turngap-starved-ms).",
+        default=f"{STARVED_MS:g}",
     )
 
 
@@ -148,3 +174,13 @@ def _at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r}: expected a number from 1 on")
     return int(text)
+
+
+def _lateness(text: str) -> float:
+    try:
+        ms = float(text)
+    except ValueError:
+        ms = 0.0
+    if not 1 <= ms <= MAX_STARVED_MS:
+        raise ArgumentTypeError(f"{text!r}: expected a number of ms from 1 to {MAX_STARVED_MS:g}")
+    return ms

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, TypedDict
 
 import pytest
 
 from turngap.core.errors import InputError
+from turngap.core.lateness import MAX_STARVED_MS, STARVED_MS
 from turngap.pytest_plugin.options import Options
 
 
@@ -15,7 +17,8 @@ class AgentSettings(TypedDict, total=False):
     """Which scenarios to play, and what to change about a stack: as the flags of `turngap replay`.
 
     `scenarios` are names or files, default all; `sets` are `table.key=value`; `library` is the
-    folder of scenarios; `calibration` the number of known gaps measured before.
+    folder of scenarios; `calibration` the number of known gaps measured before; `starved_ms` how
+    late the caller may be before a turn counts as starved.
     """
 
     scenarios: Sequence[str]
@@ -27,6 +30,7 @@ class AgentSettings(TypedDict, total=False):
     seed: int
     library: str | Path
     calibration: int
+    starved_ms: float
 
 
 class ReplaySettings(AgentSettings, total=False):
@@ -59,6 +63,7 @@ class Wanted:
     seed: int | None = None
     library: Path | None = None
     calibration: int = 8
+    starved_ms: float = STARVED_MS
     repeat: int = 1
     budget_ms: float | None = None
     phase_ms: float = 0.0
@@ -96,7 +101,11 @@ def wanted(
         InputError: a keyword that there is not, or a value that it cannot have.
     """
     _known(given, keys, "turngap")
-    values: dict[str, Any] = {"agent": options.agent, "calibration": options.calibration}
+    values: dict[str, Any] = {
+        "agent": options.agent,
+        "calibration": options.calibration,
+        "starved_ms": options.starved_ms,
+    }
     values |= {k: v for k, v in {**marker, "agent": agent or marker.get("agent"), **given}.items()
                if v is not None}  # fmt: skip
     for name in ("scenarios", "sets"):
@@ -109,6 +118,7 @@ def wanted(
     result = Wanted(**values)
     _at_least("repeat", result.repeat, 1)
     _at_least("calibration", result.calibration, 0)
+    _at_least("starved_ms", result.starved_ms, 1, MAX_STARVED_MS)
     _at_least("phase_ms", result.phase_ms, 0)
     if result.budget_ms is not None:
         _at_least("budget_ms", result.budget_ms, 1)
@@ -128,6 +138,9 @@ def _known(given: Mapping[str, Any], keys: Sequence[str], where: str) -> dict[st
     return dict(given)
 
 
-def _at_least(name: str, value: Any, least: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
-        raise InputError("pytest.setting", f"{name}={value!r}: expected a number from {least:g} on")
+def _at_least(name: str, value: Any, least: float, most: float = inf) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        end = "on" if most == inf else f"to {most:g}"
+        raise InputError(
+            "pytest.setting", f"{name}={value!r}: expected a number from {least:g} {end}"
+        )

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from turngap.core.budget import NATURAL_MS, OUTCOMES, Outcome
+from turngap.core.lateness import STARVED_MS
 from turngap.core.results import StageRecord, TurnRecord
 from turngap.core.summary import Summary, summarise
 from turngap.report import layout, words
@@ -102,9 +103,11 @@ def summary_block(run: StoredRun, width: int) -> Text:
     lines += _stage_table(summary, width)
     valid = "valid" if run.record.valid else "INVALID, as said above"
     lines += layout.wrapped("validity", valid, width, "" if run.record.valid else "bold red")
-    if summary.starved:
-        starved = f"caller starved in {words.turns_words(summary.starved)} of {summary.turns}"
+    if starved := words.starved_words(summary):
         lines += layout.wrapped("", starved, width)
+    if run.record.starved_ms != STARVED_MS:
+        accepted = words.accepted_words(run.record.starved_ms, summary.caller_error_ms)
+        lines += layout.wrapped("", accepted, width, "bold")
     lines += layout.wrapped("instrument", words.calibration_words(run.record), width)
     lines += layout.wrapped("", words.offset_words(run.record), width)
     lines += layout.wrapped("stored in", str(run.path), width)

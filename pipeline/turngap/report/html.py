@@ -68,6 +68,7 @@ def render(run: StoredRun) -> str:
         outcome_means=words.OUTCOME_MEANS,
         percentile_words=words.percentile_words,
         validity=words.validity_words(run.record),
+        accepted=words.accepted_words(run.record.starved_ms, summary.caller_error_ms),
         calibration=words.calibration_words(run.record),
         offset=words.offset_words(run.record),
         agent_facts=list(words.flat(run.record.agent)),

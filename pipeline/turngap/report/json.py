@@ -25,6 +25,7 @@ def run_json(run: StoredRun) -> dict[str, Any]:
         "turns": [_turn(turn) for turn in run.turns],
         "planned_turns": record.planned_turns,
         "budget_ms": record.budget_ms,
+        "starved_ms": record.starved_ms,
         **record.model_dump(
             mode="json",
             include={

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from turngap.core.budget import Outcome
+from turngap.core.lateness import STARVED_MS
 from turngap.core.results import PacingRecord, RunRecord, TurnRecord
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Summary
@@ -180,6 +181,23 @@ def validity_words(record: RunRecord) -> str:
         return "valid"
     reasons = "; ".join(map(clean, record.why_invalid)) or "no reason was stored"
     return f"INVALID, do not use these figures: {reasons}"
+
+
+def starved_words(summary: Summary) -> str:
+    """In how many turns the caller was too late to be believed; empty for none."""
+    if not summary.starved:
+        return ""
+    return f"caller starved in {turns_words(summary.starved)} of {summary.turns}"
+
+
+def accepted_words(starved_ms: float, caller_error_ms: float | None) -> str:
+    """How late the caller might be, and by how much the gaps may be off for how late it was."""
+    text = f"a caller up to {starved_ms:g} ms late is accepted"
+    if starved_ms != STARVED_MS:
+        text += f" (--starved-ms; by default {STARVED_MS:g})"
+    if caller_error_ms is None:
+        return text
+    return f"{text}; as late as it was, a gap reads at most {ms(caller_error_ms)} ms long"
 
 
 def calibration_words(record: RunRecord) -> str:

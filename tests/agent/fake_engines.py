@@ -30,6 +30,7 @@ from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from turngap.agent.server import PATH, ServeSettings, bind, create_server
 from turngap.agent.session import Assembly
 from turngap.agent.stack import Stack
+from turngap.agent.switching import Offer, Offers
 from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock, ms_to_ns
@@ -159,7 +160,8 @@ def fake_assembly(*, traced: bool = True, broken: bool = False) -> Assembly:
         "llm": _spec("llm", lambda settings, clock: FakeLLM(clock)),
         "tts": _spec("tts", voice),
     }
-    return Assembly(stack, engines, MonotonicClock(), traced)
+    offers = Offers([Offer("fake", *engines["llm"])])
+    return Assembly(stack, engines, MonotonicClock(), offers, traced)
 
 
 @dataclass(frozen=True)

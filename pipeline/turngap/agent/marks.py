@@ -55,10 +55,12 @@ class MarksRecorder:
     Args:
         hold_ms: how long the turn-taking holds the turn's end after the VAD's stop.
         report: called with the turn's number and its marks (ns of the clock that stamped them).
+        eager: report what there is when the first audible sample is written, and all of it later.
     """
 
-    def __init__(self, hold_ms: float, report: Report) -> None:
+    def __init__(self, hold_ms: float, report: Report, *, eager: bool = False) -> None:
         self._hold_ns = ms_to_ns(hold_ms)
+        self._eager = eager
         self._report = report
         self._pending: dict[str, int] = {}
         self._vad_stop_ns: int | None = None
@@ -128,6 +130,8 @@ class MarksRecorder:
         """Audio was written to the line; `sent` is the chunk with the first audible sample."""
         if self._turn is not None and (found := self._turn.out.feed(at_ns, pcm, rate)):
             self.mark("sent", found[1])
+            if self._eager:
+                self._report(self._turn.number, dict(self._turn.marks))
 
     def finish(self) -> None:
         """The running turn is over: report it."""

@@ -19,6 +19,7 @@ from pipecat.frames.frames import (
     Frame,
     InterruptionFrame,
     LLMContextFrame,
+    LLMMessagesAppendFrame,
     LLMTextFrame,
     OutputAudioRawFrame,
     TranscriptionFrame,
@@ -96,6 +97,8 @@ class MarksObserver(BaseObserver):
         hold_ms: how long the turn-taking holds the turn's end after the VAD's stop.
         written: when the audio was written that the output pushed on at a given instant (ns);
             without it, `sent` is the push.
+        eager: report a turn's marks when its first audible sample is written too.
+        llm: the name of the LLM that answers, where it can change.
     """
 
     def __init__(
@@ -103,10 +106,15 @@ class MarksObserver(BaseObserver):
         *,
         hold_ms: float = 0.0,
         written: Callable[[int], int] = lambda pushed_ns: pushed_ns,
+        eager: bool = False,
+        llm: Callable[[], str | None] = lambda: None,
     ) -> None:
         super().__init__()
         self._written = written
-        self._recorder = MarksRecorder(hold_ms, self._report)
+        self._llm = llm
+        self._about: dict[str, Any] = {}
+        self._typed = False
+        self._recorder = MarksRecorder(hold_ms, self._report, eager=eager)
         self._rtvi: RTVIProcessor | None = None
         self._reports: set[asyncio.Task[None]] = set()
 
@@ -154,8 +162,12 @@ class MarksObserver(BaseObserver):
                 recorder.transcript(at_ns)
             case UserStoppedSpeakingFrame():
                 recorder.turn_decided(at_ns)
+            case LLMMessagesAppendFrame():
+                self._typed = True
             case LLMContextFrame() if isinstance(data.source, LLMUserAggregator):
                 recorder.llm_requested(at_ns)
+                self._about = {"llm": self._llm(), "typed": self._typed}
+                self._typed = False
             case LLMTextFrame() if isinstance(data.source, LLMService):
                 recorder.mark("llm_first_token", at_ns)
             case AggregatedTextFrame() | TTSStartedFrame():
@@ -168,7 +180,7 @@ class MarksObserver(BaseObserver):
     def _report(self, turn: int, marks: dict[str, int]) -> None:
         if self._rtvi is None:
             return
-        message = {"turngap": "marks", "turn": turn, "marks": marks}
+        message = {"turngap": "marks", "turn": turn, "marks": marks, **self._about}
         task = asyncio.create_task(self._rtvi.send_server_message(message))
         self._reports.add(task)
         task.add_done_callback(self._reports.discard)

@@ -1,5 +1,6 @@
 """One conversation of the built-in agent: its pipeline, from socket to socket."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from pipecat.serializers.protobuf import ProtobufFrameSerializer
 from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPIWebsocketTransport
 from pipecat.workers.runner import WorkerRunner
 
+from turngap.agent.controls import Controls
 from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, StampedSerializer
 from turngap.agent.stack import Stack, resolved
+from turngap.agent.switching import LlmSwitch, Memory, Offers, offers_of
 from turngap.agent.text import ClauseAggregator, ReplyAggregator
 from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
 from turngap.core.clock import Clock
@@ -28,18 +31,26 @@ from turngap.core.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """A stack whose engines are known to be usable here; makes a pipeline per conversation."""
+    """A stack whose engines are known to be usable here; makes a pipeline per conversation.
+
+    Attributes:
+        offers: the LLMs that a caller may pick from, the stack's own first.
+        eager: report an agent turn's marks when it is first heard too, not only when it is over.
+    """
 
     stack: Stack
     engines: dict[Kind, tuple[BackendSpec, BackendSettings]]
     clock: Clock
+    offers: Offers
     traced: bool = True
+    eager: bool = False
 
     def prepare(self) -> None:
         """Load what the sessions share. Slow (models, voices); once, before the agent is ready."""
-        for spec, settings in self.engines.values():
-            if spec.prepare is not None:
+        for kind, (spec, settings) in self.engines.items():
+            if kind != "llm" and spec.prepare is not None:
                 spec.prepare(settings)
+        self.offers.prepare()
 
     def create(self, kind: Kind) -> Any:
         """A fresh service of that kind for one session."""
@@ -47,8 +58,17 @@ class Assembly:
         return spec.create(settings, self.clock)
 
 
-def assemble(stack: Stack, library: Path | None, clock: Clock, *, traced: bool = True) -> Assembly:
+def assemble(
+    stack: Stack,
+    library: Path | None,
+    clock: Clock,
+    *,
+    traced: bool = True,
+    offer: Sequence[str] | None = None,
+) -> Assembly:
     """Check a stack against this machine.
+
+    `offer` names the LLMs that a caller may pick during a conversation, as `offers_of` reads them.
 
     Raises:
         InputError, AgentError: as `turngap.agent.stack.resolved`.
@@ -56,14 +76,14 @@ def assemble(stack: Stack, library: Path | None, clock: Clock, *, traced: bool =
     engines: dict[Kind, tuple[BackendSpec, BackendSettings]] = {
         spec.kind: (spec, settings) for spec, settings in resolved(stack, library)
     }
-    return Assembly(stack, engines, clock, traced)
+    return Assembly(stack, engines, clock, offers_of(engines["llm"], offer, library), traced)
 
 
-async def converse(assembly: Assembly, socket: WebSocket) -> None:
+async def converse(assembly: Assembly, socket: WebSocket, memory: Memory | None = None) -> None:
     """Serve one accepted WebSocket until the caller leaves."""
     serializer = StampedSerializer(assembly.clock)
     transport = _transport(assembly, socket, serializer)
-    worker = _worker(assembly, transport, serializer)
+    worker = _worker(assembly, transport, serializer, memory or Memory())
 
     async def on_client_disconnected(*_: object) -> None:
         await worker.cancel()
@@ -89,12 +109,16 @@ def _transport(
 
 
 def _worker(
-    assembly: Assembly, transport: FastAPIWebsocketTransport, serializer: StampedSerializer
+    assembly: Assembly,
+    transport: FastAPIWebsocketTransport,
+    serializer: StampedSerializer,
+    memory: Memory,
 ) -> PipelineWorker:
     taking: TurnTaking = assembly.create("turn")
+    switch = LlmSwitch(assembly.offers, assembly.clock, memory)
     audio = assembly.stack.audio
     worker = PipelineWorker(
-        Pipeline(_processors(assembly, transport, taking)),
+        Pipeline(_processors(assembly, transport, taking, switch, memory)),
         params=PipelineParams(
             audio_in_sample_rate=audio.in_sample_rate,
             audio_out_sample_rate=audio.out_sample_rate,
@@ -104,17 +128,28 @@ def _worker(
         idle_timeout_secs=None,
     )
     if assembly.traced:
-        MarksObserver(hold_ms=taking.hold_ms, written=serializer.written_ns).attach(worker)
+        MarksObserver(
+            hold_ms=taking.hold_ms,
+            written=serializer.written_ns,
+            eager=assembly.eager,
+            llm=lambda: switch.current,
+        ).attach(worker)
+    Controls(switch, assembly.clock).attach(worker)
     return worker
 
 
 def _processors(
-    assembly: Assembly, transport: FastAPIWebsocketTransport, taking: TurnTaking
+    assembly: Assembly,
+    transport: FastAPIWebsocketTransport,
+    taking: TurnTaking,
+    switch: LlmSwitch,
+    memory: Memory,
 ) -> list[FrameProcessor]:
     pipeline = assembly.stack.pipeline
-    context = LLMContext([{"role": "system", "content": pipeline.system_prompt}])
+    if memory.context is None:
+        memory.context = LLMContext([{"role": "system", "content": pipeline.system_prompt}])
     aggregators = LLMContextAggregatorPair(
-        context,
+        memory.context,
         user_params=LLMUserAggregatorParams(
             user_turn_strategies=taking.strategies,
             vad_analyzer=None if pipeline.vad_first else taking.vad,
@@ -131,7 +166,7 @@ def _processors(
         *vad,
         assembly.create("stt"),
         aggregators.user(),
-        assembly.create("llm"),
+        switch,
         *gathered,
         assembly.create("tts"),
         transport.output(),

@@ -1,0 +1,340 @@
+"""Another LLM in the middle of a conversation, without a word more from the one before.
+
+pipecat's own `ServiceSwitcher` lets a reply in flight from the old service through (pipecat #5337)
+and needs every service at the pipeline's start. Here the old one is interrupted and muted, and what
+it has said so far is dropped on its way to the caller; a service is made when it is first chosen.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pipecat.frames.frames import (
+    BotStoppedSpeakingFrame,
+    CancelFrame,
+    EndFrame,
+    Frame,
+    InterruptionFrame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    MetricsFrame,
+    StartFrame,
+    SystemFrame,
+)
+from pipecat.pipeline.pipeline import Pipeline, PipelineSink, PipelineSource
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
+
+from turngap.agent.stack import value_of
+from turngap.backends import BackendSettings, BackendSpec, find, specs
+from turngap.core.clock import Clock
+from turngap.core.errors import InputError
+
+State = Literal["ready", "unloaded", "loading", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An LLM that a conversation may use, under the name by which it is picked."""
+
+    name: str
+    spec: BackendSpec
+    settings: BackendSettings
+
+
+class Offers:
+    """The LLMs that an agent offers, the stack's own first; what they load is shared by sessions.
+
+    Raises (when made):
+        InputError: two of one name.
+    """
+
+    def __init__(self, offers: Sequence[Offer], *, preload: bool = False) -> None:
+        self._offers = {offer.name: offer for offer in offers}
+        if len(self._offers) < len(offers):
+            names = ", ".join(offer.name for offer in offers)
+            raise InputError(
+                "offer.twice",
+                f"two offered LLMs have the same name: {names}",
+                hint="name one: --offer slow=sim,ttft_ms=400",
+            )
+        self._preload = preload
+        self._locks = {offer.name: asyncio.Lock() for offer in offers}
+        self._why_failed: dict[str, str] = {}
+        self._loaded = {offer.name for offer in offers if offer.spec.prepare is None}
+
+    @property
+    def first(self) -> Offer:
+        """The stack's own LLM."""
+        return next(iter(self._offers.values()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What can be picked."""
+        return tuple(self._offers)
+
+    def get(self, name: str) -> Offer:
+        """The LLM of that name.
+
+        Raises:
+            InputError: it is not offered.
+        """
+        if name not in self._offers:
+            raise InputError(
+                "llm.not_offered",
+                f"this agent does not offer the LLM {name!r}",
+                hint=f"offered: {', '.join(self._offers)}; `turngap serve --offer NAME` adds one",
+            )
+        return self._offers[name]
+
+    def prepare(self) -> None:
+        """Load the stack's own LLM, and those that were asked for by name. Slow."""
+        for offer in self._offers.values() if self._preload else (self.first,):
+            if offer.spec.prepare is not None:
+                offer.spec.prepare(offer.settings)
+            self._loaded.add(offer.name)
+
+    async def load(self, name: str) -> Offer:
+        """Load an LLM that no session has used yet, in a thread, while conversations go on.
+
+        Raises:
+            TurngapError: it cannot be loaded; asking again tries again.
+        """
+        offer = self.get(name)
+        async with self._locks[name]:
+            if name not in self._loaded and offer.spec.prepare is not None:
+                try:
+                    await asyncio.to_thread(offer.spec.prepare, offer.settings)
+                except Exception as e:
+                    self._why_failed[name] = str(e) or type(e).__name__
+                    raise
+                self._why_failed.pop(name, None)
+                self._loaded.add(name)
+        return offer
+
+    def state(self, name: str) -> State:
+        """Whether it could answer at once."""
+        if name in self._loaded:
+            return "ready"
+        if self._locks[name].locked():
+            return "loading"
+        return "failed" if name in self._why_failed else "unloaded"
+
+    def as_json(self) -> list[dict[str, str]]:
+        """Each LLM with its state, for whoever is to pick one."""
+        rows: list[dict[str, str]] = []
+        for name in self._offers:
+            row = {"name": name, "state": str(self.state(name))}
+            if name in self._why_failed and row["state"] == "failed":
+                row["why"] = self._why_failed[name]
+            rows.append(row)
+        return rows
+
+
+def offers_of(
+    own: tuple[BackendSpec, BackendSettings], wanted: Sequence[str] | None, library: Path | None
+) -> Offers:
+    """The stack's own LLM and the others that its callers may pick.
+
+    Args:
+        own: the stack's LLM and its settings.
+        wanted: `[LABEL=]BACKEND[,KEY=VALUE…]` each, loaded when the agent starts; None: every LLM
+            that this machine has and that needs no settings, loaded when it is first picked.
+        library: the scenarios that an engine may be made from.
+
+    Raises:
+        InputError: an unknown backend or setting, or a name twice.
+        AgentError: one that was asked for lacks something on this machine.
+    """
+    spec, settings = own
+    first = Offer(spec.name, spec, settings)
+    if wanted is not None:
+        return Offers([first, *(_wanted(text, library) for text in wanted)], preload=True)
+    others = (s for s in specs() if s.kind == "llm" and s.name != spec.name and not s.missing())
+    return Offers([first, *filter(None, (_as_it_is(s, library) for s in others))])
+
+
+def _wanted(text: str, library: Path | None) -> Offer:
+    head, *assignments = text.split(",")
+    label, equals, backend = head.partition("=")
+    spec = find("llm", (backend if equals else label).strip())
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        key, equals_, value = assignment.partition("=")
+        if not equals_:
+            raise InputError(
+                "offer.unreadable",
+                f"--offer {text!r}: {assignment!r} is no KEY=VALUE",
+                hint="expected [LABEL=]BACKEND[,KEY=VALUE…], e.g. slow=sim,ttft_ms=400",
+            )
+        values[key.strip()] = value_of(value)
+    spec.require()
+    name = label.strip() if equals else text.strip()
+    return Offer(name, spec, spec.settings(_with_library(values, library)))
+
+
+def _as_it_is(spec: BackendSpec, library: Path | None) -> Offer | None:
+    """The backend with its default settings, or None where it has to be told something."""
+    try:
+        return Offer(spec.name, spec, spec.settings(_with_library({}, library)))
+    except InputError:
+        return None
+
+
+def _with_library(values: dict[str, Any], library: Path | None) -> dict[str, Any]:
+    return values if library is None else {"library": library, **values}
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a conversation keeps when its line is lost and comes back."""
+
+    context: LLMContext | None = None
+    llm: str | None = None
+
+
+class _Branch:
+    """One LLM service inside the switch; `muted` until its next request, once it was left."""
+
+    def __init__(self, name: str, service: FrameProcessor, switch: "LlmSwitch") -> None:
+        self.name = name
+        self.service = service
+        self.muted = False
+
+        async def up(frame: Frame, direction: FrameDirection) -> None:
+            await switch.from_branch(self, frame, direction)
+
+        source, sink = PipelineSource(up), PipelineSink(up)
+        self.pipeline = Pipeline([service], source=source, sink=sink)
+
+
+class LlmSwitch(FrameProcessor):
+    """Holds a conversation's LLM services and lets one of them answer.
+
+    In the pipeline it stands where the LLM stands. It has no queue of its own, so that it adds no
+    wait to a stack that never switches.
+
+    Attributes:
+        offers: what can be picked.
+    """
+
+    def __init__(self, offers: Offers, clock: Clock, memory: Memory) -> None:
+        super().__init__(enable_direct_mode=True)
+        self.offers = offers
+        self._memory = memory
+        self._clock = clock
+        self._choosing = asyncio.Lock()
+        self._start: StartFrame | None = None
+        self._started = False
+        self._requested = self._responding = False
+        offer = offers.get(memory.llm) if memory.llm else offers.first
+        memory.llm = offer.name
+        self._active = self._make(offer)
+        self._branches = {offer.name: self._active}
+
+    @property
+    def current(self) -> str:
+        """The name of the LLM that answers."""
+        return self._active.name
+
+    @property
+    def service(self) -> Any:
+        """The pipecat service that answers."""
+        return self._active.service
+
+    async def run_inference(self, *args: Any, **kwargs: Any) -> str | None:
+        """A question beside the conversation, to the LLM that answers (`LLMService`'s)."""
+        return await self.service.run_inference(*args, **kwargs)
+
+    async def use(self, name: str) -> bool | None:
+        """Let another LLM answer from here on.
+
+        A reply of the old one that is being made or spoken is cancelled at the old one and not
+        heard any further; the new one is not asked for it.
+
+        Returns:
+            Whether a reply was cancelled; None where that LLM answers already.
+
+        Raises:
+            TurngapError: it is not offered, or cannot be used here.
+        """
+        async with self._choosing:
+            if name == self._active.name:
+                return None
+            offer = await self.offers.load(name)
+            branch = self._branches.get(name)
+            if branch is None:
+                branch = self._branches[name] = self._make(offer)
+                await branch.pipeline.setup(self.processor_setup)
+                if self._start is not None:
+                    await branch.pipeline.queue_frame(self._start)
+            old, self._active = self._active, branch
+            self._memory.llm = name
+            old.muted = True
+            cancelled = self._requested
+            # Its request is to end at its server, whatever becomes of the rest of the pipeline.
+            await old.pipeline.queue_frame(InterruptionFrame())
+            if cancelled:
+                self._requested = False
+                await self.broadcast_interruption()
+            return cancelled
+
+    def _make(self, offer: Offer) -> _Branch:
+        return _Branch(offer.name, offer.spec.create(offer.settings, self._clock), self)
+
+    def processors_with_metrics(self) -> list[FrameProcessor]:
+        """The services that were used and can be timed."""
+        branches = self._branches.values()
+        return [p for branch in branches for p in branch.pipeline.processors_with_metrics()]
+
+    async def setup(self, setup: FrameProcessorSetup) -> None:
+        """Set up the services there are; later ones when they are chosen."""
+        await super().setup(setup)
+        await self._active.pipeline.setup(setup)
+
+    async def cleanup(self) -> None:
+        """Release every service that was used."""
+        await super().cleanup()
+        for branch in self._branches.values():
+            await branch.pipeline.cleanup()
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        """Hand everything to the LLM that answers; what begins and ends a session, to all."""
+        await super().process_frame(frame, direction)
+        self._follow(frame)
+        if isinstance(frame, StartFrame):
+            self._start = frame
+        elif isinstance(frame, LLMContextFrame) and direction == FrameDirection.DOWNSTREAM:
+            self._active.muted = False
+        if isinstance(frame, CancelFrame | EndFrame | InterruptionFrame):
+            for branch in [b for b in self._branches.values() if b is not self._active]:
+                await branch.pipeline.queue_frame(frame, direction)
+        await self._active.pipeline.queue_frame(frame, direction)
+
+    async def from_branch(self, branch: _Branch, frame: Frame, direction: FrameDirection) -> None:
+        """Pass on what a service pushes, unless it is not its turn to speak."""
+        # What a cancelled reply has cost is told although nothing of it is heard.
+        is_cost = isinstance(frame, MetricsFrame)
+        if branch is not self._active and not is_cost:
+            return
+        if branch.muted and not isinstance(frame, SystemFrame):
+            return
+        if isinstance(frame, StartFrame):
+            if self._started:
+                return  # of a service that was made later; the pipeline is running already
+            self._started = True
+        self._follow(frame)
+        await self.push_frame(frame, direction)
+
+    def _follow(self, frame: Frame) -> None:
+        """Keep track of whether a reply is being made or spoken."""
+        if isinstance(frame, LLMContextFrame):
+            self._requested = self._responding = True
+        elif isinstance(frame, LLMFullResponseEndFrame):
+            self._responding = False
+        elif isinstance(frame, InterruptionFrame) or (
+            isinstance(frame, BotStoppedSpeakingFrame) and not self._responding
+        ):
+            self._requested = self._responding = False

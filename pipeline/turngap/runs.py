@@ -159,9 +159,8 @@ def read_run(path: Path) -> StoredRun:
     record = read_record(path)
     turns, problems = _read_turns(path / TURNS_FILE)
     if record.finished_utc is None:
-        problems.insert(
-            0, f"unfinished: {len(turns)} of {record.planned_turns} planned turns were played"
-        )
+        of_planned = f" of {record.planned_turns} planned" if record.planned_turns else ""
+        problems.insert(0, f"unfinished: {len(turns)}{of_planned} turns were played")
     if record.metrics_version != METRICS_VERSION:
         problems.append(
             f"figures of metrics version {record.metrics_version}, this turngap computes version "

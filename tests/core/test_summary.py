@@ -34,6 +34,7 @@ def turn(
     stages: Sequence[tuple[str, float]] = (),
     *,
     starved: bool = False,
+    left_out: str | None = None,
 ) -> TurnRecord:
     if gap_ms is None:
         gap_ms = GAPS_MS[outcome]
@@ -56,6 +57,7 @@ def turn(
         marks=(),
         pacing=PacingRecord(packets=1, late_ms_p50=0.0, late_ms_max=0.0, starved=starved),
         audio=None,
+        left_out=left_out,
     )
 
 
@@ -176,3 +178,20 @@ def test_json_has_the_keys_that_scripts_rely_on() -> None:
     assert document["stage_p50_ms"] == {"endpoint": 50.0}
     assert document["starved_turns"] == 1
     assert document["caller_error_ms"] == 0.0
+
+
+def test_a_turn_with_a_reason_to_be_left_out_is_counted_and_is_in_no_figure() -> None:
+    counted = [turn("answered", 400.0, [("endpoint", 400.0)]), turn("late", 900.0)]
+    spoilt = [
+        turn("answered", 5.0, [("endpoint", 5.0)], left_out="device stall"),
+        turn("no_reply", left_out="typed"),
+        turn("answered", left_out="typed"),
+    ]
+    summary = summarise([*counted, *spoilt])
+    figures, alone = summary.as_json(), summarise(counted).as_json()
+    assert summary.turns == 5
+    assert summary.outcomes == {"answered": 3, "late": 1, "no_reply": 1}
+    assert summary.left_out == {"device stall": 1, "typed": 2}
+    for same in ("hit_rate", "hit_rate_ci95", "gap_ms", "stage_p50_ms"):
+        assert figures[same] == alone[same]
+    assert summary.hit_rate.n == 2

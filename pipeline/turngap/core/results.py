@@ -75,7 +75,8 @@ class TurnRecord(_Stored):
 
     `turn` and `repeat` count from 1. `gap_ms` is None with the reason in `why_no_gap`.
     `agent_turns` holds every turn the agent reported meanwhile, also those never heard; `faults`
-    the errors that the agent itself reported.
+    the errors that the agent itself reported. `llm` names the LLM that answered, where a
+    conversation may change it. `left_out` is the reason why no figure of a run counts this turn.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -101,6 +102,8 @@ class TurnRecord(_Stored):
     pacing: PacingRecord
     audio: AudioRecord | None
     faults: tuple[str, ...] = ()
+    llm: str | None = None
+    left_out: str | None = None
     events: tuple[dict[str, Any], ...] = ()
 
 
@@ -145,6 +148,7 @@ class RunRecord(_Stored):
     """`run.json`. Written at the start, again when the run ends (`finished_utc`).
 
     `starved_ms`: how late the caller may be in a turn before the turn counts as starved.
+    `planned_turns`: 0 where nobody planned them, as in a live conversation.
     """
 
     schema_version: int = SCHEMA_VERSION

@@ -37,11 +37,14 @@ class Summary:
     """A run in figures.
 
     Attributes:
-        hit_rate: turns answered within budget of all turns, whatever became of them.
+        hit_rate: turns answered within budget of all turns, whatever became of them; `n` is less
+            than `turns` where some have a reason to be left out.
         gap_n: turns behind the gap percentiles: with a reply, or with none when one was due
             (those count as slower than any measured).
-        left_out: turns that no gap percentile can count, by outcome: an agent that cut in was not
-            quick, and a turn that its own user abandoned was not slow.
+        left_out: turns that no gap percentile can count, by outcome or by their own reason: an
+            agent that cut in was not quick, a turn that its own user abandoned was not slow, and
+            one with a reason of its own (`TurnRecord.left_out`) is in no figure but `turns` and
+            `outcomes`.
         stages: each stage over the answered turns that have it, in causal order.
         starved: turns in which the caller was later than its run accepts.
         caller_error_ms: by how much the gap of a turn that was not starved may at most read long
@@ -99,22 +102,30 @@ class Summary:
 
 def summarise(turns: Sequence[TurnRecord]) -> Summary:
     """All figures of a run; with no turns every figure is None."""
-    outcomes = Counter(t.outcome for t in turns)
-    gaps = [t.gap_ms for t in turns if t.outcome in ("answered", "late") and t.gap_ms is not None]
+    of_all = Counter(t.outcome for t in turns)
+    counted = counted_turns(turns)
+    reasons = Counter(t.left_out for t in turns if t.left_out is not None)
+    outcomes = Counter(t.outcome for t in counted)
+    gaps = [t.gap_ms for t in counted if t.outcome in ("answered", "late") and t.gap_ms is not None]
     unanswered = outcomes["no_reply"] + outcomes["error"]
     return Summary(
         turns=len(turns),
-        outcomes={o: outcomes[o] for o in OUTCOMES if outcomes[o]},
-        hit_rate=proportion(outcomes["answered"], len(turns)),
+        outcomes={o: of_all[o] for o in OUTCOMES if of_all[o]},
+        hit_rate=proportion(outcomes["answered"], len(counted)),
         gap_n=len(gaps) + unanswered,
         gap_ms={k: percentile(gaps, q, censored=unanswered) for k, q in PERCENTILES.items()},
-        left_out={o: outcomes[o] for o in ("cut_in", "abandoned") if outcomes[o]},
-        stages=stage_figures(turns),
+        left_out={o: outcomes[o] for o in ("cut_in", "abandoned") if outcomes[o]} | dict(reasons),
+        stages=stage_figures(counted),
         starved=sum(t.pacing.starved for t in turns),
         caller_error_ms=max(
             (t.pacing.error_ms for t in turns if not t.pacing.starved), default=None
         ),
     )
+
+
+def counted_turns(turns: Sequence[TurnRecord]) -> list[TurnRecord]:
+    """The turns that figures are made of: all but those with a reason to be left out."""
+    return [turn for turn in turns if turn.left_out is None]
 
 
 def stage_figures(turns: Sequence[TurnRecord]) -> tuple[StageFigure, ...]:

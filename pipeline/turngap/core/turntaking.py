@@ -6,6 +6,7 @@ from typing import Any
 
 from turngap.core.results import TurnRecord
 from turngap.core.stats import Percentile, Proportion, percentile, proportion
+from turngap.core.summary import counted_turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class TurnTakingFigures:
 
 def turn_taking(turns: Sequence[TurnRecord]) -> TurnTakingFigures:
     """All turn-taking figures of a run; with no turns every one is None."""
+    turns = counted_turns(turns)
     answered = [t for t in turns if t.outcome in ("answered", "late")]
     yields = [t.yield_ms for t in turns if t.yield_ms is not None]
     backchannels = [b for t in turns for b in t.backchannels]

@@ -56,9 +56,7 @@ def render(run: StoredRun) -> str:
         hit_interval=hit_interval,
         percentiles={k: words.percentile_words(p) for k, p in summary.gap_ms.items()},
         left_out=words.left_out_words(summary),
-        plot=charts.gap_plot(
-            run.turns, [view.anchor for view in views], budget_ms, _plot_in_words(summary)
-        ),
+        plot=_plot(views, budget_ms, summary),
         curve_px=charts.CURVE_PX,
         strip_px=charts.STRIP_PX,
         natural="{:.0f} to {:.0f} ms".format(*NATURAL_MS),
@@ -91,11 +89,17 @@ def _turn_views(run: StoredRun) -> list[TurnView]:
     ]
 
 
+def _plot(views: Sequence[TurnView], budget_ms: float, summary: Summary) -> charts.GapPlot:
+    counted = [view for view in views if view.turn.left_out is None]
+    turns, anchors = [v.turn for v in counted], [v.anchor for v in counted]
+    return charts.gap_plot(turns, anchors, budget_ms, _plot_in_words(summary))
+
+
 def _plot_in_words(summary: Summary) -> str:
     figure, remark = words.hit_rate_words(summary.hit_rate)
     gaps = ", ".join(f"{k} {words.percentile_words(p)[0]}" for k, p in summary.gap_ms.items())
     return (
-        f"Share of turns answered within each gap: {figure} of {summary.turns} within budget, "
+        f"Share of turns answered within each gap: {figure} of {summary.hit_rate.n} within budget, "
         f"{remark}; {gaps}"
     )
 

@@ -152,6 +152,10 @@ def notes_of(turn: TurnRecord) -> list[str]:
         effect = "stopped the reply" if extra.reply_stopped else "did not stop the reply"
         notes.append(f"“{clean(extra.say)}” {effect}")
     notes += [f"the agent reported: {clean(fault)}" for fault in turn.faults]
+    if turn.llm is not None:
+        notes.append(f"answered by {clean(turn.llm)}")
+    if turn.left_out is not None:
+        notes.append(f"left out of the figures: {clean(turn.left_out)}")
     if turn.pacing.starved:
         how = _how_starved(turn.pacing)
         notes.append(f"caller starved{how}: do not trust this turn")
@@ -227,8 +231,13 @@ def left_out_words(summary: Summary) -> str:
     reasons = {
         "cut_in": "an agent that cuts in is not quick",
         "abandoned": "the person did not wait",
+        "typed": "nobody spoke, so there is no last word to count from",
+        "device stall": "the person's own audio device stood still",
     }
-    return " · ".join(f"{n} {o} ({reasons[o]})" for o, n in summary.left_out.items())
+    return " · ".join(
+        f"{n} {clean(o)}" + (f" ({reasons[o]})" if o in reasons else "")
+        for o, n in summary.left_out.items()
+    )
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import wilcoxon
+from scipy.stats import binom, wilcoxon
 
 from turngap.core.budget import Outcome
 from turngap.core.paired import exchanges, shift, shift_interval, tail, typical
@@ -127,6 +127,51 @@ def test_late_turns_are_lost() -> None:
     reference = [answered(795.0)] * 60
     candidate = [answered(805.0)] * 20 + reference[20:]
     assert metric(judge(pairs_of(reference, candidate)), "hit rate").verdict == "regressed"
+
+
+def in_conversations(lost: list[int], of: int = 4) -> list[Pair]:
+    """Conversations of `of` turns, the first so many of them late for the candidate alone."""
+    return [
+        Pair(("s", turn, 0.0, i), answered(790.0), answered(810.0 if turn < late else 790.0))
+        for i, late in enumerate(lost)
+        for turn in range(of)
+    ]
+
+
+def test_a_conversation_that_is_lost_from_end_to_end_is_one_piece_of_evidence() -> None:
+    stalled = metric(judge(in_conversations([12] + [0] * 9, of=12)), "hit rate")
+    assert (stalled.verdict, stalled.p_value) == ("undecided", 0.5)
+    assert stalled.difference == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("losing", "verdict"), [(8, "undecided"), (9, "regressed")])
+def test_turns_lost_in_nine_conversations_are_no_chance(losing: int, verdict: str) -> None:
+    lost = metric(judge(in_conversations([1] * losing + [0] * (12 - losing))), "hit rate")
+    assert lost.p_value == 0.5**losing
+    assert lost.verdict == verdict
+
+
+def test_losses_that_come_together_leave_more_open_than_scattered_ones() -> None:
+    scattered = metric(judge(in_conversations([1] * 8 + [0] * 92)), "hit rate")
+    together = metric(judge(in_conversations([4, 4] + [0] * 98)), "hit rate")
+    assert scattered.difference == together.difference == 0.02
+    assert scattered.high is not None
+    assert together.high is not None
+    assert together.high > scattered.high
+    none = metric(judge(in_conversations([0] * 100)), "hit rate")
+    assert none.high is not None
+    assert none.high > 0  # what was never seen may happen all the same
+
+
+def test_a_loss_that_it_says_it_would_have_caught_it_catches() -> None:
+    rng = np.random.default_rng(5)
+    claimed = metric(judge(in_conversations([0] * 24, of=3)), "hit rate").detectable
+    assert claimed is not None
+    caught = [
+        metric(judge(in_conversations(lost.tolist(), of=3)), "hit rate").verdict
+        for lost in rng.binomial(3, claimed, (60, 24))
+    ]
+    assert caught.count("regressed") >= int(binom.ppf(0.001, 60, 0.95))
 
 
 def test_turns_that_neither_could_finish_are_left_out() -> None:

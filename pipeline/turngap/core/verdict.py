@@ -9,12 +9,13 @@ docs/methodology.md says how, and what that catches.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.stats import beta, binomtest, norm
+from scipy.stats import norm
 
+from turngap.core.losses import loss_of
 from turngap.core.paired import (
     Exchanges,
     Floats,
@@ -115,12 +116,13 @@ def judge(
     usable = [p for p in pairs if _comparable(p)]
     rng = np.random.default_rng(seed)
     swaps = exchanges([p.conversation for p in usable], rng)
+    every = swaps if len(usable) == len(pairs) else exchanges([p.conversation for p in pairs], rng)
     a, b = _gaps([p.reference for p in usable]), _gaps([p.candidate for p in usable])
     sample = _Sample(a, b, swaps, share)
     measured = [
         _typical_metric(sample, limits.p50_ms),
         _tail_metric(sample, limits.p95_ms),
-        _hit_rate_metric(pairs, limits.hit_rate, share),
+        _hit_rate_metric(pairs, every, limits.hit_rate, share),
     ]
     metrics = tuple(_decided(measured, ALPHA * share, swaps.conversations))
     return Judgement(
@@ -220,49 +222,15 @@ def _too_few(metric: MetricVerdict, needed: int) -> MetricVerdict:
     return replace(metric, turns_needed=needed - metric.n, why=f"n={metric.n}, needs {needed}")
 
 
-def _hit_rate_metric(pairs: Sequence[Pair], limit: float, share: float) -> MetricVerdict:
-    """McNemar's exact test on the turns that only one of the two answered in time."""
-    n = len(pairs)
-    metric = MetricVerdict("hit rate", "share", "undecided", n, limit)
-    if n == 0:
+def _hit_rate_metric(
+    pairs: Sequence[Pair], swaps: Exchanges, limit: float, share: float
+) -> MetricVerdict:
+    """The turns that only one of the two answered in time, of all turns."""
+    metric = MetricVerdict("hit rate", "share", "undecided", len(pairs), limit)
+    if not pairs:
         return replace(metric, why="no turns")
-    lost = sum(_hit(p.reference) and not _hit(p.candidate) for p in pairs)
-    won = sum(_hit(p.candidate) and not _hit(p.reference) for p in pairs)
-    # Either bound of the loss is a bound of what was lost less one of what was won, each of them
-    # Clopper and Pearson's at half the error.
-    half = MISSED * share / 2
-    return replace(
-        metric,
-        difference=(lost - won) / n,
-        low=_share_at_least(lost, n, half) - _share_at_most(won, n, half),
-        high=_share_at_most(lost, n, half) - _share_at_least(won, n, half),
-        p_value=_mcnemar(lost, won),
-        detectable=_detectable_loss(won, n, ALPHA * share / 3),
-    )
-
-
-def _hit(reading: Reading) -> bool:
-    return reading.outcome == "answered"
-
-
-def _mcnemar(lost: int, won: int) -> float:
-    if lost + won == 0:
-        return 1.0
-    return float(binomtest(lost, lost + won, 0.5, alternative="greater").pvalue)
-
-
-def _share_at_most(k: int, n: int, error: float) -> float:
-    return 1.0 if k == n else float(beta.ppf(1 - error, k + 1, n - k))
-
-
-def _share_at_least(k: int, n: int, error: float) -> float:
-    return 0.0 if k == 0 else float(beta.ppf(error, k, n - k + 1))
-
-
-def _detectable_loss(won: int, n: int, alpha: float) -> float | None:
-    """The share of turns lost that McNemar's test finds with 95 % power, beside as many won."""
-    enough = next((lost for lost in range(n + 1) if _mcnemar(lost, won) <= alpha), None)
-    return None if enough is None else float(beta.ppf(POWER, enough, n - enough + 1))
+    loss = loss_of(pairs, swaps, error=MISSED * share, alpha=ALPHA * share / 3, power=POWER)
+    return replace(metric, **asdict(loss))
 
 
 def _decided(

@@ -27,7 +27,8 @@ from pipecat.turns.user_start import VADUserTurnStartStrategy
 from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
-from turngap.agent.server import PATH, ServeSettings, bind, create_server
+from turngap.agent.access import Access
+from turngap.agent.server import PATH, Seats, ServeSettings, bind, create_app, create_server
 from turngap.agent.session import Assembly
 from turngap.agent.stack import Stack
 from turngap.agent.switching import Offer, Offers
@@ -196,11 +197,13 @@ class Served:
 
 
 @asynccontextmanager
-async def served(assembly: Assembly, max_sessions: int = 8) -> AsyncIterator[Served]:
+async def served(
+    assembly: Assembly, max_sessions: int = 8, access: Access | None = None
+) -> AsyncIterator[Served]:
     """Serve an agent on a free port of loopback."""
-    settings = ServeSettings(port=0, max_sessions=max_sessions)
+    settings = ServeSettings(port=0, access=access or Access())
     listener = bind(settings)
-    server = create_server(assembly, settings)
+    server = create_server(create_app(assembly, settings, Seats(max_sessions)))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield Served(listener.getsockname()[1])

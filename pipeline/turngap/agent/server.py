@@ -4,52 +4,93 @@ import asyncio
 import json
 import socket
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import uvicorn
 from fastapi import FastAPI, WebSocket
 from loguru import logger
+from starlette.types import ASGIApp
 
+from turngap.agent.access import Access
 from turngap.agent.session import Assembly, converse
 from turngap.core.errors import AgentError, InputError
 
 PATH = "/ws"
 LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
 
+# A WebSocket's control frame holds 125 bytes, two of them the code.
+REASON_BYTES = 123
+
+# 1013: try again later.
+CODE_FULL = 1013
+
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """Where to listen and how much to take on."""
+    """Where to listen, and for whom."""
 
     host: str = "127.0.0.1"
     port: int = 7860
-    max_sessions: int = 8
+    access: Access = field(default_factory=Access)
 
 
-def create_app(assembly: Assembly, settings: ServeSettings) -> FastAPI:
+class Seats:
+    """How many conversations there may be at once, whatever they come in by."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.taken = 0
+
+    @contextmanager
+    def seat(self) -> Iterator[bool]:
+        """Take one for as long as this lasts; False when there is none."""
+        if self.taken >= self.most:
+            yield False
+            return
+        self.taken += 1
+        try:
+            yield True
+        finally:
+            self.taken -= 1
+
+    def full(self) -> str:
+        """What a caller is told who finds none."""
+        return f"full: {self.most} conversations are running"
+
+
+def create_app(assembly: Assembly, settings: ServeSettings, seats: Seats) -> FastAPI:
     """The ASGI application."""
-    app = FastAPI(title=f"turngap agent {assembly.stack.name}", docs_url=None, redoc_url=None)
-    running: set[WebSocket] = set()
+    app = FastAPI(
+        title=f"turngap agent {assembly.stack.name}",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
 
     @app.get("/healthz")
     async def health() -> dict[str, object]:  # pyright: ignore[reportUnusedFunction]
-        return {"agent": assembly.stack.name, "sessions": len(running)}
+        return {"agent": assembly.stack.name, "sessions": seats.taken}
 
     @app.websocket(PATH)
     async def endpoint(websocket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
         await websocket.accept()
-        if len(running) >= settings.max_sessions:
-            # 1013: try again later.
-            await websocket.close(1013, f"full: {settings.max_sessions} conversations are running")
+        if refusal := settings.access.refusal(websocket):
+            await close(websocket, refusal.code, f"{refusal.message}: {refusal.hint}")
             return
-        running.add(websocket)
-        try:
+        with seats.seat() as seated:
+            if not seated:
+                await close(websocket, CODE_FULL, seats.full())
+                return
             await converse(assembly, websocket)
-        finally:
-            running.discard(websocket)
 
     return app
+
+
+async def close(websocket: WebSocket, code: int, reason: str) -> None:
+    """Close a WebSocket with a reason for people, as much of it as its frame holds."""
+    await websocket.close(code, reason.encode()[:REASON_BYTES].decode(errors="ignore"))
 
 
 def bind(settings: ServeSettings) -> socket.socket:
@@ -90,11 +131,11 @@ def set_log_level(level: str) -> None:
     logger.add(sys.stderr, level=level.upper(), format="{time:HH:mm:ss.SSS} {level} {message}")
 
 
-def create_server(assembly: Assembly, settings: ServeSettings) -> uvicorn.Server:
+def create_server(app: ASGIApp) -> uvicorn.Server:
     """The server, which listens on the sockets given to its `serve`."""
     return uvicorn.Server(
         uvicorn.Config(
-            create_app(assembly, settings),
+            app,
             ws="websockets-sansio",
             ws_per_message_deflate=False,
             ws_max_size=1 << 20,
@@ -105,18 +146,28 @@ def create_server(assembly: Assembly, settings: ServeSettings) -> uvicorn.Server
     )
 
 
+async def _nothing() -> None:
+    return
+
+
 def serve(
-    assembly: Assembly,
-    settings: ServeSettings,
+    app: ASGIApp,
     listener: socket.socket,
-    announce: Callable[[str], None],
+    announce: Callable[[str, int], None],
+    at_end: Callable[[], Awaitable[None]] = _nothing,
 ) -> None:
-    """Load the engines, call `announce` with the URL, and serve until a signal ends it."""
-    assembly.prepare()
-    server = create_server(assembly, settings)
+    """Call `announce` with host and port, serve until a signal ends it, then await `at_end`."""
+    server = create_server(app)
     host, port = listener.getsockname()[:2]
-    announce(f"ws://{host}:{port}{PATH}")
-    asyncio.run(server.serve(sockets=[listener]))
+    announce(host, port)
+
+    async def run() -> None:
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            await at_end()
+
+    asyncio.run(run())
 
 
 def announce_json(url: str) -> None:

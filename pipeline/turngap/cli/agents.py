@@ -44,6 +44,7 @@ def serve(
     Example: `turngap serve --agent embedded --port 7860`
     """
     from turngap.agent import server
+    from turngap.agent.access import Access
     from turngap.agent.session import assemble
     from turngap.children import end_with_parent
     from turngap.clocks import MonotonicClock
@@ -54,14 +55,21 @@ def serve(
         raise InputError("serve.url", f"{agent} is a running agent; serve takes a stack")
     choice = agent_choice(agent, {"llm": llm, "stt": stt, "tts": tts}, set_, seed, marks)
     server.set_log_level(log_level)
-    settings = server.ServeSettings(host, port, max_sessions)
+    settings = server.ServeSettings(host, port, Access.for_host(host))
     listener = server.bind(settings)
     assembly = assemble(choice.stack(), library_dir(library), MonotonicClock(), traced=marks)
 
-    def announce(url: str) -> None:
-        say(f"{agent} listens on {url} (Ctrl-C ends it)")
+    assembly.prepare()
 
-    server.serve(assembly, settings, listener, server.announce_json if json_ else announce)
+    def announce(host: str, port: int) -> None:
+        url = f"ws://{host}:{port}{server.PATH}"
+        if json_:
+            server.announce_json(url)
+        else:
+            say(f"{agent} listens on {url} (Ctrl-C ends it)")
+
+    app = server.create_app(assembly, settings, server.Seats(max_sessions))
+    server.serve(app, listener, announce)
 
 
 def backends(json_: Annotated[bool, JSON] = False) -> None:

@@ -1,0 +1,63 @@
+"""A finished turn as it is stored: what is the same however it was measured."""
+
+import dataclasses
+from typing import Any
+
+from turngap.core.clock import ns_to_ms
+from turngap.core.events import AgentMarks, Event
+from turngap.core.results import MarkRecord, StageRecord
+from turngap.core.stages import AGENT_MARKS
+from turngap.core.turns import Turn
+
+
+def stored_fields(turn: Turn) -> dict[str, Any]:
+    """The fields of a `TurnRecord` that follow from the turn itself."""
+    return {
+        "turn": turn.turn,
+        "outcome": turn.outcome,
+        "ended": turn.ended,
+        "gap_ns": turn.gap_ns,
+        "gap_ms": None if turn.gap_ns is None else ns_to_ms(turn.gap_ns),
+        "why_no_gap": turn.why_no_gap,
+        "stages": tuple(StageRecord(name=s.name, ns=s.ns, ms=ns_to_ms(s.ns)) for s in turn.stages),
+        "transcript": turn.transcript,
+        "reply": turn.reply,
+        "lead_ms": None if turn.lead_ns is None else ns_to_ms(turn.lead_ns),
+        "yield_ms": None if turn.yield_ns is None else ns_to_ms(turn.yield_ns),
+        "marks": _marks(turn),
+        "agent_turns": tuple(_reported(reported) for reported in turn.agent_turns),
+    }
+
+
+def heard_agent_turn(turn: Turn) -> AgentMarks | None:
+    """The agent's own turn whose marks the stages were cut from; None where it reported none."""
+    for reported in turn.agent_turns:
+        if reported.marks.items() <= turn.marks.items():
+            return reported
+    return None
+
+
+def plain_event(event: Event) -> dict[str, Any]:
+    """An event as JSON keeps it."""
+    return {"event": type(event).__name__, **dataclasses.asdict(event)}
+
+
+def _marks(turn: Turn) -> tuple[MarkRecord, ...]:
+    heard = heard_agent_turn(turn)
+    raw = heard.raw if heard else {}
+    return tuple(
+        MarkRecord(
+            name=name,
+            at_ns=at_ns,
+            vantage="agent" if name in AGENT_MARKS else "caller",
+            raw_ns=raw.get(name),
+        )
+        for name, at_ns in turn.marks.items()
+    )
+
+
+def _reported(reported: AgentMarks) -> tuple[MarkRecord, ...]:
+    return tuple(
+        MarkRecord(name=n, at_ns=at, vantage="agent", raw_ns=reported.raw.get(n))
+        for n, at in reported.marks.items()
+    )

@@ -31,8 +31,9 @@ from turngap.core.audio import (
     audible_onset,
     rms_dbfs,
 )
+from turngap.core.labels import speech_bounds
 from turngap.core.scenario import Backchannel, SpeechBounds, UserTurn
-from turngap.harness.label import speech_bounds, write_bounds
+from turngap.harness.label import write_bounds
 from turngap.library import read_scenario
 
 HERE = Path(__file__).parent

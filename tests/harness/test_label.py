@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from turngap.core.audio import Pcm
 from turngap.core.errors import ExitCode, InputError
+from turngap.core.labels import speech_bounds, speech_level_dbfs
 from turngap.core.scenario import SpeechBounds
-from turngap.harness.label import label_file, speech_bounds, speech_level_dbfs, write_bounds
+from turngap.harness.label import label_file, write_bounds
 from turngap.library import load_scenario, read_scenario
 
 RATE = 16_000

@@ -13,8 +13,8 @@ import pytest
 import soundfile
 
 from turngap.core.audio import AUDIBLE_DBFS, LINE_FLOOR_DBFS, Pcm, rms_dbfs
+from turngap.core.labels import speech_bounds, speech_level_dbfs
 from turngap.core.scenario import Recorded, Scenario, UserTurn
-from turngap.harness.label import speech_bounds, speech_level_dbfs
 from turngap.library import LoadedScenario, load_scenarios, scenario_paths
 
 LIBRARY = Path(__file__).parents[2] / "scenarios"

@@ -4,38 +4,20 @@ The file is edited where the bounds stand and nowhere else, so that comments, or
 stay byte for byte; a YAML round trip would re-indent and re-wrap what people wrote.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from turngap.core.audio import (
-    AUDIBLE_DBFS,
-    Pcm,
-    audible_end,
-    audible_onset,
-    rms_dbfs,
-)
+from turngap.core.audio import rms_dbfs
 from turngap.core.errors import InputError
+from turngap.core.labels import speech_bounds, speech_level_dbfs
 from turngap.core.scenario import Recorded, Scenario, SpeechBounds
 from turngap.files import write_atomically
 from turngap.library import Clip, load_scenario, parse_scenario
-
-# A recording's own noise is its quietest stretch of this length. The closure of a "t" is one, so a
-# recording cut close to its speech has some noise too; the quietest tenth of such a recording is
-# speech, and put ends up to 97 ms wrong.
-FLOOR_WINDOW_MS = 30.0
-
-# How far above its noise a sample must lie to be speech. The loudest 10 ms of a minute of pink
-# noise lie up to 7.8 dB above its quietest 30, so less takes noise for speech; more loses weak last
-# consonants: at 20 dB SNR, over 32 recordings whose clean bounds are known, the median error of the
-# end is 7 ms with 8 dB and 21 ms with 12 dB. docs/scenarios.md has the table.
-ABOVE_FLOOR_DB = 8.0
 
 _R = TypeVar("_R", bound=Recorded)
 
@@ -59,34 +41,6 @@ class LabelChange:
     def __str__(self) -> str:
         was = _shown(self.before) if self.before else "unlabelled"
         return f"{self.audio}: speech {_shown(self.after)}, was {was}"
-
-
-def speech_level_dbfs(pcm: Pcm, rate: int) -> float:
-    """The level from which this recording's samples count as speech: adapts to a noisy room."""
-    return max(AUDIBLE_DBFS, _floor_dbfs(pcm, rate) + ABOVE_FLOOR_DB)
-
-
-def _floor_dbfs(pcm: Pcm, rate: int) -> float:
-    window = round(rate * FLOOR_WINDOW_MS / 1000)
-    if len(pcm) < window:
-        return float("-inf")
-    energy = np.concatenate(([0.0], np.cumsum(np.square(pcm, dtype=np.float64))))
-    quietest = int(np.argmin(energy[window:] - energy[:-window]))
-    return rms_dbfs(pcm[quietest : quietest + window])
-
-
-def speech_bounds(pcm: Pcm, rate: int, dbfs: float) -> SpeechBounds | None:
-    """First and last sample that is audible at `dbfs`, or None where no sample is.
-
-    Rounded to 0.1 ms: an error of 0.05 ms at most, small beside the instrument's own.
-    """
-    onset, end = audible_onset(pcm, rate, dbfs), audible_end(pcm, rate, dbfs)
-    if onset is None or end is None or end <= onset:
-        return None
-    start_ms, end_ms = round(onset * 1000 / rate, 1), round(end * 1000 / rate, 1)
-    # Rounding up must not leave the recording.
-    longest_ms = math.floor(len(pcm) * 10_000 / rate) / 10
-    return SpeechBounds(start_ms=start_ms, end_ms=min(end_ms, longest_ms))
 
 
 def label_file(

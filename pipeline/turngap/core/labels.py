@@ -1,4 +1,4 @@
-"""Where speech begins and ends in a recording, at a level that follows the recording's own noise."""
+"""Where speech begins and ends in a recording, above the recording's own noise."""
 
 import math
 

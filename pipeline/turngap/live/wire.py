@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from turngap.core.budget import DEFAULT_BUDGET_MS, NATURAL_MS, TurnEnd
+from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError
 from turngap.core.results import OffsetRecord, TurnRecord
 from turngap.core.stages import MARKS
@@ -18,6 +19,8 @@ CALIBRATED = "turngap.calibrated"
 
 # Whole ns that JavaScript's doubles hold exactly; a page clock's 100 days.
 Ns = Annotated[int, Field(ge=-(2**53), le=2**53)]
+# A longer turn is a page whose clock went wrong; its recording would fill the memory.
+MOST_TURN_NS = 600 * NS_PER_S
 # Of one report: a page that hears speech set in a thousand times in a turn hears noise.
 MOST = 1000
 
@@ -73,6 +76,8 @@ class TurnReport(_Message):
     def _ordered(self) -> "TurnReport":
         if not self.start_ns <= self.end_ns <= self.ended_ns:
             raise ValueError("expected start_ns <= end_ns <= ended_ns")
+        if self.ended_ns - self.start_ns > MOST_TURN_NS:
+            raise ValueError("expected a turn of ten minutes at most")
         return self
 
     @property

@@ -1,0 +1,254 @@
+"""A live conversation: the page's measured turns and the agent's own account, made into records.
+
+No I/O. The same turn tracker that judges a replay judges these turns.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import soxr
+
+from turngap.caller import dialect as said
+from turngap.caller.recording import agent_side
+from turngap.caller.stream import RATE
+from turngap.core.audio import Pcm
+from turngap.core.budget import DEFAULT_BUDGET_MS
+from turngap.core.clock import NS_PER_MS, ms_to_ns, samples_to_ns
+from turngap.core.errors import InputError
+from turngap.core.events import Event, TurnEnded, UserSpeech
+from turngap.core.labels import speech_bounds, speech_level_dbfs
+from turngap.core.records import heard_agent_turn, plain_event, stored_fields
+from turngap.core.results import AudioRecord, PacingRecord, TurnRecord
+from turngap.core.turns import Turn
+from turngap.live.connection import Connection, Fact
+from turngap.live.wire import Played, TurnReport
+
+# FACTS: a browser's audio device was seen to stand still; where the audio clock falls behind the
+# wall clock by more than this within a turn, the turn's gap is not the agent's.
+STALL_MS = 8.0
+
+# How much of the line before a turn its recording holds: room for a first consonant that is too
+# soft to be audible, and for whoever listens to it.
+ROOM_NS = ms_to_ns(500)
+
+TYPED = "typed"
+STALLED = "device stall"
+SWITCHED = "LLM switched"
+
+# A lost turn of which the agent has said nothing is one only if so much of it was audible.
+LEAST_SPEECH_MS = 200.0
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTurn:
+    """A turn to store: its record but for the name of its audio, and both sides at 16 kHz."""
+
+    record: TurnRecord
+    user: Pcm
+    heard: Pcm
+
+
+class LiveConversation:
+    """Collects what each connection brings and makes a `KeptTurn` of each report.
+
+    Attributes:
+        name: stands where a scenario's name does.
+        turns: the number of the last turn that was kept.
+        connections: all that may still be reported on, by number.
+    """
+
+    def __init__(self, name: str, in_rate: int) -> None:
+        self.name = name
+        self.turns = 0
+        self.connections: dict[int, Connection] = {}
+        self._in_rate = in_rate
+        self._count = 0
+        self._texts: dict[int, str] = {}
+
+    def connect(self) -> Connection:
+        """Another connection; the one before it can still be reported on, older ones cannot."""
+        self._count += 1
+        self.connections = {n: c for n, c in self.connections.items() if n >= self._count - 1} | {
+            self._count: Connection(self._count, self._in_rate)
+        }
+        return self.connections[self._count]
+
+    def typed(self, turn: int, text: str) -> None:
+        """What was typed as that turn."""
+        self._texts[turn] = text
+
+    def sounded(self, message: Played) -> None:
+        """What of the agent's audio sounded at the page.
+
+        Raises:
+            InputError: on a connection that is not known.
+        """
+        connection = self._connection(message.connection)
+        for sample, samples, at_ns in message.played:
+            connection.sounded(sample, samples, at_ns)
+
+    def report(self, report: TurnReport) -> list[KeptTurn]:
+        """A turn as the page measured it; with it, one before it that nobody reported.
+
+        Raises:
+            InputError: the turn is known already, or its connection is not.
+        """
+        connection = self._connection(report.connection)
+        if report.turn <= self.turns:
+            raise InputError(
+                "live.turn_known", f"turn {report.turn} is reported after turn {self.turns}"
+            )
+        kept: list[KeptTurn] = []
+        if report.turn > self.turns + 1:
+            for older in [c for n, c in self.connections.items() if n < connection.number]:
+                kept += self.lost(older)
+        kept.append(self._kept(connection, report))
+        self.turns = report.turn
+        return kept
+
+    def lost(self, connection: Connection) -> list[KeptTurn]:
+        """The turn that was in flight when a line was lost for good; none if there was none."""
+        facts = [fact for _, fact in connection.take_facts()]
+        window = (connection.ended_ns, samples_to_ns(connection.mic.total, connection.in_rate))
+        user = self._user_side(connection, window)
+        found = speech_bounds(user, RATE, speech_level_dbfs(user, RATE))
+        transcript = _joined(facts, said.Transcript)
+        text = self._texts.pop(self.turns + 1, "")
+        spoke = found is not None and found.end_ms - found.start_ms >= LEAST_SPEECH_MS
+        if not text and not (spoke and transcript):
+            return []
+        self.turns += 1
+        connection.ended_ns = window[1]
+        sent = connection.sent.as_sent(connection.sample_at(window[0]), connection.in_rate)
+        llms = [connection.llm_of.get(f.agent_turn) for f in facts if isinstance(f, said.Marks)]
+        record = TurnRecord(
+            scenario=self.name,
+            turn=self.turns,
+            repeat=1,
+            say=text or transcript,
+            outcome="error",
+            ended="line_lost",
+            budget_ms=DEFAULT_BUDGET_MS,
+            gap_ns=None,
+            gap_ms=None,
+            why_no_gap="the line was lost before the page had measured this turn",
+            stages=(),
+            transcript=transcript,
+            reply=_joined(facts, said.ReplyText),
+            lead_ms=None,
+            yield_ms=None,
+            marks=(),
+            pacing=_pacing(0, None),
+            audio=AudioRecord(
+                file="",
+                user_start_ms=found.start_ms if found else 0.0,
+                user_end_ms=found.end_ms if found else 0.0,
+                onset_ms=None,
+            ),
+            faults=(*_take(connection.faults), "what is heard was laid as sent, not as played"),
+            llm=llms[-1] if llms else None,
+            left_out=TYPED if text else None,
+        )
+        return [KeptTurn(record, user, agent_side(sent, window))]
+
+    def _connection(self, number: int | None) -> Connection:
+        wanted = self._count if number is None else number
+        if wanted not in self.connections:
+            known = ", ".join(map(str, self.connections)) or "none"
+            raise InputError(
+                "live.connection", f"no connection {wanted} of this conversation; known: {known}"
+            )
+        return self.connections[wanted]
+
+    def _kept(self, connection: Connection, report: TurnReport) -> KeptTurn:
+        turn, events = _judged(connection, report)
+        window = (max(0, report.start_ns - ROOM_NS), max(report.ended_ns, report.start_ns + 1))
+        user = self._user_side(connection, window)
+        heard = agent_side(connection.heard_in(window), window)
+        connection.ended_ns = report.ended_ns
+        text = self._texts.pop(report.turn, report.text)
+        packets = connection.sample_at(report.end_ns) - connection.sample_at(report.start_ns)
+        fields = stored_fields(turn) | _exceptions(connection, report, turn)
+        record = TurnRecord(
+            scenario=self.name,
+            repeat=1,
+            say=text if report.typed else turn.transcript,
+            budget_ms=DEFAULT_BUDGET_MS,
+            pacing=_pacing(packets * 50 // connection.in_rate, report.stall_ms),
+            audio=AudioRecord(
+                file="",
+                user_start_ms=(report.start_ns - window[0]) / NS_PER_MS,
+                user_end_ms=(report.end_ns - window[0]) / NS_PER_MS,
+                onset_ms=None if turn.onset_ns is None else (turn.onset_ns - window[0]) / NS_PER_MS,
+            ),
+            faults=_take(connection.faults),
+            llm=_llm(connection, turn),
+            events=(*map(plain_event, events), {"event": "View", **report.view}),
+            **fields,
+        )
+        return KeptTurn(record, user, heard)
+
+    def _user_side(self, connection: Connection, window: tuple[int, int]) -> Pcm:
+        first, last = connection.sample_at(window[0]), connection.sample_at(window[1])
+        pcm = connection.mic.read(first, last)
+        return pcm if connection.in_rate == RATE else soxr.resample(pcm, connection.in_rate, RATE)
+
+
+def _judged(connection: Connection, report: TurnReport) -> tuple[Turn, list[Event]]:
+    """The turn as the tracker judges it, and what it was judged by."""
+    speech = UserSpeech(
+        report.turn, report.start_ns, report.end_ns, report.over_reply, DEFAULT_BUDGET_MS
+    )
+    ended = TurnEnded(report.turn, report.ended_ns, report.ended)
+    events = [speech, *connection.events_of(report), ended]
+    turns = [turn for event in events for turn in connection.tracker.feed(event)]
+    return turns[0], events
+
+
+def _exceptions(connection: Connection, report: TurnReport, turn: Turn) -> dict[str, Any]:
+    """What is stored otherwise than in a replay, and why no figure counts the turn."""
+    if report.typed:
+        heard = turn.onset_ns is not None and turn.outcome != "error"
+        return {
+            "outcome": "answered" if heard else turn.outcome,
+            "gap_ns": None,
+            "gap_ms": None,
+            "why_no_gap": "typed: nobody spoke, so there is no user end to count from",
+            "stages": (),
+            "lead_ms": None,
+            "left_out": TYPED,
+        }
+    if turn.outcome == "abandoned" and connection.switched_between(
+        turn.user_start_ns, turn.ended_ns
+    ):
+        return {"why_no_gap": "the LLM was switched before any reply", "left_out": SWITCHED}
+    stalled = report.stall_ms is not None and report.stall_ms > STALL_MS
+    return {"left_out": STALLED if stalled else None}
+
+
+def _llm(connection: Connection, turn: Turn) -> str | None:
+    """The LLM whose reply was heard, or else the last one that was asked in this turn."""
+    heard = heard_agent_turn(turn) or (turn.agent_turns[-1] if turn.agent_turns else None)
+    return connection.llm_of.get(heard.agent_turn) if heard else None
+
+
+def _pacing(packets: int, stall_ms: float | None) -> PacingRecord:
+    starved = stall_ms is not None and stall_ms > STALL_MS
+    return PacingRecord(
+        packets=packets,
+        late_ms_p50=None,
+        late_ms_max=None,
+        loop_lag_ms_max=stall_ms,
+        starved=starved,
+    )
+
+
+def _joined(facts: list[Fact], kind: type[said.Transcript] | type[said.ReplyText]) -> str:
+    texts = [f.text for f in facts if isinstance(f, kind)]
+    return (" " if kind is said.Transcript else "").join(texts).strip()
+
+
+def _take(faults: list[str]) -> tuple[str, ...]:
+    taken = tuple(faults)
+    faults.clear()
+    return taken

@@ -1,0 +1,196 @@
+"""A live conversation on disk: a run like any other, written turn by turn, and packed to take away.
+
+Everything here blocks on the disk and is called from a worker thread.
+"""
+
+import dataclasses
+import os
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from turngap import __version__
+from turngap.caller.stream import RATE
+from turngap.core.budget import DEFAULT_BUDGET_MS
+from turngap.core.errors import InputError
+from turngap.core.results import OffsetRecord, RunRecord, TurnRecord
+from turngap.live.conversation import KeptTurn
+from turngap.provenance import git_commit, this_machine, without_secrets
+from turngap.runs import RunWriter, StoredRun, read_run, utc_now
+
+# Makes a run's report.html; reports are of a layer that this one does not know.
+Render = Callable[[StoredRun], object]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Keeping:
+    """Where conversations are kept.
+
+    Attributes:
+        out: the folder of runs; None: kept nowhere but for as long as they can be downloaded.
+        record: the folder that every conversation is saved in as a scenario; None: in none.
+        render: called with a run that is to be looked at.
+    """
+
+    out: Path | None = Path("runs")
+    record: Path | None = None
+    render: Render = lambda _: None
+
+
+class LiveRun:
+    """One conversation's run. Its folder is made with its first turn.
+
+    Attributes:
+        turns: what is stored so far.
+    """
+
+    def __init__(self, keeping: Keeping, name: str, agent: Mapping[str, Any]) -> None:
+        self.keeping = keeping
+        self.turns: list[TurnRecord] = []
+        self.settings: dict[str, Any] = {}
+        self._name = name
+        self._agent = dict(agent)
+        self._lock = threading.Lock()
+        self._offset: OffsetRecord | None = None
+        self._writer: RunWriter | None = None
+        self._opening: RunRecord | None = None
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._finished = False
+
+    @property
+    def path(self) -> Path | None:
+        """The run's folder; None before the first turn."""
+        return self._writer.path if self._writer else None
+
+    def keep(self, turn: KeptTurn, offset: OffsetRecord | None) -> TurnRecord:
+        """Store a turn.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        with self._lock:
+            writer = self._opened()
+            if offset is not None:
+                self._offset = _worse(self._offset, offset)
+            try:
+                name = f"{len(self.turns) + 1:03d}"
+                file = writer.write_audio(name, turn.user, turn.heard, RATE)
+                record = _with_file(turn.record, file)
+                writer.append_turn(record)
+            except (OSError, RuntimeError) as e:  # the latter: libsndfile's
+                raise InputError(
+                    "run.unwritable", f"cannot write to {writer.path}: {e}", hint="disk full?"
+                ) from e
+            self.turns.append(record)
+            return record
+
+    def finish(self, how: str, failure: str | None = None) -> None:
+        """Write the run's last record, `how` the conversation ended, and its report."""
+        with self._lock:
+            if self._finished or self._writer is None:
+                return
+            self._finished = True
+            self._writer.finish(self._closing(how, failure))
+        self._render()
+
+    def packed(self) -> Path:
+        """A zip of the run as it is now, report included, in a file for the caller to remove.
+
+        Raises:
+            InputError: nothing is stored yet.
+        """
+        path = self.stored()
+        if not self._finished:
+            self._render()
+        return zipped(path, path.name)
+
+    def stored(self) -> Path:
+        """The run's folder.
+
+        Raises:
+            InputError: nothing is stored yet.
+        """
+        if self.path is None:
+            raise InputError(
+                "live.nothing_kept",
+                "no turn of this conversation has been stored yet",
+                hint="say something and wait for the reply to end",
+            )
+        return self.path
+
+    def forget(self) -> None:
+        """The conversation cannot be downloaded any more: remove what was not to be kept."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _opened(self) -> RunWriter:
+        if self._writer is None:
+            out = self.keeping.out
+            if out is None:
+                self._temporary = tempfile.TemporaryDirectory(prefix="turngap-live-")
+                out = Path(self._temporary.name)
+            self._opening = RunRecord(
+                turngap_version=__version__,
+                commit=git_commit(),
+                name=self._name,
+                started_utc=utc_now(),
+                machine=this_machine(),
+                agent=without_secrets(self._agent),
+                settings={"live": True},
+                scenario_hashes={},
+                planned_turns=0,
+                budget_ms=DEFAULT_BUDGET_MS,
+            )
+            self._writer = RunWriter.create(out, self._name, self._opening)
+        return self._writer
+
+    def _closing(self, how: str, failure: str | None) -> RunRecord:
+        assert self._opening is not None
+        return self._opening.model_copy(
+            update={
+                "finished_utc": utc_now(),
+                "clock_offset": self._offset,
+                "settings": {"live": True, "ended": how, **self.settings},
+                "failure": failure,
+            }
+        )
+
+    def _render(self) -> None:
+        if self.path is not None:
+            self.keeping.render(read_run(self.path))
+
+
+def zipped(folder: Path, name: str) -> Path:
+    """A zip of a folder's files, below `name` in it; the caller removes the file.
+
+    Raises:
+        InputError: there is no room for it.
+    """
+    descriptor, temporary = tempfile.mkstemp(suffix=".zip", prefix="turngap-")
+    os.close(descriptor)
+    file = Path(temporary)
+    try:
+        with zipfile.ZipFile(file, "w") as archive:
+            for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+                # FLAC does not shrink, and WAV by a third for a second of CPU a minute.
+                packing = zipfile.ZIP_STORED if path.suffix == ".flac" else zipfile.ZIP_DEFLATED
+                archive.write(path, f"{name}/{path.relative_to(folder)}", packing, 1)
+    except OSError as e:
+        file.unlink(missing_ok=True)
+        raise InputError("live.no_room", f"cannot pack {name}: {e.strerror or e}") from e
+    return file
+
+
+def _with_file(record: TurnRecord, file: str) -> TurnRecord:
+    audio = record.audio and record.audio.model_copy(update={"file": file})
+    return record.model_copy(update={"audio": audio})
+
+
+def _worse(a: OffsetRecord | None, b: OffsetRecord) -> OffsetRecord:
+    """The comparison with the wider bound speaks for the run."""
+    if a is None or a.bound_ns is None:
+        return b
+    return b if b.bound_ns is not None and b.bound_ns > a.bound_ns else a

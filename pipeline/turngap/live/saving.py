@@ -1,0 +1,209 @@
+"""A live conversation as a scenario: recordings, transcript, proposed labels and expectations.
+
+What is written can be replayed as it is. Labels and expectations are proposals: the one is what was
+heard in the recording, the other what one agent happened to say.
+"""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from turngap.core.audio import Pcm
+from turngap.core.clock import NS_PER_MS
+from turngap.core.errors import InputError
+from turngap.core.labels import speech_bounds, speech_level_dbfs
+from turngap.core.results import TurnRecord
+from turngap.core.scenario import SpeechBounds
+from turngap.library import load_scenario
+
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
+
+# Of the line around the speech: a caller lays recordings into a stream that has its own noise.
+ROOM_MS = 300.0
+
+# A reply that was interrupted sooner than this was hardly one to interrupt on purpose.
+LEAST_BARGE_IN_MS = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A turn that is not in the scenario."""
+
+    turn: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A scenario that was written.
+
+    Attributes:
+        path: its YAML file; the recordings lie in the folder of the same name beside it.
+    """
+
+    name: str
+    path: Path
+    turns: int
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    record: TurnRecord
+    pcm: Pcm
+    rate: int
+    speech: SpeechBounds
+
+
+def checked_name(name: str) -> str:
+    """A scenario's name.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not NAME.fullmatch(name):
+        raise InputError(
+            "scenario.name",
+            f"{name[:80]!r} cannot be a scenario's name",
+            hint="lower-case letters, digits and hyphens, 60 at most, such as coffee-order",
+        )
+    return name
+
+
+def save(run: Path, turns: Sequence[TurnRecord], name: str, folder: Path) -> Saved:
+    """Write the scenario `name` into `folder`, whole or not at all.
+
+    Raises:
+        InputError: a name that cannot be one or is taken, no turn to save, or an unwritable folder.
+    """
+    checked_name(name)
+    cuts, left_out = _cut_all(run, turns)
+    if not cuts:
+        why = "; ".join(f"turn {x.turn}: {x.why}" for x in left_out) or "there is none"
+        raise InputError("live.nothing_to_save", f"no turn can be saved as a scenario: {why}")
+    path, audio = folder / f"{name}.yaml", folder / name
+    if path.exists() or audio.exists():
+        raise InputError(
+            "scenario.exists", f"{folder} has a scenario {name!r} already", hint="take another name"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}.") as made:
+            _write(Path(made), name, cuts)
+            shutil.move(Path(made) / name, audio)
+            shutil.move(Path(made) / path.name, path)
+    except OSError as e:
+        raise InputError(
+            "scenario.unwritable", f"cannot write to {folder}: {e.strerror or e}"
+        ) from e
+    return Saved(name, path, len(cuts), tuple(left_out))
+
+
+def _write(folder: Path, name: str, cuts: Sequence[_Cut]) -> None:
+    (folder / name).mkdir()
+    for number, cut in enumerate(cuts, start=1):
+        file = folder / name / f"{number}.flac"
+        soundfile.write(file, cut.pcm, cut.rate, subtype="PCM_16", format="FLAC")
+    path = folder / f"{name}.yaml"
+    path.write_text(_yaml(name, cuts), encoding="utf-8")
+    load_scenario(path)  # what is handed on can be played
+
+
+def _cut_all(run: Path, turns: Sequence[TurnRecord]) -> tuple[list[_Cut], list[LeftOut]]:
+    cuts: list[_Cut] = []
+    left_out: list[LeftOut] = []
+    for record in turns:
+        cut = _cut(run, record)
+        if isinstance(cut, str):
+            left_out.append(LeftOut(record.turn, cut))
+        else:
+            cuts.append(cut)
+    return cuts, left_out
+
+
+def _cut(run: Path, record: TurnRecord) -> _Cut | str:
+    """The user's part of a turn's recording with its bounds, or why it cannot be used."""
+    if record.left_out == "typed":
+        return "typed"
+    if not record.say.strip():
+        return "nothing was transcribed"
+    if record.audio is None:
+        return "it has no recording"
+    audio, rate = soundfile.read(run / record.audio.file, dtype="int16", always_2d=True)
+    start = max(0, round((record.audio.user_start_ms - ROOM_MS) * rate / 1000))
+    end_ms = record.audio.user_end_ms + ROOM_MS
+    if record.audio.onset_ms is not None and record.audio.onset_ms > record.audio.user_end_ms:
+        end_ms = min(end_ms, record.audio.onset_ms)  # through a loudspeaker it is heard here too
+    pcm: Pcm = np.ascontiguousarray(audio[start : round(end_ms * rate / 1000), 0], dtype=np.int16)
+    found = speech_bounds(pcm, rate, speech_level_dbfs(pcm, rate))
+    if found is None:
+        return "its recording holds no audible speech"
+    return _Cut(record, pcm, rate, found)
+
+
+def _yaml(name: str, cuts: Sequence[_Cut]) -> str:
+    turns = CommentedSeq([_turn(name, n, cuts) for n in range(1, len(cuts) + 1)])
+    scenario = CommentedMap({"name": name, "about": "Saved from a live conversation."})
+    scenario["tags"] = _flow(CommentedSeq(["live"]))
+    scenario["turns"] = turns
+    scenario.yaml_set_start_comment(
+        "Proposed from one conversation. `say` is what the recogniser heard: correct it.\n"
+        "`speech` is what is audible in the recording: `turngap label` finds it again.\n"
+        "`expect` holds what one agent said: keep what every right answer must say.\n"
+    )
+    out, yaml = StringIO(), YAML(typ="rt")
+    yaml.width = 96
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    yaml.dump(scenario, out)
+    return out.getvalue()
+
+
+def _turn(name: str, number: int, cuts: Sequence[_Cut]) -> CommentedMap:
+    cut = cuts[number - 1]
+    record, speech = cut.record, cut.speech
+    turn = CommentedMap({"say": record.say, "audio": f"{name}/{number}.flac"})
+    turn["speech"] = _flow(CommentedMap({"start_ms": speech.start_ms, "end_ms": speech.end_ms}))
+    if number > 1 and (when := _when(cuts[number - 2].record, record)):
+        turn["when"] = _flow(CommentedMap(when))
+    if reply := record.reply.strip():
+        turn["reply"] = reply
+        any_of = _flow(CommentedSeq([reply]))
+        turn["expect"] = CommentedMap({"reply": CommentedMap({"any_of": any_of})})
+    return turn
+
+
+def _when(before: TurnRecord, record: TurnRecord) -> dict[str, float]:
+    """When the user spoke, where it was not simply after the reply."""
+    marks = {m.name: m.at_ns for m in before.marks}
+    start_ns = _start_ns(record)
+    if record.turn != before.turn + 1 or before.ended != "interrupted" or start_ns is None:
+        return {}
+    if (onset_ns := marks.get("agent_onset")) is not None:
+        after_ms = round((start_ns - onset_ns) / NS_PER_MS, 1)
+        return {"barge_in_ms": after_ms} if after_ms >= LEAST_BARGE_IN_MS else {}
+    if (end_ns := marks.get("user_end")) is not None and start_ns > end_ns:
+        return {"at_ms": round((start_ns - end_ns) / NS_PER_MS, 1)}
+    return {}
+
+
+def _start_ns(record: TurnRecord) -> int | None:
+    """The user's first audible sample on the clock of the turn's marks."""
+    end_ns = next((m.at_ns for m in record.marks if m.name == "user_end"), None)
+    if end_ns is None or record.audio is None:
+        return None
+    return end_ns - round((record.audio.user_end_ms - record.audio.user_start_ms) * NS_PER_MS)
+
+
+def _flow(node: Any) -> Any:
+    node.fa.set_flow_style()
+    return node

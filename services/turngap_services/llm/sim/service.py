@@ -1,9 +1,7 @@
 """The simulated model as a pipecat service."""
 
-from typing import Any, TypedDict
+from typing import Any
 
-from pipecat.adapters.llm.base_llm_adapter import BaseLLMAdapter
-from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
 from pipecat.frames.frames import (
     Frame,
     LLMContextFrame,
@@ -11,48 +9,24 @@ from pipecat.frames.frames import (
     LLMFullResponseStartFrame,
 )
 from pipecat.metrics.metrics import LLMTokenUsage
-from pipecat.processors.aggregators.llm_context import LLMContext, LLMSpecificMessage
+from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import LLMService
 from pipecat.services.settings import LLMSettings
 
 from turngap.core.clock import Clock
+from turngap_services.llm.plain import PlainAdapter, plain_messages
 from turngap_services.llm.sim.script import Line, due_ns, reply_to, tokens
 from turngap_services.llm.sim.settings import SimSettings
 
 
-class _Params(TypedDict):
-    messages: list[dict[str, Any]]
-
-
-class SimAdapter(BaseLLMAdapter[_Params]):
-    """Plain messages. The default adapter would import the OpenAI SDK: a second, for nothing."""
-
-    @property
-    def id_for_llm_specific_messages(self) -> str:
-        """No provider writes messages for it."""
-        return "sim"
-
-    async def get_llm_invocation_params(self, context: LLMContext, **kwargs: Any) -> _Params:
-        """The conversation as roles and texts."""
-        return {"messages": _messages(context)}
-
-    def to_provider_tools_format(self, tools_schema: ToolsSchema) -> list[Any]:
-        """It calls no tools."""
-        return []
-
-    def get_messages_for_logging(self, context: LLMContext) -> list[dict[str, Any]]:
-        """The conversation as roles and texts."""
-        return _messages(context)
-
-
-class SimLLMService(LLMService[SimAdapter]):
+class SimLLMService(LLMService[PlainAdapter]):
     """Answers from the scenario library with the timing that its settings say.
 
     pipecat cancels the frame being processed at an interruption, and the reply with it.
     """
 
-    adapter_class = SimAdapter
+    adapter_class = PlainAdapter
 
     def __init__(self, *, settings: SimSettings, script: tuple[Line, ...], clock: Clock) -> None:
         super().__init__(
@@ -95,7 +69,7 @@ class SimLLMService(LLMService[SimAdapter]):
     async def _answer(self, context: LLMContext) -> None:
         start_ns = self._clock.now_ns()
         await self.start_ttfb_metrics()
-        messages = _messages(context)
+        messages = plain_messages(context)
         heard = _heard(messages)
         if not heard:
             reply = self._sim.default_reply
@@ -122,22 +96,6 @@ class SimLLMService(LLMService[SimAdapter]):
             await self.start_llm_usage_metrics(
                 LLMTokenUsage(prompt_tokens=read, completion_tokens=said, total_tokens=read + said)
             )
-
-
-def _messages(context: LLMContext) -> list[dict[str, Any]]:
-    """Role and text of each message of the conversation."""
-    return [
-        {"role": message["role"], "content": _text(message.get("content"))}
-        for message in context.get_messages()
-        if not isinstance(message, LLMSpecificMessage)
-    ]
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    return " ".join(p["text"] for p in parts if isinstance(p, dict) and p.get("type") == "text")
 
 
 def _heard(messages: list[dict[str, Any]]) -> list[str]:

@@ -1,0 +1,1 @@
+"""How the project's own small models are made; torch is needed here and nowhere else."""

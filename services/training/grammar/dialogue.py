@@ -1,0 +1,113 @@
+"""Whole dialogues: some scenes one after another, and a system prompt with the facts they need."""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from training.grammar import booking, facts, home, shop, talk
+from training.grammar.turn import Maker, Turn
+
+# The prompt that turngap's agent has where a stack sets none.
+BASE_PROMPT = "You are on a phone call. Answer in one or two short spoken sentences."
+
+Scene = Callable[[Maker], list[Turn]]
+
+# How often each scene comes: what has to be worked out (sums, totals, look-ups) comes more often
+# than what only has to be repeated.
+_SCENES: tuple[tuple[Scene, int], ...] = (
+    (shop.coffee, 18),
+    (shop.pizza, 6),
+    (booking.table, 7),
+    (booking.doctor, 6),
+    (booking.taxi, 4),
+    (facts.clock, 7),
+    (facts.weather, 12),
+    (facts.parcel, 5),
+    (facts.phone, 4),
+    (facts.museum, 5),
+    (facts.soup, 5),
+    (home.home, 8),
+    (talk.sums, 16),
+    (talk.who_wants_what, 9),
+    (talk.my_name, 3),
+    (talk.talk, 3),
+)
+# Scenes that leave a fact in the prompt: in some dialogues all of them do, asked about or not.
+_FACT_SCENES: tuple[Scene, ...] = (
+    facts.clock,
+    facts.weather,
+    facts.parcel,
+    facts.museum,
+    facts.soup,
+)
+SKILLS = (
+    "order",
+    "total",
+    "booking",
+    "time",
+    "weather",
+    "lookup",
+    "numbers",
+    "sums",
+    "home",
+    "memory",
+    "talk",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """A system prompt and the turns after it."""
+
+    system: str
+    turns: tuple[Turn, ...]
+
+    def messages(self) -> list[dict[str, str]]:
+        """The dialogue as chat messages, system first where there is one."""
+        said = [{"role": "system", "content": self.system}] if self.system else []
+        for turn in self.turns:
+            said.append({"role": "user", "content": turn.user})
+            said.append({"role": "assistant", "content": turn.reply})
+        return said
+
+
+def make_dialogue(seed: str, *, holding: bool) -> Dialogue:
+    """The dialogue of that seed.
+
+    Args:
+        seed: any text; the same one makes the same dialogue on every machine.
+        holding: every content is held out, instead of none.
+    """
+    m = Maker(random.Random(f"{seed}|{holding}"), holding)
+    turns: list[Turn] = []
+    scenes, weights = zip(*_SCENES, strict=True)
+    chosen = dict.fromkeys(m.random.choices(scenes, weights, k=m.pick((1, 2, 3, 3, 4))))
+    for scene in chosen:
+        turns += scene(m)
+    if m.person and talk.my_name not in chosen and m.random.random() < 0.3:
+        turns += talk.my_name(m)
+    turns = [_hesitant(m, turn) for turn in turns]
+    for scene in _FACT_SCENES if m.random.random() < 0.25 else ():
+        if m.random.random() < 0.7:
+            scene(m)  # for the fact it leaves
+    lines = list(m.facts.values())
+    m.random.shuffle(lines)
+    opening = m.pick((BASE_PROMPT, BASE_PROMPT, BASE_PROMPT, ""))
+    return Dialogue(" ".join([*([opening] if opening else []), *lines]), tuple(turns))
+
+
+def _hesitant(m: Maker, turn: Turn) -> Turn:
+    """The turn as it is, or with a word before it that says nothing."""
+    if m.random.random() > 0.06:
+        return turn
+    return replace(turn, user=f"{m.pick(('um', 'uh', 'so', 'okay', 'well'))} {turn.user}")
+
+
+def make_dialogues(seed: int, *, holding: bool, start: int = 0) -> Iterator[Dialogue]:
+    """Dialogues without end, from number `start` on."""
+    number = start
+    while True:
+        dialogue = make_dialogue(f"{seed}|{number}", holding=holding)
+        if dialogue.turns:
+            yield dialogue
+        number += 1

@@ -1,0 +1,88 @@
+"""Make both models from nothing: train, save, convert, and tell how often each is right.
+
+    python -m training.make OUT                  # as the shipped ones were made
+    python -m training.make OUT --finish-by-s 3600
+
+It goes on from its last checkpoint in OUT. With the recipe as committed and the same number of
+threads, the same weights come out.
+"""
+
+# torch and transformers are in the group `training`, not in what the checks run with.
+# pyright: reportMissingImports=false
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training.evaluate import evaluate_directory
+from training.export import convert, save, size_mb
+from training.model import Learner
+from training.recipe import Recipe, Shape
+from training.train import train
+
+
+def finish(directory: Path, dialogues: int) -> dict[str, Any]:
+    """Save the checkpoint's models below `directory` and tell what they are and can.
+
+    Args:
+        directory: where the checkpoint is; gets `teacher`, `student` (transformers' format),
+            `student-int8` (the backend `small`'s) and `models.json`.
+        dialogues: held-out dialogues to count right answers in.
+    """
+    saved = torch.load(directory / "checkpoint.pt", weights_only=False)
+    recipe: Recipe = saved["recipe"]
+    told: dict[str, Any] = {"recipe": recipe.as_json(), "steps_done": saved["step"]}
+    shapes: dict[str, Shape] = {"teacher": recipe.teacher, "student": recipe.student}
+    for name, shape in shapes.items():
+        learner = Learner(shape, recipe, recipe.seed)
+        learner.load(saved[name])
+        out = directory / name
+        save(learner.model, directory, out)
+        told[name] = {
+            "parameters": sum(p.numel() for p in learner.model.parameters()),
+            "size_mb": round(size_mb(out), 2),
+            "held_out": evaluate_directory(out, dialogues),
+        }
+    convert(directory / "student", directory / "student-int8")
+    told["student-int8"] = {
+        "size_mb": round(size_mb(directory / "student-int8"), 2),
+        "held_out": evaluate_directory(directory / "student-int8", dialogues),
+    }
+    path = directory / "models.json"
+    path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    return told
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("directory", type=Path, help="where checkpoints and models go")
+    parser.add_argument(
+        "--finish-by-s", type=float, help="be done after about so long, with a shorter recipe"
+    )
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: 2)")
+    parser.add_argument("--dialogues", type=int, default=1500, help="held-out dialogues")
+    parser.add_argument(
+        "--no-training", action="store_true", help="save and count what the checkpoint has"
+    )
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    if not arguments.no_training:
+        train(Recipe(), arguments.directory, finish_by_s=arguments.finish_by_s)
+    told = finish(arguments.directory, arguments.dialogues)
+    for name in ("teacher", "student", "student-int8"):
+        turns = told[name]["held_out"]["turns"]
+        low, high = turns["right_interval_95"]
+        print(
+            f"{name}: {told[name]['size_mb']} MB, {turns['right']:.1%} of {turns['n']} held-out "
+            f"turns right (95 %: {low:.1%} to {high:.1%}), {turns['exact']:.1%} word for word"
+        )
+
+
+if __name__ == "__main__":
+    main()

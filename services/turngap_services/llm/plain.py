@@ -1,0 +1,50 @@
+"""A conversation as roles and texts, for models that know no provider's message format."""
+
+from typing import Any, TypedDict
+
+from pipecat.adapters.llm.base_llm_adapter import BaseLLMAdapter
+from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
+from pipecat.processors.aggregators.llm_context import LLMContext, LLMSpecificMessage
+
+
+class PlainParams(TypedDict):
+    """What such a model is asked with."""
+
+    messages: list[dict[str, Any]]
+
+
+class PlainAdapter(BaseLLMAdapter[PlainParams]):
+    """Plain messages. The default adapter would import the OpenAI SDK: a second, for nothing."""
+
+    @property
+    def id_for_llm_specific_messages(self) -> str:
+        """No provider writes messages for it."""
+        return "plain"
+
+    async def get_llm_invocation_params(self, context: LLMContext, **kwargs: Any) -> PlainParams:
+        """The conversation as roles and texts."""
+        return {"messages": plain_messages(context)}
+
+    def to_provider_tools_format(self, tools_schema: ToolsSchema) -> list[Any]:
+        """It calls no tools."""
+        return []
+
+    def get_messages_for_logging(self, context: LLMContext) -> list[dict[str, Any]]:
+        """The conversation as roles and texts."""
+        return plain_messages(context)
+
+
+def plain_messages(context: LLMContext) -> list[dict[str, Any]]:
+    """Role and text of each message of the conversation."""
+    return [
+        {"role": message["role"], "content": _text(message.get("content"))}
+        for message in context.get_messages()
+        if not isinstance(message, LLMSpecificMessage)
+    ]
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return " ".join(p["text"] for p in parts if isinstance(p, dict) and p.get("type") == "text")

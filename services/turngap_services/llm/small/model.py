@@ -1,0 +1,227 @@
+"""A CTranslate2 model with its tokenizer and chat template: prompts in, pieces of text out."""
+
+import atexit
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+from jinja2 import Template, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
+
+from turngap.core.errors import AgentError
+from turngap_services.llm.small.settings import SmallSettings
+
+SHIPPED = Path(__file__).parent / "student"
+
+_FILES = ("model.bin", "config.json", "tokenizer.json", "tokenizer_config.json")
+_CONVERT = (
+    "expected a directory in CTranslate2's format with tokenizer.json and tokenizer_config.json: "
+    "ct2-transformers-converter --model MODEL --quantization int8 --output_dir DIR "
+    "--copy_files tokenizer.json tokenizer_config.json"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """How a reply ended.
+
+    Attributes:
+        prompt_tokens: tokens that it was made from.
+        tokens: tokens that were made, the end mark included.
+        finished: it came to its end, or to `max_tokens`; false where it was told to stop.
+    """
+
+    prompt_tokens: int
+    tokens: int
+    finished: bool
+
+
+class SmallModel:
+    """A loaded model. Several threads may ask at once; `workers` of them are answered at a time.
+
+    Attributes:
+        name: the directory's name.
+        limit: the longest prompt and reply together, in tokens.
+    """
+
+    def __init__(self, settings: SmallSettings) -> None:
+        directory = settings.model or SHIPPED
+        self.name = directory.name
+        self._settings = settings
+        _require_files(directory)
+        try:
+            self._generator = ctranslate2.Generator(
+                str(directory),
+                compute_type="int8",
+                inter_threads=settings.workers,
+                intra_threads=settings.threads,
+            )
+            self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+            config = _json(directory / "tokenizer_config.json")
+            self._template = _template(directory, config)
+        # Each library has exceptions of its own for a bad file, tokenizers a plain Exception.
+        except Exception as e:
+            if isinstance(e, AgentError):
+                raise
+            raise AgentError(
+                "model.damaged",
+                f"the model in {directory} cannot be loaded: {_first_line(e)}",
+                hint=_CONVERT,
+            ) from e
+        ctranslate2.set_random_seed(settings.seed)
+        self.limit = int(min(config.get("model_max_length") or 512, 32_768))
+        self._marks = {
+            f"{kind}_token": _mark(config.get(f"{kind}_token")) for kind in ("bos", "eos", "unk")
+        }
+        self._end = self._marks["eos_token"] or None
+
+    def prompt(self, messages: Sequence[dict[str, Any]]) -> list[str]:
+        """The tokens to go on from.
+
+        Where the conversation is longer than the model can read, its oldest messages are left out;
+        the system prompt stays.
+
+        Raises:
+            AgentError: the chat template does not take these messages.
+        """
+        room = self.limit - self._settings.max_tokens
+        system = [m for m in messages if m["role"] in {"system", "developer"}]
+        said = [m for m in messages if m["role"] not in {"system", "developer"}]
+        while True:
+            tokens = self._tokens([*system, *said])
+            if len(tokens) <= room or len(said) < 2:
+                return tokens[-max(room, 1) :]
+            said = said[1:]
+
+    def _tokens(self, messages: list[dict[str, Any]]) -> list[str]:
+        try:
+            text = self._template.render(
+                messages=messages, add_generation_prompt=True, tools=None, **self._marks
+            )
+        except TemplateError as e:
+            raise AgentError(
+                "model.template",
+                f"the chat template of {self.name} does not take this conversation: {e}",
+                hint="expected a template for the roles system, user and assistant",
+            ) from e
+        return self._tokenizer.encode(text, add_special_tokens=False).tokens
+
+    def say(self, prompt: list[str], hear: Callable[[str], None], stop: threading.Event) -> Reply:
+        """Make a reply. Blocks until it has ended, with the interpreter free for others.
+
+        Args:
+            prompt: from `prompt`.
+            hear: called with each piece of text as soon as it is there, in a thread of the engine.
+            stop: once set, the reply ends with the next token.
+
+        Raises:
+            AgentError: the engine failed.
+        """
+        pieces = DecodeStream(skip_special_tokens=True)
+        count = 0
+
+        def step(result: ctranslate2.GenerationStepResult) -> bool:
+            nonlocal count
+            count += 1
+            piece = pieces.step(self._tokenizer, result.token_id)
+            if piece and not stop.is_set():
+                hear(piece)
+            return stop.is_set()
+
+        cold = self._settings.temperature > 0
+        try:
+            self._generator.generate_batch(
+                [prompt],
+                max_length=self._settings.max_tokens,
+                end_token=self._end,
+                include_prompt_in_result=False,
+                sampling_topk=0 if cold else 1,
+                sampling_temperature=self._settings.temperature if cold else 1.0,
+                callback=step,
+            )
+        except RuntimeError as e:
+            raise AgentError(
+                "model.failed",
+                f"the model {self.name} failed in mid-reply: {_first_line(e)}",
+                hint="a smaller model or fewer workers need less memory",
+            ) from e
+        return Reply(len(prompt), count, not stop.is_set())
+
+    def close(self) -> None:
+        """Release the model; nothing can be asked of it any more."""
+        del self._generator
+
+    def warm_up(self) -> None:
+        """One reply to nobody: what is slow once, is slow now."""
+        messages = [{"role": "system", "content": "hello"}, {"role": "user", "content": "hello"}]
+        self.say(self.prompt(messages), lambda _: None, threading.Event())
+
+
+_LOADED: dict[str, SmallModel] = {}
+_LOADING = threading.Lock()
+
+
+def model_of(settings: SmallSettings) -> SmallModel:
+    """The model of these settings, loaded once a process.
+
+    Raises:
+        AgentError: it is not there, or cannot be read.
+    """
+    key = settings.model_dump_json(exclude={"library"})  # the scenarios have no part in it
+    with _LOADING:
+        if key not in _LOADED:
+            _LOADED[key] = SmallModel(settings)
+            # CTranslate2 4.8 aborts the process where its threads are left to the interpreter's
+            # last garbage collection ("terminate called without an active exception").
+            atexit.register(_LOADED[key].close)
+        return _LOADED[key]
+
+
+def _require_files(directory: Path) -> None:
+    if not directory.is_dir():
+        raise AgentError("model.missing", f"no model directory at {directory}", hint=_CONVERT)
+    if missing := [name for name in _FILES if not (directory / name).is_file()]:
+        raise AgentError(
+            "model.missing", f"{directory} has no {' and no '.join(missing)}", hint=_CONVERT
+        )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _template(directory: Path, config: dict[str, Any]) -> Template:
+    beside = directory / "chat_template.jinja"
+    if beside.is_file():
+        source = beside.read_text(encoding="utf-8")
+    elif isinstance(config.get("chat_template"), str):
+        source = config["chat_template"]
+    else:
+        raise AgentError(
+            "model.template",
+            f"{directory} has no chat template",
+            hint="expected `chat_template` in tokenizer_config.json, or chat_template.jinja",
+        )
+    # As transformers sets it up: templates are written for it.
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.globals["raise_exception"] = _refuse
+    return environment.from_string(source)
+
+
+def _refuse(why: str) -> None:
+    raise TemplateError(why)
+
+
+def _mark(value: Any) -> str:
+    """A special token, which the file has as text, as an object, or not at all."""
+    return value["content"] if isinstance(value, dict) else value or ""
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

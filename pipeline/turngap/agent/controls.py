@@ -84,8 +84,8 @@ class Controls:
         await worker.rtvi.interrupt_bot()
         # The interruption commits what was spoken so far to the context; the text comes after it.
         await worker.flush_pipeline()
-        said = [{"role": "user", "content": text}]
-        await worker.rtvi.push_frame(LLMMessagesAppendFrame(messages=said, run_llm=True))
+        frame = LLMMessagesAppendFrame([{"role": "user", "content": text}], run_llm=True)
+        await worker.rtvi.push_frame(frame)
         await worker.rtvi.send_server_message({"turngap": "said", "turn": data.get("turn")})
 
 

@@ -77,13 +77,16 @@ def test_few_turns_never_pass_and_say_how_many_are_missing(n: int) -> None:
 
 
 def test_p95_passes_only_where_its_slowest_twentieth_must_have_shown() -> None:
-    def tail_of(n: int) -> MetricVerdict:
+    def tail_of(n: int, share: float) -> MetricVerdict:
         flat = [answered(400.0)] * n
-        return metric(judge(pairs_of(flat, flat)), "gap p95")
+        return metric(judge(pairs_of(flat, flat), share=share), "gap p95")
 
-    before, after = tail_of(71), tail_of(72)
-    assert (before.verdict, before.high, before.turns_needed) == ("undecided", None, 1)
-    assert (after.verdict, after.high) == ("pass", 0.0)
+    for n, share in ((72, 1.0), (86, 0.5)):  # the second at the first look of several
+        before, after = tail_of(n - 1, share), tail_of(n, share)
+        assert (before.verdict, before.high, before.turns_needed) == ("undecided", None, 1)
+        assert (after.verdict, after.high) == ("pass", 0.0)
+        flat = [answered(400.0)] * n
+        assert judge(pairs_of(flat, flat), share=share).verdict == "pass"
 
 
 def test_one_conversation_is_one_piece_of_evidence() -> None:
@@ -93,10 +96,13 @@ def test_one_conversation_is_one_piece_of_evidence() -> None:
 
 
 def test_looking_several_times_asks_for_more_each_time() -> None:
-    # All of nine conversations slower: 1 in 512.
-    nine = pairs_of([answered(400.0)] * 9, [answered(500.0)] * 9)
-    assert judge(nine).verdict == "regressed"
-    assert judge(nine, share=0.25).verdict == "undecided"
+    # All of nine conversations slower: 1 in 512; of eight, 1 in 256.
+    def slower(n: int, share: float) -> str:
+        return judge(pairs_of([answered(400.0)] * n, [answered(500.0)] * n), share=share).verdict
+
+    assert [slower(n, 1.0) for n in (8, 9)] == ["undecided", "regressed"]
+    assert [slower(n, 0.5) for n in (9, 10)] == ["undecided", "regressed"]
+    assert slower(10, 0.25) == "undecided"
 
 
 # --- turns that fail --------------------------------------------------------------------------

@@ -9,10 +9,13 @@ import numpy as np
 from made_records import MARKS_MS, make_record, make_turn
 
 from turngap.core.checks import (
+    NOTHING_COMPARED,
+    BaselineUse,
     BudgetRecord,
     CheckRecord,
     MetricRecord,
     NoiseRecord,
+    SaveRecord,
     SideRecord,
     StageShiftRecord,
 )
@@ -180,6 +183,37 @@ def budgets_only_check(**changes: Any) -> CheckRecord:
     return make_check(**(values | changes))
 
 
+def saved_check(**changes: Any) -> CheckRecord:
+    """Nothing but `--save`."""
+    values: dict[str, Any] = {
+        "verdict": "cannot_compare",
+        "why": (NOTHING_COMPARED,),
+        "reference": None,
+        "pairs": 0,
+        "metrics": (),
+        "stages": (),
+        "budgets": (),
+        "noise": None,
+        "saved": SaveRecord(file="base.json", done=True),
+    }
+    return make_check(**(values | changes))
+
+
+def beside_a_baseline(**changes: Any) -> CheckRecord:
+    """A stored baseline that is too small, by a caller that was allowed to be late."""
+    values: dict[str, Any] = {
+        "reference": make_side(None, caller_error_ms=31.0),
+        "candidate": make_side(caller_error_ms=12.0),
+        "scenarios": ("coffee-order",),
+        "rounds": 4,
+        "phases": 2,
+        "starved_ms": 40.0,
+        "baseline": BaselineUse(unmatched=6, more_pairs=3, rejudged=2),
+        "saved": SaveRecord(file="new.json", done=False, why_not="the verdict is undecided"),
+    }
+    return undecided_check(**(values | changes))
+
+
 def every_check() -> list[CheckRecord]:
     """All verdicts, with and without a reference."""
     return [
@@ -189,7 +223,8 @@ def every_check() -> list[CheckRecord]:
         incomparable_check(),
         budgets_only_check(),
         regressed_check(reference=make_side(None), noise=None),
-        make_check(metrics=(), stages=(), budgets=(), reference=None, noise=None),
+        saved_check(),
+        beside_a_baseline(),
     ]
 
 

@@ -10,16 +10,10 @@ from made_records import make_record, make_turn
 
 from turngap.core.checks import CHECK_SCHEMA_VERSION, BaselineRecord
 from turngap.core.errors import InputError
+from turngap.core.lateness import STARVED_MS
 from turngap.core.results import METRICS_VERSION
 from turngap.core.verdict import judge
-from turngap.harness.baseline import (
-    baseline_readings,
-    load,
-    pairs_of,
-    readings,
-    save,
-    why_not_comparable,
-)
+from turngap.harness.baseline import load, matched, more_pairs, save, why_not_comparable
 
 RUN = make_record()
 TURNS = [make_turn(turn=turn, repeat=repeat) for repeat in (1, 2) for turn in (1, 2, 3)]
@@ -50,17 +44,74 @@ def refusal(path: Path) -> InputError:
 def test_what_is_saved_comes_back_and_pairs_with_the_same_turns(file: Path) -> None:
     stored = load(file)
     assert why_not_comparable(stored, RUN.machine, HASHES) == []
-    pairs = pairs_of(baseline_readings(stored), readings(TURNS))
-    assert [p.key for p in pairs] == [("coffee-order", t.turn, 0.0, t.repeat) for t in TURNS]
-    assert all(p.reference == p.candidate for p in pairs)
+    found = matched(stored, TURNS)
+    assert [p.key for p in found.pairs] == [("coffee-order", t.turn, 0.0, t.repeat) for t in TURNS]
+    assert all(p.reference == p.candidate for p in found.pairs)
+    assert (found.unmatched, found.rejudged) == (0, 0)
 
 
-def test_turns_of_other_rounds_or_phases_have_no_pair(file: Path) -> None:
-    stored = baseline_readings(load(file))
+def test_turns_of_other_rounds_or_phases_have_no_pair_and_are_counted(file: Path) -> None:
     others = [make_turn(repeat=3), make_turn(phase_ms=8.0)]
-    pairs = pairs_of(stored, readings(others))
-    assert pairs == []
-    assert judge(pairs).verdict == "undecided"
+    found = matched(load(file), others)
+    assert (found.pairs, found.unmatched) == ([], 2)
+    assert judge(found.pairs).verdict == "undecided"
+
+
+def test_a_baseline_has_turns_for_so_many_rounds_of_its_phases_and_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "base.json"
+    phases = (0.0, 16.0)
+    turns = [
+        make_turn(turn=t, repeat=r + 1, phase_ms=phases[r % 2]) for r in range(6) for t in (1, 2)
+    ]
+    save(path, RUN, turns)
+    stored = load(path)
+
+    def left(rounds: int, phase_ms: Callable[[int], float]) -> int:
+        return more_pairs(stored, {"coffee-order"}, rounds, phase_ms)
+
+    assert [left(n, lambda r: phases[r % 2]) for n in (0, 4, 6, 9)] == [12, 4, 0, 0]
+    assert left(0, lambda _: 0.0) == 6
+    assert more_pairs(stored, {"tea-order"}, 0, lambda _: 0.0) == 0
+
+
+def test_both_sides_are_judged_by_the_candidates_budget(tmp_path: Path) -> None:
+    path = tmp_path / "base.json"
+    save(path, RUN, [make_turn(turn=t) for t in (1, 2)])  # answered after 398 ms of 800
+    strict = [make_turn(turn=t, budget_ms=300.0) for t in (1, 2)]
+    assert {t.outcome for t in strict} == {"late"}
+    found = matched(load(path), strict)
+    assert {(p.reference.outcome, p.candidate.outcome) for p in found.pairs} == {("late", "late")}
+    assert found.rejudged == 2
+    (hit_rate,) = [m for m in judge(found.pairs).metrics if m.name == "hit rate"]
+    assert hit_rate.difference == 0
+    save(path, RUN, strict)
+    found = matched(load(path), [make_turn(turn=t) for t in (1, 2)])
+    assert {p.reference.outcome for p in found.pairs} == {"answered"}
+
+
+def test_a_budget_makes_no_answer_of_a_turn_without_one(tmp_path: Path) -> None:
+    path = tmp_path / "base.json"
+    save(
+        path, RUN, [make_turn(marks_ms=None, ended="timeout"), make_turn(turn=2, ended="line_lost")]
+    )
+    found = matched(load(path), [make_turn(budget_ms=9000.0), make_turn(turn=2, budget_ms=9000.0)])
+    assert [p.reference.outcome for p in found.pairs] == ["no_reply", "error"]
+
+
+def test_a_baseline_of_the_first_schema_is_judged_by_its_gaps(file: Path) -> None:
+    def older(document: dict[str, Any]) -> None:
+        document["schema_version"] = 1
+        for key in ("starved_ms", "caller_error_ms"):
+            del document[key]
+        for turn in document["turns"]:
+            del turn["budget_ms"]
+
+    stored = load(changed(file, older))
+    assert (stored.schema_version, stored.starved_ms) == (CHECK_SCHEMA_VERSION, STARVED_MS)
+    strict = [make_turn(turn=t.turn, repeat=t.repeat, budget_ms=300.0) for t in TURNS]
+    found = matched(stored, strict)
+    assert {p.reference.outcome for p in found.pairs} == {"late"}
+    assert found.rejudged == 0  # by what it was saved under is not known
 
 
 def test_nothing_is_not_saved(tmp_path: Path) -> None:
@@ -176,6 +227,11 @@ def test_a_changed_recording(file: Path) -> None:
 def test_a_missing_scenario(file: Path) -> None:
     (reason,) = compared(file, scenario_hashes={"tea-order": "ab12"})
     assert reason == "it has no scenario coffee-order"
+
+
+def test_a_caller_that_might_be_later_than_this_one(file: Path) -> None:
+    (reason,) = compared(file, starved_ms=200.0)
+    assert reason == "its caller might be 200 ms late, this one 10: give both the same starved-ms"
 
 
 def test_an_empty_baseline(file: Path) -> None:

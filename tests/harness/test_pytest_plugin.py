@@ -1,112 +1,13 @@
-"""The pytest plugin as somebody else's test run sees it."""
+"""The pytest plugin as somebody else's test run sees it: assertions, settings, failures."""
 
-import fcntl
-import json
-import os
-import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import pytest
-import soundfile
-from commandline import ScriptedProcess
-from made_records import MARKS_MS, make_run, make_turn
+from fake_agents import NEW, OLD, FakeAgents
+from inner_runs import PLAIN, URL, Inner, Play, made_turns, slower, text_of
+from made_records import make_turn
 
-from turngap.core.errors import AgentError, TurngapError
-from turngap.core.results import TurnRecord
-from turngap.provenance import this_machine
-from turngap.pytest_plugin import fixture
-from turngap.pytest_plugin.lock import lock_file
-from turngap.runs import StoredRun, new_folder
-from turngap.testing.agent import Reply, Script
+from turngap.core.errors import AgentError
 
 pytest_plugins = ["pytester"]
-
-URL = "ws://127.0.0.1:9/ws"
-PLAIN = f"""
-def test_agent(turngap):
-    turngap.replay("{URL}")
-"""
-INI = """
-[pytest]
-addopts = --strict-markers
-filterwarnings = error
-asyncio_default_fixture_loop_scope = function
-"""
-
-
-def slower(**by_ms: float) -> dict[str, float]:
-    """`MARKS_MS` with some stages longer, and all after them later."""
-    late = 0.0
-    marks: dict[str, float] = {}
-    for name, at in MARKS_MS.items():
-        late += by_ms.get(name, 0.0)
-        marks[name] = at + late
-    return marks
-
-
-def made_turns(n: int, **by_ms: float) -> list[TurnRecord]:
-    """`n` turns, three a repeat, no two alike."""
-    return [
-        make_turn(
-            turn=i % 3 + 1,
-            repeat=i // 3 + 1,
-            marks_ms=slower(**{"endpoint": i % 7 - 3.0, "llm_first_token": 0.0} | by_ms),
-        )
-        for i in range(n)
-    ]
-
-
-Play = Callable[..., list[Any]]
-
-
-@pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Play:
-    """Runs that are made up instead of played, one after another; gives the plans asked for."""
-
-    def play(
-        *runs: Sequence[TurnRecord],
-        failure: TurngapError | None = None,
-        during: Callable[[], None] = lambda: None,
-        **record: Any,
-    ) -> list[Any]:
-        plans: list[Any] = []
-        left = list(runs)
-
-        async def replay(plan: Any, _: Any) -> tuple[StoredRun, TurngapError | None]:
-            plans.append(plan)
-            during()
-            folder = new_folder(plan.out, "made")
-            changes = {"machine": this_machine()} | record
-            return make_run(left.pop(0), folder, **changes), failure
-
-        monkeypatch.setattr(fixture, "replay", replay)
-        return plans
-
-    return play
-
-
-@pytest.fixture
-def inner(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
-    """Somebody else's test run, with strict markers and warnings as errors."""
-    pytester.makeini(INI)
-
-    def run(code: str, *arguments: str) -> pytest.RunResult:
-        pytester.makepyfile(test_latency=code)
-        return pytester.runpytest_inprocess(*arguments)
-
-    return run
-
-
-Inner = Callable[..., pytest.RunResult]
-
-
-def text_of(result: pytest.RunResult) -> str:
-    return result.stdout.str() + result.stderr.str()
 
 
 def test_a_quick_agent_passes_and_is_listed_with_its_run(inner: Inner, play: Play) -> None:
@@ -197,6 +98,39 @@ def test_few_turns_that_are_all_too_slow_are_too_slow(inner: Inner, play: Play) 
     )
 
 
+def test_a_limit_that_is_surely_broken_outweighs_one_that_cannot_be_told(
+    inner: Inner, play: Play
+) -> None:
+    play(made_turns(6), made_turns(6))
+    code = f"""
+def test_first(turngap):
+    turngap.replay("{URL}").assert_gap(p95_ms=450, max_ms=300)
+def test_only(turngap):
+    turngap.replay("{URL}").assert_gap(p95_ms=450, max_ms=900)
+"""
+    result = inner(code)
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*LatencyError: turn gap max 400 ms, expected at most 300 ms*",
+            "*InconclusiveError: turn gap p95 –*",
+            "*::test_first *too slow",
+            "*::test_only *inconclusive",
+        ]
+    )
+
+
+def test_secrets_of_a_url_do_not_reach_the_log(inner: Inner, play: Play) -> None:
+    failure = AgentError(
+        "line.lost", "ws://u:hunter2@h/ws: lost", hint="try wss://h/ws?api_key=SEKRET"
+    )
+    play(made_turns(3), failure=failure)
+    shown = text_of(inner(PLAIN))
+    assert "ws://h/ws: lost" in shown
+    assert "hunter2" not in shown
+    assert "SEKRET" not in shown
+
+
 def test_turns_without_a_reply_are_slower_than_any(inner: Inner, play: Play) -> None:
     turns = made_turns(19) + [make_turn(marks_ms=None, ended="timeout") for _ in range(2)]
     play(turns, turns, turns)
@@ -237,6 +171,30 @@ def test_a_starved_caller_makes_no_pass(inner: Inner, play: Play) -> None:
     )
 
 
+def test_nothing_is_asserted_of_a_candidate_whose_caller_was_starved(
+    inner: Inner, agents: FakeAgents
+) -> None:
+    agents.starved = True
+    code = f"""
+def test_it(turngap):
+    check = turngap.check(
+        "{NEW}", against="{OLD}", scenarios="quick-questions", calibration=0, rounds=1
+    )
+    assert check.verdict == "cannot_compare"
+    assert len(check.run.turns) == 6
+    check.candidate.assert_gap(max_ms=5000)
+"""
+    result = inner(code)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            ">       check.candidate.assert_gap(max_ms=5000)",
+            "*InconclusiveError: the run is invalid: the caller was starved in 6 of 6 turns*",
+            "*inconclusive (check: cannot compare)",
+        ]
+    )
+
+
 def test_an_agent_that_fails_says_what_was_played_and_where(inner: Inner, play: Play) -> None:
     failure = AgentError("agent.lost", "the line was lost", hint="its log: agent.log")
     play(made_turns(2), failure=failure, planned_turns=21)
@@ -269,7 +227,12 @@ def test_an_agent_that_fails_says_what_was_played_and_where(inner: Inner, play: 
         ("", "replay().assert_outcome('coffee-order', 9)", "no turn 9*played: coffee-order 1*"),
         ("", "check()", "nothing to compare with*give against=*"),
         ("", "check(against='x', baseline='y')", "no agent named 'x'*"),
-        ("", "check(budgets={'llm': 1})", "budgets: 'llm'*names: gap,*"),
+        ("", "check(budgets={'llm': 1})", "budget llm=1:*names: gap,*"),
+        ("", "check(budgets={'gap': 1}, target=1)", "target=1: no number of turns*0.99 takes 381*"),
+        ("", "check(budgets={'gap': 1}, target=95)", "target=95: expected a share*"),
+        ("", "check(budgets={'gap': 1}, phases=0)", "phases=0: expected a number from 1 to 32"),
+        ("", "check(budgets={'gap': 1}, rounds=1.5)", "rounds=1.5: expected a whole number"),
+        ("", "check(budgets={'gap': 1}, limit_p50_ms=-1)", "limit_p50_ms=-1: expected a number*"),
     ],
 )
 def test_what_cannot_be_asked_for_is_said(
@@ -394,315 +357,3 @@ def test_it(turngap):
     result = inner(code)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*InputError:*event loop*", "*asyncio.to_thread*"])
-
-
-def test_without_the_baseline_there_is_no_pass(inner: Inner, play: Play) -> None:
-    play(made_turns(75))
-    result = inner(PLAIN, "--turngap-compare=main")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["*no baseline main of this test", "*pytest --turngap-save main makes it", "*inconclusive"]
-    )
-
-
-def test_saved_then_compared(inner: Inner, play: Play, pytester: pytest.Pytester) -> None:
-    play(made_turns(75))
-    saved = inner(PLAIN, "--turngap-save=main")
-    saved.assert_outcomes(passed=1)
-    saved.stdout.fnmatch_lines(["*passed, nothing asserted, saved as main"])
-    (file,) = (pytester.path / ".turngap/main").iterdir()
-    assert file.name.startswith("test_latency.py-test_agent-")
-    play(made_turns(75))
-    same = inner(PLAIN, "--turngap-compare=main")
-    same.assert_outcomes(passed=1)
-    same.stdout.fnmatch_lines(["*passed, not slower than main"])
-
-
-def test_a_regression_fails_with_its_stage_named(inner: Inner, play: Play) -> None:
-    play(made_turns(75))
-    inner(PLAIN, "--turngap-save=main")
-    play(made_turns(75, tts_first_audio=90.0))
-    result = inner(PLAIN, "--turngap-compare=main")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "*slower than main; stage that moved: tts_first_audio +90 ms (n=75)",
-            "*gap p50: regressed, +90 ms (95 % interval * to *; n=75 pairs)",
-            "*✓ coffee-order · turn *",
-            "*▓ tts_first_audio 90*",
-            "*baseline: *.turngap/main/*",
-            "*too slow",
-        ]
-    )
-
-
-def test_too_few_pairs_are_undecided(inner: Inner, play: Play) -> None:
-    play(made_turns(6))
-    inner(PLAIN, "--turngap-save=main")
-    play(made_turns(6))
-    result = inner(PLAIN, "--turngap-compare=main")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*undecided beside main: 6 pairs*", "*gap p95: undecided*"])
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"machine": {"fingerprint": "elsewhere"}}, "saved on another machine"),
-        ({"scenario_hashes": {"coffee-order": "other"}}, "scenario coffee-order*changed since"),
-        ({"metrics_version": 0}, "metrics version 0"),
-        ({"turns": []}, "it holds no turns"),
-        ({"schema_version": 99}, "schema version 99*"),
-    ],
-)
-def test_a_baseline_of_something_else_is_never_a_pass(
-    inner: Inner, play: Play, pytester: pytest.Pytester, change: dict[str, Any], said: str
-) -> None:
-    play(made_turns(75))
-    inner(PLAIN, "--turngap-save=main")
-    (file,) = (pytester.path / ".turngap/main").iterdir()
-    document = json.loads(file.read_text())
-    for key, value in change.items():
-        document[key] = document[key] | value if isinstance(value, dict) else value
-    file.write_text(json.dumps(document))
-    play(made_turns(75))
-    result = inner(PLAIN, "--turngap-compare=main")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"*cannot compare with main: *{said}*", "*inconclusive"])
-
-
-def test_a_baseline_that_was_cut_short_is_never_a_pass(
-    inner: Inner, play: Play, pytester: pytest.Pytester
-) -> None:
-    play(made_turns(75))
-    inner(PLAIN, "--turngap-save=main")
-    (file,) = (pytester.path / ".turngap/main").iterdir()
-    file.write_bytes(file.read_bytes()[:-200])
-    play(made_turns(75))
-    result = inner(PLAIN, "--turngap-compare=main")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*cannot compare with main: *cut short*"])
-
-
-def test_a_failed_test_is_not_saved(inner: Inner, play: Play, pytester: pytest.Pytester) -> None:
-    play(made_turns(21))
-    code = f'def test_it(turngap):\n    turngap.replay("{URL}").assert_gap(max_ms=100)\n'
-    inner(code, "--turngap-save=main").assert_outcomes(failed=1)
-    assert not (pytester.path / ".turngap").exists()
-
-
-def test_each_test_and_each_of_its_runs_has_a_baseline_of_its_own(
-    inner: Inner, play: Play, pytester: pytest.Pytester
-) -> None:
-    play(*[made_turns(6) for _ in range(4)])
-    code = f"""
-import pytest
-@pytest.mark.parametrize("which", ["a/b", "a-b"])
-def test_it(turngap, which):
-    turngap.replay("{URL}")
-    turngap.replay("{URL}")
-"""
-    inner(code, "--turngap-save=main", "--turngap-baselines=kept").assert_outcomes(passed=2)
-    assert len(list((pytester.path / "kept/main").iterdir())) == 4
-
-
-def test_rows_survive_the_way_from_a_worker(
-    inner: Inner, play: Play, pytester: pytest.Pytester
-) -> None:
-    # What xdist does to each report between its workers and the terminal.
-    pytester.makeconftest(
-        """
-import json
-import pytest
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_makereport(item, call):
-    report = yield
-    hook, config = item.config.hook, item.config
-    data = hook.pytest_report_to_serializable(config=config, report=report)
-    return hook.pytest_report_from_serializable(config=config, data=json.loads(json.dumps(data)))
-"""
-    )
-    play(made_turns(21))
-    result = inner(PLAIN)
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*= turngap =*", "test_latency.py::test_agent *100 % (n=21)*"])
-
-
-def test_a_replay_holds_the_lock_of_this_machine(
-    inner: Inner, play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    free: list[bool] = []
-
-    def is_free() -> bool:
-        with lock_file().open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
-
-    play(made_turns(3), during=lambda: free.append(is_free()))
-    inner(PLAIN).assert_outcomes(passed=1)
-    assert free == [False]
-    assert is_free()
-
-
-LOCKED = """
-import sys, time
-from pathlib import Path
-from turngap.pytest_plugin.lock import one_at_a_time
-lock, log = map(Path, sys.argv[1:])
-for _ in range(5):
-    with one_at_a_time(lock), log.open("a") as out:
-        out.write("in\\n")
-        out.flush()
-        time.sleep(0.02)
-        out.write("out\\n")
-        out.flush()
-"""
-
-
-def test_replays_of_several_processes_take_turns(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    processes = [
-        subprocess.Popen([sys.executable, "-c", LOCKED, str(tmp_path / "lock"), str(log)])
-        for _ in range(4)
-    ]
-    assert [p.wait(60) for p in processes] == [0] * 4
-    assert log.read_text().split() == ["in", "out"] * 20
-
-
-def test_a_process_that_dies_gives_the_lock_back(tmp_path: Path) -> None:
-    lock = tmp_path / "lock"
-    holding = LOCKED.replace("time.sleep(0.02)", "time.sleep(600)")
-    process = subprocess.Popen(
-        [sys.executable, "-c", holding, str(lock), "/dev/stdout"], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "in\n"
-    process.kill()
-    process.wait(10)
-    process.stdout.close()
-    again = [sys.executable, "-c", LOCKED, str(lock), os.devnull]
-    assert subprocess.run(again, timeout=60, check=False).returncode == 0
-
-
-def test_loading_the_plugin_loads_nothing_heavy() -> None:
-    program = """
-import sys
-import pytest
-before = set(sys.modules)
-import turngap.pytest_plugin
-loaded = set(sys.modules) - before
-print(*sorted({m.split(".")[0] for m in loaded}))
-"""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["turngap"]
-
-
-@pytest.fixture
-def beeps(pytester: pytest.Pytester) -> None:
-    """A library of one scenario: someone beeps for a fifth of a second and waits for an answer."""
-    pytester.makeini(INI)
-    rate = 16_000
-    quiet, tone = np.zeros(rate // 10), 0.3 * np.sin(np.arange(rate // 5) * 2 * np.pi * 300 / rate)
-    folder = pytester.mkdir("library")
-    soundfile.write(folder / "beep.wav", np.concatenate((quiet, tone, quiet)), rate)
-    (folder / "beep.yaml").write_text(
-        "name: beep\n"
-        "turns: [{say: beep, audio: beep.wav, speech: {start_ms: 100, end_ms: 299.5}}]\n"
-    )
-
-
-@pytest.fixture
-def quick() -> Iterator[str]:
-    with ScriptedProcess(Script(replies=(Reply(delay_ms=200, speech_ms=100),), hold_ms=100)) as url:
-        yield url
-
-
-@pytest.fixture
-def patient() -> Iterator[str]:
-    """150 ms slower, all of it in deciding that the turn is over."""
-    with ScriptedProcess(Script(replies=(Reply(delay_ms=350, speech_ms=100),), hold_ms=250)) as url:
-        yield url
-
-
-# What is injected is 150 ms; a machine that starves the caller for less is not the subject here.
-TOLERANT = "--turngap-starved-ms=200"
-
-
-def shifts_of(text: str, *, pattern: str) -> list[float]:
-    """The shifts in ms that the output tells, in order."""
-    return [float(found) for found in re.findall(pattern, text)]
-
-
-@pytest.mark.realtime
-@pytest.mark.usefixtures("beeps")
-def test_in_real_time_a_regression_is_caught_and_named(
-    pytester: pytest.Pytester, quick: str, patient: str
-) -> None:
-    pytester.makepyfile(
-        test_latency="""
-import pytest
-
-@pytest.mark.turngap(library="library", calibration=0, repeat=10)
-def test_agent(turngap):
-    run = turngap.replay()
-    run.assert_hit_rate(0.9)
-    run.assert_gap(p50_ms=500)
-"""
-    )
-    options = (f"--turngap-agent={quick}", "--turngap-save=main", TOLERANT)
-    pytester.runpytest_subprocess(*options).assert_outcomes(passed=1)
-    options = (f"--turngap-agent={patient}", "--turngap-compare=main", TOLERANT)
-    result = pytester.runpytest_subprocess(*options)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "slower than main; stage that moved: endpoint +* ms (n=10)*",
-            "gap p50: regressed, +* ms *",
-            "* beep · turn 1*",
-        ]
-    )
-    moved = shifts_of(result.stdout.str(), pattern=r"(?:endpoint|gap p50: regressed,) \+(\d+) ms")
-    assert len(moved) == 2
-    assert all(50 < ms < 500 for ms in moved)
-
-
-@pytest.mark.realtime
-@pytest.mark.usefixtures("beeps")
-def test_in_real_time_beside_a_reference_at_hand(
-    pytester: pytest.Pytester, quick: str, patient: str
-) -> None:
-    pytester.makepyfile(
-        test_latency=f"""
-def test_against(turngap):
-    check = turngap.check(
-        "{patient}",
-        against="{quick}",
-        library="library",
-        calibration=0,
-        rounds=1,
-        budgets={{"gap": 100}},
-    )
-    check.candidate.assert_gap(max_ms=5000)
-    check.assert_not_slower()
-"""
-    )
-    result = pytester.runpytest_subprocess(TOLERANT)
-    result.assert_outcomes(failed=1)
-    # Two pairs tell nothing of a change; that nothing keeps the budget is plain all the same.
-    result.stdout.fnmatch_lines(
-        [
-            "E*LatencyError: regressed: gap within 100 ms",
-            "E*gap p95: undecided (n=2, needs 20)",
-            "E*gap within 100 ms: regressed, 0 % of 2 turns (expected 95 %; *)",
-            "E* beep · turn 1 *",
-            "E*check: *",
-            "*too slow (check: regressed)",
-        ]
-    )

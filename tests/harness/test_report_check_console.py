@@ -3,6 +3,7 @@ import re
 
 import pytest
 from made_checks import (
+    beside_a_baseline,
     budgets_only_check,
     every_check,
     incomparable_check,
@@ -12,12 +13,13 @@ from made_checks import (
     make_side,
     make_stages,
     regressed_check,
+    saved_check,
     undecided_check,
 )
 from rich.cells import cell_len
 from rich.console import Console
 
-from turngap.core.checks import NoiseRecord
+from turngap.core.checks import BaselineUse, NoiseRecord, SaveRecord
 from turngap.report import check_words
 from turngap.report.check_console import FASTER, SLOWER, ZERO, check_block, check_svg
 
@@ -44,7 +46,8 @@ def shown(record, width=100) -> str:
 @pytest.mark.parametrize("record", every_check())
 def test_verdict_comes_first_then_why(record, width):
     lines = printed(record, width)
-    assert lines[0].startswith(TITLES[record.verdict])
+    only_saved = record.saved is not None and record.saved.done
+    assert lines[0].startswith("↓ SAVED" if only_saved else TITLES[record.verdict])
     assert lines[1].split()[0] == "why"
     for why in record.why:
         assert why in shown(record, width)
@@ -159,9 +162,34 @@ def test_figures_that_cannot_be_compared_have_no_verdict():
     assert "stored baseline" in text
 
 
-def test_nothing_to_compare_is_said():
-    empty = make_check(metrics=(), stages=(), budgets=(), reference=None, noise=None)
-    assert "nothing was compared" in shown(empty)
+def test_what_was_only_saved_is_called_that_and_no_pass():
+    text = shown(saved_check())
+    assert text.startswith("↓ SAVED as a baseline; nothing was compared")
+    assert "saved as a baseline: base.json" in text
+    assert "pass" not in text.lower()
+    lost = saved_check(saved=SaveRecord(file="base.json", done=False, why_not="invalid"))
+    assert shown(lost).startswith("≠ CANNOT COMPARE")
+    assert "not saved as base.json: invalid" in shown(lost)
+
+
+def test_a_baseline_that_is_too_small_is_not_to_be_played_longer():
+    text = shown(beside_a_baseline())
+    assert "about 47 more pairs of turns, of which the baseline has only 3: a bigger one" in text
+    assert "(--save with --rounds 20), or the reference itself (--against)" in text
+    assert "--until-decided" not in text
+    assert "6 turns without a twin in the baseline (other rounds or phases)" in text
+    assert "2 saved under another budget, judged by this one" in text
+    missed = beside_a_baseline(pairs=0)
+    assert "to decide the rounds and phases that the baseline was saved with" in shown(missed)
+    enough = beside_a_baseline(baseline=BaselineUse(unmatched=0, more_pairs=60, rejudged=0))
+    assert "which the baseline has: --rounds 20" in shown(enough)
+
+
+def test_a_caller_that_was_let_be_late_is_said_with_what_comes_of_it():
+    text = shown(beside_a_baseline())
+    assert "a caller up to 40 ms late is accepted (--starved-ms; by default 10)" in text
+    assert "a gap reads at most 31 ms long" in text
+    assert "is accepted" not in shown(make_check())
 
 
 def test_noise_of_the_machine():

@@ -8,6 +8,7 @@ from commandline import turngap_here
 from hypothesis import given
 from hypothesis import strategies as st
 from made_checks import (
+    beside_a_baseline,
     budgets_only_check,
     every_check,
     incomparable_check,
@@ -18,6 +19,7 @@ from made_checks import (
     make_stages,
     make_turns,
     regressed_check,
+    saved_check,
     store,
     undecided_check,
 )
@@ -112,7 +114,9 @@ def test_markdown_says_the_verdict_first_and_its_tables_are_whole(record):
     text = markdown(record)
     head, *_ = text.splitlines()
     assert head.startswith("## ")
-    assert head.split(": ")[1] == record.verdict.replace("_", " ").upper()
+    only_saved = record.saved is not None and record.saved.done
+    title = "SAVED" if only_saved else record.verdict.replace("_", " ").upper()
+    assert head.split(": ")[1] == title
     tables = re.findall(r"(?:^\|.*\n?)+", text, flags=re.MULTILINE)
     for table in tables:
         rows = table.strip().splitlines()
@@ -133,6 +137,9 @@ def test_markdown_tells_how_to_do_it_again():
         assert part in text
     assert "--against" not in markdown(budgets_only_check())
     assert "--baseline" in markdown(incomparable_check())
+    again = markdown(beside_a_baseline())
+    assert "turngap check coffee-order --agent embedded --baseline BASELINE.json" in again
+    assert "--rounds 4 --phases 2 --starved-ms 40 --save new.json\n" in again
 
 
 @pytest.mark.parametrize(
@@ -211,6 +218,22 @@ def test_a_check_of_another_kind_is_bad_input(tmp_path, change, says):
     file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | change))
     with pytest.raises(InputError, match=says):
         read_check(tmp_path)
+
+
+def test_a_check_of_the_first_schema_is_read_with_what_was_so_then(tmp_path):
+    added = ("scenarios", "phases", "starved_ms", "baseline", "saved")
+    for record in (make_check(), regressed_check(), saved_check(verdict="pass", why=())):
+        folder = tmp_path / record.verdict / str(len(record.metrics))
+        document = json.loads(stored(folder, record).model_dump_json())
+        for side in ("reference", "candidate"):
+            (document[side] or {}).pop("caller_error_ms", None)
+        older = {k: v for k, v in document.items() if k not in added} | {"schema_version": 1}
+        (folder / CHECK_FILE).write_text(json.dumps(older))
+        read, *_ = read_check(folder)
+        assert (read.starved_ms, read.saved) == (10.0, None)
+        # What was played to be saved, with nothing beside it, was called a pass.
+        assert read.verdict == (record.verdict if record.metrics else "cannot_compare")
+        assert read.why or read.metrics
 
 
 @pytest.mark.parametrize("document", ["[]", "3", '"x"', "null"])

@@ -81,6 +81,6 @@ def test_what_the_guide_shows_can_be_called() -> None:
 
 def test_the_guide_names_the_plugins_options_and_no_other(pytestconfig: pytest.Config) -> None:
     text = GUIDE.read_text(encoding="utf-8") + EXAMPLE.read_text(encoding="utf-8")
-    named = {name.replace("-", "_") for name in re.findall(r"--(turngap-\w+)", text)}
+    named = {name.replace("-", "_") for name in re.findall(r"--(turngap-[\w-]+)", text)}
     known = {name for name in vars(pytestconfig.option) if name.startswith("turngap_")}
     assert named == known

@@ -5,11 +5,15 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from turngap.core.budget import Outcome
+from turngap.core.lateness import STARVED_MS
 from turngap.core.results import METRICS_VERSION, MachineRecord
 
-CHECK_SCHEMA_VERSION = 1
+CHECK_SCHEMA_VERSION = 2
 # The record's file in a check's folder.
 CHECK_FILE = "check.json"
+
+# Why there is no verdict on a run that nothing was compared with.
+NOTHING_COMPARED = "nothing was compared: neither a reference nor a budget was given"
 
 CheckVerdict = Literal["pass", "regressed", "undecided", "cannot_compare"]
 
@@ -70,18 +74,46 @@ class NoiseRecord(_Stored):
 
 
 class SideRecord(_Stored):
-    """One side of the comparison: its agent, and its run's folder beside `check.json`."""
+    """One side of the comparison: its agent, and its run's folder beside `check.json`.
+
+    `caller_error_ms`: by how much its gaps may at most read long for a late caller.
+    """
 
     agent: dict[str, Any]
     run: str | None
     valid: bool | None
     turns: int
+    caller_error_ms: float | None = None
+
+
+class BaselineUse(_Stored):
+    """How far a stored baseline went.
+
+    Attributes:
+        unmatched: turns of the candidate that it has no twin for (other rounds or phases).
+        more_pairs: the pairs that playing more rounds could still make with it.
+        rejudged: its turns that were saved under another budget than the candidate's, and were
+            judged by that.
+    """
+
+    unmatched: int
+    more_pairs: int
+    rejudged: int
+
+
+class SaveRecord(_Stored):
+    """What became of `--save`: the file as it was named, and why it was not written."""
+
+    file: str
+    done: bool
+    why_not: str | None = None
 
 
 class CheckRecord(_Stored):
     """`check.json`.
 
-    `why` says in words what decided: which metric, or why the two cannot be compared.
+    `why` says in words what decided: which metric, or why the two cannot be compared. `starved_ms`
+    is how late the caller might be before a turn counted as starved.
     """
 
     schema_version: int = CHECK_SCHEMA_VERSION
@@ -93,7 +125,10 @@ class CheckRecord(_Stored):
     machine: MachineRecord
     reference: SideRecord | None
     candidate: SideRecord
+    scenarios: tuple[str, ...] = ()
     rounds: int
+    phases: int = 1
+    starved_ms: float = STARVED_MS
     pairs: int
     left_out: int
     metrics: tuple[MetricRecord, ...]
@@ -101,22 +136,31 @@ class CheckRecord(_Stored):
     moved_stage: str | None
     budgets: tuple[BudgetRecord, ...]
     noise: NoiseRecord | None
+    baseline: BaselineUse | None = None
+    saved: SaveRecord | None = None
 
 
 class BaselineTurn(_Stored):
-    """One turn of a baseline. `key`: scenario, turn, phase in ms, repeat."""
+    """One turn of a baseline, told from the others by scenario, turn, phase and repeat.
+
+    `budget_ms`: the budget behind `outcome`; None where it was saved before that was stored.
+    """
 
     scenario: str
     turn: int
     phase_ms: float
     repeat: int
     outcome: Outcome
+    budget_ms: float | None = None
     gap_ms: float | None
     stages: dict[str, float]
 
 
 class BaselineRecord(_Stored):
-    """A stored reference. Compared only on the same machine, by the same metrics and audio."""
+    """A stored reference. Compared only on the same machine, by the same metrics and audio.
+
+    `starved_ms` and `caller_error_ms` as those of the run that it was saved from.
+    """
 
     schema_version: int = CHECK_SCHEMA_VERSION
     metrics_version: int = METRICS_VERSION
@@ -124,4 +168,6 @@ class BaselineRecord(_Stored):
     machine: MachineRecord
     agent: dict[str, Any]
     scenario_hashes: dict[str, str]
+    starved_ms: float = STARVED_MS
+    caller_error_ms: float | None = None
     turns: tuple[BaselineTurn, ...]

@@ -236,11 +236,11 @@ def _hit_rate_metric(
 def _decided(
     measured: Sequence[MetricVerdict], alpha: float, conversations: int
 ) -> list[MetricVerdict]:
-    """Holm's correction over the metrics, then a verdict for each."""
+    """Holm's correction over all metrics, known or not, then a verdict for each."""
     known = sorted((m for m in measured if m.p_value is not None), key=lambda m: m.p_value or 0.0)
     regressed: set[str] = set()
     for rank, metric in enumerate(known):
-        if metric.p_value is None or metric.p_value > alpha / (len(known) - rank):
+        if metric.p_value is None or metric.p_value > alpha / (len(measured) - rank):
             break
         regressed.add(metric.name)
     enough = math.ceil(-math.log2(alpha / len(measured)))

@@ -1,20 +1,25 @@
 """Stored references: written, read, and refused where a comparison would not mean anything."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from turngap.core.budget import outcome_of
 from turngap.core.checks import CHECK_SCHEMA_VERSION, BaselineRecord, BaselineTurn
 from turngap.core.errors import InputError
+from turngap.core.lateness import STARVED_MS
 from turngap.core.results import METRICS_VERSION, MachineRecord, RunRecord, TurnRecord
+from turngap.core.summary import summarise
 from turngap.core.verdict import Pair, Reading
 from turngap.files import write_atomically
 from turngap.runs import Document, upgrade, utc_now
 
 # As `turngap.runs.RUN_STEPS`: a new CHECK_SCHEMA_VERSION comes with its step here.
-BASELINE_STEPS: Mapping[int, Callable[[Document], Document]] = {}
+# 2: a baseline says its turns' budgets and how late its caller might be; before, 10 ms and no word.
+BASELINE_STEPS: Mapping[int, Callable[[Document], Document]] = {1: lambda baseline: baseline}
 
 Key = tuple[str, int, float, int]
 
@@ -44,6 +49,53 @@ def readings(turns: Sequence[TurnRecord]) -> dict[Key, Reading]:
     return {key_of(turn): reading_of(turn) for turn in turns}
 
 
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """The pairs of a run's turns with a baseline's; `BaselineUse` says what the counts are."""
+
+    pairs: list[Pair]
+    unmatched: int
+    rejudged: int
+
+
+def matched(baseline: BaselineRecord, turns: Sequence[TurnRecord]) -> Matched:
+    """Pair a run with a baseline, both judged by the run's budgets.
+
+    A budget that has changed since would otherwise move the hit rate of an agent that has not.
+    """
+    known = {_baseline_key(t): t for t in baseline.turns}
+    pairs: list[Pair] = []
+    rejudged = 0
+    for turn in turns:
+        twin = known.get(key_of(turn))
+        if twin is not None:
+            rejudged += twin.budget_ms not in (None, turn.budget_ms)
+            pairs.append(Pair(key_of(turn), _judged(twin, turn.budget_ms), reading_of(turn)))
+    return Matched(pairs, len(turns) - len(pairs), rejudged)
+
+
+def _judged(turn: BaselineTurn, budget_ms: float) -> Reading:
+    outcome = turn.outcome
+    if outcome in ("answered", "late"):
+        outcome = outcome_of(turn.gap_ms, budget_ms, "reply_done")
+    return Reading(outcome, turn.gap_ms, turn.stages)
+
+
+def more_pairs(
+    baseline: BaselineRecord,
+    scenarios: Container[str],
+    rounds: int,
+    phase_ms: Callable[[int], float],
+) -> int:
+    """How many pairs more rounds than `rounds` could make, round by round at its phase."""
+    return sum(
+        turn.scenario in scenarios
+        and turn.repeat > rounds
+        and turn.phase_ms == phase_ms(turn.repeat - 1)
+        for turn in baseline.turns
+    )
+
+
 def save(path: Path, run: RunRecord, turns: Sequence[TurnRecord]) -> None:
     """Write a run as a baseline, whole or not at all.
 
@@ -57,6 +109,8 @@ def save(path: Path, run: RunRecord, turns: Sequence[TurnRecord]) -> None:
         machine=run.machine,
         agent=run.agent,
         scenario_hashes=run.scenario_hashes,
+        starved_ms=run.starved_ms,
+        caller_error_ms=summarise(turns).caller_error_ms,
         turns=tuple(_stored(turn) for turn in turns),
     )
     try:
@@ -73,6 +127,7 @@ def _stored(turn: TurnRecord) -> BaselineTurn:
         phase_ms=turn.phase_ms,
         repeat=turn.repeat,
         outcome=turn.outcome,
+        budget_ms=turn.budget_ms,
         gap_ms=turn.gap_ms,
         stages=dict(reading.stages),
     )
@@ -117,7 +172,10 @@ def load(path: Path) -> BaselineRecord:
 
 
 def why_not_comparable(
-    baseline: BaselineRecord, machine: MachineRecord, scenario_hashes: Mapping[str, str]
+    baseline: BaselineRecord,
+    machine: MachineRecord,
+    scenario_hashes: Mapping[str, str],
+    starved_ms: float = STARVED_MS,
 ) -> list[str]:
     """Every reason why figures of `baseline` say nothing about a run made here and now."""
     reasons: list[str] = []
@@ -131,6 +189,12 @@ def why_not_comparable(
             f"its figures are of metrics version {baseline.metrics_version}, "
             f"these of {METRICS_VERSION}"
         )
+    if baseline.starved_ms != starved_ms:
+        # A late caller slows every figure of its run, and of that run alone.
+        reasons.append(
+            f"its caller might be {baseline.starved_ms:g} ms late, this one {starved_ms:g}: give "
+            f"both the same starved-ms"
+        )
     for name, content in scenario_hashes.items():
         known = baseline.scenario_hashes.get(name)
         if known is None:
@@ -142,9 +206,10 @@ def why_not_comparable(
     return reasons
 
 
-def baseline_readings(baseline: BaselineRecord) -> dict[Key, Reading]:
-    """A baseline's turns by key."""
-    return {
-        (t.scenario, t.turn, t.phase_ms, t.repeat): Reading(t.outcome, t.gap_ms, t.stages)
-        for t in baseline.turns
-    }
+def gaps(baseline: BaselineRecord) -> dict[Key, float | None]:
+    """The gap of each of its turns."""
+    return {_baseline_key(turn): turn.gap_ms for turn in baseline.turns}
+
+
+def _baseline_key(turn: BaselineTurn) -> Key:
+    return (turn.scenario, turn.turn, turn.phase_ms, turn.repeat)

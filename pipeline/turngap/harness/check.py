@@ -2,82 +2,41 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from turngap.caller.dialect import Dialect
 from turngap.clocks import MonotonicClock
 from turngap.core.checks import (
     CHECK_FILE,
     BaselineRecord,
+    BaselineUse,
     BudgetRecord,
     CheckRecord,
-    CheckVerdict,
-    MetricRecord,
-    SideRecord,
-    StageShiftRecord,
+    SaveRecord,
 )
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.lateness import STARVED_MS
 from turngap.core.results import TurnRecord
-from turngap.core.verdict import Judgement, Limits, Pair, judge
-from turngap.files import is_dir, write_atomically
+from turngap.core.verdict import Judgement, judge
+from turngap.files import write_atomically
 from turngap.harness import baseline as baselines
 from turngap.harness.calibrate import calibrate
-from turngap.harness.check_figures import budgets_of, noise_of
+from turngap.harness.check_figures import budgets_of
+from turngap.harness.check_plan import CheckPlan, refuse
+from turngap.harness.check_record import (
+    Played,
+    obstacles,
+    record_of,
+    refusals,
+    verdict_of,
+    why_not_saved,
+)
 from turngap.harness.run import RunInProgress, RunPlan, content_hash, undisturbed
 from turngap.harness.target import Target
-from turngap.library import LoadedScenario
-from turngap.provenance import this_machine, without_url_secrets
 from turngap.runs import StoredRun, new_folder, utc_now
 
-# A window of the agent's VAD, in samples: what phases are spread over.
-VAD_WINDOW = 512
 # So often at most `--until-decided` looks at what there is, each time after twice as many rounds.
 LOOKS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class CheckPlan:
-    """What to compare, and for how long.
-
-    Attributes:
-        reference: an agent at hand; None to compare with `baseline`, or with budgets alone.
-        rounds: how often the scenarios are played; with a reference at hand each round plays them
-            twice on both sides, in the order A B B A.
-        phases: so many positions on the agent's 32 ms grid, one after another over the rounds.
-        budgets: `gap` or a stage's name to its budget in ms.
-        target: the share of turns that must be within each budget.
-        until_decided: go on with more rounds while undecided, up to `max_minutes` or to 16 times
-            the rounds.
-        starved_ms: how late the caller may be before a turn counts as starved.
-    """
-
-    candidate: Target
-    scenarios: Sequence[LoadedScenario]
-    dialect: Dialect
-    reference: Target | None = None
-    baseline: Path | None = None
-    save: Path | None = None
-    rounds: int = 2
-    phases: int = 1
-    limits: Limits = field(default_factory=Limits)
-    budgets: Mapping[str, float] = field(default_factory=dict)
-    target: float = 0.95
-    until_decided: bool = False
-    max_minutes: float = 10.0
-    calibration_turns: int = 8
-    out: Path | None = None
-    settings: dict[str, Any] | None = None
-    starved_ms: float = STARVED_MS
-
-    @property
-    def turns(self) -> int:
-        """How many turns the planned rounds play, on both sides together."""
-        once = sum(len(s.scenario.turns) for s in self.scenarios)
-        return self.rounds * once * (1 if self.reference is None else 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +64,12 @@ async def check(plan: CheckPlan, progress: CheckProgress) -> Checked:
     Where the baseline does not compare, nothing is played.
 
     Raises:
-        InputError: the baseline cannot be read, or the folder cannot be made.
+        InputError: a setting is wrong, the baseline cannot be read, or the folder cannot be made.
     """
     started = utc_now()
-    if plan.save is not None and not is_dir(plan.save.parent):
-        raise InputError(
-            "baseline.unwritable",
-            f"{plan.save}: there is no folder {plan.save.parent} to save it in",
-            hint=f"mkdir -p {plan.save.parent}",
-        )
+    refuse(plan)
     stored = None if plan.baseline is None else baselines.load(plan.baseline)
-    refused = _refused(plan, stored)
+    refused = refusals(plan, stored, {s.scenario.name: content_hash(s) for s in plan.scenarios})
     folder = new_folder(plan.out, "check")
     sides = _Sides(plan, folder, progress, stored)
     failure: TurngapError | None = None
@@ -126,13 +80,39 @@ async def check(plan: CheckPlan, progress: CheckProgress) -> Checked:
     except TurngapError as e:
         failure = e
     candidate, reference = sides.finish(failure)
-    obstacles = refused or _obstacles(candidate, reference, failure)
-    record = _record(sides, candidate, reference, started, obstacles)
-    document = record.model_dump_json(indent=2).encode()
-    write_atomically(folder / CHECK_FILE, document)
-    if plan.save is not None and not obstacles:
-        baselines.save(plan.save, candidate.record, candidate.turns)
-    return Checked(record, folder, candidate, reference, failure)
+    found = refused or obstacles(candidate, reference, failure)
+    played = Played(
+        plan=plan,
+        started_utc=started,
+        rounds=sides.rounds,
+        candidate=candidate,
+        reference=reference,
+        stored=stored,
+        judgement=sides.judge(),
+        budgets=sides.budgets(),
+        use=sides.use(),
+        obstacles=found,
+    )
+    record, failed = _saved(plan, record_of(played), candidate, found)
+    write_atomically(folder / CHECK_FILE, record.model_dump_json(indent=2).encode())
+    return Checked(record, folder, candidate, reference, failure or failed)
+
+
+def _saved(
+    plan: CheckPlan, record: CheckRecord, candidate: StoredRun, found: Sequence[str]
+) -> tuple[CheckRecord, TurngapError | None]:
+    """Save the candidate as a baseline where it may be one, and note what came of it."""
+    if plan.save is None:
+        return record, None
+    failed: TurngapError | None = None
+    why_not = why_not_saved(record, plan, found)
+    if why_not is None:
+        try:
+            baselines.save(plan.save, candidate.record, candidate.turns)
+        except InputError as e:
+            failed, why_not = e, str(e)
+    saved = SaveRecord(file=str(plan.save), done=why_not is None, why_not=why_not)
+    return record.model_copy(update={"saved": saved}), failed
 
 
 class _Sides:
@@ -150,6 +130,7 @@ class _Sides:
         self._folder = folder
         self._progress = progress
         self._share = 1.0
+        self._open_metrics = True
         self.rounds = 0
         self.candidate = self._run(plan.candidate, "candidate")
         self.reference = self._run(plan.reference, "reference") if plan.reference else None
@@ -186,13 +167,23 @@ class _Sides:
         deadline_ns = clock.now_ns() + int(self.plan.max_minutes * 60 * NS_PER_S)
         for look in range(LOOKS if self.plan.until_decided else 1):
             due = self.plan.rounds * 2**look
-            while self.rounds < due and (look == 0 or clock.now_ns() < deadline_ns):
+            # The first look is played to its end, whatever that takes.
+            while self.rounds < due and (
+                look == 0 or self._may_go_on(clock.now_ns() < deadline_ns)
+            ):
                 await self._round(self.rounds, urls)
                 self.rounds += 1
             self._share = 0.5 ** (look + 1) if self.plan.until_decided else 1.0
-            verdict, _ = self.verdict()
-            if verdict != "undecided" or clock.now_ns() >= deadline_ns:
+            judgement, budgets = self.judge(), self.budgets()
+            self._open_metrics = judgement is not None and judgement.verdict == "undecided"
+            undecided = verdict_of(judgement, budgets)[0] == "undecided"
+            if not undecided or not self._may_go_on(clock.now_ns() < deadline_ns):
                 return
+
+    def _may_go_on(self, in_time: bool) -> bool:
+        """Whether another round may decide: a stored baseline has turns for so many and no more."""
+        used_up = self.stored is not None and not self._more_pairs()
+        return in_time and not (self._open_metrics and used_up)
 
     async def _serve(self, stack: AsyncExitStack) -> dict[str, str]:
         self._progress.on_step("starting the agents")
@@ -208,7 +199,7 @@ class _Sides:
 
     async def _round(self, number: int, urls: Mapping[str, str]) -> None:
         """Every scenario once (no reference at hand) or twice on each side, A B B A."""
-        phase = (number % self.plan.phases) * VAD_WINDOW // self.plan.phases
+        phase = self.plan.phase(number)
         first, second = 2 * number + 1, 2 * number + 2
         for scenario in self.plan.scenarios:
             self._progress.on_step(scenario.scenario.name)
@@ -225,28 +216,37 @@ class _Sides:
             ):
                 await run.play(scenario, urls[side], repeat=repeat, phase=phase)
 
-    def pairs(self) -> list[Pair]:
-        """The turns that both sides have taken so far."""
-        candidate = baselines.readings(self.candidate.turns)
-        if self.reference is not None:
-            return baselines.pairs_of(baselines.readings(self.reference.turns), candidate)
-        if self.stored is not None:
-            return baselines.pairs_of(baselines.baseline_readings(self.stored), candidate)
-        return []
-
     def judge(self) -> Judgement | None:
         """What is known of the two so far; None without a reference."""
-        if self.reference is None and self.stored is None:
+        if self.reference is not None:
+            pairs = baselines.pairs_of(
+                baselines.readings(self.reference.turns), baselines.readings(self.candidate.turns)
+            )
+        elif self.stored is not None:
+            pairs = baselines.matched(self.stored, self.candidate.turns).pairs
+        else:
             return None
-        return judge(self.pairs(), self.plan.limits, share=self._share)
+        return judge(pairs, self.plan.limits, share=self._share)
+
+    def use(self) -> BaselineUse | None:
+        """How far the stored baseline goes; None without one."""
+        if self.stored is None:
+            return None
+        matched = baselines.matched(self.stored, self.candidate.turns)
+        return BaselineUse(
+            unmatched=matched.unmatched, more_pairs=self._more_pairs(), rejudged=matched.rejudged
+        )
+
+    def _more_pairs(self) -> int:
+        """How many pairs the stored baseline still has for further rounds."""
+        if self.stored is None:
+            return 0
+        names = {s.scenario.name for s in self.plan.scenarios}
+        return baselines.more_pairs(self.stored, names, self.rounds, self.plan.phase_ms)
 
     def budgets(self) -> tuple[BudgetRecord, ...]:
         """What is known of the candidate's budgets so far."""
         return budgets_of(self.candidate.turns, self.plan.budgets, self.plan.target)
-
-    def verdict(self) -> tuple[CheckVerdict, tuple[str, ...]]:
-        """The verdict so far, and what decided."""
-        return _verdict(self.judge(), self.budgets())
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -263,80 +263,3 @@ class _Sides:
         why = str(failure) if failure else None
         reference = self.reference.finish(why) if self.reference else None
         return self.candidate.finish(why), reference
-
-
-def _record(
-    sides: _Sides,
-    candidate: StoredRun,
-    reference: StoredRun | None,
-    started: str,
-    obstacles: Sequence[str],
-) -> CheckRecord:
-    judgement = sides.judge()
-    verdict, why = ("cannot_compare", tuple(obstacles)) if obstacles else sides.verdict()
-    return CheckRecord(
-        verdict=verdict,
-        why=why,
-        started_utc=started,
-        finished_utc=utc_now(),
-        machine=this_machine(),
-        reference=_reference_side(reference, sides.stored),
-        candidate=_side(candidate),
-        rounds=sides.rounds,
-        pairs=judgement.n if judgement else 0,
-        left_out=judgement.left_out if judgement else 0,
-        metrics=tuple(MetricRecord(**asdict(m)) for m in judgement.metrics) if judgement else (),
-        stages=tuple(StageShiftRecord(**asdict(s)) for s in judgement.stages) if judgement else (),
-        moved_stage=judgement.moved_stage if judgement else None,
-        budgets=sides.budgets(),
-        noise=noise_of(reference.turns) if reference is not None else None,
-    )
-
-
-def _side(run: StoredRun) -> SideRecord:
-    return SideRecord(
-        agent=run.record.agent, run=run.path.name, valid=run.record.valid, turns=len(run.turns)
-    )
-
-
-def _reference_side(run: StoredRun | None, stored: BaselineRecord | None) -> SideRecord | None:
-    if run is not None:
-        return _side(run)
-    if stored is None:
-        return None
-    return SideRecord(agent=stored.agent, run=None, valid=None, turns=len(stored.turns))
-
-
-def _refused(plan: CheckPlan, stored: BaselineRecord | None) -> list[str]:
-    """Why the baseline says nothing about any run made here and now."""
-    if stored is None:
-        return []
-    hashes = {s.scenario.name: content_hash(s) for s in plan.scenarios}
-    reasons = baselines.why_not_comparable(stored, this_machine(), hashes)
-    return [f"the baseline does not compare: {reason}" for reason in reasons]
-
-
-def _obstacles(
-    candidate: StoredRun, reference: StoredRun | None, failure: TurngapError | None
-) -> list[str]:
-    """What forbids any verdict on what was played."""
-    if failure is not None:
-        return [f"it ended early: {without_url_secrets(str(failure))}"]
-    found: list[str] = []
-    for side, run in (("candidate", candidate), ("reference", reference)):
-        if run is not None and not run.record.valid:
-            found += [f"the {side}'s run is invalid: {why}" for why in run.record.why_invalid]
-    return found
-
-
-def _verdict(
-    judgement: Judgement | None, budgets: Sequence[BudgetRecord]
-) -> tuple[CheckVerdict, tuple[str, ...]]:
-    parts = [(m.name, m.verdict) for m in judgement.metrics] if judgement else []
-    parts += [(f"{b.name} within {b.budget_ms:g} ms", b.verdict) for b in budgets]
-    verdicts: tuple[CheckVerdict, ...] = ("regressed", "undecided")
-    for verdict in verdicts:
-        names = [name for name, found in parts if found == verdict]
-        if names:
-            return verdict, (f"{verdict}: {', '.join(names)}",)
-    return "pass", ()

@@ -9,11 +9,11 @@ from turngap.core.checks import BudgetRecord, NoiseRecord
 from turngap.core.pairs import Pair
 from turngap.core.results import TurnRecord
 from turngap.core.stats import proportion
-from turngap.core.verdict import judge
+from turngap.core.verdict import Limits, judge
 from turngap.harness import baseline as baselines
 
 
-def noise_of(turns: Sequence[TurnRecord]) -> NoiseRecord | None:
+def noise_of(turns: Sequence[TurnRecord], limits: Limits | None = None) -> NoiseRecord | None:
     """The reference against itself: its odd repeats beside its even ones, A and A of A B B A."""
     by_key = baselines.readings(turns)
     pairs = [
@@ -32,7 +32,7 @@ def noise_of(turns: Sequence[TurnRecord]) -> NoiseRecord | None:
         n=len(shifts),
         shift_p50_ms=median(shifts),
         spread_p95_ms=float(np.quantile(np.abs(shifts), 0.95)),
-        verdict=judge(pairs).verdict,
+        verdict=judge(pairs, limits).verdict,
     )
 
 

@@ -16,6 +16,7 @@ from turngap.pytest_plugin import wording
 from turngap.pytest_plugin.failures import LatencyError
 from turngap.pytest_plugin.measured import MeasuredRun
 from turngap.report import words
+from turngap.runs import StoredRun
 
 Gaps = Mapping[baselines.Key, float | None]
 
@@ -25,15 +26,27 @@ class Comparison:
 
     Attributes:
         record: as in `check.json`.
-        candidate: the candidate's run, for assertions of its own.
+        run: the candidate's run, whether it holds or not.
         asserted: whether the verdict has been asserted.
     """
 
     def __init__(self, checked: Checked) -> None:
         self._checked = checked
         self.record: CheckRecord = checked.record
-        self.candidate = MeasuredRun(checked.candidate)
+        self.run = MeasuredRun(checked.candidate)
         self.asserted = False
+
+    @property
+    def candidate(self) -> MeasuredRun:
+        """The candidate's run, for assertions of its own.
+
+        Raises:
+            InconclusiveError: the caller was starved, so that no figure of the run holds.
+        """
+        __tracebackhide__ = True
+        if not self.run.stored.record.valid:
+            raise invalid(self.run.stored)
+        return self.run
 
     @property
     def verdict(self) -> CheckVerdict:
@@ -58,7 +71,7 @@ class Comparison:
             return
         reference = self._checked.reference
         gaps = {} if reference is None else _gaps(baselines.readings(reference.turns))
-        text = "\n".join((*self._lines(), *_slower(self.candidate.turns, gaps, self.verdict)))
+        text = "\n".join((*self._lines(), *_slower(self.run.turns, gaps, self.verdict)))
         text += f"\n\ncheck: {self.path}"
         raise _failure(self.verdict, text)
 
@@ -116,17 +129,19 @@ def compare(run: MeasuredRun, file: Path, name: str) -> None:
     """
     stored = _loaded(file, name)
     hashes = run.stored.record.scenario_hashes
-    reasons = baselines.why_not_comparable(stored, this_machine(), hashes)
+    starved_ms = run.stored.record.starved_ms
+    reasons = baselines.why_not_comparable(stored, this_machine(), hashes, starved_ms)
     if reasons:
         text = f"cannot compare with {name}: {'; '.join(reasons)}"
         text += f"\n\nbaseline: {file}\nrun: {run.path}"
         raise InconclusiveError("pytest.cannot_compare", text)
-    reference = baselines.baseline_readings(stored)
-    judgement = judge(baselines.pairs_of(reference, baselines.readings(run.turns)), Limits())
+    matched = baselines.matched(stored, run.turns)
+    judgement = judge(matched.pairs, Limits())
     if judgement.verdict == "pass":
         return
-    lines = [_headline(judgement, name), *map(wording.metric_words, judgement.metrics)]
-    lines += _slower(run.turns, _gaps(reference), judgement.verdict)
+    lines = [_headline(judgement, name), *_how_matched(matched, name)]
+    lines += map(wording.metric_words, judgement.metrics)
+    lines += _slower(run.turns, baselines.gaps(stored), judgement.verdict)
     text = "\n".join(lines) + f"\n\nbaseline: {file}\nrun: {run.path}"
     raise _failure(judgement.verdict, text)
 
@@ -151,11 +166,33 @@ def _failure(verdict: CheckVerdict, text: str) -> Exception:
     return InconclusiveError(f"pytest.{verdict}", text)
 
 
+def invalid(stored: StoredRun) -> InconclusiveError:
+    """What a run raises whose caller was starved."""
+    reasons = "; ".join(stored.record.why_invalid)
+    text = f"the run is invalid: {reasons}\n\nrun: {stored.path}"
+    return InconclusiveError("pytest.invalid", text)
+
+
 def _headline(judgement: Judgement, name: str) -> str:
     if judgement.verdict == "undecided":
-        return f"undecided beside {name}: {judgement.n} pairs (--turngap-rounds N plays more)"
+        return (
+            f"undecided beside {name}: {judgement.n} pairs; more take more turns on both sides: "
+            f"--turngap-rounds N with --turngap-save {name}, then with --turngap-compare {name}"
+        )
     moved = wording.moved_words(judgement.stages) or "no single stage moved beyond chance"
     return f"slower than {name}; {moved}"
+
+
+def _how_matched(matched: baselines.Matched, name: str) -> list[str]:
+    """Turns that the baseline has no twin for, and twins of another budget."""
+    lines: list[str] = []
+    if matched.unmatched:
+        turns = words.turns_words(matched.unmatched)
+        lines.append(f"{turns} without a twin in {name} (other rounds or phases)")
+    if matched.rejudged:
+        turns = words.turns_words(matched.rejudged)
+        lines.append(f"{turns} of {name} saved under another budget, judged by this test's")
+    return lines
 
 
 def _gaps(readings: Mapping[baselines.Key, Reading]) -> Gaps:

@@ -20,6 +20,12 @@ LatencyError.__module__ = "turngap"
 
 
 def in_full(error: TurngapError, *more: str) -> TurngapError:
-    """The same error with its hint in its text, where pytest shows it, and without its history."""
-    lines = [error.message, error.hint, *more]
-    return type(error)(error.kind, "\n".join(filter(None, lines)))
+    """The same error with its hint in its text, where pytest shows it, and without its history.
+
+    What pytest shows ends in a CI log: passwords and keys in URLs are taken out.
+    """
+    # Not at the top: it loads what no test run should that measures nothing.
+    from turngap.provenance import without_url_secrets
+
+    text = "\n".join(filter(None, (error.message, error.hint, *more)))
+    return type(error)(error.kind, without_url_secrets(text))

@@ -11,9 +11,9 @@ from turngap.backends import Kind
 from turngap.caller.pipecat import PipecatDialect
 from turngap.caller.stream import RATE
 from turngap.core.errors import InconclusiveError, InputError, TurngapError
-from turngap.core.stages import MARKS
 from turngap.core.verdict import Limits
-from turngap.harness.check import Checked, CheckPlan, CheckProgress, check
+from turngap.harness.check import Checked, CheckProgress, check
+from turngap.harness.check_plan import CheckPlan, refuse
 from turngap.harness.replay import Progress, ReplayPlan, replay
 from turngap.harness.target import AgentChoice, Target, resolve
 from turngap.library import (
@@ -23,7 +23,7 @@ from turngap.library import (
     require_inside,
     scenario_paths,
 )
-from turngap.pytest_plugin.compared import Comparison, baseline_file, compare, save
+from turngap.pytest_plugin.compared import Comparison, baseline_file, compare, invalid, save
 from turngap.pytest_plugin.failures import INCONCLUSIVE, LatencyError, in_full
 from turngap.pytest_plugin.lock import one_at_a_time
 from turngap.pytest_plugin.measured import MeasuredRun
@@ -43,7 +43,6 @@ from turngap.runs import StoredRun
 
 Result = TypeVar("Result")
 Budgets = Mapping[str, float]
-_BUDGETS = ("gap", *MARKS[1:])
 
 
 class Turngap:
@@ -126,7 +125,8 @@ class Turngap:
             baseline: a file of `turngap check --save`.
             against_sets: settings of the reference.
             budgets: `gap` or a stage's name to ms.
-            target: the share of turns that has to keep each budget, at its 95 % bound.
+            target: the share of turns that has to keep each budget, at its 95 % bound; below 1,
+                since no number of turns shows that every turn will.
             rounds: how often to play; each round takes every turn twice on both sides.
             phases: positions on the agent's 32 ms grid, over the rounds.
             limit_p50_ms: the smallest regression of the median that must not pass; likewise p95.
@@ -153,7 +153,7 @@ class Turngap:
                 rounds=rounds,
                 phases=phases,
                 limits=Limits(limit_p50_ms, limit_p95_ms),
-                budgets=_checked(budgets or {}),
+                budgets=budgets or {},
                 target=target,
                 until_decided=until_decided,
                 max_minutes=max_minutes,
@@ -163,6 +163,7 @@ class Turngap:
                 settings={"rounds": rounds, "phases": phases, "tag": choice.tag},
             )
             _refuse_no_reference(plan)
+            refuse(plan)
             checked = _played(lambda: check(plan, CheckProgress()))
         except TurngapError as e:
             raise in_full(e) from None
@@ -207,10 +208,10 @@ class Turngap:
         rows = [self._row(run, self._with_remarks(verdict, run.asserted)) for run in self.runs]
         rows += [self._row(MeasuredRun(stored), verdict) for stored in self._refused]
         for comparison in self.checks:
-            asserted = comparison.asserted or comparison.candidate.asserted
+            asserted = comparison.asserted or comparison.run.asserted
             remarks = self._with_remarks(verdict, asserted)
             shown = f"{remarks} (check: {comparison.verdict.replace('_', ' ')})"
-            rows.append(self._row(comparison.candidate, shown, comparison.path))
+            rows.append(self._row(comparison.run, shown, comparison.path))
         return rows
 
     def _with_remarks(self, verdict: str, asserted: bool) -> str:
@@ -272,9 +273,7 @@ class Turngap:
         self._refused.append(stored)
         if failure is not None:
             raise in_full(failure, _where(stored))
-        reasons = "; ".join(stored.record.why_invalid)
-        text = f"the run is invalid: {reasons}\n\nrun: {stored.path}"
-        raise InconclusiveError("pytest.invalid", text)
+        raise invalid(stored)
 
 
 def _played(play: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
@@ -315,17 +314,6 @@ def _target(choice: Wanted) -> Target:
 def _reference(choice: Wanted, against: str, sets: Sequence[str]) -> Target:
     agent = AgentChoice(against, sets=tuple(sets), seed=choice.seed)
     return resolve(agent, _library(choice))
-
-
-def _checked(budgets: Budgets) -> Budgets:
-    for name, ms in budgets.items():
-        if name not in _BUDGETS or not 0 < ms < float("inf"):
-            raise InputError(
-                "pytest.budget",
-                f"budgets: {name!r}: {ms!r}; expected a name and a number of ms",
-                hint=f"names: {', '.join(_BUDGETS)}; for example budgets={{'gap': 800}}",
-            )
-    return budgets
 
 
 def _refuse_no_reference(plan: CheckPlan) -> None:

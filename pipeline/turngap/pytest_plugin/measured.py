@@ -219,12 +219,19 @@ class MeasuredRun:
                     hint="for example p95_ms=450, p50_ms=300 or max_ms=800",
                 )
             )
+        unsure: InconclusiveError | None = None
         for name, limit_ms in asked.items():
             over = sorted((f for f in figures if f.value_ms > limit_ms), key=lambda f: -f.value_ms)
-            if name == "max":
-                self._hold_max(what, figures, over, limit_ms)
-            else:
-                self._hold_percentile(what, name, figures, limit_ms=limit_ms, sure=sure)
+            try:
+                if name == "max":
+                    self._hold_max(what, figures, over, limit_ms)
+                else:
+                    self._hold_percentile(what, name, figures, limit_ms=limit_ms, sure=sure)
+            except InconclusiveError as e:
+                # Another limit may be broken for sure, which says more than that this is not known.
+                unsure = unsure or e
+        if unsure is not None:
+            raise unsure
 
     def _hold_max(
         self, what: str, figures: Sequence[Figure], over: Sequence[Figure], limit_ms: float

@@ -4,6 +4,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from turngap.core.checks import CheckRecord, CheckVerdict, MetricRecord
+from turngap.core.lateness import STARVED_MS
 from turngap.report import check_words, layout, words
 from turngap.report.layout import MIN_WIDTH
 
@@ -32,7 +33,11 @@ def check_block(record: CheckRecord, width: int) -> Text:
     if record.metrics:
         lines += layout.wrapped("noise", check_words.noise_words(record.noise), width)
     lines += layout.wrapped("compared", check_words.pairs_played(record), width)
+    if record.starved_ms != STARVED_MS:
+        lines += layout.wrapped("", check_words.accepted_words(record), width, "bold")
     lines += _side_lines(record, width)
+    if saved := check_words.saved_words(record):
+        lines += layout.wrapped("saved", saved, width)
     return layout.block(lines)
 
 
@@ -42,7 +47,7 @@ def check_svg(record: CheckRecord, name: str, width: int = 96) -> str:
 
 
 def _title(record: CheckRecord, width: int) -> Text:
-    look = check_words.VERDICTS[record.verdict]
+    look = check_words.look_of(record)
     text = Text.assemble((f"{look.symbol} {look.title}", VERDICT_STYLES[record.verdict]))
     about = f"  {look.means}"
     if cell_len(text.plain) + cell_len(about) <= width:
@@ -137,7 +142,7 @@ def _budget_lines(record: CheckRecord, width: int) -> list[Text]:
 
 def _side_lines(record: CheckRecord, width: int) -> list[Text]:
     if record.reference is None:
-        lines = layout.wrapped("reference", "none: budgets only", width)
+        lines = layout.wrapped("reference", check_words.no_reference_words(record), width)
     else:
         lines = layout.wrapped("reference", check_words.side_words(record.reference), width)
     lines += layout.wrapped("candidate", check_words.side_words(record.candidate), width)

@@ -9,7 +9,13 @@ from typing import Any
 from pydantic import ValidationError
 from rich.console import Console
 
-from turngap.core.checks import CHECK_FILE, CHECK_SCHEMA_VERSION, CheckRecord, SideRecord
+from turngap.core.checks import (
+    CHECK_FILE,
+    CHECK_SCHEMA_VERSION,
+    NOTHING_COMPARED,
+    CheckRecord,
+    SideRecord,
+)
 from turngap.core.errors import InputError
 from turngap.report import check_html, pages
 from turngap.report.check_console import check_block
@@ -20,7 +26,12 @@ from turngap.runs import DEFAULT_ROOT, StoredRun, read_record, read_run, upgrade
 PAGE_FILE = "check.html"
 TEXT_WIDTH = 100
 # As `turngap.runs.RUN_STEPS`: a new CHECK_SCHEMA_VERSION comes with its step here.
-CHECK_STEPS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+# 2: what was not stored in version 1 has the default that it had then; a run that was only saved
+# was called a pass.
+CHECK_STEPS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: lambda check: check if _judged(check) else check | _UNJUDGED
+}
+_UNJUDGED = {"verdict": "cannot_compare", "why": [NOTHING_COMPARED]}
 
 _HINT = "give the folder that `turngap check` names at its end"
 
@@ -79,6 +90,10 @@ def read_check(path: Path) -> tuple[CheckRecord, StoredRun, StoredRun | None]:
         )
     reference = record.reference and _read_side(path, record.reference)
     return record, candidate, reference
+
+
+def _judged(check: dict[str, Any]) -> bool:
+    return check.get("verdict") != "pass" or bool(check.get("metrics") or check.get("budgets"))
 
 
 def _read_record(file: Path) -> CheckRecord:

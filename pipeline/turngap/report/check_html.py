@@ -48,7 +48,7 @@ def render(
         "check",
         styles=("check",),
         record=record,
-        look=check_words.VERDICTS[record.verdict],
+        look=check_words.look_of(record),
         why=check_words.why_words(record),
         decide=check_words.to_decide(record),
         names=names,

@@ -93,6 +93,7 @@ def _properties(record: CheckRecord) -> list[tuple[str, str]]:
         ("verdict", record.verdict),
         ("pairs", str(record.pairs)),
         ("left_out", str(record.left_out)),
+        ("starved_ms", f"{record.starved_ms:g}"),
         ("moved_stage", words.clean(record.moved_stage or "none")),
         ("candidate", check_words.side_words(record.candidate)),
         ("machine", words.clean(record.machine.fingerprint)),

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from turngap.core.checks import CheckRecord
+from turngap.core.lateness import STARVED_MS
 from turngap.report import check_words, words
 
 # Whatever could start a tag, link, mention, table cell or emphasis, as in CommonMark and GFM.
@@ -13,7 +14,7 @@ _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "://": "&#58;
 
 def markdown(record: CheckRecord) -> str:
     """The summary: verdict, metrics, moved stage, budgets, and how to do it again."""
-    look = check_words.VERDICTS[record.verdict]
+    look = check_words.look_of(record)
     blocks = [f"## {look.symbol} turngap check: {look.title}"]
     blocks.append(_bullets(check_words.why_words(record)))
     if decide := check_words.to_decide(record):
@@ -109,6 +110,10 @@ def _basis(record: CheckRecord) -> str:
         facts.insert(1, f"Reference: {check_words.side_words(record.reference)}")
     if record.metrics:
         facts.append(f"This machine's noise: {check_words.noise_words(record.noise)}")
+    if record.starved_ms != STARVED_MS:
+        facts.append(f"Error: {check_words.accepted_words(record)}")
+    if saved := check_words.saved_words(record):
+        facts.append(f"Saved: {saved}")
     return _bullets(facts)
 
 

@@ -9,6 +9,7 @@ import shlex
 from dataclasses import dataclass
 
 from turngap.core.checks import (
+    BaselineUse,
     BudgetRecord,
     CheckRecord,
     CheckVerdict,
@@ -17,6 +18,7 @@ from turngap.core.checks import (
     SideRecord,
     StageShiftRecord,
 )
+from turngap.core.lateness import STARVED_MS
 from turngap.report import words
 
 
@@ -40,8 +42,18 @@ VERDICTS: dict[CheckVerdict, VerdictLook] = {
 }
 
 
+# Nothing was asked but to save, and it was.
+SAVED = VerdictLook("↓", "SAVED", "saved", "as a baseline; nothing was compared")
+
 # A shift below this is not worth a name where it is not beyond chance.
 WORTH_NAMING_MS = 5.0
+
+
+def look_of(record: CheckRecord) -> VerdictLook:
+    """How the verdict is shown; a check that was only to save has none to show."""
+    if record.verdict == "cannot_compare" and record.saved is not None and record.saved.done:
+        return SAVED
+    return VERDICTS[record.verdict]
 
 
 def verdict_words(record: CheckRecord, verdict: CheckVerdict) -> str:
@@ -56,8 +68,6 @@ def why_words(record: CheckRecord) -> list[str]:
     """What decided, one reason a line; never empty."""
     if record.why:
         return [words.clean(why) for why in record.why]
-    if not record.metrics and not record.budgets:
-        return ["nothing was compared: neither a reference nor a budget was given"]
     return ["every metric and budget holds"]
 
 
@@ -140,11 +150,33 @@ def to_decide(record: CheckRecord) -> str:
     if not needed:
         open_budgets = [b for b in record.budgets if b.verdict == "undecided"]
         return "more turns: they narrow the budgets' intervals" if open_budgets else ""
+    if record.baseline is not None:
+        return _to_decide_beside(record.baseline, record, max(needed))
     text = f"about {more_pairs(max(needed))}"
-    if record.rounds and record.pairs:
-        rounds = record.rounds + math.ceil(max(needed) / (record.pairs / record.rounds))
+    if rounds := _rounds_for(record, max(needed)):
         text += f": --rounds {rounds}, or --until-decided"
     return text
+
+
+def _rounds_for(record: CheckRecord, more: int) -> int | None:
+    """How many rounds would hold so many more pairs; None where none had any."""
+    if not record.rounds or not record.pairs:
+        return None
+    return record.rounds + math.ceil(more / (record.pairs / record.rounds))
+
+
+def _to_decide_beside(use: BaselineUse, record: CheckRecord, needed: int) -> str:
+    """A stored baseline has only so many turns to be paired with."""
+    rounds = _rounds_for(record, needed)
+    if needed <= use.more_pairs and rounds:
+        return f"about {more_pairs(needed)}, which the baseline has: --rounds {rounds}"
+    if not record.pairs:
+        return "the rounds and phases that the baseline was saved with: none of its turns was met"
+    left = f"only {use.more_pairs}" if use.more_pairs else "none"
+    return (
+        f"about {more_pairs(needed)}, of which the baseline has {left}: a bigger one "
+        f"(--save with --rounds {rounds}), or the reference itself (--against)"
+    )
 
 
 def moved_words(record: CheckRecord) -> str:
@@ -222,7 +254,34 @@ def pairs_played(record: CheckRecord) -> str:
     text = f"{pairs_words(record.pairs)} in {rounds}"
     if record.left_out:
         text += f"; {record.left_out} left out of the gaps (cut in or interrupted: no gap there)"
+    if record.baseline is not None and record.baseline.unmatched:
+        unmatched = words.turns_words(record.baseline.unmatched)
+        text += f"; {unmatched} without a twin in the baseline (other rounds or phases)"
+    if record.baseline is not None and record.baseline.rejudged:
+        text += f"; {record.baseline.rejudged} saved under another budget, judged by this one"
     return text
+
+
+def saved_words(record: CheckRecord) -> str:
+    """What became of `--save`; empty where it was not asked for."""
+    if record.saved is None:
+        return ""
+    file = words.clean(record.saved.file)
+    if record.saved.done:
+        return f"as a baseline: {file}"
+    return f"not saved as {file}: {words.clean(record.saved.why_not or 'no reason was stored')}"
+
+
+def accepted_words(record: CheckRecord) -> str:
+    """How late the caller might be, and how far off either side's gaps may be for it."""
+    sides = [record.candidate, *([record.reference] if record.reference else [])]
+    errors = [side.caller_error_ms for side in sides if side.caller_error_ms is not None]
+    return words.accepted_words(record.starved_ms, max(errors, default=None))
+
+
+def no_reference_words(record: CheckRecord) -> str:
+    """What stands in the place of a reference."""
+    return "none: budgets only" if record.budgets else "none"
 
 
 def side_name(side: SideRecord) -> str:
@@ -267,7 +326,7 @@ def differences(record: CheckRecord) -> list[tuple[str, str, str]]:
 
 def command(record: CheckRecord) -> str:
     """The command line of such a check. Overrides of a stack are not in it: see `differences`."""
-    parts = ["turngap", "check", "--agent", side_name(record.candidate)]
+    parts = ["turngap", "check", *record.scenarios, "--agent", side_name(record.candidate)]
     if record.reference is not None and record.reference.run is not None:
         parts += ["--against", side_name(record.reference)]
     elif record.reference is not None:
@@ -280,4 +339,10 @@ def command(record: CheckRecord) -> str:
     if record.budgets:
         parts += ["--target", f"{record.budgets[0].target:g}"]
     parts += ["--rounds", str(max(record.rounds, 1))]
+    if record.phases > 1:
+        parts += ["--phases", str(record.phases)]
+    if record.starved_ms != STARVED_MS:
+        parts += ["--starved-ms", f"{record.starved_ms:g}"]
+    if record.saved is not None:
+        parts += ["--save", record.saved.file]
     return " ".join(shlex.quote(words.clean(part)) for part in parts)

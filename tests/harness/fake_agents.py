@@ -1,0 +1,73 @@
+"""Agents that answer at once, so that a whole check takes no time."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from commandline import SCENARIOS
+from made_records import MARKS_MS, make_turn
+
+from turngap.core.checks import CheckRecord
+from turngap.core.errors import AgentError
+from turngap.core.results import TurnRecord
+from turngap.harness.check import Checked, CheckProgress, check
+from turngap.harness.check_plan import CheckPlan
+from turngap.harness.target import AgentChoice, Target, resolve
+
+OLD, NEW = "ws://127.0.0.1:9/old", "ws://127.0.0.1:9/new"
+ENOUGH = 13  # rounds of 6 pairs: more than the 72 that p95 needs
+
+
+class FakeAgents:
+    """Stands in for audio: `marks` of a turn by agent, with noise; and notes what was played."""
+
+    def __init__(self) -> None:
+        self.played: list[tuple[str, int, int]] = []
+        self.slower: dict[str, Callable[[int], float]] = {}
+        self.starved = False
+        self.dies_after: int | None = None
+        self._rng = np.random.default_rng(1)
+
+    async def play(
+        self, run: Any, scenario: Any, url: str, *, repeat: int = 1, phase: int = 0
+    ) -> None:
+        """In place of `RunInProgress.play`."""
+        self.played.append((url, repeat, phase))
+        if self.dies_after is not None and len(self.played) > self.dies_after:
+            raise AgentError("line.lost", "the line was lost")
+        for number, _ in enumerate(scenario.scenario.turns, start=1):
+            turn = self.turn(url, scenario.scenario.name, number, repeat, phase)
+            run._writer.append_turn(turn)
+            run.turns.append(turn)
+            run._on_turn(turn)
+
+    def turn(self, url: str, scenario: str, number: int, repeat: int, phase: int) -> TurnRecord:
+        late = self._rng.normal(0, 5) + self.slower.get(url, lambda _: 0.0)(len(self.played))
+        marks = {k: at + (late if at > 300 else 0.0) for k, at in MARKS_MS.items()}
+        return make_turn(
+            scenario=scenario,
+            turn=number,
+            repeat=repeat,
+            phase_ms=phase / 16,
+            marks_ms=marks,
+            starved=self.starved,
+        )
+
+
+def target(agent: str) -> Target:
+    return resolve(AgentChoice(agent), SCENARIOS)
+
+
+async def checked(plan: CheckPlan) -> Checked:
+    return await check(plan, CheckProgress())
+
+
+def stored(done: Checked) -> CheckRecord:
+    return CheckRecord.model_validate_json((done.path / "check.json").read_text(encoding="utf-8"))
+
+
+def spoil(path: Path, **changes: Any) -> None:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(document | changes), encoding="utf-8")

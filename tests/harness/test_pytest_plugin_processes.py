@@ -1,0 +1,222 @@
+"""The pytest plugin among processes: workers, the lock of the machine, agents in real time."""
+
+import fcntl
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from commandline import ScriptedProcess
+from inner_runs import INI, PLAIN, Inner, Play, made_turns
+
+from turngap.pytest_plugin.lock import lock_file
+from turngap.testing.agent import Reply, Script
+
+pytest_plugins = ["pytester"]
+
+
+def test_rows_survive_the_way_from_a_worker(
+    inner: Inner, play: Play, pytester: pytest.Pytester
+) -> None:
+    # What xdist does to each report between its workers and the terminal.
+    pytester.makeconftest(
+        """
+import json
+import pytest
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    hook, config = item.config.hook, item.config
+    data = hook.pytest_report_to_serializable(config=config, report=report)
+    return hook.pytest_report_from_serializable(config=config, data=json.loads(json.dumps(data)))
+"""
+    )
+    play(made_turns(21))
+    result = inner(PLAIN)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*= turngap =*", "test_latency.py::test_agent *100 % (n=21)*"])
+
+
+def test_a_replay_holds_the_lock_of_this_machine(
+    inner: Inner, play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    free: list[bool] = []
+
+    def is_free() -> bool:
+        with lock_file().open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+    play(made_turns(3), during=lambda: free.append(is_free()))
+    inner(PLAIN).assert_outcomes(passed=1)
+    assert free == [False]
+    assert is_free()
+
+
+LOCKED = """
+import sys, time
+from pathlib import Path
+from turngap.pytest_plugin.lock import one_at_a_time
+lock, log = map(Path, sys.argv[1:])
+for _ in range(5):
+    with one_at_a_time(lock), log.open("a") as out:
+        out.write("in\\n")
+        out.flush()
+        time.sleep(0.02)
+        out.write("out\\n")
+        out.flush()
+"""
+
+
+def test_replays_of_several_processes_take_turns(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", LOCKED, str(tmp_path / "lock"), str(log)])
+        for _ in range(4)
+    ]
+    assert [p.wait(60) for p in processes] == [0] * 4
+    assert log.read_text().split() == ["in", "out"] * 20
+
+
+def test_a_process_that_dies_gives_the_lock_back(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    holding = LOCKED.replace("time.sleep(0.02)", "time.sleep(600)")
+    process = subprocess.Popen(
+        [sys.executable, "-c", holding, str(lock), "/dev/stdout"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "in\n"
+    process.kill()
+    process.wait(10)
+    process.stdout.close()
+    again = [sys.executable, "-c", LOCKED, str(lock), os.devnull]
+    assert subprocess.run(again, timeout=60, check=False).returncode == 0
+
+
+def test_loading_the_plugin_loads_nothing_heavy() -> None:
+    program = """
+import sys
+import pytest
+before = set(sys.modules)
+import turngap.pytest_plugin
+loaded = set(sys.modules) - before
+print(*sorted({m.split(".")[0] for m in loaded}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["turngap"]
+
+
+@pytest.fixture
+def beeps(pytester: pytest.Pytester) -> None:
+    """A library of one scenario: someone beeps for a fifth of a second and waits for an answer."""
+    pytester.makeini(INI)
+    rate = 16_000
+    quiet, tone = np.zeros(rate // 10), 0.3 * np.sin(np.arange(rate // 5) * 2 * np.pi * 300 / rate)
+    folder = pytester.mkdir("library")
+    soundfile.write(folder / "beep.wav", np.concatenate((quiet, tone, quiet)), rate)
+    (folder / "beep.yaml").write_text(
+        "name: beep\n"
+        "turns: [{say: beep, audio: beep.wav, speech: {start_ms: 100, end_ms: 299.5}}]\n"
+    )
+
+
+@pytest.fixture
+def quick() -> Iterator[str]:
+    with ScriptedProcess(Script(replies=(Reply(delay_ms=200, speech_ms=100),), hold_ms=100)) as url:
+        yield url
+
+
+@pytest.fixture
+def patient() -> Iterator[str]:
+    """150 ms slower, all of it in deciding that the turn is over."""
+    with ScriptedProcess(Script(replies=(Reply(delay_ms=350, speech_ms=100),), hold_ms=250)) as url:
+        yield url
+
+
+# What is injected is 150 ms; a machine that starves the caller for less is not the subject here.
+TOLERANT = "--turngap-starved-ms=200"
+
+
+def shifts_of(text: str, *, pattern: str) -> list[float]:
+    """The shifts in ms that the output tells, in order."""
+    return [float(found) for found in re.findall(pattern, text)]
+
+
+@pytest.mark.realtime
+@pytest.mark.usefixtures("beeps")
+def test_in_real_time_a_regression_is_caught_and_named(
+    pytester: pytest.Pytester, quick: str, patient: str
+) -> None:
+    pytester.makepyfile(
+        test_latency="""
+import pytest
+
+@pytest.mark.turngap(library="library", calibration=0, repeat=10)
+def test_agent(turngap):
+    run = turngap.replay()
+    run.assert_hit_rate(0.9)
+    run.assert_gap(p50_ms=500)
+"""
+    )
+    options = (f"--turngap-agent={quick}", "--turngap-save=main", TOLERANT)
+    pytester.runpytest_subprocess(*options).assert_outcomes(passed=1)
+    options = (f"--turngap-agent={patient}", "--turngap-compare=main", TOLERANT)
+    result = pytester.runpytest_subprocess(*options)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "slower than main; stage that moved: endpoint +* ms (n=10)*",
+            "gap p50: regressed, +* ms *",
+            "* beep · turn 1*",
+        ]
+    )
+    moved = shifts_of(result.stdout.str(), pattern=r"(?:endpoint|gap p50: regressed,) \+(\d+) ms")
+    assert len(moved) == 2
+    assert all(50 < ms < 500 for ms in moved)
+
+
+@pytest.mark.realtime
+@pytest.mark.usefixtures("beeps")
+def test_in_real_time_beside_a_reference_at_hand(
+    pytester: pytest.Pytester, quick: str, patient: str
+) -> None:
+    pytester.makepyfile(
+        test_latency=f"""
+def test_against(turngap):
+    check = turngap.check(
+        "{patient}",
+        against="{quick}",
+        library="library",
+        calibration=0,
+        rounds=1,
+        budgets={{"gap": 100}},
+    )
+    check.candidate.assert_gap(max_ms=5000)
+    check.assert_not_slower()
+"""
+    )
+    result = pytester.runpytest_subprocess(TOLERANT)
+    result.assert_outcomes(failed=1)
+    # Two pairs tell nothing of a change; that nothing keeps the budget is plain all the same.
+    result.stdout.fnmatch_lines(
+        [
+            "E*LatencyError: regressed: gap within 100 ms",
+            "E*gap p95: undecided (n=2, needs 20)",
+            "E*gap within 100 ms: regressed, 0 % of 2 turns (expected 95 %; *)",
+            "E* beep · turn 1 *",
+            "E*check: *",
+            "*too slow (check: regressed)",
+        ]
+    )

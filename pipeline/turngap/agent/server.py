@@ -141,6 +141,7 @@ def create_server(app: ASGIApp) -> uvicorn.Server:
             ws_max_size=1 << 20,
             log_level="warning",
             lifespan="off",
+            server_header=False,
             timeout_graceful_shutdown=2,
         )
     )
@@ -170,7 +171,7 @@ def serve(
     asyncio.run(run())
 
 
-def announce_json(url: str) -> None:
+def announce_json(url: str, *, page: str) -> None:
     """Tell a parent process, in one line on stdout, that the agent is ready."""
-    sys.stdout.write(json.dumps({"ready": True, "url": url}) + "\n")
+    sys.stdout.write(json.dumps({"ready": True, "url": url, "page": page}) + "\n")
     sys.stdout.flush()

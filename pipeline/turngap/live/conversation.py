@@ -9,6 +9,7 @@ from typing import Any
 import soxr
 
 from turngap.caller import dialect as said
+from turngap.caller.ear import Heard
 from turngap.caller.recording import agent_side
 from turngap.caller.stream import RATE
 from turngap.core.audio import Pcm
@@ -41,11 +42,21 @@ LEAST_SPEECH_MS = 200.0
 
 @dataclass(frozen=True, slots=True)
 class KeptTurn:
-    """A turn to store: its record but for the name of its audio, and both sides at 16 kHz."""
+    """A turn to store: its record but for the name of its audio, and what its audio is made of.
+
+    Attributes:
+        user: the user's side, 16 kHz.
+        pieces: what sounded at the page, some of it in `window` (page clock, ns).
+    """
 
     record: TurnRecord
     user: Pcm
-    heard: Pcm
+    pieces: tuple[Heard, ...]
+    window: tuple[int, int]
+
+    def heard(self) -> Pcm:
+        """The agent's side, 16 kHz. Resampling takes milliseconds: not for the event loop."""
+        return agent_side(self.pieces, self.window)
 
 
 class LiveConversation:
@@ -149,7 +160,7 @@ class LiveConversation:
             llm=llms[-1] if llms else None,
             left_out=TYPED if text else None,
         )
-        return [KeptTurn(record, user, agent_side(sent, window))]
+        return [KeptTurn(record, user, tuple(sent), window)]
 
     def _connection(self, number: int | None) -> Connection:
         wanted = self._count if number is None else number
@@ -164,7 +175,7 @@ class LiveConversation:
         turn, events = _judged(connection, report)
         window = (max(0, report.start_ns - ROOM_NS), max(report.ended_ns, report.start_ns + 1))
         user = self._user_side(connection, window)
-        heard = agent_side(connection.heard_in(window), window)
+        pieces = tuple(connection.heard_in(window))
         connection.ended_ns = report.ended_ns
         text = self._texts.pop(report.turn, report.text)
         packets = connection.sample_at(report.end_ns) - connection.sample_at(report.start_ns)
@@ -186,7 +197,7 @@ class LiveConversation:
             events=(*map(plain_event, events), {"event": "View", **report.view}),
             **fields,
         )
-        return KeptTurn(record, user, heard)
+        return KeptTurn(record, user, pieces, window)
 
     def _user_side(self, connection: Connection, window: tuple[int, int]) -> Pcm:
         first, last = connection.sample_at(window[0]), connection.sample_at(window[1])

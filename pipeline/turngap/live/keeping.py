@@ -77,7 +77,7 @@ class LiveRun:
                 self._offset = _worse(self._offset, offset)
             try:
                 name = f"{len(self.turns) + 1:03d}"
-                file = writer.write_audio(name, turn.user, turn.heard, RATE)
+                file = writer.write_audio(name, turn.user, turn.heard(), RATE)
                 record = _with_file(turn.record, file)
                 writer.append_turn(record)
             except (OSError, RuntimeError) as e:  # the latter: libsndfile's

@@ -26,7 +26,7 @@ from turngap.core.results import TurnRecord
 from turngap.core.scenario import SpeechBounds
 from turngap.library import load_scenario
 
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 
 # Of the line around the speech: a caller lays recordings into a stream that has its own noise.
 ROOM_MS = 300.0
@@ -75,7 +75,7 @@ def checked_name(name: str) -> str:
         raise InputError(
             "scenario.name",
             f"{name[:80]!r} cannot be a scenario's name",
-            hint="lower-case letters, digits and hyphens, 60 at most, such as coffee-order",
+            hint="lower-case letters, digits and hyphens, 80 at most, such as coffee-order",
         )
     return name
 

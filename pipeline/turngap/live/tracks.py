@@ -37,7 +37,7 @@ class Track:
     def read(self, start: int, stop: int) -> Pcm:
         """Samples `start` to `stop`."""
         out = np.zeros(max(0, stop - start), dtype=np.int16)
-        for chunk in self._chunks:
+        for chunk in self._since(start):
             low, high = max(start, chunk.start), min(stop, chunk.start + len(chunk.pcm))
             if low < high:
                 out[low - start : high - start] = chunk.pcm[low - chunk.start : high - chunk.start]
@@ -46,7 +46,7 @@ class Track:
     def played(self, start: int, samples: int, at_ns: int) -> list[Heard]:
         """Samples `start` and on as they sounded from `at_ns`, a piece for each chunk of them."""
         pieces: list[Heard] = []
-        for chunk in self._chunks:
+        for chunk in self._since(start):
             low = max(start, chunk.start)
             high = min(start + samples, chunk.start + len(chunk.pcm))
             if low < high:
@@ -65,6 +65,15 @@ class Track:
                 pieces.append(Heard(at_ns, chunk.pcm, chunk.rate))
                 free_ns = at_ns + samples_to_ns(len(chunk.pcm), chunk.rate)
         return pieces
+
+    def _since(self, sample: int) -> list[_Chunk]:
+        """The chunks from the one with `sample` on; what is asked for came lately."""
+        found: list[_Chunk] = []
+        for chunk in reversed(self._chunks):
+            if chunk.start + len(chunk.pcm) <= sample:
+                break
+            found.append(chunk)
+        return found[::-1]
 
     def forget_before(self, sample: int) -> None:
         """Keep no chunk that ends before `sample`."""

@@ -1,0 +1,297 @@
+"""The live page's server: the page, its socket, its downloads, and the plain caller's socket."""
+
+import dataclasses
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.background import BackgroundTask
+from starlette.routing import WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from turngap import __version__
+from turngap.agent.access import Refusal, cookie_name
+from turngap.agent.server import CODE_FULL, Seats, ServeSettings, close, create_app
+from turngap.agent.session import Assembly
+from turngap.core.errors import InputError
+from turngap.live.headers import SecureHeaders
+from turngap.live.held import Conversations, Held
+from turngap.live.keeping import Keeping
+from turngap.live.limits import Limits
+from turngap.live.saving import Saved
+from turngap.live.session import CODE_DONE, CODE_ELSEWHERE, CODE_FAILED, LiveSession
+
+PAGE = Path(__file__).parent / "page"
+LIVE_PATH = "/live"
+CODE_UNKNOWN = 4404
+
+# A scenario's name in JSON, and room to spare.
+BODY_BYTES = 4096
+
+_REFUSED = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>turngap</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"></head>
+<body><h1>Not here, not now</h1><p>{message}.</p><p>{hint}.</p></body></html>
+"""
+
+_STATUS = {"live.unknown": 404, "live.over": 404, "live.nothing_kept": 409, "scenario.exists": 409}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSettings:
+    """What a live page may do, and where its conversations are kept."""
+
+    keeping: Keeping = field(default_factory=Keeping)
+    limits: Limits = field(default_factory=Limits)
+
+
+class _Wanted(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(max_length=200)
+
+
+class LiveServer:
+    """The ASGI application of `turngap serve`, and the conversations it holds.
+
+    Attributes:
+        app: to be served.
+        conversations: by id; `close` finishes them all.
+    """
+
+    def __init__(
+        self, assembly: Assembly, serve: ServeSettings, live: LiveSettings, seats: Seats
+    ) -> None:
+        # The page draws a turn when it is heard, and its stages with it.
+        self._assembly = dataclasses.replace(assembly, eager=True)
+        self._serve = serve
+        self._live = live
+        self._seats = seats
+        self._running: dict[str, LiveSession] = {}
+        self.conversations = Conversations(self._begun, live.limits, assembly.clock)
+        app = create_app(assembly, serve, seats)
+        app.router.routes.append(WebSocketRoute(LIVE_PATH, self._socket()))
+        self._add_routes(app)
+        app.middleware("http")(self._guarded)
+        self.app: ASGIApp = SecureHeaders(app)
+
+    async def close(self) -> None:
+        """The server ends: store what is left of every conversation."""
+        await self.conversations.close()
+
+    def _begun(self, now_ns: int) -> Held:
+        stack = self._assembly.stack
+        return Held(
+            self._live.keeping,
+            name=f"{stack.name}-live",
+            agent={"stack": stack.name, **stack.model_dump(exclude={"name"})},
+            in_rate=stack.audio.in_sample_rate,
+            now_ns=now_ns,
+        )
+
+    def _add_routes(self, app: FastAPI) -> None:
+        app.add_api_route("/", self._index, include_in_schema=False)
+        app.add_api_route("/api/about", self._about, include_in_schema=False)
+        app.add_api_route("/api/runs/{id_}.zip", self._run_zip, include_in_schema=False)
+        app.add_api_route(
+            "/api/runs/{id_}/scenario", self._save, methods=["POST"], include_in_schema=False
+        )
+        app.add_api_route(
+            "/api/runs/{id_}/scenario/{name}.zip", self._scenario_zip, include_in_schema=False
+        )
+        app.mount("/page", StaticFiles(directory=PAGE))
+        app.add_exception_handler(InputError, _bad_input)
+
+    async def _guarded(
+        self, request: Request, answer: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
+        """Refuse who may not be here, but for the health check."""
+        if request.url.path == "/healthz":
+            return await answer(request)
+        if refusal := self._serve.access.refusal(request):
+            return _refused(refusal, as_page=request.url.path == "/")
+        return await answer(request)
+
+    async def _index(self, request: Request) -> Response:
+        access = self._serve.access
+        offered = request.query_params.get("token", "")
+        if access.token is None or not access.knows(offered):
+            return FileResponse(PAGE / "index.html", media_type="text/html")
+        # Out of the address, where it would be seen, kept and copied.
+        response = RedirectResponse("/", status_code=303)
+        response.set_cookie(
+            cookie_name(request),
+            access.token,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+            path="/",
+        )
+        return response
+
+    async def _about(self) -> dict[str, Any]:
+        audio, limits = self._assembly.stack.audio, self._live.limits
+        return {
+            "version": __version__,
+            "agent": self._assembly.stack.name,
+            "sessions": self._seats.taken,
+            "max_sessions": self._seats.most,
+            "in_sample_rate": audio.in_sample_rate,
+            "out_sample_rate": audio.out_sample_rate,
+            "kept": self._live.keeping.out is not None,
+            "idle_s": limits.idle_s,
+        }
+
+    async def _run_zip(self, id_: str) -> Response:
+        held = self.conversations.get(id_)
+        file = await held.packed()
+        path = held.run.stored()
+        return _download(file, f"{path.name}.zip")
+
+    async def _save(self, id_: str, request: Request) -> Response:
+        held = self.conversations.get(id_)
+        name = await _name_in(request)
+        record = self._live.keeping.record
+        if record is not None:
+            saved = await held.saved(name, record)
+        else:
+            with tempfile.TemporaryDirectory(prefix="turngap-scenario-") as folder:
+                saved = await held.saved(name, Path(folder))
+        return JSONResponse(_saved(held, saved, record))
+
+    async def _scenario_zip(self, id_: str, name: str) -> Response:
+        held = self.conversations.get(id_)
+        with tempfile.TemporaryDirectory(prefix="turngap-scenario-") as folder:
+            file, _ = await held.packed_scenario(name, Path(folder))
+        return _download(file, f"{name}.zip")
+
+    def _socket(self) -> ASGIApp:
+        async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
+            websocket = WebSocket(scope, receive, send)
+            await websocket.accept()
+            if refusal := self._serve.access.refusal(websocket):
+                await close(websocket, refusal.code, f"{refusal.message}: {refusal.hint}")
+                return
+            await self._seated(websocket, (scope, receive, send))
+
+        return _Endpoint(endpoint)
+
+    async def _seated(self, websocket: WebSocket, asgi: tuple[Scope, Receive, Send]) -> None:
+        resume = websocket.query_params.get("resume")
+        try:
+            held = self.conversations.resumed(resume) if resume else None
+        except InputError as e:
+            await close(websocket, CODE_UNKNOWN, e.message)
+            return
+        if held is not None and (running := self._running.get(held.id)):
+            await running.end(CODE_ELSEWHERE, "this conversation goes on in another tab")
+        with self._seats.seat() as seated:
+            if not seated:
+                await close(websocket, CODE_FULL, self._seats.full())
+                if held is not None and not held.connected:
+                    self.conversations.left(held, "the line was lost", None, for_good=False)
+                return
+            await self._talk(held or self.conversations.new(), asgi)
+
+    async def _talk(self, held: Held, asgi: tuple[Scope, Receive, Send]) -> None:
+        session = LiveSession(
+            held,
+            limits=self._live.limits,
+            clock=self._assembly.clock,
+            about=self._session_facts,
+        )
+        self._running[held.id] = session
+        held.connected = True
+        try:
+            await session.run(self._assembly, *asgi)
+        finally:
+            if self._running.get(held.id) is session:
+                del self._running[held.id]
+                held.connected = False
+                self._left(held, session)
+
+    def _left(self, held: Held, session: LiveSession) -> None:
+        if session.ended is not None:
+            code, reason = session.ended
+            failure = reason if code == CODE_FAILED else None
+            self.conversations.left(held, reason, failure, for_good=True)
+        elif session.left_code == CODE_DONE:
+            self.conversations.left(held, "the page ended it", None, for_good=True)
+        else:
+            self.conversations.left(held, "the line was lost", None, for_good=False)
+
+    def _session_facts(self) -> dict[str, Any]:
+        audio = self._assembly.stack.audio
+        limits = {**self._live.limits.as_json(), "max_sessions": self._seats.most}
+        return {
+            "kept": self._live.keeping.out is not None,
+            "audio": {"in_rate": audio.in_sample_rate, "out_rate": audio.out_sample_rate},
+            "limits": limits,
+        }
+
+
+class _Endpoint:
+    """A plain ASGI endpoint; Starlette would wrap a function into a WebSocket of its own."""
+
+    def __init__(self, serve: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        self._serve = serve
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        await self._serve(scope, receive, send)
+
+
+async def _name_in(request: Request) -> str:
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY_BYTES:
+            raise InputError("live.too_big", f"expected {BODY_BYTES} bytes of JSON at most")
+    try:
+        return _Wanted.model_validate_json(bytes(body)).name
+    except ValidationError as e:
+        raise InputError(
+            "live.message", f"not a name: {e.errors()[0]['msg']}", hint='send {"name": "my-talk"}'
+        ) from e
+
+
+def _saved(held: Held, saved: Saved, record: Path | None) -> dict[str, Any]:
+    return {
+        "name": saved.name,
+        "turns": saved.turns,
+        "left_out": [dataclasses.asdict(turn) for turn in saved.left_out],
+        "zip": f"/api/runs/{held.id}/scenario/{saved.name}.zip",
+        "folder": str(record) if record else None,
+        "replay": f"turngap replay {saved.path if record else f'{saved.name}.yaml'}",
+    }
+
+
+def _download(file: Path, name: str) -> FileResponse:
+    remove = BackgroundTask(file.unlink, missing_ok=True)
+    return FileResponse(file, media_type="application/zip", filename=name, background=remove)
+
+
+async def _bad_input(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, InputError)
+    status = {"live.too_big": 413}.get(error.kind) or _STATUS.get(error.kind, 422)
+    return JSONResponse(_error(error.kind, error.message, error.hint), status_code=status)
+
+
+def _refused(refusal: Refusal, *, as_page: bool) -> Response:
+    if not as_page:
+        content = _error(refusal.kind, refusal.message, refusal.hint)
+        return JSONResponse(content, status_code=refusal.status)
+    page = _REFUSED.format(message=escape(refusal.message), hint=escape(refusal.hint))
+    return HTMLResponse(page, status_code=refusal.status)
+
+
+def _error(kind: str, message: str, hint: str) -> dict[str, dict[str, str]]:
+    return {"error": {"kind": kind, "message": message, "hint": hint}}

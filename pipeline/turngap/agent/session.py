@@ -22,6 +22,9 @@ from pipecat.workers.runner import WorkerRunner
 
 from turngap.agent.controls import Controls
 from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, StampedSerializer
+from turngap.agent.output import YieldingTransport
+from turngap.agent.rtvi import DiscreetRTVI
+from turngap.agent.speculation import AudioGate, let_through
 from turngap.agent.stack import Stack, resolved
 from turngap.agent.switching import LlmSwitch, Memory, Offers, offers_of
 from turngap.agent.text import ClauseAggregator, ReplyAggregator
@@ -82,8 +85,9 @@ def assemble(
 async def converse(assembly: Assembly, socket: WebSocket, memory: Memory | None = None) -> None:
     """Serve one accepted WebSocket until the caller leaves."""
     serializer = StampedSerializer(assembly.clock)
-    transport = _transport(assembly, socket, serializer)
-    worker = _worker(assembly, transport, serializer, memory or Memory())
+    taking: TurnTaking = assembly.create("turn")
+    transport = _transport(assembly, socket, serializer, taking)
+    worker = _worker(assembly, transport, serializer, taking, memory or Memory())
 
     async def on_client_disconnected(*_: object) -> None:
         await worker.cancel()
@@ -95,7 +99,7 @@ async def converse(assembly: Assembly, socket: WebSocket, memory: Memory | None 
 
 
 def _transport(
-    assembly: Assembly, socket: WebSocket, serializer: StampedSerializer
+    assembly: Assembly, socket: WebSocket, serializer: StampedSerializer, taking: TurnTaking
 ) -> FastAPIWebsocketTransport:
     params = FastAPIWebsocketParams(
         serializer=serializer if assembly.traced else ProtobufFrameSerializer(),
@@ -105,17 +109,18 @@ def _transport(
         # Pipecat's default of two seconds of silence at the end only delays hanging up.
         audio_out_end_silence_secs=0,
     )
-    return FastAPIWebsocketTransport(socket, params)
+    return YieldingTransport(socket, params, taking.floor)
 
 
 def _worker(
     assembly: Assembly,
     transport: FastAPIWebsocketTransport,
     serializer: StampedSerializer,
+    taking: TurnTaking,
     memory: Memory,
 ) -> PipelineWorker:
-    taking: TurnTaking = assembly.create("turn")
-    switch = LlmSwitch(assembly.offers, assembly.clock, memory)
+    made = let_through if taking.speculates else None
+    switch = LlmSwitch(assembly.offers, assembly.clock, memory, made)
     audio = assembly.stack.audio
     worker = PipelineWorker(
         Pipeline(_processors(assembly, transport, taking, switch, memory)),
@@ -124,6 +129,7 @@ def _worker(
             audio_out_sample_rate=audio.out_sample_rate,
         ),
         clock=MonotonicPipecatClock(assembly.clock),
+        rtvi_processor=DiscreetRTVI() if taking.speculates else None,
         # A caller may be silent for as long as it likes; the server closes what has vanished.
         idle_timeout_secs=None,
     )
@@ -155,7 +161,7 @@ def _processors(
             vad_analyzer=None if pipeline.vad_first else taking.vad,
         ),
     )
-    vad = [VADProcessor(vad_analyzer=taking.vad)] if pipeline.vad_first else []
+    gate = [AudioGate()] if taking.speculates else []
     # The others are the TTS service's own ways.
     aggregator = {"clause": ClauseAggregator, "reply": ReplyAggregator}.get(
         assembly.stack.text.aggregation
@@ -163,12 +169,20 @@ def _processors(
     gathered = [LLMTextProcessor(text_aggregator=aggregator())] if aggregator else []
     return [
         transport.input(),
-        *vad,
+        *_ears(taking, vad_first=pipeline.vad_first),
         assembly.create("stt"),
         aggregators.user(),
         switch,
         *gathered,
         assembly.create("tts"),
+        *gate,
         transport.output(),
         aggregators.assistant(),
     ]
+
+
+def _ears(taking: TurnTaking, *, vad_first: bool) -> list[FrameProcessor]:
+    """What hears the caller before the recogniser does."""
+    if taking.ears is not None:
+        return [taking.ears]
+    return [VADProcessor(vad_analyzer=taking.vad)] if vad_first and taking.vad else []

@@ -6,7 +6,7 @@ it has said so far is dropped on its way to the caller; a service is made when i
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -216,13 +216,23 @@ class LlmSwitch(FrameProcessor):
     In the pipeline it stands where the LLM stands. It has no queue of its own, so that it adds no
     wait to a stack that never switches.
 
+    Args:
+        made: called with every service before it is used.
+
     Attributes:
         offers: what can be picked.
     """
 
-    def __init__(self, offers: Offers, clock: Clock, memory: Memory) -> None:
+    def __init__(
+        self,
+        offers: Offers,
+        clock: Clock,
+        memory: Memory,
+        made: Callable[[FrameProcessor], None] | None = None,
+    ) -> None:
         super().__init__(enable_direct_mode=True)
         self.offers = offers
+        self._made = made
         self._memory = memory
         self._clock = clock
         self._choosing = asyncio.Lock()
@@ -282,7 +292,10 @@ class LlmSwitch(FrameProcessor):
             return cancelled
 
     def _make(self, offer: Offer) -> _Branch:
-        return _Branch(offer.name, offer.spec.create(offer.settings, self._clock), self)
+        service = offer.spec.create(offer.settings, self._clock)
+        if self._made is not None:
+            self._made(service)
+        return _Branch(offer.name, service, self)
 
     def processors_with_metrics(self) -> list[FrameProcessor]:
         """The services that were used and can be timed."""

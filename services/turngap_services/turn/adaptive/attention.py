@@ -1,0 +1,382 @@
+"""The mind of `adaptive`: from what is heard and read, when to listen, begin, guess, end.
+
+Sans I/O: events come in by method with their instant (ns), decisions go out as `Action`s in
+`actions`, and `deadline_ns` says when to call `tick`. All silence counts from the last audible
+sample, wherever the packets' borders lie.
+"""
+
+from dataclasses import dataclass
+
+from turngap.core.clock import ms_to_ns
+from turngap_services.turn.adaptive.phrasing import Phrase, is_backchannel, phrase_of, same_words
+from turngap_services.turn.adaptive.settings import AdaptiveSettings
+
+# Audio arrives in packets: of a silence of 250 ms, so much may not have come when it is over.
+AIR_MS = 40.0
+# A caller that sends nothing for so long is silent (a muted microphone), as pipecat has it.
+IDLE_MS = 1000.0
+# A sound that Silero has not judged yet may be the person going on; this long is it waited for.
+STIR_MS = 100.0
+# Half-heard words come and go: "mm-hmm" reads "and how" for 60 ms. Words that stay are meant.
+MEANT_MS = 150.0
+# A reply takes about so long: where more is surely to be said, it is not asked for before.
+LEAD_MS = 400.0
+# Where nothing is recognised, a final transcript is waited for at least so long.
+LEAST_FINAL_MS = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the ears know after a packet; instants on the clock, ns.
+
+    Attributes:
+        until_ns: when the last sample that was heard sounded.
+        onset_ns: when the utterance began; None: there is none.
+        audible_ns: when the person was last audible; None as above.
+        stirring_ns: since when there is a sound that may be the person; None: none.
+        voiced_ms: how much of the utterance was surely speech.
+    """
+
+    until_ns: int
+    onset_ns: int | None = None
+    audible_ns: int | None = None
+    stirring_ns: int | None = None
+    voiced_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """An utterance has begun: the recogniser is to hear it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """The utterance is over: the recogniser is to say what it was. `hold_ms`: silence since."""
+
+    hold_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The person's turn has begun; `interrupt`: what the agent does or says is cancelled."""
+
+    interrupt: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Speculate:
+    """Answer `text` as if the turn were over, unheard."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """What is being answered was not what the person says."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The turn is over; `confirmed`: the speculation answers it. Why and when it was decided."""
+
+    text: str
+    confirmed: bool
+    decided_ns: int
+    hold_ms: float
+    why: Phrase
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """What was heard was no turn: a cough, or an "mm-hm", which is in `text`."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Withhold:
+    """The agent is to fall silent while it is made out what the person wants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """The agent may speak on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the classifier whether the turn sounds complete; `silence_ns` names the question."""
+
+    silence_ns: int
+
+
+Action = (
+    Listen | Conclude | Begin | Speculate | Withdraw | End | Discard | Withhold | Give | Ask
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Ending:
+    """A turn's or utterance's end that waits for its final transcript."""
+
+    decided_ns: int
+    by_ns: int
+    hold_ms: float
+    why: Phrase
+
+
+class Attention:
+    """See the module. Between events, `deadline_ns` is when something is due."""
+
+    def __init__(self, settings: AdaptiveSettings) -> None:
+        self._settings = settings
+        self.actions: list[Action] = []
+        self.deadline_ns: int | None = None
+        self._heard = Heard(0)
+        self._heard_at_ns = 0
+        self._final_ns = ms_to_ns(settings.final_ms)
+        self._listening = False
+        self._turn = False
+        self._ending: _Ending | None = None
+        self._finals: list[str] = []
+        self._interim = ""
+        self._guess: str | None = None
+        self._refused: str | None = None
+        self._asked_ns: int | None = None
+        self._incomplete_ns: int | None = None
+        # The agent's side: whether it speaks or is about to, and did when the utterance began.
+        self._speaking = self._pending = False
+        self._over_agent = self._withheld = False
+        self._meant_since_ns: int | None = None
+
+    @property
+    def text(self) -> str:
+        """What was recognised of the turn so far."""
+        return " ".join(part for part in (*self._finals, self._interim) if part)
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def hear(self, now_ns: int, heard: Heard) -> None:
+        """A packet of audio has come."""
+        self._heard, self._heard_at_ns = heard, now_ns
+        if heard.onset_ns is not None and not self._listening:
+            self._listen()
+        self.tick(now_ns)
+
+    def read(self, now_ns: int, text: str) -> None:
+        """The recogniser says what it has so far, of what it has not concluded."""
+        if self._listening:
+            self._interim = text.strip()
+        self.tick(now_ns)
+
+    def conclude(self, now_ns: int, text: str, *, finalized: bool) -> None:
+        """A final transcript has come; `finalized`: there is no more of the utterance."""
+        if text.strip():
+            self._finals.append(text.strip())
+        self._interim = ""
+        if self._ending is not None and not self._listening and finalized:
+            self._finish(now_ns)
+        self.tick(now_ns)
+
+    def answer(self, now_ns: int, silence_ns: int, *, complete: bool) -> None:
+        """The classifier's answer to `Ask`."""
+        if silence_ns == self._asked_ns and not complete:
+            self._incomplete_ns = silence_ns
+        self.tick(now_ns)
+
+    def agent_speaks(self, now_ns: int, *, speaks: bool) -> None:
+        """The agent has begun or stopped to speak."""
+        self._speaking, self._pending = speaks, False
+        self.tick(now_ns)
+
+    def speculation_lost(self, now_ns: int, *, refused: bool) -> None:
+        """Somebody else cancelled the speculation; `refused`: it is not to be tried again."""
+        self._refused = self._guess if refused else None
+        self._guess = None
+        self.tick(now_ns)
+
+    def interrupted(self, now_ns: int) -> None:
+        """Somebody else has cancelled what the agent does."""
+        self._pending = False
+        self.speculation_lost(now_ns, refused=False)
+
+    def turn_ended(self) -> None:
+        """Somebody else has ended the turn."""
+        self._turn = False
+        self._forget()
+
+    def transcripts_take(self, seconds: float) -> None:
+        """How long the STT takes at most from the end of speech to its final transcript."""
+        self._final_ns = round(seconds * 1e9)
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def tick(self, now_ns: int) -> None:
+        """Decide what is due, and when the next thing will be."""
+        self.deadline_ns = None
+        if self._listening and not self._turn:
+            self._consider(now_ns)
+        if self._listening and self._turn:
+            self._follow(now_ns)
+        if not self._listening and self._ending is not None:
+            if now_ns >= self._ending.by_ns:
+                self._finish(now_ns)
+            else:
+                self._due(now_ns, self._ending.by_ns)
+
+    def _due(self, now_ns: int, at_ns: int) -> bool:
+        """Whether `at_ns` has come; if not, it is a deadline."""
+        if now_ns >= at_ns:
+            return True
+        self.deadline_ns = at_ns if self.deadline_ns is None else min(self.deadline_ns, at_ns)
+        return False
+
+    def _listen(self) -> None:
+        self._listening = True
+        self._ending = None
+        self._meant_since_ns = None
+        if not self._turn:
+            self._finals.clear()
+            self._over_agent = self._speaking or self._pending
+            if self._over_agent and self._settings.barge_in == "attentive":
+                self._withhold()
+        self.actions.append(Listen())
+
+    # --- before it is a turn --------------------------------------------------------------------
+
+    def _consider(self, now_ns: int) -> None:
+        """Is it a turn, or a cough?"""
+        if self._over_agent and self._settings.barge_in == "attentive":
+            self._consider_barge_in(now_ns)
+        elif self.text or self._heard.voiced_ms >= self._settings.start_ms:
+            self._begin(interrupt=self._over_agent)
+        if not self._turn and self._silent(now_ns, self._settings.hold_ms):
+            self._close(now_ns, self._settings.hold_ms, "nothing")
+
+    def _consider_barge_in(self, now_ns: int) -> None:
+        if not self.text:
+            self._meant_since_ns = None
+            if self._heard.voiced_ms >= self._settings.takeover_ms:
+                self._begin(interrupt=True)
+        elif is_backchannel(self.text):
+            self._meant_since_ns = None
+            self._give()
+        else:
+            self._withhold()
+            if self._meant_since_ns is None:
+                self._meant_since_ns = now_ns
+            if self._due(now_ns, self._meant_since_ns + ms_to_ns(MEANT_MS)):
+                self._begin(interrupt=True)
+
+    def _begin(self, *, interrupt: bool) -> None:
+        self._turn = True
+        # An interruption drops what is withheld; there is nothing left to give back.
+        self._withheld = self._withheld and not interrupt
+        self._pending = False
+        self.actions.append(Begin(interrupt))
+
+    def _withhold(self) -> None:
+        if not self._withheld:
+            self._withheld = True
+            self.actions.append(Withhold())
+
+    def _give(self) -> None:
+        if self._withheld:
+            self._withheld = False
+            self.actions.append(Give())
+
+    # --- a turn ---------------------------------------------------------------------------------
+
+    def _follow(self, now_ns: int) -> None:
+        """The person has the turn: guess, and see when it ends."""
+        phrase = phrase_of(self.text) if self._settings.adapt else "complete"
+        hold_ms = self._hold_ms(phrase)
+        if self._settings.speculate:
+            self._speculate(now_ns, phrase, hold_ms)
+        if self._settings.smart_turn and self._silent(now_ns, self._settings.pause_ms):
+            self._ask()
+        if self._silent(now_ns, hold_ms) and self._sure(now_ns, hold_ms):
+            self._close(now_ns, hold_ms, phrase)
+
+    def _hold_ms(self, phrase: Phrase) -> float:
+        settings = self._settings
+        if phrase in ("open", "hesitation"):
+            return settings.open_ms if phrase == "open" else settings.hesitation_ms
+        hold_ms = settings.number_ms if phrase in ("number", "unsure") else settings.hold_ms
+        if self._incomplete_ns is not None and self._incomplete_ns == self._heard.audible_ns:
+            return max(hold_ms, settings.incomplete_ms)
+        return hold_ms
+
+    def _silent(self, now_ns: int, ms: float) -> bool:
+        """Whether the person has been silent for so long; if not, that is a deadline."""
+        audible_ns = self._heard.audible_ns
+        return audible_ns is None or self._due(now_ns, audible_ns + ms_to_ns(ms))
+
+    def _sure(self, now_ns: int, hold_ms: float) -> bool:
+        """Whether the silence was really heard, up to its end."""
+        heard = self._heard
+        audible_ns, stirring_ns = heard.audible_ns or 0, heard.stirring_ns
+        if stirring_ns is not None and stirring_ns > audible_ns:
+            judged_ns = stirring_ns + ms_to_ns(STIR_MS)
+            if not self._due(now_ns, judged_ns):
+                return False
+        was_heard = heard.until_ns >= audible_ns + ms_to_ns(max(hold_ms - AIR_MS, 0))
+        return was_heard or self._due(now_ns, self._heard_at_ns + ms_to_ns(IDLE_MS))
+
+    def _speculate(self, now_ns: int, phrase: Phrase, hold_ms: float) -> None:
+        text = self.text
+        if self._guess is not None and not same_words(self._guess, text):
+            self._guess = None
+            self.actions.append(Withdraw())
+        if self._guess is not None or not text or text == self._refused:
+            return
+        # The sooner the better, but where the hold is long, there is time.
+        sure = phrase in ("complete", "unsure", "number")
+        after_ms = self._settings.pause_ms if sure else max(hold_ms - LEAD_MS, 0)
+        if self._silent(now_ns, min(after_ms, hold_ms)):
+            self._guess = text
+            self.actions.append(Speculate(text))
+
+    def _ask(self) -> None:
+        audible_ns = self._heard.audible_ns
+        if audible_ns is not None and audible_ns != self._asked_ns:
+            self._asked_ns = audible_ns
+            self.actions.append(Ask(audible_ns))
+
+    # --- its end --------------------------------------------------------------------------------
+
+    def _close(self, now_ns: int, hold_ms: float, why: Phrase) -> None:
+        """Nothing more is expected: let the recogniser conclude."""
+        self._listening = False
+        wait_ns = (self._heard.audible_ns or now_ns) + self._final_ns
+        by_ns = max(wait_ns, now_ns + ms_to_ns(LEAST_FINAL_MS))
+        self._ending = _Ending(now_ns, by_ns, hold_ms, why)
+        self._heard = Heard(self._heard.until_ns)
+        self.actions.append(Conclude(hold_ms))
+
+    def _finish(self, now_ns: int) -> None:
+        """The final transcript is there, or none will come."""
+        ending = self._ending
+        assert ending is not None
+        text = " ".join(self._finals)
+        if not self._turn and text and not (self._over_agent and is_backchannel(text)):
+            self._begin(interrupt=self._over_agent)
+        if self._turn:
+            confirmed = self._guess is not None and same_words(self._guess, text)
+            if self._guess is not None and not confirmed:
+                self.actions.append(Withdraw())
+            end = End(text, confirmed, ending.decided_ns, ending.hold_ms, ending.why)
+            self.actions.append(end)
+            self._pending = bool(text)
+        else:
+            self.actions.append(Discard(text))
+            self._give()
+        self._turn = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._finals.clear()
+        self._interim = ""
+        self._guess = self._refused = None
+        self._asked_ns = self._incomplete_ns = None
+        self._ending = None

@@ -1,0 +1,115 @@
+"""What the words so far say about whether a person has finished. English; pure.
+
+The rules look at the end of the text alone, as a recogniser without punctuation gives it. What they
+cannot know (a sentence that is complete and goes on all the same) is what the hold after a complete
+sentence is for.
+"""
+
+import re
+from typing import Literal
+
+Phrase = Literal["nothing", "complete", "unsure", "number", "open", "hesitation"]
+
+_WORD = re.compile(r"[a-z]+(?:'[a-z]+)*|\d+")
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_DIGITS = _set("zero oh o one two three four five six seven eight nine double triple")
+# Read out, not counted: a phone number, a code. One digit alone is an answer.
+_DICTATED = 2
+
+_FILLERS = _set("um umm uhm uh er erm ehm hm hmm mm mmm ah eh")
+_FILLER_PAIRS = frozenset({"you know", "i mean", "let's see", "me see", "me think", "or rather"})
+# Said under somebody's speech, these ask for nothing.
+_BACKCHANNELS = _set(
+    "mm mmm mhm hm hmm uh huh ah oh yeah yep yes yup right okay ok sure good great cool nice wow "
+    "really indeed exactly true alright"
+)
+_BACKCHANNEL_PHRASES = frozenset({"i see", "got it", "of course", "all right", "go on", "uh huh"})
+# After other words, these take back what was said: the correction is on its way.
+_CORRECTIONS = _set("no sorry wait actually rather oops")
+
+# Nobody ends on these.
+_DANGLING = _set(
+    "and or but because so if as although unless until while whether "  # conjunctions
+    "a an the my your his her its our their "  # determiners
+    "at into onto under between during without against among toward towards upon per via "
+    "i'm i'd i'll i've we're we'd we'll we've you're you'd you'll they're they'd it's that's "
+    "there's what's who's where's how's let's been very quite"
+)
+# Nobody ends on these but in a question ("what is it for") or as half of a verb ("turn it to").
+_PREPOSITIONS = _set("to of for with from about by in like than")
+_QUESTION = _set("what who whom whose which where when why how")
+# Nobody ends on these but in a short answer ("yes i do") or behind a question ("where it is").
+_AUXILIARIES = _set(
+    "is are was were am be do does did have has had can could will would should shall may might "
+    "must i we he she they need want"
+)
+
+
+def is_backchannel(text: str) -> bool:
+    """Whether these words, said while somebody else speaks, only say "go on"."""
+    words = _words(text)
+    rest = " ".join(words)
+    for phrase in _BACKCHANNEL_PHRASES:
+        rest = rest.replace(phrase, " ")
+    return bool(words) and set(rest.split()) <= _BACKCHANNELS
+
+
+def same_words(one: str, other: str) -> bool:
+    """Whether two transcripts differ in nothing but marks and capitals."""
+    return _words(one) == _words(other)
+
+
+def phrase_of(text: str) -> Phrase:
+    """How what was said so far stands.
+
+    - `complete`: it may be all;
+    - `unsure`: as likely one as the other;
+    - `number`: digits are being read out, of which there may be more;
+    - `open`: it cannot be all;
+    - `hesitation`: the person is looking for words, or takes some back;
+    - `nothing`: no words yet.
+    """
+    words = _words(text)
+    if not words:
+        return "nothing"
+    last, before = words[-1], words[:-1]
+    if last in _FILLERS or " ".join(words[-2:]) in _FILLER_PAIRS:
+        return "hesitation"
+    if last in _CORRECTIONS and before:
+        # "no sorry" may be all of a refusal, "on tuesday no sorry" never is.
+        return "unsure" if set(before) <= _CORRECTIONS else "hesitation"
+    if _dictating(words):
+        return "number"
+    return _ending(words[0], before, last)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower().replace("’", "'"))
+
+
+def _dictating(words: list[str]) -> bool:
+    run = 0
+    for word in reversed(words):
+        if word in _DIGITS or (word.isdigit() and len(word) == 1):
+            run += 1
+        elif word.isdigit():
+            run += len(word) if len(word) > 2 else 1
+        else:
+            break
+    return run >= _DICTATED
+
+
+def _ending(first: str, before: list[str], last: str) -> Phrase:
+    if last in _DANGLING:
+        return "open"
+    if last in _PREPOSITIONS:
+        asks = first.partition("'")[0] in _QUESTION and len(before) > 1
+        return "complete" if asks else "open"
+    if last in _AUXILIARIES:
+        return "unsure" if before else "open"
+    return "complete"

@@ -1,0 +1,46 @@
+"""Settings of `adaptive`."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from turngap.backends import BackendSettings
+
+Ms = Annotated[float, Field(ge=0)]
+
+
+class AdaptiveSettings(BackendSettings):
+    """Settings of `adaptive`; all times but the last two count from the last audible sample.
+
+    Attributes:
+        confidence: from which on Silero's window is speech.
+        start_ms: so much speech begins a turn, unless words do so before.
+        hold_ms: silence that ends a turn after a complete sentence, and wherever `adapt` is off.
+        adapt: hold longer where the words say that more is to come.
+        number_ms: silence that ends a turn after digits read out, or an ending that may be either.
+        open_ms: after words that cannot be the last, as "and" or "for".
+        hesitation_ms: after "um", or words that take something back.
+        smart_turn: ask pipecat's smart turn too, beside the hold.
+        incomplete_ms: silence that ends a turn that smart turn calls incomplete.
+        speculate: ask the LLM, and the TTS for its answer, at the first sign of silence.
+        pause_ms: silence that is such a sign.
+        barge_in: `attentive`: the agent falls silent at once and speaks on where it was only a
+            cough or an "mm-hmm"; `vad`: any speech of `start_ms` stops it for good.
+        takeover_ms: speech without recognised words that stops the agent for good.
+        final_ms: wait for the final transcript, where the STT does not say how long it takes.
+    """
+
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    start_ms: Ms = 100.0
+    hold_ms: Ms = 250.0
+    adapt: bool = True
+    number_ms: Ms = 500.0
+    open_ms: Ms = 1200.0
+    hesitation_ms: Ms = 1500.0
+    smart_turn: bool = False
+    incomplete_ms: Ms = 700.0
+    speculate: bool = True
+    pause_ms: Ms = 60.0
+    barge_in: Literal["attentive", "vad"] = "attentive"
+    takeover_ms: Ms = 1000.0
+    final_ms: Ms = 1000.0

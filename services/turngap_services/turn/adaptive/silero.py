@@ -1,0 +1,51 @@
+"""Silero as two models whose states are their own and whose session is the process's."""
+
+import copy
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from pipecat.audio.vad.silero import SileroOnnxModel
+
+# As pipecat's analyzer does, for its reasons: music, or a long silence at 8 kHz, leaves the state
+# deaf to the speech that follows. Only in clear silence, as a reset in speech loses confidence.
+RESET_WINDOWS = 62  # 2 s
+SILENT_WINDOWS = 5
+SILENT_BELOW = 0.1
+
+
+@cache
+def _loaded() -> "SileroOnnxModel":
+    from pipecat.audio.vad.silero import SileroOnnxModel
+
+    path = resources.files("pipecat.audio.vad.data").joinpath("silero_vad.onnx")
+    return SileroOnnxModel(str(path))
+
+
+def load() -> None:
+    """Load the model, once a process: about 60 ms."""
+    _loaded()
+
+
+def model(rate: int) -> Callable[[NDArray[np.float32]], float]:
+    """A model with a fresh state for audio at `rate` Hz (8000 or 16000)."""
+    silero = copy.copy(_loaded())
+    silero.reset_states()
+    windows = silent = 0
+
+    def probability(window: NDArray[np.float32]) -> float:
+        nonlocal windows, silent
+        p = float(silero(window, rate)[0].item())
+        windows += 1
+        silent = silent + 1 if p < SILENT_BELOW else 0
+        if windows >= RESET_WINDOWS and silent >= SILENT_WINDOWS:
+            silero.reset_states()
+            windows = 0
+        return p
+
+    return probability

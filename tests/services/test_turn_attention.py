@@ -1,0 +1,472 @@
+"""The mind of `adaptive`, event by event: no audio, no pipeline, no waiting."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turngap.core.clock import ms_to_ns
+from turngap_services.turn.adaptive.attention import (
+    IDLE_MS,
+    LEAD_MS,
+    MEANT_MS,
+    STIR_MS,
+    Action,
+    Ask,
+    Attention,
+    Begin,
+    Conclude,
+    Discard,
+    End,
+    Give,
+    Heard,
+    Listen,
+    Speculate,
+    Withdraw,
+    Withhold,
+)
+from turngap_services.turn.adaptive.settings import AdaptiveSettings
+
+PACKET_MS = 20
+
+
+class Scene:
+    """A person and an agent on a line: time in ms, packets of 20 ms, audio heard as it sounds."""
+
+    def __init__(self, **settings: object) -> None:
+        self.mind = Attention(AdaptiveSettings.model_validate({"hold_ms": 240, **settings}))
+        self.now = 0.0
+        self.did: list[tuple[float, Action]] = []
+        self._onset: float | None = None
+        self._audible: float | None = None
+        self._stirring: float | None = None
+        self._voiced = 0.0
+
+    def _ns(self, ms: float) -> int:
+        return ms_to_ns(ms)
+
+    def _take(self) -> None:
+        for action in self.mind.actions:
+            self.did.append((self.now, action))
+            if isinstance(action, Conclude):
+                self._onset = self._audible = None
+                self._voiced = 0.0
+        self.mind.actions.clear()
+
+    def _until(self, ms: float) -> None:
+        """Let time pass, waking the mind when it asked to be."""
+        while (due := self.mind.deadline_ns) is not None and due <= self._ns(ms):
+            self.now = max(self.now, due / 1e6)
+            self.mind.tick(due)
+            self._take()
+        self.now = ms
+
+    def _packet(self, *, speech: bool, stirs: bool = False) -> None:
+        end = self.now + PACKET_MS
+        self._until(end)
+        if speech:
+            self._onset = end - PACKET_MS if self._onset is None else self._onset
+            self._audible = end
+            self._voiced += PACKET_MS
+        since = end - PACKET_MS if self._stirring is None else self._stirring
+        self._stirring = since if stirs else None
+        ns = self._ns
+        self.mind.hear(
+            ns(end),
+            Heard(
+                ns(end),
+                None if self._onset is None else ns(self._onset),
+                None if self._audible is None else ns(self._audible),
+                None if self._stirring is None else ns(self._stirring),
+                self._voiced,
+            ),
+        )
+        self._take()
+
+    def speaks(self, ms: float, *texts: str) -> "Scene":
+        """The person speaks; the recogniser reads the texts one after another meanwhile."""
+        packets = round(ms / PACKET_MS)
+        for index in range(packets):
+            self._packet(speech=True)
+            if texts and index == packets - 1:
+                for text in texts:
+                    self.reads(text)
+        return self
+
+    def silent(self, ms: float, *, stirs: bool = False) -> "Scene":
+        for _ in range(round(ms / PACKET_MS)):
+            self._packet(speech=False, stirs=stirs)
+        return self
+
+    def waits(self, ms: float) -> "Scene":
+        """Nothing comes over the line."""
+        self._until(self.now + ms)
+        return self
+
+    def reads(self, text: str) -> "Scene":
+        self.mind.read(self._ns(self.now), text)
+        self._take()
+        return self
+
+    def final(self, text: str, *, finalized: bool = True) -> "Scene":
+        self.mind.conclude(self._ns(self.now), text, finalized=finalized)
+        self._take()
+        return self
+
+    def agent(self, *, speaks: bool) -> "Scene":
+        self.mind.agent_speaks(self._ns(self.now), speaks=speaks)
+        self._take()
+        return self
+
+    def of(self, kind: type) -> list[float]:
+        return [at for at, action in self.did if isinstance(action, kind)]
+
+    @property
+    def names(self) -> list[str]:
+        return [type(action).__name__ for _, action in self.did]
+
+    def the(self, kind: type) -> Action:
+        (found,) = [action for _, action in self.did if isinstance(action, kind)]
+        return found
+
+
+def scene(**settings: object) -> Scene:
+    return Scene(**settings)
+
+
+# --- the hold ---------------------------------------------------------------------------------
+
+
+def test_a_turn_ends_when_the_hold_has_passed_since_the_last_audible_sample() -> None:
+    s = scene(speculate=False).speaks(600, "what time is it").silent(400)
+    assert s.names == ["Listen", "Begin", "Conclude"]
+    # 600 ms of speech and 240 of silence: no multiple of the packet or of a VAD's window.
+    assert s.of(Conclude) == [840]
+    s.final("what time is it")
+    end = s.the(End)
+    assert end == End("what time is it", False, ms_to_ns(840), 240, "complete")
+
+
+@pytest.mark.parametrize("hold_ms", [205, 210, 235, 333])
+def test_holds_are_as_fine_as_they_are_set(hold_ms: float) -> None:
+    s = scene(hold_ms=hold_ms, speculate=False).speaks(600, "what time is it").silent(500)
+    assert s.of(Conclude) == [600 + hold_ms]
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "why"),
+    [
+        ("what time is it", "hold_ms", "complete"),
+        ("it's four seven one", "number_ms", "number"),
+        ("yes i do", "number_ms", "unsure"),
+        ("a table for", "open_ms", "open"),
+        ("a table for um", "hesitation_ms", "hesitation"),
+    ],
+)
+def test_the_hold_suits_what_was_said(text: str, setting: str, why: str) -> None:
+    s = scene(speculate=False).speaks(600, text).silent(2000)
+    expected = getattr(s.mind._settings, setting)
+    assert s.of(Conclude) == [600 + expected]
+    s.final(text)
+    assert (s.the(End).hold_ms, s.the(End).why) == (expected, why)  # type: ignore[union-attr]
+
+
+def test_without_adapting_every_hold_is_the_same() -> None:
+    s = scene(adapt=False, speculate=False).speaks(600, "a table for").silent(600)
+    assert s.of(Conclude) == [840]
+
+
+def test_a_person_who_goes_on_within_the_hold_is_heard_out() -> None:
+    s = scene(speculate=False).speaks(400, "a table").silent(200).speaks(400, "a table on friday")
+    assert s.of(Conclude) == []
+    s.silent(300)
+    assert s.of(Conclude) == [400 + 200 + 400 + 240]
+    assert s.names.count("Listen") == 1  # one utterance to the recogniser, pause and all
+
+
+def test_words_that_are_read_late_change_the_hold_that_runs() -> None:
+    s = scene(speculate=False).speaks(600, "a table").silent(100).reads("a table for").silent(1400)
+    assert s.of(Conclude) == [600 + 1200]
+
+
+def test_a_sound_that_may_be_the_person_is_waited_for() -> None:
+    # Loud again 40 ms before the hold ends, not yet judged to be speech; then it proves noise.
+    s = scene(speculate=False).speaks(600, "what time is it").silent(200)
+    s.silent(160, stirs=True)
+    assert s.of(Conclude) == [800 + STIR_MS]
+
+
+def test_a_sound_that_proves_the_person_keeps_the_turn_open() -> None:
+    s = scene(speculate=False).speaks(600, "what time is it").silent(200)
+    s.silent(60, stirs=True).speaks(200, "what time is it in rome")
+    assert s.of(Conclude) == []
+
+
+def test_silence_that_was_not_heard_is_none() -> None:
+    # The line stands still 100 ms into the silence: nobody knows what the person does.
+    s = scene(speculate=False).speaks(600, "what time is it").silent(100).waits(IDLE_MS - 40)
+    assert s.of(Conclude) == []
+    s.waits(60)
+    assert s.of(Conclude) == [700 + IDLE_MS]
+
+
+def test_a_final_transcript_that_does_not_come_is_not_waited_for_for_ever() -> None:
+    s = scene(speculate=False, final_ms=1000).speaks(600, "what time is it").silent(400)
+    s.waits(1000)
+    assert s.of(End) == [1600]
+
+
+def test_segments_that_the_recogniser_finals_itself_belong_to_the_turn() -> None:
+    s = scene(speculate=False).speaks(600, "a table for four")
+    s.final("a table for four", finalized=False).speaks(400, "on friday").silent(300)
+    s.final("on friday")
+    assert s.the(End).text == "a table for four on friday"  # type: ignore[union-attr]
+
+
+def test_speech_after_the_end_and_before_its_transcript_reopens_the_turn() -> None:
+    s = scene(speculate=False).speaks(600, "a table").silent(240).speaks(400, "on friday")
+    assert s.of(End) == []
+    s.final("a table").silent(300).final("on friday")
+    assert s.the(End).text == "a table on friday"  # type: ignore[union-attr]
+
+
+# --- the beginning ----------------------------------------------------------------------------
+
+
+def test_a_turn_begins_with_enough_speech_or_with_words() -> None:
+    assert scene(start_ms=200).speaks(180).of(Begin) == []
+    assert scene(start_ms=200).speaks(200).of(Begin) == [200]
+    assert scene(start_ms=200).speaks(100, "no").of(Begin) == [100]
+
+
+def test_to_a_silent_agent_a_turn_interrupts_nothing() -> None:
+    assert scene().speaks(300).the(Begin) == Begin(interrupt=False)
+
+
+def test_a_click_is_no_turn_and_its_words_are_dropped() -> None:
+    s = scene(start_ms=100).speaks(60).silent(300).final("to")
+    # Words make it one, however short; nothing recognised makes it none.
+    assert s.the(End).text == "to"  # type: ignore[union-attr]
+    s = scene(start_ms=100, final_ms=500).speaks(60).silent(300).waits(500)
+    assert s.names == ["Listen", "Conclude", "Discard"]
+
+
+# --- speculation ------------------------------------------------------------------------------
+
+
+def test_an_answer_is_begun_at_the_first_sign_of_silence_and_confirmed_at_the_end() -> None:
+    s = scene(pause_ms=60).speaks(600, "what time is it").silent(300).final("What time is it?")
+    assert s.of(Speculate) == [660]
+    assert s.the(Speculate) == Speculate("what time is it")
+    assert s.the(End).confirmed  # type: ignore[union-attr]
+    assert s.of(Withdraw) == []
+
+
+def test_an_answer_to_what_changed_is_withdrawn_at_once_and_the_new_text_answered() -> None:
+    s = scene(pause_ms=60).speaks(600, "what time").silent(100).reads("what time is it")
+    assert s.of(Withdraw) == [700]
+    s.silent(200).final("what time is it")
+    assert [a for _, a in s.did if isinstance(a, Speculate)] == [
+        Speculate("what time"),
+        Speculate("what time is it"),
+    ]
+    assert s.the(End).confirmed  # type: ignore[union-attr]
+
+
+def test_an_answer_is_kept_while_the_person_only_makes_a_sound() -> None:
+    # A cough within the hold: the words are the same, so the answer is.
+    s = scene().speaks(600, "what time is it").silent(100).speaks(80).silent(300)
+    s.final("what time is it")
+    assert s.of(Withdraw) == []
+    assert len(s.of(Speculate)) == 1
+    assert s.the(End).confirmed  # type: ignore[union-attr]
+
+
+def test_a_final_transcript_that_says_otherwise_is_what_is_answered() -> None:
+    s = scene().speaks(600, "nine").silent(300).final("nineteen")
+    assert s.names[-2:] == ["Withdraw", "End"]
+    assert not s.the(End).confirmed  # type: ignore[union-attr]
+
+
+def test_where_more_is_to_be_said_the_guess_waits_until_it_must_be_made() -> None:
+    s = scene(open_ms=1200).speaks(600, "a table for").silent(1300)
+    assert s.of(Speculate) == [600 + 1200 - LEAD_MS]
+    s = scene(open_ms=1200).speaks(600, "a table for").silent(700).speaks(200, "a table for four")
+    assert s.of(Speculate) == []
+
+
+def test_a_guess_that_wanted_a_tool_is_not_made_again() -> None:
+    s = scene().speaks(600, "what time is it").silent(100)
+    s.mind.speculation_lost(ms_to_ns(700), refused=True)
+    s.silent(200).final("what time is it")
+    assert len(s.of(Speculate)) == 1
+    assert not s.the(End).confirmed  # type: ignore[union-attr]
+
+
+def test_a_guess_that_somebody_interrupted_is_not_confirmed() -> None:
+    s = scene(pause_ms=60).speaks(600, "what time is it").silent(240)
+    s.mind.interrupted(ms_to_ns(s.now))
+    s.final("what time is it")
+    assert not s.the(End).confirmed  # type: ignore[union-attr]
+
+
+def test_without_speculation_nothing_is_guessed() -> None:
+    s = scene(speculate=False).speaks(600, "what time is it").silent(400)
+    assert s.of(Speculate) == []
+
+
+# --- smart turn -------------------------------------------------------------------------------
+
+
+def test_the_classifier_is_asked_in_the_pause_and_makes_the_hold_longer() -> None:
+    s = scene(smart_turn=True, pause_ms=60, incomplete_ms=700, speculate=False)
+    s.speaks(600, "what time is it").silent(80)
+    (asked,) = [a for _, a in s.did if isinstance(a, Ask)]
+    s.mind.answer(ms_to_ns(s.now), asked.silence_ns, complete=False)
+    s.silent(800)
+    assert s.of(Conclude) == [1300]
+
+
+def test_its_answer_to_an_earlier_pause_is_void_and_it_is_asked_again() -> None:
+    s = scene(smart_turn=True, pause_ms=60, speculate=False)
+    s.speaks(600, "what time is it").silent(80)
+    (first,) = [a for _, a in s.did if isinstance(a, Ask)]
+    s.speaks(200, "what time is it now").silent(100)
+    s.mind.answer(ms_to_ns(s.now), first.silence_ns, complete=False)
+    assert len([a for _, a in s.did if isinstance(a, Ask)]) == 2
+    s.silent(300)
+    assert s.of(Conclude) == [880 + 240]
+
+
+def test_an_answer_that_comes_too_late_holds_nothing_up() -> None:
+    s = scene(smart_turn=True, speculate=False).speaks(600, "what time is it").silent(300)
+    assert s.of(Conclude) == [840]
+
+
+# --- over the agent ---------------------------------------------------------------------------
+
+
+def test_the_agent_falls_silent_at_once_and_is_interrupted_when_words_are_meant() -> None:
+    s = scene().agent(speaks=True).speaks(300)
+    assert s.names == ["Withhold", "Listen"]
+    assert s.of(Withhold) == [20]
+    s.reads("wait").speaks(MEANT_MS + 20)
+    assert s.the(Begin) == Begin(interrupt=True)
+    assert s.of(Begin) == [300 + MEANT_MS]
+    assert s.of(Give) == []
+
+
+def test_a_backchannel_gives_the_floor_back_while_it_is_still_said() -> None:
+    s = scene().agent(speaks=True).speaks(200, "mm").speaks(200, "mm hmm").silent(300)
+    assert s.of(Give) == [200]
+    s.final("mm hmm")
+    assert s.the(Discard) == Discard("mm hmm")
+    assert s.of(Begin) == []
+
+
+def test_half_heard_words_do_not_interrupt() -> None:
+    # As pocketsphinx reads "mm-hmm": "and how" for 60 ms.
+    s = scene().agent(speaks=True).speaks(200, "mm").speaks(40, "and how").speaks(60, "mm hmm")
+    s.silent(300).final("mm hmm")
+    assert s.of(Begin) == []
+    assert s.names[-1] in ("Discard", "Give")
+    assert not s.mind._withheld
+
+
+def test_a_backchannel_that_becomes_a_question_takes_the_floor() -> None:
+    s = scene().agent(speaks=True).speaks(200, "yeah").speaks(300, "yeah but how")
+    s.speaks(200, "yeah but how much")
+    assert s.the(Begin) == Begin(interrupt=True)
+
+
+def test_a_cough_without_words_is_over_when_it_is_silent() -> None:
+    s = scene(final_ms=300).agent(speaks=True).speaks(300).silent(400).waits(300)
+    assert s.names == ["Withhold", "Listen", "Conclude", "Discard", "Give"]
+
+
+def test_a_single_word_that_asks_is_an_interruption_even_when_it_is_over() -> None:
+    s = scene().agent(speaks=True).speaks(120, "stop").silent(20)
+    s.silent(240).final("stop")
+    assert Begin(interrupt=True) in [a for _, a in s.did]
+    assert s.the(End).text == "stop"  # type: ignore[union-attr]
+
+
+def test_long_speech_that_nobody_can_read_takes_the_floor_too() -> None:
+    s = scene(takeover_ms=800).agent(speaks=True).speaks(1000)
+    assert s.of(Begin) == [800]
+
+
+def test_who_speaks_before_the_answer_does_is_speaking_over_it() -> None:
+    s = scene().speaks(600, "what time is it").silent(300).final("what time is it")
+    s.did.clear()
+    s.speaks(100)
+    assert s.names == ["Withhold", "Listen"]
+
+
+def test_the_vads_way_interrupts_on_any_speech() -> None:
+    s = scene(barge_in="vad", start_ms=200).agent(speaks=True).speaks(300)
+    assert s.names == ["Listen", "Begin"]
+    assert s.the(Begin) == Begin(interrupt=True)
+    assert s.of(Begin) == [200]
+
+
+def test_once_the_agent_is_done_an_mm_hmm_is_an_answer() -> None:
+    s = scene().agent(speaks=True).agent(speaks=False).speaks(300, "yeah").silent(300).final("yeah")
+    assert s.the(End).text == "yeah"  # type: ignore[union-attr]
+
+
+# --- whatever happens -------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("speaks"), st.sampled_from([20, 60, 200, 500])),
+        st.tuples(st.just("silent"), st.sampled_from([20, 60, 100, 300, 1600])),
+        st.tuples(st.just("reads"), st.sampled_from(["", "a", "a table for", "mm", "stop it"])),
+        st.tuples(st.just("final"), st.sampled_from(["", "a table", "mm hmm"])),
+        st.tuples(st.just("agent"), st.booleans()),
+        st.tuples(st.just("waits"), st.sampled_from([20, 1500])),
+        st.tuples(st.just("interrupted"), st.none()),
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_turns_guesses_and_the_floor_are_always_balanced(steps: list[tuple[str, object]]) -> None:
+    s = scene()
+    for name, value in steps:
+        if name == "agent":
+            s.agent(speaks=bool(value))
+        elif name == "interrupted":
+            s.mind.interrupted(ms_to_ns(s.now))
+            s._take()
+        else:
+            getattr(s, name)(value)
+    # Whoever coughs, then goes away for good, leaves the agent free to speak and no turn open.
+    s.agent(speaks=False).silent(2000).final("").waits(5000)
+    check_balance([action for _, action in s.did])
+
+
+def check_balance(did: list[Action]) -> None:
+    """No state is entered twice or left unentered, and in the end none is left over."""
+    turn = listening = withheld = guessing = False
+    for action in did:
+        match action:
+            case Listen() | Conclude():
+                assert listening == isinstance(action, Conclude)
+                listening = not listening
+            case Begin(interrupt):
+                assert not turn
+                turn, withheld = True, withheld and not interrupt
+            case Speculate() | Withdraw():
+                assert turn
+                guessing = isinstance(action, Speculate)
+            case End(_, confirmed):
+                assert turn
+                assert guessing or not confirmed
+                turn = guessing = False
+            case Withhold() | Give():
+                assert withheld == isinstance(action, Give)
+                withheld = not withheld
+            case _:
+                pass
+    assert not (turn or listening or withheld)

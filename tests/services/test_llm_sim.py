@@ -18,7 +18,14 @@ from running_line import InstantClock, running
 from turngap.core.clock import NS_PER_MS, NS_PER_S, Clock
 from turngap.core.scenario import Scenario
 from turngap.testing import ManualClock
-from turngap_services.llm.sim.script import FLOOR, due_ns, lines, reply_to, tokens
+from turngap_services.llm.sim.script import (
+    FLOOR,
+    PromptCache,
+    due_ns,
+    lines,
+    reply_to,
+    tokens,
+)
 from turngap_services.llm.sim.service import SimLLMService
 from turngap_services.llm.sim.settings import SimSettings
 
@@ -203,3 +210,49 @@ async def test_two_models_in_one_process_do_not_share_a_conversation() -> None:
         answer(service(InstantClock()), "two pepperoni pizzas"),
     )
     assert replies == ["One latte.", "Two pizzas."]
+
+
+def test_a_prompt_is_read_from_where_it_differs_from_the_last_one():
+    cache = PromptCache()
+    assert cache.unread(["a", "b"]) == 2
+    cache.read(["a", "b", "c"])
+    assert cache.unread(["a", "b", "c", "d"]) == 1
+    assert cache.unread(["a", "x", "c"]) == 2
+    assert cache.unread(["a", "b"]) == 0
+
+
+async def waited_ns(clock: ManualClock, task: asyncio.Task[object]) -> int:
+    """How much time passes on the clock before the task is done."""
+    start_ns = clock.now_ns()
+    while not task.done():
+        await clock.advance(NS_PER_MS)
+    return clock.now_ns() - start_ns
+
+
+async def test_reading_the_prompt_takes_its_time_once():
+    clock = ManualClock()
+    model = service(clock, prefill_tokens_per_s=100, ttft_ms=0, tokens_per_s=1e6, jitter=0)
+    context = asked("a large oat latte to go").context
+    prompt = sum(len(tokens(str(m["content"]))) for m in context.get_messages())  # type: ignore
+
+    cold_ns = await waited_ns(clock, asyncio.create_task(model.run_inference(context, 1)))
+    warm_ns = await waited_ns(clock, asyncio.create_task(model.run_inference(context, 1)))
+
+    assert abs(cold_ns - prompt * NS_PER_S // 100) <= 2 * NS_PER_MS
+    assert warm_ns <= 2 * NS_PER_MS
+
+
+async def test_without_a_set_rate_the_prompt_takes_no_time_of_its_own():
+    clock = ManualClock()
+    model = service(clock, ttft_ms=0, tokens_per_s=1e6, jitter=0)
+    context = asked("a large oat latte to go").context
+    took_ns = await waited_ns(clock, asyncio.create_task(model.run_inference(context, 1)))
+    assert took_ns <= 2 * NS_PER_MS
+
+
+async def test_a_question_beside_the_pipeline_is_answered_as_far_as_asked():
+    model = service(InstantClock())
+    context = asked("a large oat latte to go").context
+    assert await model.run_inference(context) == "One latte."
+    assert await model.run_inference(context, max_tokens=1) == "One"
+    assert await model.run_inference(LLMContext([])) == DEFAULT

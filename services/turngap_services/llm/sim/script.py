@@ -4,6 +4,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from rapidfuzz import fuzz
@@ -83,6 +84,22 @@ def _plain(text: str) -> str:
 def tokens(text: str) -> list[str]:
     """`text` in pieces that join to it again, each with the space before it."""
     return _TOKEN.findall(text)
+
+
+class PromptCache:
+    """How much of a prompt is still to be read: all behind what it shares with the last one."""
+
+    def __init__(self) -> None:
+        self._read: list[str] = []
+
+    def unread(self, prompt: Sequence[str]) -> int:
+        """How many tokens of `prompt` were not read before."""
+        shared = takewhile(lambda pair: pair[0] == pair[1], zip(self._read, prompt, strict=False))
+        return len(prompt) - sum(1 for _ in shared)
+
+    def read(self, prompt: Sequence[str]) -> None:
+        """The whole of `prompt` has been read."""
+        self._read = list(prompt)
 
 
 def due_ns(

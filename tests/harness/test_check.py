@@ -100,6 +100,15 @@ async def test_an_agent_that_dies_ends_it_without_a_verdict_and_without_a_loss(
     assert not (tmp_path / "base.json").exists()
 
 
+async def test_a_run_without_a_turn_bears_no_verdict(
+    agents: FakeAgents, plan: CheckPlan, tmp_path: Path
+) -> None:
+    agents.dies_after = 0
+    done = await checked(replace(plan, save=tmp_path / "base.json"))
+    assert (done.record.verdict, done.record.pairs) == ("cannot_compare", 0)
+    assert not (tmp_path / "base.json").exists()
+
+
 async def test_a_caller_that_was_starved_bears_no_verdict(
     agents: FakeAgents, plan: CheckPlan, tmp_path: Path
 ) -> None:
@@ -118,7 +127,8 @@ async def test_a_run_whose_last_line_was_cut_off_is_read_as_far_as_it_goes(
     file = done.path / str(done.record.candidate.run) / "turns.jsonl"
     file.write_bytes(file.read_bytes()[:-100])
     record, candidate, _ = read_check(done.path)
-    assert record == done.record
+    assert record.verdict == "cannot_compare"
+    assert record.why == ("the candidate's run holds 5 of the 6 turns that were judged",)
     assert len(candidate.turns) == 5
     assert "cut off" in str(candidate.problems)
 

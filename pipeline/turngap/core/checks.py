@@ -159,7 +159,9 @@ class BaselineTurn(_Stored):
 class BaselineRecord(_Stored):
     """A stored reference. Compared only on the same machine, by the same metrics and audio.
 
-    `starved_ms` and `caller_error_ms` as those of the run that it was saved from.
+    `starved_ms` and `caller_error_ms` as those of the run that it was saved from. `older_schema` is
+    the schema version that it was saved in, where that was an older one: it can be read, and lacks
+    what a comparison needs.
     """
 
     schema_version: int = CHECK_SCHEMA_VERSION
@@ -170,4 +172,5 @@ class BaselineRecord(_Stored):
     scenario_hashes: dict[str, str]
     starved_ms: float = STARVED_MS
     caller_error_ms: float | None = None
+    older_schema: int | None = None
     turns: tuple[BaselineTurn, ...]

@@ -18,8 +18,10 @@ from turngap.files import write_atomically
 from turngap.runs import Document, upgrade, utc_now
 
 # As `turngap.runs.RUN_STEPS`: a new CHECK_SCHEMA_VERSION comes with its step here.
-# 2: a baseline says its turns' budgets and how late its caller might be; before, 10 ms and no word.
-BASELINE_STEPS: Mapping[int, Callable[[Document], Document]] = {1: lambda baseline: baseline}
+# Whatever a later version added is missing: an older baseline is read, and not compared with.
+BASELINE_STEPS: Mapping[int, Callable[[Document], Document]] = {
+    1: lambda baseline: baseline | {"older_schema": 1}
+}
 
 Key = tuple[str, int, float, int]
 
@@ -194,6 +196,11 @@ def why_not_comparable(
         reasons.append(
             f"its caller might be {baseline.starved_ms:g} ms late, this one {starved_ms:g}: give "
             f"both the same starved-ms"
+        )
+    if baseline.older_schema is not None:
+        reasons.append(
+            f"it was saved in schema version {baseline.older_schema}, this turngap compares "
+            f"{CHECK_SCHEMA_VERSION}: save it again"
         )
     for name, content in scenario_hashes.items():
         known = baseline.scenario_hashes.get(name)

@@ -89,7 +89,24 @@ def read_check(path: Path) -> tuple[CheckRecord, StoredRun, StoredRun | None]:
             "check.damaged", f"{path / CHECK_FILE}: names no run of the candidate", hint=_HINT
         )
     reference = record.reference and _read_side(path, record.reference)
-    return record, candidate, reference
+    return _still_borne(record, candidate, reference), candidate, reference
+
+
+def _still_borne(
+    record: CheckRecord, candidate: StoredRun, reference: StoredRun | None
+) -> CheckRecord:
+    """A verdict whose runs have lost turns since cannot be shown by them any more."""
+    sides = [("candidate", record.candidate, candidate)]
+    if record.reference is not None and reference is not None:
+        sides.append(("reference", record.reference, reference))
+    lost = tuple(
+        f"the {name}'s run holds {len(run.turns)} of the {side.turns} turns that were judged"
+        for name, side, run in sides
+        if len(run.turns) != side.turns
+    )
+    if not lost:
+        return record
+    return record.model_copy(update={"verdict": "cannot_compare", "why": lost})
 
 
 def _judged(check: dict[str, Any]) -> bool:

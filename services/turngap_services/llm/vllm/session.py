@@ -1,0 +1,139 @@
+"""From settings to a server that has the model, and to pipecat's service that speaks with it."""
+
+import os
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from pipecat.services.openai.llm import OpenAILLMService
+
+from turngap.core.errors import AgentError, InputError
+from turngap_services.llm.vllm.server import Server
+from turngap_services.llm.vllm.settings import VllmSettings
+from turngap_services.llm.vllm.wire import ask, served_models
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A server that has been seen to answer."""
+
+    base_url: str
+    model: str
+    key: str | None
+
+
+class VllmLLMService(OpenAILLMService):
+    """pipecat's service, without the two silent retries of OpenAI's client.
+
+    They would turn a server that refuses or drops a request into one that seems slow.
+    """
+
+    def create_client(self, *args: Any, **kwargs: Any) -> Any:
+        """The client of one session, with keep-alive connections."""
+        return super().create_client(*args, **kwargs).with_options(max_retries=0)
+
+    async def cleanup(self) -> None:
+        """Close the session's connections, which pipecat 1.14 leaves open."""
+        await super().cleanup()
+        await self._client.close()
+
+
+_CONNECTIONS: dict[str, Connection] = {}
+_SERVERS: dict[str, Server] = {}
+_CONNECTING = threading.Lock()
+
+
+def connected(settings: VllmSettings) -> Connection:
+    """The server of these settings: found or started, and warmed up, once a process.
+
+    Raises:
+        InputError: neither a server nor a model is named.
+        AgentError: it cannot be reached or started, or does not have the model.
+    """
+    key = settings.model_dump_json(exclude={"library"})
+    with _CONNECTING:
+        if (server := _SERVERS.get(key)) is not None and not server.running:
+            raise AgentError(
+                "vllm.died",
+                f"the vLLM that turngap had started for {server.model} has ended",
+                hint=f"its log says why: {server.log}",
+            )
+        if key not in _CONNECTIONS:
+            _CONNECTIONS[key] = _connect(settings, key)
+        return _CONNECTIONS[key]
+
+
+def _connect(settings: VllmSettings, key: str) -> Connection:
+    secret = os.environ.get(settings.api_key_env) or None
+    base_url = settings.base_url
+    if base_url is None:
+        base_url = _start(settings, key).base_url
+    models = served_models(base_url, key=secret, timeout_s=settings.timeout_s)
+    connection = Connection(base_url, _chosen(settings.model, models, base_url), secret)
+    _warm_up(settings, connection)
+    return connection
+
+
+def _start(settings: VllmSettings, key: str) -> Server:
+    if settings.model is None:
+        raise InputError(
+            "vllm.model",
+            "llm backend 'vllm' has neither a server nor a model to serve",
+            hint="--set llm.base_url=http://HOST:PORT/v1, or --set llm.model=DIRECTORY_OR_MODEL_ID",
+        )
+    server = Server(settings, settings.model)
+    server.wait_until_healthy()
+    _SERVERS[key] = server
+    return server
+
+
+def _chosen(wanted: str | None, models: list[str], base_url: str) -> str:
+    known = ", ".join(models) or "none"
+    if wanted is None and len(models) == 1:
+        return models[0]
+    if wanted is None:
+        raise AgentError(
+            "llm.model",
+            f"the server at {base_url} has not one model but: {known}",
+            hint="choose one: --set llm.model=NAME",
+        )
+    if wanted not in models:
+        raise AgentError(
+            "llm.model",
+            f"the server at {base_url} has no model {wanted!r}",
+            hint=f"it has: {known}",
+        )
+    return wanted
+
+
+def _warm_up(settings: VllmSettings, connection: Connection) -> None:
+    """One token for nobody: what a server does once, it does now."""
+    ask(
+        f"{connection.base_url.rstrip('/')}/chat/completions",
+        key=connection.key,
+        timeout_s=settings.timeout_s,
+        body={
+            "model": connection.model,
+            "messages": [{"role": "user", "content": "hello"}],
+            "max_tokens": 1,
+            **settings.extra_body,
+        },
+    )
+
+
+def service(settings: VllmSettings, connection: Connection) -> VllmLLMService:
+    """The pipecat service of one session."""
+    body = dict(settings.extra_body)
+    if settings.priority is not None:
+        body["priority"] = settings.priority
+    return VllmLLMService(
+        api_key=connection.key or "EMPTY",  # the client wants one; a server without keys ignores it
+        base_url=connection.base_url,
+        settings=VllmLLMService.Settings(
+            model=connection.model,
+            max_tokens=settings.max_tokens,
+            temperature=settings.temperature,
+            seed=settings.seed,
+            extra={"extra_body": body} if body else {},
+        ),
+    )

@@ -1,0 +1,47 @@
+"""Settings of the vLLM backend."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from turngap.backends import BackendSettings
+
+
+class VllmSettings(BackendSettings):
+    """Settings of `vllm`.
+
+    Attributes:
+        base_url: of a running server, `http://HOST:PORT/v1`; left out: turngap starts one for
+            `model`, and stops it when the agent ends.
+        model: the name of the served model, or what to serve: a directory or a hub's model id.
+            With a `base_url` it may be left out where the server has only one.
+        api_key_env: the environment variable that holds the server's key, where it wants one.
+        max_tokens: a reply ends after so many at the latest.
+        temperature: 0 always takes the likeliest token.
+        seed: of the sampling, where the temperature is above 0.
+        priority: of the requests, lower first, on a server with `--scheduling-policy priority`.
+        extra_body: whatever else goes into each request, such as
+            `{chat_template_kwargs = {enable_thinking = false}}`.
+        timeout_s: how long a running server may take to answer the first question.
+        command: the vLLM executable, which may live in an environment of its own.
+        serve_args: further arguments of `vllm serve`.
+        serve_env: further environment of it.
+        start_timeout_s: how long it may take until it is healthy; a large model takes minutes.
+        log: where its output goes; left out: a file in the system's directory for these.
+    """
+
+    base_url: Annotated[str, Field(pattern=r"^https?://[^/]")] | None = None
+    model: str | None = None
+    api_key_env: str = "VLLM_API_KEY"
+    max_tokens: Annotated[int, Field(ge=1)] = 96
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    seed: Annotated[int, Field(ge=0)] = 1
+    priority: int | None = None
+    extra_body: dict[str, Any] = Field(default_factory=dict[str, Any])
+    timeout_s: Annotated[float, Field(gt=0)] = 30.0
+    command: str = "vllm"
+    serve_args: tuple[str, ...] = ()
+    serve_env: dict[str, str] = Field(default_factory=dict[str, str])
+    start_timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    log: Path | None = None

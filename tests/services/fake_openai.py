@@ -1,0 +1,142 @@
+"""A server on loopback that speaks enough of OpenAI's wire format, and does as a test says."""
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Seen:
+    """A request as it arrived."""
+
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+
+@dataclass
+class FakeOpenAI:
+    """What the server does, and what it saw.
+
+    Attributes:
+        words: a streamed reply, chunk by chunk.
+        go: a chunk is sent for each release; None sends all at once.
+        dies_after: the connection is dropped after so many chunks.
+        status: answered instead of a reply, where it is not 200.
+    """
+
+    models: Sequence[str] = ("m",)
+    words: Sequence[str] = ("Two ", "pizzas.")
+    key: str | None = None
+    go: threading.Semaphore | None = None
+    dies_after: int | None = None
+    status: int = 200
+    seen: list[Seen] = field(default_factory=list)
+    hung_up: threading.Event = field(default_factory=threading.Event)
+    base_url: str = ""
+
+    @property
+    def chats(self) -> list[Seen]:
+        """The streamed questions."""
+        return [s for s in self.seen if s.body.get("stream")]
+
+
+@contextmanager
+def serving(fake: FakeOpenAI) -> Iterator[FakeOpenAI]:
+    """Serve until the end of the block."""
+
+    class Handler(_Handler):
+        server_fake = fake
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    fake.base_url = f"http://127.0.0.1:{server.server_port}/v1"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield fake
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server_fake: FakeOpenAI
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._saw({})
+        if self.path != "/v1/models":
+            self._json(404, {"error": "no such path"})
+        elif self._admitted():
+            models = [{"id": name, "object": "model"} for name in self.server_fake.models]
+            self._json(200, {"object": "list", "data": models})
+
+    def do_POST(self) -> None:
+        fake = self.server_fake
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self._saw(body)
+        if not self._admitted():
+            return
+        if not body.get("stream"):
+            self._json(200, {"choices": [{"message": {"role": "assistant", "content": "x"}}]})
+        elif fake.status != 200:
+            self._json(fake.status, {"error": {"message": "as the test wants it"}})
+        else:
+            self._stream(fake)
+
+    def _saw(self, body: dict[str, Any]) -> None:
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server_fake.seen.append(Seen(self.path, headers, body))
+
+    def _admitted(self) -> bool:
+        key = self.server_fake.key
+        if key is not None and self.headers.get("Authorization") != f"Bearer {key}":
+            self._json(401, {"error": {"message": "wrong key"}})
+            return False
+        return True
+
+    def _json(self, status: int, answer: dict[str, Any]) -> None:
+        data = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _stream(self, fake: FakeOpenAI) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        try:
+            for count, word in enumerate(fake.words):
+                if count == fake.dies_after:
+                    return  # without the chunk that ends a reply
+                if fake.go is not None:
+                    fake.go.acquire()
+                self._event({"choices": [{"index": 0, "delta": {"content": word}}]})
+            usage = {"prompt_tokens": 7, "completion_tokens": len(fake.words), "total_tokens": 9}
+            self._event({"choices": [], "usage": usage})
+            self._chunk(b"data: [DONE]\n\n")
+            self._chunk(b"")
+        except OSError:
+            fake.hung_up.set()
+
+    def _event(self, chunk: dict[str, Any]) -> None:
+        whole = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "m", **chunk}
+        self._chunk(f"data: {json.dumps(whole)}\n\n".encode())
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+        self.wfile.flush()

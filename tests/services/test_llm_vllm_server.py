@@ -1,0 +1,218 @@
+"""A server of one's own: started, watched, and ended with all that it started."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from turngap.core.errors import AgentError
+from turngap_services.llm.vllm.server import Server
+from turngap_services.llm.vllm.session import connected
+from turngap_services.llm.vllm.settings import VllmSettings
+
+# Long enough for a starved machine, reached only where something hangs.
+PATIENCE_S = 30.0
+
+# Stands in for `vllm`: healthy after it was asked twice, with a worker in a session of its own. It
+# writes down how it was called. A stubborn one's worker does not end when asked.
+FAKE = f"""#!{sys.executable}
+import http.server, json, os, signal, subprocess, sys
+arguments = sys.argv[1:]
+here = os.path.dirname(os.path.abspath(__file__))
+worker = subprocess.Popen(
+    [sys.executable, "-S", "-c", "import signal, sys, time;"
+     "'--stubborn' in sys.argv and signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+     "time.sleep(600)", *arguments], start_new_session=True)
+with open(os.path.join(here, "called.json"), "w") as file:
+    json.dump({{"arguments": arguments, "worker": worker.pid, "pid": os.getpid(),
+               "environment": dict(os.environ)}}, file)
+print("loading the weights of", arguments[1], flush=True)
+if "--fail" in arguments:
+    print("torch.OutOfMemoryError: tried to allocate 80.00 GiB", flush=True)
+    worker.kill()
+    sys.exit(3)
+asked = 0
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *a): pass
+    def reply(self, status, answer):
+        data = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+    def do_GET(self):
+        global asked
+        if self.path == "/health":
+            asked += 1
+            self.reply(200 if asked > 2 and "--never" not in arguments else 503, {{}})
+        else:
+            self.reply(200, {{"data": [{{"id": arguments[1]}}]}})
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.reply(200, {{"choices": []}})
+
+port = int(arguments[arguments.index("--port") + 1])
+http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def vllm(tmp_path: Path) -> Path:
+    path = tmp_path / "vllm"
+    path.write_text(FAKE)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def called(tmp_path: Path) -> Callable[[], dict[str, Any]]:
+    return lambda: json.loads((tmp_path / "called.json").read_text())
+
+
+@pytest.fixture
+def server(vllm: Path, tmp_path: Path) -> Iterator[Server]:
+    settings = VllmSettings(
+        command=str(vllm),
+        log=tmp_path / "logs" / "vllm.log",
+        serve_args=("--max-num-seqs", "4"),
+        serve_env={"VLLM_CPU_KVCACHE_SPACE": "1"},
+    )
+    made = Server(settings, "a/model")
+    yield made
+    made.stop()
+
+
+def gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def wait_until(ready: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not ready():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def test_it_is_started_as_it_was_set_and_waited_for(
+    server: Server, called: Callable[[], dict[str, Any]]
+) -> None:
+    server.wait_until_healthy()
+    seen = called()
+    port = server.base_url.split(":")[2].removesuffix("/v1")
+    assert seen["arguments"] == [
+        *("serve", "a/model", "--host", "127.0.0.1", "--port", port),
+        *("--max-num-seqs", "4"),
+    ]
+    assert seen["environment"]["VLLM_CPU_KVCACHE_SPACE"] == "1"
+    assert "loading the weights of a/model" in server.log.read_text()
+
+
+def test_stopping_ends_the_server_and_its_workers(
+    server: Server, called: Callable[[], dict[str, Any]]
+) -> None:
+    server.wait_until_healthy()
+    seen = called()
+    assert not gone(seen["worker"])
+    server.stop()
+    assert not server.running
+    wait_until(lambda: gone(seen["pid"]) and gone(seen["worker"]))
+
+
+def test_a_worker_that_does_not_end_is_killed(
+    vllm: Path, tmp_path: Path, called: Callable[[], dict[str, Any]]
+) -> None:
+    settings = VllmSettings(command=str(vllm), log=tmp_path / "log", serve_args=("--stubborn",))
+    server = Server(settings, "m")
+    server.wait_until_healthy()
+    server.stop()
+    assert gone(called()["worker"])
+
+
+def test_nothing_is_left_when_the_agent_is_killed(
+    vllm: Path, tmp_path: Path, called: Callable[[], dict[str, Any]]
+) -> None:
+    code = (
+        "import sys, time\n"
+        "from turngap_services.llm.vllm.server import Server\n"
+        "from turngap_services.llm.vllm.settings import VllmSettings\n"
+        f"settings = VllmSettings(command={str(vllm)!r}, log={str(tmp_path / 'log')!r})\n"
+        "Server(settings, 'm').wait_until_healthy()\n"
+        "print('up', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as agent:
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == b"up\n"
+        os.kill(agent.pid, signal.SIGKILL)
+    seen = called()
+    wait_until(lambda: gone(seen["pid"]) and gone(seen["worker"]))
+
+
+def test_a_server_that_cannot_start_tells_the_end_of_its_log(vllm: Path, tmp_path: Path) -> None:
+    settings = VllmSettings(
+        model="m", command=str(vllm), log=tmp_path / "log", serve_args=("--fail",)
+    )
+    with pytest.raises(AgentError, match="ended with status 3 before it was ready") as e:
+        connected(settings)
+    assert e.value.kind == "vllm.ended"
+    assert "OutOfMemoryError: tried to allocate 80.00 GiB" in e.value.message
+    assert str(tmp_path / "log") in e.value.message
+    assert "smaller model" in e.value.hint
+
+
+def test_a_missing_command_is_an_instruction(tmp_path: Path) -> None:
+    settings = VllmSettings(model="m", command=str(tmp_path / "none"), log=tmp_path / "log")
+    with pytest.raises(AgentError, match="there is no command") as e:
+        connected(settings)
+    assert e.value.kind == "vllm.missing"
+    assert "pip install vllm" in e.value.hint
+
+
+def test_one_that_is_never_healthy_is_given_up_and_ended(
+    vllm: Path, tmp_path: Path, called: Callable[[], dict[str, Any]]
+) -> None:
+    settings = VllmSettings(
+        model="m",
+        command=str(vllm),
+        log=tmp_path / "log",
+        serve_args=("--never",),
+        start_timeout_s=2,
+    )
+    with pytest.raises(AgentError, match="was not ready after 2 s") as e:
+        connected(settings)
+    assert "start_timeout_s" in e.value.hint
+    wait_until((tmp_path / "called.json").exists)
+    wait_until(lambda: gone(called()["pid"]) and gone(called()["worker"]))
+
+
+def test_a_server_that_died_is_told_of_and_not_started_behind_ones_back(
+    vllm: Path, tmp_path: Path, called: Callable[[], dict[str, Any]]
+) -> None:
+    settings = VllmSettings(model="m", command=str(vllm), log=tmp_path / "log")
+    connection = connected(settings)
+    assert connection.model == "m"
+    os.kill(called()["pid"], signal.SIGKILL)
+
+    def refused() -> bool:
+        try:
+            connected(settings)
+        except AgentError as e:
+            assert e.kind == "vllm.died"
+            assert str(tmp_path / "log") in e.hint
+            return True
+        return False
+
+    wait_until(refused)
+    wait_until(lambda: gone(called()["worker"]))

@@ -1,12 +1,19 @@
 """Clauses from tokens: nothing lost, nothing torn, nothing waited for."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngap.agent.text import FIRST_MAX_WORDS, ClauseAggregator
+from turngap.agent.text import (
+    FIRST_MAX_WORDS,
+    ClauseAggregator,
+    WordAggregator,
+    cuts,
+    ends_clause,
+)
 
 
 async def clauses(*tokens: str) -> list[str]:
@@ -166,3 +173,62 @@ TEXTS = st.lists(
 async def test_no_word_is_lost_doubled_moved_or_torn(tokens: list[str]) -> None:
     spoken = " ".join(await clauses(*tokens))  # a clause's edge is a space, so a tear would show
     assert re.findall(r"\w+", spoken) == re.findall(r"\w+", "".join(tokens))
+
+
+# --- words, and places to part text at ----------------------------------------------------------
+
+
+async def words(*tokens: str) -> list[str]:
+    aggregator = WordAggregator()
+    found = [w.text for token in tokens async for w in aggregator.aggregate(token)]
+    rest = await aggregator.flush()
+    return [*found, *([rest.text] if rest else [])]
+
+
+@pytest.mark.parametrize("cut_into", [list, spaced, lambda text: [text]])
+async def test_words_come_one_by_one(cut_into: Callable[[str], list[str]]) -> None:
+    text = "It costs 3.5 euros, Dr. Smith: chocolate milk!"
+    assert await words(*cut_into(text)) == text.split()
+
+
+async def test_a_word_in_pieces_is_one_word() -> None:
+    assert await words(" chocol", "ate", " milk", ".", ".", ".") == ["chocolate", "milk."]
+
+
+@given(TEXTS)
+async def test_no_word_is_lost_between_words(tokens: list[str]) -> None:
+    spoken = " ".join(await words(*tokens))
+    assert re.findall(r"\w+", spoken) == re.findall(r"\w+", "".join(tokens))
+
+
+async def test_an_interruption_drops_the_word_that_was_begun() -> None:
+    aggregator = WordAggregator()
+    assert [w.text async for w in aggregator.aggregate("One tw")] == ["One"]
+    await aggregator.handle_interruption()
+    assert aggregator.text.text == ""
+    assert await aggregator.flush() is None
+
+
+def test_text_is_parted_behind_whole_words() -> None:
+    text = "The kitchen, Dr. Smith, is at 3."
+    found = cuts(text, ended=False)
+    assert [text[: c.end].rsplit(maxsplit=1)[-1] for c in found] == text.split()[:-1]
+    assert [c.clause for c in found] == [False, True, False, True, False, False]
+    assert [c.dangling for c in found] == [True, False, False, False, True, True]
+    assert [c.words for c in found] == [1, 2, 3, 4, 5, 6]
+    (*_, last) = cuts(text, ended=True)
+    assert (last.end, last.clause, last.ends_reply) == (len(text), True, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("Hello there,", True),
+        ('"Hi."', True),
+        ("Dr.", False),
+        ("the kitchen", False),
+        ("p.m.", False),
+    ],
+)
+def test_where_people_pause(text: str, ends: bool) -> None:
+    assert ends_clause(text) == ends

@@ -103,7 +103,7 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
         (MINIMAL + "[audio]\nout_chunk_ms = 0", "audio.out_chunk_ms: Input should be greater"),
         (MINIMAL + "[audio]\nin_sample_rate = 44100", "audio.in_sample_rate: Input should be 8000"),
         (MINIMAL + "[audio]\nrate = 1", "audio.rate: Extra inputs"),
-        (MINIMAL + '[text]\naggregation = "word"', "text.aggregation: Input should be 'clause'"),
+        (MINIMAL + '[text]\naggregation = "word"', "text.aggregation: Input should be 'adaptive'"),
         ('llm = "sim"\n' + MINIMAL.replace('[llm]\nbackend = "sim"', ""), "llm: Input should be"),
     ],
 )
@@ -114,7 +114,7 @@ def test_what_is_wrong_in_a_file_is_named_with_its_place(
     error = refusal(path)
     assert error.kind == "stack.invalid"
     assert f"{path}: {place}" in error.message
-    assert "tables: audio, text, pipeline, turn, stt, llm, tts" in error.hint
+    assert "tables: audio, text, warm, pipeline, turn, stt, llm, tts" in error.hint
 
 
 # --- overrides --------------------------------------------------------------------------------

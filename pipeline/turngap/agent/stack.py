@@ -20,32 +20,53 @@ class _Strict(BaseModel):
 
 
 class AudioSettings(_Strict):
-    """Rates on the wire, Hz; an output rate equal to the TTS engine's own avoids resampling."""
+    """Rates on the wire, Hz; an output rate equal to the TTS engine's own avoids resampling.
+
+    `cut_lead_in` cuts off the silence that the TTS puts before its speech.
+    """
 
     in_sample_rate: Literal[8000, 16000] = 16_000
     out_sample_rate: Annotated[int, Field(ge=8000, le=48_000)] = 24_000
     out_chunk_ms: Annotated[int, Field(ge=10, le=200, multiple_of=10)] = 40
+    cut_lead_in: bool = False
 
 
 class TextSettings(_Strict):
     """How the LLM's tokens are gathered before the TTS gets them.
 
-    `clause` hands over the first few words at once and whole clauses after; `sentence` is pipecat's
-    default and waits for the first character of the next sentence; `token` hands over each token;
-    `reply` waits for the whole of the reply, as an agent does that does not stream into its TTS.
+    `sentence` is pipecat's default and waits for the first character of the next sentence. `clause`
+    hands over the first few words at once and whole clauses after. `adaptive` hands over as few
+    words first as the engines' measured speeds allow without the speech running dry, and goes on so
+    that it does not. `token` hands over each word as soon as its last token is there. `reply` waits
+    for the whole of the reply, as an agent does that does not stream into its TTS.
     """
 
-    aggregation: Literal["clause", "sentence", "token", "reply"] = "sentence"
+    aggregation: Literal["adaptive", "clause", "sentence", "token", "reply"] = "sentence"
+
+
+class WarmSettings(_Strict):
+    """What is done while nothing is asked for yet.
+
+    `prefix` has the LLM read the conversation so far when the session begins and when the person
+    starts to speak (one token is asked for, and paid for). `voice` has the TTS speak unheard when
+    the session begins, so that its connection stands and its speed is known.
+    """
+
+    prefix: bool = False
+    voice: bool = False
 
 
 class PipelineSettings(_Strict):
     """How the pipeline is put together.
 
     `vad_first` puts the VAD before the STT, so that engines see its verdicts in step with the
-    audio; off, it sits in the user aggregator, where pipecat's examples have it.
+    audio; off, it sits in the user aggregator, where pipecat's examples have it. `keep_heard`
+    remembers of a reply that was broken off what was heard, to the word; off, whole clauses only,
+    as pipecat does.
     """
 
     vad_first: bool = True
+    keep_heard: bool = False
     system_prompt: str = "You are on a phone call. Answer in one or two short spoken sentences."
 
 
@@ -63,6 +84,7 @@ class Stack(_Strict):
     description: str = ""
     audio: AudioSettings = AudioSettings()
     text: TextSettings = TextSettings()
+    warm: WarmSettings = WarmSettings()
     pipeline: PipelineSettings = PipelineSettings()
     turn: Engine
     stt: Engine
@@ -125,7 +147,7 @@ def _validated(values: dict[str, Any], where: str) -> Stack:
         raise InputError(
             "stack.invalid",
             problems,
-            hint="tables: audio, text, pipeline, turn, stt, llm, tts (each engine: backend = …)",
+            hint=f"tables: {', '.join(_TABLES)} (each engine: backend = …)",
         ) from e
 
 
@@ -154,7 +176,7 @@ def override(stack: Stack, backends: Mapping[Kind, str | None], sets: Sequence[s
         ) from e
 
 
-_TABLES = ("audio", "text", "pipeline", *KINDS)
+_TABLES = ("audio", "text", "warm", "pipeline", *KINDS)
 
 
 def _parse_assignment(assignment: str) -> tuple[str, str, Any]:

@@ -1,7 +1,9 @@
 """Clauses from tokens: what the TTS gets first must not wait for a sentence's end."""
 
+import itertools
 import re
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator
 
@@ -9,6 +11,13 @@ from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggrega
 MIN_WORDS = 2
 FIRST_MAX_WORDS = 6
 ABBREVIATIONS = frozenset({"dr.", "mr.", "mrs.", "ms.", "st.", "no.", "vs."})
+
+# Words after which nobody pauses: a piece that ends with one sounds torn.
+_LEADING = re.compile(
+    "an?|the|this|that|these|those|my|your|our|their|its|his|her|and|or|but|nor|if|as|of|to|in|on|"
+    "at|by|for|from|with|into|than|is|are|was|were|be|been|am|will|would|can|could|should|may|do|"
+    "does|did|has|have|had|not|no|very|so|too|about|i|you|he|she|it|we|they"
+)
 
 _CLOSERS = "\"'”’)\\]"
 _ENDING = re.compile(rf"[.!?;:,…]+[{_CLOSERS}]*(?=\s|$)")
@@ -41,7 +50,7 @@ class ClauseAggregator(BaseTextAggregator):
         """Take a token; yield the clauses that it completes."""
         self._text += text
         if not self._first:
-            self._text = _LEFTOVER.sub("", self._text)
+            self._text = without_leftover(self._text)
         while (end := self._clause_end()) is not None:
             if clause := self._take(end):
                 yield clause
@@ -79,6 +88,42 @@ class ClauseAggregator(BaseTextAggregator):
         return Aggregation(text, "clause")
 
 
+class WordAggregator(BaseTextAggregator):
+    """Hands over each word as soon as it is whole: a token may be part of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._text = ""
+
+    @property
+    def text(self) -> Aggregation:
+        """What waits for its word to end."""
+        return Aggregation(self._text.strip(), "word")
+
+    async def aggregate(self, text: str) -> AsyncIterator[Aggregation]:
+        """Take a token; yield the words that it completes."""
+        text = without_leftover(self._text + text)
+        ends = [0, *(cut.end for cut in cuts(text, ended=False))]
+        self._text = text[ends[-1] :]
+        for start, end in itertools.pairwise(ends):
+            if any(c.isalnum() for c in text[start:end]):
+                yield Aggregation(text[start:end].strip(), "word")
+
+    async def flush(self) -> Aggregation | None:
+        """The last word, at the end of the reply."""
+        last = self.text
+        await self.reset()
+        return last if any(c.isalnum() for c in last.text) else None
+
+    async def handle_interruption(self) -> None:
+        """An interrupted reply's rest is dropped."""
+        await self.reset()
+
+    async def reset(self) -> None:
+        """Start a new reply."""
+        self._text = ""
+
+
 class ReplyAggregator(BaseTextAggregator):
     """Hands over nothing before the reply is complete."""
 
@@ -110,6 +155,54 @@ class ReplyAggregator(BaseTextAggregator):
     async def reset(self) -> None:
         """Start a new reply."""
         self._text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A place at which waiting text may be parted.
+
+    Attributes:
+        end: index behind its last character.
+        words: whole words before it.
+        clause: whether a clause ends there.
+        dangling: whether the word before leads on to the next ("the", "to").
+        ends_reply: whether it is the end of the whole reply.
+    """
+
+    end: int
+    words: int
+    clause: bool
+    dangling: bool
+    ends_reply: bool
+
+
+def cuts(text: str, *, ended: bool) -> list[Cut]:
+    """Behind each word of `text` that is whole, in order.
+
+    The last word is whole once a space, a mark or the end of the reply (`ended`) follows it.
+    """
+    found: list[Cut] = []
+    for number, word in enumerate(re.finditer(r"\S+", text), start=1):
+        last = word.end() == len(text)
+        spelled = word.group()
+        closed = _ENDING.search(spelled) is not None
+        clause = closed and not _is_abbreviation(spelled)
+        if last and not ended and (not clause or _may_be_in_a_number(spelled)):
+            break
+        dangling = _LEADING.fullmatch(spelled.lower()) is not None
+        found.append(Cut(word.end(), number, clause, dangling, ends_reply=last and ended))
+    return found
+
+
+def ends_clause(text: str) -> bool:
+    """Whether `text` ends where people pause."""
+    ending = re.search(rf"[.!?;:,…]+[{_CLOSERS}]*$", text.strip())
+    return ending is not None and not _is_abbreviation(text.rsplit(maxsplit=1)[-1])
+
+
+def without_leftover(text: str) -> str:
+    """Text that follows a piece, without marks that belong to the piece's own ending."""
+    return _LEFTOVER.sub("", text)
 
 
 def _may_be_in_a_number(word: str) -> bool:

@@ -103,3 +103,16 @@ def test_a_turn_that_ends_before_the_pre_roll_is_caught_up_with_is_heard_whole()
     assert hearing.partial() == ""
     assert hearing.stop() == "what time is it"
     assert hearing.stop() == ""
+
+
+def test_with_decoding_put_off_nothing_is_decoded_before_the_end_and_all_of_it_then() -> None:
+    pcm = (np.arange(RATE) % 20_000).astype(np.int16)
+    decoded: list[np.ndarray] = []
+    for while_speaking in (False, True):
+        hearing, ear = listening(while_speaking=while_speaking)
+        hearing.start()
+        feed(hearing, pcm)
+        assert (len(ear.pcm) > 0) == while_speaking
+        hearing.stop()
+        decoded.append(ear.pcm)
+    assert np.array_equal(decoded[0], decoded[1])

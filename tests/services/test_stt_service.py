@@ -105,6 +105,17 @@ async def test_a_turn_is_one_finalized_transcript_right_behind_the_vads_stop(
     assert TranscriptionFrame not in kinds[:stop]
 
 
+async def test_decoded_after_the_end_it_is_the_same_transcript_and_there_is_no_other(
+    library: list[LoadedScenario],
+) -> None:
+    clip = turn(library, "quick-questions", 2)
+    line = await heard(stt(while_speaking=False, partial_every_ms=100), with_vad(clip))
+    (transcript,) = line.of(TranscriptionFrame)
+    assert transcript.text == "what's the weather like today"
+    assert transcript.finalized
+    assert line.of(InterimTranscriptionFrame) == []
+
+
 async def test_the_library_is_read_with_at_most_one_word_in_twenty_wrong(
     library: list[LoadedScenario],
 ) -> None:

@@ -36,7 +36,9 @@ def create(settings: PocketsphinxSettings, clock: Clock) -> "PocketsphinxSTTServ
     from turngap_services.stt.pocketsphinx.service import PocketsphinxSTTService
 
     return PocketsphinxSTTService(
-        hearing=Hearing(_model(settings), settings), partial_every_ms=settings.partial_every_ms
+        hearing=Hearing(_model(settings), settings),
+        partial_every_ms=settings.partial_every_ms,
+        while_speaking=settings.while_speaking,
     )
 
 

@@ -24,6 +24,7 @@ class Hearing:
         self._decoder = make_decoder(
             model, language_weight=settings.language_weight, cmninit=settings.cmninit
         )
+        self._while_speaking = settings.while_speaking
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._pre_roll_bytes = round(settings.pre_roll_ms * RATE / 1000) * 2
@@ -41,7 +42,7 @@ class Hearing:
         self._waiting.append(pcm)
         self._waiting_bytes += len(pcm)
         if self._in_utterance:
-            self._decode(_CATCH_UP)
+            self._decode(_CATCH_UP if self._while_speaking else 0)
         else:
             while self._waiting_bytes - len(self._waiting[0]) >= self._pre_roll_bytes:
                 self._waiting_bytes -= len(self._waiting.popleft())

@@ -1,5 +1,6 @@
 """The recogniser as a pipecat service."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 from pipecat.frames.frames import (
@@ -31,12 +32,19 @@ class PocketsphinxSTTService(STTService):
     should not be answered (pipecat closes it by `user_turn_stop_timeout`).
     """
 
-    def __init__(self, *, hearing: Hearing, partial_every_ms: float | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        hearing: Hearing,
+        partial_every_ms: float | None = None,
+        while_speaking: bool = True,
+    ) -> None:
         super().__init__(
             ttfs_p99_latency=_TTFS_P99_S,
             settings=STTSettings(model="en-us", language="en-US"),
         )
         self._hearing = hearing
+        self._while_speaking = while_speaking
         self._partial_bytes = None if partial_every_ms is None else partial_every_ms * RATE // 500
         self._since_partial = 0
         self._partial = ""
@@ -76,7 +84,10 @@ class PocketsphinxSTTService(STTService):
                 yield InterimTranscriptionFrame(text, self._user_id, time_now_iso8601())
 
     async def _finish(self) -> None:
-        text = self._hearing.stop()
+        if self._while_speaking:
+            text = self._hearing.stop()
+        else:  # the whole utterance, which takes too long to hold up everything else
+            text = await asyncio.to_thread(self._hearing.stop)
         if text:
             await self.push_frame(
                 TranscriptionFrame(text, self._user_id, time_now_iso8601(), finalized=True)

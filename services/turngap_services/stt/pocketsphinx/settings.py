@@ -21,6 +21,9 @@ class PocketsphinxSettings(BackendSettings):
         noise_dbfs: level of the white noise mixed into what the decoder hears (RMS, full scale).
             Digital silence breaks its features.
         pre_roll_ms: how much audio from before the VAD's start belongs to the utterance.
+        while_speaking: decode as the audio arrives, so that next to nothing is left to do when the
+            person has ended; off, the whole utterance is decoded then, as by the services that
+            pipecat calls segmented, and there are no interim transcripts.
         partial_every_ms: push an interim transcript whenever so much more was heard; None: never.
         pronunciations: words the standard dictionary lacks or has otherwise, in ARPAbet without
             stress: `{siobhan = "SH IH V AO N"}`.
@@ -30,5 +33,6 @@ class PocketsphinxSettings(BackendSettings):
     cmninit: Annotated[str, Field(pattern=r"^-?\d+(\.\d+)?(,-?\d+(\.\d+)?)*$")] = CMNINIT
     noise_dbfs: Annotated[float, Field(ge=-90, le=-20)] = -50.0
     pre_roll_ms: Annotated[float, Field(ge=0)] = 600.0
+    while_speaking: bool = True
     partial_every_ms: Annotated[float, Field(gt=0)] | None = None
     pronunciations: dict[str, str] = Field(default_factory=dict[str, str])

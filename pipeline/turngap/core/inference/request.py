@@ -1,0 +1,59 @@
+"""A request to an engine, and what became of it."""
+
+from collections.abc import Hashable
+
+
+class Request:
+    """One prompt and its reply. The engine writes the instants.
+
+    No slots on purpose: what is still at its default then costs nothing to make, and a simulation
+    makes a hundred thousand of these a second.
+
+    Attributes:
+        prompt: tokens of the whole prompt, 1 or more.
+        output: tokens of the reply, 1 or more.
+        opening: the reply's token that the caller waits for, 1 to `output`; 1 is the first.
+        tokens: of the whole conversation with this reply.
+        session: whose conversation this is, for the prefix cache; None: nobody's.
+        shared: tokens at the prompt's start that every request of the engine has.
+        tag: for whoever drives the engine; with speculative decoding it decides the reply's luck.
+        arrived_ps, admitted_ps, first_ps, opening_ps, done_ps: when it came, when the engine took
+            it, when its first token, its opening and its last token were out; -1 until then.
+        hit: prompt tokens that the prefix cache spared.
+        stopped: whether it was cancelled.
+    """
+
+    arrived_ps: int = -1
+    admitted_ps: int = -1
+    first_ps: int = -1
+    opening_ps: int = -1
+    done_ps: int = -1
+    hit: int = 0
+    stopped: bool = False
+    # The engine's own: the steps of its first and last token; what is left of the prompt, and where
+    # it goes on; with speculative decoding, tokens of each step to come, last first; and tokens
+    # out, where the step does not tell.
+    first_step: int = -1
+    last_step: int = -1
+    left: int = 0
+    offset: int = 0
+    yields: list[int] | None = None
+    emitted: int = 0
+
+    def __init__(
+        self,
+        prompt: int,
+        output: int,
+        opening: int = 1,
+        *,
+        session: Hashable = None,
+        shared: int = 0,
+        tag: int = 0,
+    ) -> None:
+        self.prompt = prompt
+        self.output = output
+        self.tokens = prompt + output
+        self.opening = opening
+        self.session = session
+        self.shared = shared
+        self.tag = tag

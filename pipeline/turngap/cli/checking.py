@@ -195,6 +195,9 @@ def _budgets(assignments: Sequence[str]) -> dict[str, float]:
 def _play(plan: "CheckPlan", *, quiet: bool) -> "Checked":
     from turngap.harness.check import CheckProgress, check
 
+    if not quiet:
+        beside = "" if plan.reference is None else f", half of them {plan.reference.choice.name}'s"
+        say(f"{plan.turns} turns in rounds of {plan.turns // plan.rounds}{beside}, in real time")
     with progress_bar(quiet=quiet) as bar:
         task = bar.add_task("", total=plan.turns)
 

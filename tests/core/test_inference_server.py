@@ -111,7 +111,7 @@ def test_the_wafer_gives_the_public_rates_it_was_fitted_to(
 def test_in_44_gb_fit_about_20b_at_fp16_and_40b_at_int8() -> None:
     assert Server(WAFER, dense(20), weights="fp16").kv_tokens > 4096
     assert Server(WAFER, dense(40), weights="int8", kv="fp8").kv_tokens > 4096
-    with pytest.raises(InputError, match="70b at fp16 does not fit: 141.1 GB") as refused:
+    with pytest.raises(InputError, match=r"70b at fp16 does not fit: 141\.1 GB") as refused:
         Server(WAFER, find_model("llama-3.3-70b"), weights="fp16")
     assert refused.value.kind == "inference.no_fit"
     assert "in 44 GB fit about 20B at fp16, about 40B at int8" in refused.value.hint

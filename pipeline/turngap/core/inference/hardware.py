@@ -31,6 +31,7 @@ class Accelerator:
         memory_efficiency: share of the bandwidth that a decode step reaches.
         compute_efficiency: share of the peak that a long prefill reaches.
         step_us: what a step costs whatever is in it: scheduler, launches, sampling.
+        sequence_us: what each sequence that decodes adds to that: its sampling and its stream.
         layer_us: what each layer adds to that on one part alone.
         split_us: what each layer adds where the model is split over several parts, which have to
             agree twice a layer.
@@ -46,6 +47,7 @@ class Accelerator:
     memory_efficiency: float = 0.8
     compute_efficiency: float = 0.5
     step_us: float = 1000.0
+    sequence_us: float = 0.0
     layer_us: float = 0.0
     split_us: float = 15.0
     link_gb_s: float = math.inf
@@ -59,7 +61,7 @@ class Accelerator:
         for name in ("usable", "memory_efficiency", "compute_efficiency"):
             if not 0 < getattr(self, name) <= 1:
                 raise _bad(self.name, name, getattr(self, name), "more than 0 and at most 1")
-        for name in ("step_us", "layer_us", "split_us"):
+        for name in ("step_us", "sequence_us", "layer_us", "split_us"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise _bad(self.name, name, value, "0 or more microseconds")

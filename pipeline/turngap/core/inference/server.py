@@ -95,13 +95,14 @@ class StepCosts:
         token_ps: computing one token.
         link_ps: what the parts of a split model tell each other about one token.
         overhead_ps: each step's fixed part.
+        sequence_ps: what each sequence that decodes adds to it.
         checked: tokens that the model computes for each sequence of a decode step; more than 1
             with speculative decoding.
     """
 
     __slots__ = (
         "_dense", "_draft_ppm", "_model", "_moved", "_server", "attention_ps", "checked", "kv_ps",
-        "link_ps", "overhead_ps", "token_ps", "weights_ps",
+        "link_ps", "overhead_ps", "sequence_ps", "token_ps", "weights_ps",
     )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
@@ -120,6 +121,7 @@ class StepCosts:
         self.link_ps = round(told / (part.link_gb_s * 1e9) * PS_PER_S)
         per_layer_us = part.layer_us + (part.split_us if server.parts > 1 else 0.0)
         self.overhead_ps = round((part.step_us + model.layers * per_layer_us) * PS_PER_US)
+        self.sequence_ps = round(part.sequence_us * PS_PER_US)
         speculation = server.speculation
         self.checked = 1 + speculation.draft_tokens if speculation else 1
         self._draft_ppm = (
@@ -154,6 +156,7 @@ class StepCosts:
         looks = looked_back * self.checked + pairs
         arithmetic = self.token_ps * computed + self.attention_ps * looks
         duration = max(moved, arithmetic) + self.link_ps * computed + self.overhead_ps
+        duration += self.sequence_ps * sequences
         if self._draft_ppm and sequences:
             # The draft runs as often as it proposes tokens, for the sequences that decode.
             duration += self.decode_ps(sequences, looked_back) * self._draft_ppm // 10**6
@@ -165,7 +168,7 @@ class StepCosts:
         moved += self.kv_ps * looked_back
         arithmetic = self.token_ps * sequences + self.attention_ps * looked_back
         longer = moved if moved > arithmetic else arithmetic
-        return longer + self.link_ps * sequences + self.overhead_ps
+        return longer + (self.link_ps + self.sequence_ps) * sequences + self.overhead_ps
 
     def leap_ps(self, sequences: int, looked_back: int, steps: int) -> int:
         """So many decode steps in a row, the caches growing by a token a sequence each step.
@@ -183,7 +186,7 @@ class StepCosts:
         elif gains < 0 <= ahead:
             first = min(steps, ahead // -gains + 1)
         by_memory = ahead >= 0
-        total = steps * (self.overhead_ps + self.link_ps * sequences)
+        total = steps * (self.overhead_ps + (self.link_ps + self.sequence_ps) * sequences)
         for count, start, memory in ((first, 0, by_memory), (steps - first, first, not by_memory)):
             if count:
                 base, slope = (moved, faster) if memory else (arithmetic, slower)

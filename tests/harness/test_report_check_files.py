@@ -137,6 +137,9 @@ def test_markdown_tells_how_to_do_it_again():
         assert part in text
     assert "--against" not in markdown(budgets_only_check())
     assert "--baseline" in markdown(incomparable_check())
+    assert "To do it again:" in text
+    other = make_side(agent={"stack": "embedded", "llm": {"settings": {"first_token_ms": 400}}})
+    assert "again (add what is set differently: --set" in markdown(make_check(candidate=other))
     again = markdown(beside_a_baseline())
     assert "turngap check coffee-order --agent embedded --baseline BASELINE.json" in again
     assert "--rounds 4 --phases 2 --starved-ms 40 --save new.json\n" in again

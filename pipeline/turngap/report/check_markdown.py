@@ -119,4 +119,4 @@ def _basis(record: CheckRecord) -> str:
 
 def _again(record: CheckRecord) -> str:
     command = check_words.command(record).replace("`", "")
-    return f"To do it again:\n\n```sh\n{command}\n```"
+    return f"{check_words.again_words(record)}\n\n```sh\n{command}\n```"

@@ -324,6 +324,12 @@ def differences(record: CheckRecord) -> list[tuple[str, str, str]]:
     return [(n, a.get(n, "–"), b.get(n, "–")) for n in names if a.get(n) != b.get(n)]
 
 
+def again_words(record: CheckRecord) -> str:
+    """What stands above the command: overrides of a stack are not in it."""
+    with_sets = " (add what is set differently: --set, --against-set)"
+    return f"To do it again{with_sets if differences(record) else ''}:"
+
+
 def command(record: CheckRecord) -> str:
     """The command line of such a check. Overrides of a stack are not in it: see `differences`."""
     parts = ["turngap", "check", *record.scenarios, "--agent", side_name(record.candidate)]

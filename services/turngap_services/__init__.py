@@ -4,6 +4,8 @@ Importing this package imports no engine: each is imported by its spec's `create
 """
 
 from turngap.backends import BackendSpec
+from turngap_services.llm.anthropic import SPEC as ANTHROPIC
+from turngap_services.llm.hosted import CEREBRAS, GROQ, OPENAI
 from turngap_services.llm.sim import SPEC as SIM
 from turngap_services.llm.vllm import SPEC as VLLM
 from turngap_services.stt.pocketsphinx import SPEC as POCKETSPHINX
@@ -11,4 +13,16 @@ from turngap_services.tts.espeak import SPEC as ESPEAK
 from turngap_services.turn.adaptive import SPEC as ADAPTIVE
 from turngap_services.turn.vad import SMART_TURN, VAD
 
-SPECS: tuple[BackendSpec, ...] = (VAD, SMART_TURN, ADAPTIVE, POCKETSPHINX, SIM, VLLM, ESPEAK)
+SPECS: tuple[BackendSpec, ...] = (
+    VAD,
+    SMART_TURN,
+    ADAPTIVE,
+    POCKETSPHINX,
+    SIM,
+    VLLM,
+    OPENAI,
+    CEREBRAS,
+    GROQ,
+    ANTHROPIC,
+    ESPEAK,
+)

@@ -46,10 +46,10 @@ class FakeOpenAI:
 
 
 @contextmanager
-def serving(fake: FakeOpenAI) -> Iterator[FakeOpenAI]:
-    """Serve until the end of the block."""
+def serving(fake: FakeOpenAI, handler: "type[OpenAIHandler] | None" = None) -> Iterator[FakeOpenAI]:
+    """Serve until the end of the block; another `handler` speaks another protocol."""
 
-    class Handler(_Handler):
+    class Handler(handler or OpenAIHandler):  # pyright: ignore[reportGeneralTypeIssues]
         server_fake = fake
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -65,7 +65,7 @@ def serving(fake: FakeOpenAI) -> Iterator[FakeOpenAI]:
         server.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class OpenAIHandler(BaseHTTPRequestHandler):
     server_fake: FakeOpenAI
     protocol_version = "HTTP/1.1"
 
@@ -74,7 +74,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self._saw({})
-        if self.path != "/v1/models":
+        if self.path.partition("?")[0] != "/v1/models":
             self._json(404, {"error": "no such path"})
         elif self._admitted():
             models = [{"id": name, "object": "model"} for name in self.server_fake.models]

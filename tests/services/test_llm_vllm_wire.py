@@ -162,7 +162,10 @@ def test_a_server_that_does_not_fit_is_one_clear_line(
 
 
 def test_another_kind_of_server_is_one_clear_line() -> None:
-    with serving(FakeOpenAI()) as fake, pytest.raises(AgentError, match="no OpenAI-compatible"):
+    with (
+        serving(FakeOpenAI()) as fake,
+        pytest.raises(AgentError, match="no server of this protocol"),
+    ):
         prepare(VllmSettings(base_url=f"{fake.base_url}/elsewhere"))
 
 

@@ -24,7 +24,7 @@ def test_listing_the_engines_imports_none() -> None:
     code = (
         "import sys, turngap_services\n"
         "assert len(turngap_services.SPECS) >= 5\n"
-        "assert all(spec.missing() == [] for spec in turngap_services.SPECS)\n"
+        "assert {n.kind for spec in turngap_services.SPECS for n in spec.missing()} <= {'env'}\n"
         f"print([m for m in {ENGINES} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

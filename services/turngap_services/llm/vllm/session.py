@@ -3,14 +3,14 @@
 import os
 import threading
 from dataclasses import dataclass
-from typing import Any
 
 from pipecat.services.openai.llm import OpenAILLMService
 
 from turngap.core.errors import AgentError, InputError
+from turngap_services.llm.once import AskedOnce
 from turngap_services.llm.vllm.server import Server
 from turngap_services.llm.vllm.settings import VllmSettings
-from turngap_services.llm.vllm.wire import ask, served_models
+from turngap_services.llm.wire import ask, bearer, served_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +22,8 @@ class Connection:
     key: str | None
 
 
-class VllmLLMService(OpenAILLMService):
-    """pipecat's service, without the two silent retries of OpenAI's client.
-
-    They would turn a server that refuses or drops a request into one that seems slow.
-    """
-
-    def create_client(self, *args: Any, **kwargs: Any) -> Any:
-        """The client of one session, with keep-alive connections."""
-        return super().create_client(*args, **kwargs).with_options(max_retries=0)
-
-    async def cleanup(self) -> None:
-        """Close the session's connections, which pipecat 1.14 leaves open."""
-        await super().cleanup()
-        await self._client.close()
+class VllmLLMService(AskedOnce, OpenAILLMService):
+    """Pipecat's service for a vLLM server."""
 
 
 _CONNECTIONS: dict[str, Connection] = {}
@@ -68,7 +56,9 @@ def _connect(settings: VllmSettings, key: str) -> Connection:
     base_url = settings.base_url
     if base_url is None:
         base_url = _start(settings, key).base_url
-    models = served_models(base_url, key=secret, timeout_s=settings.timeout_s)
+    models = served_models(
+        f"{base_url.rstrip('/')}/models", headers=bearer(secret), timeout_s=settings.timeout_s
+    )
     connection = Connection(base_url, _chosen(settings.model, models, base_url), secret)
     _warm_up(settings, connection)
     return connection
@@ -110,7 +100,7 @@ def _warm_up(settings: VllmSettings, connection: Connection) -> None:
     """One token for nobody: what a server does once, it does now."""
     ask(
         f"{connection.base_url.rstrip('/')}/chat/completions",
-        key=connection.key,
+        headers=bearer(connection.key),
         timeout_s=settings.timeout_s,
         body={
             "model": connection.model,

@@ -1,27 +1,31 @@
-"""Questions to an OpenAI-compatible server before a conversation depends on it."""
+"""Questions to a language model's server before a conversation depends on it."""
 
 import http.client
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from typing import Any
 
 from turngap.core.errors import AgentError
 
 
+def bearer(key: str | None) -> dict[str, str]:
+    """The header that OpenAI's protocol has a key in."""
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
 def ask(
-    url: str, *, key: str | None, timeout_s: float, body: dict[str, Any] | None = None
+    url: str, *, headers: Mapping[str, str], timeout_s: float, body: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """The JSON object that `url` answers with; a POST where there is a `body`.
 
     Raises:
         AgentError: nobody answers, the key is refused, or it is another kind of server.
     """
-    headers = {"Content-Type": "application/json"}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data=data, headers=headers)
+    every = {"Content-Type": "application/json", **headers}
+    request = urllib.request.Request(url, data=data, headers=every)
     try:
         with urllib.request.urlopen(request, timeout=timeout_s) as response:
             answer = json.loads(response.read())
@@ -35,7 +39,8 @@ def ask(
         raise AgentError(
             "llm.unreachable",
             f"no language model answers at {url}: {reason or type(e).__name__}",
-            hint="start the server, or correct the address: --set llm.base_url=http://HOST:PORT/v1",
+            hint="start the server or connect to its network, or correct the address: "
+            "--set llm.base_url=http://HOST:PORT/v1",
         ) from e
     if not isinstance(answer, dict):
         raise _other(url, "its answer is no JSON object")
@@ -47,7 +52,7 @@ def _refused(url: str, error: urllib.error.HTTPError) -> AgentError:
         return AgentError(
             "llm.key",
             f"the server at {url} does not accept the key: {error.code} {error.reason}",
-            hint="set the environment variable that the setting `api_key_env` names",
+            hint="put the right one in the environment variable that `turngap backends` names",
         )
     if error.code == 404:
         return _other(url, "404 Not Found")
@@ -62,20 +67,19 @@ def _refused(url: str, error: urllib.error.HTTPError) -> AgentError:
 def _other(url: str, why: str) -> AgentError:
     return AgentError(
         "llm.protocol",
-        f"no OpenAI-compatible server at {url}: {why}",
-        hint="a base_url usually ends with /v1, as in http://127.0.0.1:8000/v1",
+        f"no server of this protocol at {url}: {why}",
+        hint="for OpenAI's a base_url usually ends with /v1, as in http://127.0.0.1:8000/v1",
     )
 
 
-def served_models(base_url: str, *, key: str | None, timeout_s: float) -> list[str]:
+def served_models(models_url: str, *, headers: Mapping[str, str], timeout_s: float) -> list[str]:
     """The names of the models that a server has.
 
     Raises:
         AgentError: as `ask`.
     """
-    url = f"{base_url.rstrip('/')}/models"
-    answer = ask(url, key=key, timeout_s=timeout_s)
+    answer = ask(models_url, headers=headers, timeout_s=timeout_s)
     models = answer.get("data")
     if not isinstance(models, list):
-        raise _other(url, "it lists no models")
+        raise _other(models_url, "it lists no models")
     return [str(m["id"]) for m in models if isinstance(m, dict) and "id" in m]

@@ -1,5 +1,6 @@
 """`turngap serve` and `turngap talk`."""
 
+import dataclasses
 import webbrowser
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -136,6 +137,13 @@ def talk(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
     ] = True,
+    terminal: Annotated[
+        bool,
+        typer.Option("--terminal", help="Here, without a browser; needs turngap[audio]."),
+    ] = False,
+    device: Annotated[
+        str | None, typer.Option(help="Sound device for --terminal; the default one.")
+    ] = None,
     record: Annotated[Path | None, RECORD] = None,
     out: Annotated[Path | None, OUT] = None,
     keep: Annotated[bool, KEEP] = True,
@@ -152,9 +160,20 @@ def talk(
 
     Examples: `turngap talk`; `turngap talk --no-browser --port 0`;
     `turngap talk --offer slow=sim,ttft_ms=600` to switch in mid-conversation;
-    `turngap talk --record mine`, then `turngap replay mine/NAME.yaml` plays it again.
+    `turngap talk --record mine`, then `turngap replay mine/NAME.yaml` plays it again;
+    `turngap talk --terminal --agent ws://127.0.0.1:8765/ws` talks to any pipecat bot.
+
+    Exit: 0 when you end it, 2 bad input, 4 no agent, no port or no sound device.
     """
     choice = agent_choice(agent, {"llm": llm, "stt": stt, "tts": tts}, set_, seed, True)
+    if terminal:
+        from turngap.cli.terminal import talk_in_terminal
+        from turngap.live.sound import PortAudioDevice
+
+        keeping = _keeping(out, record, keep)
+        here = dataclasses.replace(choice, offers=tuple(offer or ()))
+        talk_in_terminal(here, keeping, library, PortAudioDevice(device))
+        return
 
     def announce(where: Where) -> None:
         say(f"talk to {agent} at {where.page} (Ctrl-C ends it)")

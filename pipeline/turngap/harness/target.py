@@ -26,6 +26,7 @@ class AgentChoice:
         sets: `table.key=value` settings of a stack.
         seed: for engines that draw random numbers.
         traced: whether the agent reports its marks.
+        offers: LLMs that a caller may switch to, as `turngap serve --offer` has them.
     """
 
     agent: str = "embedded"
@@ -33,6 +34,7 @@ class AgentChoice:
     sets: tuple[str, ...] = ()
     seed: int | None = None
     traced: bool = True
+    offers: tuple[str, ...] = ()
 
     @property
     def is_url(self) -> bool:
@@ -147,6 +149,8 @@ class Target:
             arguments += [f"--{kind}", name] if name is not None else []
         for assignment in choice.sets:
             arguments += ["--set", assignment]
+        for offer in choice.offers:
+            arguments += ["--offer", offer]
         if choice.seed is not None:
             arguments += ["--seed", str(choice.seed)]
         return arguments if choice.traced else [*arguments, "--no-marks"]
@@ -183,7 +187,8 @@ def resolve(choice: AgentChoice, library: Path) -> Target:
         stack = choice.stack()
         list(resolved(stack, library))
         return Target(choice, library, stack)
-    if any(choice.backends.values()) or choice.sets or choice.seed or not choice.traced:
+    changed = any(choice.backends.values()) or choice.sets or choice.offers or choice.seed
+    if changed or not choice.traced:
         raise InputError(
             "agent.override",
             f"{choice.agent} is a running agent: its engines and marks cannot be set from here",

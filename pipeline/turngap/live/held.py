@@ -1,7 +1,6 @@
 """The conversations that a server holds: those that run, and those that may come back."""
 
 import asyncio
-import re
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -88,18 +87,11 @@ class Held:
         return await asyncio.to_thread(zipped, folder), saved
 
     def _finish(self, how: str, failure: str | None) -> None:
-        conversation, record = self.conversation, self.run.keeping.record
+        conversation = self.conversation
         for connection in list(conversation.connections.values()):
             for turn in conversation.lost(connection):
                 self.run.keep(turn, None)
         self.run.finish(how, failure)
-        if record is not None and self.run.path is not None:
-            save(self.run.path, self.run.turns, scenario_name(self.run.path), record)
-
-
-def scenario_name(run: Path) -> str:
-    """A run's folder's name as a scenario's."""
-    return re.sub(r"[^a-z0-9]+", "-", run.name.lower()).strip("-")
 
 
 class Conversations:

@@ -18,6 +18,7 @@ from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
 from turngap.core.results import OffsetRecord, RunRecord, TurnRecord
 from turngap.live.conversation import KeptTurn
+from turngap.live.saving import Saved, can_be_saved, save, scenario_name
 from turngap.provenance import git_commit, this_machine, without_secrets
 from turngap.runs import RunWriter, StoredRun, read_run, utc_now
 
@@ -87,14 +88,25 @@ class LiveRun:
             self.turns.append(record)
             return record
 
-    def finish(self, how: str, failure: str | None = None) -> None:
-        """Write the run's last record, `how` the conversation ended, and its report."""
+    def finish(self, how: str, failure: str | None = None) -> Saved | None:
+        """Write the run's last record, `how` the conversation ended, its report and its scenario.
+
+        Returns:
+            The scenario, where one was wanted and there was a turn to save.
+
+        Raises:
+            InputError: the scenario's folder cannot be written to.
+        """
         with self._lock:
             if self._finished or self._writer is None:
-                return
+                return None
             self._finished = True
             self._writer.finish(self._closing(how, failure))
         self._render()
+        record, path = self.keeping.record, self._writer.path
+        if record is None or not any(map(can_be_saved, self.turns)):
+            return None
+        return save(path, self.turns, scenario_name(path), record)
 
     def packed(self) -> Path:
         """A zip of the run as it is now, report included, in a file for the caller to remove.

@@ -80,6 +80,16 @@ def checked_name(name: str) -> str:
     return name
 
 
+def scenario_name(run: Path) -> str:
+    """A run's folder's name as a scenario's."""
+    return re.sub(r"[^a-z0-9]+", "-", run.name.lower()).strip("-")
+
+
+def can_be_saved(record: TurnRecord) -> bool:
+    """Whether a turn has what a scenario needs, its recording's content apart."""
+    return _why_not(record) is None
+
+
 def save(run: Path, turns: Sequence[TurnRecord], name: str, folder: Path) -> Saved:
     """Write the scenario `name` into `folder`, whole or not at all.
 
@@ -133,12 +143,9 @@ def _cut_all(run: Path, turns: Sequence[TurnRecord]) -> tuple[list[_Cut], list[L
 
 def _cut(run: Path, record: TurnRecord) -> _Cut | str:
     """The user's part of a turn's recording with its bounds, or why it cannot be used."""
-    if record.left_out == "typed":
-        return "typed"
-    if not record.say.strip():
-        return "nothing was transcribed"
-    if record.audio is None:
-        return "it has no recording"
+    if why_not := _why_not(record):
+        return why_not
+    assert record.audio is not None
     audio, rate = soundfile.read(run / record.audio.file, dtype="int16", always_2d=True)
     start = max(0, round((record.audio.user_start_ms - ROOM_MS) * rate / 1000))
     end_ms = record.audio.user_end_ms + ROOM_MS
@@ -149,6 +156,14 @@ def _cut(run: Path, record: TurnRecord) -> _Cut | str:
     if found is None:
         return "its recording holds no audible speech"
     return _Cut(record, pcm, rate, found)
+
+
+def _why_not(record: TurnRecord) -> str | None:
+    if record.left_out == "typed":
+        return "typed"
+    if not record.say.strip():
+        return "nothing was transcribed"
+    return None if record.audio else "it has no recording"
 
 
 def _yaml(name: str, cuts: Sequence[_Cut]) -> str:

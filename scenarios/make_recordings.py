@@ -4,9 +4,11 @@
 
 Needs Debian's flite and espeak-ng. The same engines give the same bytes. The speech bounds are
 written into the scenarios; those of the noisy recordings are taken before the noise is added.
+The scenarios of slow speech are made with their recordings, from the ones they are slow versions of.
 """
 
 import argparse
+import dataclasses
 import shutil
 import subprocess
 import sys
@@ -21,6 +23,8 @@ import numpy as np
 import soundfile
 import soxr
 from numpy.typing import NDArray
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedSeq
 
 from turngap.core.audio import (
     AUDIBLE_DBFS,
@@ -34,7 +38,7 @@ from turngap.core.audio import (
 from turngap.core.labels import speech_bounds
 from turngap.core.scenario import Backchannel, SpeechBounds, UserTurn
 from turngap.harness.label import write_bounds
-from turngap.library import read_scenario
+from turngap.library import EXTRA, read_scenario
 
 HERE = Path(__file__).parent
 RATE = 16_000
@@ -78,8 +82,32 @@ VOICES = {
     "smart-home": Voice("flite", "slt", 1.08),
     "soup-recipe": Voice("espeak-ng", "en-us+f3", 1.05),
     "table-booking": Voice("espeak-ng", "en-us+Reed", 1.05),
+    "thinking-aloud": Voice("flite", "rms", 1.08),
 }
-PAUSES = {"table-booking/1.flac": Pause("I'd like to book a table for", 700)}
+# Where people stop to think: in the middle of a phrase, of a number, and (the hardest) where what
+# they have said would be a whole sentence.
+PAUSES = {
+    "table-booking/1.flac": Pause("I'd like to book a table for", 700),
+    "thinking-aloud/1.flac": Pause("I'd like to order", 400),
+    "thinking-aloud/2.flac": Pause("my number is five five five", 600),
+    "thinking-aloud/3.flac": Pause("I live at", 800),
+    "thinking-aloud/4.flac": Pause("please move it to Wednesday", 500),
+    "thinking-aloud/5.flac": Pause("is there a train that", 1000),
+    "thinking-aloud/6.flac": Pause("turn down the heating", 350),
+}
+# How much slower people speak in the slow versions: syllables, and their pauses, take 1.25 times as
+# long.
+SLOW = 0.8
+SLOWED = (
+    "coffee-order",
+    "doctor-appointment",
+    "order-status",
+    "phone-number",
+    "pizza-order",
+    "quick-questions",
+    "smart-home",
+    "table-booking",
+)
 # flite spells out what is not a word ("em em, aitch em em").
 FLITE_PHONES = {"mm-hmm": "pau m m hh ah m pau"}
 # Signal-to-noise ratio in dB of all of a conversation's recordings.
@@ -159,10 +187,53 @@ def to_pcm(signal: Signal) -> Pcm:
     return np.rint(np.clip(signal, -1, 1 - 1 / FULL_SCALE) * FULL_SCALE).astype(np.int16)
 
 
+def voice_of(name: str) -> Voice:
+    """The conversation's speaker, at the pace of that conversation."""
+    if (base := slowed(name)) is None:
+        return VOICES[name]
+    return dataclasses.replace(VOICES[base], pace=VOICES[base].pace * SLOW)
+
+
+def pause_in(name: str, audio: str) -> Pause | None:
+    """The pause in that recording of the conversation."""
+    if (base := slowed(name)) is None:
+        return PAUSES.get(audio)
+    pause = PAUSES.get(audio.replace(name, base, 1))
+    return pause and dataclasses.replace(pause, ms=round(pause.ms / SLOW))
+
+
+def slowed(name: str) -> str | None:
+    """The scenario that `name` is the slow version of."""
+    base = name.removeprefix("slow-")
+    return base if base != name else None
+
+
+def write_slowed(folder: Path, name: str) -> None:
+    """Write the slow version of a scenario: the same words, recorded again."""
+    base = name.removeprefix("slow-")
+    yaml = YAML(typ="rt")
+    yaml.width = 100
+    yaml.preserve_quotes = True
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    tree = yaml.load((folder / f"{base}.yaml").read_text(encoding="utf-8"))
+    tree["name"] = name
+    tree["about"] = f"{base} with speech slowed by {1 - SLOW:.0%}."
+    tags = [tag for tag in tree["tags"] if tag != "smoke"]
+    tree["tags"] = CommentedSeq([*tags, "slow", EXTRA])
+    tree["tags"].fa.set_flow_style()
+    for turn in tree["turns"]:
+        turn["audio"] = turn["audio"].replace(base, name, 1)
+        del turn["speech"]
+    with (folder / f"{name}.yaml").open("w", encoding="utf-8") as file:
+        file.write("# Made by make_recordings.py.\n")
+        yaml.dump(tree, file)
+
+
 def record(folder: Path, name: str, recorded: UserTurn | Backchannel) -> SpeechBounds:
     """Make one recording; return its speech bounds, taken on the clean take."""
     rng = np.random.default_rng(zlib.crc32(recorded.audio.encode()))
-    clean = with_floor(take(VOICES[name], recorded.say, PAUSES.get(recorded.audio)), rng)
+    spoken_take = take(voice_of(name), recorded.say, pause_in(name, recorded.audio))
+    clean = with_floor(spoken_take, rng)
     bounds = speech_bounds(to_pcm(clean), RATE, AUDIBLE_DBFS)
     if bounds is None:
         raise SystemExit(f"{recorded.audio}: no audible speech")
@@ -183,6 +254,8 @@ def record(folder: Path, name: str, recorded: UserTurn | Backchannel) -> SpeechB
 def make(folder: Path, name: str) -> None:
     """Make one scenario's recordings and write their speech bounds into its file."""
     path = folder / f"{name}.yaml"
+    if slowed(name) is not None:
+        write_slowed(folder, name)
     scenario = read_scenario(path)
     recorded = [r for turn in scenario.turns for r in (turn, *turn.backchannels)]
     write_bounds(path, {r.audio: record(folder, name, r) for r in recorded})
@@ -190,10 +263,11 @@ def make(folder: Path, name: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Make the library's recordings again.")
-    parser.add_argument("--only", metavar="NAME", choices=sorted(VOICES), help="one scenario")
+    known = [*sorted(VOICES), *(f"slow-{name}" for name in SLOWED)]
+    parser.add_argument("--only", metavar="NAME", choices=known, help="one scenario")
     only = parser.parse_args(argv).only
-    names = [only] if only else sorted(VOICES)
-    engines = {VOICES[name].engine for name in names}
+    names = [only] if only else known
+    engines = {voice_of(name).engine for name in names}
     if missing := sorted(engine for engine in engines if shutil.which(engine) is None):
         sys.exit(f"not found: {', '.join(missing)}; {REMEDY}")
     for name in names:

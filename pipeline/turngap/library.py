@@ -22,6 +22,10 @@ from turngap.files import is_dir, is_file
 
 SUFFIXES = (".yaml", ".yml")
 
+# Scenarios with this tag are played by name or by tag alone, so that playing all of a library does
+# not take longer for them. Engines made from a library know them all the same.
+EXTRA = "extra"
+
 
 @dataclass(frozen=True, slots=True)
 class Clip:
@@ -109,18 +113,25 @@ def require_inside(library: Path, paths: Iterable[Path]) -> None:
             )
 
 
+def library_paths(library: Path) -> list[Path]:
+    """The files of every scenario of the library."""
+    return [p for p in sorted(library.iterdir()) if p.suffix in SUFFIXES]
+
+
 def scenario_paths(library: Path, names: Sequence[str] = (), tag: str | None = None) -> list[Path]:
-    """The files of the named scenarios, or of the whole library.
+    """The files of the named scenarios, of those with a tag, or of the whole library but extras.
 
     A name is a scenario's name in `library` or a path to a file.
 
     Raises:
         InputError: a name is unknown, or nothing is left to play.
     """
-    known = {p.stem: p for p in sorted(library.iterdir()) if p.suffix in SUFFIXES}
+    known = {p.stem: p for p in library_paths(library)}
     paths = [_named(name, known, library) for name in names] if names else list(known.values())
     if tag is not None:
         paths = [p for p in paths if tag in read_scenario(p).tags]
+    elif not names:
+        paths = [p for p in paths if EXTRA not in read_scenario(p).tags]
     if not paths:
         wanted = f" with tag {tag!r}" if tag else ""
         raise InputError(

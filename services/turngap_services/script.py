@@ -16,6 +16,6 @@ def scenarios(library: Path | None) -> tuple["Scenario", ...]:
         InputError: no library, or a scenario in it that cannot be read.
     """
     # ruamel.yaml and soundfile cost 0.1 s to import: not at the registry's import.
-    from turngap.library import library_dir, read_scenario, scenario_paths
+    from turngap.library import library_dir, library_paths, read_scenario
 
-    return tuple(read_scenario(path) for path in scenario_paths(library_dir(library)))
+    return tuple(read_scenario(path) for path in library_paths(library_dir(library)))

@@ -10,6 +10,7 @@ from turngap.core.errors import ExitCode, InputError
 from turngap.library import (
     LoadedScenario,
     library_dir,
+    library_paths,
     load_scenario,
     load_scenarios,
     scenario_paths,
@@ -390,6 +391,17 @@ def test_scenarios_are_found_by_name_by_path_and_by_tag(folder: Path):
     assert scenario_paths(folder, ["walk"]) == [walk]
     assert scenario_paths(folder, [str(talk), "walk"]) == [talk, walk]
     assert scenario_paths(folder, tag="smoke") == [walk]
+
+
+def test_extras_are_played_by_name_or_tag_alone(folder: Path):
+    tagged = GOOD.replace("name: talk", "name: walk\ntags: [slow, extra]")
+    (folder / "walk.yaml").write_text(tagged, encoding="utf-8")
+    talk, walk = folder / "talk.yaml", folder / "walk.yaml"
+
+    assert scenario_paths(folder) == [talk]
+    assert scenario_paths(folder, ["walk"]) == [walk]
+    assert scenario_paths(folder, tag="slow") == [walk]
+    assert library_paths(folder) == [talk, walk]
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones(folder: Path):

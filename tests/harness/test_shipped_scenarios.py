@@ -15,7 +15,7 @@ import soundfile
 from turngap.core.audio import AUDIBLE_DBFS, LINE_FLOOR_DBFS, Pcm, rms_dbfs
 from turngap.core.labels import speech_bounds, speech_level_dbfs
 from turngap.core.scenario import Recorded, Scenario, UserTurn
-from turngap.library import LoadedScenario, load_scenarios, scenario_paths
+from turngap.library import EXTRA, LoadedScenario, library_paths, load_scenarios, scenario_paths
 
 LIBRARY = Path(__file__).parents[2] / "scenarios"
 RATE = 16_000
@@ -23,7 +23,7 @@ RATE = 16_000
 
 @cache
 def library() -> tuple[LoadedScenario, ...]:
-    return tuple(load_scenarios(scenario_paths(LIBRARY)))
+    return tuple(load_scenarios(library_paths(LIBRARY)))
 
 
 def turns() -> Iterator[tuple[Scenario, UserTurn]]:
@@ -70,6 +70,7 @@ def test_it_is_large_enough():
         "barge-in",
         "backchannel",
         "correction",
+        "slow",
     ],
 )
 def test_it_covers(tag: str):
@@ -127,10 +128,33 @@ def test_recordings_are_16_khz_mono_pcm16():
         assert (info.samplerate, info.channels, info.subtype) == (RATE, 1, "PCM_16")
 
 
-def test_the_person_speaks_for_less_than_80_seconds_in_all():
-    spoken_ms = sum(r.speech.end_ms - r.speech.start_ms for _, r, _ in recordings() if r.speech)
+def test_what_is_played_by_default_takes_less_than_80_seconds_to_say():
+    played = [loaded.scenario for loaded in library() if usual(loaded.scenario)]
+    spoken_ms = sum(
+        r.speech.end_ms - r.speech.start_ms for s, r, _ in recordings() if s in played and r.speech
+    )
 
     assert spoken_ms < 80_000
+    assert [s.name for s in played] == [
+        load.scenario.name for load in load_scenarios(scenario_paths(LIBRARY))
+    ]
+
+
+def test_slow_speech_is_the_same_words_a_quarter_longer():
+    slow = {s.scenario.name: s.scenario for s in library() if "slow" in s.scenario.tags}
+    said = {s.scenario.name: s.scenario for s in library()}
+    assert sum(len(s.turns) for s in slow.values()) >= 20
+    for name, scenario in slow.items():
+        assert EXTRA in scenario.tags
+        as_fast = said[name.removeprefix("slow-")]
+        assert len(scenario.turns) == len(as_fast.turns)
+        for turn, fast in zip(scenario.turns, as_fast.turns, strict=True):
+            assert (turn.say, turn.reply, turn.expect) == (fast.say, fast.reply, fast.expect)
+            assert turn.speech and fast.speech
+            longer = (turn.speech.end_ms - turn.speech.start_ms) / (
+                fast.speech.end_ms - fast.speech.start_ms
+            )
+            assert 1.15 <= longer <= 1.35, turn.audio
 
 
 def test_clean_labels_agree_with_the_audio_at_any_sensible_level():
@@ -194,28 +218,47 @@ def test_noise_lies_20_db_below_the_voice():
         assert abs(voice_dbfs - noise_dbfs - 20) < 1.5, recorded.audio
 
 
-def test_one_turn_holds_a_pause_and_only_that_one_is_long_enough_to_end_a_turn():
-    longest_ms: dict[str, int] = {}
-    for _, recorded, pcm in recordings():
-        assert recorded.speech
-        inside = pcm[
-            int(recorded.speech.start_ms * RATE / 1000) : int(recorded.speech.end_ms * RATE / 1000)
-        ]
-        longest = quiet = 0
-        for level in window_levels(inside):
-            quiet = quiet + 10 if level < AUDIBLE_DBFS else 0
-            longest = max(longest, quiet)
-        longest_ms[recorded.audio] = longest
+def longest_silence_ms(recorded: Recorded, pcm: Pcm) -> int:
+    """Between the speech bounds, in steps of 10 ms."""
+    assert recorded.speech
+    inside = pcm[
+        int(recorded.speech.start_ms * RATE / 1000) : int(recorded.speech.end_ms * RATE / 1000)
+    ]
+    longest = quiet = 0
+    for level in window_levels(inside):
+        quiet = quiet + 10 if level < AUDIBLE_DBFS else 0
+        longest = max(longest, quiet)
+    return longest
 
+
+def test_one_turn_of_those_played_by_default_holds_a_pause_long_enough_to_end_a_turn():
+    longest_ms = {r.audio: longest_silence_ms(r, p) for s, r, p in recordings() if usual(s)}
     pauses = {audio: ms for audio, ms in longest_ms.items() if ms > 200}
     assert list(pauses) == ["table-booking/1.flac"]
     assert 400 <= pauses["table-booking/1.flac"] <= 900
 
 
+def test_the_pauses_to_think_are_as_long_as_they_were_made():
+    made = runpy.run_path(str(LIBRARY / "make_recordings.py"))
+    for _, recorded, pcm in recordings():
+        pause = made["PAUSES"].get(recorded.audio)
+        if pause is not None:
+            # Weak sounds on either side of it are silent too.
+            longest = longest_silence_ms(recorded, pcm)
+            assert pause.ms - 20 <= longest <= pause.ms + 150, recorded.audio
+    assert sum(p.ms >= 350 for p in made["PAUSES"].values()) >= 6
+
+
+def usual(scenario: Scenario) -> bool:
+    """Whether it is played where no names and no tag are given."""
+    return EXTRA not in scenario.tags
+
+
 def test_every_conversation_has_a_voice_to_make_it_again():
     made = runpy.run_path(str(LIBRARY / "make_recordings.py"))
 
-    assert set(made["VOICES"]) == {loaded.scenario.name for loaded in library()}
+    slow = {f"slow-{name}" for name in made["SLOWED"]}
+    assert set(made["VOICES"]) | slow == {loaded.scenario.name for loaded in library()}
     assert set(made["PAUSES"]) <= {recorded.audio for _, recorded, _ in recordings()}
 
 

@@ -19,7 +19,7 @@ from pipecat.processors.audio.vad_processor import VADProcessor
 from rapidfuzz.distance import Levenshtein
 from running_line import InstantClock, Line, running
 
-from turngap.library import LoadedScenario, library_dir, load_scenario, scenario_paths
+from turngap.library import LoadedScenario, library_dir, library_paths, load_scenario
 from turngap_services.stt.pocketsphinx import create
 from turngap_services.stt.pocketsphinx.service import PocketsphinxSTTService
 from turngap_services.stt.pocketsphinx.settings import PocketsphinxSettings
@@ -38,7 +38,7 @@ def stt(**settings: object) -> PocketsphinxSTTService:
 
 @pytest.fixture(scope="module")
 def library() -> list[LoadedScenario]:
-    return [load_scenario(path) for path in scenario_paths(library_dir())]
+    return [load_scenario(path) for path in library_paths(library_dir())]
 
 
 class Spoken(NamedTuple):

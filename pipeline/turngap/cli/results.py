@@ -131,9 +131,9 @@ def scenarios(
     library: Annotated[Path | None, LIBRARY] = None, json_: Annotated[bool, JSON] = False
 ) -> None:
     """List the scenarios that can be played."""
-    from turngap.library import library_dir, read_scenario, scenario_paths
+    from turngap.library import library_dir, library_paths, read_scenario
 
-    found = [read_scenario(p) for p in scenario_paths(library_dir(library))]
+    found = [read_scenario(p) for p in library_paths(library_dir(library))]
     rows = [
         {"name": s.name, "turns": len(s.turns), "tags": list(s.tags), "about": s.about}
         for s in found

@@ -10,7 +10,7 @@ from turngap.agent.stack import load_stack, resolved, stack_files
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.errors import TurngapError
-from turngap.library import library_dir, load_scenarios, scenario_paths
+from turngap.library import library_dir, library_paths, load_scenarios
 from turngap.provenance import this_machine
 
 # A packet's worth of time between wake-ups, as the sender's.
@@ -68,7 +68,7 @@ async def _timers() -> Check:
 def _scenarios(library: Path | None) -> Check:
     try:
         folder = library_dir(library)
-        loaded = load_scenarios(scenario_paths(folder))
+        loaded = load_scenarios(library_paths(folder))
     except TurngapError as e:
         return Check("scenarios", False, e.message, e.hint)
     turns = sum(len(s.scenario.turns) for s in loaded)

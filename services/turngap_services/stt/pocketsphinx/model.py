@@ -43,13 +43,16 @@ class Model:
 
 
 def library_sayings(library: Path | None) -> list[Saying]:
-    """All that people say in the library, backchannels included."""
-    return [
-        Saying(scenario.name, said.say)
-        for scenario in scenarios(library)
-        for turn in scenario.turns
-        for said in (turn, *turn.backchannels)
-    ]
+    """All that people say in the library, backchannels included, once each.
+
+    What is recorded twice, as at another pace, is not said more often for that.
+    """
+    said_in: dict[str, str] = {}
+    for scenario in scenarios(library):
+        for turn in scenario.turns:
+            for said in (turn, *turn.backchannels):
+                said_in.setdefault(said.say, scenario.name)
+    return [Saying(scenario, text) for text, scenario in said_in.items()]
 
 
 def build_model(sayings: Iterable[Saying], given: Mapping[str, str]) -> Model:

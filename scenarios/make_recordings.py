@@ -4,7 +4,7 @@
 
 Needs Debian's flite and espeak-ng. The same engines give the same bytes. The speech bounds are
 written into the scenarios; those of the noisy recordings are taken before the noise is added.
-The scenarios of slow speech are made with their recordings, from the ones they are slow versions of.
+Scenarios of slow speech are written along with their recordings, from those they are versions of.
 """
 
 import argparse

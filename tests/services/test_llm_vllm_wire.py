@@ -171,7 +171,7 @@ def test_another_kind_of_server_is_one_clear_line() -> None:
 
 def test_neither_a_server_nor_a_model_is_bad_input() -> None:
     with pytest.raises(InputError, match="neither a server nor a model"):
-        prepare(VllmSettings())
+        SPEC.settings({})
 
 
 def test_settings_are_checked() -> None:

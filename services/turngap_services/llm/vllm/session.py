@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pipecat.services.openai.llm import OpenAILLMService
 
-from turngap.core.errors import AgentError, InputError
+from turngap.core.errors import AgentError
 from turngap_services.llm.once import AskedOnce
 from turngap_services.llm.vllm.server import Server
 from turngap_services.llm.vllm.settings import VllmSettings
@@ -35,7 +35,6 @@ def connected(settings: VllmSettings) -> Connection:
     """The server of these settings: found or started, and warmed up, once a process.
 
     Raises:
-        InputError: neither a server nor a model is named.
         AgentError: it cannot be reached or started, or does not have the model.
     """
     key = settings.model_dump_json(exclude={"library"})
@@ -53,9 +52,7 @@ def connected(settings: VllmSettings) -> Connection:
 
 def _connect(settings: VllmSettings, key: str) -> Connection:
     secret = os.environ.get(settings.api_key_env) or None
-    base_url = settings.base_url
-    if base_url is None:
-        base_url = _start(settings, key).base_url
+    base_url = settings.base_url or _start(settings, settings.model or "", key).base_url
     models = served_models(
         f"{base_url.rstrip('/')}/models", headers=bearer(secret), timeout_s=settings.timeout_s
     )
@@ -64,14 +61,8 @@ def _connect(settings: VllmSettings, key: str) -> Connection:
     return connection
 
 
-def _start(settings: VllmSettings, key: str) -> Server:
-    if settings.model is None:
-        raise InputError(
-            "vllm.model",
-            "llm backend 'vllm' has neither a server nor a model to serve",
-            hint="--set llm.base_url=http://HOST:PORT/v1, or --set llm.model=DIRECTORY_OR_MODEL_ID",
-        )
-    server = Server(settings, settings.model)
+def _start(settings: VllmSettings, model: str, key: str) -> Server:
+    server = Server(settings, model)
     server.wait_until_healthy()
     _SERVERS[key] = server
     return server

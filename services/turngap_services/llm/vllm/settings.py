@@ -1,9 +1,9 @@
 """Settings of the vLLM backend."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from turngap.backends import BackendSettings
 
@@ -45,3 +45,12 @@ class VllmSettings(BackendSettings):
     serve_env: dict[str, str] = Field(default_factory=dict[str, str])
     start_timeout_s: Annotated[float, Field(gt=0)] = 600.0
     log: Path | None = None
+
+    @model_validator(mode="after")
+    def _something_to_speak_with(self) -> Self:
+        if self.base_url is None and self.model is None:
+            raise ValueError(
+                "neither a server nor a model to serve; expected base_url=http://HOST:PORT/v1, or "
+                "model=DIRECTORY_OR_MODEL_ID"
+            )
+        return self

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, wilcoxon
 
 from turngap.core.budget import Outcome
-from turngap.core.paired import exchanges, shift, shift_interval, tail, typical
+from turngap.core.paired import detectable, exchanges, shift, shift_interval, tail, typical
 from turngap.core.verdict import Judgement, Limits, MetricVerdict, Pair, Reading, judge
 from turngap.testing.trials import QUIET, Injected, simulated_pairs
 
@@ -225,6 +225,12 @@ def test_the_p_value_is_that_of_all_exchanges() -> None:
     swaps = exchanges(list("abcd"), np.random.default_rng(1))
     # Of 16 exchanges two give at least 5.5: none, and that of the last alone.
     assert swaps.p_value(d) == 2 / 16
+
+
+def test_without_noise_a_shift_is_caught_from_where_it_scores() -> None:
+    swaps = exchanges(range(20), np.random.default_rng(1))
+    for score, at in ((typical(30, 3), 3.0), (tail(100), 50.0)):
+        assert detectable(np.full(20, 73.0), score, swaps, 0.01, 0.95) == pytest.approx(at, abs=0.1)
 
 
 def test_ranks_as_scores_give_wilcoxons_test() -> None:

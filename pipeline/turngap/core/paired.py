@@ -144,21 +144,22 @@ def detectable(
     # Of the spread itself there is only an estimate, from k values.
     needed, margin = float(norm.isf(alpha)), float(t.ppf(power, k - 1))
 
-    def missing(at: float) -> float:
+    def missed(at: float) -> bool:
         # Both ways round: which side the sample's worst moments fell on was chance.
         sums = np.concatenate([pairs.sums(score(side * noise + at)) for side in (1, -1)])
         chance = float(np.sqrt(k * np.mean(sums**2)))  # of the sum, under all exchanges
         spread = float(np.sqrt(k) * np.std(sums, ddof=1))
-        return needed * chance + margin * spread - k * float(np.mean(sums))
+        # A shift that scores nothing at all is missed, however little noise there is.
+        return needed * chance + margin * spread >= k * float(np.mean(sums))
 
     low, high = 0.0, 1.0
-    while missing(high) > 0:
+    while missed(high):
         low, high = high, 2 * high
         if high > 1e5:
             return None
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        low, high = (middle, high) if missing(middle) > 0 else (low, middle)
+        low, high = (middle, high) if missed(middle) else (low, middle)
     return high
 
 

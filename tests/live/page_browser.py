@@ -1,14 +1,12 @@
 """The live page in a real headless Chromium, for tests: a server for it, a microphone, a browser."""
 
 import asyncio
-import functools
 import json
+import os
 import shutil
-import subprocess
 import sys
-import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from importlib import resources
@@ -18,17 +16,27 @@ from typing import Any, Self
 import numpy as np
 import pytest
 import soundfile
-from playwright.sync_api import Browser, Page, sync_playwright
+import soxr
+from playwright.async_api import Browser, Page, async_playwright
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
 
+from turngap.caller.pipecat import message_frame, parse, payload_of, rtvi
 from turngap.core.audio import LINE_FLOOR_DBFS, Pcm, dbfs_to_amplitude
 from turngap.testing.agent import Script, script_to_json
 
 PAGE = Path(str(resources.files("turngap.live"))) / "page"
 CHROMIUM = next(
-    (c for n in ("chromium", "chromium-browser", "google-chrome") if (c := shutil.which(n))), None
+    (
+        found
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (found := shutil.which(name))
+    ),
+    None,
 )
 needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium; on Debian: apt-get install chromium"
+    CHROMIUM is None and not os.environ.get("CI"),
+    reason="no Chromium here; on Debian or Ubuntu: apt-get install chromium",
 )
 
 MIC_RATE = 48_000
@@ -43,7 +51,7 @@ FLAGS = (
     "--disable-sync",
     "--autoplay-policy=no-user-gesture-required",
 )
-# What a strict server sends: the page has to work under it.
+# As strict as the real server's, for servers of tests that are not it.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -53,67 +61,53 @@ KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 
 
 class PageServer:
-    """Serves the page under a strict policy, and hands its WebSocket on to an agent's port.
-
-    Runs on a loop of its own. `agent_port` may change; `cut` loses every line.
-    """
+    """Serves the page under a strict policy, and hands its WebSocket on to an agent's port."""
 
     def __init__(self, agent_port: int = 0) -> None:
         self.agent_port = agent_port
-        self.answers: dict[str, Any] = {}
-        self._loop = asyncio.new_event_loop()
+        self.asked: list[str] = []  # what was asked for, with its query
+        self.answers: dict[str, Any] = {"/api/about": {"agent": "test", "in_sample_rate": 16_000}}
         self._lines: set[asyncio.StreamWriter] = set()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._server = self._call(asyncio.start_server(self._serve, "127.0.0.1", 0))
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port: int = self._server.sockets[0].getsockname()[1]
         return self
 
-    def __exit__(self, *_: object) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._server.close()
         self.cut()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
     @property
     def url(self) -> str:
         return f"http://localhost:{self.port}/"
 
     def cut(self) -> None:
-        """Lose the lines, without a closing handshake."""
-
-        async def abort() -> None:
-            for writer in self._lines:
-                writer.transport.abort()
-
-        self._call(abort())
-
-    def _call(self, course: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(course, self._loop).result(10)
+        """Lose every line, without a closing handshake."""
+        for writer in self._lines:
+            writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             head = await reader.readuntil(b"\r\n\r\n")
-            path = head.split(b" ", 2)[1].decode().split("?")[0]
+            target = head.split(b" ", 2)[1].decode()
+            self.asked.append(target)
             if b"upgrade: websocket" in head.lower():
                 await self._hand_on(head, reader, writer)
             else:
-                writer.write(self._answer(path))
+                writer.write(self._answer(target.split("?")[0]))
                 await writer.drain()
         writer.close()
 
     def _answer(self, path: str) -> bytes:
         name = "index.html" if path == "/" else path.removeprefix("/page/")
-        file = PAGE / name
         status, body, kind = HTTPStatus.NOT_FOUND, b"", "text/plain"
         if path in self.answers:
             status, body = HTTPStatus.OK, json.dumps(self.answers[path]).encode()
             kind = "application/json"
-        elif "/" not in name and file.is_file():
-            status, body, kind = HTTPStatus.OK, file.read_bytes(), KINDS[file.suffix]
+        elif "/" not in name and (PAGE / name).is_file():
+            status, body = HTTPStatus.OK, (PAGE / name).read_bytes()
+            kind = KINDS[Path(name).suffix]
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}; charset=utf-8\r\n"
             f"Content-Length: {len(body)}\r\nContent-Security-Policy: {POLICY}\r\n"
@@ -139,17 +133,96 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-@contextmanager
-def scripted_agent(script: Script) -> Iterator[int]:
+class Puppet:
+    """An agent whose strings the test pulls. It is ready when asked, and says what it is told to."""
+
+    def __init__(self, *greeting: dict[str, Any]) -> None:
+        self.greeting = greeting  # server messages that follow on its readiness
+        self.refusal: tuple[int, str] | None = None
+        self.told: list[dict[str, Any]] = []  # the page's client messages, pings left out
+        self.audio: list[Any] = []
+        self._changed = asyncio.Condition()
+        self._sockets: list[ServerConnection] = []
+
+    async def __aenter__(self) -> Self:
+        self._server = await serve(self._session, "127.0.0.1", 0)
+        self.port: int = next(iter(self._server.sockets)).getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _session(self, socket: ServerConnection) -> None:
+        if self.refusal is not None:
+            await socket.close(*self.refusal)
+            return
+        self._sockets.append(socket)
+        with suppress(ConnectionClosed):
+            async for message in socket:
+                await self._on(socket, parse(message))
+
+    async def _on(self, socket: ServerConnection, frame: Any) -> None:
+        if frame.WhichOneof("frame") == "audio":
+            self.audio.append(frame.audio)
+            return
+        payload = payload_of(frame)
+        if payload["type"] == "client-ready":
+            await socket.send(message_frame(rtvi("bot-ready", {"version": "2.2.0"})))
+            for message in self.greeting:
+                await self.tell(message)
+        elif payload["data"]["t"] == "turngap.ping":
+            pong = {"turngap": "pong", "ping": payload["data"]["d"]["ping"], "agent_ns": 5_000_000}
+            await self.tell(pong)
+        else:
+            async with self._changed:
+                self.told.append(payload["data"])
+                self._changed.notify_all()
+
+    async def say(self, kind: str, data: Any = None) -> None:
+        """Send an RTVI message to the page that came last."""
+        await self._sockets[-1].send(message_frame(rtvi(kind, data)))
+
+    async def send(self, message: bytes | str) -> None:
+        await self._sockets[-1].send(message)
+
+    async def tell(self, data: dict[str, Any]) -> None:
+        await self.say("server-message", data)
+
+    async def close(self, code: int, reason: str) -> None:
+        await self._sockets[-1].close(code, reason)
+
+    async def heard(self, kind: str) -> dict[str, Any]:
+        """The details of the page's next message of that kind."""
+        async with asyncio.timeout(20), self._changed:
+            while not (found := [m for m in self.told if m["t"] == kind]):
+                await self._changed.wait()
+        self.told.remove(found[0])
+        return found[0]["d"]
+
+
+@asynccontextmanager
+async def process(*command: str) -> AsyncIterator[dict[str, Any]]:
+    """A child that says in one line of JSON that it is ready."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", *command, stdout=asyncio.subprocess.PIPE
+    )
+    assert child.stdout is not None
+    try:
+        line = await child.stdout.readline()
+        assert line, f"{command} did not start"
+        yield json.loads(line)
+    finally:
+        with suppress(ProcessLookupError):
+            child.terminate()
+        await child.wait()
+
+
+@asynccontextmanager
+async def scripted_agent(script: Script) -> AsyncIterator[int]:
     """A scripted agent in a process of its own; yields its port."""
-    command = [sys.executable, "-m", "turngap.testing.agent", script_to_json(script)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            url: str = json.loads(process.stdout.readline())["url"]
-            yield int(url.rsplit(":", 1)[1])
-        finally:
-            process.terminate()
+    async with process("-m", "turngap.testing.agent", script_to_json(script)) as ready:
+        yield int(ready["url"].rsplit(":", 1)[1])
 
 
 @dataclass
@@ -157,6 +230,10 @@ class Microphone:
     """What a person says into the microphone: speech with pauses, over a room's noise."""
 
     pieces: list[Pcm] = field(default_factory=list[Pcm])
+
+    @property
+    def ms(self) -> float:
+        return sum(map(len, self.pieces)) * 1000 / MIC_RATE
 
     def pause(self, ms: float) -> Self:
         self.pieces.append(np.zeros(round(ms * MIC_RATE / 1000), np.int16))
@@ -170,8 +247,6 @@ class Microphone:
         return self
 
     def recording(self, file: Path) -> Self:
-        import soxr
-
         pcm, rate = soundfile.read(file, dtype="int16")
         self.pieces.append(np.asarray(soxr.resample(pcm, rate, MIC_RATE), np.int16))
         return self
@@ -184,33 +259,108 @@ class Microphone:
         return file
 
 
-@contextmanager
-def chromium(
-    *flags: str, microphone: Path | None = None, allowed: bool = True
-) -> Iterator[Browser]:
-    """A browser; with a file as its microphone, with none, or one that refuses it."""
-    assert CHROMIUM is not None
-    more = list(flags)
+@asynccontextmanager
+async def chromium(*flags: str, microphone: Path | None = None) -> AsyncIterator[Browser]:
+    """A browser whose microphone is a file, or a beeping one."""
+    more = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", *flags]
     if microphone is not None:
-        more.append("--use-fake-device-for-media-stream")
         more.append(f"--use-file-for-fake-audio-capture={microphone}%noloop")
-    more.append("--use-fake-ui-for-media-stream" if allowed else "--deny-permission-prompts")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
             executable_path=CHROMIUM, headless=True, args=[*FLAGS, *more]
         )
-        yield browser
-        browser.close()
+        try:
+            yield browser
+        finally:
+            await browser.close()
 
 
-def opened(browser: Browser, url: str, **context: Any) -> Page:
-    """The page, opened in a new profile; errors on it fail whoever asks `page.problems`."""
-    page = browser.new_context(**context).new_page()
+@dataclass
+class Opened:
+    """The page in a tab of its own."""
+
+    page: Page
+    problems: list[str]
+
+    async def start(self) -> None:
+        await self.page.click("#talk")
+        await self.state("connected")
+
+    async def state(self, text: str, timeout_s: float = 20) -> None:
+        await self.text("#state", lambda shown: shown == text, timeout_s)
+
+    async def text(
+        self, selector: str, wanted: Callable[[str], bool], timeout_s: float = 20
+    ) -> str:
+        """What an element says, once it says what is wanted."""
+        shown = ""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not wanted(shown := await self.page.inner_text(selector)):
+                    await self.page.wait_for_timeout(50)
+                return shown
+        raise AssertionError(f"{selector} says {shown!r}; problems: {self.problems}")
+
+    async def turns(self) -> list[dict[str, Any]]:
+        """The page's turns: fields and figures."""
+        return await self.page.evaluate(_TURNS)
+
+    async def finished(self, n: int, timeout_s: float) -> list[dict[str, Any]]:
+        """The turns, once `n` have ended."""
+        turns: list[dict[str, Any]] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    turns = await self.turns()
+                    if len([turn for turn in turns if turn["ended"]]) >= n:
+                        return turns
+                    await self.page.wait_for_timeout(200)
+        raise AssertionError(f"{turns}; problems: {self.problems}")
+
+
+_TURNS = """async () => {
+  const { tracker } = await import("/page/main.js");
+  return tracker.turns.map((turn) => {
+    const { gapMs, outcome, leftOut, whyNoGap, stages, agentMs } = turn;
+    return { ...turn, gapMs, outcome, leftOut, whyNoGap, stages, agentMs };
+  });
+}"""
+
+
+async def opened(browser: Browser, url: str, script: str = "", **context: Any) -> Opened:
+    """The page, opened in a new profile; `script` runs before it."""
+    tab = await browser.new_context(**context)
+    if script:
+        await tab.add_init_script(script)
+    page = await tab.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on(
         "console", lambda m: problems.append(m.text) if m.type in ("error", "warning") else None
     )
-    page.problems = problems  # type: ignore[attr-defined]
-    page.goto(url)
-    return page
+    await page.goto(url)
+    return Opened(page, problems)
+
+
+Call = Callable[..., Awaitable[Any]]
+
+
+@asynccontextmanager
+async def modules() -> AsyncIterator[Call]:
+    """Calls JavaScript with the page's modules: `await call("codec", "(m, x) => m.f(x)", x)`."""
+    async with PageServer() as server, chromium() as browser:
+        tab = await opened(browser, server.url)
+
+        async def call(module: str, function: str, *values: Any) -> Any:
+            program = (
+                f"async (values) => ({function})(await import('/page/{module}.js'), ...values)"
+            )
+            return await tab.page.evaluate(program, list(values))
+
+        yield call
+        assert tab.problems == []
+
+
+def as_list(data: bytes | Sequence[int]) -> list[int]:
+    """Bytes as the page's side of a call takes them."""
+    return list(data)

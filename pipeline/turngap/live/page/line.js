@@ -160,10 +160,8 @@ function fromWorklet(event) {
     audioClock.push(performance.now() - (event.end / rate) * 1000);
     line?.block(event);
     meter(event);
-  } else if (line?.zero != null) {
-    if (type === "played") line.played(event.stretches);
-    else tell(type, { ns: line.ns(frame), ...(type === "agentStart" && onset(event)) });
-  }
+  } else if (type === "played") line?.played(event.stretches);
+  else if (line?.zero != null) tell(type, { ns: line.ns(frame), ...(type === "agentStart" && onset(event)) });
 }
 
 function onset({ frame, received, lead, userLast }) {

@@ -1,0 +1,182 @@
+"""The page for real: a microphone that plays recordings, Chromium, an agent, and what is measured."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from page_browser import (
+    Microphone,
+    PageServer,
+    chromium,
+    needs_chromium,
+    opened,
+    process,
+    scripted_agent,
+)
+
+from turngap.library import load_scenario
+from turngap.testing.agent import Reply, Script
+
+pytestmark = [needs_chromium, pytest.mark.realtime]
+
+SCENARIO = Path(__file__).parents[2] / "scenarios/coffee-order.yaml"
+
+
+class Wakeups:
+    """How late this process wakes: whether the machine had time for what is measured on it."""
+
+    def __init__(self) -> None:
+        self.late_ms: list[float] = []
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + 0.02
+            await asyncio.wait([asyncio.ensure_future(_at(due))])
+            self.late_ms.append((loop.time() - due) * 1000)
+
+    @property
+    def starved(self) -> bool:
+        return sum(late > 8 for late in self.late_ms) > 0.05 * len(self.late_ms)
+
+
+async def _at(due: float) -> None:
+    loop = asyncio.get_running_loop()
+    reached = loop.create_future()
+    loop.call_at(due, reached.set_result, None)
+    await reached
+
+
+@asynccontextmanager
+async def watched() -> AsyncIterator[Wakeups]:
+    wakeups = Wakeups()
+    task = asyncio.create_task(wakeups.run())
+    try:
+        yield wakeups
+    finally:
+        task.cancel()
+
+
+def plain(text: str) -> str:
+    return re.sub(r"[^a-z' ]", "", text.lower()).strip()
+
+
+async def test_a_known_delay_is_measured_and_a_barge_in_silences_the_agent(tmp_path: Path) -> None:
+    delays = [250.0, 400.0, 550.0, 325.0, 475.0] * 2
+    microphone = Microphone().pause(1500)
+    for _ in delays:
+        microphone.tone(400).pause(1600)
+    microphone.tone(400).pause(1500).tone(500).pause(2500)
+    replies = [Reply(delay_ms=delay, speech_ms=300) for delay in delays]
+    replies += [Reply(delay_ms=300, speech_ms=4000), Reply(delay_ms=400, speech_ms=300)]
+    script = Script(replies=tuple(replies), yield_ms=200)
+    async with (
+        scripted_agent(script) as port,
+        PageServer(port) as server,
+        chromium(microphone=microphone.write(tmp_path / "said.wav")) as browser,
+        watched() as wakeups,
+    ):
+        tab = await opened(browser, server.url)
+        await tab.start()
+        turns = await tab.finished(len(replies), timeout_s=microphone.ms / 1000 + 20)
+    if wakeups.starved:
+        pytest.skip("the machine was too busy for real time")
+    assert tab.problems == []
+    assert [turn["outcome"] for turn in turns] == ["answered"] * len(replies)
+    assert [turn["transcript"] for turn in turns] == [f"utterance {n + 1}" for n in range(12)]
+    for turn in turns:
+        assert sum(stage["ns"] for stage in turn["stages"]) == turn["onsetNs"] - turn["endNs"]
+    sound = [turn for turn in turns if turn["leftOut"] is None]
+    if len(sound) < 8:
+        pytest.skip(f"the sound device stood still in {12 - len(sound)} of 12 turns")
+    injected = [reply.delay_ms for reply in replies]
+    errors = [abs(t["gapMs"] - injected[t["number"] - 1]) for t in sound if t["number"] <= 10]
+    assert median(errors) <= 15, errors
+    interrupted, barging = turns[-2:]
+    assert (interrupted["ended"], barging["overReply"]) == ("interrupted", True)
+    # The agent waits 200 ms before it drops its reply; what was queued here is dropped with it.
+    assert 150 <= barging["yieldNs"] / 1e6 <= 350
+    # Drawn as soon as it is heard: issue 4 asks for 100 ms.
+    assert median(turn["drawnMs"] for turn in turns) <= 100
+
+
+async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(tmp_path: Path) -> None:
+    scenario = load_scenario(SCENARIO).scenario
+    microphone = Microphone().pause(1500)
+    for turn in scenario.turns:
+        microphone.recording(SCENARIO.parent / turn.audio).pause(3800)
+    serve = ("-m", "turngap", "serve", "--json", "--port", "0", "--out", str(tmp_path / "runs"))
+    async with (
+        process(*serve, "--offer", "slow=sim,ttft_ms=600") as ready,
+        chromium(microphone=microphone.write(tmp_path / "said.wav")) as browser,
+        watched() as wakeups,
+    ):
+        tab = await opened(browser, ready["page"].replace("127.0.0.1", "localhost"))
+        await tab.start()
+        turns = await tab.finished(len(scenario.turns), timeout_s=microphone.ms / 1000 + 30)
+        silent_ms = await _switch_in_mid_reply(tab.page)
+        await _type(tab.page, "how much is that")
+        turns = await tab.finished(len(scenario.turns) + 2, timeout_s=20)
+        zipped = await tab.page.evaluate(
+            "async () => (await fetch(document.getElementById('run').href)).status"
+        )
+        await tab.page.click("#talk")
+        await tab.state("not connected")
+    assert tab.problems == []
+    assert zipped == 200
+    spoken, typed = turns[: len(scenario.turns)], turns[len(scenario.turns) :]
+    assert [t["input"] for t in turns] == ["voice"] * 4 + ["typed"] * 2
+    assert [t["llm"] for t in turns] == ["sim"] * 5 + ["slow"]
+    _same_as_kept(turns, tmp_path / "runs")
+    if wakeups.starved:
+        pytest.skip("the machine was too busy for real time")
+    for turn, said in zip(spoken, scenario.turns, strict=True):
+        assert turn["outcome"] in ("answered", "late")
+        assert plain(turn["transcript"]) == plain(said.say)
+        assert plain(turn["reply"]) == plain(said.reply or "")
+        assert {stage["name"] for stage in turn["stages"]} > {"endpoint", "llm_first_token", "sent"}
+        assert sum(stage["ns"] for stage in turn["stages"]) == turn["onsetNs"] - turn["endNs"]
+    assert silent_ms <= 250
+    assert (typed[0]["ended"], typed[1]["outcome"]) == ("interrupted", "late")
+
+
+async def _type(page: Any, text: str) -> None:
+    await page.fill("#text", text)
+    await page.press("#text", "Enter")
+
+
+async def _switch_in_mid_reply(page: Any) -> float:
+    """How long after another model was picked the old one was silent, ms."""
+    await _type(page, "how much is that")
+    return await page.evaluate("""async () => {
+      const { tracker } = await import("/page/main.js");
+      const until = async (sure) => {
+        while (!sure()) await new Promise((done) => setTimeout(done, 2));
+      };
+      await until(() => tracker.agentSpeaking);
+      const picker = document.getElementById("llm"), began = performance.now();
+      picker.value = "slow";
+      picker.dispatchEvent(new Event("change"));
+      await until(() => !tracker.agentSpeaking);
+      return performance.now() - began;
+    }""")
+
+
+def _same_as_kept(turns: list[dict[str, Any]], runs: Path) -> None:
+    """The page's figures are those that the server keeps, made from the same facts by the core."""
+    (run,) = runs.iterdir()
+    lines = (run / "turns.jsonl").read_text(encoding="utf-8").splitlines()
+    kept = [json.loads(line) for line in lines]
+    for turn, record in zip(turns, kept, strict=True):
+        assert (record["turn"], record["outcome"]) == (turn["number"], turn["outcome"])
+        assert (record["llm"], record["left_out"]) == (turn["llm"], turn["leftOut"])
+        if turn["input"] == "voice":
+            assert record["gap_ms"] == pytest.approx(turn["gapMs"], abs=1e-6)
+            stages = {stage["name"]: stage["ns"] for stage in record["stages"]}
+            assert stages.keys() == {stage["name"] for stage in turn["stages"]}

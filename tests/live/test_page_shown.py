@@ -1,0 +1,397 @@
+"""What the page shows and says, with an agent whose strings the test pulls. No real time."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from page_browser import Opened, PageServer, Puppet, chromium, needs_chromium, opened
+from playwright.async_api import Browser
+
+from turngap.core.stages import MARKS
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+
+SESSION = {
+    "turngap": "session",
+    "id": "abc",
+    "connection": 1,
+    "turns": 0,
+    "kept": True,
+    "budget_ms": 800,
+    "audio": {"in_rate": 16_000, "out_rate": 24_000},
+    "stages": list(MARKS),
+}
+MODELS = {
+    "turngap": "llm",
+    "current": "sim",
+    "offered": [
+        {"name": "sim", "state": "ready"},
+        {"name": "other", "state": "unloaded"},
+        {"name": "broken", "state": "failed", "why": "no such model"},
+    ],
+    "switched": None,
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium() as one:
+        yield one
+
+
+@dataclass
+class Talk:
+    tab: Opened
+    agent: Puppet
+    server: PageServer
+
+    @property
+    def page(self) -> Any:
+        return self.tab.page
+
+    async def notice(self, *words: str) -> str:
+        return await self.tab.text("#notice", lambda text: all(word in text for word in words))
+
+
+@asynccontextmanager
+async def talk(
+    browser: Browser, *greeting: dict[str, Any], script: str = "", **context: Any
+) -> AsyncIterator[Talk]:
+    """The page beside a puppet; muted, so that the beeps of Chromium's microphone are no turns."""
+    async with Puppet(*greeting) as agent, PageServer(agent.port) as server:
+        tab = await opened(browser, server.url, script, **context)
+        try:
+            yield Talk(tab, agent, server)
+        finally:
+            await tab.page.context.close()
+
+
+async def typed(talking: Talk, text: str) -> dict[str, Any]:
+    await talking.page.fill("#text", text)
+    await talking.page.press("#text", "Enter")
+    return await talking.agent.heard("turngap.say")
+
+
+async def test_it_says_who_it_talks_to_and_how_the_line_is(browser: Browser) -> None:
+    async with talk(browser, SESSION, MODELS) as t:
+        await t.tab.text("h1", lambda text: text == "turngap test")
+        await t.tab.state("not connected")
+        await t.tab.start()
+        assert await t.page.inner_text("#talk") == "Stop"
+        assert await t.page.is_visible("#mute")
+        await t.page.click("#talk")
+        await t.tab.state("not connected")
+        assert not await t.page.is_visible("#mute")
+        assert t.tab.problems == []
+
+
+async def test_words_are_shown_as_text_whatever_they_hold(browser: Browser) -> None:
+    evil = '<img src=x onerror="document.title=1"><script>document.title=2</script><b>bold</b>'
+    async with talk(browser, {**SESSION, "id": evil}, MODELS) as t:
+        await t.tab.start()
+        await typed(t, evil)
+        await t.agent.say("bot-llm-started")
+        await t.agent.say("bot-llm-text", {"text": evil})
+        await t.tab.text("#turns", lambda text: text.count("<b>bold</b>") == 2)
+        await t.agent.tell({"turngap": "refused", "message": evil, "hint": evil})
+        await t.notice("<b>bold</b>")
+        await t.agent.tell(
+            {**MODELS, "current": evil, "offered": [{"name": evil, "state": evil}] * 2}
+        )
+        await t.agent.say("error", {"error": evil})
+        await t.notice("The agent reports", "<script>")
+        assert (
+            await t.page.evaluate("document.querySelectorAll('img, b b, script:not([src])').length")
+            == 0
+        )
+        assert await t.page.title() == "turngap"
+        assert t.tab.problems == []
+
+
+async def test_another_model_is_picked_during_the_conversation(browser: Browser) -> None:
+    async with talk(browser, SESSION, MODELS) as t:
+        assert not await t.page.is_visible("#llm")
+        await t.tab.start()
+        options = await t.tab.text("#llm", lambda text: "sim" in text)
+        assert options.split("\n") == ["sim", "other (unloaded)", "broken (no such model)"]
+        assert await t.page.is_disabled("#llm option[value=broken]")
+        await typed(t, "hello")
+        await t.page.select_option("#llm", "other")
+        assert await t.agent.heard("turngap.llm") == {"use": "other"}
+        await t.agent.tell({**MODELS, "current": "other", "switched": {"cancelled": True}})
+        kept = await t.agent.heard("turngap.turn")
+        assert (kept["turn"], kept["ended"]) == (1, "interrupted")
+        await typed(t, "and now?")
+        turns = await t.tab.turns()
+        assert [turn["llm"] for turn in turns] == ["sim", "other"]
+        await t.tab.text("#turns", lambda text: "turn 2 · other" in text)
+        await t.tab.text("#gaps", lambda text: "sim" in text)
+
+
+async def test_a_typed_turn_grows_on_both_sides_and_is_told(browser: Browser) -> None:
+    async with talk(browser, SESSION, MODELS) as t:
+        await t.tab.start()
+        assert await typed(t, "  what time is it? ") == {"turn": 1, "text": "what time is it?"}
+        assert await t.page.input_value("#text") == ""
+        for text in ("Half", " past", " nine."):
+            await t.agent.say("bot-llm-text", {"text": text})
+        await t.tab.text("#turns", lambda text: "Half past nine." in text)
+        await typed(t, "thanks")
+        told = await t.agent.heard("turngap.turn")
+        assert (told["turn"], told["input"], told["ended"]) == (1, "typed", "interrupted")
+        assert told["start_ns"] == told["end_ns"] <= told["ended_ns"]
+        assert told["offset"]["n"] >= 1
+
+
+async def test_an_empty_line_is_no_turn(browser: Browser) -> None:
+    async with talk(browser, SESSION) as t:
+        await t.tab.start()
+        await t.page.fill("#text", "   ")
+        await t.page.press("#text", "Enter")
+        await typed(t, "x")
+        assert [turn["transcript"] for turn in await t.tab.turns()] == ["x"]
+
+
+async def test_a_lost_line_ends_the_turn_and_is_taken_up_again(browser: Browser) -> None:
+    async with talk(browser, SESSION, MODELS) as t:
+        await t.tab.start()
+        await typed(t, "are you there?")
+        t.agent.greeting = ({**SESSION, "connection": 2}, MODELS)
+        t.server.cut()
+        await t.notice("The line to the server is lost", "Connecting again")
+        told = await t.agent.heard("turngap.turn")
+        assert (told["turn"], told["ended"], told["connection"]) == (1, "line_lost", 1)
+        assert told["offset"]["n"] >= 1
+        await t.tab.state("connected")
+        assert t.server.asked[-1] == "/live?resume=abc"
+        assert await t.page.inner_text("#notice") == ""
+        (turn,) = await t.tab.turns()
+        assert turn["outcome"] == "error"
+        assert (await typed(t, "again"))["turn"] == 2
+        assert (await t.tab.turns())[1]["connection"] == 2
+
+
+async def test_a_conversation_that_the_server_has_forgotten_begins_anew(browser: Browser) -> None:
+    async with talk(browser, SESSION) as t:
+        await t.tab.start()
+        await typed(t, "one")
+        await t.agent.close(4404, "no such conversation")
+        await t.tab.text("#turns", lambda text: "This is a new one" in text)
+        await t.tab.state("connected")
+        assert t.server.asked[-1] == "/live"
+        assert (await typed(t, "two"))["turn"] == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "words"),
+    [
+        (1013, "full: 8 conversations are running", ["full: 8", "--max-sessions"]),
+        (4400, "expected binary messages", ["expected binary", "Reload"]),
+        (4401, "no token: open the address that turngap talk printed", ["no token: open"]),
+        (4403, "not from there: open the printed address", ["not from there"]),
+        (4408, "nobody spoke for 5 minutes", ["nobody spoke", "Start again"]),
+        (4409, "this conversation goes on in another tab", ["another tab"]),
+        (4410, "one hour is the most", ["one hour", "Start again"]),
+        (4429, "too many messages a second", ["too many", "Start again"]),
+        (1011, "the agent failed: boom", ["boom", "Start again"]),
+    ],
+)
+async def test_a_server_that_hangs_up_is_told_with_its_reason(
+    browser: Browser, code: int, reason: str, words: list[str]
+) -> None:
+    async with talk(browser) as t:
+        t.agent.refusal = (code, reason)
+        await t.page.click("#talk")
+        await t.notice(*words)
+        await t.tab.state("not connected")
+        assert await t.page.inner_text("#talk") == "Start talking"
+        t.agent.refusal = None
+        await t.tab.start()
+        assert await t.page.inner_text("#notice") == ""
+
+
+async def test_what_is_no_frame_ends_the_line(browser: Browser) -> None:
+    async with talk(browser, SESSION) as t:
+        await t.tab.start()
+        await t.agent.send("this is no protobuf frame")
+        await t.notice("a text message", "Reload")
+        await t.tab.start()
+        await t.agent.send(b"\x12\x06\x1a\x01x\x20\x80\x7d")  # one byte of audio
+        await t.notice("no PCM16 mono")
+
+
+async def test_a_server_that_is_gone_is_tried_again(browser: Browser) -> None:
+    async with talk(browser, SESSION) as t:
+        t.server.agent_port = 9  # nothing listens there
+        await t.page.click("#talk")
+        await t.notice("lost", "Connecting again")
+        t.server.agent_port = t.agent.port
+        await t.tab.state("connected")
+
+
+async def test_a_second_tab_is_told_that_there_is_a_first(browser: Browser) -> None:
+    async with talk(browser, SESSION) as t:
+        await t.tab.start()
+        second = await t.page.context.new_page()
+        await second.goto(t.server.url)
+        await second.click("#talk")
+        other = Opened(second, [])
+        await other.text("#notice", lambda text: "open in another tab" in text)
+        await t.page.click("#talk")
+        await t.tab.state("not connected")
+        await other.start()
+
+
+REFUSED = (
+    "navigator.mediaDevices.getUserMedia = async () => { throw new DOMException('no', '%s'); };"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("NotAllowedError", ["refused", "Allow it"]),
+        ("NotFoundError", ["no microphone", "Plug one in"]),
+        ("NotReadableError", ["Another program", "Close that"]),
+        ("OddError", ["cannot be used: no"]),
+    ],
+)
+async def test_without_a_microphone_one_can_type(
+    browser: Browser, error: str, words: list[str]
+) -> None:
+    async with talk(browser, SESSION, script=REFUSED % error) as t:
+        await t.page.click("#talk")
+        await t.notice(*words, "type your turns")
+        await t.tab.state("connected")
+        assert not await t.page.is_visible("#mute")
+        assert (await typed(t, "hello"))["turn"] == 1
+        assert t.agent.audio == []
+        # What was said of the microphone stands until it is put right.
+        await t.notice(*words)
+
+
+async def test_a_microphone_that_is_pulled_out_is_told(browser: Browser) -> None:
+    script = """
+      const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+      navigator.mediaDevices.getUserMedia = async (wanted) => (window.stream = await ask(wanted));
+    """
+    async with talk(browser, SESSION, script=script) as t:
+        await t.tab.start()
+        await t.page.evaluate("stream.getTracks()[0].dispatchEvent(new Event('ended'))")
+        await t.notice("microphone is gone")
+
+
+async def test_a_page_without_https_says_how_to_get_a_microphone(browser: Browser) -> None:
+    async with talk(browser, SESSION, script="window.isSecureContext = false;") as t:
+        # A LAN address cannot be had here: Chromium itself says what it is told.
+        await t.page.evaluate("Object.defineProperty(window, 'isSecureContext', { value: false })")
+        await t.page.click("#talk")
+        said = await t.notice("without https", f"ssh -L {t.server.port}:localhost:{t.server.port}")
+        assert f"http://localhost:{t.server.port}" in said
+        await t.tab.state("not connected")
+
+
+async def test_an_audio_device_of_another_rate_is_taken_as_it_is(browser: Browser) -> None:
+    script = """
+      const Context = window.AudioContext;
+      window.AudioContext = class extends Context {
+        constructor(options) { super({ ...options, sampleRate: 44100 }); }
+      };
+    """
+    async with talk(browser, SESSION, script=script) as t:
+        await t.tab.start()
+        while len(t.agent.audio) < 20:
+            await t.page.wait_for_timeout(50)
+        samples = [len(frame.audio) // 2 for frame in t.agent.audio[1:20]]
+        assert {frame.sample_rate for frame in t.agent.audio} == {16_000}
+        assert sum(samples) / len(samples) == pytest.approx(320, abs=1)
+
+
+async def test_loudspeakers_switch_the_echo_cancelling_on(browser: Browser) -> None:
+    script = """
+      const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+      window.asked = [];
+      navigator.mediaDevices.getUserMedia = (wanted) => { asked.push(wanted.audio); return ask(wanted); };
+    """
+    async with talk(browser, SESSION, script=script) as t:
+        await t.tab.start()
+        await t.page.check("#speakers")
+        await t.page.wait_for_function("asked.length === 2")
+        keys = ("echoCancellation", "noiseSuppression", "autoGainControl")
+        asked = [[each[key] for key in keys] for each in await t.page.evaluate("asked")]
+        assert asked == [[False, False, False], [True, True, False]]
+        await t.tab.state("connected")
+
+
+async def test_saving_and_downloading(browser: Browser) -> None:
+    async with talk(browser, SESSION) as t:
+        await t.tab.start()
+        path = "/api/runs/abc/scenario"
+        t.server.answers[path] = {
+            "name": "my-talk",
+            "turns": 2,
+            "left_out": [],
+            "zip": f"{path}/my-talk.zip",
+            "folder": "recorded",
+            "replay": "turngap replay recorded/my-talk.yaml",
+        }
+        await t.page.fill("#name", "my-talk")
+        await t.page.press("#name", "Enter")
+        said = await t.tab.text("#saved", lambda text: "2 turns saved" in text)
+        assert "turngap replay recorded/my-talk.yaml" in said
+        assert await t.page.get_attribute("#saved a", "href") == f"{path}/my-talk.zip"
+        t.server.answers[path] = {
+            "error": {"message": "nothing is kept yet", "hint": "say something"}
+        }
+        await t.page.press("#name", "Enter")
+        await t.tab.text("#saved", lambda text: "nothing is kept yet. say something" in text)
+        assert await t.page.get_attribute("#run", "href") == "/api/runs/abc.zip"
+        # Stopped, it can still be saved.
+        await t.page.click("#talk")
+        assert await t.page.is_visible("#save")
+
+
+async def test_a_plain_bot_is_talked_to_without_what_it_lacks(browser: Browser) -> None:
+    async with talk(browser) as t:
+        await t.tab.start()
+        for hidden in ("#models", "#typing", "#save"):
+            assert not await t.page.is_visible(hidden)
+
+
+async def test_it_can_be_used_with_the_keyboard_alone(browser: Browser) -> None:
+    async with talk(browser, SESSION, MODELS) as t:
+        await t.page.keyboard.press("Tab")
+        assert await t.page.evaluate("document.activeElement.id") == "talk"
+        await t.page.keyboard.press("Enter")
+        await t.tab.state("connected")
+        reached: list[str] = []
+        for _ in range(12):
+            await t.page.keyboard.press("Tab")
+            reached.append(await t.page.evaluate("document.activeElement.id"))
+        wanted = ["mute", "llm", "speakers", "calibrate", "text", "name", "run"]
+        assert [name for name in dict.fromkeys(reached) if name in wanted] == wanted
+        await t.page.focus("#mute")
+        await t.page.keyboard.press("Space")
+        assert await t.page.get_attribute("#mute", "aria-pressed") == "true"
+
+
+async def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser) -> None:
+    async with talk(browser, SESSION, MODELS, viewport={"width": 360, "height": 740}) as t:
+        await t.tab.start()
+        await typed(t, "a" * 300)
+        await t.tab.text("#turns", lambda text: "aaa" in text)
+        wide = await t.page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 360
+
+
+async def test_a_finished_turn_is_told_to_a_screen_reader(browser: Browser) -> None:
+    async with talk(browser, SESSION) as t:
+        await t.tab.start()
+        await typed(t, "hello")
+        await typed(t, "hello?")
+        said = await t.page.text_content("#spoken")
+        assert re.fullmatch(r"Turn 1: abandoned, you spoke on before any reply", said)

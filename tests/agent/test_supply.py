@@ -200,6 +200,23 @@ def test_an_engine_that_makes_pieces_whole_is_heard_when_it_is_done() -> None:
     assert voice.first_ms(1000) == voice.make_ms(1000)
 
 
+def test_a_voice_of_which_nothing_is_known_is_given_a_clause_or_six_words_and_not_held() -> None:
+    for text, first in (
+        ("One more thing, as you asked.", "One more thing,"),
+        ("I was about to say that it is late.", "I was about to say that"),
+    ):
+        feed = SpeechFeed()
+        feed.start(0)
+        pieces = []
+        for token in tokens_of(text):
+            feed.text(0, token)
+            pieces += feed.take(0)
+        assert pieces[0] == first
+        feed.asked(0, len(first))
+        feed.audio(0, 20)
+        assert feed.may_begin(0)
+
+
 def test_without_measurement_the_voice_is_taken_for_a_slow_one() -> None:
     assert VoiceSpeed().make_ms(1000) > voice_of(0.3).make_ms(1000)
 

@@ -24,6 +24,8 @@ FIRST_MIN_WORDS = 2
 # A first piece that would not last is not made longer than this: what then lacks is not text, and
 # the speech is held until it lasts.
 FIRST_MAX_WORDS = 12
+# What a voice is given first of which nothing is known yet: a clause, or so many words.
+UNKNOWN_WORDS = 6
 # While speech is held there is time for pieces that sound like more than two words.
 HELD_MIN_WORDS = 6
 # How much longer than expected a piece may take that is one of several to come.
@@ -179,7 +181,7 @@ class SpeechFeed:
 
     def may_begin(self, at_ns: int) -> bool:
         """Whether speech that begins now lasts to the end of the reply."""
-        if self._begun:
+        if self._begun or not self._pace.voice.known:
             return True
         return self._held_ms > 0 and self._pace.lasts(self._outlook(at_ns), SAFETY_MS / 2)
 
@@ -203,7 +205,11 @@ class SpeechFeed:
         return self._hurried_cut(waiting, outlook) or self._timely_cut(waiting, outlook)
 
     def _first_cut(self, waiting: list[Cut]) -> Cut | None:
-        """As few words as last."""
+        """As few words as last; of a voice that was never heard, as many as mostly do."""
+        if not self._pace.voice.known:
+            enough = self._ended or waiting[-1].words >= UNKNOWN_WORDS
+            clauses = (c for c in waiting if c.clause and c.words >= FIRST_MIN_WORDS)
+            return next(clauses, waiting[-1] if enough else None)
         for cut in waiting:
             if cut.words >= FIRST_MIN_WORDS and (cut.clause or not cut.dangling):
                 rest = Outlook(words=waiting[-1].words - cut.words, to_come=self._to_come())

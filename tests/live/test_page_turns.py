@@ -25,6 +25,7 @@ PLAY = """(m, events) => {
   for (const [method, ...values] of events) {
     if (method === "agentStart") tracker.agentStart(speech(values[0]));
     else if (method === "tick") tracker.tick(values[0] * 1e6, values[1] ?? 0);
+    else if (method === "done") tracker.doneNs = values[0] * 1e6;
     else if (method === "switched") tracker.switched(values[0], values[1], values[2] * 1e6);
     else if (method === "start") tracker.start(values[0], values[1] * 1e6, values[2]);
     else if (method === "marks") {

@@ -3,40 +3,38 @@
 const READINGS = 150; // 3 s: devices drift, and after a stall the old readings are wrong
 const EXCHANGES = 40;
 
-/** This thread's clock less the audio's (ms), from the earliest of the latest blocks. */
+/** This thread's clock less the audio's, from the earliest of the latest blocks. */
 export class AudioClock {
-  readings = [];
+	readings = [];
 
-  push(value) {
-    this.readings.push(value);
-    if (this.readings.length > READINGS) this.readings.shift();
-    this.offsetMs = Math.min(...this.readings);
-  }
+	push(value) {
+		this.readings.push(value);
+		if (this.readings.length > READINGS) this.readings.shift();
+		this.offsetMs = Math.min(...this.readings);
+	}
 }
 
-/** The agent's clock less ours (ms), from the fastest exchange: half its round trip bounds the error. */
+/** The agent's clock less ours, from the fastest exchange: half its round trip bounds the error. */
 export class AgentClock {
-  asked = new Map();
-  exchanges = [];
-  n = 0;
+	asked = new Map();
+	exchanges = [];
+	n = 0;
 
-  ask(number, atMs) {
-    this.asked.set(number, atMs);
-  }
+	ask(number, atMs) {
+		this.asked.set(number, atMs);
+	}
 
-  /** Take the answer to a ping; unknown ones and a second answer are ignored. */
-  answer(number, atMs, agentNs) {
-    const askedMs = this.asked.get(number);
-    if (askedMs === undefined || !Number.isFinite(agentNs)) return;
-    this.asked.clear();
-    this.n++;
-    this.exchanges.push({ roundTripMs: atMs - askedMs, offsetMs: agentNs / 1e6 - (askedMs + atMs) / 2 });
-    if (this.exchanges.length > EXCHANGES) this.exchanges.shift();
-    this.best = this.exchanges.reduce((a, b) => (b.roundTripMs < a.roundTripMs ? b : a));
-  }
+	answer(number, atMs, agentNs) {
+		const askedMs = this.asked.get(number);
+		if (askedMs === undefined || !Number.isFinite(agentNs)) return;
+		this.asked.clear();
+		this.n++;
+		this.exchanges.push({ roundTripMs: atMs - askedMs, offsetMs: agentNs / 1e6 - (askedMs + atMs) / 2 });
+		if (this.exchanges.length > EXCHANGES) this.exchanges.shift();
+		this.best = this.exchanges.reduce((a, b) => (b.roundTripMs < a.roundTripMs ? b : a));
+	}
 
-  /** An instant of the agent (ns) on our clock (ms), once the clocks are compared. */
-  placed(agentNs) {
-    return agentNs / 1e6 - this.best.offsetMs;
-  }
+	placed(agentNs) {
+		return agentNs / 1e6 - this.best.offsetMs;
+	}
 }

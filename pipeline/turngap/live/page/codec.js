@@ -1,5 +1,5 @@
-// pipecat's protobuf `Frame` (frames.proto), as far as a page needs it. It is one of: 1 text, 2 audio
-// (3 PCM16, 4 sample rate, 5 channels), 3 transcription, 4 message (1 JSON), 5 interruption.
+// pipecat's protobuf `Frame` (frames.proto): one of 1 text, 2 audio (3 PCM16, 4 sample rate, 5 channels),
+// 3 transcription, 4 message (1 JSON), 5 interruption.
 
 const AUDIO = 2, MESSAGE = 4;
 const KINDS = ["", "text", "audio", "transcription", "message", "interruption"];
@@ -7,87 +7,81 @@ const VARINT = 0, BYTES = 2, FIXED = { 1: 8, 5: 4 };
 // Telephony to studio: a rate beyond is no audio's, and would size buffers.
 const MIN_RATE = 8000, MAX_RATE = 192000;
 
-/** What arrived is no such frame. */
 export class FrameError extends Error {}
 
-/** PCM16 mono (Int16Array) as an audio frame. */
 export function encodeAudio(pcm, rate) {
-  const bytes = new Uint8Array(pcm.buffer, pcm.byteOffset, pcm.byteLength);
-  const numbers = [...varint(4 * 8 + VARINT), ...varint(rate), ...varint(5 * 8 + VARINT), 1];
-  return field(AUDIO, joined(field(3, bytes), numbers));
+	const bytes = new Uint8Array(pcm.buffer, pcm.byteOffset, pcm.byteLength);
+	const numbers = [...varint(4 * 8 + VARINT), ...varint(rate), ...varint(5 * 8 + VARINT), 1];
+	return field(AUDIO, joined(field(3, bytes), numbers));
 }
 
-/** A JSON value as a message frame. */
 export function encodeMessage(value) {
-  return field(MESSAGE, field(1, new TextEncoder().encode(JSON.stringify(value))));
+	return field(MESSAGE, field(1, new TextEncoder().encode(JSON.stringify(value))));
 }
 
-/**
- * A frame's content: `{kind: "audio", pcm, rate}` (Int16Array, mono), `{kind: "message", value}`, or
- * `{kind}` alone. Throws FrameError for what is no frame, and for audio that cannot be played.
- */
+/** `{kind: "audio", pcm, rate}` (mono), `{kind: "message", value}` or `{kind}`; throws FrameError. */
 export function decode(buffer) {
-  let kind, body;
-  for (const [number, value] of fields(new Uint8Array(buffer))) {
-    if (KINDS[number] && value.length !== undefined) [kind, body] = [KINDS[number], value];
-  }
-  if (!kind) throw new FrameError("an empty or unknown frame");
-  const values = Object.fromEntries(fields(body));
-  if (kind === "audio") return { kind, ...audio(values) };
-  return kind === "message" ? { kind, value: json(values[1]) } : { kind };
+	let kind, body;
+	for (const [number, value] of fields(new Uint8Array(buffer))) {
+		if (KINDS[number] && value.length !== undefined) [kind, body] = [KINDS[number], value];
+	}
+	if (!kind) throw new FrameError("an empty or unknown frame");
+	const values = Object.fromEntries(fields(body));
+	if (kind === "audio") return { kind, ...audio(values) };
+	return kind === "message" ? { kind, value: json(values[1]) } : { kind };
 }
 
 function audio({ 3: bytes = new Uint8Array(0), 4: rate = 0, 5: channels = 0 }) {
-  if (!(bytes.length % 2 === 0 && channels === 1 && rate >= MIN_RATE && rate <= MAX_RATE)) {
-    throw new FrameError(`audio that is no PCM16 mono (${bytes.length} bytes, ${channels} channels, ${rate} Hz)`);
-  }
-  return { pcm: new Int16Array(bytes.slice().buffer), rate }; // in the frame they may begin at an odd address
+	if (!(bytes.length % 2 === 0 && channels === 1 && rate >= MIN_RATE && rate <= MAX_RATE)) {
+		throw new FrameError(`audio that is no PCM16 mono (${bytes.length} bytes, ${channels} channels, ${rate} Hz)`);
+	}
+	return { pcm: new Int16Array(bytes.slice().buffer), rate }; // in the frame they may begin at an odd address
 }
 
 function json(bytes) {
-  try {
-    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
-  } catch {
-    throw new FrameError("a message that is not JSON");
-  }
+	try {
+		return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+	} catch {
+		throw new FrameError("a message that is not JSON");
+	}
 }
 
-/** The fields of a message as [number, value]: a number, or a Uint8Array. */
+/** A message's fields as [number, value]: a number, or a Uint8Array. */
 function* fields(bytes) {
-  let at = 0;
-  const number = () => {
-    for (let value = 0, scale = 1, n = 0; n < 10; n++, scale *= 128) {
-      if (at >= bytes.length) break;
-      value += (bytes[at] & 127) * scale; // over 2^53 inexact: ids and times, which nobody reads
-      if (bytes[at++] < 128) return value;
-    }
-    throw new FrameError("a frame that is cut short");
-  };
-  const take = (length) => {
-    if (length > bytes.length - at) throw new FrameError("a frame that is cut short");
-    return bytes.subarray(at, (at += length));
-  };
-  while (at < bytes.length) {
-    const tag = number(), type = tag % 8;
-    if (tag < 8 || !(type === VARINT || type === BYTES || FIXED[type])) throw new FrameError("an unknown field");
-    yield [Math.floor(tag / 8), type === VARINT ? number() : take(FIXED[type] ?? number())];
-  }
+	let at = 0;
+	const number = () => {
+		for (let value = 0, scale = 1, n = 0; n < 10; n++, scale *= 128) {
+			if (at >= bytes.length) break;
+			value += (bytes[at] & 127) * scale; // over 2^53 inexact: ids and times, which nobody reads
+			if (bytes[at++] < 128) return value;
+		}
+		throw new FrameError("a frame that is cut short");
+	};
+	const take = (length) => {
+		if (length > bytes.length - at) throw new FrameError("a frame that is cut short");
+		return bytes.subarray(at, (at += length));
+	};
+	while (at < bytes.length) {
+		const tag = number(), type = tag % 8;
+		if (tag < 8 || !(type === VARINT || type === BYTES || FIXED[type])) throw new FrameError("an unknown field");
+		yield [Math.floor(tag / 8), type === VARINT ? number() : take(FIXED[type] ?? number())];
+	}
 }
 
 function field(number, bytes) {
-  return joined(varint(number * 8 + BYTES), varint(bytes.length), bytes);
+	return joined(varint(number * 8 + BYTES), varint(bytes.length), bytes);
 }
 
 function joined(...parts) {
-  const whole = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
-  let at = 0;
-  for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
-  }
-  return whole;
+	const whole = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
+	let at = 0;
+	for (const part of parts) {
+		whole.set(part, at);
+		at += part.length;
+	}
+	return whole;
 }
 
 function varint(value) {
-  return value < 128 ? [value] : [(value % 128) | 128, ...varint(Math.floor(value / 128))];
+	return value < 128 ? [value] : [(value % 128) | 128, ...varint(Math.floor(value / 128))];
 }

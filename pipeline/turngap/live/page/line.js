@@ -1,193 +1,188 @@
-// The worker that owns the socket: a page that is busy drawing delays neither audio nor stamps.
-//
-// It speaks pipecat's frames to the server, audio to the worklet, and tells the page what happened,
-// each instant on the page clock: ns, 0 at the first sample of the microphone that this connection
-// sent (without a microphone: when it was ready).
+// The worker that owns the socket: a page that is busy drawing delays neither audio nor stamps. It tells
+// the page what happened, with ns of the page clock, which is 0 at the first sample of the microphone
+// that this connection sent (docs/live.md).
 
 import { AgentClock, AudioClock } from "./clock.js";
 import { FrameError, decode, encodeAudio, encodeMessage } from "./codec.js";
 import { Resampler } from "./resample.js";
 
-const MIC_RATE = 16000;
 const RTVI = "rtvi-ai", VERSION = "2.2.0";
 const QUICK_PINGS = 12, QUICK_MS = 60, SLOW_MS = 2000;
-// What comes after such a pause is another reply: the last 0.7 ms of the one before, which the
-// resampler still holds, must not be heard at its head.
+// After such a pause another reply begins: the 0.7 ms of the one before that the resampler still holds
+// must not be heard at its head.
 const PAUSE_MS = 60;
 
 const audioClock = new AudioClock();
-let rate, audio, line, reading;
-let streams = 0; // a stream of the agent's audio ends where it pauses or is cut off
+let rate, micRate, audio, line, reading;
+let streams = 0; // of the agent's audio, each until it pauses or is cut off
 
 const tell = (type, more) => postMessage({ type, ...more });
 
 class Line {
-  clock = new AgentClock();
-  pings = 0; // begin when the agent is ready
-  zero = null; // the frame at which the page clock is 0
-  received = 0; // of the agent's samples
-  since = streams;
-  turns = []; // to be told after what was played in them
+	clock = new AgentClock();
+	pings = 0; // begin when the agent is ready
+	zero = null; // the frame at which the page clock is 0
+	received = 0; // of the agent's samples
+	since = streams;
+	turns = []; // to be told after what was played in them
 
-  constructor(url) {
-    this.socket = Object.assign(new WebSocket(url), {
-      binaryType: "arraybuffer",
-      onopen: () => this.send("client-ready", { version: VERSION, about: { library: "turngap" } }),
-      onmessage: ({ data }) => this.take(data, performance.now()),
-      onclose: ({ code, reason }) => this.close(code, reason),
-    });
-  }
+	constructor(url) {
+		this.socket = Object.assign(new WebSocket(url), {
+			binaryType: "arraybuffer",
+			onopen: () => this.send("client-ready", { version: VERSION, about: { library: "turngap" } }),
+			onmessage: ({ data }) => this.take(data, performance.now()),
+			onclose: ({ code, reason }) => this.close(code, reason),
+		});
+	}
 
-  close(code, reason) {
-    clearTimeout(this.pinging);
-    this.socket.close(1000);
-    if (line !== this) return;
-    line = null;
-    tell("closed", { code, reason, ns: this.nsOf(performance.now()), offset: this.offset });
-  }
+	close(code, reason) {
+		clearTimeout(this.pinging);
+		this.socket.close(1000);
+		if (line !== this) return;
+		line = null;
+		tell("lost", { code, reason, ns: this.nsOf(performance.now()), offset: this.offset });
+	}
 
-  write(frame) {
-    if (this.socket.readyState === WebSocket.OPEN) this.socket.send(frame);
-  }
+	write(frame) {
+		if (this.socket.readyState === WebSocket.OPEN) this.socket.send(frame);
+	}
 
-  send(type, data) {
-    this.write(encodeMessage({ label: RTVI, type, id: String(this.pings), data }));
-  }
+	send(type, data) {
+		this.write(encodeMessage({ label: RTVI, type, id: String(this.pings), data }));
+	}
 
-  message(t, d) {
-    this.send("client-message", { t, d });
-  }
+	message(t, d) {
+		this.send("client-message", { t, d });
+	}
 
-  /** A frame of the audio on the page clock, and ms of this thread's. */
-  ns(frame) {
-    return Math.round(((frame - (this.zero ?? frame)) / rate) * 1e9);
-  }
-  nsOf(ms) {
-    return this.ns(((ms - audioClock.offsetMs) / 1000) * rate);
-  }
+	/** Page clock of a frame of the audio, and of this thread's ms. */
+	ns(frame) {
+		return Math.round(((frame - (this.zero ?? frame)) / rate) * 1e9);
+	}
+	nsOf(ms) {
+		return this.ns(((ms - audioClock.offsetMs) / 1000) * rate);
+	}
 
-  ping() {
-    this.clock.ask(++this.pings, performance.now());
-    this.message("turngap.ping", { ping: this.pings });
-    this.pinging = setTimeout(() => this.ping(), this.pings < QUICK_PINGS ? QUICK_MS : SLOW_MS);
-  }
+	ping() {
+		this.clock.ask(++this.pings, performance.now());
+		this.message("turngap.ping", { ping: this.pings });
+		this.pinging = setTimeout(() => this.ping(), this.pings < QUICK_PINGS ? QUICK_MS : SLOW_MS);
+	}
 
-  take(data, atMs) {
-    try {
-      if (typeof data === "string") throw new FrameError("a text message");
-      const frame = decode(data);
-      if (frame.kind === "audio") this.play(frame, atMs);
-      if (frame.kind === "interruption") this.flush();
-      if (frame.kind === "message" && frame.value?.label === RTVI) this.rtvi(frame.value, atMs);
-    } catch (error) {
-      if (!(error instanceof FrameError)) throw error;
-      this.close(4400, `The server sent ${error.message}`);
-    }
-  }
+	take(data, atMs) {
+		try {
+			if (typeof data === "string") throw new FrameError("a text message");
+			const frame = decode(data);
+			if (frame.kind === "audio") this.play(frame, atMs);
+			if (frame.kind === "interruption") this.flush();
+			if (frame.kind === "message" && frame.value?.label === RTVI) this.rtvi(frame.value, atMs);
+		} catch (error) {
+			if (!(error instanceof FrameError)) throw error;
+			this.close(4400, `The server sent ${error.message}`);
+		}
+	}
 
-  rtvi(rtvi, atMs) {
-    const own = rtvi.type === "server-message" && rtvi.data;
-    if (own?.turngap === "pong") this.clock.answer(own.ping, atMs, own.agent_ns);
-    else if (own?.turngap === "marks") this.marks(own);
-    else tell("rtvi", { rtvi, ns: this.nsOf(atMs) });
-    if (rtvi.type === "bot-ready" && !this.pings) this.ping();
-  }
+	rtvi(rtvi, atMs) {
+		const own = rtvi.type === "server-message" && rtvi.data;
+		if (own?.turngap === "pong") this.clock.answer(own.ping, atMs, own.agent_ns);
+		else if (own?.turngap === "marks") this.marks(own);
+		else tell("rtvi", { rtvi, ns: this.nsOf(atMs) });
+		if (rtvi.type === "bot-ready" && !this.pings) this.ping();
+	}
 
-  /** Where the agent's instants lie on the page clock; nowhere before the clocks are compared. */
-  marks({ turn, llm, marks }) {
-    if (!this.offset) return;
-    const placed = Object.entries(marks).map(([name, at]) => [name, this.nsOf(this.clock.placed(at))]);
-    tell("marks", { turn, llm, marks: Object.fromEntries(placed) });
-  }
+	/** The agent's instants have a place once the clocks are compared. */
+	marks({ turn, llm, marks }) {
+		if (!this.offset) return;
+		const placed = Object.entries(marks).map(([name, at]) => [name, this.nsOf(this.clock.placed(at))]);
+		tell("marks", { turn, llm, marks: Object.fromEntries(placed) });
+	}
 
-  /** The agent's clock less the page clock, as the server keeps it. */
-  get offset() {
-    const { best, n } = this.clock;
-    if (!best || this.zero === null) return null;
-    const offsetMs = best.offsetMs + audioClock.offsetMs + (this.zero / rate) * 1000;
-    return { offset_ns: Math.round(offsetMs * 1e6), bound_ns: Math.ceil(best.roundTripMs * 5e5), n };
-  }
+	/** The agent's clock less the page clock. */
+	get offset() {
+		const { best, n } = this.clock;
+		if (!best || this.zero === null) return null;
+		const offsetMs = best.offsetMs + audioClock.offsetMs + (this.zero / rate) * 1000;
+		return { offset_ns: Math.round(offsetMs * 1e6), bound_ns: Math.ceil(best.roundTripMs * 5e5), n };
+	}
 
-  // The agent's audio goes to the worklet at its rate, each chunk with the place of its first sample
-  // among all that this connection received.
-  play({ pcm, rate: from }, atMs) {
-    if (this.stream?.from !== from || atMs - this.stream.atMs > PAUSE_MS) {
-      this.stream = { from, number: ++streams, resampler: new Resampler(from, rate), sample: this.received };
-    }
-    const { stream } = this, step = from / rate;
-    stream.atMs = atMs;
-    this.received += pcm.length;
-    const samples = stream.resampler.push(Float32Array.from(pcm, (x) => x / 32768));
-    audio.postMessage({ pcm: samples, stream: stream.number, sample: stream.sample, step, received: atMs });
-    stream.sample += samples.length * step;
-  }
+	/** The agent's audio, to the worklet; `sample`: its place in all that this connection received. */
+	play({ pcm, rate: from }, atMs) {
+		if (this.stream?.from !== from || atMs - this.stream.atMs > PAUSE_MS) {
+			this.stream = { from, number: ++streams, resampler: new Resampler(from, rate), sample: this.received };
+		}
+		const { stream } = this, step = from / rate;
+		stream.atMs = atMs;
+		this.received += pcm.length;
+		const samples = stream.resampler.push(Float32Array.from(pcm, (x) => x / 32768));
+		audio.postMessage({ pcm: samples, stream: stream.number, sample: stream.sample, step, received: atMs });
+		stream.sample += samples.length * step;
+	}
 
-  flush() {
-    this.stream = null;
-    audio.postMessage({ flush: streams + 1 });
-  }
+	flush() {
+		this.stream = null;
+		audio.postMessage({ flush: streams + 1 });
+	}
 
-  /** What sounded, as [agent's sample, samples, at_ns]; then the turns that waited for it. */
-  played(stretches) {
-    const joined = [];
-    for (const each of stretches.filter(({ stream }) => stream > this.since)) {
-      const last = joined.at(-1);
-      if (last?.stream === each.stream && last.frame + last.frames === each.frame) last.frames += each.frames;
-      else joined.push(each);
-    }
-    const played = joined.map(({ sample, frames, step, frame }) => [Math.round(sample), Math.ceil(frames * step), this.ns(frame)]);
-    if (played.length) this.message("turngap.played", { played });
-    for (const turn of this.turns.splice(0)) this.message("turngap.turn", { offset: this.offset, ...turn });
-  }
+	/** What sounded, as [agent's sample, samples, at_ns]; then the turns that waited for it. */
+	played(stretches) {
+		const joined = [];
+		for (const each of stretches.filter(({ stream }) => stream > this.since)) {
+			const last = joined.at(-1);
+			if (last?.stream === each.stream && last.frame + last.frames === each.frame) last.frames += each.frames;
+			else joined.push(each);
+		}
+		const played = joined.map(({ sample, frames, step, frame }) => [Math.round(sample), Math.ceil(frames * step), this.ns(frame)]);
+		if (played.length) this.message("turngap.played", { played });
+		for (const turn of this.turns.splice(0)) this.message("turngap.turn", { offset: this.offset, ...turn });
+	}
 
-  // The microphone's, a block at a time as it comes: cut to equal packets, each would wait for the
-  // block after it.
-  block({ pcm, frame }) {
-    if (!this.pings) return;
-    if (this.zero === null) this.mic = new Resampler(rate, MIC_RATE);
-    this.zero ??= frame;
-    if (pcm) this.write(encodeAudio(Int16Array.from(this.mic.push(pcm), toInt16), MIC_RATE));
-  }
+	/** The microphone's; cut to equal packets, each would wait for the block after it. */
+	block({ pcm, frame }) {
+		if (!this.pings) return;
+		if (this.zero === null) this.mic = new Resampler(rate, micRate);
+		this.zero ??= frame;
+		if (pcm) this.write(encodeAudio(Int16Array.from(this.mic.push(pcm), toInt16), micRate));
+	}
 }
 
 function toInt16(x) {
-  return Math.max(-32768, Math.min(32767, Math.round(x * 32768)));
+	return Math.max(-32768, Math.min(32767, Math.round(x * 32768)));
 }
 
 function fromWorklet(event) {
-  const { type, frame } = event;
-  if (type === "block") {
-    audioClock.push(performance.now() - (event.end / rate) * 1000);
-    line?.block(event);
-    meter(event);
-  } else if (type === "played") line?.played(event.stretches);
-  else if (line?.zero != null) tell(type, { ns: line.ns(frame), ...(type === "agentStart" && onset(event)) });
+	const { type, frame } = event;
+	if (type === "block") {
+		audioClock.push(performance.now() - (event.end / rate) * 1000);
+		line?.block(event);
+		meter(event);
+	} else if (type === "played") line?.played(event.stretches);
+	else if (line?.zero != null) tell(type, { ns: line.ns(frame), ...(type === "agentStart" && onset(event)) });
 }
 
 function onset({ frame, received, lead, userLast }) {
-  const ns = line.ns(frame), receivedNs = Math.min(ns, received ? line.nsOf(received) : ns);
-  const leadNs = Math.max(0, Math.round((lead / rate) * 1e9));
-  return { receivedNs, leadNs, userLastNs: line.ns(userLast), nowNs: line.nsOf(performance.now()) };
+	const ns = line.ns(frame), receivedNs = Math.min(ns, received ? line.nsOf(received) : ns);
+	const leadNs = Math.max(0, Math.round((lead / rate) * 1e9));
+	return { receivedNs, leadNs, userLastNs: line.ns(userLast), nowNs: line.nsOf(performance.now()) };
 }
 
-/** The page is told of every other block. */
+/** The page needs every other block only. */
 function meter({ rms, level, speaking, drift, end }) {
-  if (reading) {
-    const both = { rms: Math.max(rms, reading.rms), drift: Math.min(drift, reading.drift) };
-    tell("meter", { ...both, level, speaking, ns: line?.zero != null ? line.ns(end) : null });
-  }
-  reading = reading ? null : { rms, drift };
+	if (reading) {
+		const both = { rms: Math.max(rms, reading.rms), drift: Math.min(drift, reading.drift) };
+		tell("meter", { ...both, level, speaking, ns: line?.zero != null ? line.ns(end) : null });
+	}
+	reading = reading ? null : { rms, drift };
 }
 
 onmessage = ({ data: { port, open, typed, send, ...more } }) => {
-  if (port) {
-    [audio, rate] = [port, more.rate];
-    audio.onmessage = ({ data }) => fromWorklet(data);
-  } else if (open) line = new Line(open);
-  else if (typed) tell("typed", { text: typed, ns: line.nsOf(more.at - performance.timeOrigin) });
-  else if (send?.t === "turngap.turn") {
-    line?.turns.push(send.d);
-    audio.postMessage({ report: true });
-  } else if (send) line?.message(send.t, send.d);
-  else line?.close(1000, "");
+	if (port) {
+		[audio, rate, micRate = 16000] = [port, more.rate, more.micRate];
+		audio.onmessage = ({ data }) => fromWorklet(data);
+	} else if (open) line = new Line(open);
+	else if (typed) tell("typed", { text: typed, ns: line.nsOf(more.at - performance.timeOrigin) });
+	else if (send?.t === "turngap.turn") {
+		line?.turns.push(send.d);
+		audio.postMessage({ report: true });
+	} else if (send) line?.message(send.t, send.d);
+	else line?.close(1000, "");
 };

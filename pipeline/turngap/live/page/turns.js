@@ -1,12 +1,10 @@
-// The turns of a live conversation: what was heard on both sides in, turns out.
-//
-// turngap.core.turns knows from the scenario where the person's turns begin and end; here they are
-// read from the microphone. Instants are whole ns of the page clock, anew with each connection.
+// What was heard on both sides in, turns out, as turngap.core.turns; but where the person's turns begin
+// and end is read from the microphone. Instants are whole ns of the page clock (docs/live.md).
 
 import { heardOf, stagesOf } from "./stages.js";
 
 const MS = 1e6;
-// A person pauses within a turn for so long; who goes on later, without a reply, has given up on it.
+// A pause within a turn; who goes on later, without a reply, has given up on it.
 const PAUSE_NS = 1000 * MS;
 // Nobody reacts sooner: who goes on so soon after the agent's onset had not finished.
 const REACTION_NS = 200 * MS;
@@ -15,265 +13,245 @@ const STALE_NS = 500 * MS;
 const NO_REPLY_NS = 6000 * MS, QUIET_NS = 1500 * MS, QUIET_AFTER_DONE_NS = 200 * MS;
 // A cough or a knock: less sound than this is a turn only if the agent takes it for one.
 const SHORTEST_NS = 200 * MS;
-// The device's clock moved so far against the machine's: the turn's gap is not to be trusted.
+// The audio's clock moved so far against the machine's in a turn: no gap of it can be trusted.
 const STALL_MS = 8, STALL_MARGIN_NS = 100 * MS, READINGS = 2500;
 
 const WHY_NO_GAP = {
-  reply_done: "the reply held no audible speech",
-  timeout: "no audible reply within 6 s",
-  interrupted: "you spoke on before any reply",
-  line_lost: "the line was lost before any reply",
+	reply_done: "the reply held no audible speech",
+	timeout: "no audible reply within 6 s",
+	interrupted: "you spoke on before any reply",
+	line_lost: "the line was lost before any reply",
 };
 
 class Turn {
-  onsetNs = null;
-  receivedNs = null;
-  yieldNs = null;
-  ended = null;
-  stallMs = null;
-  spokenNs = 0; // without pauses
-  transcript = "";
-  partial = ""; // what of the transcript may still change
-  reply = "";
-  agentTurns = [];
+	onsetNs = null;
+	receivedNs = null;
+	yieldNs = null;
+	ended = null;
+	stallMs = null;
+	spokenNs = 0; // without pauses
+	transcript = "";
+	partial = ""; // what of the transcript may still change
+	reply = "";
+	agentTurns = [];
 
-  constructor(fields) {
-    Object.assign(this, fields);
-    this.endNs = this.resumedNs = this.startNs;
-    this.speaking = this.input === "voice";
-  }
+	constructor(fields) {
+		Object.assign(this, fields);
+		this.endNs = this.resumedNs = this.startNs;
+		this.speaking = this.input === "voice";
+	}
 
-  get gapMs() {
-    return this.onsetNs === null ? null : (this.onsetNs - this.endNs) / MS;
-  }
+	get gapMs() {
+		return this.onsetNs === null ? null : (this.onsetNs - this.endNs) / MS;
+	}
 
-  get outcome() {
-    const { ended, gapMs, budgetMs } = this;
-    if (ended === "line_lost") return "error";
-    if (gapMs !== null) return gapMs < 0 ? "cut_in" : gapMs <= budgetMs ? "answered" : "late";
-    return ended && (ended === "interrupted" ? "abandoned" : "no_reply");
-  }
+	get outcome() {
+		const { ended, gapMs, budgetMs } = this;
+		if (ended === "line_lost") return "error";
+		if (gapMs !== null) return gapMs < 0 ? "cut_in" : gapMs <= budgetMs ? "answered" : "late";
+		return ended && (ended === "interrupted" ? "abandoned" : "no_reply");
+	}
 
-  get whyNoGap() {
-    return this.gapMs === null && this.ended ? WHY_NO_GAP[this.ended] : null;
-  }
+	get whyNoGap() {
+		return this.gapMs === null && this.ended ? WHY_NO_GAP[this.ended] : null;
+	}
 
-  /** Why no figure counts this turn, if none does. */
-  get leftOut() {
-    if (this.input === "typed") return "typed";
-    return this.stallMs > STALL_MS ? "device stall" : this.switched ? "LLM switched" : null;
-  }
+	/** Why no figure counts this turn, if none does. */
+	get leftOut() {
+		if (this.input === "typed") return "typed";
+		return this.stallMs > STALL_MS ? "device stall" : this.switched ? "LLM switched" : null;
+	}
 
-  get stages() {
-    return this.onsetNs === null ? [] : stagesOf(this);
-  }
+	get stages() {
+		return this.onsetNs === null ? [] : stagesOf(this);
+	}
 
-  /** What the agent alone would report: from its decision that the turn is over to its audio. */
-  get agentMs() {
-    const { endpoint, llm_request: asked, sent } = heardOf(this)?.marks ?? {};
-    const from = this.input === "typed" ? asked : endpoint;
-    return from === undefined ? null : (sent - from) / MS;
-  }
+	/** What the agent alone would report: from its endpoint to its audio. */
+	get agentMs() {
+		const { endpoint, llm_request: asked, sent } = heardOf(this)?.marks ?? {};
+		const from = this.input === "typed" ? asked : endpoint;
+		return from === undefined ? null : (sent - from) / MS;
+	}
 }
 
-/** `changed(turn)` is called with every change, `over(turn)` once when a turn has ended. */
+/** Calls `changed(turn)` with every change, `over(turn)` once when it has ended. */
 export class Tracker {
-  turns = [];
-  budgetMs = 800;
-  llm = null;
+	turns = [];
+	budgetMs = 800;
+	llm = null;
 
-  constructor(changed, over) {
-    Object.assign(this, { changed, over });
-    this.begin(0);
-  }
+	constructor(changed, over) {
+		Object.assign(this, { changed, over });
+		this.begin(0);
+	}
 
-  /** A new connection: its clock begins at 0. */
-  begin(connection) {
-    Object.assign(this, { connection, open: null, agent: [], flushes: [], drift: [], doneNs: -1, target: null });
-    this.agentTurns = new Map();
-  }
+	begin(connection) {
+		// `doneNs`: when the agent said that its reply is complete; `target`: whose words are its words.
+		Object.assign(this, { connection, open: null, agent: [], flushes: [], drift: [], doneNs: -1, target: null });
+		this.agentTurns = new Map();
+	}
 
-  get agentSpeaking() {
-    return this.agent.at(-1)?.end_ns === null;
-  }
+	get agentSpeaking() {
+		return this.agent.at(-1)?.end_ns === null;
+	}
 
-  get latest() {
-    return this.open ?? this.turns.findLast(({ connection }) => connection === this.connection);
-  }
+	get latest() {
+		return this.turns.findLast(({ connection }) => connection === this.connection);
+	}
 
-  // The person.
+	userStart(ns) {
+		const { input, onsetNs, endNs } = this.open ?? {};
+		const goesOn = onsetNs === null ? ns - endNs < PAUSE_NS : ns - onsetNs < REACTION_NS;
+		if (input !== "voice" || !goesOn) this.start("voice", ns);
+		Object.assign(this.open, { speaking: true, resumedNs: ns });
+		this.changed(this.open);
+	}
 
-  userStart(ns) {
-    const { open } = this;
-    if (open?.input !== "voice" || !this.goesOn(open, ns)) return this.start("voice", ns);
-    Object.assign(open, { speaking: true, resumedNs: ns });
-    return this.changed(open);
-  }
+	userEnd(ns) {
+		const { open } = this;
+		if (!open?.speaking) return;
+		Object.assign(open, { speaking: false, endNs: ns, spokenNs: open.spokenNs + ns - open.resumedNs });
+		this.changed(open);
+	}
 
-  goesOn({ onsetNs, endNs }, ns) {
-    return onsetNs === null ? ns - endNs < PAUSE_NS : ns - onsetNs < REACTION_NS;
-  }
+	start(input, startNs, transcript = "") {
+		const { connection, budgetMs, llm, agentSpeaking: overReply } = this;
+		this.close(startNs, this.open?.onsetNs === null || overReply ? "interrupted" : "reply_done");
+		const number = (this.turns.at(-1)?.number ?? 0) + 1;
+		this.open = new Turn({ number, input, startNs, transcript, overReply, connection, budgetMs, llm });
+		this.turns.push(this.open);
+		this.changed(this.open);
+		return this.open;
+	}
 
-  userEnd(ns) {
-    const { open } = this;
-    if (!open?.speaking) return;
-    Object.assign(open, { speaking: false, endNs: ns, spokenNs: open.spokenNs + ns - open.resumedNs });
-    this.changed(open);
-  }
+	/** The agent became audible; `userLastNs`: the person's last audible sample by then. */
+	agentStart({ ns, receivedNs, leadNs, userLastNs }) {
+		const { open } = this, before = this.agent.at(-1)?.end_ns ?? -Infinity;
+		this.agent.push({ onset_ns: ns, received_ns: receivedNs, lead_ns: leadNs, end_ns: null });
+		if (!open || open.onsetNs !== null || this.isStale(open, ns, receivedNs, before)) return;
+		Object.assign(open, { onsetNs: ns, receivedNs });
+		// Its end is told after a pause only.
+		if (open.speaking) open.endNs = Math.max(open.startNs, userLastNs);
+		this.changed(open);
+	}
 
-  start(input, startNs, transcript = "") {
-    const { connection, budgetMs, llm, agentSpeaking: overReply } = this;
-    this.close(startNs, this.open?.onsetNs === null || overReply ? "interrupted" : "reply_done");
-    const number = (this.turns.at(-1)?.number ?? 0) + 1;
-    this.open = new Turn({ number, input, startNs, transcript, overReply, connection, budgetMs, llm });
-    this.turns.push(this.open);
-    this.changed(this.open);
-    return this.open;
-  }
+	/** Whether this is still the reply to the turn before. */
+	isStale({ startNs, overReply }, ns, receivedNs, before) {
+		const flushed = this.flushes.some((at) => at >= startNs);
+		return receivedNs < startNs || (overReply && !flushed && ns - Math.max(before, startNs) < STALE_NS);
+	}
 
-  // The agent.
+	agentEnd(ns) {
+		const { open } = this;
+		if (!this.agentSpeaking) return;
+		this.agent.at(-1).end_ns = ns;
+		if (open?.overReply && open.onsetNs === null && ns >= open.startNs) open.yieldNs = ns - open.startNs;
+	}
 
-  /** It became audible; `userLastNs` is the person's last audible sample by then. */
-  agentStart({ ns, receivedNs, leadNs, userLastNs }) {
-    const { open } = this, before = this.agent.at(-1)?.end_ns ?? -Infinity;
-    this.agent.push({ onset_ns: ns, received_ns: receivedNs, lead_ns: leadNs, end_ns: null });
-    if (!open || open.onsetNs !== null || this.isStale(open, ns, receivedNs, before)) return;
-    Object.assign(open, { onsetNs: ns, receivedNs });
-    // The person's end is told after a pause only; until then, what is known.
-    if (open.speaking) open.endNs = Math.max(open.startNs, userLastNs);
-    this.changed(open);
-  }
+	flushed(ns) {
+		this.flushes.push(ns);
+	}
 
-  /** Whether what is heard is still the reply to the turn before. */
-  isStale({ startNs, overReply }, ns, receivedNs, before) {
-    const flushed = this.flushes.some((at) => at >= startNs);
-    return receivedNs < startNs || (overReply && !flushed && ns - Math.max(before, startNs) < STALE_NS);
-  }
+	switched(llm, cancelled, ns) {
+		const { open } = this;
+		this.llm = llm;
+		if (!cancelled || !open || open.speaking) return;
+		open.switched = open.onsetNs === null;
+		this.close(ns, "interrupted");
+	}
 
-  agentEnd(ns) {
-    const { open } = this;
-    if (!this.agentSpeaking) return;
-    this.agent.at(-1).end_ns = ns;
-    if (!open?.overReply || open.onsetNs !== null || ns < open.startNs) return;
-    open.yieldNs = ns - open.startNs;
-    this.changed(open);
-  }
+	/** False where there is no turn to take it. */
+	transcript(text, final) {
+		const { latest: turn } = this;
+		if (!turn || turn.input === "typed" || (turn.ended && turn.onsetNs !== null)) return false;
+		if (final) turn.transcript = `${turn.transcript} ${text}`.trim();
+		turn.partial = final ? "" : text;
+		this.changed(turn);
+		return true;
+	}
 
-  flushed(ns) {
-    this.flushes.push(ns);
-  }
+	/** What the model said before in the same turn was never heard. */
+	replyBegins() {
+		const turn = (this.target = this.latest);
+		if (turn) turn.reply = turn.onsetNs === null ? "" : `${turn.reply} `;
+	}
 
-  /** Another model answers from here on; what the one before had not finished will not come. */
-  switched(llm, cancelled, ns) {
-    const { open } = this;
-    this.llm = llm;
-    if (!cancelled || !open || open.speaking) return;
-    open.switched = open.onsetNs === null;
-    this.close(ns, "interrupted");
-  }
+	replyText(text) {
+		const turn = this.target ?? this.latest;
+		if (!turn) return;
+		turn.reply += text;
+		this.changed(turn);
+	}
 
-  /** The agent says that it has sent the whole of its reply. */
-  done(ns) {
-    this.doneNs = ns;
-  }
+	/** Marks of one of the agent's own turns come in pieces, and late. */
+	marks({ turn: number, marks, llm }) {
+		const known = this.agentTurns.get(number) ?? { marks: {} };
+		Object.assign(known.marks, marks);
+		this.agentTurns.set(number, known);
+		const at = known.marks.sent ?? Math.max(...Object.values(known.marks));
+		const turn = this.turns.findLast(({ connection, startNs }) => connection === this.connection && startNs <= at);
+		if (!turn) return;
+		for (const each of this.turns) each.agentTurns = each.agentTurns.filter((other) => other !== known);
+		turn.agentTurns.push(known);
+		turn.llm = llm ?? turn.llm;
+		this.changed(turn);
+	}
 
-  // Words and marks.
+	/** Time passes; `drift`: the machine's clock less the audio's, ms. */
+	tick(ns, drift) {
+		this.drift.push({ ns, drift });
+		if (this.drift.length > READINGS) this.drift.shift();
+		const reason = this.open && !this.open.speaking && this.reasonToClose(this.open, ns);
+		if (reason) this.close(ns, reason);
+	}
 
-  /** Returns whether there was a turn to take it. */
-  transcript(text, final) {
-    const { latest: turn } = this;
-    if (!turn || turn.input === "typed" || (turn.ended && turn.onsetNs !== null)) return false;
-    if (final) turn.transcript = `${turn.transcript} ${text}`.trim();
-    turn.partial = final ? "" : text;
-    this.changed(turn);
-    return true;
-  }
+	reasonToClose({ onsetNs, endNs }, ns) {
+		const waited = ns - endNs > NO_REPLY_NS;
+		if (onsetNs === null) return waited && "timeout";
+		const { end_ns: quietNs, received_ns: receivedNs } = this.agent.at(-1);
+		if (quietNs === null) return null;
+		// It cut in and fell silent: it owes an answer to the rest.
+		if (quietNs < endNs) return waited && "reply_done";
+		return ns - quietNs > (this.doneNs > receivedNs ? QUIET_AFTER_DONE_NS : QUIET_NS) && "reply_done";
+	}
 
-  /** The model begins an answer: what it said before in the same turn was never heard. */
-  replyBegins() {
-    const turn = (this.target = this.latest);
-    if (turn) turn.reply = turn.onsetNs === null ? "" : `${turn.reply} `;
-  }
+	stallOf({ startNs, onsetNs, endNs }) {
+		const within = ({ ns }) => ns >= startNs - STALL_MARGIN_NS && ns <= (onsetNs ?? endNs) + STALL_MARGIN_NS;
+		const readings = this.drift.filter(within).map(({ drift }) => drift);
+		return readings.length < 2 ? null : Math.max(...readings) - Math.min(...readings);
+	}
 
-  replyText(text) {
-    const turn = this.target ?? this.latest;
-    if (!turn) return;
-    turn.reply += text;
-    this.changed(turn);
-  }
-
-  /** Marks of one of the agent's own turns, on the page clock; they come in pieces, and late. */
-  marks({ turn: number, marks, llm }) {
-    const known = this.agentTurns.get(number) ?? { marks: {} };
-    Object.assign(known.marks, marks);
-    this.agentTurns.set(number, known);
-    const at = known.marks.sent ?? Math.max(...Object.values(known.marks));
-    const turn = this.turns.findLast(({ connection, startNs }) => connection === this.connection && startNs <= at);
-    if (!turn) return;
-    for (const each of this.turns) each.agentTurns = each.agentTurns.filter((other) => other !== known);
-    turn.agentTurns.push(known);
-    turn.llm = llm ?? turn.llm;
-    this.changed(turn);
-  }
-
-  // Time.
-
-  /** A reading of the device's clock: `drift` is the machine's less it, ms. */
-  tick(ns, drift) {
-    this.drift.push({ ns, drift });
-    if (this.drift.length > READINGS) this.drift.shift();
-    const reason = this.open && !this.open.speaking && this.reasonToClose(this.open, ns);
-    if (reason) this.close(ns, reason);
-  }
-
-  reasonToClose({ onsetNs, endNs }, ns) {
-    const waited = ns - endNs > NO_REPLY_NS;
-    if (onsetNs === null) return waited && "timeout";
-    const { end_ns: quietNs, received_ns: receivedNs } = this.agent.at(-1);
-    if (quietNs === null) return null;
-    // It cut in and fell silent before the person had ended: it owes an answer to the rest.
-    if (quietNs < endNs) return waited && "reply_done";
-    return ns - quietNs > (this.doneNs > receivedNs ? QUIET_AFTER_DONE_NS : QUIET_NS) && "reply_done";
-  }
-
-  /** How far the two clocks moved against each other from the turn's start to its onset, ms. */
-  stallOf({ startNs, onsetNs, endNs }) {
-    const within = ({ ns }) => ns >= startNs - STALL_MARGIN_NS && ns <= (onsetNs ?? endNs) + STALL_MARGIN_NS;
-    const readings = this.drift.filter(within).map(({ drift }) => drift);
-    return readings.length < 2 ? null : Math.max(...readings) - Math.min(...readings);
-  }
-
-  close(ns, ended) {
-    const turn = this.open;
-    if (!turn) return;
-    if (turn.speaking) this.userEnd(ns); // in mid-sentence
-    this.open = null;
-    if (ended !== "line_lost" && isNoise(turn)) {
-      this.turns.pop();
-      this.changed(turn);
-      return;
-    }
-    const { startNs } = turn, endedNs = Math.max(ns, turn.endNs);
-    Object.assign(turn, {
-      ended, endedNs, partial: "", stallMs: this.stallOf(turn), flushes: this.flushes.filter((at) => at >= startNs),
-      agent: this.agent.filter(({ end_ns: end }) => (end ?? ns) > startNs).map((each) => ({ ...each })),
-    });
-    this.changed(turn);
-    this.over(turn);
-  }
+	close(ns, ended) {
+		const turn = this.open;
+		if (!turn) return;
+		this.userEnd(ns); // if in mid-sentence
+		this.open = null;
+		if (ended !== "line_lost" && isNoise(turn)) {
+			this.turns.pop();
+			this.changed(turn);
+			return;
+		}
+		const { startNs } = turn, endedNs = Math.max(ns, turn.endNs);
+		Object.assign(turn, {
+			ended, endedNs, partial: "", stallMs: this.stallOf(turn), flushes: this.flushes.filter((at) => at >= startNs),
+			agent: this.agent.filter(({ end_ns: end }) => (end ?? ns) > startNs).map((each) => ({ ...each })),
+		});
+		this.changed(turn);
+		this.over(turn);
+	}
 }
 
-/** A short sound, or one that stopped no reply ("mm-hm"), in which the agent heard no words. */
+/** A short sound, or an "mm-hm" that stopped no reply, in which the agent heard no words. */
 function isNoise({ input, onsetNs, transcript, spokenNs, overReply, yieldNs }) {
-  const ignored = input === "voice" && onsetNs === null && !transcript;
-  return ignored && (spokenNs < SHORTEST_NS || (overReply && yieldNs === null));
+	const ignored = input === "voice" && onsetNs === null && !transcript;
+	return ignored && (spokenNs < SHORTEST_NS || (overReply && yieldNs === null));
 }
 
-/** A finished turn as the server keeps it (docs/live.md). */
+/** A finished turn as the server takes it. */
 export function measured(turn) {
-  const { number, input, startNs, endNs, overReply, agent, flushes, endedNs, ended, stallMs, connection } = turn;
-  return {
-    turn: number, input, start_ns: startNs, end_ns: endNs, over_reply: overReply, agent, flushed_ns: flushes,
-    ended_ns: endedNs, ended, stall_ms: stallMs, connection, view: { page_ms: turn.gapMs, agent_ms: turn.agentMs },
-  };
+	const { number, input, startNs, endNs, overReply, agent, flushes, endedNs, ended, stallMs, connection } = turn;
+	return {
+		turn: number, input, start_ns: startNs, end_ns: endNs, over_reply: overReply, agent, flushed_ns: flushes,
+		ended_ns: endedNs, ended, stall_ms: stallMs, connection, view: { page_ms: turn.gapMs, agent_ms: turn.agentMs },
+	};
 }

@@ -1,164 +1,161 @@
 // Both directions of the audio in one processor, timed by one clock: the number of the sample frame.
-// It talks to the worker that owns the socket (line.js), past the page.
+// Its other end is the worker that owns the socket (line.js), not the page.
 
 import { NoiseFloor, SpeechDetector } from "./speech.js";
 
 const BLOCK_S = 0.02;
-// How much is queued before playing begins, so that a late chunk leaves no hole: more after each
-// hole. A pipecat agent sends two chunks at once and then keeps real time: 15 ms cost nothing.
+// What is queued before playing begins, so that a late chunk leaves no hole; more after each hole.
+// Pipecat sends two chunks at once before it keeps real time: 15 ms cost nothing.
 const QUEUE_MS = { least: 15, most: 120, more: 5, less: 1 };
-const LATE_MS = 100; // audio that comes so soon after a hole was late; later, the agent paused
+const LATE_MS = 100; // what comes so soon after a hole was late; later, the agent paused
 const MOST_STRETCHES = 2000;
 
 class Turngap extends AudioWorkletProcessor {
-  block = new Float32Array(Math.round(sampleRate * BLOCK_S));
-  filled = 0;
-  drift = Infinity;
-  floor = new NoiseFloor(sampleRate);
-  ear = new SpeechDetector(sampleRate); // the person
-  mouth = new SpeechDetector(sampleRate); // the agent
-  queue = [];
-  queued = 0; // frames
-  target = QUEUE_MS.least;
-  waited = 0;
-  dryAt = -Infinity;
-  unbroken = 0; // since which frame the agent's audio plays without a hole
-  stretches = []; // what was played, and when
-  cutTo = 0; // drop what is of an older stream
+	block = new Float32Array(Math.round(sampleRate * BLOCK_S));
+	filled = 0;
+	drift = Infinity;
+	floor = new NoiseFloor(sampleRate);
+	ear = new SpeechDetector(sampleRate); // the person
+	mouth = new SpeechDetector(sampleRate); // the agent
+	queue = [];
+	queued = 0; // frames
+	target = QUEUE_MS.least;
+	waited = 0;
+	dryAt = -Infinity;
+	unbroken = 0; // since which frame the agent's audio plays without a hole
+	stretches = []; // what was played, and when
+	cutTo = 0; // drop what is of an older stream
 
-  constructor() {
-    super();
-    this.port.onmessage = ({ data: { line, muted, probe } }) => {
-      if (line) this.line = Object.assign(line, { onmessage: ({ data }) => this.take(data) });
-      else if (probe) this.probe = { ...probe, heard: new Float32Array(probe.frames) };
-      else this.muted = muted;
-    };
-  }
+	constructor() {
+		super();
+		this.port.onmessage = ({ data: { line, muted, probe } }) => {
+			if (line) this.line = Object.assign(line, { onmessage: ({ data }) => this.take(data) });
+			else if (probe) this.probe = { ...probe, heard: new Float32Array(probe.frames) };
+			else this.muted = muted;
+		};
+	}
 
-  take(message) {
-    if (message.flush) this.cutTo = message.flush;
-    else if (message.report) this.report();
-    else this.enqueue(message);
-  }
+	take(message) {
+		if (message.flush) this.cutTo = message.flush;
+		else if (message.report) this.report();
+		else this.enqueue(message);
+	}
 
-  say(type, frame, more) {
-    this.line.postMessage({ type, frame, ...more });
-  }
+	say(type, frame, more) {
+		this.line.postMessage({ type, frame, ...more });
+	}
 
-  process([[mic]], [[out]]) {
-    if (!this.line) return true;
-    this.play(out);
-    if (this.cutTo) this.fade(out);
-    if (this.probe) this.sound(out, mic);
-    const open = mic && !this.muted && !this.probe;
-    for (let i = 0; i < out.length; i++) {
-      this.listen(open ? mic[i] : 0, currentFrame + i, open, mic);
-      this.hear(out[i], currentFrame + i);
-    }
-    if (this.cutTo) this.silence(currentFrame + out.length);
-    // The least of a block: a callback can be late, never early.
-    this.drift = Math.min(this.drift, Date.now() - (currentFrame / sampleRate) * 1000);
-    return true;
-  }
+	process([[mic]], [[out]]) {
+		if (!this.line) return true;
+		this.play(out);
+		if (this.cutTo) this.fade(out);
+		if (this.probe) this.sound(out, mic);
+		const open = mic && !this.muted && !this.probe;
+		for (let i = 0; i < out.length; i++) {
+			this.listen(open ? mic[i] : 0, currentFrame + i, open, mic);
+			this.hear(out[i], currentFrame + i);
+		}
+		if (this.cutTo) this.silence(currentFrame + out.length);
+		// The least of a block: a callback can be late, never early.
+		this.drift = Math.min(this.drift, Date.now() - (currentFrame / sampleRate) * 1000);
+		return true;
+	}
 
-  /** The person's side. */
-  listen(sample, at, open, mic) {
-    const { ear, floor, block } = this;
-    if (open) floor.push(sample);
-    ear.setLevel(floor.level);
-    const event = ear.push(sample, at);
-    if (event) this.say(`user${event}`, event === "Start" ? ear.first : ear.last);
-    block[this.filled++] = sample;
-    if (this.filled < block.length) return;
-    const { drift, muted } = this, { level, rms } = floor;
-    this.say("block", at + 1 - block.length, { pcm: mic && block, end: at + 1, drift, rms: muted ? -100 : rms, level, speaking: ear.speaking });
-    this.filled = 0;
-    this.drift = Infinity;
-  }
+	listen(sample, at, open, mic) {
+		const { ear, floor, block } = this;
+		if (open) floor.push(sample);
+		ear.setLevel(floor.level);
+		const event = ear.push(sample, at);
+		if (event) this.say(`user${event}`, event === "Start" ? ear.first : ear.last);
+		block[this.filled++] = sample;
+		if (this.filled < block.length) return;
+		const { drift, muted } = this, { level, rms } = floor;
+		this.say("block", at + 1 - block.length, { pcm: mic && block, end: at + 1, drift, rms: muted ? -100 : rms, level, speaking: ear.speaking });
+		this.filled = 0;
+		this.drift = Infinity;
+	}
 
-  /** The agent's side: what comes out, not what was queued. */
-  hear(sample, at) {
-    const { mouth, ear } = this, before = mouth.last;
-    const event = this.probe ? "" : mouth.push(sample, at);
-    if (event === "End") this.say("agentEnd", mouth.last);
-    if (event !== "Start") return;
-    const { received } = this.stretches.findLast(({ frame }) => frame <= mouth.first) ?? {};
-    const lead = mouth.first - Math.max(this.unbroken, before);
-    this.say("agentStart", mouth.first, { received, lead, userLast: ear.last });
-  }
+	hear(sample, at) {
+		const { mouth, ear } = this, before = mouth.last;
+		const event = this.probe ? "" : mouth.push(sample, at);
+		if (event === "End") this.say("agentEnd", mouth.last);
+		if (event !== "Start") return;
+		const { received } = this.stretches.findLast(({ frame }) => frame <= mouth.first) ?? {};
+		const lead = mouth.first - Math.max(this.unbroken, before);
+		this.say("agentStart", mouth.first, { received, lead, userLast: ear.last });
+	}
 
-  enqueue(chunk) {
-    if (!this.queue.length) this.waited = 0;
-    if (!this.playing && !this.queue.length && currentFrame - this.dryAt < (LATE_MS / 1000) * sampleRate) {
-      this.target = Math.min(QUEUE_MS.most, this.target + QUEUE_MS.more);
-    }
-    this.queue.push({ ...chunk, at: 0 });
-    this.queued += chunk.pcm.length;
-  }
+	enqueue(chunk) {
+		if (!this.queue.length) this.waited = 0;
+		if (!this.playing && !this.queue.length && currentFrame - this.dryAt < (LATE_MS / 1000) * sampleRate) {
+			this.target = Math.min(QUEUE_MS.most, this.target + QUEUE_MS.more);
+		}
+		this.queue.push({ ...chunk, at: 0 });
+		this.queued += chunk.pcm.length;
+	}
 
-  play(out) {
-    if (!this.playing && this.queue.length) {
-      this.waited += out.length;
-      if (Math.max(this.queued, this.waited) >= (this.target / 1000) * sampleRate) this.begin();
-    }
-    if (!this.playing) return;
-    let n = 0;
-    while (n < out.length && this.queue.length) {
-      const [chunk] = this.queue, { pcm, at, stream, step, sample, received } = chunk;
-      const frames = Math.min(out.length - n, pcm.length - at);
-      out.set(pcm.subarray(at, at + frames), n);
-      const last = this.stretches.at(-1), frame = currentFrame + n;
-      if (last?.received === received && last.frame + last.frames === frame) last.frames += frames;
-      else this.stretches.push({ frame, frames, stream, step, sample: sample + at * step, received });
-      n += frames;
-      this.queued -= frames;
-      if ((chunk.at += frames) === pcm.length) this.queue.shift();
-    }
-    if (this.stretches.length > MOST_STRETCHES) this.report();
-    if (n === out.length) return;
-    this.playing = false;
-    this.dryAt = currentFrame + n;
-  }
+	play(out) {
+		if (!this.playing && this.queue.length) {
+			this.waited += out.length;
+			if (Math.max(this.queued, this.waited) >= (this.target / 1000) * sampleRate) this.begin();
+		}
+		if (!this.playing) return;
+		let n = 0;
+		while (n < out.length && this.queue.length) {
+			const [chunk] = this.queue, { pcm, at, stream, step, sample, received } = chunk;
+			const frames = Math.min(out.length - n, pcm.length - at);
+			out.set(pcm.subarray(at, at + frames), n);
+			const last = this.stretches.at(-1), frame = currentFrame + n;
+			if (last?.received === received && last.frame + last.frames === frame) last.frames += frames;
+			else this.stretches.push({ frame, frames, stream, step, sample: sample + at * step, received });
+			n += frames;
+			this.queued -= frames;
+			if ((chunk.at += frames) === pcm.length) this.queue.shift();
+		}
+		if (this.stretches.length > MOST_STRETCHES) this.report();
+		if (n === out.length) return;
+		this.playing = false;
+		this.dryAt = currentFrame + n;
+	}
 
-  begin() {
-    this.playing = true;
-    this.unbroken = currentFrame;
-    this.target = Math.max(QUEUE_MS.least, this.target - QUEUE_MS.less);
-  }
+	begin() {
+		this.playing = true;
+		this.unbroken = currentFrame;
+		this.target = Math.max(QUEUE_MS.least, this.target - QUEUE_MS.less);
+	}
 
-  /** Tell what sounded since the last time. */
-  report() {
-    this.say("played", currentFrame, { stretches: this.stretches });
-    this.stretches = [];
-  }
+	report() {
+		this.say("played", currentFrame, { stretches: this.stretches });
+		this.stretches = [];
+	}
 
-  /** What was not played is dropped: silence at once, but for 3 ms of fading against the click. */
-  fade(out) {
-    for (let i = 0; i < out.length; i++) out[i] *= 1 - (i + 1) / out.length;
-    this.queue = this.queue.filter(({ stream }) => stream >= this.cutTo);
-    this.queued = this.queue.reduce((sum, { pcm }) => sum + pcm.length, 0);
-    this.playing = false;
-    this.dryAt = -Infinity;
-  }
+	/** Silence at once, but for 3 ms of fading against the click. */
+	fade(out) {
+		for (let i = 0; i < out.length; i++) out[i] *= 1 - (i + 1) / out.length;
+		this.queue = this.queue.filter(({ stream }) => stream >= this.cutTo);
+		this.queued = this.queue.reduce((sum, { pcm }) => sum + pcm.length, 0);
+		this.playing = false;
+		this.dryAt = -Infinity;
+	}
 
-  silence(at) {
-    this.cutTo = 0;
-    if (this.mouth.speaking) this.say("agentEnd", this.mouth.last);
-    this.mouth.cut(at);
-    this.say("flushed", at);
-  }
+	silence(at) {
+		this.cutTo = 0;
+		if (this.mouth.speaking) this.say("agentEnd", this.mouth.last);
+		this.mouth.cut(at);
+		this.say("flushed", at);
+	}
 
-  /** Calibration: play a sound, and keep what the microphone hears from its beginning on. */
-  sound(out, mic) {
-    const { probe } = this;
-    const at = currentFrame - (probe.from ??= currentFrame);
-    out.fill(0);
-    out.set(probe.pcm.subarray(at, at + out.length));
-    if (mic) probe.heard.set(mic.subarray(0, Math.max(0, probe.frames - at)), at);
-    if (at + out.length < probe.frames) return;
-    this.port.postMessage(probe.heard);
-    this.probe = null;
-  }
+	/** Play a sound, and keep what the microphone hears from its beginning on. */
+	sound(out, mic) {
+		const { probe } = this;
+		const at = currentFrame - (probe.from ??= currentFrame);
+		out.fill(0);
+		out.set(probe.pcm.subarray(at, at + out.length));
+		if (mic) probe.heard.set(mic.subarray(0, Math.max(0, probe.frames - at)), at);
+		if (at + out.length < probe.frames) return;
+		this.port.postMessage(probe.heard);
+		this.probe = null;
+	}
 }
 
 registerProcessor("turngap", Turngap);

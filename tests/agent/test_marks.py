@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from turngap.agent.marks import SAME_STEP_MS, MarksRecorder
+from turngap.agent.marks import SAME_STEP_MS, AgentTurn, MarksRecorder
+from turngap.backends import Decision
 from turngap.core.audio import Pcm
 from turngap.core.clock import ms_to_ns
 
@@ -27,8 +28,8 @@ def quiet(ms: float, rate: int = RATE) -> Pcm:
 def recorder(hold_ms: float = 0.0) -> tuple[MarksRecorder, Reports]:
     reports: Reports = []
 
-    def report(turn: int, marks: dict[str, int]) -> None:
-        reports.append((turn, {name: at / 1e6 for name, at in marks.items()}))
+    def report(turn: AgentTurn) -> None:
+        reports.append((turn.number, {name: at / 1e6 for name, at in turn.marks.items()}))
 
     return MarksRecorder(hold_ms, report), reports
 
@@ -312,3 +313,101 @@ def test_a_second_request_ends_the_first_turn_and_shares_nothing_with_it() -> No
         "tts_first_audio": 2100,
         "tts_first_audible": 2200,
     }
+
+
+# --- answers to guesses -----------------------------------------------------------------------
+
+
+def told(hold_ms: float = 0.0) -> tuple[MarksRecorder, list[AgentTurn]]:
+    turns: list[AgentTurn] = []
+    return MarksRecorder(hold_ms, turns.append), turns
+
+
+def test_a_guess_becomes_a_turn_with_the_marks_that_it_has_by_then() -> None:
+    marks, turns = told()
+    marks.guessed(ns(1000))
+    marks.mark("llm_first_token", ns(1150))
+    marks.mark("tts_request", ns(1160))
+    marks.tts_audio(ns(1170), loud(40), RATE)
+    assert turns == []
+    marks.vad_stopped(ns(1190))
+    marks.transcript(ns(1192))
+    marks.turn_decided(ns(1193), Decision(ns(1190), 250.0, "complete"))
+    marks.sent(ns(1195), loud(40), RATE)
+    marks.finish()
+    (turn,) = turns
+    assert (turn.number, turn.why, turn.counts) == (1, "complete", {"hold_ms": 250.0})
+    assert {name: at / 1e6 for name, at in turn.marks.items()} == {
+        "llm_request": 1000,
+        "llm_first_token": 1150,
+        "tts_request": 1160,
+        "tts_first_audio": 1170,
+        "tts_first_audible": 1170,
+        "transcript": 1192,
+        "endpoint": 1190,  # due before the transcript that the decision waited for
+        "sent": 1195,
+    }
+
+
+def test_a_withdrawn_guess_is_no_turn_and_leaves_no_marks() -> None:
+    marks, turns = told()
+    marks.guessed(ns(1000))
+    marks.mark("llm_first_token", ns(1150))
+    marks.withdrawn()
+    marks.guessed(ns(2000))
+    marks.mark("llm_first_token", ns(2150))
+    marks.turn_decided(ns(2250))
+    marks.finish()
+    (turn,) = turns
+    assert (turn.number, turn.marks["llm_first_token"]) == (1, ns(2150))
+
+
+def test_what_the_voice_still_does_about_an_earlier_guess_is_not_this_ones() -> None:
+    marks, turns = told()
+    marks.guessed(ns(1000))
+    marks.mark("tts_request", ns(1001))
+    marks.tts_audio(ns(1002), loud(40), RATE)
+    marks.mark("llm_first_token", ns(1150))
+    marks.mark("tts_request", ns(1160))
+    marks.tts_audio(ns(1170), loud(40), RATE)
+    marks.turn_decided(ns(1200))
+    marks.finish()
+    assert turns[0].marks["tts_request"] == ns(1160)
+    assert turns[0].marks["tts_first_audio"] == ns(1170)
+
+
+def test_a_reply_that_is_still_heard_keeps_its_turn_while_the_next_is_guessed() -> None:
+    marks, turns = told()
+    marks.llm_requested(ns(1000))
+    marks.guessed(ns(2000))
+    marks.sent(ns(2001), loud(40), RATE)
+    marks.mark("llm_first_token", ns(2100))
+    marks.finish()
+    marks.turn_decided(ns(2250))
+    marks.finish()
+    assert turns[0].marks == {"llm_request": ns(1000), "sent": ns(2001)}
+    assert set(turns[1].marks) == {"llm_request", "llm_first_token", "endpoint"}
+
+
+def test_what_is_counted_before_a_turn_belongs_to_it() -> None:
+    marks, turns = told()
+    marks.count("lead_cut_ns", 5)
+    marks.llm_requested(ns(1000))
+    marks.count("lead_cut_ns", 2)
+    marks.finish()
+    marks.llm_requested(ns(2000))
+    marks.finish()
+    assert [turn.counts for turn in turns] == [{"lead_cut_ns": 7}, {}]
+
+
+def test_why_a_turn_ended_is_told_whichever_came_first() -> None:
+    why = Decision(ns(990), 500.0, "number")
+    for decided_first in (True, False):
+        marks, turns = told()
+        if decided_first:
+            marks.turn_decided(ns(1000), why)
+        marks.llm_requested(ns(1001))
+        if not decided_first:
+            marks.turn_decided(ns(1002), why)
+        marks.finish()
+        assert (turns[0].why, turns[0].counts["hold_ms"]) == ("number", 500.0)

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from turngap.backends import Decision
 from turngap.core.audio import Pcm, SpeechDetector, SpeechStart
 from turngap.core.clock import ms_to_ns, samples_to_ns
-
-Report = Callable[[int, dict[str, int]], None]
 
 # A turn decision that follows the final transcript this closely was waiting for it.
 SAME_STEP_MS = 10.0
@@ -38,11 +37,25 @@ class _Track:
 
 
 @dataclass(slots=True)
-class _AgentTurn:
+class AgentTurn:
+    """A turn of the agent, as far as it has come.
+
+    Attributes:
+        number: counts from 1; 0 while the answer may yet be void.
+        marks: instants, ns of the clock that stamped them.
+        counts: other figures of the turn by name.
+        why: what the hold before it was chosen for, if turn-taking says so.
+    """
+
     number: int
     marks: dict[str, int]
+    counts: dict[str, float] = field(default_factory=dict[str, float])
+    why: str | None = None
     tts: _Track = field(default_factory=_Track)
     out: _Track = field(default_factory=_Track)
+
+
+Report = Callable[[AgentTurn], None]
 
 
 class MarksRecorder:
@@ -52,9 +65,12 @@ class MarksRecorder:
     It is reported when the agent stops speaking, is interrupted, or makes its next request: after
     the turn, so that reporting does not disturb it.
 
+    An answer that is begun before the user's turn is over (`guessed`) becomes a turn when that is
+    decided, with the marks that it has by then, or is forgotten (`withdrawn`).
+
     Args:
         hold_ms: how long the turn-taking holds the turn's end after the VAD's stop.
-        report: called with the turn's number and its marks (ns of the clock that stamped them).
+        report: called with the turn.
         eager: report what there is when the first audible sample is written, and all of it later.
     """
 
@@ -63,9 +79,17 @@ class MarksRecorder:
         self._eager = eager
         self._report = report
         self._pending: dict[str, int] = {}
+        self._counts: dict[str, float] = {}
+        self._why: str | None = None
         self._vad_stop_ns: int | None = None
-        self._turn: _AgentTurn | None = None
+        self._turn: AgentTurn | None = None
+        self._guess: AgentTurn | None = None
         self._count = 0
+
+    @property
+    def _making(self) -> AgentTurn | None:
+        """The turn whose answer is being made."""
+        return self._guess or self._turn
 
     def vad_stopped(self, at_ns: int) -> None:
         """The VAD says that the user is silent."""
@@ -80,36 +104,86 @@ class MarksRecorder:
         self._pending = {}
         self._vad_stop_ns = None
 
-    def turn_decided(self, at_ns: int) -> None:
-        """The turn's end was decided.
+    def turn_decided(self, at_ns: int, decision: Decision | None = None) -> None:
+        """The turn's end was decided, and with it that a guess was right.
 
         Pipecat announces it just before or just after it hands the context to the LLM. Its
         strategies decide only once a transcript is there: where the decision came in the same step
         as the transcript, the endpoint was due before it and the wait was the STT's.
         """
-        marks = self._pending
-        if self._turn is not None and "endpoint" not in self._turn.marks:
-            requested_ns = self._turn.marks["llm_request"]
-            if at_ns - requested_ns < ms_to_ns(SAME_STEP_MS):
-                marks, at_ns = self._turn.marks, min(at_ns, requested_ns)
-        transcript_ns, due_ns = marks.get("transcript"), at_ns
-        if transcript_ns is not None and self._vad_stop_ns is not None:
-            waited_for_it = 0 <= at_ns - transcript_ns < ms_to_ns(SAME_STEP_MS)
-            if waited_for_it and transcript_ns > self._vad_stop_ns:
-                due_ns = min(at_ns, self._vad_stop_ns + self._hold_ns)
-        marks["endpoint"] = due_ns
+        turn = self._confirmed()
+        if turn is None and (turn := self._just_requested(at_ns)) is not None:
+            at_ns = min(at_ns, turn.marks["llm_request"])
+        marks, counts = (self._pending, self._counts) if turn is None else (turn.marks, turn.counts)
+        marks["endpoint"] = self._due_ns(at_ns, marks.get("transcript"))
+        if decision is not None:
+            counts["hold_ms"] = decision.hold_ms
+            if turn is None:
+                self._why = decision.why
+            else:
+                turn.why = decision.why
+
+    def _confirmed(self) -> AgentTurn | None:
+        """The guess, which is a turn from now on."""
+        guess, self._guess = self._guess, None
+        if guess is not None:
+            guess.marks = {**self._pending, **guess.marks}
+            self._begin(guess)
+        return guess
+
+    def _just_requested(self, decided_ns: int) -> AgentTurn | None:
+        """The running turn, where the decision is announced in the step that requested it."""
+        turn = self._turn
+        if turn is None or "endpoint" in turn.marks:
+            return None
+        late_ns = decided_ns - turn.marks["llm_request"]
+        return turn if late_ns < ms_to_ns(SAME_STEP_MS) else None
+
+    def _due_ns(self, decided_ns: int, transcript_ns: int | None) -> int:
+        """When the turn's end was due, had its transcript not been waited for."""
+        if transcript_ns is None or self._vad_stop_ns is None:
+            return decided_ns
+        waited_for_it = 0 <= decided_ns - transcript_ns < ms_to_ns(SAME_STEP_MS)
+        if not waited_for_it or transcript_ns <= self._vad_stop_ns:
+            return decided_ns
+        return min(decided_ns, self._vad_stop_ns + self._hold_ns)
 
     def llm_requested(self, at_ns: int) -> None:
         """The context left for the LLM: a new turn of the agent."""
+        self._begin(AgentTurn(0, {**self._pending, "llm_request": at_ns}, why=self._why))
+
+    def guessed(self, at_ns: int) -> None:
+        """A context left for the LLM before the user's turn was over."""
+        self._guess = AgentTurn(0, {"llm_request": at_ns})
+
+    def withdrawn(self) -> None:
+        """The guess was none: nothing of it will be heard."""
+        self._guess = None
+
+    def count(self, name: str, n: float) -> None:
+        """Add to a figure of the turn that is being answered, or of the next one."""
+        counts = self._making.counts if self._making else self._counts
+        counts[name] = counts.get(name, 0) + n
+
+    def _begin(self, turn: AgentTurn) -> None:
         self.finish()
         self._count += 1
-        self._turn = _AgentTurn(self._count, {**self._pending, "llm_request": at_ns})
-        self._pending = {}
+        turn.number = self._count
+        for name, n in self._counts.items():
+            turn.counts[name] = turn.counts.get(name, 0) + n
+        self._pending, self._counts, self._why = {}, {}, None
+        self._turn = turn
 
     def mark(self, name: str, at_ns: int) -> None:
-        """A mark of the running turn; only its first instant counts."""
-        if self._turn is not None:
-            self._turn.marks.setdefault(name, at_ns)
+        """A mark of the answer that is being made; only its first instant counts."""
+        turn = self._making
+        if turn is None or (name.startswith("tts_") and self._is_of_another(turn)):
+            return
+        turn.marks.setdefault(name, at_ns)
+
+    def _is_of_another(self, turn: AgentTurn) -> bool:
+        """Whether what the TTS does is still about a guess before: this one has no words yet."""
+        return turn is self._guess and "llm_first_token" not in turn.marks
 
     def tts_audio(self, at_ns: int, pcm: Pcm, rate: int) -> None:
         """Audio left the TTS.
@@ -118,23 +192,24 @@ class MarksRecorder:
         the TTS's audio were played as it comes: not before it was made, and not before what lies in
         front of it has been played. So leading silence shows as a stage, however fast it was made.
         """
-        if self._turn is None:
+        turn = self._making
+        if turn is None or self._is_of_another(turn):
             return
         self.mark("tts_first_audio", at_ns)
-        if found := self._turn.tts.feed(at_ns, pcm, rate):
+        if found := turn.tts.feed(at_ns, pcm, rate):
             sample, made_ns = found
-            played_ns = self._turn.tts.first_ns + samples_to_ns(sample, rate)
+            played_ns = turn.tts.first_ns + samples_to_ns(sample, rate)
             self.mark("tts_first_audible", max(made_ns, played_ns))
 
     def sent(self, at_ns: int, pcm: Pcm, rate: int) -> None:
         """Audio was written to the line; `sent` is the chunk with the first audible sample."""
         if self._turn is not None and (found := self._turn.out.feed(at_ns, pcm, rate)):
-            self.mark("sent", found[1])
+            self._turn.marks.setdefault("sent", found[1])
             if self._eager:
-                self._report(self._turn.number, dict(self._turn.marks))
+                self._report(self._turn)
 
     def finish(self) -> None:
         """The running turn is over: report it."""
         turn, self._turn = self._turn, None
         if turn is not None:
-            self._report(turn.number, turn.marks)
+            self._report(turn)

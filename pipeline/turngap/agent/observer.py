@@ -16,19 +16,24 @@ from pipecat.clocks.base_clock import BaseClock
 from pipecat.frames.frames import (
     AggregatedTextFrame,
     BotStoppedSpeakingFrame,
+    EagerEndOfTurnCancelFrame,
     Frame,
     InterruptionFrame,
     LLMContextFrame,
+    LLMFullResponseStartFrame,
     LLMMessagesAppendFrame,
     LLMTextFrame,
+    MetricsFrame,
     OutputAudioRawFrame,
     TranscriptionFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
+    TTSTextFrame,
     UserStoppedSpeakingFrame,
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
+from pipecat.metrics.metrics import LLMUsageMetricsData
 from pipecat.observers.base_observer import BaseObserver, FramePushed
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator
@@ -40,7 +45,10 @@ from pipecat.services.stt_service import STTService
 from pipecat.services.tts_service import TTSService
 from pipecat.transports.base_output import BaseOutputTransport
 
-from turngap.agent.marks import MarksRecorder
+from turngap.agent.marks import AgentTurn, MarksRecorder
+from turngap.agent.speculation import GUESS, SpeculationDropped
+from turngap.agent.waste import Waste
+from turngap.backends import Decision
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock
 from turngap.core.messages import PING
@@ -99,6 +107,8 @@ class MarksObserver(BaseObserver):
             without it, `sent` is the push.
         eager: report a turn's marks when its first audible sample is written too.
         llm: the name of the LLM that answers, where it can change.
+        decisions: why each turn was taken for over, oldest first; those told are removed.
+        price: US dollars for a million input and output tokens of the LLM that answers, if known.
     """
 
     def __init__(
@@ -108,9 +118,15 @@ class MarksObserver(BaseObserver):
         written: Callable[[int], int] = lambda pushed_ns: pushed_ns,
         eager: bool = False,
         llm: Callable[[], str | None] = lambda: None,
+        decisions: deque[Decision] | None = None,
+        price: Callable[[], tuple[float, float] | None] = lambda: None,
     ) -> None:
         super().__init__()
         self._written = written
+        self._decisions = deque[Decision]() if decisions is None else decisions
+        self._price = price
+        self._waste = Waste()
+        self._guess: object = None  # the number of the answer that is being made, if it has one
         self._llm = llm
         self._about: dict[str, Any] = {}
         self._typed = False
@@ -152,6 +168,31 @@ class MarksObserver(BaseObserver):
             self._recorder.tts_audio(data.timestamp, _pcm(frame), frame.sample_rate)
 
     def _on_first_push(self, data: FramePushed, frame: Frame, at_ns: int) -> None:
+        match frame:
+            case SpeculationDropped():
+                pass  # an interruption to those who made the guess, and to nobody else
+            case InterruptionFrame() | EagerEndOfTurnCancelFrame():
+                self._waste.withdrawn()
+                self._recorder.withdrawn()
+                if isinstance(frame, InterruptionFrame):
+                    self._recorder.finish()
+            case BotStoppedSpeakingFrame():
+                self._recorder.finish()
+            case TTSTextFrame():
+                pass  # what was spoken
+            case AggregatedTextFrame() | TTSStartedFrame():
+                self._recorder.mark("tts_request", at_ns)
+            case LLMMessagesAppendFrame():
+                self._typed = True
+            case LLMContextFrame() if isinstance(data.source, LLMUserAggregator):
+                self._on_request(frame, at_ns)
+            case _ if isinstance(data.source, LLMService):
+                self._on_llm(frame, at_ns)
+            case _:
+                self._on_user(data, frame, at_ns)
+
+    def _on_user(self, data: FramePushed, frame: Frame, at_ns: int) -> None:
+        """What the person does, as the agent finds."""
         recorder = self._recorder
         match frame:
             case VADUserStartedSpeakingFrame():
@@ -161,26 +202,51 @@ class MarksObserver(BaseObserver):
             case TranscriptionFrame() if isinstance(data.source, STTService):
                 recorder.transcript(at_ns)
             case UserStoppedSpeakingFrame():
-                recorder.turn_decided(at_ns)
-            case LLMMessagesAppendFrame():
-                self._typed = True
-            case LLMContextFrame() if isinstance(data.source, LLMUserAggregator):
-                recorder.llm_requested(at_ns)
-                self._about = {"llm": self._llm(), "typed": self._typed}
-                self._typed = False
-            case LLMTextFrame() if isinstance(data.source, LLMService):
-                recorder.mark("llm_first_token", at_ns)
-            case AggregatedTextFrame() | TTSStartedFrame():
-                recorder.mark("tts_request", at_ns)
-            case InterruptionFrame() | BotStoppedSpeakingFrame():
-                recorder.finish()
+                self._waste.confirmed()
+                recorder.turn_decided(at_ns, self._decision(at_ns))
             case _:
                 pass
 
-    def _report(self, turn: int, marks: dict[str, int]) -> None:
+    def _on_llm(self, frame: Frame, at_ns: int) -> None:
+        """What the LLM pushes, and what it says that it used."""
+        match frame:
+            case LLMFullResponseStartFrame():
+                self._waste.answered()
+            case LLMTextFrame() if frame.metadata.get(GUESS) == self._guess:
+                self._waste.piece()
+                self._recorder.mark("llm_first_token", at_ns)
+            case MetricsFrame():
+                for usage in (d for d in frame.data if isinstance(d, LLMUsageMetricsData)):
+                    tokens = usage.value
+                    self._waste.used(tokens.prompt_tokens, tokens.completion_tokens)
+            case _:
+                pass
+
+    def _on_request(self, frame: LLMContextFrame, at_ns: int) -> None:
+        self._guess = frame.metadata.get(GUESS)
+        if frame.speculation:
+            self._recorder.guessed(at_ns)
+            messages = (m for m in frame.context.get_messages() if isinstance(m, dict))
+            self._waste.begun(sum(len(str(m.get("content", ""))) for m in messages))
+        else:
+            self._recorder.llm_requested(at_ns)
+        self._about = {"llm": self._llm(), "typed": self._typed}
+        self._typed = False
+
+    def _decision(self, announced_ns: int) -> Decision | None:
+        """The latest one before it was announced."""
+        found: Decision | None = None
+        while self._decisions and self._decisions[0].at_ns <= announced_ns:
+            found = self._decisions.popleft()
+        return found
+
+    def _report(self, turn: AgentTurn) -> None:
+        for name, n in self._waste.take(self._price()).items():
+            turn.counts[name] = turn.counts.get(name, 0) + n
         if self._rtvi is None:
             return
-        message = {"turngap": "marks", "turn": turn, "marks": marks, **self._about}
+        message = {"turngap": "marks", "turn": turn.number, "marks": dict(turn.marks)}
+        message |= {"counts": dict(turn.counts), "why": turn.why, **self._about}
         task = asyncio.create_task(self._rtvi.send_server_message(message))
         self._reports.add(task)
         task.add_done_callback(self._reports.discard)

@@ -1,10 +1,10 @@
-"""What the client is told while an answer may yet be void: nothing of it."""
+"""What the client is told of an answer that may yet be void: nothing."""
 
+from collections import deque
 from typing import Any
 
 from pipecat.frames.frames import (
-    EagerEndOfTurnCancelFrame,
-    InterruptionFrame,
+    Frame,
     LLMContextFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
@@ -17,10 +17,11 @@ from pipecat.observers.base_observer import FramePushed
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.processors.frameworks.rtvi import RTVIObserver, RTVIObserverParams, RTVIProcessor
 
-from turngap.agent.speculation import SpeculationDropped
+from turngap.agent.speculation import GUESS, Guesses, SpeculationDropped, State
 
 # Of an answer, what pipecat's observer tells the client as it is made and not as it is heard.
 _ANSWER = (
+    LLMContextFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
     LLMFullResponseEndFrame,
@@ -32,41 +33,59 @@ _ANSWER = (
 class DiscreetObserver(RTVIObserver):
     """Tells the client of a speculative answer once it is confirmed, and never of a void one."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, guesses: Guesses, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._kept: list[FramePushed] | None = None
-        self._void = False
+        self._guesses = guesses
+        self._kept: deque[FramePushed] = deque()
+        self._asked: LLMContextFrame | None = None
+        self._confirmed: object = None  # the number of the latest guess whose turn has ended
 
     async def on_push_frame(self, data: FramePushed) -> None:
         """Keep, pass on or forget a push."""
         frame = data.frame
         if isinstance(frame, SpeculationDropped):
             return
-        if data.direction == FrameDirection.DOWNSTREAM and data.first_push:
-            if isinstance(frame, LLMContextFrame):
-                self._void = False
-                self._kept = [] if frame.speculation else None
-            elif isinstance(frame, EagerEndOfTurnCancelFrame | InterruptionFrame):
-                self._void = self._kept is not None
-                self._kept = None
-            if isinstance(frame, (*_ANSWER, LLMContextFrame)):
-                if self._kept is not None:
-                    self._kept.append(data)
-                    return
-                if self._void:
-                    return  # said before the LLM knew that nobody asks
+        down = data.direction == FrameDirection.DOWNSTREAM
+        if down and isinstance(frame, _ANSWER):
+            if isinstance(frame, LLMContextFrame) and frame.speculation:
+                self._asked = frame
+            await self._tell()
+            state = self._state(frame)
+            if state == "pending" and data.first_push:
+                self._kept.append(data)
+            if state != "heard":
+                return
         await super().on_push_frame(data)
-        if isinstance(frame, UserStoppedSpeakingFrame) and self._kept is not None:
-            kept, self._kept = self._kept, None
-            for told in kept:
-                await super().on_push_frame(told)
+        if down and isinstance(frame, UserStoppedSpeakingFrame) and self._asked is not None:
+            self._confirmed = self._asked.metadata.get(GUESS)
+            await self._tell()
+
+    async def _tell(self) -> None:
+        """What was kept, once it may be told; what became void is forgotten."""
+        while self._kept and (state := self._state(self._kept[0].frame)) != "pending":
+            data = self._kept.popleft()
+            if state == "heard":
+                await super().on_push_frame(data)
+
+    def _state(self, frame: Frame) -> State:
+        """What the client may know: pushes are handled late, and told in the order of them."""
+        guess = frame.metadata.get(GUESS)
+        if guess is None:
+            asked = isinstance(frame, LLMContextFrame) and frame.speculation
+            return "pending" if asked else "heard"
+        state = self._guesses.state(frame)
+        return "pending" if state == "heard" and guess != self._confirmed else state
 
 
 class DiscreetRTVI(RTVIProcessor):
     """pipecat's RTVI with the observer above."""
 
+    def __init__(self, guesses: Guesses) -> None:
+        super().__init__()
+        self._guesses = guesses
+
     def create_rtvi_observer(
         self, *, params: RTVIObserverParams | None = None, **kwargs: Any
     ) -> RTVIObserver:
         """The observer that this processor's pipeline gets."""
-        return DiscreetObserver(self, params=params, **kwargs)
+        return DiscreetObserver(self._guesses, self, params=params, **kwargs)

@@ -16,15 +16,17 @@ from pipecat.processors.aggregators.llm_response_universal import (
 from pipecat.processors.aggregators.llm_text_processor import LLMTextProcessor
 from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.processors.frameworks.rtvi import RTVIObserverParams
 from pipecat.serializers.protobuf import ProtobufFrameSerializer
 from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPIWebsocketTransport
 from pipecat.workers.runner import WorkerRunner
 
 from turngap.agent.controls import Controls
+from turngap.agent.heard import HeardKeeper, Ledger, MadeCounter
 from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, StampedSerializer
 from turngap.agent.output import YieldingTransport
 from turngap.agent.rtvi import DiscreetRTVI
-from turngap.agent.speculation import AudioGate, let_through
+from turngap.agent.speculation import Announcer, AudioGate, Guesses
 from turngap.agent.stack import Stack, resolved
 from turngap.agent.switching import LlmSwitch, Memory, Offers, offers_of
 from turngap.agent.text import ClauseAggregator, ReplyAggregator
@@ -119,17 +121,22 @@ def _worker(
     taking: TurnTaking,
     memory: Memory,
 ) -> PipelineWorker:
-    made = let_through if taking.speculates else None
+    guesses = Guesses() if taking.speculates else None
+    made = guesses.let_through if guesses else None
     switch = LlmSwitch(assembly.offers, assembly.clock, memory, made)
+    parts = _Parts(taking, switch, memory, guesses)
     audio = assembly.stack.audio
     worker = PipelineWorker(
-        Pipeline(_processors(assembly, transport, taking, switch, memory)),
+        Pipeline(_processors(assembly, transport, parts)),
         params=PipelineParams(
             audio_in_sample_rate=audio.in_sample_rate,
             audio_out_sample_rate=audio.out_sample_rate,
+            # What a request cost is known by these alone; the client has no use for them.
+            enable_usage_metrics=taking.speculates,
         ),
+        rtvi_observer_params=RTVIObserverParams(metrics_enabled=False),
         clock=MonotonicPipecatClock(assembly.clock),
-        rtvi_processor=DiscreetRTVI() if taking.speculates else None,
+        rtvi_processor=DiscreetRTVI(guesses) if guesses else None,
         # A caller may be silent for as long as it likes; the server closes what has vanished.
         idle_timeout_secs=None,
     )
@@ -139,19 +146,31 @@ def _worker(
             written=serializer.written_ns,
             eager=assembly.eager,
             llm=lambda: switch.current,
+            decisions=taking.decisions,
+            price=lambda: _price(assembly.offers.get(switch.current).spec),
         ).attach(worker)
     Controls(switch, assembly.clock).attach(worker)
     return worker
 
 
+def _price(spec: BackendSpec) -> tuple[float, float] | None:
+    return None if spec.price is None else (spec.price.input_usd, spec.price.output_usd)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the processors of one session share; `guesses` is None where nothing is guessed."""
+
+    taking: TurnTaking
+    switch: LlmSwitch
+    memory: Memory
+    guesses: Guesses | None
+
+
 def _processors(
-    assembly: Assembly,
-    transport: FastAPIWebsocketTransport,
-    taking: TurnTaking,
-    switch: LlmSwitch,
-    memory: Memory,
+    assembly: Assembly, transport: FastAPIWebsocketTransport, parts: _Parts
 ) -> list[FrameProcessor]:
-    pipeline = assembly.stack.pipeline
+    pipeline, taking, memory = assembly.stack.pipeline, parts.taking, parts.memory
     if memory.context is None:
         memory.context = LLMContext([{"role": "system", "content": pipeline.system_prompt}])
     aggregators = LLMContextAggregatorPair(
@@ -161,7 +180,7 @@ def _processors(
             vad_analyzer=None if pipeline.vad_first else taking.vad,
         ),
     )
-    gate = [AudioGate()] if taking.speculates else []
+    ledger = Ledger()
     # The others are the TTS service's own ways.
     aggregator = {"clause": ClauseAggregator, "reply": ReplyAggregator}.get(
         assembly.stack.text.aggregation
@@ -172,13 +191,21 @@ def _processors(
         *_ears(taking, vad_first=pipeline.vad_first),
         assembly.create("stt"),
         aggregators.user(),
-        switch,
-        *gathered,
-        assembly.create("tts"),
-        *gate,
+        *_answering(parts, [*gathered, assembly.create("tts")]),
+        *([MadeCounter(ledger)] if pipeline.keep_heard else []),
         transport.output(),
+        *([HeardKeeper(ledger)] if pipeline.keep_heard else []),
         aggregators.assistant(),
     ]
+
+
+def _answering(parts: _Parts, voice: list[FrameProcessor]) -> list[FrameProcessor]:
+    """From the request to the sound; with guesses, nothing of one is heard before its time."""
+    if parts.guesses is None:
+        return [parts.switch, *voice]
+    gate = AudioGate(parts.guesses)
+    announcer = Announcer(parts.guesses, gate)
+    return [announcer, parts.switch, *parts.guesses.guarded(voice), gate]
 
 
 def _ears(taking: TurnTaking, *, vad_first: bool) -> list[FrameProcessor]:

@@ -1,110 +1,227 @@
 """Answers that are begun before the turn is over, and are not heard before it is.
 
 pipecat asks for them (`LLMContextFrame.speculation`, on a copy of the context) and holds them back
-in the LLM service, so that the TTS begins only once they are confirmed. Here that gate stands open,
-and pipecat's own gate stands behind the TTS instead: the first clause is spoken by then, unheard.
+in the LLM service, so that the TTS begins only once they are confirmed. Here they go through the
+TTS and wait in front of the output: the first clause is spoken by then, unheard.
 
-What is told of a guess travels with it, as system frames, which keep their order among each other:
-`SpeculationBegun` in front of its answer, `SpeculationDropped` behind its withdrawal. To every
-processor in between the latter is an interruption; neither goes further than the gate. Tools are
-never called on a guess: that is pipecat's rule, which the open gate keeps.
+What a withdrawn guess has left in the processors' queues must not come out after it. Signals cannot
+see to that, as pipecat's system frames overtake the frames they are about. So every frame of an
+answer carries its guess's number, whoever is about to process one of a void guess drops it, and the
+gate before the output asks for the number of everything it lets out.
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from pipecat.frames.frames import (
     EagerEndOfTurnCancelFrame,
     Frame,
     InterruptionFrame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     SystemFrame,
-    TTSAudioRawFrame,
+    UserStoppedSpeakingFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.llm_service import LLMService
 from pipecat.turns.speculation_gate import GatedFrame, SpeculationGate
 
+# Of a frame's metadata: the number of the guess that it belongs to.
+GUESS = "turngap.guess"
 
-@dataclass
-class SpeculationBegun(SystemFrame):
-    """The answer that follows is to a turn that may not be over."""
+State = Literal["heard", "pending", "void"]
 
 
 @dataclass
 class SpeculationDropped(InterruptionFrame):
-    """The answer to a turn that went on is to be forgotten, wherever it has got to."""
+    """The answer to a turn that went on is no longer made.
+
+    Pushed by the LLM service behind the withdrawal: to every processor up to the gate it is an
+    interruption, so that a voice stops speaking what nobody will hear. It goes no further.
+    """
+
+
+class Guesses:
+    """A conversation's guesses: at most one is pending, earlier ones are void or were right."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._pending: int | None = None
+        self._void: set[int] = set()
+
+    def ask(self) -> int:
+        """A request goes out for a turn that may not be over. Returns its number."""
+        self.withdraw()
+        self._count += 1
+        self._pending = self._count
+        return self._count
+
+    def withdraw(self) -> None:
+        """The turn went on, or what was guessed is not what was said."""
+        if self._pending is not None:
+            self._void.add(self._pending)
+            self._pending = None
+
+    def confirm(self) -> None:
+        """The turn is over, and the guess its answer."""
+        self._pending = None
+
+    def state(self, frame: Frame) -> State:
+        """What may become of a frame; one of no guess may be heard."""
+        guess = frame.metadata.get(GUESS)
+        if guess is None or not frame.interruptible:
+            return "heard"
+        if guess in self._void:
+            return "void"
+        return "pending" if guess == self._pending else "heard"
+
+    def guard(self, processor: FrameProcessor) -> None:
+        """Have a processor drop what belongs to a void guess when it comes to it in its queue."""
+        process = processor.process_frame
+
+        async def process_unless_void(frame: Frame, direction: FrameDirection) -> None:
+            if self.state(frame) != "void":
+                await process(frame, direction)
+
+        processor.process_frame = process_unless_void
+
+    def guarded(self, processors: Sequence[FrameProcessor]) -> list[FrameProcessor]:
+        """Processors between the LLM and the gate, so that what they push is known by number."""
+        for processor in processors:
+            self.guard(processor)
+        return [step for processor in processors for step in (processor, _Numbering())]
+
+    def let_through(self, service: FrameProcessor) -> None:
+        """Have an LLM service push its answers to guesses, with their numbers.
+
+        A service that is none of pipecat's LLM services has no gate to open.
+        """
+        if not isinstance(service, LLMService):
+            return
+        gate = OpenGate(name=f"{service}::OpenGate")
+        # The one way to have a guess spoken: pipecat has no setting that opens the gate.
+        service._speculation_gate = gate
+        process = service.process_frame
+
+        async def process_knowing(frame: Frame, direction: FrameDirection) -> None:
+            if isinstance(frame, LLMContextFrame):
+                gate.guess = frame.metadata.get(GUESS)
+            await process(frame, direction)
+
+        service.process_frame = process_knowing
+        self.guard(service)
+
+
+class Announcer(FrameProcessor):
+    """Stands before the LLM: numbers requests that are guesses, and notes what becomes of them.
+
+    It has no queue, so that a guess is void in the step in which that is decided.
+    """
+
+    def __init__(self, guesses: Guesses, gate: "AudioGate") -> None:
+        super().__init__(enable_direct_mode=True)
+        self._guesses = guesses
+        self._gate = gate
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        """Note, and pass on."""
+        await super().process_frame(frame, direction)
+        down = direction == FrameDirection.DOWNSTREAM
+        if isinstance(frame, LLMContextFrame) and frame.speculation:
+            frame.metadata[GUESS] = self._guesses.ask()
+        elif isinstance(frame, EagerEndOfTurnCancelFrame | InterruptionFrame):
+            self._guesses.withdraw()
+        elif isinstance(frame, UserStoppedSpeakingFrame) and down:
+            self._guesses.confirm()
+        await self.push_frame(frame, direction)
+        if isinstance(frame, UserStoppedSpeakingFrame) and down:
+            await self._gate.let_out()
 
 
 class OpenGate(SpeculationGate):
-    """Knows whether the LLM answers a guess, as its base does, and lets the answer through."""
+    """Knows whether the LLM answers a guess, as its base does, and lets the answer through.
+
+    Attributes:
+        guess: the number of the guess that is being answered; None: it is none.
+    """
+
+    def __init__(self, *, name: str) -> None:
+        super().__init__(name=name)
+        self.guess: int | None = None
+        self._begun = False
 
     def process(self, frame: Frame, direction: FrameDirection) -> list[GatedFrame]:
-        """The frame, and what tells others that it belongs to a guess or that one is void."""
+        """The frame, with its number; behind a withdrawal, what stops the others."""
         if direction != FrameDirection.DOWNSTREAM:
             return [(frame, direction)]
-        if isinstance(frame, LLMFullResponseStartFrame) and self.is_speculating:
-            return [(SpeculationBegun(), direction), (frame, direction)]
-        if not isinstance(frame, SystemFrame):
-            return [(frame, direction)]
-        was_guess = self.is_speculating
-        super().process(frame, direction)  # for its verdict: it holds nothing to release
-        void = was_guess and isinstance(frame, EagerEndOfTurnCancelFrame)
+        if isinstance(frame, SystemFrame):
+            return self._verdict(frame, direction)
+        if isinstance(frame, LLMFullResponseStartFrame):
+            self._begun = self.is_speculating
+        if self.guess is not None:
+            frame.metadata[GUESS] = self.guess
+        return [(frame, direction)]
+
+    def _verdict(self, frame: SystemFrame, direction: FrameDirection) -> list[GatedFrame]:
+        void = self._begun and isinstance(frame, EagerEndOfTurnCancelFrame)
+        super().process(frame, direction)  # it holds nothing that it could release
+        self._begun = self._begun and self.is_speculating
         return [(frame, direction), *([(SpeculationDropped(), direction)] if void else [])]
 
 
-def let_through(service: FrameProcessor) -> None:
-    """Have an LLM service's answers to guesses come as far as the `AudioGate`.
+class _Numbering(FrameProcessor):
+    """Gives what a processor pushes of an answer the number that the answer's start has."""
 
-    A service that is none of pipecat's LLM services has no gate to open.
-    """
-    if isinstance(service, LLMService):
-        # The one way to have a guess spoken: pipecat has no setting that opens the gate.
-        service._speculation_gate = OpenGate(name=f"{service}::OpenGate")
+    def __init__(self) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._guess: int | None = None
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        """Number, and pass on."""
+        await super().process_frame(frame, direction)
+        if direction == FrameDirection.DOWNSTREAM and not isinstance(frame, SystemFrame):
+            if isinstance(frame, LLMFullResponseStartFrame):
+                self._guess = frame.metadata.get(GUESS)
+            elif self._guess is not None:
+                frame.metadata.setdefault(GUESS, self._guess)
+            if isinstance(frame, LLMFullResponseEndFrame):
+                self._guess = None
+        await self.push_frame(frame, direction)
 
 
 class AudioGate(FrameProcessor):
     """Holds the answer to a guess, text and sound, until the turn is over or goes on.
 
-    It has no queue: what is released is pushed in the step that releases it.
-
-    Args:
-        playing: told when the first sound of a reply is let out (ns of pipecat's clock).
+    It has no queue: what is let out is pushed in the step in which the turn ends.
     """
 
-    def __init__(self, playing: Callable[[int], None] | None = None) -> None:
+    def __init__(self, guesses: Guesses) -> None:
         super().__init__(enable_direct_mode=True)
-        self._gate = SpeculationGate(name="turngap::AudioGate")
-        self._forgetting = False
-        self._playing = playing
-        self._silent = True
+        self._guesses = guesses
+        self._held: deque[Frame] = deque()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         """Let out what may be heard."""
         await super().process_frame(frame, direction)
-        if direction != FrameDirection.DOWNSTREAM:
+        if isinstance(frame, SpeculationDropped):
+            await self.let_out()
+            return
+        if isinstance(frame, InterruptionFrame):
+            self._held.clear()
+        passes = isinstance(frame, SystemFrame) or not frame.interruptible
+        if passes or direction != FrameDirection.DOWNSTREAM:
             await self.push_frame(frame, direction)
-        elif isinstance(frame, SpeculationBegun):
-            self._gate.begin_speculation(True)
-        elif isinstance(frame, SpeculationDropped):
-            self._forgetting = False
-        elif not self._is_forgotten(frame):
-            for gated, way in self._gate.process(frame, direction):
-                self._note(gated)
-                await self.push_frame(gated, way)
+        else:
+            # What was held goes first, also where its turn has ended in between.
+            self._held.append(frame)
+            await self.let_out()
 
-    def _is_forgotten(self, frame: Frame) -> bool:
-        """Whether it was pushed by a processor that had not yet forgotten a void guess."""
-        if isinstance(frame, EagerEndOfTurnCancelFrame):
-            self._forgetting = self._gate.is_speculating
-        elif isinstance(frame, InterruptionFrame):
-            self._forgetting = False
-        return self._forgetting and not isinstance(frame, SystemFrame) and frame.interruptible
-
-    def _note(self, frame: Frame) -> None:
-        if isinstance(frame, LLMFullResponseStartFrame | InterruptionFrame):
-            self._silent = True
-        elif self._silent and isinstance(frame, TTSAudioRawFrame):
-            self._silent = False
-            if self._playing is not None:
-                self._playing(self.get_clock().get_time())
+    async def let_out(self) -> None:
+        """Push what may be heard by now, in order; forget what is void."""
+        while self._held and (state := self._guesses.state(self._held[0])) != "pending":
+            frame = self._held.popleft()
+            if state == "heard":
+                await self.push_frame(frame)

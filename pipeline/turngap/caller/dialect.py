@@ -1,7 +1,7 @@
 """What a wire protocol must translate: bytes on one side, what is said on the line on the other."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from turngap.core.audio import Pcm
@@ -46,10 +46,15 @@ class ReplyText:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The agent's marks for one of its turns, in ns of its own clock."""
+    """The agent's marks for one of its turns, in ns of its own clock.
+
+    `counts`: other figures by name; `why`: what the hold before the turn was chosen for.
+    """
 
     agent_turn: int
     marks: Mapping[str, int]
+    counts: Mapping[str, float] = field(default_factory=dict[str, float])
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,8 @@ class Hearing:
                 self.feed(UserTranscript(now_ns, text))
             case said.ReplyText(text):
                 self.feed(AgentText(now_ns, text))
-            case said.Marks(agent_turn, raw):
-                self._feed_marks(agent_turn, dict(raw))
+            case said.Marks():
+                self._feed_marks(incoming)
             case said.Truth():
                 self.truths.append(incoming)
             case said.Fault(text):
@@ -122,12 +122,12 @@ class Hearing:
         while self.failure is None and await self.changed_before(deadline_ns):
             pass
 
-    def _feed_marks(self, agent_turn: int, raw: dict[str, int]) -> None:
+    def _feed_marks(self, told: said.Marks) -> None:
         # Marks without a clock comparison cannot be placed on the caller's clock.
-        if self._offset_ns is None or not raw:
+        if self._offset_ns is None or not told.marks:
             return
-        marks = {name: at - self._offset_ns for name, at in raw.items()}
-        self.feed(AgentMarks(agent_turn, marks, raw))
+        marks = {name: at - self._offset_ns for name, at in told.marks.items()}
+        self.feed(AgentMarks(told.agent_turn, marks, dict(told.marks), told.counts, told.why))
 
     def _feed_all(self, events: Sequence[AgentSpeech | AgentSilence]) -> None:
         for event in events:

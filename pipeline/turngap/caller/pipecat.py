@@ -166,14 +166,16 @@ def _decode_own(data: dict[str, Any]) -> Incoming | None:
         match data.get("turngap"):
             case "marks":
                 marks = {str(k): _whole(v) for k, v in data["marks"].items()}
-                return Marks(_whole(data["turn"]), marks)
+                counts = {str(k): float(v) for k, v in (data.get("counts") or {}).items()}
+                why = None if data.get("why") is None else str(data["why"])
+                return Marks(_whole(data["turn"]), marks, counts, why)
             case "pong":
                 return Pong(_whole(data["ping"]), _whole(data["agent_ns"]))
             case "truth":
                 return Truth(_whole(data["gap_ns"]), _whole(data["intended_gap_ns"]))
             case _:
                 return None
-    except (KeyError, TypeError, AttributeError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise NotSpokenError(f"a malformed turngap message: {e!r}") from e
 
 

@@ -53,12 +53,15 @@ class PlayoutFlushed:
 class AgentMarks:
     """Marks that the agent reported for its own turn `agent_turn`.
 
-    `marks` are mapped to the caller's clock, `raw` are as the agent's clock gave them.
+    `marks` are mapped to the caller's clock, `raw` are as the agent's clock gave them. `counts` are
+    other figures of the turn, `why` what the hold before it was chosen for.
     """
 
     agent_turn: int
     marks: Mapping[str, int]
     raw: Mapping[str, int] = field(default_factory=dict[str, int])
+    counts: Mapping[str, float] = field(default_factory=dict[str, float])
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

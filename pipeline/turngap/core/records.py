@@ -1,6 +1,7 @@
 """A finished turn as it is stored: what is the same however it was measured."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from turngap.core.clock import ns_to_ms
@@ -26,6 +27,8 @@ def stored_fields(turn: Turn) -> dict[str, Any]:
         "yield_ms": None if turn.yield_ns is None else ns_to_ms(turn.yield_ns),
         "marks": _marks(turn),
         "agent_turns": tuple(_reported(reported) for reported in turn.agent_turns),
+        "counts": _counts(turn),
+        "endpoint_why": heard.why if (heard := heard_agent_turn(turn)) else None,
     }
 
 
@@ -37,6 +40,18 @@ def heard_agent_turn(turn: Turn) -> AgentMarks | None:
     return None
 
 
+def _counts(turn: Turn) -> dict[str, float]:
+    """What was counted over all that the agent did in the turn; a hold is that of the reply."""
+    counts: dict[str, float] = {}
+    for reported in turn.agent_turns:
+        for name, n in reported.counts.items():
+            counts[name] = counts.get(name, 0.0) + n
+    heard = heard_agent_turn(turn)
+    if heard is not None and "hold_ms" in heard.counts:
+        counts["hold_ms"] = heard.counts["hold_ms"]
+    return counts
+
+
 def plain_event(event: Event) -> dict[str, Any]:
     """An event as JSON keeps it."""
     return {"event": type(event).__name__, **dataclasses.asdict(event)}
@@ -44,7 +59,7 @@ def plain_event(event: Event) -> dict[str, Any]:
 
 def _marks(turn: Turn) -> tuple[MarkRecord, ...]:
     heard = heard_agent_turn(turn)
-    raw = heard.raw if heard else {}
+    raw: Mapping[str, int] = heard.raw if heard else {}
     return tuple(
         MarkRecord(
             name=name,

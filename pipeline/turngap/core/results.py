@@ -75,7 +75,9 @@ class TurnRecord(_Stored):
 
     `turn` and `repeat` count from 1. `gap_ms` is None with the reason in `why_no_gap`.
     `agent_turns` holds every turn the agent reported meanwhile, also those never heard; `faults`
-    the errors that the agent itself reported. `llm` names the LLM that answered, where a
+    the errors that the agent itself reported. `counts` are figures that the agent counted by name,
+    as tokens spent on answers that nobody heard; `endpoint_why` is what it chose the hold for that
+    ended the user's turn. `llm` names the LLM that answered, where a
     conversation may change it. `left_out` is the reason why no figure of a run counts this turn.
     """
 
@@ -102,6 +104,8 @@ class TurnRecord(_Stored):
     pacing: PacingRecord
     audio: AudioRecord | None
     faults: tuple[str, ...] = ()
+    counts: dict[str, float] = {}
+    endpoint_why: str | None = None
     llm: str | None = None
     left_out: str | None = None
     events: tuple[dict[str, Any], ...] = ()

@@ -140,7 +140,8 @@ class TurnTracker:
         """An agent may report the marks of one turn in several pieces."""
         if known := self._agent_turns.get(event.agent_turn):
             marks, raw = {**known.marks, **event.marks}, {**known.raw, **event.raw}
-            event = AgentMarks(event.agent_turn, marks, raw)
+            counts = {**known.counts, **event.counts}
+            event = AgentMarks(event.agent_turn, marks, raw, counts, event.why or known.why)
         self._agent_turns[event.agent_turn] = event
 
     def _heard(self) -> list[_Heard]:

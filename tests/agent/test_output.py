@@ -1,0 +1,171 @@
+"""The agent's voice is silent while the floor is withheld, goes on from there, or is dropped."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from pipecat.frames.frames import (
+    EndFrame,
+    InterruptionFrame,
+    TTSAudioRawFrame,
+)
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.serializers.protobuf import ProtobufFrameSerializer
+from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams
+from pipecat.workers.runner import WorkerRunner
+
+from turngap.agent.output import YieldingOutput
+from turngap.backends import Floor
+from turngap.caller.dialect import AudioChunk, Flush
+from turngap.caller.pipecat import PipecatDialect
+from turngap.clocks import MonotonicClock
+
+RATE = 16_000
+CHUNK = RATE // 100  # 10 ms
+PATIENCE_S = 20.0
+
+
+class Socket:
+    """In place of the WebSocket: keeps what is written."""
+
+    is_closing = False
+    is_connected = True
+
+    def __init__(self) -> None:
+        self.sent: list[object] = []
+
+    async def setup(self, setup: Any) -> None:
+        """Nothing to set up."""
+
+    async def disconnect(self) -> None:
+        """Nobody to leave."""
+
+    async def send(self, data: bytes) -> None:
+        self.sent.append(PipecatDialect().decode(data))
+
+    @property
+    def letters(self) -> str:
+        """What the chunks said: each holds the code of one letter."""
+        return "".join(chr(int(c.pcm[0])) for c in self.sent if isinstance(c, AudioChunk))
+
+    async def until(self, count: int) -> None:
+        clock = MonotonicClock()
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.letters) < count:
+                await clock.sleep_until_ns(clock.now_ns() + 1_000_000)
+
+
+class Line:
+    def __init__(self) -> None:
+        self.socket, self.floor = Socket(), Floor()
+        params = FastAPIWebsocketParams(
+            serializer=ProtobufFrameSerializer(),
+            audio_out_enabled=True,
+            audio_out_10ms_chunks=1,
+            audio_out_end_silence_secs=0,
+        )
+        transport: Any = self  # asked for nothing but to clean up
+        client: Any = self.socket
+        self.output = YieldingOutput(transport, client, params, floor=self.floor)
+        self.worker = PipelineWorker(
+            Pipeline([self.output]),
+            params=PipelineParams(audio_out_sample_rate=RATE),
+            enable_rtvi=False,
+            idle_timeout_secs=None,
+        )
+
+    async def cleanup(self) -> None:
+        """The transport's own."""
+
+    async def say(self, letters: str) -> None:
+        for letter in letters:
+            audio = ord(letter).to_bytes(2, "little") * CHUNK
+            await self.worker.queue_frame(TTSAudioRawFrame(audio, RATE, 1))
+
+    async def rest(self) -> None:
+        """Several chunks' time."""
+        clock = MonotonicClock()
+        await clock.sleep_until_ns(clock.now_ns() + 60_000_000)
+
+
+@asynccontextmanager
+async def line() -> AsyncIterator[Line]:
+    line = Line()
+    started = asyncio.Event()
+
+    async def on_started(*_: object) -> None:
+        started.set()
+
+    line.worker.add_event_handler("on_pipeline_started", on_started)
+    runner = WorkerRunner(handle_sigint=False)
+    await runner.add_workers(line.worker)
+    run = asyncio.create_task(runner.run())
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await started.wait()
+        yield line
+        line.floor.give()
+        await line.worker.queue_frame(EndFrame())
+        async with asyncio.timeout(PATIENCE_S):
+            await run
+    finally:
+        if not run.done():
+            await line.worker.cancel()
+            await run
+
+
+async def test_the_voice_goes_on_where_it_fell_silent() -> None:
+    async with line() as agent:
+        await agent.say("abcdefghij")
+        await agent.socket.until(3)
+        agent.floor.withhold()
+        await agent.rest()
+        said = agent.socket.letters
+        await agent.rest()
+        assert agent.socket.letters == said  # not a chunk more, however long it takes
+        assert len(said) < 10
+        agent.floor.give()
+        await agent.socket.until(10)
+        assert agent.socket.letters == "abcdefghij"
+
+
+async def test_a_voice_withheld_before_it_began_begins_when_it_may() -> None:
+    async with line() as agent:
+        agent.floor.withhold()
+        await agent.say("abc")
+        await agent.rest()
+        assert agent.socket.letters == ""
+        agent.floor.give()
+        await agent.socket.until(3)
+        assert agent.socket.letters == "abc"
+
+
+@pytest.mark.parametrize("withheld", [True, False])
+async def test_an_interruption_drops_what_is_left_and_gives_the_floor_back(withheld: bool) -> None:
+    async with line() as agent:
+        await agent.say("abcdefghij")
+        await agent.socket.until(3)
+        if withheld:
+            agent.floor.withhold()
+            await agent.rest()
+        await agent.worker.queue_frame(InterruptionFrame())
+        await agent.rest()
+        said = agent.socket.letters
+        assert any(isinstance(message, Flush) for message in agent.socket.sent)
+        assert not agent.floor.withheld
+        await agent.say("xyz")
+        await agent.socket.until(len(said) + 3)
+        assert agent.socket.letters == said + "xyz"
+
+
+def test_the_floor_is_the_agents_until_it_is_withheld() -> None:
+    floor = Floor()
+    assert not floor.withheld
+    floor.withhold()
+    floor.withhold()
+    assert floor.withheld
+    floor.give()
+    assert not floor.withheld

@@ -12,8 +12,9 @@ from pathlib import Path
 from turngap.children import PARENT_HOLDS_STDIN
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 
-# Loading the engines takes about 3 s warm; a cold disk and a busy machine, much more.
-READY_TIMEOUT_S = 120.0
+# Loading the engines takes about 3 s warm; a vLLM that the agent starts, minutes. Engines that may
+# wait for something have timeouts of their own, with a better error than this one.
+READY_TIMEOUT_S = 900.0
 STOP_TIMEOUT_S = 5.0
 
 

@@ -262,7 +262,8 @@ def test_an_answer_is_begun_at_the_first_sign_of_silence_and_confirmed_at_the_en
 
 
 def test_an_answer_to_what_changed_is_withdrawn_at_once_and_the_new_text_answered() -> None:
-    s = scene(pause_ms=60).speaks(600, "what time").silent(100).reads("what time is it")
+    s = scene(pause_ms=60, steady_ms=0).speaks(600, "what time").silent(100)
+    s.reads("what time is it")
     assert s.of(Withdraw) == [700]
     s.silent(200).final("what time is it")
     assert [a for _, a in s.did if isinstance(a, Speculate)] == [
@@ -270,6 +271,14 @@ def test_an_answer_to_what_changed_is_withdrawn_at_once_and_the_new_text_answere
         Speculate("what time is it"),
     ]
     assert s.the(End).confirmed  # type: ignore[union-attr]
+
+
+def test_words_that_still_change_are_not_answered() -> None:
+    s = scene(pause_ms=60, steady_ms=40).speaks(600, "set").silent(40)
+    s.reads("set a timer").silent(20).reads("set a timer for twelve").silent(20)
+    assert s.of(Speculate) == []
+    s.silent(100)
+    assert s.of(Speculate) == [660 + 40]
 
 
 def test_an_answer_is_kept_while_the_person_only_makes_a_sound() -> None:

@@ -140,6 +140,7 @@ class Attention:
         self._ending: _Ending | None = None
         self._finals: list[str] = []
         self._interim = ""
+        self._read_ns = 0
         self._guess: str | None = None
         self._refused: str | None = None
         self._asked_ns: int | None = None
@@ -165,8 +166,9 @@ class Attention:
 
     def read(self, now_ns: int, text: str) -> None:
         """The recogniser says what it has so far, of what it has not concluded."""
-        if self._listening:
+        if self._listening and text.strip() != self._interim:
             self._interim = text.strip()
+            self._read_ns = now_ns
         self.tick(now_ns)
 
     def conclude(self, now_ns: int, text: str, *, finalized: bool) -> None:
@@ -333,7 +335,8 @@ class Attention:
         # The sooner the better, but where the hold is long, there is time.
         sure = phrase in ("complete", "unsure", "number")
         after_ms = self._settings.pause_ms if sure else max(hold_ms - LEAD_MS, 0)
-        if self._silent(now_ns, min(after_ms, hold_ms)):
+        silent = self._silent(now_ns, min(after_ms, hold_ms))
+        if silent and self._due(now_ns, self._read_ns + ms_to_ns(self._settings.steady_ms)):
             self._guess = text
             self.actions.append(Speculate(text))
 

@@ -81,7 +81,7 @@ async def test_the_servers_only_model_needs_no_name_and_is_warmed_up_once() -> N
         async with running(create(settings(fake), InstantClock()), params=PARAMS) as line:
             await answered(line)
     assert [s.path for s in fake.seen] == ["/v1/models", *["/v1/chat/completions"] * 2]
-    assert fake.seen[1].body["max_tokens"] == 1
+    assert fake.seen[1].body["max_tokens"] == 8
     assert fake.chats[0].body["model"] == "only"
 
 

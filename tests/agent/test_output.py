@@ -22,6 +22,8 @@ from turngap.backends import Floor
 from turngap.caller.dialect import AudioChunk, Flush
 from turngap.caller.pipecat import PipecatDialect
 from turngap.clocks import MonotonicClock
+from turngap.core.clock import Clock
+from turngap.testing import ManualClock
 
 RATE = 16_000
 CHUNK = RATE // 100  # 10 ms
@@ -59,7 +61,7 @@ class Socket:
 
 
 class Line:
-    def __init__(self) -> None:
+    def __init__(self, ahead_ms: float = 0, clock: Clock | None = None) -> None:
         self.socket, self.floor = Socket(), Floor()
         params = FastAPIWebsocketParams(
             serializer=ProtobufFrameSerializer(),
@@ -69,7 +71,9 @@ class Line:
         )
         transport: Any = self  # asked for nothing but to clean up
         client: Any = self.socket
-        self.output = YieldingOutput(transport, client, params, floor=self.floor)
+        self.output = YieldingOutput(
+            transport, client, params, floor=self.floor, ahead_ms=ahead_ms, clock=clock
+        )
         self.worker = PipelineWorker(
             Pipeline([self.output]),
             params=PipelineParams(audio_out_sample_rate=RATE),
@@ -92,8 +96,8 @@ class Line:
 
 
 @asynccontextmanager
-async def line() -> AsyncIterator[Line]:
-    line = Line()
+async def line(ahead_ms: float = 0, clock: Clock | None = None) -> AsyncIterator[Line]:
+    line = Line(ahead_ms, clock)
     started = asyncio.Event()
 
     async def on_started(*_: object) -> None:
@@ -169,3 +173,41 @@ def test_the_floor_is_the_agents_until_it_is_withheld() -> None:
     assert floor.withheld
     floor.give()
     assert not floor.withheld
+
+
+async def test_audio_is_written_so_far_ahead_and_then_as_it_is_played() -> None:
+    clock = ManualClock(settle_rounds=300)
+    async with line(ahead_ms=50, clock=clock) as agent:
+        await agent.say("abcdefghijklmnop")
+        await clock.advance(0)
+        assert agent.socket.letters == "abcde"
+        await clock.advance(20_000_000)
+        assert agent.socket.letters == "abcdefg"
+        await clock.advance(1_000_000_000)
+
+
+async def test_an_agent_that_was_late_catches_up_with_the_callers_ear() -> None:
+    clock = ManualClock(settle_rounds=300)
+    async with line(ahead_ms=50, clock=clock) as agent:
+        await agent.say("abcdef")
+        await clock.advance(10_000_000)
+        assert agent.socket.letters == "abcdef"
+        # Nothing more is made for 40 ms: the caller has 10 of its 50 ms left.
+        await clock.advance(40_000_000)
+        await agent.say("ghijkl")
+        await clock.advance(0)
+        assert agent.socket.letters == "abcdefghij"
+        await clock.advance(1_000_000_000)
+
+
+async def test_after_an_interruption_the_first_chunks_go_at_once_again() -> None:
+    clock = ManualClock(settle_rounds=300)
+    async with line(ahead_ms=50, clock=clock) as agent:
+        await agent.say("abcdefgh")
+        await clock.advance(0)
+        await agent.worker.queue_frame(InterruptionFrame())
+        await clock.advance(0)
+        await agent.say("vwxyz")
+        await clock.advance(10_000_000)  # the chunk under way is waited for
+        assert agent.socket.letters == "abcde" + "vwxyz"
+        await clock.advance(1_000_000_000)

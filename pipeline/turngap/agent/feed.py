@@ -185,11 +185,16 @@ class SpeechFeed:
             return True
         return self._held_ms > 0 and self._pace.lasts(self._outlook(at_ns), SAFETY_MS / 2)
 
-    def begin(self, at_ns: int) -> None:
-        """What was made so far goes to the caller now, and what follows as it is made."""
-        if not self._begun:
-            self._begun, self._held_ms, held_ms = True, 0.0, self._held_ms
-            self._dry_ns = at_ns + ms_to_ns(held_ms)
+    def begin(self, at_ns: int) -> bool:
+        """What was made so far goes to the caller now, and what follows as it is made.
+
+        Returns whether that is news.
+        """
+        if self._begun:
+            return False
+        self._begun, self._held_ms, held_ms = True, 0.0, self._held_ms
+        self._dry_ns = at_ns + ms_to_ns(held_ms)
+        return True
 
     # --- what goes next ---------------------------------------------------------------------------
 

@@ -47,6 +47,7 @@ from pipecat.transports.base_output import BaseOutputTransport
 
 from turngap.agent.marks import AgentTurn, MarksRecorder
 from turngap.agent.speculation import GUESS, SpeculationDropped
+from turngap.agent.speech_output import SpeechOutput
 from turngap.agent.waste import Waste
 from turngap.backends import Decision
 from turngap.clocks import MonotonicClock
@@ -109,6 +110,7 @@ class MarksObserver(BaseObserver):
         llm: the name of the LLM that answers, where it can change.
         decisions: why each turn was taken for over, oldest first; those told are removed.
         price: US dollars for a million input and output tokens of the LLM that answers, if known.
+        cuts_lead_in: whether a `SpeechOutput` behind the TTS cuts off the silence before speech.
     """
 
     def __init__(
@@ -120,8 +122,10 @@ class MarksObserver(BaseObserver):
         llm: Callable[[], str | None] = lambda: None,
         decisions: deque[Decision] | None = None,
         price: Callable[[], tuple[float, float] | None] = lambda: None,
+        cuts_lead_in: bool = False,
     ) -> None:
         super().__init__()
+        self._cuts_lead_in = cuts_lead_in
         self._written = written
         self._decisions = deque[Decision]() if decisions is None else decisions
         self._price = price
@@ -153,6 +157,10 @@ class MarksObserver(BaseObserver):
 
         rtvi.add_event_handler("on_client_message", on_client_message)
 
+    def count(self, name: str, n: float) -> None:
+        """Add to a figure of the turn that is being answered, or of the next one."""
+        self._recorder.count(name, n)
+
     async def on_push_frame(self, data: FramePushed) -> None:
         """Note what a pushed frame means for the running turn."""
         frame, at_ns = data.frame, data.timestamp
@@ -165,6 +173,11 @@ class MarksObserver(BaseObserver):
         if isinstance(data.source, BaseOutputTransport):
             self._recorder.sent(self._written(data.timestamp), _pcm(frame), frame.sample_rate)
         elif isinstance(frame, TTSAudioRawFrame) and isinstance(data.source, TTSService):
+            if self._cuts_lead_in:
+                self._recorder.mark("tts_first_audio", data.timestamp)
+            else:
+                self._recorder.tts_audio(data.timestamp, _pcm(frame), frame.sample_rate)
+        elif self._cuts_lead_in and isinstance(data.source, SpeechOutput):
             self._recorder.tts_audio(data.timestamp, _pcm(frame), frame.sample_rate)
 
     def _on_first_push(self, data: FramePushed, frame: Frame, at_ns: int) -> None:

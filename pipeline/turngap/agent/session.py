@@ -13,7 +13,6 @@ from pipecat.processors.aggregators.llm_response_universal import (
     LLMContextAggregatorPair,
     LLMUserAggregatorParams,
 )
-from pipecat.processors.aggregators.llm_text_processor import LLMTextProcessor
 from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.processors.frameworks.rtvi import RTVIObserverParams
@@ -22,14 +21,16 @@ from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPI
 from pipecat.workers.runner import WorkerRunner
 
 from turngap.agent.controls import Controls
+from turngap.agent.feed import SpeechFeed
 from turngap.agent.heard import HeardKeeper, Ledger, MadeCounter
 from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, StampedSerializer
 from turngap.agent.output import YieldingTransport
 from turngap.agent.rtvi import DiscreetRTVI
+from turngap.agent.speaking import Speaking, speaking
 from turngap.agent.speculation import Announcer, AudioGate, Guesses
-from turngap.agent.stack import Stack, resolved
+from turngap.agent.stack import PipelineSettings, Stack, resolved
 from turngap.agent.switching import LlmSwitch, Memory, Offers, offers_of
-from turngap.agent.text import ClauseAggregator, ReplyAggregator
+from turngap.agent.warming import PrefixWarmer, Warming, warm_voice
 from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
 from turngap.core.clock import Clock
 
@@ -111,7 +112,8 @@ def _transport(
         # Pipecat's default of two seconds of silence at the end only delays hanging up.
         audio_out_end_silence_secs=0,
     )
-    return YieldingTransport(socket, params, taking.floor)
+    ahead_ms = assembly.stack.audio.out_ahead_ms
+    return YieldingTransport(socket, params, taking.floor, ahead_ms=ahead_ms, clock=assembly.clock)
 
 
 def _worker(
@@ -124,8 +126,13 @@ def _worker(
     guesses = Guesses() if taking.speculates else None
     made = guesses.let_through if guesses else None
     switch = LlmSwitch(assembly.offers, assembly.clock, memory, made)
-    parts = _Parts(taking, switch, memory, guesses)
-    audio = assembly.stack.audio
+    observer = _observer(assembly, serializer, taking, switch) if assembly.traced else None
+    count = observer.count if observer else _uncounted
+    tts, feed, stack = assembly.create("tts"), SpeechFeed(), assembly.stack
+    voice = speaking(stack, tts, assembly.clock, feed=feed, gated=bool(guesses), count=count)
+    talk = _aggregators(stack.pipeline, taking, memory)
+    parts = _Parts(taking, switch, guesses, voice, talk)
+    audio = stack.audio
     worker = PipelineWorker(
         Pipeline(_processors(assembly, transport, parts)),
         params=PipelineParams(
@@ -140,17 +147,33 @@ def _worker(
         # A caller may be silent for as long as it likes; the server closes what has vanished.
         idle_timeout_secs=None,
     )
-    if assembly.traced:
-        MarksObserver(
-            hold_ms=taking.hold_ms,
-            written=serializer.written_ns,
-            eager=assembly.eager,
-            llm=lambda: switch.current,
-            decisions=taking.decisions,
-            price=lambda: _price(assembly.offers.get(switch.current).spec),
-        ).attach(worker)
+    if observer is not None:
+        observer.attach(worker)
     Controls(switch, assembly.clock).attach(worker)
+    warm = stack.warm
+    Warming(
+        PrefixWarmer(switch, talk.user().context, assembly.clock, count) if warm.prefix else None,
+        (lambda: warm_voice(tts, feed.voice, assembly.clock)) if warm.voice else None,
+    ).attach(worker, talk.user())
     return worker
+
+
+def _observer(
+    assembly: Assembly, serializer: StampedSerializer, taking: TurnTaking, switch: LlmSwitch
+) -> MarksObserver:
+    return MarksObserver(
+        hold_ms=taking.hold_ms,
+        written=serializer.written_ns,
+        eager=assembly.eager,
+        llm=lambda: switch.current,
+        decisions=taking.decisions,
+        price=lambda: _price(assembly.offers.get(switch.current).spec),
+        cuts_lead_in=assembly.stack.audio.cut_lead_in,
+    )
+
+
+def _uncounted(name: str, n: float) -> None:
+    """Nobody wants to know."""
 
 
 def _price(spec: BackendSpec) -> tuple[float, float] | None:
@@ -159,53 +182,55 @@ def _price(spec: BackendSpec) -> tuple[float, float] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What the processors of one session share; `guesses` is None where nothing is guessed."""
+    """What one session consists of; `guesses` is None where nothing is guessed."""
 
     taking: TurnTaking
     switch: LlmSwitch
-    memory: Memory
     guesses: Guesses | None
+    voice: Speaking
+    talk: LLMContextAggregatorPair
 
 
-def _processors(
-    assembly: Assembly, transport: FastAPIWebsocketTransport, parts: _Parts
-) -> list[FrameProcessor]:
-    pipeline, taking, memory = assembly.stack.pipeline, parts.taking, parts.memory
+def _aggregators(
+    pipeline: PipelineSettings, taking: TurnTaking, memory: Memory
+) -> LLMContextAggregatorPair:
+    """What gathers the conversation, into the memory that outlives the session."""
     if memory.context is None:
         memory.context = LLMContext([{"role": "system", "content": pipeline.system_prompt}])
-    aggregators = LLMContextAggregatorPair(
+    return LLMContextAggregatorPair(
         memory.context,
         user_params=LLMUserAggregatorParams(
             user_turn_strategies=taking.strategies,
             vad_analyzer=None if pipeline.vad_first else taking.vad,
         ),
     )
+
+
+def _processors(
+    assembly: Assembly, transport: FastAPIWebsocketTransport, parts: _Parts
+) -> list[FrameProcessor]:
+    pipeline = assembly.stack.pipeline
     ledger = Ledger()
-    # The others are the TTS service's own ways.
-    aggregator = {"clause": ClauseAggregator, "reply": ReplyAggregator}.get(
-        assembly.stack.text.aggregation
-    )
-    gathered = [LLMTextProcessor(text_aggregator=aggregator())] if aggregator else []
     return [
         transport.input(),
-        *_ears(taking, vad_first=pipeline.vad_first),
+        *_ears(parts.taking, vad_first=pipeline.vad_first),
         assembly.create("stt"),
-        aggregators.user(),
-        *_answering(parts, [*gathered, assembly.create("tts")]),
+        parts.talk.user(),
+        *_answering(parts),
         *([MadeCounter(ledger)] if pipeline.keep_heard else []),
         transport.output(),
         *([HeardKeeper(ledger)] if pipeline.keep_heard else []),
-        aggregators.assistant(),
+        parts.talk.assistant(),
     ]
 
 
-def _answering(parts: _Parts, voice: list[FrameProcessor]) -> list[FrameProcessor]:
+def _answering(parts: _Parts) -> list[FrameProcessor]:
     """From the request to the sound; with guesses, nothing of one is heard before its time."""
     if parts.guesses is None:
-        return [parts.switch, *voice]
-    gate = AudioGate(parts.guesses)
+        return [parts.switch, *parts.voice.processors]
+    gate = AudioGate(parts.guesses, parts.voice.playing)
     announcer = Announcer(parts.guesses, gate)
-    return [announcer, parts.switch, *parts.guesses.guarded(voice), gate]
+    return [announcer, parts.switch, *parts.guesses.guarded(parts.voice.processors), gate]
 
 
 def _ears(taking: TurnTaking, *, vad_first: bool) -> list[FrameProcessor]:

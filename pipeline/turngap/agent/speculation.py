@@ -11,7 +11,7 @@ gate before the output asks for the number of everything it lets out.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,6 +23,7 @@ from pipecat.frames.frames import (
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     SystemFrame,
+    TTSAudioRawFrame,
     UserStoppedSpeakingFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
@@ -196,11 +197,17 @@ class AudioGate(FrameProcessor):
     """Holds the answer to a guess, text and sound, until the turn is over or goes on.
 
     It has no queue: what is let out is pushed in the step in which the turn ends.
+
+    Args:
+        playing: told when the first sound of a reply is let out (ns of the pipeline's clock).
     """
 
-    def __init__(self, guesses: Guesses) -> None:
+    def __init__(
+        self, guesses: Guesses, playing: Callable[[int], None] = lambda at_ns: None
+    ) -> None:
         super().__init__(enable_direct_mode=True)
         self._guesses = guesses
+        self._playing = playing
         self._held: deque[Frame] = deque()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
@@ -224,4 +231,6 @@ class AudioGate(FrameProcessor):
         while self._held and (state := self._guesses.state(self._held[0])) != "pending":
             frame = self._held.popleft()
             if state == "heard":
+                if isinstance(frame, TTSAudioRawFrame):
+                    self._playing(self.get_clock().get_time())
                 await self.push_frame(frame)

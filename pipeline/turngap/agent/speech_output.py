@@ -74,8 +74,7 @@ class SpeechOutput(FrameProcessor):
 
     def playing(self, at_ns: int) -> None:
         """The caller hears the speech from now on (only where it is gated)."""
-        if self._feed is not None:
-            self._feed.begin(at_ns)
+        if self._feed is not None and self._feed.begin(at_ns):
             self._stir()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:

@@ -22,12 +22,15 @@ class _Strict(BaseModel):
 class AudioSettings(_Strict):
     """Rates on the wire, Hz; an output rate equal to the TTS engine's own avoids resampling.
 
-    `cut_lead_in` cuts off the silence that the TTS puts before its speech.
+    `out_ahead_ms` is how far ahead of the caller's ear audio is written, so that a late agent is
+    not heard as a hole; 0 leaves it to pipecat, which is two chunks ahead at first and less after
+    every delay. `cut_lead_in` cuts off the silence that the TTS puts before its speech.
     """
 
     in_sample_rate: Literal[8000, 16000] = 16_000
     out_sample_rate: Annotated[int, Field(ge=8000, le=48_000)] = 24_000
     out_chunk_ms: Annotated[int, Field(ge=10, le=200, multiple_of=10)] = 40
+    out_ahead_ms: Annotated[int, Field(ge=0, le=500)] = 0
     cut_lead_in: bool = False
 
 

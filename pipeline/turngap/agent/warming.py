@@ -1,0 +1,143 @@
+"""Done while nothing is asked for yet, so that the first token and the first sound come sooner."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from loguru import logger
+from pipecat.frames.frames import ErrorFrame, TTSAudioRawFrame
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator
+from pipecat.services.tts_service import TTSService
+
+from turngap.agent.speeds import Request, VoiceSpeed
+from turngap.agent.waste import CHARS_A_TOKEN
+from turngap.core.clock import Clock, ms_to_ns, ns_to_ms
+
+# A short and a long one: from both together the TTS's time a request and a second of speech follow.
+VOICE_TEXTS = ("Yes.", "One moment please, I will have a look at that for you.")
+
+# After an interruption the memory is cut to what was heard; by then it has been.
+SETTLED_MS = 100.0
+
+Count = Callable[[str, float], None]
+
+
+class Answers(Protocol):
+    """What an LLM is asked with beside the conversation; pipecat's `LLMService` has it."""
+
+    async def run_inference(self, context: LLMContext, max_tokens: int | None = None) -> str | None:
+        """One reply."""
+        ...
+
+
+class PrefixWarmer:
+    """Has the LLM read the conversation so far before it is asked to go on with it.
+
+    A server that caches prompts by their prefix (vLLM and the hosted ones do) then reads the rest
+    alone, and its connection stands. One token is asked for, because none cannot be. It is given up
+    when the person's turn is answered, so that it never stands in a request's way.
+    """
+
+    def __init__(
+        self, llm: Answers, context: LLMContext, clock: Clock, count: Count = lambda name, n: None
+    ) -> None:
+        self._llm = llm
+        self._context = context
+        self._clock = clock
+        self._count = count
+        self._warm: list[Any] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._of_use = True
+
+    def begin(self, after_ms: float = 0.0) -> None:
+        """Warm in the background, unless that was done for this conversation as it stands."""
+        if self._of_use and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._read(after_ms))
+
+    def give_up(self) -> None:
+        """The LLM is asked now, or never again."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _read(self, after_ms: float) -> None:
+        await self._clock.sleep_until_ns(self._clock.now_ns() + ms_to_ns(after_ms))
+        messages = list(self._context.messages)
+        if messages == self._warm:
+            return
+        chars = sum(len(str(m.get("content", ""))) for m in messages if isinstance(m, dict))
+        self._count("warm_requests", 1)
+        self._count("warm_prompt_tokens", -(-chars // CHARS_A_TOKEN))
+        copy = LLMContext(messages, self._context.tools, self._context.tool_choice)
+        try:
+            await self._llm.run_inference(copy, max_tokens=1)
+        except Exception as e:
+            # Whatever is wrong, the next request says it to somebody who waits for an answer.
+            self._of_use = False
+            logger.warning(f"the LLM's prompt is not read ahead any more: {type(e).__name__}: {e}")
+        else:
+            self._warm = messages
+
+
+async def warm_voice(tts: TTSService, speed: VoiceSpeed, clock: Clock) -> None:
+    """Have the TTS speak unheard, and learn how fast it does."""
+    for number, text in enumerate(VOICE_TEXTS):
+        asked_ns = clock.now_ns()
+        made: list[tuple[int, float]] = []
+        async for frame in tts.run_tts(text, f"turngap-warm-{number}"):
+            if isinstance(frame, ErrorFrame):
+                logger.warning(f"the voice could not be warmed: {frame.error}")
+                return
+            if isinstance(frame, TTSAudioRawFrame):
+                made.append((clock.now_ns(), frame.num_frames * 1000 / frame.sample_rate))
+        if made:  # a service that answers over a socket of its own says nothing here
+            speed.add(
+                Request(
+                    chars=len(text),
+                    audio_ms=sum(ms for _, ms in made),
+                    made_ms=ns_to_ms(made[-1][0] - asked_ns),
+                    first_ms=ns_to_ms(made[0][0] - asked_ns),
+                    chunk_ms=made[0][1],
+                )
+            )
+
+
+class Warming:
+    """What of it one session does, and when."""
+
+    def __init__(
+        self,
+        prefix: PrefixWarmer | None,
+        voice: Callable[[], Coroutine[Any, Any, None]] | None,
+    ) -> None:
+        self._prefix = prefix
+        self._voice = voice
+        self._speaking: asyncio.Task[None] | None = None
+
+    def attach(self, worker: PipelineWorker, user: LLMUserAggregator) -> None:
+        """Follow a session: its beginning, the person's turns, its end."""
+
+        async def on_started(*_: object) -> None:
+            if self._voice is not None:
+                self._speaking = asyncio.create_task(self._voice())
+            if self._prefix is not None:
+                self._prefix.begin()
+
+        async def on_turn_started(*_: object) -> None:
+            if self._prefix is not None:
+                self._prefix.begin(SETTLED_MS)
+
+        async def on_asked(*_: object) -> None:
+            if self._prefix is not None:
+                self._prefix.give_up()
+
+        async def on_finished(*_: object) -> None:
+            await on_asked()
+            if self._speaking is not None:
+                self._speaking.cancel()
+
+        worker.add_event_handler("on_pipeline_started", on_started)
+        worker.add_event_handler("on_pipeline_finished", on_finished)
+        user.add_event_handler("on_user_turn_started", on_turn_started)
+        user.add_event_handler("on_user_turn_inference_triggered", on_asked)

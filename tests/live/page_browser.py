@@ -1,4 +1,4 @@
-"""The live page in a real headless Chromium, for tests: a server for it, a microphone, a browser."""
+"""The live page in a real headless Chromium: a server for it, a microphone, a browser."""
 
 import asyncio
 import json
@@ -134,7 +134,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 class Puppet:
-    """An agent whose strings the test pulls. It is ready when asked, and says what it is told to."""
+    """An agent whose strings the test pulls: ready when asked, it says what it is told to."""
 
     def __init__(self, *greeting: dict[str, Any]) -> None:
         self.greeting = greeting  # server messages that follow on its readiness

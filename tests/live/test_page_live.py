@@ -1,4 +1,4 @@
-"""The page for real: a microphone that plays recordings, Chromium, an agent, and what is measured."""
+"""The page for real: a microphone that plays recordings, Chromium, an agent."""
 
 import asyncio
 import json
@@ -13,6 +13,7 @@ import pytest
 from page_browser import (
     Microphone,
     PageServer,
+    Puppet,
     chromium,
     needs_chromium,
     opened,
@@ -143,7 +144,51 @@ async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(tmp_path:
         assert {stage["name"] for stage in turn["stages"]} > {"endpoint", "llm_first_token", "sent"}
         assert sum(stage["ns"] for stage in turn["stages"]) == turn["onsetNs"] - turn["endNs"]
     assert silent_ms <= 250
-    assert (typed[0]["ended"], typed[1]["outcome"]) == ("interrupted", "late")
+    assert typed[0]["ended"] == "interrupted"
+    assert typed[1]["gapMs"] > 600
+
+
+# The page's loudspeaker and microphone, joined by a wire of a length to choose.
+WIRE = """
+  const Context = window.AudioContext, connect = AudioNode.prototype.connect;
+  window.AudioContext = class extends Context {
+    constructor(options) {
+      super(options);
+      [this.wire, this.gain] = [this.createDelay(1), this.createGain()];
+      this.wire.delayTime.value = 0.04;
+      this.microphone = this.createMediaStreamDestination();
+      this.wire.connect(this.gain).connect(this.microphone);
+      window.context = this;
+    }
+  };
+  AudioNode.prototype.connect = function (to, ...rest) {
+    if (to === this.context.destination) connect.call(this, this.context.wire);
+    return connect.call(this, to, ...rest);
+  };
+  navigator.mediaDevices.getUserMedia = async () => window.context.microphone.stream;
+"""
+
+
+async def test_the_way_from_mouth_to_ear_is_measured_with_the_pages_own_sound() -> None:
+    async with Puppet() as agent, PageServer(agent.port) as server, chromium() as browser:
+        tab = await opened(browser, server.url, WIRE)
+        await tab.start()
+        assert await tab.page.inner_text("#ear-ms") == "not calibrated"
+        trips: list[float] = []
+        for wire_s in (0.04, 0.12):
+            await tab.page.evaluate("(s) => (context.wire.delayTime.value = s)", wire_s)
+            await tab.page.click("#calibrate")
+            told = await agent.heard("turngap.calibrated")
+            assert told["n"] >= 3
+            trips.append(told["round_trip_ms"])
+        assert await tab.page.inner_text("#ear-ms") != "not calibrated"
+        await tab.page.evaluate("context.gain.gain.value = 0")
+        await tab.page.click("#calibrate")
+        await tab.text("#notice", lambda text: "did not hear the page" in text)
+        assert await tab.page.inner_text("#ear-ms") == "not calibrated"
+    # The wire's own length is in it, and what the browser adds to it is the same each time.
+    assert trips[1] - trips[0] == pytest.approx(80, abs=5)
+    assert trips[0] >= 40
 
 
 async def _type(page: Any, text: str) -> None:

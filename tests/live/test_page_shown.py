@@ -315,7 +315,10 @@ async def test_loudspeakers_switch_the_echo_cancelling_on(browser: Browser) -> N
     script = """
       const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
       window.asked = [];
-      navigator.mediaDevices.getUserMedia = (wanted) => { asked.push(wanted.audio); return ask(wanted); };
+      navigator.mediaDevices.getUserMedia = (wanted) => {
+        asked.push(wanted.audio);
+        return ask(wanted);
+      };
     """
     async with talk(browser, SESSION, script=script) as t:
         await t.tab.start()
@@ -377,6 +380,23 @@ async def test_it_can_be_used_with_the_keyboard_alone(browser: Browser) -> None:
         await t.page.focus("#mute")
         await t.page.keyboard.press("Space")
         assert await t.page.get_attribute("#mute", "aria-pressed") == "true"
+
+
+async def test_everything_has_a_name_for_a_screen_reader(browser: Browser) -> None:
+    async with talk(browser, SESSION, MODELS) as t:
+        await t.tab.start()
+        await typed(t, "hello")
+        await t.tab.text("#turns", lambda text: "hello" in text)
+        nameless = await t.page.evaluate("""() => [
+          ...[...document.querySelectorAll("input, select, meter")].filter((e) => !e.labels.length),
+          ...[...document.querySelectorAll("button, a")].filter((e) => !e.textContent.trim()),
+          ...[...document.querySelectorAll("svg")].filter((e) => !e.getAttribute("aria-label")),
+          ...[...document.querySelectorAll("summary")].filter((e) => !e.ariaLabel),
+          ...[...document.querySelectorAll("section")].filter(
+            (e) => !e.ariaLabel && !document.getElementById(e.getAttribute("aria-labelledby"))),
+        ].map((e) => e.outerHTML)""")
+        assert nameless == []
+        assert await t.page.get_attribute("html", "lang") == "en"
 
 
 async def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser) -> None:

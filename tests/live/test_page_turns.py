@@ -11,15 +11,16 @@ from turngap.core.stats import percentile, proportion
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 
-STAGES = """(m, turns) => turns.map(({ endNs, onsetNs, receivedNs, marks }) =>
-  m.stagesOf({ endNs, onsetNs, receivedNs, agentTurns: [{ marks }] }).map(({ name, ns }) => [name, ns]))"""
+STAGES = """(m, turns) => turns.map(({ marks, ...turn }) =>
+  m.stagesOf({ ...turn, agentTurns: [{ marks }] }).map(({ name, ns }) => [name, ns]))"""
 
 # Plays events into a tracker: [method, ...arguments], instants in ms. Returns its turns.
 PLAY = """(m, events) => {
   const over = [], tracker = new m.Tracker(() => {}, (turn) => over.push(m.measured(turn)));
   const ns = (x) => (typeof x === "number" ? x * 1e6 : x);
   const speech = ({ ns: at, receivedNs, userLastNs }) => ({
-    ns: at * 1e6, receivedNs: (receivedNs ?? at) * 1e6, leadNs: 0, userLastNs: (userLastNs ?? 0) * 1e6,
+    ns: at * 1e6, receivedNs: (receivedNs ?? at) * 1e6,
+    leadNs: 0, userLastNs: (userLastNs ?? 0) * 1e6,
   });
   tracker.begin(1);
   for (const [method, ...values] of events) {
@@ -34,9 +35,9 @@ PLAY = """(m, events) => {
     } else tracker[method](...values.map(ns));
   }
   return [tracker.turns.map((turn) => {
-    const { gapMs, outcome, leftOut, whyNoGap, agentMs, yieldNs } = turn;
+    const { gapMs, outcome, leftOut, whyNoGap, agentMs } = turn;
     const stages = Object.fromEntries(turn.stages.map(({ name, ns: each }) => [name, each / 1e6]));
-    return { ...turn, gapMs, outcome, leftOut, whyNoGap, agentMs, stages, yieldMs: yieldNs && yieldNs / 1e6 };
+    return { ...turn, gapMs, outcome, leftOut, whyNoGap, agentMs, stages };
   }), over];
 }"""
 
@@ -168,7 +169,7 @@ async def test_a_barge_in_is_a_turn_of_its_own_and_its_yield_is_measured(call: C
     )
     assert ending(turns) == [("answered", "interrupted", 400), ("answered", None, 450)]
     assert turns[1]["overReply"] is True
-    assert turns[1]["yieldMs"] == 400
+    assert turns[1]["yieldNs"] == 400_000_000
 
 
 async def test_a_knock_is_no_turn_unless_the_agent_takes_it_for_one(call: Call) -> None:
@@ -222,14 +223,16 @@ async def test_a_device_that_stood_still_spoils_the_turn(
     call: Call, shift: float, left_out: str | None
 ) -> None:
     readings = [["tick", at, 5 + (shift if at > 2200 else 0)] for at in range(900, 2600, 40)]
-    (turn,) = await played(call, *SAID, *readings, ["agentStart", {"ns": 2400}], ["tick", 2600, 5 + shift], ["close", 3000, "reply_done"])  # fmt: skip
+    heard = [["agentStart", {"ns": 2400}], ["tick", 2600, 5 + shift]]
+    (turn,) = await played(call, *SAID, *readings, *heard, ["close", 3000, "reply_done"])
     assert turn["stallMs"] == pytest.approx(shift)
     assert (turn["leftOut"], turn["outcome"]) == (left_out, "answered")
 
 
 async def test_a_shift_outside_the_turn_spoils_nothing(call: Call) -> None:
     readings = [["tick", at, 50 if at < 500 or at > 3000 else 0] for at in range(0, 3400, 40)]
-    (turn,) = await played(call, *readings[:30], *ANSWERED, *readings[30:], ["close", 3500, "reply_done"])  # fmt: skip
+    events = [*readings[:30], *ANSWERED, *readings[30:], ["close", 3500, "reply_done"]]
+    (turn,) = await played(call, *events)
     assert turn["stallMs"] == 0
 
 

@@ -2,7 +2,7 @@
 
 const CHIRPS = 5, HEARD_S = 0.8, AGREE_MS = 2;
 const CHIRP_S = 0.03, FROM_HZ = 800, TO_HZ = 4000;
-const CLEAR = 8; // by how much the match stands out from everything else that was heard (RMS)
+const CLEAR = 8; // how far a match stands out from the RMS of all
 
 export function chirp(rate) {
 	const length = Math.round(CHIRP_S * rate);

@@ -1,5 +1,3 @@
-// Clocks compared: the page's audio with this thread's, this thread's with the agent's.
-
 const READINGS = 150; // 3 s: devices drift, and after a stall the old readings are wrong
 const EXCHANGES = 40;
 

@@ -4,7 +4,7 @@
 const AUDIO = 2, MESSAGE = 4;
 const KINDS = ["", "text", "audio", "transcription", "message", "interruption"];
 const VARINT = 0, BYTES = 2, FIXED = { 1: 8, 5: 4 };
-// Telephony to studio: a rate beyond is no audio's, and would size buffers.
+// A rate beyond is no audio's, and would size buffers.
 const MIN_RATE = 8000, MAX_RATE = 192000;
 
 export class FrameError extends Error {}

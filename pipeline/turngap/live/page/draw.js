@@ -1,11 +1,8 @@
-// SVG drawings. Places are per cent of the width, so that they follow the page; text keeps its size.
+// SVG drawings: places are per cent of the width, so that they follow the page.
 
 const ROW = 19, DOTS = 34, SHORT_MS = 1;
 const NATURAL_MS = [200, 400];
-const GROUPS = {
-	endpoint: "listen", transcript: "listen", llm_request: "think", llm_first_token: "think", tts_request: "speak",
-	tts_first_audio: "speak", tts_first_audible: "speak", sent: "line", received: "line", agent_onset: "line",
-};
+const GROUPS = { endpoint: "listen", transcript: "listen", llm: "think", tts: "speak", sent: "line", received: "line", agent: "line" };
 
 /** Strings among the content become text, never markup. */
 export function element(name, attributes = {}, ...content) {
@@ -58,7 +55,7 @@ export class Domain {
 			at += value;
 			if (!shown.some((each) => each.name === name && each.ns === ns)) continue;
 			const y = compact ? 0 : row++ * ROW + 3;
-			svg.append(element("rect", { class: `bar ${GROUPS[name] ?? "unknown"}`, x: `${from}%`, width: `${Math.max(to - from, 0.3)}%`, y, height: compact ? 12 : 13 }));
+			svg.append(element("rect", { class: `bar ${GROUPS[name.split("_")[0]] ?? "unknown"}`, x: `${from}%`, width: `${Math.max(to - from, 0.3)}%`, y, height: compact ? 12 : 13 }));
 			if (!compact) svg.append(named(`${value < 0 ? "cut in" : name} ${ms(value)}`, from, to, y + 11));
 		}
 		if (ended && !stages.length) svg.append(element("line", { class: "silence", x1: `${this.x(0)}%`, x2: "100%", y1: height / 2, y2: height / 2 }));

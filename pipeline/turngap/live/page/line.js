@@ -6,14 +6,16 @@ import { AgentClock, AudioClock } from "./clock.js";
 import { FrameError, decode, encodeAudio, encodeMessage } from "./codec.js";
 import { Resampler } from "./resample.js";
 
-const RTVI = "rtvi-ai", VERSION = "2.2.0";
+const RTVI = "rtvi-ai";
+const METER_BLOCKS = 4;
 const QUICK_PINGS = 12, QUICK_MS = 60, SLOW_MS = 2000;
 // After such a pause another reply begins: the 0.7 ms of the one before that the resampler still holds
 // must not be heard at its head.
 const PAUSE_MS = 60;
 
 const audioClock = new AudioClock();
-let rate, micRate, audio, line, reading;
+let rate, micRate, audio, line;
+let readings = [];
 let streams = 0; // of the agent's audio, each until it pauses or is cut off
 
 const tell = (type, more) => postMessage({ type, ...more });
@@ -29,7 +31,7 @@ class Line {
 	constructor(url) {
 		this.socket = Object.assign(new WebSocket(url), {
 			binaryType: "arraybuffer",
-			onopen: () => this.send("client-ready", { version: VERSION, about: { library: "turngap" } }),
+			onopen: () => this.send("client-ready", { version: "2.2.0", about: { library: "turngap" } }),
 			onmessage: ({ data }) => this.take(data, performance.now()),
 			onclose: ({ code, reason }) => this.close(code, reason),
 		});
@@ -97,7 +99,6 @@ class Line {
 		tell("marks", { turn, llm, marks: Object.fromEntries(placed) });
 	}
 
-	/** The agent's clock less the page clock. */
 	get offset() {
 		const { best, n } = this.clock;
 		if (!best || this.zero === null) return null;
@@ -165,13 +166,12 @@ function onset({ frame, received, lead, userLast }) {
 	return { receivedNs, leadNs, userLastNs: line.ns(userLast), nowNs: line.nsOf(performance.now()) };
 }
 
-/** The page needs every other block only. */
-function meter({ rms, level, speaking, drift, end }) {
-	if (reading) {
-		const both = { rms: Math.max(rms, reading.rms), drift: Math.min(drift, reading.drift) };
-		tell("meter", { ...both, level, speaking, ns: line?.zero != null ? line.ns(end) : null });
-	}
-	reading = reading ? null : { rms, drift };
+function meter(event) {
+	if (readings.push(event) < METER_BLOCKS) return;
+	const rms = Math.max(...readings.map((each) => each.rms)), drift = Math.min(...readings.map((each) => each.drift));
+	const { level, speaking, end } = event;
+	tell("meter", { rms, drift, level, speaking, ns: line?.zero != null ? line.ns(end) : null });
+	readings = [];
 }
 
 onmessage = ({ data: { port, open, typed, send, ...more } }) => {

@@ -11,17 +11,18 @@ const PORT = location.port || 80, AGAIN = "Then stop and start again; or type yo
 const WORDS = {
 	insecure: `Browsers give no microphone to a page from another machine without https. Run
 ssh -L ${PORT}:localhost:${PORT} ${location.hostname} on this one and open http://localhost:${PORT}.`,
-	tab: "turngap is open in another tab, and the two would hear each other. Stop that one, then start here.",
+	tab: "turngap is open in another tab: the two would hear each other. Stop that one, then start here.",
 	NotAllowedError: `The microphone was refused. Allow it beside the page’s address. ${AGAIN}`,
 	NotFoundError: `There is no microphone. Plug one in. ${AGAIN}`,
 	NotReadableError: `Another program has the microphone. Close that. ${AGAIN}`,
 	gone: `The microphone is gone. Plug it in. ${AGAIN}`,
-	echo: "Twice the agent began while you were still heard. Loudspeakers? Use headphones, or tick “I use loudspeakers”.",
-	down: "Nothing answers. Is turngap still running? Then start again.",
-	chirp: "Calibrating: let the microphone hear this page, and be quiet for a moment.",
-	deaf: "The microphone did not hear the page. Untick “I use loudspeakers”, turn the volume up or hold the headphones to the microphone, and try again.",
+	echo: "Twice the agent began while you were heard. Loudspeakers? Use headphones, or tick “I use loudspeakers”.",
+	down: "Nothing answers. Is turngap running? Then start again.",
+	chirp: "Calibrating: let the microphone hear this page, and be quiet.",
+	deaf: "The microphone did not hear the page. Untick “I use loudspeakers”, turn the volume up or hold the headphones to it, and try again.",
+	paused: "The browser has paused the audio. Stop and start again.",
 	1013: "Try again when one of them has ended, or serve with a higher --max-sessions.",
-	4400: "Reload the page: it may be of another version than the server.",
+	4400: "Reload the page: the server may be of another version.",
 };
 
 export const tracker = new Tracker((turn) => view.change(turn), over);
@@ -40,6 +41,7 @@ async function start() {
 	byId("talk").textContent = "Stop";
 	const context = new AudioContext({ sampleRate: 48000, latencyHint: "interactive" });
 	live = { context };
+	context.onstatechange = () => live && context.state !== "running" && say(WORDS.paused);
 	await context.audioWorklet.addModule("page/worklet.js");
 	const node = new AudioWorkletNode(context, "turngap", { outputChannelCount: [1], channelCount: 1, channelCountMode: "explicit" });
 	const worker = new Worker("page/line.js", { type: "module" }), { port1, port2 } = new MessageChannel();
@@ -99,10 +101,10 @@ function stop(text = "") {
 	state("", "not connected");
 	say(text);
 	byId("talk").textContent = "Start talking";
+	byId("mute").ariaPressed = false;
 	hide(true, "mute", "calibrate", "models", "typing");
 }
 
-/** Another conversation. */
 function renew() {
 	session = pending = null;
 	state("", "connecting");
@@ -151,7 +153,7 @@ function ready() {
 }
 
 function heard({ text, final }) {
-	if (!tracker.transcript(text, final) && final) view.note(`The agent heard “${text}”, this page nothing: the microphone is too quiet to measure a gap.`);
+	if (!tracker.transcript(text, final) && final) view.note(`The agent heard “${text}”, this page nothing: the microphone is too quiet.`);
 }
 
 function fault(data) {
@@ -188,7 +190,7 @@ function over(turn) {
 	else tell("turngap.turn", message);
 }
 
-/** How long after the onset the waterfall was there. */
+/** From the onset to its waterfall. */
 function drawn(turn) {
 	if (turn.told && turn.onsetNs !== null) turn.drawnMs ??= (turn.told.nowNs - turn.onsetNs) / 1e6 + performance.now() - turn.told.at;
 }
@@ -207,11 +209,6 @@ function lost({ code, reason, offset, ns }) {
 	state("lost", "line lost");
 	say(`${reason || "The line to the server is lost"}. Connecting again …`);
 	return setTimeout(() => live && connect(), RETRY_MS[Math.min(retries++, RETRY_MS.length - 1)]);
-}
-
-function calibrated(roundTripMs) {
-	view.roundTripMs = roundTripMs;
-	view.change();
 }
 
 function tell(t, d) {
@@ -248,11 +245,11 @@ byId("calibrate").onclick = async () => {
 	say(WORDS.chirp);
 	const found = await roundTrip(live.node, live.context.sampleRate);
 	say(found ? "" : WORDS.deaf);
-	calibrated(found?.round_trip_ms ?? null);
+	view.change(null, found?.round_trip_ms ?? null);
 	if (found) tell("turngap.calibrated", found);
 };
 // Other devices have other latencies.
-navigator.mediaDevices?.addEventListener("devicechange", () => calibrated(null));
+navigator.mediaDevices?.addEventListener("devicechange", () => view.change(null, null));
 byId("save").onsubmit = async (event) => {
 	event.preventDefault();
 	const body = JSON.stringify({ name: byId("name").value }), headers = { "Content-Type": "application/json" };

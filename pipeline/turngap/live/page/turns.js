@@ -56,7 +56,6 @@ class Turn {
 		return this.gapMs === null && this.ended ? WHY_NO_GAP[this.ended] : null;
 	}
 
-	/** Why no figure counts this turn, if none does. */
 	get leftOut() {
 		if (this.input === "typed") return "typed";
 		return this.stallMs > STALL_MS ? "device stall" : this.switched ? "LLM switched" : null;
@@ -249,9 +248,10 @@ function isNoise({ input, onsetNs, transcript, spokenNs, overReply, yieldNs }) {
 
 /** A finished turn as the server takes it. */
 export function measured(turn) {
-	const { number, input, startNs, endNs, overReply, agent, flushes, endedNs, ended, stallMs, connection } = turn;
+	const { number, input, agent, ended, connection } = turn;
 	return {
-		turn: number, input, start_ns: startNs, end_ns: endNs, over_reply: overReply, agent, flushed_ns: flushes,
-		ended_ns: endedNs, ended, stall_ms: stallMs, connection, view: { page_ms: turn.gapMs, agent_ms: turn.agentMs },
+		turn: number, input, agent, ended, connection, start_ns: turn.startNs, end_ns: turn.endNs, ended_ns: turn.endedNs,
+		over_reply: turn.overReply, flushed_ns: turn.flushes, stall_ms: turn.stallMs,
+		view: { page_ms: turn.gapMs, agent_ms: turn.agentMs },
 	};
 }

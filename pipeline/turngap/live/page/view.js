@@ -1,5 +1,3 @@
-// What the page shows of turns and figures. Words of others become text nodes only.
-
 import { Domain, element, ms, shortOnes } from "./draw.js";
 import { figuresOf } from "./stats.js";
 
@@ -18,8 +16,9 @@ export class View {
 		this.drawn = drawn;
 	}
 
-	change(turn) {
+	change(turn, roundTripMs = this.roundTripMs) {
 		if (turn) this.changed.add(turn);
+		this.roundTripMs = roundTripMs;
 		this.frame ??= requestAnimationFrame(() => this.draw());
 	}
 

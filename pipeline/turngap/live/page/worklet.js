@@ -56,7 +56,7 @@ class Turngap extends AudioWorkletProcessor {
 			this.hear(out[i], currentFrame + i);
 		}
 		if (this.cutTo) this.silence(currentFrame + out.length);
-		// The least of a block: a callback can be late, never early.
+		// A callback can be late, never early.
 		this.drift = Math.min(this.drift, Date.now() - (currentFrame / sampleRate) * 1000);
 		return true;
 	}

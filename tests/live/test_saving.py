@@ -110,13 +110,16 @@ def test_the_proposed_labels_are_those_that_label_would_write(
 
 
 def test_a_barge_in_is_saved_as_one(talk: Conversation, tmp_path: Path) -> None:
-    talk.add(ended="interrupted")
-    talk.add()
+    playing = {"onset_ns": 2_200_000_000, "received_ns": 2_200_000_000}
+    own = {"onset_ns": 5_700_000_000, "received_ns": 5_700_000_000, "end_ns": 6_500_000_000}
+    talk.add(agent=[playing], ended="interrupted")
+    talk.add(agent=[playing | {"end_ns": 4_680_000_000}, own], over_reply=True)
+    talk.add(ended="interrupted")  # by a switch to another LLM, say
     talk.add()
     turns = load_scenario(talk.save(tmp_path / "out").path).scenario.turns
     # The reply began at 2200 ms, the next turn at 4500.
     assert turns[1].when.barge_in_ms == pytest.approx(2300, abs=0.1)
-    assert turns[2].when.barge_in_ms is None
+    assert [t.when.barge_in_ms for t in turns[2:]] == [None, None]
 
 
 def test_one_who_spoke_again_without_waiting_is_saved_so(

@@ -27,6 +27,10 @@ MIC_S = 180.0
 # What the agent said of a turn may lie a little after the turn's end on another clock.
 SLACK_NS = 50_000_000
 
+# An agent reports its marks once it has noticed an interruption; a caller of recordings waits as
+# long for them (turngap/caller/cues.py).
+SETTLE_MS = 500.0
+
 Fact = said.Transcript | said.ReplyText | said.Marks
 
 
@@ -68,7 +72,12 @@ class Connection:
         self.sent.forget_before(self.sent.total - round(SENT_S * rate))
 
     def note(self, at_ns: int, fact: Fact) -> None:
-        """Take what the agent said of itself, at an instant of the agent's clock."""
+        """Take what the agent said of itself, at an instant of the agent's clock.
+
+        Marks are told when their turn is over, and belong to when it began.
+        """
+        if isinstance(fact, said.Marks):
+            at_ns = min(fact.marks.values(), default=at_ns)
         self._facts.append((at_ns, fact))
 
     def sounded(self, sample: int, samples: int, at_ns: int) -> None:
@@ -101,7 +110,7 @@ class Connection:
     def take_facts(self, upto_ns: int | None = None) -> list[tuple[int, Fact]]:
         """What the agent said up to an instant of its clock (None: all), taken out of the queue."""
         taken = [f for f in self._facts if upto_ns is None or f[0] <= upto_ns]
-        self._facts = self._facts[len(taken) :]
+        self._facts = [] if upto_ns is None else [f for f in self._facts if f[0] > upto_ns]
         return taken
 
     def switched_between(self, start_ns: int, end_ns: int) -> bool:

@@ -203,10 +203,13 @@ def _when(before: TurnRecord, record: TurnRecord) -> dict[str, float]:
     start_ns = _start_ns(record)
     if record.turn != before.turn + 1 or before.ended != "interrupted" or start_ns is None:
         return {}
-    if (onset_ns := marks.get("agent_onset")) is not None:
+    onset_ns, end_ns = marks.get("agent_onset"), marks.get("user_end")
+    if onset_ns is not None:
         after_ms = round((start_ns - onset_ns) / NS_PER_MS, 1)
-        return {"barge_in_ms": after_ms} if after_ms >= LEAST_BARGE_IN_MS else {}
-    if (end_ns := marks.get("user_end")) is not None and start_ns > end_ns:
+        # A yield is there only where the agent was heard when the user began.
+        barged_in = record.yield_ms is not None and after_ms >= LEAST_BARGE_IN_MS
+        return {"barge_in_ms": after_ms} if barged_in else {}
+    if end_ns is not None and start_ns > end_ns:
         return {"at_ms": round((start_ns - end_ns) / NS_PER_MS, 1)}
     return {}
 

@@ -25,8 +25,7 @@ from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.messages import SAY
 from turngap.live import wire
-from turngap.live.connection import Connection
-from turngap.live.conversation import KeptTurn
+from turngap.live.connection import SETTLE_MS, Connection
 from turngap.live.held import Held
 from turngap.live.limits import Limits, Meter
 
@@ -85,6 +84,7 @@ class LiveSession:
         self._message_ns = self._active_ns = now_ns
         self._noticed: set[str] = set()
         self._over, self._down = asyncio.Event(), asyncio.Event()
+        self._in_order = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._taken = {wire.TURN: self._turn, wire.PLAYED: self._played}
         self._taken[wire.CALIBRATED] = self._calibrated
@@ -209,8 +209,8 @@ class LiveSession:
     def _turn(self, data: Any) -> None:
         report = wire.parsed(wire.TurnReport, data)
         self._active()
-        for turn in self._held.conversation.report(report):
-            self._in_background(self._keep(turn, report.offset))
+        wait_ms = SETTLE_MS if report.ended == "interrupted" else 0.0
+        self._in_background(self._report(report, self._clock.now_ns() + ms_to_ns(wait_ms)))
 
     def _played(self, data: Any) -> None:
         self._held.conversation.sounded(wire.parsed(wire.Played, data))
@@ -219,14 +219,18 @@ class LiveSession:
         calibrated = wire.parsed(wire.Calibrated, data)
         self._held.run.settings["page_loopback"] = calibrated.model_dump()
 
-    async def _keep(self, turn: KeptTurn, offset: wire.Offset) -> None:
-        try:
-            record = await self._held.keep(turn, offset.record())
-            path = self._held.run.path
-            await self._told(wire.kept_message(record, path.name if path else ""))
-        except InputError as e:
-            logger.warning(e.message)
-            await self._told(refusal(wire.TURN, e))
+    async def _report(self, report: wire.TurnReport, due_ns: int) -> None:
+        """Keep a reported turn, after those before it and not before the agent's marks are in."""
+        async with self._in_order:
+            await self._clock.sleep_until_ns(due_ns)
+            try:
+                for turn in self._held.conversation.report(report):
+                    record = await self._held.keep(turn, report.offset.record())
+                    path = self._held.run.path
+                    await self._told(wire.kept_message(record, path.name if path else ""))
+            except InputError as e:
+                logger.warning(e.message)
+                await self._told(refusal(wire.TURN, e))
 
     async def _sent(self, data: bytes) -> None:
         """Note what the agent has just said to the page."""

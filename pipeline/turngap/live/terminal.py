@@ -28,7 +28,8 @@ from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError, InputError, TurngapError
 from turngap.core.messages import LLM, SAY
 from turngap.core.results import OffsetRecord, TurnRecord
-from turngap.live.conversation import KeptTurn, LiveConversation
+from turngap.live.connection import SETTLE_MS
+from turngap.live.conversation import LiveConversation
 from turngap.live.finding import FoundTurn, Stretch, TurnFinder
 from turngap.live.handset import AdaptiveDetector, Decimator, DeviceClock, Handset, Noise, Swap
 from turngap.live.keeping import LiveRun
@@ -100,7 +101,7 @@ class TerminalTalk:
         self._number = 0
         self._offered: list[str] = []
         self._keeping: set[asyncio.Task[None]] = set()
-        self._writing = asyncio.Lock()
+        self._in_order = asyncio.Lock()
 
     async def run(self, line: Line, dialect: TalkDialect, commands: Commands) -> None:
         """Talk over an open line until `commands` ends, or says `/quit`.
@@ -293,19 +294,23 @@ class TerminalTalk:
     def _found(self, turns: Sequence[FoundTurn]) -> None:
         for turn in turns:
             self._number += 1
-            for kept in self._live.report(self._report(turn)):
-                task = asyncio.create_task(self._keep(kept))
-                self._keeping.add(task)
-                task.add_done_callback(self._keeping.discard)
+            wait_ms = SETTLE_MS if turn.ended == "interrupted" else 0.0
+            report, due_ns = self._report(turn), self._clock.now_ns() + ms_to_ns(wait_ms)
+            task = asyncio.create_task(self._keep(report, due_ns))
+            self._keeping.add(task)
+            task.add_done_callback(self._keeping.discard)
             self._stall_ms = 0.0
 
-    async def _keep(self, kept: KeptTurn) -> None:
-        try:
-            async with self._writing:
-                record = await asyncio.to_thread(self._run.keep, kept, self._offset)
-            self._shown.turn(record)
-        except TurngapError as e:
-            self._shown.line(e.message)
+    async def _keep(self, report: TurnReport, due_ns: int) -> None:
+        """Keep a turn, after those before it and not before the agent's marks are in."""
+        async with self._in_order:
+            await self._clock.sleep_until_ns(due_ns)
+            try:
+                for kept in self._live.report(report):
+                    record = await asyncio.to_thread(self._run.keep, kept, self._offset)
+                    self._shown.turn(record)
+            except TurngapError as e:
+                self._shown.line(e.message)
 
     def _report(self, turn: FoundTurn) -> TurnReport:
         """The turn as the page would report it."""

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from turngap.core.inference.engine import FOREVER_PS, PS_PER_MS, Engine, Step
+from turngap.core.inference.engine import Engine
 from turngap.core.inference.hardware import H100, WAFER
 from turngap.core.inference.model import Model, find_model
 from turngap.core.inference.policy import Policy
-from turngap.core.inference.request import Request
-from turngap.core.inference.server import Server
+from turngap.core.inference.request import FOREVER_PS, Request, Step
+from turngap.core.inference.server import PS_PER_MS, Server
 from turngap.core.inference.speculation import Speculation
 
 MIXTURE = Model(

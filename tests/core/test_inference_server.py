@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from turngap.core.errors import InputError
-from turngap.core.inference.engine import FOREVER_PS, PS_PER_MS, Engine
+from turngap.core.inference.engine import Engine
 from turngap.core.inference.hardware import (
     ACCELERATORS,
     GB200,
@@ -15,8 +15,8 @@ from turngap.core.inference.hardware import (
 )
 from turngap.core.inference.model import MODELS, Model, dense, find_model
 from turngap.core.inference.policy import Policy
-from turngap.core.inference.request import Request
-from turngap.core.inference.server import PS_PER_S, Server, StepCosts
+from turngap.core.inference.request import FOREVER_PS, Request
+from turngap.core.inference.server import PS_PER_MS, PS_PER_S, Server, StepCosts
 from turngap.core.inference.speculation import Speculation
 
 PLAIN = Accelerator(
@@ -204,8 +204,8 @@ def test_the_prefix_cache_spares_what_is_known_and_forgets_what_was_used_least()
     server = Server(H100, find_model("35.7b"), context=2048)  # room for 2,482 tokens
     engine = Engine(server, Policy("immediate", 1), prefix_cache=True)
 
-    def ask(prompt: int, session: int | None, shared: int = 0) -> Request:
-        request = Request(prompt, 10, session=session, shared=shared)
+    def ask(prompt: int, session: int | None, engine: Engine = engine) -> Request:
+        request = Request(prompt, 10, session=session)
         engine.submit(request, engine.now_ps)
         engine.advance(FOREVER_PS)
         return request
@@ -219,5 +219,7 @@ def test_the_prefix_cache_spares_what_is_known_and_forgets_what_was_used_least()
     assert ask(1400, 3).hit == 0
     assert ask(520, 2).hit == 0
     # What all prompts begin with is computed once.
-    assert ask(400, 4, shared=300).hit == 300
-    assert ask(300, 5, shared=300).hit == 299
+    sharing = Engine(server, Policy("immediate", 1), prefix_cache=True, shared=300)
+    assert ask(400, 4, sharing).hit == 300
+    assert ask(300, 5, sharing).hit == 299
+    assert ask(900, 4, sharing).hit == 410

@@ -5,31 +5,13 @@ drives it decides whether that is virtual time (`turngap simulate`) or the real 
 backends).
 """
 
-from collections import OrderedDict, deque
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Sequence
 
-from turngap.core.errors import InputError
 from turngap.core.inference.policy import Policy
-from turngap.core.inference.request import Request
-from turngap.core.inference.server import Server, StepCosts
-
-FOREVER_PS = 1 << 80
-PS_PER_MS = 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one step did, or several equal ones in a row (`steps`).
-
-    `sequences` decoded, `prefill` prompt tokens were computed beside them.
-    """
-
-    start_ps: int
-    end_ps: int
-    steps: int
-    sequences: int
-    prefill: int
+from turngap.core.inference.prefix import PrefixCache
+from turngap.core.inference.request import FOREVER_PS, Request, Step
+from turngap.core.inference.server import PS_PER_MS, Server, StepCosts
 
 
 class Engine:
@@ -39,16 +21,16 @@ class Engine:
         now_ps: the end of the last step; the next one begins no earlier.
         opened: requests whose opening token is out, in order; whoever drives takes them away.
         busy_ps: time spent in steps.
-        steps, prefilled, emitted, replies: steps run, prompt tokens computed, tokens and whole
-            replies given.
-        spared: prompt tokens that the prefix cache had.
+        steps, prefilled, emitted, replies: steps run, prompt tokens computed, tokens and replies
+            given; `spared`: prompt tokens that the prefix cache had.
         sequence_steps: sequences over all decode steps; with `steps` the mean batch.
+        room: tokens of conversation that it can hold in all.
 
     Args:
         server: what it runs on.
         policy: how it forms batches.
-        prefix_cache: keep a conversation's keys and values when its reply is done, as long as no
-            request needs the room; the conversation used least recently goes first.
+        prefix_cache: keep conversations between their requests (`PrefixCache`).
+        shared: tokens at the start of every prompt that are the same, for that cache.
         stepwise: never leap over several steps at once. The outcome is the same.
         trace: where to note each step.
     """
@@ -59,34 +41,39 @@ class Engine:
         policy: Policy,
         *,
         prefix_cache: bool = False,
+        shared: int = 0,
         stepwise: bool = False,
         trace: list[Step] | None = None,
     ) -> None:
         self.costs = StepCosts(server)
         self.policy = policy
+        self.room = server.kv_tokens
         self.now_ps = 0
         self.opened: list[Request] = []
         self.busy_ps = self.steps = self.prefilled = self.emitted = self.replies = 0
         self.sequence_steps = self.spared = 0
-        self._room = server.kv_tokens
         self._speculation = server.speculation
+        self._lets_in = policy.name == "continuous"
         self._one_by_one = stepwise or self._speculation is not None
         self._trace = trace
         self._max_wait_ps = (
             None if policy.max_wait_ms is None else round(policy.max_wait_ms * PS_PER_MS)
         )
-        self._waiting: deque[Request] = deque()
+        # In the order of arrival: those to come, those gathered for a batch, those being read.
+        self._coming: deque[Request] = deque()
+        self._gathered: deque[Request] = deque()
         self._prefilling: list[Request] = []
+        # How many more belong to the batch that left, where nobody may join it.
+        self._gate = 0
         # Sequences that decode, and the tokens in their caches.
         self._running = 0
         self._looked_back = 0
         self._reserved = 0
         # By step: whose opening or whose last token comes out of it.
         self._due: dict[int, list[Request]] = {}
-        self._speculating: list[Request] = []
         self._next_due = FOREVER_PS
-        self._cache: OrderedDict[Hashable, int] | None = OrderedDict() if prefix_cache else None
-        self._cached = 0
+        self._speculating: list[Request] = []
+        self._cache = PrefixCache(shared) if prefix_cache else None
 
     @property
     def idle(self) -> bool:
@@ -95,57 +82,61 @@ class Engine:
 
     @property
     def load(self) -> int:
-        """Requests in it: waiting, being read and being answered."""
-        return len(self._waiting) + len(self._prefilling) + self._running
-
-    @property
-    def room(self) -> int:
-        """Tokens of conversation that it can hold in all."""
-        return self._room
+        """Requests in it: to come, waiting, being read and being answered."""
+        inside = len(self._prefilling) + self._running
+        return len(self._coming) + len(self._gathered) + inside
 
     def submit(self, request: Request, at_ps: int) -> None:
-        """Take a request that arrives at `at_ps`, after running all that begins before that.
+        """Take a request that arrives at `at_ps`, which may lie ahead.
 
         Raises:
             InputError: the conversation would never fit.
-            ValueError: no tokens, an opening outside the reply, or submitted before.
+            ValueError: no tokens, an opening outside the reply, submitted before, or out of order.
         """
-        if request.arrived_ps >= 0:
-            raise ValueError("a request is submitted once")
-        if request.prompt < 1 or not 1 <= request.opening <= request.output:
-            raise ValueError(f"{request.prompt=}, {request.opening=}, {request.output=}")
-        if request.tokens > self._room:
-            raise InputError(
-                "inference.too_long",
-                f"a conversation of {request.tokens} tokens does not fit: the server has room for "
-                f"{self._room}",
-                hint="more accelerators, fewer bits, or shorter prompts",
-            )
-        self.enter(request, at_ps)
+        request.check(self.room)
+        if self._coming and self._coming[-1].arrived_ps > at_ps:
+            raise ValueError("requests are submitted in the order in which they arrive")
+        self.expect((request,), (at_ps,))
 
-    def enter(self, request: Request, at_ps: int) -> None:
-        """As `submit`, for a caller that makes sure itself that the request is a good one."""
-        if self.now_ps < at_ps:
-            self.advance(at_ps)
-            if self.now_ps < at_ps and not self._running and not self._prefilling:
-                self.now_ps = at_ps
-        request.arrived_ps = at_ps
-        self._waiting.append(request)
+    def expect(self, requests: Sequence[Request], at_ps: Sequence[int]) -> None:
+        """As `submit` for each, for a caller that makes sure itself that they are good ones."""
+        for request, arrives_ps in zip(requests, at_ps, strict=True):
+            request.arrived_ps = arrives_ps
+        self._coming.extend(requests)
+
+    @property
+    def next_ps(self) -> int:
+        """When the next step begins, as far as is known now; `FOREVER_PS`: there is none."""
+        if self._running or self._prefilling or self._gate:
+            return self.now_ps
+        next_ps = self._ready_ps()
+        if self._coming:
+            next_ps = min(next_ps, self._coming[0].arrived_ps)
+        return max(next_ps, self.now_ps)
 
     def advance(self, until_ps: int) -> None:
         """Run every step that begins before `until_ps`."""
+        coming = self._coming
         while self.now_ps < until_ps:
-            if self._waiting:
-                self._admit()
-            if self._prefilling:
+            if coming and coming[0].arrived_ps <= self.now_ps:
+                if not self._lets_in:
+                    self._gather()
+                elif self._running + len(self._prefilling) < self.policy.max_batch:
+                    self._mixed_step()
+                    continue
+            if self._prefilling or self._gate or (self._gathered and self._leaves()):
                 self._mixed_step()
-            elif self._running:
-                self._decode(until_ps)
-            else:
-                wake_ps = self._wake_ps()
-                if wake_ps >= until_ps:
-                    return
-                self.now_ps = wake_ps
+                continue
+            next_ps = coming[0].arrived_ps if coming else FOREVER_PS
+            if self._running:
+                if next_ps <= self.now_ps or next_ps > until_ps:
+                    next_ps = until_ps
+                self._decode(next_ps)
+                continue
+            next_ps = min(next_ps, self._ready_ps())
+            if next_ps >= until_ps:
+                return
+            self.now_ps = next_ps
 
     def cancel(self, request: Request, at_ps: int) -> None:
         """Drop a request at the end of the step that runs at `at_ps`: it costs nothing from there.
@@ -157,132 +148,136 @@ class Engine:
             return
         request.emitted = self.tokens_out(request)
         request.stopped = True
-        if request.admitted_ps < 0:
-            self._waiting.remove(request)
-            return
+        for line in (self._coming, self._gathered):
+            if request in line:
+                line.remove(request)
+                self._gate = min(self._gate, len(self._gathered))
+                return
         self._reserved -= request.tokens
         if request in self._prefilling:
             self._prefilling.remove(request)
             return
         self._running -= 1
         self._looked_back -= request.prompt + request.emitted
-        if request.yields is not None:
+        if request in self._speculating:
             self._speculating.remove(request)
 
     def tokens_out(self, request: Request) -> int:
         """Tokens of the reply that are out at `now_ps`."""
         if request.first_step < 0:
             return 0
-        if request.stopped or request.yields is not None:
+        if request.stopped or self._speculation is not None:
             return request.emitted
         return min(request.output, self.steps - request.first_step + 1)
 
     def unopened(self) -> list[Request]:
         """Requests whose opening is not out yet, in no order."""
         due = (r for requests in self._due.values() for r in requests)
-        inside = (*self._waiting, *self._prefilling, *due, *self._speculating)
+        inside = (*self._coming, *self._gathered, *self._prefilling, *due, *self._speculating)
         return [r for r in dict.fromkeys(inside) if r.opening_ps < 0 and not r.stopped]
 
-    # Admission
+    # Who comes in
 
-    # What follows runs for every request of a simulation, so it is written flat: a call for each
-    # request and a sum for each field cost as much again as the rest.
-
-    def _admit(self) -> None:
-        """Let in whom the policy lets in, in the order in which they came."""
-        policy = self.policy
-        if not policy.lets_in and not self._leaves():
-            return
-        waiting, prefilling, cache, now_ps = (
-            self._waiting,
-            self._prefilling,
-            self._cache,
-            self.now_ps,
-        )
-        free = policy.max_batch - self._running - len(prefilling)
-        room = self._room - self._reserved
-        while waiting and free > 0:
-            request = waiting[0]
-            room -= request.tokens
-            if room < 0:
-                break
-            del waiting[0]
-            free -= 1
-            self._reserved += request.tokens
-            request.admitted_ps = now_ps
-            if cache is None:
-                request.left = request.prompt
-            else:
-                held = cache.pop(request.session, 0)
-                self._cached -= held
-                if self._cached > room:
-                    self._evict(room)
-                hit = held or request.shared
-                if hit >= request.prompt:
-                    hit = request.prompt - 1
-                request.hit = request.offset = hit
-                request.left = request.prompt - hit
-                self.spared += hit
-            prefilling.append(request)
+    def _gather(self) -> None:
+        """Put those who are there into the batch that waits, where there has to be one."""
+        coming = self._coming
+        while coming and coming[0].arrived_ps <= self.now_ps:
+            self._gathered.append(coming.popleft())
 
     def _leaves(self) -> bool:
-        """Whether a batch that nobody may join later leaves now."""
-        if self._running or self._prefilling:
+        """Whether the batch that was gathered leaves now."""
+        if self._running or self._prefilling or self._ready_ps() > self.now_ps:
             return False
-        return self.policy.name == "immediate" or self._full() or self.now_ps >= self._wake_ps()
+        self._gate = min(self.policy.max_batch, len(self._gathered))
+        return True
 
-    def _evict(self, spare: int) -> None:
-        """Forget the conversations used least recently, until the rest takes no more than that."""
-        assert self._cache is not None
-        while self._cached > spare:
-            self._cached -= self._cache.popitem(last=False)[1]
-
-    def _full(self) -> bool:
-        """Whether no more requests fit into the batch that waits."""
-        if len(self._waiting) >= self.policy.max_batch:
-            return True
-        return sum(r.tokens for r in self._waiting) > self._room
-
-    def _wake_ps(self) -> int:
-        """When an engine without work begins to work, unless more requests come."""
-        if not self._waiting or self._max_wait_ps is None:
+    def _ready_ps(self) -> int:
+        """When the batch that was gathered leaves a free engine, unless more requests come."""
+        gathered = self._gathered
+        if not gathered:
             return FOREVER_PS
-        return max(self.now_ps, self._waiting[0].arrived_ps + self._max_wait_ps)
+        full = len(gathered) >= self.policy.max_batch or sum(r.tokens for r in gathered) > self.room
+        if full or self.policy.name == "immediate":
+            return self.now_ps
+        timeout_ps = FOREVER_PS if self._max_wait_ps is None else self._max_wait_ps
+        return max(self.now_ps, gathered[0].arrived_ps + timeout_ps)
 
-    # Steps
+    # Steps. What follows runs for every request of a simulation, so it is written flat.
 
     def _mixed_step(self) -> None:
         """Compute what fits of the prompts, and a token for each sequence that decodes."""
-        chunk = self.policy.chunk_tokens
-        budget = FOREVER_PS
-        if chunk is not None:
-            budget = max(1, chunk - self._running * self.costs.checked)
+        chunk, running = self.policy.chunk_tokens or FOREVER_PS, self._running
+        budget = max(1, chunk - running * self.costs.checked)
         computed = read = pairs = 0
-        through = 0
-        for request in self._prefilling:
-            take, offset = request.left, request.offset
-            if take > budget - computed:
-                take = budget - computed
-                if take == 0:
-                    break
-                request.left -= take
-                request.offset += take
-            else:
-                through += 1
-            computed += take
-            read += offset
-            # Each token attends to those before it and to itself.
-            pairs += take * offset + take * (take + 1) // 2
-        duration = self.costs.step_ps(self._running, self._looked_back, computed, read, pairs)
+        through: list[Request] = []
+        if self._prefilling:
+            computed, read, pairs = self._go_on(budget, through)
+        if computed < budget:
+            let_in = self._let_in(budget - computed, through)
+            computed += let_in[0]
+            read += let_in[1]
+            pairs += let_in[2]
+        duration_ps = self.costs.step_ps(running, self._looked_back, computed, read, pairs)
         self.prefilled += computed
-        self._end_step(duration, 1, computed)
-        if through == len(self._prefilling):
-            finished, self._prefilling = self._prefilling, []
-        else:
-            finished = self._prefilling[:through]
-            del self._prefilling[:through]
-        if finished:
-            self._first_tokens(finished)
+        self._end_step(duration_ps, 1, computed)
+        if through:
+            self._first_tokens(through)
+
+    def _let_in(self, budget: int, through: list[Request]) -> tuple[int, int, int]:
+        """Let in who may enter, and compute what fits of their prompts.
+
+        Returns tokens computed, tokens read in caches, and pairs of one and another before it;
+        whose prompt is computed to its end goes to `through`.
+        """
+        line, gate = self._gathered, self._gate
+        if self._lets_in:
+            line, gate = self._coming, self.policy.max_batch - self._running - len(self._prefilling)
+        cache, now_ps = self._cache, self.now_ps
+        computed = read = pairs = hit = 0
+        while gate > 0 and line and computed < budget and line[0].arrived_ps <= now_ps:
+            spare = self.room - self._reserved - line[0].tokens
+            if spare < 0:
+                gate = 0  # whoever is left of a batch goes with the next one
+                break
+            request = line.popleft()
+            gate -= 1
+            self._reserved += request.tokens
+            request.admitted_ps = now_ps
+            if cache is not None:
+                hit = request.hit = cache.take(request.session, request.prompt, spare)
+                self.spared += hit
+            take = request.prompt - hit
+            if take <= budget - computed:
+                through.append(request)
+            else:
+                request.left = take - (budget - computed)
+                take = budget - computed
+                request.offset = hit + take
+                self._prefilling.append(request)
+            computed += take
+            read += hit
+            # Each token attends to those before it and to itself.
+            pairs += take * hit + take * (take + 1) // 2
+        if not self._lets_in:
+            self._gate = gate
+        return computed, read, pairs
+
+    def _go_on(self, budget: int, through: list[Request]) -> tuple[int, int, int]:
+        """Go on with prompts that were cut; returns tokens computed, read and pairs of them."""
+        computed = read = pairs = 0
+        for request in self._prefilling:
+            take = min(request.left, budget - computed)
+            if take == 0:
+                break
+            computed += take
+            read += request.offset
+            pairs += take * request.offset + take * (take + 1) // 2
+            request.left -= take
+            request.offset += take
+            if not request.left:
+                through.append(request)
+        del self._prefilling[: len(through)]
+        return computed, read, pairs
 
     def _decode(self, until_ps: int) -> None:
         """Decode up to the next step with which something ends, or to `until_ps`."""
@@ -290,30 +285,9 @@ class Engine:
         if self._one_by_one:
             self._end_step(self.costs.step_ps(running, looked_back), 1, 0)
             return
-        steps = self._next_due - self.steps
-        one_ps = self.costs.decode_ps(running, looked_back)
-        # Steps only get longer, so no more of them begin in time than at the first one's pace.
-        steps = min(steps, (until_ps - self.now_ps - 1) // one_ps + 1)
-        if steps == 1:
-            self._end_step(one_ps, 1, 0)
-            return
-        steps = self._begun_before(until_ps - self.now_ps, steps)
+        within_ps, most = until_ps - self.now_ps, self._next_due - self.steps
+        steps = self.costs.begun(running, looked_back, within_ps, most)
         self._end_step(self.costs.leap_ps(running, looked_back, steps), steps, 0)
-
-    def _begun_before(self, within_ps: int, most: int) -> int:
-        """How many decode steps, 2 to `most`, begin within that time from now."""
-        running, looked_back = self._running, self._looked_back
-        leap_ps = self.costs.leap_ps
-        low, high = 1, most
-        # Steps grow slowly: the first guess is nearly always right.
-        middle = high
-        while low < high:
-            if leap_ps(running, looked_back, middle - 1) < within_ps:
-                low = middle
-            else:
-                high = middle - 1
-            middle = (low + high + 1) // 2
-        return low
 
     def _end_step(self, duration_ps: int, steps: int, computed: int) -> None:
         running = self._running
@@ -338,7 +312,7 @@ class Engine:
     def _come_due(self) -> None:
         """Give out the openings and the ends of the step that is over."""
         due, step, now_ps, cache = self._due, self.steps, self.now_ps, self._cache
-        ended = tokens = kept = 0
+        ended = tokens = 0
         for request in due.pop(step):
             if request.stopped:
                 continue
@@ -349,12 +323,10 @@ class Engine:
                 request.done_ps = now_ps
                 ended += 1
                 tokens += request.tokens
-                if cache is not None and request.session is not None:
-                    # Of two requests of one conversation at once the later end is what is kept.
-                    kept += request.tokens - cache.pop(request.session, 0)
-                    cache[request.session] = request.tokens
+                if cache is not None:
+                    cache.keep(request.session, request.tokens)
         if ended:
-            self._release(ended, tokens, kept)
+            self._release(ended, tokens)
         if not due:
             self._next_due = FOREVER_PS
             return
@@ -363,56 +335,52 @@ class Engine:
             step += 1
         self._next_due = step
 
-    def _release(self, ended: int, tokens: int, kept: int) -> None:
-        """So many replies are done; of their tokens the prefix cache keeps some."""
+    def _release(self, ended: int, tokens: int) -> None:
+        """So many replies are done, of so many tokens with their prompts."""
         self.replies += ended
         self._running -= ended
         self._looked_back -= tokens
         self._reserved -= tokens
-        self._cached += kept
 
     def _first_tokens(self, requests: list[Request]) -> None:
         """Their prompts are through, and with that come their first tokens."""
         step, now_ps, due = self.steps, self.now_ps, self._due
-        next_due = self._next_due
+        looked_back, next_due = self._looked_back, self._next_due
         at_once: list[Request] = []
         for request in requests:
             request.first_ps = now_ps
             request.first_step = step
-            self._looked_back += request.prompt + 1
-            last = request.last_step = step + request.output - 1
+            looked_back += request.prompt + 1
+            last = step + request.output - 1
+            request.last_step = last
             first = step + request.opening - 1
             if first == step:
                 request.opening_ps = now_ps
                 self.opened.append(request)
+                first = last
             if last == step:
+                request.emitted = 1
                 at_once.append(request)
                 continue
             if self._speculation is not None:
-                self._speculate(request)
+                draws = self._speculation.steps(request.output - 1, str(request.tag))
+                request.emitted, request.yields = 1, draws[::-1]
+                self._speculating.append(request)
                 continue
-            if step < first < last:
+            if first != last:
                 due.setdefault(first, []).append(request)
-                next_due = min(next_due, first)
-            else:
-                next_due = min(next_due, last)
             due.setdefault(last, []).append(request)
+            next_due = min(next_due, first)
+        self._looked_back = looked_back
         self._next_due = next_due
         self.emitted += len(requests)
         self._running += len(requests)
         for request in at_once:
             self._done(request)
 
-    def _speculate(self, request: Request) -> None:
-        assert self._speculation is not None
-        request.emitted = 1
-        request.yields = self._speculation.steps(request.output - 1, str(request.tag))[::-1]
-        self._speculating.append(request)
-
     def _accept(self) -> None:
         """With speculative decoding: each sequence takes what was kept of its draft."""
         for request in tuple(self._speculating):
-            assert request.yields is not None
             got = request.yields.pop()
             request.emitted += got
             self._looked_back += got
@@ -426,8 +394,6 @@ class Engine:
 
     def _done(self, request: Request) -> None:
         request.done_ps = self.now_ps
-        kept = 0
-        if self._cache is not None and request.session is not None:
-            kept = request.tokens - self._cache.pop(request.session, 0)
-            self._cache[request.session] = request.tokens
-        self._release(1, request.tokens, kept)
+        if self._cache is not None:
+            self._cache.keep(request.session, request.tokens)
+        self._release(1, request.tokens)

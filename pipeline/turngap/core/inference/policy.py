@@ -48,11 +48,6 @@ class Policy:
             if not 0 <= self.max_wait_ms < float("inf"):
                 raise _bad("max_wait_ms", self.max_wait_ms, "0 or more")
 
-    @property
-    def lets_in(self) -> bool:
-        """Whether a request may join a batch that is under way."""
-        return self.name == "continuous"
-
 
 def _bad(name: str, value: object, want: str) -> InputError:
     return InputError("inference.policy", f"policy: {name} is {value!r}, expected {want}")

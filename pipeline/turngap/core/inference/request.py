@@ -1,6 +1,26 @@
 """A request to an engine, and what became of it."""
 
 from collections.abc import Hashable
+from dataclasses import dataclass
+
+from turngap.core.errors import InputError
+
+# Later than anything.
+FOREVER_PS = 1 << 80
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step did, or several equal ones in a row (`steps`).
+
+    `sequences` decoded, `prefill` prompt tokens were computed beside them.
+    """
+
+    start_ps: int
+    end_ps: int
+    steps: int
+    sequences: int
+    prefill: int
 
 
 class Request:
@@ -15,7 +35,6 @@ class Request:
         opening: the reply's token that the caller waits for, 1 to `output`; 1 is the first.
         tokens: of the whole conversation with this reply.
         session: whose conversation this is, for the prefix cache; None: nobody's.
-        shared: tokens at the prompt's start that every request of the engine has.
         tag: for whoever drives the engine; with speculative decoding it decides the reply's luck.
         arrived_ps, admitted_ps, first_ps, opening_ps, done_ps: when it came, when the engine took
             it, when its first token, its opening and its last token were out; -1 until then.
@@ -37,23 +56,34 @@ class Request:
     last_step: int = -1
     left: int = 0
     offset: int = 0
-    yields: list[int] | None = None
+    yields: list[int]
     emitted: int = 0
 
     def __init__(
-        self,
-        prompt: int,
-        output: int,
-        opening: int = 1,
-        *,
-        session: Hashable = None,
-        shared: int = 0,
-        tag: int = 0,
+        self, prompt: int, output: int, opening: int = 1, session: Hashable = None, tag: int = 0
     ) -> None:
         self.prompt = prompt
         self.output = output
         self.tokens = prompt + output
         self.opening = opening
         self.session = session
-        self.shared = shared
         self.tag = tag
+
+    def check(self, room: int) -> None:
+        """Whether it can be submitted to an engine with room for so many tokens.
+
+        Raises:
+            InputError: the conversation would never fit.
+            ValueError: no tokens, an opening outside the reply, or submitted before.
+        """
+        if self.arrived_ps >= 0:
+            raise ValueError("a request is submitted once")
+        if self.prompt < 1 or not 1 <= self.opening <= self.output:
+            raise ValueError(f"{self.prompt=}, {self.opening=}, {self.output=}")
+        if self.tokens > room:
+            raise InputError(
+                "inference.too_long",
+                f"a conversation of {self.tokens} tokens does not fit: the server has room for "
+                f"{room}",
+                hint="more accelerators, fewer bits, or shorter prompts",
+            )

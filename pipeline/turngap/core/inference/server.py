@@ -9,6 +9,7 @@ from turngap.core.inference.model import Model
 from turngap.core.inference.speculation import Speculation
 
 PS_PER_S = 10**12
+PS_PER_MS = 10**9
 PS_PER_US = 10**6
 # What is named to someone whose model does not fit, from the usual to the smallest.
 _SUGGESTED: tuple[Precision, ...] = ("fp16", "int8", "int4")
@@ -175,6 +176,8 @@ class StepCosts:
 
         Exactly the sum of `decode_ps` over them; without speculative decoding only.
         """
+        if steps == 1:
+            return self.decode_ps(sequences, looked_back)
         moved = self.moved_ps(sequences) + self.kv_ps * looked_back
         arithmetic = self.token_ps * sequences + self.attention_ps * looked_back
         faster, slower = self.kv_ps * sequences, self.attention_ps * sequences
@@ -192,6 +195,21 @@ class StepCosts:
                 base, slope = (moved, faster) if memory else (arithmetic, slower)
                 total += count * base + slope * (count * start + count * (count - 1) // 2)
         return total
+
+    def begun(self, sequences: int, looked_back: int, within_ps: int, most: int) -> int:
+        """How many of `most` decode steps in a row begin within that time; the first one does."""
+        one_ps = self.decode_ps(sequences, looked_back)
+        # Steps only get longer, so no more of them begin in time than at the first one's pace;
+        # and as they grow slowly, that guess is nearly always right.
+        low, high = 1, min(most, (within_ps - 1) // one_ps + 1)
+        middle = high
+        while low < high:
+            if self.leap_ps(sequences, looked_back, middle - 1) < within_ps:
+                low = middle
+            else:
+                high = middle - 1
+            middle = (low + high + 1) // 2
+        return low
 
     def _moving_ps(self, size: float) -> int:
         part = self._server.accelerator

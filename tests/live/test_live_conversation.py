@@ -78,7 +78,9 @@ class Talk:
     def marks(self, agent_turn: int, llm: str = "sim", **marks_ms: float) -> None:
         self.connection.llm_of[agent_turn] = llm
         marks = {name: at(ms) + OFFSET_NS for name, ms in marks_ms.items()}
-        self.note(max(marks_ms.values()), said.Marks(agent_turn, marks))
+        self.note(
+            max(marks_ms.values()), said.Marks(agent_turn, marks, {"hold_ms": 120.0}, "complete")
+        )
 
     def kept(self, report: TurnReport) -> TurnRecord:
         (turn,) = self.live.report(report)
@@ -105,6 +107,7 @@ def test_a_turn_is_judged_as_a_replay_judges_it() -> None:
         "Ten past four.",
     )
     assert record.llm == "sim"
+    assert (record.counts, record.endpoint_why) == ({"hold_ms": 120.0}, "complete")
     stages = {s.name: s.ms for s in record.stages}
     assert stages["endpoint"] == 200
     assert stages["llm_first_token"] == 134

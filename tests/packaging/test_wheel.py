@@ -84,6 +84,12 @@ def test_the_wheel_holds_what_is_not_code(built: Built) -> None:
     templates = list((ROOT / "pipeline/turngap/report/templates").iterdir())
     assert templates
     wanted |= {f"turngap/report/templates/{f.name}" for f in templates}
+    student = list((ROOT / "services/turngap_services/llm/small/student").iterdir())
+    assert "model.bin" in {f.name for f in student}
+    wanted |= {f"turngap_services/llm/small/student/{f.name}" for f in student}
+    page = list((ROOT / "pipeline/turngap/live/page").iterdir())
+    assert page
+    wanted |= {f"turngap/live/page/{f.name}" for f in page}
     wanted |= {"turngap/py.typed", "turngap_services/py.typed"}
     assert wanted - names == set()
     assert any(name.endswith("/licenses/LICENSE") for name in names)

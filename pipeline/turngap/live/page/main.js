@@ -130,7 +130,10 @@ const RTVI = {
 };
 const OWN = {
 	session: begin, llm: models,
-	refused: ({ message, hint = "" }) => say(`${message}. ${hint}`),
+	refused({ message, hint = "" }) {
+		say(`${message}. ${hint}`);
+		byId("llm").value = tracker.llm;
+	},
 	notice: ({ kind, in_s: s }) => say(`The server hangs up in ${s} s${kind === "idle_soon" ? " unless somebody speaks" : ""}.`),
 };
 

@@ -156,7 +156,7 @@ def test_holds_are_as_fine_as_they_are_set(hold_ms: float) -> None:
     ("text", "setting", "why"),
     [
         ("what time is it", "hold_ms", "complete"),
-        ("it's four seven one", "number_ms", "number"),
+        ("it's four seven one nine", "number_ms", "number"),
         ("yes i do", "number_ms", "unsure"),
         ("a table for", "open_ms", "open"),
         ("a table for um", "hesitation_ms", "hesitation"),

@@ -18,8 +18,10 @@ def _set(words: str) -> frozenset[str]:
 
 
 _DIGITS = _set("zero oh o one two three four five six seven eight nine double triple")
-# Read out, not counted: a phone number, a code. One digit alone is an answer.
+# Read out, not counted: a phone number, a code. One digit alone is an answer, and numbers are read
+# in groups of two and three: so few are a beginning.
 _DICTATED = 2
+_BEGUN = 3
 
 _FILLERS = _set("um umm uhm uh er erm ehm hm hmm mm mmm ah eh")
 _FILLER_PAIRS = frozenset({"you know", "i mean", "let's see", "me see", "me think", "or rather"})
@@ -48,6 +50,14 @@ _AUXILIARIES = _set(
     "is are was were am be do does did have has had can could will would should shall may might "
     "must i we he she they need want"
 )
+
+# Before "that", these make it a thing that is pointed at.
+_POINTING = _PREPOSITIONS | _set(
+    "is was are were isn't wasn't do does did doing done at on into get got have take want need "
+    "see say said know mean think add change cancel send buy try make keep all just after before"
+)
+# What comes after these and "to" is a wish.
+_WISHES = _set("like want need love going have trying")
 
 
 def is_backchannel(text: str) -> bool:
@@ -83,8 +93,8 @@ def phrase_of(text: str) -> Phrase:
     if last in _CORRECTIONS and before:
         # "no sorry" may be all of a refusal, "on tuesday no sorry" never is.
         return "unsure" if set(before) <= _CORRECTIONS else "hesitation"
-    if _dictating(words):
-        return "number"
+    if (digits := _dictated(words)) >= _DICTATED:
+        return "open" if digits <= _BEGUN else "number"
     return _ending(words[0], before, last)
 
 
@@ -92,7 +102,8 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.lower().replace("’", "'"))
 
 
-def _dictating(words: list[str]) -> bool:
+def _dictated(words: list[str]) -> int:
+    """How many digits were read out last."""
     run = 0
     for word in reversed(words):
         if word in _DIGITS or (word.isdigit() and len(word) == 1):
@@ -101,12 +112,17 @@ def _dictating(words: list[str]) -> bool:
             run += len(word) if len(word) > 2 else 1
         else:
             break
-    return run >= _DICTATED
+    return run
 
 
 def _ending(first: str, before: list[str], last: str) -> Phrase:
     if last in _DANGLING:
         return "open"
+    if last == "that":
+        # "how much is that" is all; "is there a train that" begins a clause.
+        return "complete" if not before or before[-1] in _POINTING else "open"
+    if len(before) > 1 and before[-1] == "to" and before[-2] in _WISHES:
+        return "unsure"  # "I'd like to order": a whole wish, or half of one
     if last in _PREPOSITIONS:
         asks = first.partition("'")[0] in _QUESTION and len(before) > 1
         return "complete" if asks else "open"

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from turngap.caller.dialect import Dialect
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import TurnRecord
 from turngap.core.turntaking import TurnTakingFigures, turn_taking
+from turngap.harness.interleave import play_interleaved
 from turngap.harness.run import RunInProgress, RunPlan, undisturbed
 from turngap.harness.target import AgentChoice, Target, resolve
 from turngap.library import LoadedScenario
@@ -18,7 +18,6 @@ from turngap.runs import StoredRun, new_folder
 
 # Each value is a process of its own, about 200 MB, for as long as the sweep lasts.
 MAX_VALUES = 8
-VAD_WINDOW = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,13 @@ async def sweep(
     failure: TurngapError | None = None
     try:
         with undisturbed():
-            await _play(plan, targets, runs, on_step)
+            await play_interleaved(
+                list(zip(targets, runs, strict=True)),
+                plan.scenarios,
+                rounds=plan.rounds,
+                phases=plan.phases,
+                on_step=on_step,
+            )
     except TurngapError as e:
         failure = e
     stored = [run.finish(str(failure) if failure else None) for run in runs]
@@ -127,27 +132,6 @@ async def sweep(
         for value, run in zip(plan.values, stored, strict=True)
     )
     return Sweep(plan.setting, points, folder), failure
-
-
-async def _play(
-    plan: SweepPlan,
-    targets: Sequence[Target],
-    runs: Sequence[RunInProgress],
-    on_step: Callable[[str], None],
-) -> None:
-    async with AsyncExitStack() as stack:
-        on_step("starting the agents")
-        urls = [
-            await stack.enter_async_context(target.serving(run.folder / "agent.log"))
-            for target, run in zip(targets, runs, strict=True)
-        ]
-        sides = list(zip(runs, urls, strict=True))
-        for number in range(plan.rounds):
-            phase = (number % plan.phases) * VAD_WINDOW // plan.phases
-            for scenario in plan.scenarios:
-                on_step(scenario.scenario.name)
-                for run, url in sides if number % 2 == 0 else reversed(sides):
-                    await run.play(scenario, url, repeat=number + 1, phase=phase)
 
 
 def _run_plan(plan: SweepPlan, target: Target, value: str, folder: Path) -> RunPlan:

@@ -12,7 +12,6 @@ from turngap.caller.hearing import Hearing
 from turngap.caller.lag import LagProbe
 from turngap.caller.line import Line
 from turngap.caller.stream import PACKET, PACKET_MS, RATE, Sender, UserStream
-from turngap.clocks import MonotonicClock
 from turngap.core.budget import TurnEnd
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError
@@ -82,6 +81,7 @@ class Conversation:
     """Plays cues over a line and yields each turn when it is finished.
 
     Everything is kept in memory while turns run: the caller writes nothing and prints nothing.
+    `watch` is the clock that its event loop's lateness is read with, the real one by default.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class Conversation:
         offset: OffsetRecord,
         patience: Patience | None = None,
         phase: int = 0,
+        watch: Clock | None = None,
     ) -> None:
         self._line = line
         self._cues = cues
@@ -104,7 +105,7 @@ class Conversation:
             clock, offset_ns=offset.offset_ns, speech_gap_ms=self._patience.speech_gap_ms
         )
         self._tracker = self._hearing.tracker
-        self._lag = LagProbe(MonotonicClock())
+        self._lag = LagProbe(watch)
         self._greeted = False
         self._open: list[_Running] = []
 
@@ -146,7 +147,7 @@ class Conversation:
         tasks = [
             asyncio.create_task(self._receive(), name="turngap-receive"),
             asyncio.create_task(self._sender.run(self._hearing.tick), name="turngap-send"),
-            asyncio.create_task(self._lag.run(), name="turngap-lag"),
+            asyncio.create_task(self._lag.run(stream.t0_ns), name="turngap-lag"),
         ]
         for task in tasks:
             task.add_done_callback(self._on_task_done)
@@ -194,9 +195,8 @@ class Conversation:
         return room
 
     def _has_spoken(self) -> bool:
-        hearing = self._hearing
-        heard = hearing.silent_since_ns > 0 or self._tracker.agent_speaking
-        return heard or hearing.ear.speech_ahead
+        heard = self._hearing.silent_since_ns > 0 or self._tracker.agent_speaking
+        return heard or self._hearing.ear.speech_ahead
 
     async def _one_turn(
         self, number: int, cue: TurnCue, not_before: int

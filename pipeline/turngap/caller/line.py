@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import (
@@ -16,7 +17,9 @@ from websockets.exceptions import (
     InvalidURI,
     ProxyError,
 )
+from websockets.uri import parse_uri
 
+from turngap.caller.arrival import StampedSocket, age_ns, connect_stamped
 from turngap.caller.dialect import Dialect, Fault, Incoming, Message, NotSpokenError, Pong, Ready
 from turngap.caller.stream import RATE
 from turngap.core.audio import Pcm
@@ -183,31 +186,19 @@ async def open_line(
 
 
 async def _connect(url: str, clock: Clock, timeout_s: float) -> Socket:
-    class Stamped(Socket):
-        def data_received(self, data: bytes) -> None:
-            # Here and not where the message is taken from the queue: until that task runs, 0.1 ms
-            # pass, and 0.5 ms in one of twenty cases, by which every onset would be late.
-            self.arrived_ns = clock.now_ns()
-            super().data_received(data)
-
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("ws", "wss"):
             raise ValueError(f"its scheme is {parts.scheme or 'missing'}, not ws or wss")
-        # No compression: it costs time at both ends and audio does not shrink. No queue limit: a
-        # reader that is behind must not make the socket wait. No proxy to this machine itself.
-        socket = await connect(
-            url,
-            create_connection=Stamped,
-            compression=None,
-            proxy=None if _is_here(parts.hostname) else True,
-            open_timeout=timeout_s,
-            close_timeout=CLOSE_TIMEOUT_S,
-            max_queue=None,
-            max_size=2**24,
-        )
-        assert isinstance(socket, Socket)
-        return socket
+        uri = parse_uri(url)
+        if getproxies() and not _is_here(parts.hostname):
+            return await _upgrade(url, clock, timeout_s, None)
+        tcp = await connect_stamped(uri.host, uri.port, timeout_s)
+        try:
+            return await _upgrade(url, clock, timeout_s, tcp)
+        except ValueError:  # a redirect, which cannot be followed with a socket of one's own
+            tcp.close()
+            return await _upgrade(url, clock, timeout_s, None)
     except (ssl.SSLError, ImportError) as e:  # the latter: a SOCKS proxy without python-socks
         raise AgentError(
             "agent.unreachable",
@@ -228,6 +219,34 @@ async def _connect(url: str, clock: Clock, timeout_s: float) -> Socket:
         ) from e
     except InvalidHandshake as e:
         raise AgentError("agent.no_websocket", f"{url} answers, but not as a WebSocket: {e}") from e
+
+
+async def _upgrade(url: str, clock: Clock, timeout_s: float, tcp: StampedSocket | None) -> Socket:
+    """A WebSocket over `tcp`, or over a connection of its own, through a proxy where one is set."""
+
+    class Stamped(Socket):
+        def data_received(self, data: bytes) -> None:
+            # Here and not where the message is taken from the queue: until that task runs, 0.1 ms
+            # pass, and 0.5 ms in one of twenty cases, by which every onset would be late.
+            ago_ns = age_ns(self.transport)
+            self.arrived_ns = clock.now_ns() - ago_ns
+            super().data_received(data)
+
+    # No compression: it costs time at both ends and audio does not shrink. No queue limit: a
+    # reader that is behind must not make the socket wait. No proxy to this machine itself.
+    connection = await connect(
+        url,
+        sock=tcp,
+        create_connection=Stamped,
+        compression=None,
+        proxy=None if _is_here(urlsplit(url).hostname) else True,
+        open_timeout=timeout_s,
+        close_timeout=CLOSE_TIMEOUT_S,
+        max_queue=None,
+        max_size=2**24,
+    )
+    assert isinstance(connection, Socket)
+    return connection
 
 
 def _is_here(host: str | None) -> bool:

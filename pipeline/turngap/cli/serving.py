@@ -256,22 +256,22 @@ def _serve(
     host, port = wanted.address
     access = Access.for_host(host, wanted.token, wanted.origins)
     settings = server.ServeSettings(host, port, access)
-    listener = server.bind(settings)
-    assembly = assemble(
-        choice.stack(),
-        library_dir(library),
-        MonotonicClock(),
-        traced=choice.traced,
-        offer=wanted.offer,
-    )
-    assembly.prepare()
-    seats = server.Seats(wanted.max_sessions)
-    live = LiveServer(assembly, settings, LiveSettings(keeping), seats)
+    with server.bind(settings) as listener:
+        assembly = assemble(
+            choice.stack(),
+            library_dir(library),
+            MonotonicClock(),
+            traced=choice.traced,
+            offer=wanted.offer,
+        )
+        assembly.prepare()
+        seats = server.Seats(wanted.max_sessions)
+        live = LiveServer(assembly, settings, LiveSettings(keeping), seats)
 
-    def ready(bound: str, port: int) -> None:
-        announce(Where(bound, port, access.token))
+        def ready(bound: str, port: int) -> None:
+            announce(Where(bound, port, access.token))
 
-    server.serve(live.app, listener, ready, live.close)
+        server.serve(live.app, listener, ready, live.close)
 
 
 def add_to(app: typer.Typer) -> None:

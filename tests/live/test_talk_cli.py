@@ -1,0 +1,90 @@
+"""`turngap talk` and `turngap serve` on the command line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from turngap.cli import main
+from turngap.cli.serving import Where, remarks
+
+
+def ended_with(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """Exit code and stderr of a command that does not get as far as serving."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as left:
+        patch.setattr(sys, "argv", ["turngap", *arguments])
+        patch.setenv("COLUMNS", "200")
+        main()
+    return int(left.value.code or 0), capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--agent", "ws://127.0.0.1:1/ws"), "is a running agent"),
+        (("--no-keep", "--out", "x"), "--no-keep keeps nothing"),
+        (("--token", "short"), "the token has 5 characters"),
+        (("--origin", "talk.example.org"), "is no origin"),
+        (("--offer", "nonesuch"), "no llm backend named 'nonesuch'"),
+        (("--offer", "sim"), "have the same name"),
+        (("--agent", "nonesuch"), "no agent named 'nonesuch'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["talk", "serve"])
+def test_what_cannot_be_served_is_one_clear_line(
+    command: str, arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = ended_with(capsys, command, "--port", "0", *arguments)
+    assert code == 2
+    assert says in said
+    assert "Traceback" not in said
+
+
+def test_a_terminal_without_sound_is_one_clear_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    code, said = ended_with(capsys, "talk", "--terminal")
+    assert code == 4
+    assert "turngap[audio]" in said
+
+
+def test_the_token_is_in_the_address_that_is_printed_and_so_are_its_limits() -> None:
+    here = Where("127.0.0.1", 7860, None)
+    assert here.page == "http://127.0.0.1:7860"
+    assert here.socket("/ws") == "ws://127.0.0.1:7860/ws"
+    assert remarks(here, 3) == ["up to 3 conversations at once; more are told that it is full"]
+    open_ = Where("0.0.0.0", 7860, "t0ken-t0ken-t0ken")
+    assert open_.page == "http://127.0.0.1:7860/?token=t0ken-t0ken-t0ken"
+    assert open_.socket("/ws").endswith("/ws?token=t0ken-t0ken-t0ken")
+    assert "https" in " ".join(remarks(open_, 3))
+
+
+def test_talk_serves_its_page_until_it_is_interrupted(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "turngap", "talk", "--no-browser", "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--out", str(tmp_path / "runs")],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert line.startswith("talk to embedded at http://127.0.0.1:")
+        page = line.split()[4]
+        with urlopen(f"{page}/api/about", timeout=10) as answer:
+            assert json.load(answer)["agent"] == "embedded"
+        with urlopen(page, timeout=10) as answer:
+            assert b"<html" in answer.read()
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+    finally:
+        process.kill()
+        process.communicate()
+    assert not (tmp_path / "runs").exists()

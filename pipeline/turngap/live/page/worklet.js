@@ -4,9 +4,10 @@
 import { NoiseFloor, SpeechDetector } from "./speech.js";
 
 const BLOCK_S = 0.02;
-// What is queued before playing begins, so that a late chunk leaves no hole; more after each hole.
+// What is queued before playing begins, so that a late chunk leaves no hole: more after each hole, and
+// half as much more after a reply without one.
 // Pipecat sends two chunks at once before it keeps real time: 15 ms cost nothing.
-const QUEUE_MS = { least: 15, most: 120, more: 5, less: 1 };
+const QUEUE_MS = { least: 15, most: 120, more: 5 };
 const LATE_MS = 100; // what comes so soon after a hole was late; later, the agent paused
 const MOST_STRETCHES = 2000;
 
@@ -89,6 +90,7 @@ class Turngap extends AudioWorkletProcessor {
 		if (!this.queue.length) this.waited = 0;
 		if (!this.playing && !this.queue.length && currentFrame - this.dryAt < (LATE_MS / 1000) * sampleRate) {
 			this.target = Math.min(QUEUE_MS.most, this.target + QUEUE_MS.more);
+			this.holed = true;
 		}
 		this.queue.push({ ...chunk, at: 0 });
 		this.queued += chunk.pcm.length;
@@ -121,7 +123,8 @@ class Turngap extends AudioWorkletProcessor {
 	begin() {
 		this.playing = true;
 		this.unbroken = currentFrame;
-		this.target = Math.max(QUEUE_MS.least, this.target - QUEUE_MS.less);
+		if (!this.holed) this.target = (this.target + QUEUE_MS.least) / 2;
+		this.holed = false;
 	}
 
 	report() {

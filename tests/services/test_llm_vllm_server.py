@@ -81,6 +81,7 @@ def called(tmp_path: Path) -> Callable[[], dict[str, Any]]:
 @pytest.fixture
 def server(vllm: Path, tmp_path: Path) -> Iterator[Server]:
     settings = VllmSettings(
+        model="a/model",
         command=str(vllm),
         log=tmp_path / "logs" / "vllm.log",
         serve_args=("--max-num-seqs", "4"),
@@ -133,7 +134,9 @@ def test_stopping_ends_the_server_and_its_workers(
 def test_a_worker_that_does_not_end_is_killed(
     vllm: Path, tmp_path: Path, called: Callable[[], dict[str, Any]]
 ) -> None:
-    settings = VllmSettings(command=str(vllm), log=tmp_path / "log", serve_args=("--stubborn",))
+    settings = VllmSettings(
+        model="m", command=str(vllm), log=tmp_path / "log", serve_args=("--stubborn",)
+    )
     server = Server(settings, "m")
     server.wait_until_healthy()
     server.stop()
@@ -147,7 +150,7 @@ def test_nothing_is_left_when_the_agent_is_killed(
         "import sys, time\n"
         "from turngap_services.llm.vllm.server import Server\n"
         "from turngap_services.llm.vllm.settings import VllmSettings\n"
-        f"settings = VllmSettings(command={str(vllm)!r}, log={str(tmp_path / 'log')!r})\n"
+        f"settings = VllmSettings(model='m', command={str(vllm)!r}, log={str(tmp_path / 'log')!r})\n"
         "Server(settings, 'm').wait_until_healthy()\n"
         "print('up', flush=True)\n"
         "time.sleep(600)\n"

@@ -79,6 +79,7 @@ VOICES = {
     "phone-number": Voice("espeak-ng", "en-us+michel", 1.1),
     "pizza-order": Voice("espeak-ng", "en-us+edward", 1.05),
     "quick-questions": Voice("espeak-ng", "en-us+f2", 1.05),
+    "second-thoughts": Voice("flite", "rms", 1.08),
     "smart-home": Voice("flite", "slt", 1.08),
     "soup-recipe": Voice("espeak-ng", "en-us+f3", 1.05),
     "table-booking": Voice("espeak-ng", "en-us+Reed", 1.05),
@@ -87,6 +88,9 @@ VOICES = {
 # Where people stop to think: in the middle of a phrase, of a number, and (the hardest) where what
 # they have said would be a whole sentence.
 PAUSES = {
+    "second-thoughts/1.flac": Pause("set an alarm for six", 150),
+    "second-thoughts/2.flac": Pause("the code is four seven one nine", 300),
+    "second-thoughts/3.flac": Pause("call my brother", 200),
     "table-booking/1.flac": Pause("I'd like to book a table for", 700),
     "thinking-aloud/1.flac": Pause("I'd like to order", 400),
     "thinking-aloud/2.flac": Pause("my number is five five five", 600),

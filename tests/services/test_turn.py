@@ -28,6 +28,7 @@ def names(strategies: list[object] | None) -> list[str]:
 
 async def bounds(taking: TurnTaking, pcm: np.ndarray) -> list[tuple[VADState, float]]:
     """The VAD's verdicts and the ms of audio after which it reached them."""
+    assert taking.vad is not None
     taking.vad.set_sample_rate(RATE)
     found: list[tuple[VADState, float]] = []
     for at in range(0, len(pcm), PACKET):
@@ -59,6 +60,7 @@ def test_smart_turn_is_pipecats_default() -> None:
     taking, stock = create_smart_turn(SmartTurnSettings(), InstantClock()), UserTurnStrategies()
     assert names(list(taking.strategies.start or [])) == names(list(stock.start or []))
     assert names(list(taking.strategies.stop or [])) == names(list(stock.stop or []))
+    assert taking.vad is not None
     assert taking.vad.params == VADParams()
     (mine,), (theirs,) = taking.strategies.stop or [], stock.stop or []
     assert isinstance(mine, TurnAnalyzerUserTurnStopStrategy)
@@ -84,6 +86,7 @@ async def test_settings_reach_the_vad() -> None:
     taking = create_vad(
         VadSettings(start_secs=0.1, stop_secs=0.5, confidence=0.6, min_volume=0.4), InstantClock()
     )
+    assert taking.vad is not None
     params = taking.vad.params
     assert (params.start_secs, params.stop_secs) == (0.1, 0.5)
     assert (params.confidence, params.min_volume) == (0.6, 0.4)

@@ -5,14 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngap.core.clock import ms_to_ns
-from turngap_services.turn.adaptive.attention import (
-    IDLE_MS,
-    LEAD_MS,
-    MEANT_MS,
-    STIR_MS,
+from turngap_services.turn.adaptive.actions import (
     Action,
     Ask,
-    Attention,
     Begin,
     Conclude,
     Discard,
@@ -23,6 +18,13 @@ from turngap_services.turn.adaptive.attention import (
     Speculate,
     Withdraw,
     Withhold,
+)
+from turngap_services.turn.adaptive.attention import (
+    IDLE_MS,
+    LEAD_MS,
+    MEANT_MS,
+    STIR_MS,
+    Attention,
 )
 from turngap_services.turn.adaptive.settings import AdaptiveSettings
 
@@ -358,7 +360,7 @@ def test_the_agent_falls_silent_at_once_and_is_interrupted_when_words_are_meant(
     s = scene().agent(speaks=True).speaks(300)
     assert s.names == ["Withhold", "Listen"]
     assert s.of(Withhold) == [20]
-    s.reads("wait").speaks(MEANT_MS + 20)
+    s.reads("how many").speaks(MEANT_MS + 20)
     assert s.the(Begin) == Begin(interrupt=True)
     assert s.of(Begin) == [300 + MEANT_MS]
     assert s.of(Give) == []
@@ -390,6 +392,26 @@ def test_a_backchannel_that_becomes_a_question_takes_the_floor() -> None:
 def test_a_cough_without_words_is_over_when_it_is_silent() -> None:
     s = scene(final_ms=300).agent(speaks=True).speaks(300).silent(400).waits(300)
     assert s.names == ["Withhold", "Listen", "Conclude", "Discard", "Give"]
+
+
+def test_a_cough_that_is_read_as_a_word_is_over_when_it_is_silent() -> None:
+    s = scene(final_ms=600).agent(speaks=True).speaks(400, "five").speaks(200, "five five")
+    s.silent(300).final("five five")
+    assert s.of(Begin) == []
+    assert s.the(Discard) == Discard("five five")
+    assert not s.mind._withheld
+
+
+def test_words_that_come_too_late_for_a_cough_are_not_the_next_turns() -> None:
+    s = scene(final_ms=310).agent(speaks=True).speaks(400).silent(320).final("five five")
+    assert [a for _, a in s.did if isinstance(a, Discard)] == [Discard(""), Discard("five five")]
+    s.speaks(300, "what time is it").silent(260).final("what time is it")
+    assert s.the(End).text == "what time is it"  # type: ignore[union-attr]
+
+
+def test_one_word_is_enough_where_the_recogniser_can_be_relied_on() -> None:
+    s = scene(least_words=1).agent(speaks=True).speaks(300, "friday").speaks(MEANT_MS + 20)
+    assert s.the(Begin) == Begin(interrupt=True)
 
 
 def test_a_single_word_that_asks_is_an_interruption_even_when_it_is_over() -> None:

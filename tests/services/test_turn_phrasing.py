@@ -6,6 +6,7 @@ from turngap.library import library_dir, load_scenario, scenario_paths
 from turngap_services.text import spoken_words
 from turngap_services.turn.adaptive.phrasing import (
     Phrase,
+    asks,
     is_backchannel,
     phrase_of,
     same_words,
@@ -86,3 +87,19 @@ def test_what_asks_for_something_is_none(text: str) -> None:
 def test_marks_and_capitals_do_not_make_another_text() -> None:
     assert same_words("What’s the time?", "what's the time")
     assert not same_words("what's the time", "what's the time now")
+
+
+@pytest.mark.parametrize("text", ["stop", "wait", "no", "how many", "yeah but wait", "five four"])
+def test_words_that_want_to_be_heard(text: str) -> None:
+    assert asks(text, 2)
+
+
+@pytest.mark.parametrize("text", ["", "half", "five five", "mm hmm", "right okay", "for"])
+def test_what_may_be_a_cough_does_not(text: str) -> None:
+    assert not asks(text, 2)
+
+
+def test_with_a_recogniser_that_rejects_noise_one_word_is_enough() -> None:
+    assert asks("friday", 1)
+    assert not asks("friday", 2)
+    assert not asks("yeah", 1)

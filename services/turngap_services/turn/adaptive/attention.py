@@ -8,7 +8,27 @@ sample, wherever the packets' borders lie.
 from dataclasses import dataclass
 
 from turngap.core.clock import ms_to_ns
-from turngap_services.turn.adaptive.phrasing import Phrase, is_backchannel, phrase_of, same_words
+from turngap_services.turn.adaptive.actions import (
+    Action,
+    Ask,
+    Begin,
+    Conclude,
+    Discard,
+    End,
+    Give,
+    Heard,
+    Listen,
+    Speculate,
+    Withdraw,
+    Withhold,
+)
+from turngap_services.turn.adaptive.phrasing import (
+    Phrase,
+    asks,
+    is_backchannel,
+    phrase_of,
+    same_words,
+)
 from turngap_services.turn.adaptive.settings import AdaptiveSettings
 
 # Audio arrives in packets: of a silence of 250 ms, so much may not have come when it is over.
@@ -23,96 +43,6 @@ MEANT_MS = 150.0
 LEAD_MS = 400.0
 # Where nothing is recognised, a final transcript is waited for at least so long.
 LEAST_FINAL_MS = 50.0
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """What the ears know after a packet; instants on the clock, ns.
-
-    Attributes:
-        until_ns: when the last sample that was heard sounded.
-        onset_ns: when the utterance began; None: there is none.
-        audible_ns: when the person was last audible; None as above.
-        stirring_ns: since when there is a sound that may be the person; None: none.
-        voiced_ms: how much of the utterance was surely speech.
-    """
-
-    until_ns: int
-    onset_ns: int | None = None
-    audible_ns: int | None = None
-    stirring_ns: int | None = None
-    voiced_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Listen:
-    """An utterance has begun: the recogniser is to hear it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conclude:
-    """The utterance is over: the recogniser is to say what it was. `hold_ms`: silence since."""
-
-    hold_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """The person's turn has begun; `interrupt`: what the agent does or says is cancelled."""
-
-    interrupt: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Speculate:
-    """Answer `text` as if the turn were over, unheard."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Withdraw:
-    """What is being answered was not what the person says."""
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """The turn is over; `confirmed`: the speculation answers it. Why and when it was decided."""
-
-    text: str
-    confirmed: bool
-    decided_ns: int
-    hold_ms: float
-    why: Phrase
-
-
-@dataclass(frozen=True, slots=True)
-class Discard:
-    """What was heard was no turn: a cough, or an "mm-hm", which is in `text`."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Withhold:
-    """The agent is to fall silent while it is made out what the person wants."""
-
-
-@dataclass(frozen=True, slots=True)
-class Give:
-    """The agent may speak on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Ask the classifier whether the turn sounds complete; `silence_ns` names the question."""
-
-    silence_ns: int
-
-
-Action = (
-    Listen | Conclude | Begin | Speculate | Withdraw | End | Discard | Withhold | Give | Ask
-)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -135,8 +65,7 @@ class Attention:
         self._heard = Heard(0)
         self._heard_at_ns = 0
         self._final_ns = ms_to_ns(settings.final_ms)
-        self._listening = False
-        self._turn = False
+        self._listening = self._turn = self._discarded = False
         self._ending: _Ending | None = None
         self._finals: list[str] = []
         self._interim = ""
@@ -178,6 +107,8 @@ class Attention:
         self._interim = ""
         if self._ending is not None and not self._listening and finalized:
             self._finish(now_ns)
+        elif self._discarded and self._finals:
+            self._discard()  # it came too late for what it belongs to
         self.tick(now_ns)
 
     def answer(self, now_ns: int, silence_ns: int, *, complete: bool) -> None:
@@ -234,7 +165,7 @@ class Attention:
         return False
 
     def _listen(self) -> None:
-        self._listening = True
+        self._listening, self._discarded = True, False
         self._ending = None
         self._meant_since_ns = None
         if not self._turn:
@@ -256,19 +187,26 @@ class Attention:
             self._close(now_ns, self._settings.hold_ms, "nothing")
 
     def _consider_barge_in(self, now_ns: int) -> None:
-        if not self.text:
-            self._meant_since_ns = None
-            if self._heard.voiced_ms >= self._settings.takeover_ms:
-                self._begin(interrupt=True)
-        elif is_backchannel(self.text):
+        if is_backchannel(self.text):
             self._meant_since_ns = None
             self._give()
-        else:
-            self._withhold()
-            if self._meant_since_ns is None:
-                self._meant_since_ns = now_ns
-            if self._due(now_ns, self._meant_since_ns + ms_to_ns(MEANT_MS)):
-                self._begin(interrupt=True)
+            return
+        self._withhold()
+        if not asks(self.text, self._settings.least_words):
+            self._meant_since_ns = None
+        elif self._meant_since_ns is None:
+            self._meant_since_ns = now_ns
+        meant_ns, meant = self._meant_since_ns, False
+        if meant_ns is not None:
+            meant = self._due(now_ns, meant_ns + ms_to_ns(MEANT_MS))
+        if meant or self._heard.voiced_ms >= self._settings.takeover_ms:
+            self._begin(interrupt=True)
+
+    def _is_turn(self, text: str) -> bool:
+        """Whether an utterance that is over, and began no turn, was one."""
+        if self._over_agent and self._settings.barge_in == "attentive":
+            return asks(text, self._settings.least_words)
+        return bool(text)
 
     def _begin(self, *, interrupt: bool) -> None:
         self._turn = True
@@ -362,7 +300,7 @@ class Attention:
         ending = self._ending
         assert ending is not None
         text = " ".join(self._finals)
-        if not self._turn and text and not (self._over_agent and is_backchannel(text)):
+        if not self._turn and self._is_turn(text):
             self._begin(interrupt=self._over_agent)
         if self._turn:
             confirmed = self._guess is not None and same_words(self._guess, text)
@@ -372,10 +310,15 @@ class Attention:
             self.actions.append(end)
             self._pending = bool(text)
         else:
-            self.actions.append(Discard(text))
+            self._discard()
             self._give()
         self._turn = False
         self._forget()
+
+    def _discard(self) -> None:
+        self._discarded = True
+        self.actions.append(Discard(" ".join(self._finals)))
+        self._finals.clear()
 
     def _forget(self) -> None:
         self._finals.clear()

@@ -19,8 +19,8 @@ from pipecat.processors.frame_processor import (
 )
 
 from turngap_services.turn.adaptive import silero
+from turngap_services.turn.adaptive.actions import Heard
 from turngap_services.turn.adaptive.arrival import Arrivals
-from turngap_services.turn.adaptive.attention import Heard
 from turngap_services.turn.adaptive.taker import TurnTaker
 from turngap_services.turn.adaptive.voice import HOP_MS, STARTING_HOPS, Voice
 

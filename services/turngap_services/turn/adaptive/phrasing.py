@@ -31,6 +31,8 @@ _BACKCHANNELS = _set(
     "really indeed exactly true alright"
 )
 _BACKCHANNEL_PHRASES = frozenset({"i see", "got it", "of course", "all right", "go on", "uh huh"})
+# Said under somebody's speech, each of these alone asks for silence.
+_HALTS = _set("stop wait no hold pause quiet enough cancel hey hello sorry excuse help actually")
 # After other words, these take back what was said: the correction is on its way.
 _CORRECTIONS = _set("no sorry wait actually rather oops")
 
@@ -67,6 +69,16 @@ def is_backchannel(text: str) -> bool:
     for phrase in _BACKCHANNEL_PHRASES:
         rest = rest.replace(phrase, " ")
     return bool(words) and set(rest.split()) <= _BACKCHANNELS
+
+
+def asks(text: str, least_words: int) -> bool:
+    """Whether these words, said while somebody else speaks, want to be heard.
+
+    So many different ones do, and single ones that ask for silence. Anything less may be a cough: a
+    recogniser without rejection reads "five five" in one.
+    """
+    words = set(_words(text))
+    return not is_backchannel(text) and (len(words) >= least_words or bool(words & _HALTS))
 
 
 def same_words(one: str, other: str) -> bool:

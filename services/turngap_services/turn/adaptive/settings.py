@@ -29,7 +29,8 @@ class AdaptiveSettings(BackendSettings):
             32 recordings 40 ms make 25 answers of 57 void instead of 40 of 72.
         barge_in: `attentive`: the agent falls silent at once and speaks on where it was only a
             cough or an "mm-hmm"; `vad`: any speech of `start_ms` stops it for good.
-        takeover_ms: speech without recognised words that stops the agent for good.
+        least_words: so many different words stop the agent for good; "stop" and its like alone do.
+        takeover_ms: speech in which too little is recognised stops it after so long.
         final_ms: wait for the final transcript, where the STT does not say how long it takes.
     """
 
@@ -46,5 +47,6 @@ class AdaptiveSettings(BackendSettings):
     pause_ms: Ms = 60.0
     steady_ms: Ms = 40.0
     barge_in: Literal["attentive", "vad"] = "attentive"
+    least_words: Annotated[int, Field(ge=1)] = 2
     takeover_ms: Ms = 1000.0
     final_ms: Ms = 1000.0

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from turngap.backends import Decision, Floor
 from turngap.core.clock import Clock
-from turngap_services.turn.adaptive.attention import (
+from turngap_services.turn.adaptive.actions import (
     Action,
     Ask,
-    Attention,
     Begin,
     Conclude,
     Discard,
@@ -21,6 +20,7 @@ from turngap_services.turn.adaptive.attention import (
     Withdraw,
     Withhold,
 )
+from turngap_services.turn.adaptive.attention import Attention
 
 if TYPE_CHECKING:
     from pipecat.utils.asyncio.task_manager import BaseTaskManager

@@ -16,7 +16,7 @@ from pipecat.turns.user_start import BaseUserTurnStartStrategy
 from pipecat.turns.user_stop import BaseUserTurnStopStrategy
 from pipecat.utils.time import time_now_iso8601
 
-from turngap_services.turn.adaptive.attention import Begin, Discard, End, Speculate
+from turngap_services.turn.adaptive.actions import Begin, Discard, End, Speculate
 from turngap_services.turn.adaptive.taker import TurnTaker
 
 

@@ -12,7 +12,7 @@ import pytest
 from websockets.sync.server import Server, ServerConnection, serve
 
 from turngap.caller.arrival import StampedSocket, age_ns, connect_stamped
-from turngap.caller.line import open_line
+from turngap.caller.line import Socket, open_line
 from turngap.caller.pipecat import PipecatDialect, message_frame, rtvi
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
@@ -123,7 +123,8 @@ async def test_nobody_there_is_the_last_address_own_reason() -> None:
 
 async def test_nothing_is_delayed_on_the_way_out() -> None:
     async with ScriptedAgent() as agent, open_line(agent.url, PipecatDialect(), CLOCK) as line:
-        tcp = line._socket.transport.get_extra_info("socket")
+        assert isinstance(line._peer, Socket)
+        tcp = line._peer.transport.get_extra_info("socket")
         assert tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 

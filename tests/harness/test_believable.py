@@ -9,12 +9,13 @@ import pytest
 from commandline import turngap_here
 from made_records import make_run, make_turn
 
-from turngap.caller.conversation import Conversation
-from turngap.caller.cues import Patience, TurnCue
-from turngap.caller.line import open_line
+from turngap.caller.conversation import Conversation, PlayedTurn
+from turngap.caller.cues import Patience
+from turngap.caller.line import Line, open_line
 from turngap.caller.pipecat import PipecatDialect
 from turngap.cli.measuring import exit_code
 from turngap.clocks import MonotonicClock
+from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError, ExitCode, InputError
 from turngap.core.lateness import STARVED_MS
 from turngap.core.results import OffsetRecord
@@ -26,7 +27,9 @@ from turngap.harness.run import RunInProgress, RunPlan, why_invalid
 from turngap.harness.target import AgentChoice, Target
 from turngap.library import library_dir, load_scenarios, scenario_paths
 from turngap.runs import read_run
-from turngap.testing.agent import Reply, Script, ScriptedAgent, script_to_json
+from turngap.testing import LoopClock, in_virtual_time
+from turngap.testing.agent import Reply, Script, script_to_json
+from turngap.testing.memory import line_to
 
 Capsys = pytest.CaptureFixture[str]
 NO_OFFSET = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
@@ -129,13 +132,10 @@ async def test_known_gaps_are_measured_within_generous_bounds(tmp_path: Path):
     assert errors[8] < 10
 
 
-@pytest.mark.realtime
-async def test_a_pad_of_150_ms_moves_the_gap_by_150_ms():
-    replies = (Reply(delay_ms=200), Reply(delay_ms=200, pad_ms=150)) * 4
-    async with ScriptedAgent(replies) as agent:
-        gaps = await gaps_against(agent.url, turns=8)
-    shifts = sorted(b - a for a, b in zip(gaps[::2], gaps[1::2], strict=True))
-    assert (shifts[1] + shifts[2]) / 2 == pytest.approx(150, abs=5)
+def test_a_pad_of_150_ms_moves_the_gap_by_150_ms():
+    script = Script(replies=(Reply(delay_ms=200), Reply(delay_ms=200, pad_ms=150)))
+    gaps = [played.turn.gap_ns for played in play_virtually(script, turns=4)]
+    assert gaps == pytest.approx([ms_to_ns(200), ms_to_ns(350)] * 2, abs=1)
 
 
 @pytest.mark.realtime
@@ -143,9 +143,11 @@ async def test_a_stalled_caller_knows_it():
     async with running(
         ["turngap.testing.agent", script_to_json(Script())], Path("/dev/null")
     ) as url:
+        clock = MonotonicClock(precise=True)
         stalls = asyncio.create_task(stall_now_and_then())
         try:
-            played = await play(url, turns=3)
+            async with open_line(url, PipecatDialect(), clock) as line:
+                played = await play(line, clock, turns=3)
         finally:
             stalls.cancel()
     assert all((turn.lag_ns or 0) > STARVED_MS * 1e6 for turn in played)
@@ -160,28 +162,35 @@ async def stall_now_and_then() -> None:
             pass
 
 
-@pytest.mark.realtime
-async def test_a_late_greeting_is_not_the_answer_to_the_first_turn():
+def test_a_late_greeting_is_not_the_answer_to_the_first_turn():
     script = Script(replies=(Reply(delay_ms=600),), welcome_ms=300, welcome_after_ms=1200)
-    async with ScriptedAgent(script=script) as agent:
-        patience = Patience(greeting_ms=3000)
-        (turn,) = await play(agent.url, turns=1, patience=patience)
-    assert turn.turn.outcome == "answered"
-    assert turn.turn.gap_ns is not None
-    assert turn.turn.gap_ns / 1e6 == pytest.approx(600, abs=100)
+    (played,) = play_virtually(script, turns=1, patience=Patience(greeting_ms=3000))
+    assert (played.turn.outcome, played.turn.gap_ns) == ("answered", ms_to_ns(600))
 
 
-async def play(url: str, *, turns: int, patience: Patience | None = None):
-    clock = MonotonicClock(precise=True)
-    async with open_line(url, PipecatDialect(), clock) as line:
-        cues: list[TurnCue] = [utterance()] * turns
-        conversation = Conversation(line, cues, clock, offset=NO_OFFSET, patience=patience)
-        return [played async for played in conversation.play()]
+async def play(
+    line: Line,
+    clock: Clock,
+    *,
+    turns: int,
+    patience: Patience | None = None,
+    watch: Clock | None = None,
+) -> list[PlayedTurn]:
+    conversation = Conversation(
+        line, [utterance()] * turns, clock, offset=NO_OFFSET, patience=patience, watch=watch
+    )
+    return [played async for played in conversation.play()]
 
 
-async def gaps_against(url: str, *, turns: int) -> list[float]:
-    played = await play(url, turns=turns)
-    return [p.turn.gap_ns / 1e6 for p in played if p.turn.gap_ns is not None]
+def play_virtually(
+    script: Script, *, turns: int, patience: Patience | None = None
+) -> list[PlayedTurn]:
+    async def course() -> list[PlayedTurn]:
+        clock = LoopClock()
+        async with line_to(script) as line:
+            return await play(line, clock, turns=turns, patience=patience, watch=clock)
+
+    return in_virtual_time(course())
 
 
 async def test_the_childs_own_error_is_the_error(tmp_path: Path):

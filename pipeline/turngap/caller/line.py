@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
+from typing import Protocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -37,6 +38,20 @@ PING_WAIT_S = 1.0
 OnMessage = Callable[[int, Incoming], None]
 
 
+class Peer(Protocol):
+    """The other end of a line, and when what `recv` last gave had arrived."""
+
+    arrived_ns: int
+
+    async def send(self, message: Message) -> None:
+        """Send one message."""
+        ...
+
+    async def recv(self) -> Message:
+        """The next message."""
+        ...
+
+
 class Socket(ClientConnection):
     """A WebSocket that knows when bytes last arrived."""
 
@@ -49,8 +64,8 @@ class Line:
     What arrives during the handshake and the pings, such as a greeting, is kept for `receive`.
     """
 
-    def __init__(self, socket: Socket, dialect: Dialect, clock: Clock) -> None:
-        self._socket = socket
+    def __init__(self, peer: Peer, dialect: Dialect, clock: Clock) -> None:
+        self._peer = peer
         self._dialect = dialect
         self._clock = clock
         self._early: deque[tuple[int, Incoming]] = deque()
@@ -58,7 +73,7 @@ class Line:
     async def send_audio(self, pcm: Pcm) -> None:
         """Send one packet; a line that is gone is for `receive` to report."""
         try:
-            await self._socket.send(self._dialect.audio(pcm.tobytes(), RATE))
+            await self._peer.send(self._dialect.audio(pcm.tobytes(), RATE))
         except ConnectionClosed:
             return
 
@@ -69,7 +84,7 @@ class Line:
             AgentError: the line was lost.
         """
         try:
-            await self._socket.send(message)
+            await self._peer.send(message)
         except ConnectionClosed as e:
             raise _line_lost(e) from e
 
@@ -80,11 +95,11 @@ class Line:
             AgentError: the line was lost, or something of another protocol arrived.
         """
         try:
-            message = await self._socket.recv()
+            message = await self._peer.recv()
         except ConnectionClosed as e:
             raise _line_lost(e) from e
         try:
-            return self._socket.arrived_ns, self._dialect.decode(message)
+            return self._peer.arrived_ns, self._dialect.decode(message)
         except NotSpokenError as e:
             raise AgentError(
                 "agent.other_protocol",

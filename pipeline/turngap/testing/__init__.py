@@ -1,5 +1,6 @@
 """Helpers for testing what is built on turngap."""
 
 from turngap.testing.clock import ManualClock
+from turngap.testing.virtual import LoopClock, VirtualLoop, in_virtual_time
 
-__all__ = ["ManualClock"]
+__all__ = ["LoopClock", "ManualClock", "VirtualLoop", "in_virtual_time"]

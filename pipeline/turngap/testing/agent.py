@@ -18,8 +18,8 @@ import sys
 from bisect import bisect_right
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,73 +27,22 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from turngap.caller.arrival import StampedSocket, age_ns
+from turngap.caller.line import Peer
 from turngap.caller.pipecat import audio_frame, message_frame, parse, payload_of, rtvi
 from turngap.caller.pipecat import interruption_frame as flush_frame
 from turngap.children import end_with_parent
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm, SpeechDetector, SpeechEnd, dbfs_to_amplitude
-from turngap.core.clock import ms_to_ns, samples_to_ns
+from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
 from turngap.core.messages import PING
+from turngap.testing.script import Reply, Script, script_from_json, script_to_json
+
+__all__ = ["Reply", "Script", "ScriptedAgent", "converse", "script_from_json", "script_to_json"]
 
 IN_RATE = 16_000
 TONE_HZ = 220.0
 TONE_DBFS = -12.0
 IDLE_MS = 20.0
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What the agent does after one utterance of the user.
-
-    Attributes:
-        delay_ms: from the user's last audible sample to the first sample sent. Must exceed the
-            agent's `hold_ms`, by which it knows that the user has ended.
-        pad_ms: inaudible audio before the speech; digital silence, or noise at `pad_dbfs`.
-        chunk_ms: how much audio a message holds.
-        paced: send in real time, one chunk ahead (as pipecat does), or all at once.
-        action: what else may happen: no answer; the agent falls silent in the middle of its answer
-            and reports nothing; the process dies instead of answering, or in the middle of it; or
-            something unintelligible is sent.
-    """
-
-    delay_ms: float = 300.0
-    pad_ms: float = 0.0
-    pad_dbfs: float | None = None
-    speech_ms: float = 400.0
-    chunk_ms: float = 20.0
-    paced: bool = True
-    text: str = "scripted reply"
-    action: Literal["answer", "silence", "break_off", "die", "die_midway", "garbage"] = "answer"
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """The whole of a scripted agent. Replies are used in order and over again.
-
-    Attributes:
-        hold_ms: silence after which the user's speech counts as ended.
-        yield_ms: how long after the user's first audible sample a reply, begun or about to, is
-            flushed; None: it is not, and the next one follows on it. Less than a packet and a
-            window of detection (30 ms) cannot be kept.
-        rate: of the audio sent, Hz.
-        marks: report the marks that a scripted agent has: endpoint, tts_first_audio, sent.
-        clock_shift_ms: added to every instant that the agent reports, to test clock comparison.
-        greets: answer RTVI's client-ready.
-        welcome_ms: how long it speaks, unasked, `welcome_after_ms` after it is ready.
-        idle_dbfs: level of the noise that it sends while it says nothing, as agents on telephone
-            lines do; None: it sends nothing then.
-    """
-
-    replies: tuple[Reply, ...] = (Reply(),)
-    hold_ms: float = 100.0
-    yield_ms: float | None = 200.0
-    rate: int = 24_000
-    marks: bool = True
-    clock_shift_ms: float = 0.0
-    greets: bool = True
-    welcome_ms: float = 0.0
-    welcome_after_ms: float = 0.0
-    idle_dbfs: float | None = None
 
 
 class ScriptedAgent:
@@ -135,7 +84,12 @@ class ScriptedAgent:
     async def _session(self, connection: ServerConnection) -> None:
         assert isinstance(connection, _Socket)
         with suppress(ConnectionClosed):
-            await _Session(self.script, connection).run()
+            await converse(self.script, connection, connection.clock)
+
+
+async def converse(script: Script, peer: Peer, clock: Clock) -> None:
+    """Be the agent of `script` for one connection, until it is closed or this is cancelled."""
+    await _Session(script, peer, clock).run()
 
 
 class _Socket(ServerConnection):
@@ -170,10 +124,10 @@ class _Answer:
 class _Session:
     """One connection."""
 
-    def __init__(self, script: Script, socket: _Socket) -> None:
+    def __init__(self, script: Script, peer: Peer, clock: Clock) -> None:
         self._script = script
-        self._socket = socket
-        self._clock = socket.clock
+        self._peer = peer
+        self._clock = clock
         self._detector = SpeechDetector(IN_RATE, gap_ms=script.hold_ms)
         self._received: list[int] = []  # samples in all, after each packet
         self._arrived_ns: list[int] = []  # of each packet
@@ -185,8 +139,9 @@ class _Session:
         if self._script.idle_dbfs is not None:
             self._spawn(self._idle(self._script.idle_dbfs))
         try:
-            async for message in self._socket:
-                await self._on_message(self._socket.arrived_ns, message)
+            while True:
+                message = await self._peer.recv()
+                await self._on_message(self._peer.arrived_ns, message)
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -343,7 +298,7 @@ class _Session:
 
     async def _send(self, message: bytes | str) -> None:
         with suppress(ConnectionClosed):
-            await self._socket.send(message)
+            await self._peer.send(message)
 
     def _shown(self, at_ns: int) -> int:
         return at_ns + ms_to_ns(self._script.clock_shift_ms)
@@ -370,18 +325,6 @@ def _noise(samples: int, dbfs: float) -> NDArray[np.float64]:
 def _chunks(pcm: Pcm, chunk_ms: float, rate: int) -> list[bytes]:
     size = max(1, round(chunk_ms * rate / 1000))
     return [pcm[i : i + size].tobytes() for i in range(0, len(pcm), size)]
-
-
-def script_from_json(text: str) -> Script:
-    """A script from its JSON form (`script_to_json`)."""
-    values = json.loads(text)
-    replies = tuple(Reply(**r) for r in values.pop("replies", [{}]))
-    return Script(replies=replies, **values)
-
-
-def script_to_json(script: Script) -> str:
-    """A script as the JSON that `python -m turngap.testing.agent` takes."""
-    return json.dumps(asdict(script))
 
 
 async def _serve(script: Script) -> None:

@@ -1,0 +1,61 @@
+"""A line to a scripted agent in memory: what is sent has arrived. For virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from turngap.caller.dialect import Dialect
+from turngap.caller.line import Line
+from turngap.caller.pipecat import PipecatDialect
+from turngap.core.clock import Clock
+from turngap.testing.agent import converse
+from turngap.testing.script import Script
+from turngap.testing.virtual import LoopClock
+
+
+class End:
+    """One end of a line: sends into one queue and receives from another."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        inbox: "asyncio.Queue[tuple[int, bytes | str]]",
+        outbox: "asyncio.Queue[tuple[int, bytes | str]]",
+    ) -> None:
+        self._clock = clock
+        self.arrived_ns = 0
+        self._inbox = inbox
+        self._outbox = outbox
+
+    async def send(self, message: bytes | str) -> None:
+        """Send a message, which arrives at this instant."""
+        self._outbox.put_nowait((self._clock.now_ns(), message))
+
+    async def recv(self) -> bytes | str:
+        """The next message; `arrived_ns` is its instant."""
+        self.arrived_ns, message = await self._inbox.get()
+        return message
+
+
+@asynccontextmanager
+async def line_to(
+    script: Script, dialect: Dialect | None = None, clock: Clock | None = None
+) -> AsyncIterator[Line]:
+    """A line to an agent that follows `script`, its handshake done. No socket is involved.
+
+    Raises:
+        AgentError: as `turngap.caller.line.open_line` does.
+    """
+    clock = clock or LoopClock()
+    up: asyncio.Queue[tuple[int, bytes | str]] = asyncio.Queue()
+    down: asyncio.Queue[tuple[int, bytes | str]] = asyncio.Queue()
+    agent = asyncio.create_task(converse(script, End(clock, up, down), clock))
+    try:
+        line = Line(End(clock, down, up), dialect or PipecatDialect(), clock)
+        await line.handshake()
+        yield line
+    finally:
+        agent.cancel()
+        await asyncio.wait([agent])
+        if not agent.cancelled() and (error := agent.exception()) is not None:
+            raise error

@@ -9,7 +9,8 @@ import pytest
 
 from turngap.caller.pipecat import PipecatDialect
 from turngap.core.checks import CheckRecord
-from turngap.harness.check import CheckPlan, CheckProgress, check
+from turngap.harness.check import CheckProgress, check
+from turngap.harness.check_plan import CheckPlan
 from turngap.harness.process import running
 from turngap.harness.target import AgentChoice, resolve
 from turngap.library import load_scenarios, scenario_paths

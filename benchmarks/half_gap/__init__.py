@@ -1,0 +1,1 @@
+"""The parts of `benchmarks/half_the_gap.py`."""

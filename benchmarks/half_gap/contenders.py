@@ -1,0 +1,149 @@
+"""The agents that are compared: stock pipecat, and everything that is done about its gap."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from turngap.agent.stack import Stack, load_stack, override
+from turngap.backends import KINDS, Kind
+from turngap.harness.target import AgentChoice
+
+# The same engines for all of them.
+ENGINES = ("tts.speed_wpm=200",)
+
+# The same, with the model's times known to the millisecond: what is left of the gap is overhead.
+TTFT_MS = 150.0
+KNOWN_ENGINES = (*ENGINES, f"llm.ttft_ms={TTFT_MS}", "llm.jitter=0.0", "llm.tokens_per_s=1000")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that is done: settings on top of stock, and those that switch it off again."""
+
+    name: str
+    sets: tuple[str, ...]
+    off: tuple[str, ...]
+    backends: dict[Kind, str | None] = field(default_factory=dict)
+
+
+STEPS = (
+    Step(
+        "output: 10 ms chunks, the TTS's own rate, its leading silence cut",
+        (
+            "audio.out_sample_rate=22050",
+            "audio.out_chunk_ms=10",
+            "audio.out_ahead_ms=60",
+            "audio.cut_lead_in=true",
+        ),
+        (
+            "audio.out_sample_rate=24000",
+            "audio.out_chunk_ms=40",
+            "audio.out_ahead_ms=0",
+            "audio.cut_lead_in=false",
+        ),
+    ),
+    Step(
+        "text: as few words first as last, voice warm",
+        ("text.aggregation=adaptive", "warm.voice=true"),
+        ("text.aggregation=sentence", "warm.voice=false"),
+    ),
+    Step(
+        "endpoint: a hold of 250 ms from the last audible sample",
+        (
+            "pipeline.vad_first=true",
+            "stt.partial_every_ms=20",
+            "turn.adapt=false",
+            "turn.speculate=false",
+            'turn.barge_in="vad"',
+        ),
+        (),
+        {"turn": "adaptive"},
+    ),
+    Step("the hold adapted to what was said", ("turn.adapt=true",), ("turn.adapt=false",)),
+    Step("speculation", ("turn.speculate=true",), ("turn.speculate=false",)),
+    Step(
+        "barge-in: silent at once, backchannels told apart",
+        ('turn.barge_in="attentive"', "pipeline.keep_heard=true"),
+        ('turn.barge_in="vad"', "pipeline.keep_heard=false"),
+    ),
+    Step("the prompt read ahead", ("warm.prefix=true",), ("warm.prefix=false",)),
+)
+
+STOCK, FULL, UNTRACED = "stock", "full", "full, tracing off"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An agent in the comparison, known by its name in every piece that is played."""
+
+    name: str
+    stack: Stack
+    traced: bool = True
+
+    def choice(self, folder: Path) -> AgentChoice:
+        """The agent, its stack written into a folder: no command line can say all of it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{self.stack.name}.toml"
+        file.write_text(as_toml(self.stack), encoding="utf-8")
+        return AgentChoice(str(file), traced=self.traced)
+
+
+def contender(
+    name: str,
+    steps: Sequence[Step],
+    *,
+    engines: Sequence[str] = ENGINES,
+    traced: bool = True,
+    sets: Sequence[str] = (),
+) -> Contender:
+    """Stock with so much done about it."""
+    backends: dict[Kind, str | None] = {}
+    assigned: list[str] = []
+    for step in steps:
+        backends.update(step.backends)
+        assigned += step.sets
+    stack = override(load_stack("stock"), backends, (*engines, *assigned, *sets))
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return Contender(name, stack.model_copy(update={"name": slug}), traced)
+
+
+def as_toml(stack: Stack) -> str:
+    """The stack as a stack file."""
+    values = stack.model_dump(exclude={"name", "description"})
+    lines = [f"name = {json.dumps(stack.name)}"]
+    for table, keys in values.items():
+        settings = {"backend": keys["backend"], **keys["settings"]} if table in KINDS else keys
+        lines += [f"\n[{table}]", *(f"{k} = {json.dumps(v)}" for k, v in settings.items())]
+    return "\n".join([*lines, ""])
+
+
+def stock(engines: Sequence[str] = ENGINES) -> Contender:
+    """Nothing done."""
+    return contender(STOCK, (), engines=engines)
+
+
+def full(engines: Sequence[str] = ENGINES) -> Contender:
+    """Everything done."""
+    return contender(FULL, STEPS, engines=engines)
+
+
+def untraced(engines: Sequence[str] = ENGINES) -> Contender:
+    """Everything done, by an agent that reports nothing."""
+    return contender(UNTRACED, STEPS, engines=engines, traced=False)
+
+
+def cumulative() -> list[Contender]:
+    """Each step on top of those before it; the last one is `full`."""
+    added = [
+        contender(f"+ {step.name}", STEPS[: number + 1]) for number, step in enumerate(STEPS[:-1])
+    ]
+    return [*added, full()]
+
+
+def each_off() -> list[Contender]:
+    """Everything but one step; the endpoint's cannot be off alone, what follows builds on it."""
+    return [
+        contender(f"full without {step.name}", STEPS, sets=step.off) for step in STEPS if step.off
+    ]

@@ -1,0 +1,165 @@
+"""The figures as Markdown."""
+
+from collections.abc import Sequence
+
+from half_gap.callers import Level
+from half_gap.contenders import FULL, STOCK
+from half_gap.figures import Overhead, Row
+from turngap.core.ratios import Ratio
+from turngap.core.stats import Percentile, Proportion
+
+# The issue's figures: ratios to stock, ms, shares.
+RATIO, OVERHEAD_MS, TRACING_MS, YIELD_MS = 0.5, (15.0, 40.0), 2.0, 250.0
+GAP_MS, HIT_RATE = (300.0, 600.0), 0.99
+
+HEAD = (
+    "| agent | n | gap p50 | gap p95 | p50 to stock | p95 to stock | within 800 ms "
+    "| cut in on pauses | cut in on slow speech | yield p50 |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+)
+
+
+def gap_table(rows: Sequence[Row]) -> str:
+    """Agent by agent."""
+    return "\n".join([HEAD, *(_line(row) for row in rows)])
+
+
+def _line(row: Row) -> str:
+    cells = (
+        row.name,
+        str(row.n),
+        ms(row.gap_p50),
+        ms(row.gap_p95),
+        ratio(row.ratio_p50),
+        ratio(row.ratio_p95),
+        share(row.hits),
+        share(row.pauses),
+        share(row.slow),
+        f"{ms(row.yields)} (n={row.barge_ins})" if row.barge_ins else "–",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def overhead_table(found: Sequence[Overhead], tracing: tuple[int, float] | None) -> str:
+    """What is left beyond the hold and the engines, and what tracing costs."""
+    lines = ["| agent | n | overhead p50 | overhead p95 |", "| --- | --- | --- | --- |"]
+    lines += [f"| {o.name} | {o.n} | {ms(o.p50)} | {ms(o.p95)} |" for o in found]
+    if tracing is not None:
+        lines += ["", f"Tracing: {tracing[1]:+.1f} ms in the median of {tracing[0]} paired turns."]
+    return "\n".join(lines)
+
+
+def callers_table(levels: Sequence[Level]) -> str:
+    """How many callers one agent holds."""
+    head = "| callers | turns | within 800 ms | gap p50 | cores of the agent | caller starved |"
+    lines = [head, "| --- | --- | --- | --- | --- | --- |"]
+    lines += [
+        f"| {v.callers} | {v.hits.n} | {share(v.hits)} | {ms(v.gap_p50)} | {v.cores:.2f} "
+        f"| {v.starved} |"
+        for v in levels
+    ]
+    return "\n".join(lines)
+
+
+def targets(
+    rows: Sequence[Row],
+    overheads: Sequence[Overhead],
+    tracing: tuple[int, float] | None,
+    levels: Sequence[Level],
+) -> str:
+    """Each of the figures to reach, and whether it was."""
+    named = {row.name: row for row in rows}
+    lines = ["| to reach | found | reached |", "| --- | --- | --- |"]
+    if FULL in named and STOCK in named:
+        lines += _against_stock(named[FULL], named[STOCK])
+    if FULL in named:
+        lines += _by_itself(named[FULL])
+    for over in (o for o in overheads if o.name == FULL):
+        for which, figure, limit in (
+            ("p50", over.p50, OVERHEAD_MS[0]),
+            ("p95", over.p95, OVERHEAD_MS[1]),
+        ):
+            what = f"overhead {which} at most {limit:g} ms"
+            lines.append(_target(what, ms(figure), _under(figure, limit)))
+    if tracing is not None:
+        found = f"{tracing[1]:+.1f} ms (n={tracing[0]})"
+        lines.append(_target(f"tracing at most {TRACING_MS:g} ms", found, tracing[1] <= TRACING_MS))
+    if levels:
+        held = max((v.callers for v in levels if v.held), default=0)
+        lines.append(_target("callers at 95 % within 800 ms", str(held), None))
+    return "\n".join(lines)
+
+
+def _against_stock(full: Row, stock: Row) -> list[str]:
+    ratios = (("p50", full.ratio_p50), ("p95", full.ratio_p95))
+    cut_ins = (("pauses", full.pauses, stock.pauses), ("slow speech", full.slow, stock.slow))
+    return [
+        *(
+            _target(f"gap {which} at most {RATIO} of stock", ratio(found), _at_most(found, RATIO))
+            for which, found in ratios
+        ),
+        *(
+            _target(
+                f"no more cut-ins than stock on {which}",
+                f"{share(ours)}, stock {share(theirs)}",
+                _no_more(ours, theirs),
+            )
+            for which, ours, theirs in cut_ins
+        ),
+    ]
+
+
+def _by_itself(full: Row) -> list[str]:
+    figures = (
+        ("gap p50", full.gap_p50, GAP_MS[0]),
+        ("gap p95", full.gap_p95, GAP_MS[1]),
+        ("yield p50", full.yields, YIELD_MS),
+    )
+    hits = None if full.hits.value is None else full.hits.value >= HIT_RATE
+    return [
+        *(
+            _target(f"{what} at most {limit:g} ms", ms(found), _under(found, limit))
+            for what, found, limit in figures
+        ),
+        _target(f"hit rate at least {HIT_RATE:.0%}", share(full.hits), hits),
+    ]
+
+
+def _target(what: str, found: str, reached: bool | None) -> str:
+    return f"| {what} | {found} | {'' if reached is None else 'yes' if reached else '**no**'} |"
+
+
+def _at_most(found: Ratio | None, limit: float) -> bool | None:
+    return None if found is None or found.value is None else found.value <= limit
+
+
+def _under(found: Percentile, limit: float) -> bool | None:
+    return None if found.value is None else found.value <= limit
+
+
+def _no_more(ours: Proportion, theirs: Proportion) -> bool | None:
+    if ours.value is None or theirs.value is None:
+        return None
+    return ours.value <= theirs.value
+
+
+def ms(found: Percentile) -> str:
+    """Whole milliseconds; where there is no figure, why."""
+    return f"– ({found.why_none})" if found.value is None else f"{found.value:.0f}"
+
+
+def share(found: Proportion) -> str:
+    """Hits of n, with the interval."""
+    if found.value is None or found.low is None or found.high is None:
+        return "–"
+    return f"{found.hits}/{found.n} ({found.low:.0%} to {found.high:.0%})"
+
+
+def ratio(found: Ratio | None) -> str:
+    """With its interval and n."""
+    if found is None:
+        return "–"
+    if found.value is None:
+        return f"– ({found.why_none})"
+    ends = ("?" if end is None else f"{end:.2f}" for end in (found.low, found.high))
+    return f"{found.value:.2f} ({' to '.join(ends)}; n={found.n})"

@@ -13,7 +13,7 @@ from loguru import logger
 
 from turngap import __version__
 from turngap.children import treat_hangups_as_interrupts
-from turngap.cli import agents, checking, measuring, results, serving, sweeping
+from turngap.cli import agents, checking, measuring, results, serving, simulating, sweeping
 from turngap.cli.shared import show_error
 from turngap.core.errors import ExitCode, TurngapError
 
@@ -32,6 +32,7 @@ logger.remove()
 measuring.add_to(app)
 checking.add_to(app)
 sweeping.add_to(app)
+simulating.add_to(app)
 results.add_to(app)
 serving.add_to(app)
 agents.add_to(app)

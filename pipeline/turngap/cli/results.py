@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A stored run or check, and how it is shown."""
+    """A stored run, check or simulation, and how it is shown."""
 
     document: Callable[[], dict[str, Any]]
     blocks: Callable[[int], Sequence[Text]]
@@ -35,17 +35,22 @@ def report(
     ] = None,
     json_: Annotated[bool, JSON] = False,
 ) -> None:
-    """Print stored runs and checks again, from their files alone.
+    """Print stored runs, checks and simulations again, from their files alone.
 
     Examples: `turngap report`; `turngap report runs/NAME --html`; `turngap report --svg out.svg`
     """
     from turngap.report.check_files import find_check
+    from turngap.report.simulate_html import find_simulation
     from turngap.runs import find_run
 
     stored: list[Stored] = []
     for name in runs or ["latest"]:
-        check = find_check(name)
-        stored.append(_stored_run(find_run(name)) if check is None else _stored_check(check))
+        if (check := find_check(name)) is not None:
+            stored.append(_stored_check(check))
+        elif (simulation := find_simulation(name)) is not None:
+            stored.append(_stored_simulation(simulation))
+        else:
+            stored.append(_stored_run(find_run(name)))
     for one in stored:
         if html:
             say(f"written: {one.write_html()}")
@@ -93,6 +98,19 @@ def _stored_check(folder: Path) -> Stored:
         blocks=lambda width: [check_block(record, width)],
         svg=lambda: check_svg(record, folder.name),
         write_html=write_html,
+    )
+
+
+def _stored_simulation(folder: Path) -> Stored:
+    from turngap.report.simulate_console import simulation_block, simulation_svg
+    from turngap.report.simulate_html import read_simulation, write_page
+
+    record = read_simulation(folder)
+    return Stored(
+        document=lambda: {**record.model_dump(mode="json"), "path": str(folder)},
+        blocks=lambda width: [simulation_block(record, width)],
+        svg=lambda: simulation_svg(record, folder.name),
+        write_html=lambda: write_page(record, folder),
     )
 
 

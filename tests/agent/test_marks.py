@@ -342,7 +342,7 @@ def test_a_guess_becomes_a_turn_with_the_marks_that_it_has_by_then() -> None:
         "llm_first_token": 1150,
         "tts_request": 1160,
         "tts_first_audio": 1170,
-        "tts_first_audible": 1170,
+        "tts_first_audible": 1193,  # not before the turn was over
         "transcript": 1192,
         "endpoint": 1190,  # due before the transcript that the decision waited for
         "sent": 1195,
@@ -411,3 +411,23 @@ def test_why_a_turn_ended_is_told_whichever_came_first() -> None:
             marks.turn_decided(ns(1002), why)
         marks.finish()
         assert (turns[0].why, turns[0].counts["hold_ms"]) == ("number", 500.0)
+
+
+def test_the_silence_before_a_guess_is_heard_is_a_stage_too() -> None:
+    marks, turns = told()
+    marks.guessed(ns(1000))
+    marks.mark("llm_first_token", ns(1010))
+    marks.tts_audio(ns(1020), np.concatenate((quiet(150), loud(100))), RATE)
+    marks.turn_decided(ns(1250))
+    marks.finish()
+    assert turns[0].marks["tts_first_audio"] == ns(1020)
+    assert turns[0].marks["tts_first_audible"] == ns(1250 + 150)
+    # The same where it is found only after the turn was over.
+    marks, turns = told()
+    marks.guessed(ns(1000))
+    marks.mark("llm_first_token", ns(1010))
+    marks.tts_audio(ns(1020), quiet(150), RATE)
+    marks.turn_decided(ns(1250))
+    marks.tts_audio(ns(1260), loud(100), RATE)
+    marks.finish()
+    assert turns[0].marks["tts_first_audible"] == ns(1250 + 150)

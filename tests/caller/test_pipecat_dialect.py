@@ -242,6 +242,8 @@ def test_a_message_that_is_not_json_is_refused(text: str) -> None:
         {"turngap": "pong", "ping": 1},
         {"turngap": "pong", "ping": None, "agent_ns": 5},
         {"turngap": "truth", "gap_ns": "5", "intended_gap_ns": 5},
+        {"turngap": "marks", "turn": 1, "marks": {}, "counts": {"hold_ms": "long"}},
+        {"turngap": "marks", "turn": 1, "marks": {}, "counts": 5},
     ],
     ids=str,
 )
@@ -258,6 +260,13 @@ def test_a_server_message_of_somebody_else_says_nothing(data: Any) -> None:
 def test_our_own_messages() -> None:
     marks = {"turngap": "marks", "turn": 2, "marks": {"endpoint": 5, "sent": 9.0}}
     assert decoded(rtvi("server-message", marks)) == Marks(2, {"endpoint": 5, "sent": 9})
+    about = {**marks, "counts": {"hold_ms": 250, "wasted_usd": 1e-6}, "why": "number"}
+    assert decoded(rtvi("server-message", about)) == Marks(
+        2, {"endpoint": 5, "sent": 9}, {"hold_ms": 250.0, "wasted_usd": 1e-6}, "number"
+    )
+    assert decoded(rtvi("server-message", {**marks, "counts": None, "why": None})) == Marks(
+        2, {"endpoint": 5, "sent": 9}
+    )
     truth = {"turngap": "truth", "gap_ns": -5, "intended_gap_ns": 10}
     assert decoded(rtvi("server-message", truth)) == Truth(-5, 10)
 

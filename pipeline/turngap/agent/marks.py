@@ -53,6 +53,8 @@ class AgentTurn:
     why: str | None = None
     tts: _Track = field(default_factory=_Track)
     out: _Track = field(default_factory=_Track)
+    held_ns: int = 0  # until then its audio was kept from being played
+    audible: tuple[int, int] | None = None  # first audible sample of the TTS, and when it was made
 
 
 Report = Callable[[AgentTurn], None]
@@ -111,7 +113,7 @@ class MarksRecorder:
         strategies decide only once a transcript is there: where the decision came in the same step
         as the transcript, the endpoint was due before it and the wait was the STT's.
         """
-        turn = self._confirmed()
+        turn = self._confirmed(at_ns)
         if turn is None and (turn := self._just_requested(at_ns)) is not None:
             at_ns = min(at_ns, turn.marks["llm_request"])
         marks, counts = (self._pending, self._counts) if turn is None else (turn.marks, turn.counts)
@@ -123,10 +125,12 @@ class MarksRecorder:
             else:
                 turn.why = decision.why
 
-    def _confirmed(self) -> AgentTurn | None:
-        """The guess, which is a turn from now on."""
+    def _confirmed(self, at_ns: int) -> AgentTurn | None:
+        """The guess, which is a turn from now on, and may be heard."""
         guess, self._guess = self._guess, None
         if guess is not None:
+            guess.held_ns = at_ns
+            self._place_audible(guess)
             guess.marks = {**self._pending, **guess.marks}
             self._begin(guess)
         return guess
@@ -190,16 +194,23 @@ class MarksRecorder:
 
         `tts_first_audible` is the earliest instant at which the first audible sample could sound if
         the TTS's audio were played as it comes: not before it was made, and not before what lies in
-        front of it has been played. So leading silence shows as a stage, however fast it was made.
+        front of it has been played. So leading silence shows as a stage, however fast it was made;
+        of an answer to a guess it is played once the turn is over.
         """
         turn = self._making
         if turn is None or self._is_of_another(turn):
             return
         self.mark("tts_first_audio", at_ns)
         if found := turn.tts.feed(at_ns, pcm, rate):
-            sample, made_ns = found
-            played_ns = turn.tts.first_ns + samples_to_ns(sample, rate)
-            self.mark("tts_first_audible", max(made_ns, played_ns))
+            turn.audible = found
+            self._place_audible(turn)
+
+    def _place_audible(self, turn: AgentTurn) -> None:
+        if turn.audible is not None:
+            sample, made_ns = turn.audible
+            begun_ns = max(turn.tts.first_ns, turn.held_ns)
+            played_ns = begun_ns + samples_to_ns(sample, turn.tts.rate)
+            turn.marks["tts_first_audible"] = max(made_ns, played_ns)
 
     def sent(self, at_ns: int, pcm: Pcm, rate: int) -> None:
         """Audio was written to the line; `sent` is the chunk with the first audible sample."""

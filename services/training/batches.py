@@ -31,13 +31,18 @@ class Batch:
     targets: torch.Tensor
 
 
-def batches(tokenizer: Tokenizer, seed: int, batch_tokens: int, start: int = 0) -> Iterator[Batch]:
-    """Batches without end, from number `start` on; no dialogue comes twice."""
+def batches(
+    tokenizer: Tokenizer, seed: int, batch_tokens: int, *, start: int = 0, hard: bool = False
+) -> Iterator[Batch]:
+    """Batches without end, from number `start` on; no dialogue comes twice.
+
+    `hard`: more of the dialogues in which something has to be looked up or worked out.
+    """
     number = 0
     for pool in itertools.count():
         order = random.Random(f"{seed}|pool {pool}")
         dialogues = itertools.islice(
-            make_dialogues(seed, holding=False, start=pool * _POOL * 2), _POOL
+            make_dialogues(seed, holding=False, start=pool * _POOL * 2, hard=hard), _POOL
         )
         encoded = [encode(tokenizer, d, cuts=order) for d in dialogues]
         encoded.sort(key=lambda e: len(e.ids))

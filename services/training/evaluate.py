@@ -56,11 +56,12 @@ class Count:
 
 @dataclass
 class Tally:
-    """What was right of a set of dialogues."""
+    """What was right of a set of dialogues; `right_of_each`: turns, dialogue by dialogue."""
 
     skills: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
     dialogues: int = 0
     dialogues_right: int = 0
+    right_of_each: list[int] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """All turns, each skill, whole dialogues."""
@@ -125,20 +126,22 @@ def held_out_dialogues(count: int) -> list[Dialogue]:
 
 def evaluate(speaker: Speaker, dialogues: list[Dialogue]) -> Tally:
     """Answer every scored turn of `dialogues`, and every dialogue as a whole."""
-    tally = Tally(dialogues=len(dialogues))
+    tally = Tally(dialogues=len(dialogues), right_of_each=[0] * len(dialogues))
     asked = [
-        (dialogue, index)
-        for dialogue in dialogues
+        (number, index)
+        for number, dialogue in enumerate(dialogues)
         for index, turn in enumerate(dialogue.turns)
         if turn.content is not None
     ]
-    histories = [_until(dialogue, index) for dialogue, index in asked]
-    for (dialogue, index), reply in zip(asked, speaker.reply(histories), strict=True):
-        turn = dialogue.turns[index]
+    histories = [_until(dialogues[number], index) for number, index in asked]
+    for (number, index), reply in zip(asked, speaker.reply(histories), strict=True):
+        turn = dialogues[number].turns[index]
         count = tally.skills[turn.skill]
         count.n += 1
         count.exact += exact(turn, reply)
-        count.right += right(turn, reply)
+        fine = right(turn, reply)
+        count.right += fine
+        tally.right_of_each[number] += fine
     tally.dialogues_right = sum(_whole(speaker, dialogues))
     return tally
 
@@ -164,14 +167,31 @@ def _whole(speaker: Speaker, dialogues: list[Dialogue]) -> Iterator[bool]:
     yield from fine
 
 
-def evaluate_directory(directory: Path, count: int) -> dict[str, Any]:
+def paired(one: Tally, other: Tally) -> dict[str, Any]:
+    """Whether `one` is more often right than `other`, over the same dialogues.
+
+    A sign test over dialogues and not over turns, because the turns of a dialogue have a system
+    prompt in common and are right or wrong together.
+    """
+    pairs = list(zip(one.right_of_each, other.right_of_each, strict=True))
+    more, fewer = sum(a > b for a, b in pairs), sum(a < b for a, b in pairs)
+    n = more + fewer
+    tail = sum(math.comb(n, k) for k in range(min(more, fewer) + 1)) / 2**n
+    return {
+        "dialogues_with_more_right": more,
+        "dialogues_with_fewer_right": fewer,
+        "two_sided_p": min(1.0, round(2 * tail, 6)),
+    }
+
+
+def evaluate_directory(directory: Path, count: int) -> Tally:
     """Held-out accuracy of a directory in transformers' or in CTranslate2's format."""
     dialogues = held_out_dialogues(count)
     if (directory / "model.bin").exists():
-        return evaluate(Speaker(directory, compute_type="int8"), dialogues).as_json()
+        return evaluate(Speaker(directory, compute_type="int8"), dialogues)
     with tempfile.TemporaryDirectory() as scratch:
         convert(directory, Path(scratch), quantization=None)
-        return evaluate(Speaker(Path(scratch), compute_type="float32"), dialogues).as_json()
+        return evaluate(Speaker(Path(scratch), compute_type="float32"), dialogues)
 
 
 def main() -> None:
@@ -180,7 +200,8 @@ def main() -> None:
     parser.add_argument("directory", type=Path, help="a model in either format")
     parser.add_argument("--dialogues", type=int, default=1500, help="held-out dialogues")
     arguments = parser.parse_args()
-    print(json.dumps(evaluate_directory(arguments.directory, arguments.dialogues), indent=2))
+    tally = evaluate_directory(arguments.directory, arguments.dialogues)
+    print(json.dumps(tally.as_json(), indent=2))
 
 
 if __name__ == "__main__":

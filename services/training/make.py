@@ -12,16 +12,17 @@ threads, the same weights come out.
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from training.evaluate import evaluate_directory
+from training.evaluate import Tally, evaluate_directory, paired
 from training.export import convert, save, size_mb
 from training.model import Learner
 from training.recipe import Recipe, Shape
-from training.train import train
+from training.train import CHECKPOINT, as_phases, train
 
 
 def finish(directory: Path, dialogues: int) -> dict[str, Any]:
@@ -32,25 +33,28 @@ def finish(directory: Path, dialogues: int) -> dict[str, Any]:
             `student-int8` (the backend `small`'s) and `models.json`.
         dialogues: held-out dialogues to count right answers in.
     """
-    saved = torch.load(directory / "checkpoint.pt", weights_only=False)
-    recipe: Recipe = saved["recipe"]
+    saved = torch.load(directory / CHECKPOINT)
+    recipe = replace(Recipe(), phases=as_phases(saved["phases"]))
     told: dict[str, Any] = {"recipe": recipe.as_json(), "steps_done": saved["step"]}
+    tallies: dict[str, Tally] = {}
     shapes: dict[str, Shape] = {"teacher": recipe.teacher, "student": recipe.student}
     for name, shape in shapes.items():
         learner = Learner(shape, recipe, recipe.seed)
         learner.load(saved[name])
         out = directory / name
         save(learner.model, directory, out)
+        tallies[name] = evaluate_directory(out, dialogues)
         told[name] = {
             "parameters": sum(p.numel() for p in learner.model.parameters()),
             "size_mb": round(size_mb(out), 2),
-            "held_out": evaluate_directory(out, dialogues),
+            "held_out": tallies[name].as_json(),
         }
     convert(directory / "student", directory / "student-int8")
     told["student-int8"] = {
         "size_mb": round(size_mb(directory / "student-int8"), 2),
-        "held_out": evaluate_directory(directory / "student-int8", dialogues),
+        "held_out": evaluate_directory(directory / "student-int8", dialogues).as_json(),
     }
+    told["teacher_against_student"] = paired(tallies["teacher"], tallies["student"])
     path = directory / "models.json"
     path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
     return told
@@ -82,6 +86,12 @@ def main() -> None:
             f"{name}: {told[name]['size_mb']} MB, {turns['right']:.1%} of {turns['n']} held-out "
             f"turns right (95 %: {low:.1%} to {high:.1%}), {turns['exact']:.1%} word for word"
         )
+    against = told["teacher_against_student"]
+    print(
+        f"the teacher has more right than the student in {against['dialogues_with_more_right']} "
+        f"dialogues and fewer in {against['dialogues_with_fewer_right']} "
+        f"(sign test: p = {against['two_sided_p']:.2g})"
+    )
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ class Learner:
 
     def __init__(self, shape: Shape, recipe: Recipe, seed: int) -> None:
         self.model = new_model(shape, seed)
+        rate = recipe.phases[0].student_rate  # until the first step sets it
         self.model.train()
         named = list(self.model.named_parameters())
         inside = [p for n, p in named if p.ndim == 2 and ".layers." in n]
@@ -43,11 +44,11 @@ class Learner:
         self._parts: tuple[torch.optim.Optimizer, ...] = (
             torch.optim.Muon(
                 inside,
-                lr=recipe.rate,
+                lr=rate,
                 weight_decay=recipe.weight_decay,
                 adjust_lr_fn="match_rms_adamw",
             ),
-            torch.optim.AdamW(rest, lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.0),
+            torch.optim.AdamW(rest, lr=rate, betas=(0.9, 0.98), weight_decay=0.0),
         )
 
     def logits(self, ids: torch.Tensor, where: torch.Tensor) -> torch.Tensor:

@@ -11,37 +11,40 @@ teacher has just made it.
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn import functional
 
 from training.batches import Batch, batches
 from training.model import Learner
-from training.recipe import Recipe
+from training.recipe import Phase, Recipe
 from training.tokens import save_tokenizer, train_tokenizer
 
+CHECKPOINT = "checkpoint.pt"
 _CHECKPOINT_S = 180
 _REPORT_EVERY = 20
 
 
-def losses(
-    teacher: Learner, student: Learner, batch: Batch, recipe: Recipe, step: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The teacher's loss and the student's, each to be minimised by its own optimisers."""
-    where = batch.targets != -100
-    right = batch.targets[where]
-    taught = teacher.logits(batch.ids, where)
-    learned = student.logits(batch.ids, where)
+def teacher_loss(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """How far the teacher is from the right replies."""
+    return functional.cross_entropy(logits, batch.targets[batch.targets != -100])
+
+
+def student_loss(
+    logits: torch.Tensor, taught: torch.Tensor, batch: Batch, recipe: Recipe, step: int
+) -> torch.Tensor:
+    """How far the student is from the right replies, and from what the teacher would say.
+
+    `logits` and `taught` are (predicted tokens, vocabulary), the student's and the teacher's.
+    """
     soft = functional.softmax(taught.detach() / recipe.temperature, -1)
     apart = functional.kl_div(
-        functional.log_softmax(learned / recipe.temperature, -1), soft, reduction="batchmean"
+        functional.log_softmax(logits / recipe.temperature, -1), soft, reduction="batchmean"
     )
     share = recipe.soft_at(step)
-    hard = functional.cross_entropy(learned, right)
-    return (
-        functional.cross_entropy(taught, right),
-        (1 - share) * hard + share * recipe.temperature**2 * apart,
-    )
+    hard = functional.cross_entropy(logits, batch.targets[batch.targets != -100])
+    return (1 - share) * hard + share * recipe.temperature**2 * apart
 
 
 def train(recipe: Recipe, directory: Path, *, finish_by_s: float | None = None) -> Recipe:
@@ -61,52 +64,74 @@ def train(recipe: Recipe, directory: Path, *, finish_by_s: float | None = None) 
     save_tokenizer(tokenizer, directory)
     teacher = Learner(recipe.teacher, recipe, recipe.seed)
     student = Learner(recipe.student, recipe, recipe.seed + 1)
-    checkpoint, step = directory / "checkpoint.pt", 0
+    checkpoint, step = directory / CHECKPOINT, 0
     if checkpoint.exists():
-        saved = torch.load(checkpoint, weights_only=False)
+        saved = torch.load(checkpoint)
         teacher.load(saved["teacher"])
         student.load(saved["student"])
-        step, recipe = saved["step"], saved["recipe"]
+        step, recipe = saved["step"], replace(recipe, phases=as_phases(saved["phases"]))
     began = kept = time.monotonic()
     first = step
-    for batch in batches(tokenizer, recipe.seed, recipe.batch_tokens, start=step):
-        if step >= recipe.steps:
-            break
-        if finish_by_s is not None and step < recipe.decay_from:
-            recipe = _shortened(recipe, step, first, time.monotonic() - began, finish_by_s)
-        loss, student_loss = losses(teacher, student, batch, recipe, step)
-        teacher.learn(loss, recipe.rate_at(step))
-        student.learn(student_loss, recipe.rate_at(step))
-        step += 1
-        now = time.monotonic()
-        if step % _REPORT_EVERY == 0:
-            print(
-                f"{step:6d}/{recipe.steps} {now - began:6.0f} s  teacher {loss.item():.4f}  "
-                f"student {student_loss.item():.4f}",
-                flush=True,
-            )
-        if now - kept > _CHECKPOINT_S:
-            kept = now
-            _keep(checkpoint, teacher, student, step, recipe)
+    while step < recipe.steps:
+        phase = recipe.phase_at(step)
+        data = batches(
+            tokenizer,
+            recipe.seed + recipe.phases.index(phase),
+            recipe.batch_tokens,
+            start=step - phase.start,
+            hard=phase.hard,
+        )
+        for batch in data:
+            spent_s = time.monotonic() - began
+            if finish_by_s is not None:
+                recipe = _shortened(recipe, step, step - first, spent_s, finish_by_s)
+            height = recipe.height_at(step)
+            where = batch.targets != -100
+            taught = teacher.logits(batch.ids, where)
+            loss = {"teacher": teacher_loss(taught, batch)}
+            teacher.learn(loss["teacher"], phase.teacher_rate * height)
+            if phase.student_rate:
+                learned = student.logits(batch.ids, where)
+                loss["student"] = student_loss(learned, taught, batch, recipe, step)
+                student.learn(loss["student"], phase.student_rate * height)
+            step += 1
+            if step % _REPORT_EVERY == 0:
+                told = "  ".join(f"{name} {value.item():.4f}" for name, value in loss.items())
+                print(f"{step:6d}/{recipe.steps} {spent_s:6.0f} s  {told}", flush=True)
+            if time.monotonic() - kept > _CHECKPOINT_S:
+                kept = time.monotonic()
+                _keep(checkpoint, teacher, student, step, recipe)
+            if step >= recipe.phase_at(step - 1).end:
+                break
     _keep(checkpoint, teacher, student, step, recipe)
     return recipe
 
 
-def _shortened(recipe: Recipe, step: int, first: int, spent_s: float, finish_by_s: float) -> Recipe:
-    """The recipe with its decay from here, if a decay of a third of what was done just fits."""
-    done = step - first
-    if done < 20:
+def _shortened(recipe: Recipe, step: int, done: int, spent_s: float, finish_by_s: float) -> Recipe:
+    """The recipe with the decay of its last phase from here, if that just fits.
+
+    The decay takes a third of the steps that the phase has had before it.
+    """
+    phase = recipe.phases[-1]
+    length = max((step - phase.start) // 3, 50)
+    if step <= phase.start or step >= phase.decay_from or done < 20:
         return recipe
-    length = max(step // 3, 50)
     if spent_s + length * spent_s / done < finish_by_s:
         return recipe
-    return replace(recipe, decay_from=step, steps=step + length)
+    shorter = replace(phase, decay_from=step, end=step + length)
+    return replace(recipe, phases=(*recipe.phases[:-1], shorter))
+
+
+def as_phases(saved: list[dict[str, Any]]) -> tuple[Phase, ...]:
+    """The phases that a checkpoint has."""
+    return tuple(Phase(**phase) for phase in saved)
 
 
 def _keep(path: Path, teacher: Learner, student: Learner, step: int, recipe: Recipe) -> None:
     partial = path.with_suffix(".part")
+    phases = recipe.as_json()["phases"]
     torch.save(
-        {"teacher": teacher.state(), "student": student.state(), "step": step, "recipe": recipe},
+        {"teacher": teacher.state(), "student": student.state(), "step": step, "phases": phases},
         partial,
     )
     partial.replace(path)

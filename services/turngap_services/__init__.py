@@ -7,6 +7,8 @@ from turngap.backends import BackendSpec
 from turngap_services.llm.anthropic import SPEC as ANTHROPIC
 from turngap_services.llm.hosted import CEREBRAS, GROQ, OPENAI
 from turngap_services.llm.sim import SPEC as SIM
+from turngap_services.llm.sim.profiles import SPECS as SERVED
+from turngap_services.llm.small import SPEC as SMALL
 from turngap_services.llm.vllm import SPEC as VLLM
 from turngap_services.stt.pocketsphinx import SPEC as POCKETSPHINX
 from turngap_services.tts.espeak import SPEC as ESPEAK
@@ -19,6 +21,8 @@ SPECS: tuple[BackendSpec, ...] = (
     ADAPTIVE,
     POCKETSPHINX,
     SIM,
+    *SERVED,
+    SMALL,
     VLLM,
     OPENAI,
     CEREBRAS,

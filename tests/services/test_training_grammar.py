@@ -131,11 +131,21 @@ def test_a_choice_of_too_few_says_so() -> None:
     assert m.draw_if_any("one", lambda: ()) is None
 
 
+# The conversations that the models are meant to hold; the library has others, which they are not.
+HELD = {
+    *("coffee-order", "doctor-appointment", "museum-visit", "noisy-taxi", "order-status"),
+    *("phone-number", "pizza-order", "quick-questions", "smart-home", "soup-recipe"),
+    "table-booking",
+}
+
+
 def test_the_scenarios_sentences_are_sentences_of_the_grammar() -> None:
     # What is said with a number, a name or a date in it is one of very many combinations.
     wide = ("olivia", "baker street", "four seven one", "five five five", "twelfth")
     said = {t.user for d in made(30_000, holding=False) for t in d.turns}
-    asked = [" ".join(spoken_words(t.say)) for s in scenarios(None) for t in s.turns]
+    asked = [
+        " ".join(spoken_words(t.say)) for s in scenarios(None) if s.name in HELD for t in s.turns
+    ]
     unknown = {say for say in asked if say not in said}
     assert {say for say in unknown if not any(part in say for part in wide)} == set()
 

@@ -12,25 +12,26 @@ BASE_PROMPT = "You are on a phone call. Answer in one or two short spoken senten
 
 Scene = Callable[[Maker], list[Turn]]
 
-# How often each scene comes: what has to be worked out (sums, totals, look-ups) comes more often
-# than what only has to be repeated.
-_SCENES: tuple[tuple[Scene, int], ...] = (
-    (shop.coffee, 18),
-    (shop.pizza, 6),
-    (booking.table, 7),
-    (booking.doctor, 6),
-    (booking.taxi, 4),
-    (facts.clock, 7),
-    (facts.weather, 12),
-    (facts.parcel, 5),
-    (facts.phone, 4),
-    (facts.museum, 5),
-    (facts.soup, 5),
-    (home.home, 8),
-    (talk.sums, 16),
-    (talk.who_wants_what, 9),
-    (talk.my_name, 3),
-    (talk.talk, 3),
+# How often each scene comes, and how often when training for what is hard. What has to be worked
+# out or looked up (sums, totals, weather) comes more often than what only has to be repeated, and
+# after 1,500 steps nothing else was wrong any more.
+_SCENES: tuple[tuple[Scene, int, int], ...] = (
+    (shop.coffee, 18, 14),
+    (shop.pizza, 6, 2),
+    (booking.table, 7, 3),
+    (booking.doctor, 6, 2),
+    (booking.taxi, 4, 1),
+    (facts.clock, 7, 9),
+    (facts.weather, 12, 22),
+    (facts.parcel, 5, 9),
+    (facts.phone, 4, 5),
+    (facts.museum, 5, 6),
+    (facts.soup, 5, 6),
+    (home.home, 8, 3),
+    (talk.sums, 16, 22),
+    (talk.who_wants_what, 9, 9),
+    (talk.my_name, 3, 2),
+    (talk.talk, 3, 1),
 )
 # Scenes that leave a fact in the prompt: in some dialogues all of them do, asked about or not.
 _FACT_SCENES: tuple[Scene, ...] = (
@@ -71,16 +72,18 @@ class Dialogue:
         return said
 
 
-def make_dialogue(seed: str, *, holding: bool) -> Dialogue:
+def make_dialogue(seed: str, *, holding: bool, hard: bool = False) -> Dialogue:
     """The dialogue of that seed.
 
     Args:
         seed: any text; the same one makes the same dialogue on every machine.
         holding: every content is held out, instead of none.
+        hard: more scenes in which something has to be looked up or worked out.
     """
     m = Maker(random.Random(f"{seed}|{holding}"), holding)
     turns: list[Turn] = []
-    scenes, weights = zip(*_SCENES, strict=True)
+    scenes, usual, hardened = zip(*_SCENES, strict=True)
+    weights = hardened if hard else usual
     chosen = dict.fromkeys(m.random.choices(scenes, weights, k=m.pick((1, 2, 3, 3, 4))))
     for scene in chosen:
         turns += scene(m)
@@ -103,11 +106,13 @@ def _hesitant(m: Maker, turn: Turn) -> Turn:
     return replace(turn, user=f"{m.pick(('um', 'uh', 'so', 'okay', 'well'))} {turn.user}")
 
 
-def make_dialogues(seed: int, *, holding: bool, start: int = 0) -> Iterator[Dialogue]:
+def make_dialogues(
+    seed: int, *, holding: bool, start: int = 0, hard: bool = False
+) -> Iterator[Dialogue]:
     """Dialogues without end, from number `start` on."""
     number = start
     while True:
-        dialogue = make_dialogue(f"{seed}|{number}", holding=holding)
+        dialogue = make_dialogue(f"{seed}|{number}", holding=holding, hard=hard)
         if dialogue.turns:
             yield dialogue
         number += 1

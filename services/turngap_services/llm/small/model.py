@@ -1,8 +1,8 @@
 """A CTranslate2 model with its tokenizer and chat template: prompts in, pieces of text out."""
 
-import atexit
 import json
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +56,7 @@ class SmallModel:
         self._settings = settings
         _require_files(directory)
         try:
-            self._generator = ctranslate2.Generator(
+            generator = ctranslate2.Generator(
                 str(directory),
                 compute_type="int8",
                 inter_threads=settings.workers,
@@ -74,6 +74,10 @@ class SmallModel:
                 f"the model in {directory} cannot be loaded: {_first_line(e)}",
                 hint=_CONVERT,
             ) from e
+        # CTranslate2 4.8 aborts the process where its threads are left to the interpreter's last
+        # garbage collection ("terminate called without an active exception"): this comes before.
+        self._held = [generator]
+        weakref.finalize(self, self._held.clear)
         ctranslate2.set_random_seed(settings.seed)
         self.limit = int(min(config.get("model_max_length") or 512, 32_768))
         self._marks = {
@@ -123,20 +127,22 @@ class SmallModel:
         Raises:
             AgentError: the engine failed.
         """
-        pieces = DecodeStream(skip_special_tokens=True)
+        # The engine's thread may be the last to hold `step`. Held by it, the engine would be taken
+        # down by its own thread, which aborts the process: so no `self` in it.
+        tokenizer, pieces = self._tokenizer, DecodeStream(skip_special_tokens=True)
         count = 0
 
         def step(result: ctranslate2.GenerationStepResult) -> bool:
             nonlocal count
             count += 1
-            piece = pieces.step(self._tokenizer, result.token_id)
+            piece = pieces.step(tokenizer, result.token_id)
             if piece and not stop.is_set():
                 hear(piece)
             return stop.is_set()
 
         cold = self._settings.temperature > 0
         try:
-            self._generator.generate_batch(
+            self._held[0].generate_batch(
                 [prompt],
                 max_length=self._settings.max_tokens,
                 end_token=self._end,
@@ -152,10 +158,6 @@ class SmallModel:
                 hint="a smaller model or fewer workers need less memory",
             ) from e
         return Reply(len(prompt), count, not stop.is_set())
-
-    def close(self) -> None:
-        """Release the model; nothing can be asked of it any more."""
-        del self._generator
 
     def warm_up(self) -> None:
         """One reply to nobody: what is slow once, is slow now."""
@@ -177,9 +179,6 @@ def model_of(settings: SmallSettings) -> SmallModel:
     with _LOADING:
         if key not in _LOADED:
             _LOADED[key] = SmallModel(settings)
-            # CTranslate2 4.8 aborts the process where its threads are left to the interpreter's
-            # last garbage collection ("terminate called without an active exception").
-            atexit.register(_LOADED[key].close)
         return _LOADED[key]
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Kind = Literal["stt", "llm", "tts", "turn"]
 KINDS: tuple[Kind, ...] = ("turn", "stt", "llm", "tts")
 GROUP = "turngap.backends"
+# Key of the metadata of an LLM's LLMFullResponseStartFrame: figures by name, stored with the turn.
+COUNTS = "turngap.counts"
 
 
 class BackendSettings(BaseModel):

@@ -49,7 +49,7 @@ from turngap.agent.marks import AgentTurn, MarksRecorder
 from turngap.agent.speculation import GUESS, SpeculationDropped
 from turngap.agent.speech_output import SpeechOutput
 from turngap.agent.waste import Waste
-from turngap.backends import Decision
+from turngap.backends import COUNTS, Decision
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock
 from turngap.core.messages import PING
@@ -225,6 +225,8 @@ class MarksObserver(BaseObserver):
         match frame:
             case LLMFullResponseStartFrame():
                 self._waste.answered()
+                for name, n in frame.metadata.get(COUNTS, {}).items():
+                    self._recorder.count(name, n)
             case LLMTextFrame() if frame.metadata.get(GUESS) == self._guess:
                 self._waste.piece()
                 self._recorder.mark("llm_first_token", at_ns)

@@ -1,6 +1,8 @@
-"""The simulated model as a pipecat service."""
+"""The simulated models as pipecat services."""
 
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from typing import Any
 
 from pipecat.frames.frames import (
@@ -15,24 +17,27 @@ from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import LLMService
 from pipecat.services.settings import LLMSettings
 
+from turngap.backends import COUNTS
 from turngap.core.clock import NS_PER_S, Clock
 from turngap_services.llm.plain import PlainAdapter, plain_messages
 from turngap_services.llm.sim.script import Line, PromptCache, due_ns, reply_to, tokens
-from turngap_services.llm.sim.settings import SimSettings
+from turngap_services.llm.sim.settings import SimSettings, SpokenSettings
 
 
-class SimLLMService(LLMService[PlainAdapter]):
-    """Answers from the scenario library with the timing that its settings say.
+class LibraryLLMService(LLMService[PlainAdapter]):
+    """Answers from the scenario library, token by token, at a pace that those below decide.
 
     pipecat cancels the frame being processed at an interruption, and the reply with it.
     """
 
     adapter_class = PlainAdapter
 
-    def __init__(self, *, settings: SimSettings, script: tuple[Line, ...], clock: Clock) -> None:
+    def __init__(
+        self, *, name: str, settings: SpokenSettings, script: tuple[Line, ...], clock: Clock
+    ) -> None:
         super().__init__(
             settings=LLMSettings(
-                model="sim",
+                model=name,
                 system_instruction=None,
                 temperature=None,
                 max_tokens=None,
@@ -45,10 +50,22 @@ class SimLLMService(LLMService[PlainAdapter]):
                 user_turn_completion_config=None,
             )
         )
-        self._sim = settings
+        self._spoken = settings
         self._script = script
         self._clock = clock
-        self._cache = PromptCache()
+
+    @abstractmethod
+    def _paced(self, said: list[str], messages: list[dict[str, Any]]) -> AsyncGenerator[str]:
+        """The reply's tokens as they come; closed when the reply is not wanted any more."""
+
+    def counts_of(self, heard: list[str]) -> dict[str, float]:
+        """Figures of the turn to be stored with it, by name."""
+        return {}
+
+    def _reply(self, heard: list[str]) -> str:
+        """What is said to that."""
+        default = self._spoken.default_reply
+        return reply_to(heard, self._script, default) if heard else default
 
     def can_generate_metrics(self) -> bool:
         """Yes: pipecat times the first token and counts them."""
@@ -60,7 +77,9 @@ class SimLLMService(LLMService[PlainAdapter]):
         if not isinstance(frame, LLMContextFrame):
             await self.push_frame(frame, direction)
             return
-        await self.push_frame(LLMFullResponseStartFrame())
+        start = LLMFullResponseStartFrame()
+        start.metadata[COUNTS] = self.counts_of(turns_heard(plain_messages(frame.context)))
+        await self.push_frame(start)
         await self.start_processing_metrics()
         try:
             await self._answer(frame.context)
@@ -77,20 +96,49 @@ class SimLLMService(LLMService[PlainAdapter]):
     ) -> str | None:
         """Read a conversation beside the pipeline; its reply comes whole, at most `max_tokens`."""
         messages = plain_messages(context)
+        said = tokens(self._reply(turns_heard(messages)))[:max_tokens]
+        return "".join([piece async for piece in self._paced(said, messages)])
+
+    async def _answer(self, context: LLMContext) -> None:
+        await self.start_ttfb_metrics()
+        messages = plain_messages(context)
+        reply = tokens(self._reply(turns_heard(messages)))
+        said = 0
+        try:
+            async with aclosing(self._paced(reply, messages)) as pieces:
+                async for piece in pieces:
+                    if said == 0:
+                        await self.stop_ttfb_metrics()
+                    await self._push_llm_text(piece)
+                    said += 1
+        finally:
+            # As a provider would bill it, an interrupted reply included.
+            read = len(prompt_tokens(messages))
+            await self.start_llm_usage_metrics(
+                LLMTokenUsage(prompt_tokens=read, completion_tokens=said, total_tokens=read + said)
+            )
+
+
+class SimLLMService(LibraryLLMService):
+    """Paced as its settings say."""
+
+    def __init__(self, *, settings: SimSettings, script: tuple[Line, ...], clock: Clock) -> None:
+        super().__init__(name="sim", settings=settings, script=script, clock=clock)
+        self._sim = settings
+        self._cache = PromptCache()
+
+    async def _paced(self, said: list[str], messages: list[dict[str, Any]]) -> AsyncGenerator[str]:
         start_ns = await self._read(messages)
-        heard = _heard(messages)
-        reply = reply_to(heard, self._script, self._sim.default_reply) if heard else ""
-        said = tokens(reply or self._sim.default_reply)[:max_tokens]
-        for _, at_ns in zip(said, self._due_ns(start_ns, heard), strict=False):
+        for piece, at_ns in zip(said, self._due_ns(start_ns, turns_heard(messages)), strict=False):
             await self._clock.sleep_until_ns(at_ns)
-        return "".join(said)
+            yield piece
 
     async def _read(self, messages: list[dict[str, Any]]) -> int:
         """Read the prompt, in the time that it takes. Returns when that was done (ns)."""
         start_ns = self._clock.now_ns()
         if self._sim.prefill_tokens_per_s is None:
             return start_ns
-        prompt = _prompt(messages)
+        prompt = prompt_tokens(messages)
         read_ns = self._cache.unread(prompt) * NS_PER_S / self._sim.prefill_tokens_per_s
         await self._clock.sleep_until_ns(start_ns + round(read_ns))
         self._cache.read(prompt)
@@ -106,38 +154,13 @@ class SimLLMService(LLMService[PlainAdapter]):
             jitter=self._sim.jitter,
         )
 
-    async def _answer(self, context: LLMContext) -> None:
-        await self.start_ttfb_metrics()
-        messages = plain_messages(context)
-        start_ns = await self._read(messages)
-        heard = _heard(messages)
-        if not heard:
-            reply = self._sim.default_reply
-        else:
-            reply = reply_to(heard, self._script, self._sim.default_reply)
-        due = self._due_ns(start_ns, heard)
-        said = 0
-        try:
-            for piece, at_ns in zip(tokens(reply), due, strict=False):
-                await self._clock.sleep_until_ns(at_ns)
-                if said == 0:
-                    await self.stop_ttfb_metrics()
-                await self._push_llm_text(piece)
-                said += 1
-        finally:
-            # As a provider would bill it, an interrupted reply included.
-            read = len(_prompt(messages))
-            await self.start_llm_usage_metrics(
-                LLMTokenUsage(prompt_tokens=read, completion_tokens=said, total_tokens=read + said)
-            )
 
-
-def _prompt(messages: list[dict[str, Any]]) -> list[str]:
+def prompt_tokens(messages: list[dict[str, Any]]) -> list[str]:
     """The tokens that the model reads."""
     return [token for message in messages for token in tokens(message["content"])]
 
 
-def _heard(messages: list[dict[str, Any]]) -> list[str]:
+def turns_heard(messages: list[dict[str, Any]]) -> list[str]:
     """What the user said turn by turn; messages with no answer between them are one turn."""
     turns: list[str] = []
     answered = True

@@ -1,0 +1,123 @@
+"""Served models, ready to pick: the same one in a full batch and nearly alone, and a distilled one.
+
+Their prices, rates and accuracies are those that two vendors announced in February 2026: a large
+model at about 65 tokens/s for $5/$25 a million tokens in and out; the same model at up to 2.5 times
+that for $30/$150 (platform.claude.com, fast mode); and a model at over 1,000 tokens/s on a wafer,
+distilled from one that solves 77.3 % of an agent benchmark (Terminal-Bench 2.0), of which it solves
+58.4 %.
+
+What runs them is the engine of `turngap.core.inference` in real time. Nobody outside knows the
+servers: ours are such that the rates come out.
+"""
+
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from turngap.backends import BackendSpec, Need, Price
+from turngap.core.clock import Clock
+from turngap.core.inference.hardware import Precision, find_accelerator
+from turngap.core.inference.model import find_model
+from turngap_services.llm.sim.settings import ServedSettings
+
+if TYPE_CHECKING:
+    from turngap_services.llm.sim.served import ServedLLMService
+    from turngap_services.llm.sim.server import LiveServer
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A served model.
+
+    Attributes:
+        hardware, parts, model, weights: the server, in the words of `turngap simulate`.
+        streams: other people's requests in its batch, in the mean.
+        accuracy: share of replies that are right.
+    """
+
+    name: str
+    hardware: str
+    parts: int
+    model: str
+    weights: Precision
+    streams: int
+    accuracy: float
+    price: Price
+    notes: str
+
+
+FULL = Profile(
+    "sim:full", "h200", 8, "llama-3.3-70b", "fp8", 392, 0.773, Price(5, 25),
+    "A large model in a full batch: about 65 tokens/s. Simulated, the library's replies.",
+)  # fmt: skip
+LOW_BATCH = Profile(
+    "sim:full-low-batch", "h200", 8, "llama-3.3-70b", "fp8", 10, 0.773, Price(30, 150),
+    "The same model on the same server, nearly alone: about 170 tokens/s at six times the price.",
+)  # fmt: skip
+DISTILLED = Profile(
+    # The distilled model had no price: it was a free preview. This is the list price of its
+    # vendor's small model of that time (18.75 and 113 credits of $0.04).
+    "sim:distilled", "wafer", 1, "20b", "fp16", 0, 0.584, Price(0.75, 4.5),
+    "A small distilled model on a wafer: over 1,000 tokens/s, and less often right.",
+)  # fmt: skip
+PROFILES = (FULL, LOW_BATCH, DISTILLED)
+
+
+def prepare(settings: ServedSettings) -> None:
+    """Read the library and import what a session needs."""
+    import turngap_services.llm.sim.served  # noqa: F401
+    from turngap_services.script import scenarios
+
+    scenarios(settings.library)
+
+
+def create(profile: Profile, settings: ServedSettings, clock: Clock) -> "ServedLLMService":
+    """A model for one session; the server behind it is the process's."""
+    from turngap_services.llm.sim.script import lines
+    from turngap_services.llm.sim.served import ServedLLMService
+    from turngap_services.script import scenarios
+
+    accuracy = profile.accuracy if settings.accuracy is None else settings.accuracy
+    return ServedLLMService(
+        name=profile.name,
+        settings=settings,
+        accuracy=accuracy,
+        server=server_of(profile, settings.streams, settings.seed, clock),
+        script=lines(scenarios(settings.library)),
+        clock=clock,
+    )
+
+
+@cache
+def server_of(profile: Profile, streams: int | None, seed: int, clock: Clock) -> "LiveServer":
+    """The process's one server of that profile."""
+    from turngap.core.inference.server import Server
+    from turngap_services.llm.sim.server import Background, LiveServer
+
+    background = Background(profile.streams if streams is None else streams)
+    server = Server(
+        find_accelerator(profile.hardware),
+        find_model(profile.model),
+        profile.parts,
+        profile.weights,
+        "fp8",
+    )
+    # How many there are is random around its mean: a batch with room for them all, and for ours.
+    max_batch = 2 * background.streams + 64
+    return LiveServer(server, background, max_batch=max_batch, seed=seed, clock=clock)
+
+
+SPECS = tuple(
+    BackendSpec(
+        name=profile.name,
+        kind="llm",
+        settings_type=ServedSettings,
+        create=partial(create, profile),
+        prepare=prepare,
+        requires=(Need("module", "rapidfuzz", "pip install 'turngap[embedded]'"),),
+        price=profile.price,
+        licence="BSD-2-Clause",
+        notes=profile.notes,
+    )
+    for profile in PROFILES
+)

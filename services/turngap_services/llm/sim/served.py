@@ -1,0 +1,75 @@
+"""A served model as a pipecat service: the library's replies, some of them wrong, as served."""
+
+import random
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from turngap.core.clock import NS_PER_MS, Clock
+from turngap_services.llm.sim.script import Line, reply_to
+from turngap_services.llm.sim.server import LiveServer
+from turngap_services.llm.sim.service import LibraryLLMService, prompt_tokens
+from turngap_services.llm.sim.settings import ServedSettings
+
+# What a turn's record says of it, 1 where the reply was made wrong on purpose.
+WRONG = "sim_wrong"
+
+
+class ServedLLMService(LibraryLLMService):
+    """Answers when its server has the tokens; wrongly as often as its accuracy says."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        settings: ServedSettings,
+        accuracy: float,
+        server: LiveServer,
+        script: tuple[Line, ...],
+        clock: Clock,
+    ) -> None:
+        super().__init__(name=name, settings=settings, script=script, clock=clock)
+        self._name_ = name
+        self._served = settings
+        self._accuracy = accuracy
+        self._server = server
+
+    @property
+    def server(self) -> LiveServer:
+        """The server that it asks."""
+        return self._server
+
+    def counts_of(self, heard: list[str]) -> dict[str, float]:
+        """Whether the reply to that is made wrong."""
+        return {WRONG: float(self._is_wrong(heard))}
+
+    def _reply(self, heard: list[str]) -> str:
+        if not heard or not self._is_wrong(heard):
+            return super()._reply(heard)
+        right = reply_to(heard, self._script, self._served.default_reply)
+        return wrong_reply(right, self._script, self._key(heard)) or self._served.default_reply
+
+    def _is_wrong(self, heard: list[str]) -> bool:
+        """By the conversation and the seed: the same question is as wrong in the next run."""
+        return random.Random(f"wrong|{self._key(heard)}").random() >= self._accuracy
+
+    def _key(self, heard: Sequence[str]) -> str:
+        return f"{self._served.seed}|{self._name_}|{len(heard)}|{heard[-1] if heard else ''}"
+
+    async def _paced(self, said: list[str], messages: list[dict[str, Any]]) -> AsyncGenerator[str]:
+        network_ns = round(self._served.network_ms * NS_PER_MS)
+        if network_ns:
+            await self._clock.sleep_until_ns(self._clock.now_ns() + network_ns)
+        prompt = max(1, len(prompt_tokens(messages)))
+        async with aclosing(self._server.tokens(prompt, len(said))) as out:
+            done = 0
+            async for ready in out:
+                for piece in said[done:ready]:
+                    yield piece
+                done = ready
+
+
+def wrong_reply(right: str, script: Sequence[Line], key: str) -> str | None:
+    """Another turn's reply, chosen by `key`; None where there is no other."""
+    others = sorted({line.reply for line in script if line.reply and line.reply != right})
+    return random.Random(f"which|{key}").choice(others) if others else None

@@ -1,0 +1,156 @@
+"""A simulated inference server in real time: the engine of `turngap.core.inference` on a clock."""
+
+import random
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from turngap.core.clock import Clock
+from turngap.core.inference.engine import Engine
+from turngap.core.inference.policy import Policy
+from turngap.core.inference.request import Request
+from turngap.core.inference.server import PS_PER_S, Server, StepCosts
+
+PS_PER_NS = 1000
+# A server that nobody asked for so long is not caught up with: its background begins anew.
+RESTART_S = 2.0
+# So long the background runs before the first request of ours, and its streams settle.
+SETTLE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """Other people's requests, which come at random.
+
+    Attributes:
+        streams: how many of them are answered at once, in the mean.
+        prompt: tokens of each one's prompt, of which `unread` are not in the prefix cache.
+        output: tokens of each one's reply, in the mean; geometric.
+    """
+
+    streams: int
+    prompt: int = 2000
+    unread: int = 100
+    output: int = 200
+
+
+class LiveServer:
+    """One server that all sessions of a process share. Time passes by its clock alone.
+
+    Args:
+        server: what it runs on; it batches continuously.
+        background: who else is there.
+        max_batch: sequences at once, the background's included.
+        seed: of the background.
+        clock: decides when a step is over.
+    """
+
+    def __init__(
+        self, server: Server, background: Background, *, max_batch: int, seed: int, clock: Clock
+    ) -> None:
+        self._server = server
+        self._policy = Policy("continuous", max_batch)
+        self._background = background
+        self._seed = seed
+        self._clock = clock
+        self._running = 0
+        self._starts = 0
+        self._before = 0
+        self._rate = _rate(StepCosts(server), background)
+        self._start()
+
+    @property
+    def load(self) -> int:
+        """Requests in it, ours and the background's."""
+        return self._engine.load
+
+    @property
+    def steps(self) -> int:
+        """Steps that it has run since it began."""
+        return self._before + self._engine.steps
+
+    async def tokens(self, prompt: int, output: int) -> AsyncGenerator[int]:
+        """Ask for a reply; yields how many of its tokens are out, each time there are more.
+
+        Closing it drops the request at the end of the step that runs.
+        """
+        self._catch_up()
+        request = Request(prompt, output)
+        self._engine.submit(request, self._now_ps())
+        engine, origin_ns = self._engine, self._origin_ns
+        self._running += 1
+        out = 0
+        try:
+            while out < output:
+                self._play(self._now_ps())
+                ready = engine.tokens_out(request)
+                # What the step gives is there when it ends, and not before.
+                at_ns = origin_ns + -(-engine.now_ps // PS_PER_NS)
+                await self._clock.sleep_until_ns(at_ns)
+                if ready > out:
+                    out = ready
+                    yield out
+        finally:
+            self._running -= 1
+            engine.cancel(request, (self._clock.now_ns() - origin_ns) * PS_PER_NS)
+
+    def _now_ps(self) -> int:
+        return (self._clock.now_ns() - self._origin_ns) * PS_PER_NS
+
+    def _catch_up(self) -> None:
+        """Play what the background did meanwhile, or begin it anew where that is long ago."""
+        idle_ps = self._now_ps() - self._engine.now_ps
+        if not self._running and idle_ps > RESTART_S * PS_PER_S:
+            self._before += self._engine.steps
+            self._start()
+        self._play(self._now_ps())
+
+    def _start(self) -> None:
+        """A server whose background is under way: replies of every age, and more to come."""
+        background = self._background
+        self._random = random.Random(f"{self._seed}|{self._starts}")
+        self._starts += 1
+        self._engine = Engine(
+            self._server,
+            self._policy,
+            prefix_cache=True,
+            shared=max(0, background.prompt - background.unread),
+            stepwise=True,
+        )
+        self._origin_ns = self._clock.now_ns() - round(SETTLE_S * 1e9)
+        self._next_ps = 0
+        for _ in range(background.streams):
+            left = max(1, round(self._output() * self._random.random()))
+            self._engine.submit(Request(background.prompt - background.unread + 1, left), 0)
+        self._play(self._now_ps())
+
+    def _play(self, until_ps: int) -> None:
+        """Let the background come, and run every step that begins by then."""
+        while self._background.streams and self._next_ps <= until_ps:
+            request = Request(self._background.prompt, self._output())
+            self._engine.submit(request, self._next_ps)
+            self._next_ps += round(self._random.expovariate(self._rate) * PS_PER_S)
+            # The engine takes requests in their order, so what is due before is played first.
+            self._engine.advance(min(until_ps, self._next_ps))
+        self._engine.advance(until_ps + 1)
+        self._engine.opened.clear()
+
+    def _output(self) -> int:
+        return max(1, round(self._random.expovariate(1 / self._background.output)))
+
+
+def _rate(costs: StepCosts, background: Background) -> float:
+    """Requests a second that keep so many streams going.
+
+    As many come as end: one in `output` of the streams a step, each with its prompt to compute.
+    """
+    streams, known = background.streams, background.prompt - background.unread
+    coming = streams / background.output
+    unread = coming * background.unread
+    step_ps = costs.step_ps(
+        streams,
+        streams * (background.prompt + background.output),
+        round(unread),
+        round(coming * known),
+        round(unread * (known + background.unread / 2)),
+    )
+    return streams / (background.output * step_ps / PS_PER_S)

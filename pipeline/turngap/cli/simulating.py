@@ -39,7 +39,9 @@ def simulate(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(min=0.1, max=10_000, help="Virtual time a load, or 400 turns; default: 20,000."),
+        typer.Option(
+            min=0.1, max=10_000, help="Virtual time a load, or 400 turns; default: 20,000."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed is the same outcome.")] = 1,
     fleet: Annotated[

@@ -183,7 +183,8 @@ def test_agent(turngap):
         ]
     )
     moved = shifts_of(result.stdout.str(), pattern=r"(?:endpoint|gap p50: regressed,) \+(\d+) ms")
-    assert len(moved) == 2
+    # Where the variable CI is set, pytest says the whole of it again in its summary.
+    assert len(moved) >= 2
     assert all(200 < ms < 1000 for ms in moved)
 
 

@@ -5,7 +5,10 @@ python benchmarks/session_cost.py [--callers 1 2 4]
 
 import argparse
 import asyncio
+import json
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import psutil
 
@@ -13,6 +16,7 @@ from turngap.caller.conversation import Conversation
 from turngap.caller.line import open_line
 from turngap.caller.pipecat import PipecatDialect
 from turngap.clocks import MonotonicClock
+from turngap.core.clock import ms_to_ns
 from turngap.core.results import OffsetRecord
 from turngap.harness.cues import cues_of
 from turngap.harness.process import running
@@ -38,6 +42,22 @@ async def one_level(url: str, agent: psutil.Process, scenario: Path, callers: in
     print(f"{callers:>7}{cores:>12.2f}{cores / callers:>14.3f}{memory:>12.0f}{sum(answered):>10}")
 
 
+async def all_gone(url: str) -> None:
+    """Wait for the last pipelines to end: a caller's seat is free a moment after it has left."""
+    clock = MonotonicClock()
+    for _ in range(100):
+        if await asyncio.to_thread(sessions, url) == 0:
+            return
+        await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(100))
+    raise TimeoutError("conversations that are over still have their seats after 10 s")
+
+
+def sessions(url: str) -> int:
+    """How many conversations the agent says that it has."""
+    with urlopen(f"http://{urlsplit(url).netloc}/healthz") as health:
+        return json.load(health)["sessions"]
+
+
 def cpu_s(process: psutil.Process) -> float:
     times = process.cpu_times()
     return times.user + times.system
@@ -57,6 +77,7 @@ async def measure(levels: list[int]) -> None:
         print(f"idle: {agent.memory_info().rss / 2**20:.0f} MiB resident")
         print(f"{'callers':>7}{'cores':>12}{'cores/caller':>14}{'MiB':>12}{'answered':>10}")
         for callers in levels:
+            await all_gone(url)
             await one_level(url, agent, scenario, callers)
 
 

@@ -34,14 +34,24 @@ AUDIO_DIR = "audio"
 
 _RUN_HINT = "give a run's folder or name, or `latest`; `turngap replay` makes one"
 
+NOT_JUDGED_THEN = "stored before replies were judged"
+
 Document = dict[str, Any]
 # Step k turns a document of schema version k into one of version k + 1. A new SCHEMA_VERSION comes
 # with its step here, so that old runs stay readable.
 # 2: a run says how late its caller may have been; in version 1 that was no setting.
+# 3: a turn says what kept the agent from its reply; before, nothing was known of it.
+# 4: a turn says whether its reply was right; before, nobody asked.
 RUN_STEPS: Mapping[int, Callable[[Document], Document]] = {
-    1: lambda run: run | {"starved_ms": STARVED_MS}
+    1: lambda run: run | {"starved_ms": STARVED_MS},
+    2: lambda run: run,
+    3: lambda run: run,
 }
-TURN_STEPS: Mapping[int, Callable[[Document], Document]] = {1: lambda turn: turn}
+TURN_STEPS: Mapping[int, Callable[[Document], Document]] = {
+    1: lambda turn: turn,
+    2: lambda turn: turn,
+    3: lambda turn: turn | {"answer": {"verdict": "not_judged", "why": NOT_JUDGED_THEN}},
+}
 
 Record = TypeVar("Record", bound=BaseModel)
 

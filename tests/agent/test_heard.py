@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from pipecat.frames.frames import InterruptionFrame, OutputAudioRawFrame
 from scripted_line import conversing
 
-from turngap.agent.heard import HEARD_PART, LETTER_MS, Ledger, letters, words_heard
+from turngap.agent.heard import Ledger
+from turngap.core.spoken import HEARD_PART, LETTER_MS, letters, words_heard
 
 TEXT = "Fry chopped onions in butter, add a pound of ripe tomatoes and blend it."
 

@@ -102,6 +102,28 @@ def test_an_expected_regular_expression_must_compile():
         ReplyExpectation(regex="(ten")
 
 
+@pytest.mark.parametrize(
+    ("expected", "reason"),
+    [
+        ({}, "expects nothing: give any_of, all_of, forbid or regex"),
+        ({"any_of": []}, "expects nothing"),
+        ({"any_of": ["ten", "?!"]}, "'?!' holds no word"),
+        ({"all_of": ["large oat latte"], "forbid": ["large"]}, "'large' is forbidden, and part of"),
+        ({"any_of": ["at ten", "at 10 sharp"], "forbid": ["10"]}, "'10' is forbidden, and part of"),
+    ],
+)
+def test_an_expectation_that_says_nothing_or_cannot_be_met_is_refused(
+    expected: dict[str, list[str]], reason: str
+):
+    with pytest.raises(ValidationError) as excinfo:
+        ReplyExpectation.model_validate(expected)
+    assert reason in reason_of(excinfo)
+
+
+def test_what_is_forbidden_may_be_part_of_one_of_several_ways_to_be_right():
+    assert ReplyExpectation(any_of=("small", "not large"), forbid=("large",))
+
+
 @pytest.mark.parametrize("budget_ms", [0, -800])
 def test_a_budget_is_positive(budget_ms: float):
     with pytest.raises(ValidationError, match="greater than 0"):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from turngap.core.budget import OUTCOMES, Outcome, TurnEnd
 from turngap.core.clock import ms_to_ns, ns_to_ms
-from turngap.core.results import PacingRecord, StageRecord, TurnRecord
+from turngap.core.results import AnswerRecord, PacingRecord, StageRecord, TurnRecord
 from turngap.core.summary import summarise
 
 ENDED: dict[Outcome, TurnEnd] = {
@@ -178,6 +178,22 @@ def test_json_has_the_keys_that_scripts_rely_on() -> None:
     assert document["stage_p50_ms"] == {"endpoint": 50.0}
     assert document["starved_turns"] == 1
     assert document["caller_error_ms"] == 0.0
+
+
+def judged(verdict: str, why: str | None = None, **changes: object) -> TurnRecord:
+    answer = AnswerRecord.model_validate({"verdict": verdict, "why": why})
+    return turn().model_copy(update={"answer": answer, **changes})
+
+
+def test_right_answers_are_of_those_judged_and_the_others_are_counted_by_reason() -> None:
+    turns = [judged("right")] * 3 + [judged("wrong")] + [judged("not_judged", "x")] * 2
+    summary = summarise([*turns, judged("wrong", left_out="typed")])
+    assert (summary.right.hits, summary.right.n, summary.right.value) == (3, 4, 0.75)
+    assert summary.not_judged == {"x": 2}
+    correct = summary.as_json()["correct"]
+    assert (correct["right"], correct["n"], correct["value"]) == (3, 4, 0.75)
+    assert correct["ci95"][0] < 0.75 < correct["ci95"][1]
+    assert summarise([judged("not_judged", "x")]).right.value is None
 
 
 def test_a_turn_with_a_reason_to_be_left_out_is_counted_and_is_in_no_figure() -> None:

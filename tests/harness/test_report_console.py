@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from turngap.core.budget import OUTCOMES
-from turngap.core.results import BackchannelRecord, PacingRecord
+from turngap.core.results import AnswerRecord, BackchannelRecord, PacingRecord
 from turngap.core.stages import MARKS
 from turngap.report import words
 from turngap.report.console import (
@@ -171,6 +171,28 @@ def test_notes_tell_barge_in_backchannel_fault_and_starvation():
     assert "“mm-hm” stopped the reply" in text
     assert "the agent reported: stt: stream closed" in text
     assert "caller starved" in text
+
+
+def answered(verdict, **about):
+    return make_turn(answer=AnswerRecord(verdict=verdict, **about))
+
+
+def test_a_turn_says_whether_its_reply_was_right_and_what_was_wrong():
+    wrong = answered("wrong", failed=('all_of: "ten" was not said', "regex: x does not match"))
+    (line,) = [line for line in block_lines(wrong) if "answer " in line]
+    assert line.strip() == ('answer ✗ wrong: all_of: "ten" was not said; regex: x does not match')
+    assert "answer ✓ right" in "\n".join(block_lines(answered("right")))
+    cut = answered("not_judged", heard="It's", why="broken off")
+    assert "answer not judged: broken off" in "\n".join(block_lines(cut))
+    assert "answer" not in [line.split()[:1] for line in block_lines(make_turn())]
+
+
+def test_summary_has_the_share_of_right_answers_where_any_was_judged():
+    turns = [answered("right"), answered("wrong"), answered("not_judged", why="odd")]
+    text = " ".join(summary_text(make_run(turns)).split())
+    assert "right 50 % 1 of 2 turns; 95 % interval" in text
+    assert "1 not judged (odd)" in text
+    assert "right" not in summary_text(make_run([make_turn()]))
 
 
 def test_what_the_agent_says_cannot_steer_the_terminal_or_the_markup():

@@ -7,7 +7,7 @@ from html_page import Page
 from made_records import every_outcome, make_record, make_run, make_turn, scaled
 
 from turngap.core.errors import InputError
-from turngap.core.results import AudioRecord, BackchannelRecord
+from turngap.core.results import AnswerRecord, AudioRecord, BackchannelRecord
 from turngap.report.charts import Domain, domain_of, gap_plot, waterfall
 from turngap.report.html import render, write_html
 from turngap.runs import RunWriter, StoredRun, read_run
@@ -44,6 +44,17 @@ def test_every_outcome_is_shown_with_its_words():
             assert turn.why_no_gap in page.text
     assert "−340 ms, before the person had finished" in page.text
     assert "1 cut_in (an agent that cuts in is not quick)" in page.text
+
+
+def test_right_and_wrong_answers_are_shown():
+    failed = (SCRIPT,)
+    turns = [make_turn(answer=AnswerRecord(verdict="wrong", failed=failed)), make_turn(turn=2)]
+    page = Page(render(make_run(turns)))
+    assert f"✗ wrong: {SCRIPT}" in page.text
+    assert "right answers" in page.text
+    assert "0 of 1 turn" in page.text
+    page.assert_safe()
+    assert "right answers" not in Page(render(make_run([make_turn()]))).text
 
 
 def test_nothing_is_fetched_from_anywhere():

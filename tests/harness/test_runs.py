@@ -13,9 +13,10 @@ from made_records import every_outcome, make_record, make_turn
 
 from turngap.core.errors import ExitCode, InputError
 from turngap.core.lateness import STARVED_MS
-from turngap.core.results import METRICS_VERSION, SCHEMA_VERSION
+from turngap.core.results import METRICS_VERSION, SCHEMA_VERSION, AnswerRecord
 from turngap.provenance import REMOVED
 from turngap.runs import (
+    NOT_JUDGED_THEN,
     RunWriter,
     find_run,
     latest_run,
@@ -244,6 +245,18 @@ def test_a_run_of_the_first_schema_is_read_with_the_lateness_that_was_accepted_t
     run = read_run(path)
     assert (run.record.schema_version, run.record.starved_ms) == (SCHEMA_VERSION, STARVED_MS)
     assert {turn.schema_version for turn in run.turns} == {SCHEMA_VERSION}
+
+
+def test_of_a_run_from_before_replies_were_judged_none_is(tmp_path):
+    path = written(tmp_path)
+    lines = [json.loads(line) for line in (path / "turns.jsonl").read_text().splitlines()]
+    older = []
+    for line in lines:
+        del line["answer"]
+        older.append(json.dumps(line | {"schema_version": 3}))
+    (path / "turns.jsonl").write_text("\n".join(older) + "\n")
+    for turn in read_run(path).turns:
+        assert turn.answer == AnswerRecord(verdict="not_judged", why=NOT_JUDGED_THEN)
 
 
 def test_other_metrics_are_named(tmp_path):

@@ -20,13 +20,7 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.utils.text.base_text_aggregator import TextType
 
-# A clause whose audio is not all made yet: how long a letter takes, until the voice's own pace is
-# known (espeak-ng at 175 words a minute).
-LETTER_MS = 65.0
-# A word counts as heard from here on: what is left of it, people complete.
-HEARD_PART = 0.5
-# A pause at a mark, in letters.
-MARK_LETTERS = 3.0
+from turngap.core.spoken import LETTER_MS, letters, words_heard
 
 
 @dataclass
@@ -36,29 +30,6 @@ class HeardTextFrame(TTSTextFrame, SystemFrame):
     A system frame, so that it comes to the conversation's memory before the interruption that
     follows it.
     """
-
-
-def words_heard(text: str, played_ms: float, whole_ms: float) -> str:
-    """The words of `text` that `played_ms` of its `whole_ms` had room for.
-
-    Words take time by their letters, and a little more before a mark at which one pauses.
-    """
-    words = text.split()
-    weights = [letters(word) for word in words]
-    left = played_ms / whole_ms * sum(weights) if whole_ms > 0 else 0.0
-    heard = 0
-    for weight in weights:
-        if left < weight * HEARD_PART:
-            break
-        left -= weight
-        heard += 1
-    return " ".join(words[:heard])
-
-
-def letters(text: str) -> float:
-    """How long a text takes to say, in letters."""
-    pauses = sum(text.count(mark) for mark in ",.;:!?")
-    return sum(c.isalnum() for c in text) + len(text.split()) + MARK_LETTERS * pauses
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from turngap.core.budget import Outcome, TurnEnd
 from turngap.core.lateness import STARVED_MS
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 4
 # Changes whenever a figure would come out differently from the same events.
 METRICS_VERSION = 1
 
@@ -70,15 +70,30 @@ class BackchannelRecord(_Stored):
     reply_stopped: bool
 
 
+class AnswerRecord(_Stored):
+    """Whether the reply was right, judged on what was heard of it.
+
+    `failed` says what of the expectation was not met, of a wrong one; `why` is the reason why none
+    was judged.
+    """
+
+    verdict: Literal["right", "wrong", "not_judged"]
+    heard: str = ""
+    failed: tuple[str, ...] = ()
+    why: str | None = None
+
+
 class TurnRecord(_Stored):
     """One line of `turns.jsonl`.
 
-    `turn` and `repeat` count from 1. `gap_ms` is None with the reason in `why_no_gap`.
+    `turn` and `repeat` count from 1. `gap_ms` is None with the reason in `why_no_gap`. `error` is
+    what the agent said that kept it from making the reply, or the whole of it.
     `agent_turns` holds every turn the agent reported meanwhile, also those never heard; `faults`
     the errors that the agent itself reported. `counts` are figures that the agent counted by name,
     as tokens spent on answers that nobody heard; `endpoint_why` is what it chose the hold for that
-    ended the user's turn. `llm` names the LLM that answered, where a
-    conversation may change it. `left_out` is the reason why no figure of a run counts this turn.
+    ended the user's turn. `llm` names the LLM that answered, where a conversation may change it.
+    `answer` is whether the reply was right. `left_out` is the reason why no figure of a run counts
+    this turn.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -93,6 +108,7 @@ class TurnRecord(_Stored):
     gap_ns: int | None
     gap_ms: float | None
     why_no_gap: str | None
+    error: str | None = None
     stages: tuple[StageRecord, ...]
     transcript: str
     reply: str
@@ -107,6 +123,9 @@ class TurnRecord(_Stored):
     counts: dict[str, float] = {}
     endpoint_why: str | None = None
     llm: str | None = None
+    answer: AnswerRecord = AnswerRecord(
+        verdict="not_judged", why="nothing is expected of this reply"
+    )
     left_out: str | None = None
     events: tuple[dict[str, Any], ...] = ()
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pydantic_core import PydanticCustomError
 
 from turngap.core.budget import DEFAULT_BUDGET_MS
+from turngap.core.phrases import says, tokens
 
 # Where a check of several parts fails, this key of the error's context holds the path from the
 # checked field to the part that is wrong, so that a reader of files can name its line.
@@ -34,7 +35,7 @@ class SpeechBounds(_Strict):
 
 
 class ReplyExpectation(_Strict):
-    """What the reply must hold to be right; text is compared without case and punctuation."""
+    """What the reply must hold to be right; `turngap.core.phrases` says how text is compared."""
 
     any_of: tuple[str, ...] = ()
     all_of: tuple[str, ...] = ()
@@ -50,6 +51,32 @@ class ReplyExpectation(_Strict):
             except re.error as e:
                 raise ValueError(f"not a regular expression: {e}") from e
         return pattern
+
+    @field_validator("any_of", "all_of", "forbid")
+    @classmethod
+    def _have_words(cls, phrases: tuple[str, ...]) -> tuple[str, ...]:
+        for i, phrase in enumerate(phrases):
+            if not tokens(phrase):
+                raise PydanticCustomError(
+                    "no_words", "{phrase} holds no word", {"phrase": repr(phrase), AT: (i,)}
+                )
+        return phrases
+
+    @model_validator(mode="after")
+    def _can_be_met(self) -> Self:
+        if not (self.any_of or self.all_of or self.forbid or self.regex):
+            raise ValueError("expects nothing: give any_of, all_of, forbid or regex")
+        for i, phrase in enumerate(self.forbid):
+            required = next((p for p in self.all_of if says(p, phrase)), None)
+            if required is None and self.any_of and all(says(p, phrase) for p in self.any_of):
+                required = self.any_of[0]
+            if required is not None:
+                raise PydanticCustomError(
+                    "never_right",
+                    "{phrase} is forbidden, and part of {required}, which is wanted",
+                    {"phrase": repr(phrase), "required": repr(required), AT: ("forbid", i)},
+                )
+        return self
 
 
 class Expectation(_Strict):

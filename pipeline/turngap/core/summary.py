@@ -46,6 +46,9 @@ class Summary:
             one with a reason of its own (`TurnRecord.left_out`) is in no figure but `turns` and
             `outcomes`.
         stages: each stage over the answered turns that have it, in causal order.
+        right: replies that were right, of those that were judged.
+        not_judged: turns whose reply was not judged, by the reason; those left out are not among
+            them.
         starved: turns in which the caller was later than its run accepts.
         caller_error_ms: by how much the gap of a turn that was not starved may at most read long
             for what lateness there was; None without such a turn.
@@ -58,6 +61,8 @@ class Summary:
     gap_ms: dict[str, Percentile]
     left_out: dict[str, int]
     stages: tuple[StageFigure, ...]
+    right: Proportion
+    not_judged: dict[str, int]
     starved: int
     caller_error_ms: float | None
 
@@ -95,6 +100,13 @@ class Summary:
             "left_out": self.left_out,
             "stage_p50_ms": self.stage_p50_ms,
             "slowest_stage": self.slowest_stage,
+            "correct": {
+                "right": self.right.hits,
+                "n": self.right.n,
+                "value": self.right.value,
+                "ci95": [self.right.low, self.right.high],
+                "not_judged": self.not_judged,
+            },
             "starved_turns": self.starved,
             "caller_error_ms": self.caller_error_ms,
         }
@@ -116,11 +128,19 @@ def summarise(turns: Sequence[TurnRecord]) -> Summary:
         gap_ms={k: percentile(gaps, q, censored=unanswered) for k, q in PERCENTILES.items()},
         left_out={o: outcomes[o] for o in ("cut_in", "abandoned") if outcomes[o]} | dict(reasons),
         stages=stage_figures(counted),
+        right=right_answers(counted),
+        not_judged=dict(Counter(t.answer.why for t in counted if t.answer.why is not None)),
         starved=sum(t.pacing.starved for t in turns),
         caller_error_ms=max(
             (t.pacing.error_ms for t in turns if not t.pacing.starved), default=None
         ),
     )
+
+
+def right_answers(turns: Sequence[TurnRecord]) -> Proportion:
+    """The replies that were right, of those that were judged."""
+    verdicts = Counter(t.answer.verdict for t in turns)
+    return proportion(verdicts["right"], verdicts["right"] + verdicts["wrong"])
 
 
 def counted_turns(turns: Sequence[TurnRecord]) -> list[TurnRecord]:

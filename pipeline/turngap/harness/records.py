@@ -3,6 +3,7 @@
 from statistics import median
 
 from turngap.caller.conversation import PlayedTurn
+from turngap.core.answers import answer_of
 from turngap.core.clock import NS_PER_MS, ns_to_ms
 from turngap.core.lateness import STARVED_MS
 from turngap.core.records import plain_event, stored_fields
@@ -47,6 +48,7 @@ def turn_record(
             onset_ms=None if turn.onset_ns is None else _since(begun_ns, turn.onset_ns),
         ),
         faults=faults,
+        answer=answer_of(asked.expect.reply, turn, played.events, played.window[1]),
         events=tuple(plain_event(event) for event in played.events),
         **stored_fields(turn),
     )

@@ -22,6 +22,7 @@ from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_MS
 from turngap.core.errors import InputError
 from turngap.core.labels import speech_bounds, speech_level_dbfs
+from turngap.core.phrases import tokens
 from turngap.core.results import TurnRecord
 from turngap.core.scenario import SpeechBounds
 from turngap.library import load_scenario
@@ -192,6 +193,7 @@ def _turn(name: str, number: int, cuts: Sequence[_Cut]) -> CommentedMap:
         turn["when"] = _flow(CommentedMap(when))
     if reply := record.reply.strip():
         turn["reply"] = reply
+    if tokens(reply):  # else it is no phrase to look for
         any_of = _flow(CommentedSeq([reply]))
         turn["expect"] = CommentedMap({"reply": CommentedMap({"any_of": any_of})})
     return turn

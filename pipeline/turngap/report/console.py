@@ -43,6 +43,7 @@ OUTCOME_STYLES: dict[Outcome, str] = {
     "abandoned": "bold",
     "error": "bold red",
 }
+ANSWER_STYLES = {"right": "green", "wrong": "bold red", "not_judged": "dim"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,8 @@ def turn_block(turn: TurnRecord, width: int) -> Text:
     )
     if reply := words.clean(turn.reply):
         lines.append(layout.one_line("replied", reply, width, "dim"))
+    if answer := words.answer_words(turn):
+        lines += layout.wrapped("answer", answer, width, ANSWER_STYLES[turn.answer.verdict])
     return layout.block(lines)
 
 
@@ -99,6 +102,8 @@ def summary_block(run: StoredRun, width: int) -> Text:
     lines = [_title(run, width), *_warnings(run, width)]
     lines += _hit_rate_lines(run, summary, width)
     lines += _gap_lines(summary, width)
+    if right := words.right_words(summary):
+        lines += layout.wrapped("right", f"{right[0]}  {right[1]}", width, "bold")
     lines += _outcome_lines(summary, width)
     lines += _stage_table(summary, width)
     valid = "valid" if run.record.valid else "INVALID, as said above"

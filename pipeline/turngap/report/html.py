@@ -24,6 +24,7 @@ class TurnView:
     audio: str | None
     why: str | None
     notes: list[str]
+    answer: str | None
 
 
 def write_html(run: StoredRun) -> Path:
@@ -56,6 +57,7 @@ def render(run: StoredRun) -> str:
         hit_interval=hit_interval,
         percentiles={k: words.percentile_words(p) for k, p in summary.gap_ms.items()},
         left_out=words.left_out_words(summary),
+        right=words.right_words(summary),
         plot=_plot(views, budget_ms, summary),
         curve_px=charts.CURVE_PX,
         strip_px=charts.STRIP_PX,
@@ -84,6 +86,7 @@ def _turn_views(run: StoredRun) -> list[TurnView]:
             audio=pages.audio_link(run, turn, run.path),
             why=words.why_words(turn),
             notes=words.notes_of(turn),
+            answer=words.answer_words(turn),
         )
         for number, turn in enumerate(run.turns, start=1)
     ]

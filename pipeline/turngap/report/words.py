@@ -138,9 +138,34 @@ def why_words(turn: TurnRecord) -> str | None:
     """Why a turn has no gap or failed; None where there is nothing to explain."""
     if turn.why_no_gap is not None:
         return turn.why_no_gap
+    if turn.error is not None:
+        return f"the agent failed in mid-reply: {turn.error}"
     if turn.outcome == "error":
         return "the line was lost before the reply had ended"
     return None
+
+
+def answer_words(turn: TurnRecord) -> str | None:
+    """Whether the reply was right, and what was wrong; None where nothing was expected of it."""
+    answer = turn.answer
+    match answer.verdict:
+        case "right":
+            return f"{SYMBOLS['answered']} right"
+        case "wrong":
+            return f"{SYMBOLS['error']} wrong: {clean('; '.join(answer.failed))}"
+        case "not_judged":
+            return f"not judged: {clean(answer.why)}" if answer.heard and answer.why else None
+
+
+def right_words(summary: Summary) -> tuple[str, str] | None:
+    """The share of right answers as figure and remark; None where no turn expects anything."""
+    right = summary.right
+    left = [f"{n} not judged ({clean(why)})" for why, n in summary.not_judged.items()]
+    if right.value is None or right.low is None or right.high is None:
+        return None
+    bounds = f"95 % interval {percent(right.low)} to {percent(right.high)}"
+    counted = f"{right.hits} of {turns_words(right.n)}; {bounds}"
+    return percent(right.value), "; ".join([counted, *left])
 
 
 def notes_of(turn: TurnRecord) -> list[str]:
@@ -151,7 +176,8 @@ def notes_of(turn: TurnRecord) -> list[str]:
     for extra in turn.backchannels:
         effect = "stopped the reply" if extra.reply_stopped else "did not stop the reply"
         notes.append(f"“{clean(extra.say)}” {effect}")
-    notes += [f"the agent reported: {clean(fault)}" for fault in turn.faults]
+    told = turn.error or ""
+    notes += [f"the agent reported: {clean(f)}" for f in turn.faults if f not in told]
     if turn.llm is not None:
         notes.append(f"answered by {clean(turn.llm)}")
     if turn.left_out is not None:

@@ -1,0 +1,154 @@
+"""Whether a reply was right: what the person heard of it against what the scenario expects."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from turngap.core.clock import ns_to_ms
+from turngap.core.events import AgentSilence, AgentSpeech, AgentText, Event, PlayoutFlushed
+from turngap.core.phrases import says
+from turngap.core.results import AnswerRecord
+from turngap.core.scenario import ReplyExpectation
+from turngap.core.spoken import LETTER_MS, letters, words_heard
+from turngap.core.turns import STALE_GAP_MS, Turn
+
+NOTHING_EXPECTED = "nothing is expected of this reply"
+ABANDONED = "the person went on before any reply"
+NO_TEXT = "the agent did not report what it said"
+BROKEN_OFF = "the person broke the reply off before it could be told"
+NO_REPLY = "no reply was heard"
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """What the person heard in a turn, and whether they heard its last reply to the end."""
+
+    text: str
+    whole: bool
+
+
+def answer_of(
+    expected: ReplyExpectation | None, turn: Turn, events: Sequence[Event], upto_ns: int
+) -> AnswerRecord:
+    """Judge a finished turn.
+
+    Args:
+        expected: what the scenario expects of its reply.
+        turn: the turn as the tracker finished it.
+        events: what happened in the turn, up to the announcement of the next one.
+        upto_ns: when the person began to speak again, or the caller stopped listening.
+    """
+    if expected is None:
+        return AnswerRecord(verdict="not_judged", why=NOTHING_EXPECTED)
+    if turn.onset_ns is None:
+        if turn.outcome == "abandoned":
+            return AnswerRecord(verdict="not_judged", why=ABANDONED)
+        return AnswerRecord(verdict="wrong", failed=(NO_REPLY,))
+    if not turn.reply:
+        return AnswerRecord(verdict="not_judged", why=NO_TEXT)
+    return judge(expected, heard_of(turn, events, upto_ns), own_fault=turn.outcome == "error")
+
+
+def judge(expected: ReplyExpectation, heard: Hearing, *, own_fault: bool = False) -> AnswerRecord:
+    """Judge what was heard of a reply.
+
+    What is missing from a reply that the person broke off is no fault of the agent's, unless the
+    reply ended by an error of its own (`own_fault`); what must not be said and was heard, is.
+    """
+    said = [
+        f'forbid: "{phrase}" was said' for phrase in expected.forbid if says(heard.text, phrase)
+    ]
+    missing = list(_missing(expected, heard.text))
+    if missing and not said and not heard.whole and not own_fault:
+        return AnswerRecord(verdict="not_judged", heard=heard.text, why=BROKEN_OFF)
+    failed = (*missing, *said)
+    return AnswerRecord(verdict="wrong" if failed else "right", heard=heard.text, failed=failed)
+
+
+def _missing(expected: ReplyExpectation, text: str) -> Iterator[str]:
+    if expected.any_of and not any(says(text, phrase) for phrase in expected.any_of):
+        yield f"any_of: none of {_quoted(expected.any_of)} was said"
+    if absent := [phrase for phrase in expected.all_of if not says(text, phrase)]:
+        yield f"all_of: {_quoted(absent)} was not said"
+    if expected.regex is not None and not re.search(expected.regex, text, re.IGNORECASE):
+        yield f"regex: {expected.regex} does not match"
+
+
+def _quoted(phrases: Iterable[str]) -> str:
+    return ", ".join(f'"{phrase}"' for phrase in phrases)
+
+
+def heard_of(turn: Turn, events: Sequence[Event], upto_ns: int) -> Hearing:
+    """The agent's text as far as it was heard by `upto_ns`.
+
+    A reply that was played to its end was heard whole. Of one that was broken off, by a flush or by
+    the person, the words count for which there was time at 65 ms a letter: the agent's text has no
+    times of its own.
+    """
+    replies = [_as_heard(part, turn, events, upto_ns) for part in _parts(turn, events)]
+    # An agent that cut in and was talked down still owes an answer, and could give one.
+    return Hearing(" ".join(reply.text for reply in replies if reply.text), replies[-1].whole)
+
+
+@dataclass(slots=True)
+class _Part:
+    """The text between two flushes, the last of which came at `flushed_ns`, if any."""
+
+    text: str
+    since_ns: int
+    flushed_ns: int | None
+
+
+def _parts(turn: Turn, events: Sequence[Event]) -> list[_Part]:
+    """The turn's replies; where its events do not give its text (none were kept), one whole one."""
+    flushes = sorted(e.at_ns for e in events if isinstance(e, PlayoutFlushed))
+    bounds = [turn.user_start_ns, *(ns for ns in flushes if ns > turn.user_start_ns)]
+    parts = [
+        _Part("", since, until) for since, until in zip(bounds, [*bounds[1:], None], strict=True)
+    ]
+    for piece in events:
+        if isinstance(piece, AgentText) and piece.at_ns >= turn.user_start_ns:
+            next(p for p in reversed(parts) if p.since_ns <= piece.at_ns).text += piece.text
+    for part in parts:
+        part.text = part.text.strip()
+    spoken = [part for part in parts if part.text]
+    # What the tracker leaves out is the text of the reply before, which is still being dropped.
+    while spoken and " ".join(part.text for part in spoken) != turn.reply:
+        del spoken[0]
+    return spoken or [_Part(turn.reply, turn.user_start_ns, None)]
+
+
+def _as_heard(part: _Part, turn: Turn, events: Sequence[Event], upto_ns: int) -> Hearing:
+    ends_ns = upto_ns if part.flushed_ns is None else part.flushed_ns
+    spoken_ns, last_ns = _spoken(events, part.since_ns, ends_ns)
+    if part.flushed_ns is None:
+        broken_off = turn.ended in ("interrupted", "line_lost")
+    else:
+        # Dropped while it was heard, in a pause between two sentences, or before it began.
+        broken_off = last_ns is None or ends_ns - last_ns < STALE_GAP_MS * 1_000_000
+    if not broken_off:
+        return Hearing(part.text, whole=True)
+    whole_ms = LETTER_MS * letters(part.text)
+    return Hearing(words_heard(part.text, ns_to_ms(spoken_ns), whole_ms), whole=False)
+
+
+def _spoken(events: Sequence[Event], since_ns: int, upto_ns: int) -> tuple[int, int | None]:
+    """How long the agent was audible between two instants, and when it last was."""
+    total_ns, last_ns, began_ns = 0, None, None
+    edges = [e for e in events if isinstance(e, AgentSpeech | AgentSilence)]
+    for edge in sorted(edges, key=_instant):
+        if isinstance(edge, AgentSpeech):
+            began_ns = _instant(edge) if began_ns is None else began_ns
+        elif began_ns is not None:
+            total_ns += max(0, min(edge.at_ns, upto_ns) - max(began_ns, since_ns))
+            if edge.at_ns > since_ns and began_ns < upto_ns:
+                last_ns = min(edge.at_ns, upto_ns)
+            began_ns = None
+    if began_ns is not None and began_ns < upto_ns:
+        total_ns += upto_ns - max(began_ns, since_ns)
+        last_ns = upto_ns
+    return total_ns, last_ns
+
+
+def _instant(edge: AgentSpeech | AgentSilence) -> int:
+    return edge.onset_ns if isinstance(edge, AgentSpeech) else edge.at_ns

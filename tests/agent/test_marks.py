@@ -1,5 +1,7 @@
 """Marks of an agent's turns from the instants of what passes through its pipeline."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -431,3 +433,59 @@ def test_the_silence_before_a_guess_is_heard_is_a_stage_too() -> None:
     marks.tts_audio(ns(1260), loud(100), RATE)
     marks.finish()
     assert turns[0].marks["tts_first_audible"] == ns(1250 + 150)
+
+
+# --- answers that fail ------------------------------------------------------------------------
+
+
+def errors_of(run: Callable[[MarksRecorder], None]) -> list[tuple[int, str | None, list[str]]]:
+    """Each report's turn, error and marks."""
+    reports: list[tuple[int, str | None, list[str]]] = []
+    marks = MarksRecorder(
+        0.0, lambda turn: reports.append((turn.number, turn.error, list(turn.marks)))
+    )
+    run(marks)
+    return reports
+
+
+def test_an_answer_that_fails_is_reported_at_once_and_again_when_it_is_over() -> None:
+    def run(marks: MarksRecorder) -> None:
+        marks.llm_requested(ns(1000))
+        marks.failed("no server")
+        marks.failed("and again")
+        marks.mark("tts_request", ns(1100))
+        marks.finish()
+
+    assert errors_of(run) == [
+        (1, "no server", ["llm_request"]),
+        (1, "no server", ["llm_request"]),
+        (1, "no server", ["llm_request", "tts_request"]),
+    ]
+
+
+def test_a_guess_that_failed_is_told_when_it_becomes_the_answer() -> None:
+    def run(marks: MarksRecorder) -> None:
+        marks.guessed(ns(1000))
+        marks.failed("no server")
+        marks.turn_decided(ns(1200))
+        marks.finish()
+
+    assert errors_of(run) == [
+        (1, "no server", ["llm_request"]),
+        (1, "no server", ["llm_request", "endpoint"]),
+    ]
+
+
+def test_a_guess_that_failed_and_was_withdrawn_never_was() -> None:
+    def run(marks: MarksRecorder) -> None:
+        marks.guessed(ns(1000))
+        marks.failed("no server")
+        marks.withdrawn()
+        marks.llm_requested(ns(1300))
+        marks.finish()
+
+    assert errors_of(run) == [(1, None, ["llm_request"])]
+
+
+def test_a_failure_without_an_answer_is_nobodys() -> None:
+    assert errors_of(lambda marks: marks.failed("no server")) == []

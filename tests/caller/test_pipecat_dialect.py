@@ -267,6 +267,10 @@ def test_our_own_messages() -> None:
     assert decoded(rtvi("server-message", {**marks, "counts": None, "why": None})) == Marks(
         2, {"endpoint": 5, "sent": 9}
     )
+    failed = {**marks, "error": "VllmLLMService: no server"}
+    assert decoded(rtvi("server-message", failed)) == Marks(
+        2, {"endpoint": 5, "sent": 9}, error="VllmLLMService: no server"
+    )
     truth = {"turngap": "truth", "gap_ns": -5, "intended_gap_ns": 10}
     assert decoded(rtvi("server-message", truth)) == Truth(-5, 10)
 

@@ -44,5 +44,12 @@ def test_every_turn_has_one_of_the_named_outcomes(
         assert gap_ms is None
 
 
+@given(st.none() | st.floats(-1e6, 1e6), st.sampled_from(ENDS))
+def test_a_reply_that_failed_is_an_error_however_the_turn_ended(
+    gap_ms: float | None, ended: TurnEnd
+) -> None:
+    assert outcome_of(gap_ms, 800.0, ended, failed=True) == "error"
+
+
 def test_all_outcomes_are_listed_once() -> None:
     assert sorted(OUTCOMES) == sorted(get_args(Outcome))

@@ -50,6 +50,10 @@ def marks(agent_turn: int, **at_ms: float) -> AgentMarks:
     return AgentMarks(agent_turn, {name: ms_to_ns(ms) for name, ms in at_ms.items()})
 
 
+def failed(told: AgentMarks, error: str = "no server") -> AgentMarks:
+    return AgentMarks(told.agent_turn, told.marks, error=error)
+
+
 def ended(turn: int, at: float, reason: TurnEnd = "reply_done") -> TurnEnded:
     return TurnEnded(turn, ms_to_ns(at), reason)
 
@@ -472,6 +476,45 @@ def test_an_agent_turn_that_was_sent_after_what_was_heard_does_not_explain_it() 
     )
     assert "endpoint" not in turn.marks
     assert turn.stages[0].name == UNATTRIBUTED
+
+
+# --- an agent that fails ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", ["timeout", "reply_done", "interrupted"])
+def test_an_agent_that_says_it_could_not_answer_is_an_error_with_its_reason(
+    reason: TurnEnd,
+) -> None:
+    told = failed(marks(1, llm_request=1100))
+    (turn,) = play(user(1, 0, 1000), told, ended(1, 7000, reason))
+    assert (turn.outcome, turn.error) == ("error", "no server")
+    assert turn.why_no_gap == "the agent failed: no server"
+
+
+def test_a_reply_that_fails_on_the_way_is_an_error_that_keeps_its_gap() -> None:
+    (turn,) = play(
+        *(user(1, 0, 1000), failed(marks(1, llm_request=1100)), speaks(1400)),
+        *(marks(1, sent=1390), silent(1900), ended(1, 2400)),
+    )
+    assert (turn.outcome, turn.error, gap_ms(turn)) == ("error", "no server", 400)
+    assert turn.why_no_gap is None
+    assert turn.marks["llm_request"] == ms_to_ns(1100)
+
+
+def test_an_attempt_that_failed_before_the_one_that_was_heard_is_no_error() -> None:
+    first = failed(marks(1, llm_request=600))
+    heard = marks(2, llm_request=1100, sent=1390)
+    (turn,) = play(user(1, 0, 1000), first, heard, speaks(1400), silent(1900), ended(1, 2400))
+    assert (turn.outcome, turn.error) == ("answered", None)
+
+
+def test_a_failure_is_of_the_turn_in_which_it_happened() -> None:
+    turns = play(
+        *(user(1, 0, 1000), failed(marks(1, llm_request=1100)), ended(1, 7000, "timeout")),
+        *(user(2, 8000, 9000), marks(2, llm_request=9100, sent=9300), speaks(9310)),
+        *(silent(9900), ended(2, 10_000)),
+    )
+    assert outcomes(turns) == ["error", "answered"]
 
 
 def test_a_clock_offset_somewhat_off_does_not_lose_the_marks() -> None:

@@ -2,9 +2,9 @@
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -26,7 +26,9 @@ class FakeOpenAI:
         words: a streamed reply, chunk by chunk.
         go: a chunk is sent for each release; None sends all at once.
         dies_after: the connection is dropped after so many chunks.
+        dies_in_order: it is closed as if the reply had come to its end.
         status: answered instead of a reply, where it is not 200.
+        in_turn: other values of these from the turn on that has so many messages of the user.
     """
 
     models: Sequence[str] = ("m",)
@@ -34,7 +36,9 @@ class FakeOpenAI:
     key: str | None = None
     go: threading.Semaphore | None = None
     dies_after: int | None = None
+    dies_in_order: bool = False
     status: int = 200
+    in_turn: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     hung_up: threading.Event = field(default_factory=threading.Event)
     base_url: str = ""
@@ -86,6 +90,8 @@ class OpenAIHandler(BaseHTTPRequestHandler):
         self._saw(body)
         if not self._admitted():
             return
+        said = [m for m in body.get("messages", ()) if m.get("role") == "user"]
+        fake = replace(fake, **fake.in_turn.get(len(said), {}))
         if not body.get("stream"):
             self._json(200, {"choices": [{"message": {"role": "assistant", "content": "x"}}]})
         elif fake.status != 200:
@@ -115,7 +121,8 @@ class OpenAIHandler(BaseHTTPRequestHandler):
     def _stream(self, fake: FakeOpenAI) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
+        if not fake.dies_in_order:
+            self.send_header("Transfer-Encoding", "chunked")
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True
@@ -126,6 +133,7 @@ class OpenAIHandler(BaseHTTPRequestHandler):
                 if fake.go is not None:
                     fake.go.acquire()
                 self._event({"choices": [{"index": 0, "delta": {"content": word}}]})
+            self._event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
             usage = {"prompt_tokens": 7, "completion_tokens": len(fake.words), "total_tokens": 9}
             self._event({"choices": [], "usage": usage})
             self._chunk(b"data: [DONE]\n\n")
@@ -138,5 +146,6 @@ class OpenAIHandler(BaseHTTPRequestHandler):
         self._chunk(f"data: {json.dumps(whole)}\n\n".encode())
 
     def _chunk(self, data: bytes) -> None:
-        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+        chunked = not self.server_fake.dies_in_order
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data) if chunked else data)
         self.wfile.flush()

@@ -17,6 +17,7 @@ from pipecat.frames.frames import (
 from pipecat.metrics.metrics import LLMUsageMetricsData
 from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.utils.errors import ErrorCategory
 from running_line import PATIENCE_S, InstantClock, Line, running
 
 from turngap.core.errors import AgentError, InputError
@@ -113,17 +114,29 @@ async def test_words_are_passed_on_as_they_come_and_an_interruption_hangs_up() -
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
-    ("change", "said"), [({"dies_after": 1}, "Two "), ({"status": 500}, ""), ({"status": 429}, "")]
+    ("change", "said", "words", "category"),
+    [
+        ({"dies_after": 1}, "Two ", "Connection error", ErrorCategory.CONNECTIVITY),
+        (
+            {"dies_after": 1, "dies_in_order": True},
+            "Two ",
+            "ended its reply in the middle",
+            ErrorCategory.CONNECTIVITY,
+        ),
+        ({"status": 500}, "", "as the test wants it", ErrorCategory.SERVER),
+        ({"status": 429}, "", "429", ErrorCategory.RATE_LIMIT),
+        ({"status": 401}, "", "401", ErrorCategory.AUTHENTICATION),
+    ],
 )
 async def test_a_server_that_fails_is_told_once_and_not_asked_again(
-    change: dict[str, Any], said: str
+    change: dict[str, Any], said: str, words: str, category: ErrorCategory
 ) -> None:
-    errors: list[str] = []
+    errors: list[ErrorFrame] = []
     with serving(FakeOpenAI()) as fake:
         service = create(settings(fake), InstantClock())
 
         async def on_error(_: object, frame: ErrorFrame) -> None:
-            errors.append(frame.error)
+            errors.append(frame)
 
         service.add_event_handler("on_error", on_error)
         for name, value in change.items():
@@ -131,7 +144,9 @@ async def test_a_server_that_fails_is_told_once_and_not_asked_again(
         async with running(service, params=PARAMS) as line:
             assert await answered(line) == said
     assert len(fake.chats) == 1
-    assert len(errors) == 1
+    (error,) = errors
+    assert words in error.error
+    assert error.category == category
 
 
 def test_nobody_there_is_one_clear_line() -> None:

@@ -45,12 +45,14 @@ class AgentTurn:
         marks: instants, ns of the clock that stamped them.
         counts: other figures of the turn by name.
         why: what the hold before it was chosen for, if turn-taking says so.
+        error: what kept it from making its reply, or the whole of it.
     """
 
     number: int
     marks: dict[str, int]
     counts: dict[str, float] = field(default_factory=dict[str, float])
     why: str | None = None
+    error: str | None = None
     tts: _Track = field(default_factory=_Track)
     out: _Track = field(default_factory=_Track)
     held_ns: int = 0  # until then its audio was kept from being played
@@ -65,7 +67,8 @@ class MarksRecorder:
 
     A turn begins with the request to the LLM and takes with it the endpoint and transcript before.
     It is reported when the agent stops speaking, is interrupted, or makes its next request: after
-    the turn, so that reporting does not disturb it.
+    the turn, so that reporting does not disturb it. One that fails is reported at once, too: it may
+    end in none of these ways.
 
     An answer that is begun before the user's turn is over (`guessed`) becomes a turn when that is
     decided, with the marks that it has by then, or is forgotten (`withdrawn`).
@@ -164,6 +167,14 @@ class MarksRecorder:
         """The guess was none: nothing of it will be heard."""
         self._guess = None
 
+    def failed(self, error: str) -> None:
+        """The answer that is being made cannot be made, or not the whole of it."""
+        if (turn := self._making) is None:
+            return
+        turn.error = turn.error or error
+        if turn is self._turn:
+            self._report(turn)
+
     def count(self, name: str, n: float) -> None:
         """Add to a figure of the turn that is being answered, or of the next one."""
         counts = self._making.counts if self._making else self._counts
@@ -177,6 +188,8 @@ class MarksRecorder:
             turn.counts[name] = turn.counts.get(name, 0) + n
         self._pending, self._counts, self._why = {}, {}, None
         self._turn = turn
+        if turn.error is not None:
+            self._report(turn)
 
     def mark(self, name: str, at_ns: int) -> None:
         """A mark of the answer that is being made; only its first instant counts."""

@@ -17,6 +17,7 @@ from pipecat.frames.frames import (
     AggregatedTextFrame,
     BotStoppedSpeakingFrame,
     EagerEndOfTurnCancelFrame,
+    ErrorFrame,
     Frame,
     InterruptionFrame,
     LLMContextFrame,
@@ -37,7 +38,7 @@ from pipecat.metrics.metrics import LLMUsageMetricsData
 from pipecat.observers.base_observer import BaseObserver, FramePushed
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator
-from pipecat.processors.frame_processor import FrameDirection
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.processors.frameworks.rtvi import RTVIProcessor
 from pipecat.serializers.protobuf import ProtobufFrameSerializer
 from pipecat.services.llm_service import LLMService
@@ -45,6 +46,7 @@ from pipecat.services.stt_service import STTService
 from pipecat.services.tts_service import TTSService
 from pipecat.transports.base_output import BaseOutputTransport
 
+from turngap.agent.failures import failure_of
 from turngap.agent.marks import AgentTurn, MarksRecorder
 from turngap.agent.speculation import GUESS, SpeculationDropped
 from turngap.agent.speech_output import SpeechOutput
@@ -168,6 +170,8 @@ class MarksObserver(BaseObserver):
             self._on_audio(data, frame)
         elif data.first_push and data.direction == FrameDirection.DOWNSTREAM:
             self._on_first_push(data, frame, at_ns)
+        elif data.first_push and isinstance(frame, ErrorFrame):
+            self._on_error(data.source, frame)
 
     def _on_audio(self, data: FramePushed, frame: OutputAudioRawFrame) -> None:
         if isinstance(data.source, BaseOutputTransport):
@@ -237,6 +241,13 @@ class MarksObserver(BaseObserver):
             case _:
                 pass
 
+    def _on_error(self, source: FrameProcessor, frame: ErrorFrame) -> None:
+        """What a recogniser reports says nothing of the reply: it may well have heard enough."""
+        if isinstance(source, LLMService | TTSService):
+            error = failure_of(frame, source)
+            if error is not None:
+                self._recorder.failed(error)
+
     def _on_request(self, frame: LLMContextFrame, at_ns: int) -> None:
         self._guess = frame.metadata.get(GUESS)
         if frame.speculation:
@@ -261,7 +272,8 @@ class MarksObserver(BaseObserver):
         if self._rtvi is None:
             return
         message = {"turngap": "marks", "turn": turn.number, "marks": dict(turn.marks)}
-        message |= {"counts": dict(turn.counts), "why": turn.why, **self._about}
+        message |= {"counts": dict(turn.counts), "why": turn.why, "error": turn.error}
+        message |= self._about
         task = asyncio.create_task(self._rtvi.send_server_message(message))
         self._reports.add(task)
         task.add_done_callback(self._reports.discard)

@@ -48,13 +48,15 @@ class ReplyText:
 class Marks:
     """The agent's marks for one of its turns, in ns of its own clock.
 
-    `counts`: other figures by name; `why`: what the hold before the turn was chosen for.
+    `counts`: other figures by name; `why`: what the hold before the turn was chosen for; `error`:
+    what kept the agent from making its reply, or the whole of it.
     """
 
     agent_turn: int
     marks: Mapping[str, int]
     counts: Mapping[str, float] = field(default_factory=dict[str, float])
     why: str | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,8 @@ class Hearing:
         if self._offset_ns is None or not told.marks:
             return
         marks = {name: at - self._offset_ns for name, at in told.marks.items()}
-        self.feed(AgentMarks(told.agent_turn, marks, dict(told.marks), told.counts, told.why))
+        raw = dict(told.marks)
+        self.feed(AgentMarks(told.agent_turn, marks, raw, told.counts, told.why, told.error))
 
     def _feed_all(self, events: Sequence[AgentSpeech | AgentSilence]) -> None:
         for event in events:

@@ -167,8 +167,8 @@ def _decode_own(data: dict[str, Any]) -> Incoming | None:
             case "marks":
                 marks = {str(k): _whole(v) for k, v in data["marks"].items()}
                 counts = {str(k): float(v) for k, v in (data.get("counts") or {}).items()}
-                why = None if data.get("why") is None else str(data["why"])
-                return Marks(_whole(data["turn"]), marks, counts, why)
+                why, error = (_text(data.get(key)) for key in ("why", "error"))
+                return Marks(_whole(data["turn"]), marks, counts, why, error)
             case "pong":
                 return Pong(_whole(data["ping"]), _whole(data["agent_ns"]))
             case "truth":
@@ -177,6 +177,10 @@ def _decode_own(data: dict[str, Any]) -> Incoming | None:
                 return None
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise NotSpokenError(f"a malformed turngap message: {e!r}") from e
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def _whole(value: Any) -> int:

@@ -25,7 +25,7 @@ from turngap.cli.shared import (
     say,
     show_failure,
 )
-from turngap.core.errors import ExitCode, InputError, TurngapError
+from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 from turngap.core.lateness import STARVED_MS
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def replay(
         print_json(run_json(run))
     elif run.turns:
         print_block(lambda width: summary_block(run, width))
-    if failure is not None:
+    if failure := failure or failed_turns(run):
         show_failure(failure)
     raise typer.Exit(exit_code(run, failure, min_hit_rate))
 
@@ -154,6 +154,22 @@ def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[StoredRun, TurngapError 
             bar.stop()
             say("interrupted: the turns that were played are stored (turngap report shows them)")
             raise
+
+
+def failed_turns(run: "StoredRun") -> AgentError | None:
+    """That the agent could not make some of its replies, and why not; None where it could."""
+    from turngap.report.words import clean
+
+    failed = [turn for turn in run.turns if turn.error is not None]
+    if not failed:
+        return None
+    first = failed[0]
+    return AgentError(
+        "agent.turn_failed",
+        f"the agent failed in {len(failed)} of {len(run.turns)} turns, first in {first.scenario}, "
+        f"turn {first.turn}: {clean(first.error or '')}",
+        hint=f"the run is kept, with the agent's log: {run.path}",
+    )
 
 
 def exit_code(

@@ -15,12 +15,15 @@ OUTCOMES: tuple[Outcome, ...] = ("answered", "late", "no_reply", "cut_in", "aban
 TurnEnd = Literal["reply_done", "timeout", "interrupted", "line_lost"]
 
 
-def outcome_of(gap_ms: float | None, budget_ms: float, ended: TurnEnd) -> Outcome:
-    """The turn's one outcome.
+def outcome_of(
+    gap_ms: float | None, budget_ms: float, ended: TurnEnd, *, failed: bool = False
+) -> Outcome:
+    """The turn's one outcome; `failed`: the agent said that it could not answer.
 
-    A lost line is an error even where the reply had begun: the person did not hear it out.
+    A lost line is an error even where the reply had begun, and so is a reply that failed on the
+    way: the person did not hear it out.
     """
-    if ended == "line_lost":
+    if failed or ended == "line_lost":
         return "error"
     if gap_ms is None:
         return "abandoned" if ended == "interrupted" else "no_reply"

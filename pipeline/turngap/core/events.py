@@ -54,7 +54,8 @@ class AgentMarks:
     """Marks that the agent reported for its own turn `agent_turn`.
 
     `marks` are mapped to the caller's clock, `raw` are as the agent's clock gave them. `counts` are
-    other figures of the turn, `why` what the hold before it was chosen for.
+    other figures of the turn, `why` what the hold before it was chosen for, `error` what kept it
+    from making its reply, or the whole of it.
     """
 
     agent_turn: int
@@ -62,6 +63,7 @@ class AgentMarks:
     raw: Mapping[str, int] = field(default_factory=dict[str, int])
     counts: Mapping[str, float] = field(default_factory=dict[str, float])
     why: str | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ def stored_fields(turn: Turn) -> dict[str, Any]:
         "gap_ns": turn.gap_ns,
         "gap_ms": None if turn.gap_ns is None else ns_to_ms(turn.gap_ns),
         "why_no_gap": turn.why_no_gap,
+        "error": turn.error,
         "stages": tuple(StageRecord(name=s.name, ns=s.ns, ms=ns_to_ms(s.ns)) for s in turn.stages),
         "transcript": turn.transcript,
         "reply": turn.reply,

@@ -36,6 +36,7 @@ class Turn:
         marks: the marks the stages were cut from, caller's and agent's, on the caller's clock.
         agent_turns: everything the agent reported in this turn, also for replies never heard.
         why_no_gap: the reason when `gap_ns` is None.
+        error: what the agent said that kept it from making the reply, or the whole of it.
         yield_ns: barge-in only: from the user's onset to the agent's silence at the caller's ear;
             None also where it was still speaking when the turn ended.
         lead_ns: the part of the gap in which the agent played inaudible audio up to its onset.
@@ -49,6 +50,7 @@ class Turn:
     onset_ns: int | None
     gap_ns: int | None
     why_no_gap: str | None
+    error: str | None
     stages: tuple[Stage, ...]
     marks: Mapping[str, int]
     agent_turns: tuple[AgentMarks, ...]
@@ -141,7 +143,8 @@ class TurnTracker:
         if known := self._agent_turns.get(event.agent_turn):
             marks, raw = {**known.marks, **event.marks}, {**known.raw, **event.raw}
             counts = {**known.counts, **event.counts}
-            event = AgentMarks(event.agent_turn, marks, raw, counts, event.why or known.why)
+            why, error = event.why or known.why, event.error or known.error
+            event = AgentMarks(event.agent_turn, marks, raw, counts, why, error)
         self._agent_turns[event.agent_turn] = event
 
     def _heard(self) -> list[_Heard]:
@@ -203,18 +206,24 @@ class TurnTracker:
         gap_ns = reply.start_ns - speech.end_ns if reply else None
         stale = self._stale(speech)
         agent_turns = self._agent_turns_in(speech)
-        marks = _marks(speech, agent_turns, reply)
+        heard = _heard_turn(agent_turns, reply)
+        marks = _marks(speech, heard, reply)
+        error = _error(agent_turns, reply, heard)
         return Turn(
             turn=speech.turn,
             outcome=outcome_of(
-                None if gap_ns is None else ns_to_ms(gap_ns), speech.budget_ms, end.reason
+                None if gap_ns is None else ns_to_ms(gap_ns),
+                speech.budget_ms,
+                end.reason,
+                failed=error is not None,
             ),
             ended=end.reason,
             user_start_ns=speech.start_ns,
             user_end_ns=speech.end_ns,
             onset_ns=reply.start_ns if reply else None,
             gap_ns=gap_ns,
-            why_no_gap=None if reply else _WHY_NO_GAP[end.reason],
+            why_no_gap=None if reply else _why_no_gap(end, error),
+            error=error,
             stages=stages_of(marks) if reply else (),
             marks=marks,
             agent_turns=agent_turns,
@@ -265,17 +274,34 @@ def _first_after(instants: Sequence[int], ns: int) -> int | None:
     return instants[i] if i < len(instants) else None
 
 
-def _marks(
-    speech: UserSpeech, agent_turns: Sequence[AgentMarks], reply: _Heard | None
-) -> dict[str, int]:
+def _heard_turn(agent_turns: Sequence[AgentMarks], reply: _Heard | None) -> AgentMarks | None:
+    """The agent's own turn that was heard as the reply.
+
+    Several can fall into one user turn (a false endpoint): it is the last one that was sent before
+    the reply arrived.
+    """
+    if reply is None:
+        return None
+    latest_ns = reply.received_ns + ms_to_ns(SENT_SLACK_MS)
+    sent = [a for a in agent_turns if a.marks.get("sent", inf) <= latest_ns]
+    return max(sent, key=lambda a: a.marks["sent"], default=None)
+
+
+def _error(
+    agent_turns: Sequence[AgentMarks], reply: _Heard | None, heard: AgentMarks | None
+) -> str | None:
+    """Why the agent made no reply, or half of one; an attempt that nobody missed is no error."""
+    if reply is not None:
+        return heard.error if heard else None
+    return next((a.error for a in reversed(agent_turns) if a.error), None)
+
+
+def _marks(speech: UserSpeech, heard: AgentMarks | None, reply: _Heard | None) -> dict[str, int]:
     marks = {"user_end": speech.end_ns}
     if reply is None:
         return marks
-    # Several agent turns can fall into one user turn (a false endpoint): what was heard is the last
-    # one that was sent before it arrived. The caller's own marks are not the agent's to say.
-    latest_ns = reply.received_ns + ms_to_ns(SENT_SLACK_MS)
-    sent = [a for a in agent_turns if a.marks.get("sent", inf) <= latest_ns]
-    if heard := max(sent, key=lambda a: a.marks["sent"], default=None):
+    if heard is not None:
+        # The caller's own marks are not the agent's to say.
         marks.update((name, at) for name, at in heard.marks.items() if name in AGENT_MARKS)
     marks["received"] = reply.received_ns
     marks["agent_onset"] = reply.start_ns
@@ -292,6 +318,10 @@ def _yield(speech: UserSpeech, stale: Sequence[_Heard]) -> int | None:
     if not stale or stale[-1].end_ns is None:
         return None
     return stale[-1].end_ns - speech.start_ns
+
+
+def _why_no_gap(end: TurnEnded, error: str | None) -> str:
+    return _WHY_NO_GAP[end.reason] if error is None else f"the agent failed: {error}"
 
 
 _WHY_NO_GAP: dict[TurnEnd, str] = {

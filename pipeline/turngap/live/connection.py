@@ -132,9 +132,9 @@ class Connection:
                 return UserTranscript(at_ns - offset_ns, text)
             case said.ReplyText(text):
                 return AgentText(at_ns - offset_ns, text)
-            case said.Marks(turn, raw, counts, why):
+            case said.Marks(turn, raw, counts, why, error):
                 marks = {name: ns - offset_ns for name, ns in raw.items()}
-                return AgentMarks(turn, marks, dict(raw), counts, why)
+                return AgentMarks(turn, marks, dict(raw), counts, why, error)
 
 
 def _lasts_ns(heard: Heard) -> int:

@@ -1,11 +1,49 @@
 """What pipecat's services on OpenAI's client need to be measured honestly."""
 
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from openai import AsyncStream
+    from openai.types.chat import ChatCompletionChunk
     from pipecat.services.openai.llm import OpenAILLMService as _Base
+    from pipecat.utils.errors import ErrorCategory
 else:
     _Base = object
+
+
+class WholeReply:
+    """A streamed reply that fails where it stops before its end.
+
+    A server that dies may well leave a connection that was closed in order, and the client takes
+    that for the end of the reply. The protocol gives every choice a `finish_reason` in its last
+    chunk.
+    """
+
+    def __init__(self, stream: "AsyncStream[ChatCompletionChunk]") -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> "AsyncIterator[ChatCompletionChunk]":
+        """The chunks.
+
+        Raises:
+            ConnectionError: there is no more of it, and it has not said that it is finished.
+        """
+        finished = False
+        chunks = aiter(self._stream)
+        try:
+            async for chunk in chunks:
+                finished = finished or any(choice.finish_reason for choice in chunk.choices or ())
+                yield chunk
+        finally:
+            if isinstance(chunks, AsyncGenerator):  # left to the garbage it would close too late
+                await chunks.aclose()
+        if not finished:
+            raise ConnectionError("the server ended its reply in the middle")
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._stream.close()
 
 
 class AskedOnce(_Base):
@@ -15,9 +53,22 @@ class AskedOnce(_Base):
     seems slow.
     """
 
+    async def get_chat_completions(self, context: Any) -> Any:
+        """The reply as it comes."""
+        return WholeReply(await super().get_chat_completions(context))
+
     def create_client(self, *args: Any, **kwargs: Any) -> Any:
         """The client of one session, with keep-alive connections."""
         return super().create_client(*args, **kwargs).with_options(max_retries=0)
+
+    def _classify_error(self, exception: Exception) -> "ErrorCategory | None":
+        """A connection that breaks, which pipecat 1.14 does not know in the client's words."""
+        from openai import APIConnectionError
+        from pipecat.utils.errors import ErrorCategory
+
+        if isinstance(exception, APIConnectionError):
+            return ErrorCategory.CONNECTIVITY
+        return super()._classify_error(exception)
 
     async def cleanup(self) -> None:
         """Close the session's connections, which pipecat 1.14 leaves open."""

@@ -1,0 +1,66 @@
+"""A language model's server that fails while a conversation runs, from the command line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_openai import FakeOpenAI, serving
+
+pytestmark = pytest.mark.realtime
+
+REPLY = ("It is ten past two, ", "and the sun is shining ", "over the whole ", "of the town.")
+
+
+def replay(fake: FakeOpenAI, out: Path) -> tuple[int, dict[str, Any], str]:
+    """Exit code, document and stderr of three turns."""
+    command = (*(sys.executable, "-m", "turngap", "replay", "quick-questions", "--json"),)
+    model = ("--llm", "vllm", "--set", f"llm.base_url={fake.base_url}")
+    # Starvation is not what is tested here.
+    measure = ("--calibration", "0", "--starved-ms", "1000", "--out", str(out))
+    done = subprocess.run(
+        [*command, *model, *measure], capture_output=True, text=True, timeout=180, check=False
+    )
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("dying", "reason", "status", "remedy"),
+    [
+        ({}, "Connection error. peer closed connection", 500, "the server's log says why"),
+        (
+            {"dies_in_order": True},
+            "the server ended its reply in the middle",
+            401,
+            "put the right key in its environment variable",
+        ),
+    ],
+)
+def test_a_server_that_dies_in_mid_reply_and_refuses_the_next(
+    dying: dict[str, Any], reason: str, status: int, remedy: str, tmp_path: Path
+) -> None:
+    fates = {2: {"dies_after": 2, **dying}, 3: {"status": status}}
+    with serving(FakeOpenAI(words=REPLY, in_turn=fates)) as fake:
+        code, document, said = replay(fake, tmp_path)
+    assert code == 4, said
+    first, second, third = document["turns"]
+    assert first["outcome"] in ("answered", "late")
+    assert first["error"] is None
+    # What there is of the reply was heard, so that there is a gap; it is no answer all the same.
+    assert (second["outcome"], second["reply"]) == ("error", "".join(REPLY[:2]).strip())
+    assert second["gap_ms"] is not None
+    assert reason in second["error"]
+    assert "see that its server runs" in second["error"]
+    # Nothing of this one was heard.
+    assert (third["outcome"], third["gap_ms"]) == ("error", None)
+    assert str(status) in third["error"]
+    assert remedy in third["error"]
+    assert "as the test wants it" in third["why_no_gap"]
+    (line,) = [line for line in said.splitlines() if line.startswith("error:")]
+    assert "the agent failed in 2 of 3 turns, first in quick-questions, turn 2" in line
+    assert reason in line
+    assert "Traceback" not in said
+    (run,) = tmp_path.iterdir()
+    assert len((run / "turns.jsonl").read_text(encoding="utf-8").splitlines()) == 3

@@ -226,11 +226,11 @@ class MarksObserver(BaseObserver):
 
     def _on_llm(self, frame: Frame, at_ns: int) -> None:
         """What the LLM pushes, and what it says that it used."""
+        for name, n in frame.metadata.get(COUNTS, {}).items():
+            self._recorder.count(name, n)
         match frame:
             case LLMFullResponseStartFrame():
                 self._waste.answered()
-                for name, n in frame.metadata.get(COUNTS, {}).items():
-                    self._recorder.count(name, n)
             case LLMTextFrame() if frame.metadata.get(GUESS) == self._guess:
                 self._waste.piece()
                 self._recorder.mark("llm_first_token", at_ns)

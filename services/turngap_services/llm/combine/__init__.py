@@ -1,0 +1,60 @@
+"""LLM backends made of other LLM backends, each an ordinary one with its cost counted in full."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from turngap.backends import BackendSpec
+from turngap.core.clock import Clock
+from turngap_services.llm.combine.settings import PairSettings, RaceSettings, RouteSettings
+
+if TYPE_CHECKING:
+    from turngap_services.llm.combine.service import PairLLMService
+
+
+def prepare(settings: PairSettings) -> None:
+    """Load both models.
+
+    Raises:
+        AgentError: one of them needs what this machine lacks.
+    """
+    import turngap_services.llm.combine.service  # noqa: F401
+
+    for role in ("fast", "full"):
+        spec, own = settings.part(role)
+        spec.require()
+        if spec.prepare is not None:
+            spec.prepare(own)
+
+
+def create(which: str, settings: Any, clock: Clock) -> "PairLLMService":
+    """A service for one session."""
+    from turngap_services.llm.combine.race import RaceLLMService
+    from turngap_services.llm.combine.route import RouteLLMService
+
+    kinds = {"race": RaceLLMService, "route": RouteLLMService}
+    return kinds[which](settings=settings, clock=clock)
+
+
+def _spec(name: str, settings_type: type[PairSettings], notes: str) -> BackendSpec:
+    return BackendSpec(
+        name=name,
+        kind="llm",
+        settings_type=settings_type,
+        create=partial(create, name),
+        prepare=prepare,
+        licence="BSD-2-Clause",
+        notes=notes,
+    )
+
+
+RACE = _spec(
+    "race",
+    RaceSettings,
+    "Asks a fast and a full model; the full one wins if its first token is there in time.",
+)
+ROUTE = _spec(
+    "route",
+    RouteSettings,
+    "Easy turns to a fast model, hard ones to a full one if there is time for it.",
+)
+SPECS = (RACE, ROUTE)

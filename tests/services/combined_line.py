@@ -1,0 +1,201 @@
+"""A combined backend in a running pipeline in virtual time, and parts that do as they are told."""
+
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+import pytest
+from pipecat.frames.frames import (
+    Frame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+)
+from pipecat.pipeline.worker import PipelineParams
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.services.llm_service import LLMService
+from pipecat.services.settings import LLMSettings
+from pydantic import Field
+from running_line import Line, running
+
+from turngap.backends import COUNTS, BackendSettings, BackendSpec, Price
+from turngap.core.clock import Clock, ms_to_ns
+from turngap.testing import LoopClock, in_virtual_time
+from turngap_services.llm.combine import settings as combine_settings
+from turngap_services.llm.combine.service import PairLLMService
+from turngap_services.llm.plain import PlainAdapter
+
+T = TypeVar("T")
+TOKEN_MS = 10.0
+
+
+class ActorSettings(BackendSettings):
+    """What a part is to do: say `text`'s words, the first after `ttft_ms`; fail at one of them."""
+
+    text: str = "yes indeed"
+    ttft_ms: Annotated[float, Field(ge=0)] = 50.0
+    fails_after: int | None = None
+
+
+@dataclass
+class Actor:
+    """What the parts of one kind have done: tokens made after each request, and cancellations."""
+
+    made: Counter[int] = field(default_factory=Counter)
+    last_ns: int = 0
+    asked: int = 0
+    running: int = 0
+    contexts: list[list[Any]] = field(default_factory=list)
+
+
+class ActorLLM(LLMService[PlainAdapter]):
+    adapter_class = PlainAdapter
+
+    def __init__(self, settings: ActorSettings, actor: Actor, clock: Clock) -> None:
+        super().__init__(
+            settings=LLMSettings(
+                model="actor",
+                system_instruction=None,
+                temperature=None,
+                max_tokens=None,
+                top_p=None,
+                top_k=None,
+                frequency_penalty=None,
+                presence_penalty=None,
+                seed=None,
+                filter_incomplete_user_turns=False,
+                user_turn_completion_config=None,
+            )
+        )
+        self._told, self._actor, self._clock = settings, actor, clock
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if not isinstance(frame, LLMContextFrame):
+            await self.push_frame(frame, direction)
+            return
+        self._actor.asked += 1
+        self._actor.running += 1
+        self._actor.contexts.append(list(frame.context.messages))
+        await self.push_frame(LLMFullResponseStartFrame())
+        try:
+            await self._say()
+        finally:
+            self._actor.running -= 1
+            await self.push_frame(LLMFullResponseEndFrame())
+
+    async def _say(self) -> None:
+        at_ns = self._clock.now_ns() + ms_to_ns(self._told.ttft_ms)
+        for number, word in enumerate(self._told.text.split()):
+            await self._clock.sleep_until_ns(at_ns + number * ms_to_ns(TOKEN_MS))
+            if number == self._told.fails_after:
+                await self.push_error("out of order")
+                return
+            self._actor.made[self._actor.asked] += 1
+            self._actor.last_ns = self._clock.now_ns()
+            await self._push_llm_text(word + " ")
+
+
+PRICES: dict[str, Price | None] = {"quick": Price(1, 10), "large": Price(5, 50), "free": None}
+
+
+@pytest.fixture
+def actors(monkeypatch: pytest.MonkeyPatch) -> dict[str, Actor]:
+    """Put `quick`, `large` and `free` in the place of every registered LLM."""
+    actors = {name: Actor() for name in PRICES}
+
+    def find(kind: str, name: str) -> BackendSpec:
+        def create(settings: ActorSettings, clock: Clock) -> ActorLLM:
+            return ActorLLM(settings, actors[name], clock)
+
+        return BackendSpec(name, "llm", ActorSettings, create, price=PRICES[name])
+
+    monkeypatch.setattr(combine_settings, "find", find)
+    return actors
+
+
+@dataclass
+class Said:
+    """One reply as the pipeline got it."""
+
+    text: str
+    counts: dict[str, float]
+    first_ms: float | None
+    errors: list[str]
+
+
+def question(said: str = "hello", *before: str) -> LLMContextFrame:
+    messages = [{"role": "system", "content": "Be brief."}]
+    for number, text in enumerate(before):
+        messages.append({"role": "assistant" if number % 2 else "user", "content": text})
+    messages.append({"role": "user", "content": said})
+    return LLMContextFrame(LLMContext(messages))  # type: ignore
+
+
+async def ask(line: Line, frame: Frame, errors: list[str]) -> Said:
+    """Send a question and wait for all of its reply."""
+    clock, asked = LoopClock(), len(line.frames)
+    asked_ns, firsts = clock.now_ns(), list[float]()
+
+    def over() -> bool:
+        new = line.frames[asked:]
+        if not firsts and any(isinstance(f, LLMTextFrame) for f in new):
+            firsts.append((clock.now_ns() - asked_ns) / 1e6)
+        return any(isinstance(f, LLMFullResponseEndFrame) for f in new)
+
+    await line.send(frame)
+    await line.until(over)
+    new = line.frames[asked:]
+    return Said(
+        "".join(f.text for f in new if isinstance(f, LLMTextFrame)).strip(),
+        counted(new),
+        firsts[0] if firsts else None,
+        errors,
+    )
+
+
+def counted(frames: list[Frame]) -> dict[str, float]:
+    """The counts of all frames, as the observer adds them up."""
+    total: Counter[str] = Counter()
+    for frame in frames:
+        for name, n in frame.metadata.get(COUNTS, {}).items():
+            total[name] += n
+    return dict(total)
+
+
+def talk(
+    make: Callable[[Clock], PairLLMService],
+    with_: Callable[[Line, list[str]], Coroutine[Any, Any, T]],
+) -> T:
+    """Run `with_` on a line with the service, in virtual time.
+
+    A second passes at its end, in which whoever was not cancelled would go on.
+    """
+
+    async def main() -> T:
+        service, errors = make(LoopClock()), list[str]()
+
+        async def on_error(_: object, error: Any) -> None:
+            errors.append(error.error)
+
+        service.add_event_handler("on_error", on_error)
+        async with running(service, params=PipelineParams()) as line:
+            result = await with_(line, errors)
+            await passes(1000)
+            return result
+
+    return in_virtual_time(main())
+
+
+async def passes(ms: float) -> None:
+    """Let virtual time pass."""
+    clock = LoopClock()
+    await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(ms))
+
+
+def one_reply(make: Callable[[Clock], PairLLMService], frame: Frame | None = None) -> Said:
+    """What a service answers to one question."""
+    return talk(make, lambda line, errors: ask(line, frame or question(), errors))

@@ -40,6 +40,11 @@ class MonotonicClock:
             await asyncio.sleep(0)
 
 
+async def others_first() -> None:
+    """Let every task that is ready go on before this one does."""
+    await asyncio.sleep(0)
+
+
 async def _wake_at(instant_ns: int) -> None:
     timer = _open_timer()
     if timer is None:

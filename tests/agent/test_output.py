@@ -10,6 +10,7 @@ from pipecat.frames.frames import (
     EndFrame,
     InterruptionFrame,
     TTSAudioRawFrame,
+    TTSTextFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
@@ -21,7 +22,7 @@ from turngap.agent.output import YieldingOutput
 from turngap.backends import Floor
 from turngap.caller.dialect import AudioChunk, Flush
 from turngap.caller.pipecat import PipecatDialect
-from turngap.clocks import MonotonicClock
+from turngap.clocks import MonotonicClock, others_first
 from turngap.core.clock import Clock
 from turngap.testing import ManualClock
 
@@ -61,13 +62,14 @@ class Socket:
 
 
 class Line:
-    def __init__(self, ahead_ms: float = 0, clock: Clock | None = None) -> None:
+    def __init__(self, ahead_ms: float = 0, clock: Clock | None = None, **more: Any) -> None:
         self.socket, self.floor = Socket(), Floor()
         params = FastAPIWebsocketParams(
             serializer=ProtobufFrameSerializer(),
             audio_out_enabled=True,
             audio_out_10ms_chunks=1,
             audio_out_end_silence_secs=0,
+            **more,
         )
         transport: Any = self  # asked for nothing but to clean up
         client: Any = self.socket
@@ -96,8 +98,8 @@ class Line:
 
 
 @asynccontextmanager
-async def line(ahead_ms: float = 0, clock: Clock | None = None) -> AsyncIterator[Line]:
-    line = Line(ahead_ms, clock)
+async def line(ahead_ms: float = 0, clock: Clock | None = None, **more: Any) -> AsyncIterator[Line]:
+    line = Line(ahead_ms, clock, **more)
     started = asyncio.Event()
 
     async def on_started(*_: object) -> None:
@@ -136,8 +138,9 @@ async def test_the_voice_goes_on_where_it_fell_silent() -> None:
         assert agent.socket.letters == "abcdefghij"
 
 
-async def test_a_voice_withheld_before_it_began_begins_when_it_may() -> None:
-    async with line() as agent:
+@pytest.mark.parametrize("ahead_ms", [0, 50])
+async def test_a_voice_withheld_before_it_began_begins_when_it_may(ahead_ms: float) -> None:
+    async with line(ahead_ms) as agent:
         agent.floor.withhold()
         await agent.say("abc")
         await agent.rest()
@@ -211,3 +214,32 @@ async def test_after_an_interruption_the_first_chunks_go_at_once_again() -> None
         await clock.advance(10_000_000)  # the chunk under way is waited for
         assert agent.socket.letters == "abcde" + "vwxyz"
         await clock.advance(1_000_000_000)
+
+
+async def test_what_stands_before_the_first_chunk_is_passed_on_in_the_same_round() -> None:
+    async with line(ahead_ms=50) as agent:
+        sender: Any = agent.output._media_senders[None]
+        written, rounds = agent.socket.sent, 0
+        for word in ["these", "words", "are", "what", "is", "about", "to", "be", "said"]:
+            await sender.handle_sync_frame(TTSTextFrame(word, "word"))
+        await sender.handle_audio_frame(TTSAudioRawFrame(bytes(2 * CHUNK), RATE, 1))
+        while not written and rounds < 100:
+            await others_first()
+            rounds += 1
+        # One to wake the sender and one to spare; with pipecat's it is two for every word.
+        assert rounds <= 3
+
+
+async def test_a_caller_who_stops_reading_is_given_up() -> None:
+    async with line(ahead_ms=50, audio_out_write_timeout_secs=0.05) as agent:
+        stuck = asyncio.Event()
+
+        async def never(data: bytes) -> None:
+            await stuck.wait()
+
+        agent.socket.send = never  # type: ignore[method-assign]
+        await agent.say("abc")
+        async with asyncio.timeout(PATIENCE_S):
+            while agent.output.is_usable:
+                await agent.rest()
+        stuck.set()

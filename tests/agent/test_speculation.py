@@ -1,5 +1,6 @@
 """Answers to guesses: begun and spoken early, and nothing of them heard before their time."""
 
+import asyncio
 import random
 
 import pytest
@@ -12,13 +13,16 @@ from pipecat.frames.frames import (
     LLMFullResponseStartFrame,
     LLMTextFrame,
     SystemFrame,
+    TTSAudioRawFrame,
     UserStartedSpeakingFrame,
     UserStoppedSpeakingFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from scripted_line import Conversation, conversing
 
-from turngap.agent.speculation import GUESS, Guesses, OpenGate, SpeculationDropped
+from turngap.agent.observer import MonotonicPipecatClock
+from turngap.agent.speculation import GUESS, AudioGate, Guesses, OpenGate, SpeculationDropped
+from turngap.clocks import others_first
 
 DOWN, UP = FrameDirection.DOWNSTREAM, FrameDirection.UPSTREAM
 
@@ -269,3 +273,57 @@ def test_what_must_not_be_dropped_is_heard_whatever_its_number() -> None:
     guesses, end = Guesses(), EndFrame()
     end.metadata[GUESS] = guesses.ask()
     assert guesses.state(end) == "heard"
+
+
+async def test_the_first_sound_is_on_its_way_before_the_last_is_let_out() -> None:
+    guesses = Guesses()
+    gate = AudioGate(guesses)
+    number, events = guesses.ask(), list[str]()
+    waiting: asyncio.Queue[str] = asyncio.Queue()
+
+    async def push(frame: Frame, direction: object = None) -> None:
+        events.append(f"pushed {frame.name}")
+        waiting.put_nowait(frame.name)
+
+    async def output() -> None:
+        while True:
+            events.append(f"written {await waiting.get()}")
+
+    gate.push_frame = push  # type: ignore[method-assign]
+    gate.get_clock = MonotonicPipecatClock  # type: ignore[method-assign]
+    sounds: list[Frame] = [TTSAudioRawFrame(bytes(20), 16_000, 1) for _ in range(20)]
+    for sound in sounds:
+        sound.metadata[GUESS] = number
+        gate._held.append(sound)
+    task = asyncio.create_task(output())
+    guesses.confirm()
+    await gate.let_out()
+    first, last = sounds[0].name, sounds[-1].name
+    assert [e for e in events if e.startswith("pushed")] == [f"pushed {s.name}" for s in sounds]
+    assert events.index(f"written {first}") < events.index(f"pushed {last}")
+    task.cancel()
+
+
+async def test_what_comes_while_a_guess_is_let_out_waits_for_its_turn() -> None:
+    guesses = Guesses()
+    gate = AudioGate(guesses)
+    pushed: list[Frame] = []
+
+    async def push(frame: Frame, direction: object = None) -> None:
+        pushed.append(frame)
+
+    gate.push_frame = push  # type: ignore[method-assign]
+    gate.get_clock = MonotonicPipecatClock  # type: ignore[method-assign]
+    number = guesses.ask()
+    sounds: list[Frame] = [TTSAudioRawFrame(bytes(20), 16_000, 1) for _ in range(6)]
+    for sound in sounds:
+        sound.metadata[GUESS] = number
+    gate._held.extend(sounds[:3])
+    guesses.confirm()
+    letting = asyncio.create_task(gate.let_out())
+    await others_first()
+    assert 0 < len(pushed) < 3
+    gate._held.extend(sounds[3:])
+    await gate.let_out()  # returns: somebody is at it
+    await letting
+    assert pushed == sounds

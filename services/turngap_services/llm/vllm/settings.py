@@ -24,7 +24,8 @@ class VllmSettings(BackendSettings):
         extra_body: whatever else goes into each request, such as
             `{chat_template_kwargs = {enable_thinking = false}}`.
         timeout_s: how long a running server may take to answer the first question.
-        command: the vLLM executable, which may live in an environment of its own.
+        command: the vLLM executable, which may live in an environment of its own; or the Python of
+            that environment.
         serve_args: further arguments of `vllm serve`.
         serve_env: further environment of it.
         start_timeout_s: how long it may take until it is healthy; a large model takes minutes.

@@ -1,0 +1,67 @@
+"""vLLM itself with turngap's own models, where it is installed: docs/engines.md says how."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+# The Python of an environment with vLLM, or its executable.
+COMMAND = os.environ.get("TURNGAP_VLLM") or shutil.which("vllm")
+MODELS = Path(__file__).parents[2] / "models"
+
+pytestmark = [
+    pytest.mark.realtime,
+    pytest.mark.skipif(
+        COMMAND is None, reason="no vLLM here: set TURNGAP_VLLM to the Python of its environment"
+    ),
+]
+
+
+def replay(model: str, out: Path) -> tuple[int, dict[str, Any], str]:
+    """Exit code, document and stderr of a scenario that the models were made for."""
+    serve = ["--dtype", "bfloat16", "--max-model-len", "512", "--enforce-eager"]
+    settings = {
+        "command": COMMAND,
+        "model": str(MODELS / model),
+        "log": str(out / "vllm.log"),
+        "serve_args": json.dumps(serve),
+        "serve_env": '{VLLM_CPU_KVCACHE_SPACE = "1"}',
+    }
+    sets = [part for key, value in settings.items() for part in ("--set", f"llm.{key}={value}")]
+    command = (sys.executable, "-m", "turngap", "replay", "smart-home", "--json", "--llm", "vllm")
+    # Neither starvation nor the budget is what is tested here.
+    measure = ("--calibration", "0", "--starved-ms", "1000", "--out", str(out / "runs"))
+    done = subprocess.run(
+        [*command, *sets, *measure], capture_output=True, text=True, timeout=400, check=False
+    )
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """No process of a server outlives its test."""
+    before = set(psutil.pids())
+    yield
+    left = [p for p in psutil.process_iter(["cmdline"]) if p.pid not in before]
+    assert not [p for p in left if "vllm" in " ".join(p.info["cmdline"] or ()).lower()]
+
+
+@pytest.mark.parametrize("model", ["student", "teacher"])
+@pytest.mark.usefixtures("nothing_left")
+def test_a_server_of_turngaps_own_answers_recorded_people(model: str, tmp_path: Path) -> None:
+    code, document, said = replay(model, tmp_path)
+    assert code in (0, 3), said  # 3: a starved machine
+    turns = document["turns"]
+    assert {turn["outcome"] for turn in turns} <= {"answered", "late"}
+    replies = [turn["reply"] for turn in turns]
+    assert "the kitchen lights are off." in replies[0]
+    assert "twelve minutes" in replies[1]
+    for turn in turns:
+        assert {"llm_request", "llm_first_token"} <= {s["name"] for s in turn["stages"]}

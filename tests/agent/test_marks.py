@@ -8,6 +8,7 @@ import pytest
 from turngap.agent.marks import SAME_STEP_MS, AgentTurn, MarksRecorder
 from turngap.backends import Decision
 from turngap.core.audio import Pcm
+from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import ms_to_ns
 
 RATE = 24_000
@@ -489,3 +490,29 @@ def test_a_guess_that_failed_and_was_withdrawn_never_was() -> None:
 
 def test_a_failure_without_an_answer_is_nobodys() -> None:
     assert errors_of(lambda marks: marks.failed("no server")) == []
+
+
+def test_tokens_are_counted_and_those_within_the_llms_window_too() -> None:
+    turns: list[AgentTurn] = []
+    recorder = MarksRecorder(0.0, turns.append)
+    recorder.llm_requested(ns(1000))
+    for ms in (1200, 1450, 1451, 2000):
+        recorder.said(ns(ms))
+    recorder.used(prompt_tokens=90, completion_tokens=4)
+    recorder.finish()
+    (turn,) = turns
+    assert turn.marks["llm_first_token"] == ns(1200)
+    assert turn.counts == {
+        "llm_window_tokens": 2,
+        "llm_prompt_tokens": 90,
+        "llm_completion_tokens": 4,
+    }
+
+
+def test_a_model_that_is_slower_than_its_window_has_no_token_in_it() -> None:
+    turns: list[AgentTurn] = []
+    recorder = MarksRecorder(0.0, turns.append)
+    recorder.llm_requested(ns(0))
+    recorder.said(ns(LLM_WINDOW_MS + 1))
+    recorder.finish()
+    assert turns[0].counts == {"llm_window_tokens": 0}

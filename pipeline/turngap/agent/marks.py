@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from turngap.backends import Decision
 from turngap.core.audio import Pcm, SpeechDetector, SpeechStart
+from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import ms_to_ns, samples_to_ns
 
 # A turn decision that follows the final transcript this closely was waiting for it.
@@ -174,6 +175,18 @@ class MarksRecorder:
         turn.error = turn.error or error
         if turn is self._turn:
             self._report(turn)
+
+    def said(self, at_ns: int) -> None:
+        """A piece of the answer came from the LLM: a token, with most."""
+        self.mark("llm_first_token", at_ns)
+        if (turn := self._making) is not None and "llm_request" in turn.marks:
+            in_window = at_ns - turn.marks["llm_request"] <= ms_to_ns(LLM_WINDOW_MS)
+            self.count("llm_window_tokens", float(in_window))
+
+    def used(self, prompt_tokens: int, completion_tokens: int) -> None:
+        """What the LLM says that a request used, whatever became of it."""
+        self.count("llm_prompt_tokens", prompt_tokens)
+        self.count("llm_completion_tokens", completion_tokens)
 
     def count(self, name: str, n: float) -> None:
         """Add to a figure of the turn that is being answered, or of the next one."""

@@ -233,11 +233,12 @@ class MarksObserver(BaseObserver):
                 self._waste.answered()
             case LLMTextFrame() if frame.metadata.get(GUESS) == self._guess:
                 self._waste.piece()
-                self._recorder.mark("llm_first_token", at_ns)
+                self._recorder.said(at_ns)
             case MetricsFrame():
                 for usage in (d for d in frame.data if isinstance(d, LLMUsageMetricsData)):
                     tokens = usage.value
                     self._waste.used(tokens.prompt_tokens, tokens.completion_tokens)
+                    self._recorder.used(tokens.prompt_tokens, tokens.completion_tokens)
             case _:
                 pass
 

@@ -141,7 +141,7 @@ def _worker(
             audio_in_sample_rate=audio.in_sample_rate,
             audio_out_sample_rate=audio.out_sample_rate,
             # What a request cost is known by these alone; the client has no use for them.
-            enable_usage_metrics=taking.speculates,
+            enable_usage_metrics=assembly.traced or taking.speculates,
         ),
         rtvi_observer_params=RTVIObserverParams(metrics_enabled=False),
         clock=MonotonicPipecatClock(assembly.clock),

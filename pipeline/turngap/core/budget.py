@@ -4,6 +4,8 @@ from typing import Literal
 
 # What a caller accepts before the silence is noticed.
 DEFAULT_BUDGET_MS = 800.0
+# The LLM's share of it: what its tokens have to begin in (400 to 500 ms; its middle).
+LLM_WINDOW_MS = 450.0
 # What people take among themselves (Stivers et al. 2009 find means of 0 to 500 ms over ten
 # languages; 200 to 400 ms holds the bulk).
 NATURAL_MS = (200.0, 400.0)

@@ -3,7 +3,7 @@
 No audio is played: `turngap.testing.trials` makes the pairs of turns, `turngap.core.verdict` judges
 them. Every share comes with its 95 % interval (Clopper and Pearson). Deterministic.
 
-    python benchmarks/gate_trials.py [--trials 300] [--only null,shift,tail,detectable,needed]
+    python benchmarks/gate_trials.py [--trials 300] [--only null,shift,…]
 """
 
 import argparse
@@ -14,7 +14,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from turngap.core.verdict import Judgement, MetricVerdict, judge
-from turngap.testing.trials import QUIET, ROUGH, Injected, Noise, simulated_pairs
+from turngap.testing.trials import QUIET, ROUGH, SHARED, Injected, Noise, simulated_pairs
 
 MACHINES = {"quiet": QUIET, "rough": ROUGH}
 STAGE = "llm_first_token"
@@ -104,7 +104,31 @@ def needed(trials: int) -> None:
                 )
 
 
-PARTS = {"null": null, "shift": shift, "tail": tail, "detectable": detectable, "needed": needed}
+def starved(trials: int) -> None:
+    print(
+        "the machine stands still for 11 to 22 ms in 7 % of turns: the verdicts, and those refused"
+    )
+    for n in (60, 90, 200):
+        for injected in (Injected(), Injected(STAGE, 30.0), Injected(starves=0.15)):
+            found = [judged(n, SHARED, injected, (7, n, i)) for i in range(trials)]
+            refused = [j.starvation.why_not_judged is not None for j in found]
+            words = ["refused" if no else j.verdict for j, no in zip(found, refused, strict=True)]
+            shares = "   ".join(
+                f"{word} {share(w == word for w in words)}"
+                for word in ("regressed", "pass", "refused")
+            )
+            hogs = ", and in 15 % more beside the candidate" if injected.starves else ""
+            print(f"  shared +{injected.ms:g} ms n={n:<4} {shares}{hogs}", flush=True)
+
+
+PARTS = {
+    "null": null,
+    "shift": shift,
+    "tail": tail,
+    "detectable": detectable,
+    "needed": needed,
+    "starved": starved,
+}
 
 
 def main() -> None:

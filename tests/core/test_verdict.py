@@ -258,7 +258,7 @@ def test_a_shift_is_found_where_it_is(at: float, sd: float, seed: int) -> None:
     swaps = exchanges(range(40), rng)
     here, moved = shift(d, 30), shift(d + at, 30)
     assert moved - here == pytest.approx(at, abs=1e-3)
-    interval = shift_interval(d, 30, swaps, 0.025)
+    interval = shift_interval(d, d, 30, swaps, 0.025)
     assert interval is not None
     assert interval[0] <= here <= interval[1]
 

@@ -11,7 +11,7 @@ from made_records import MARKS_MS, make_turn
 
 from turngap.core.checks import CheckRecord
 from turngap.core.errors import AgentError
-from turngap.core.results import TurnRecord
+from turngap.core.results import PacingRecord, TurnRecord
 from turngap.harness.check import Checked, CheckProgress, check
 from turngap.harness.check_plan import CheckPlan
 from turngap.harness.target import AgentChoice, Target, resolve
@@ -26,7 +26,7 @@ class FakeAgents:
     def __init__(self) -> None:
         self.played: list[tuple[str, int, int]] = []
         self.slower: dict[str, Callable[[int], float]] = {}
-        self.starved = False
+        self.starved: Callable[[str, int], bool] = lambda _url, _nth: False
         self.dies_after: int | None = None
         self._rng = np.random.default_rng(1)
 
@@ -44,6 +44,7 @@ class FakeAgents:
             run._on_turn(turn)
 
     def turn(self, url: str, scenario: str, number: int, repeat: int, phase: int) -> TurnRecord:
+        starved = self.starved(url, len(self.played))
         late = self._rng.normal(0, 5) + self.slower.get(url, lambda _: 0.0)(len(self.played))
         marks = {k: at + (late if at > 300 else 0.0) for k, at in MARKS_MS.items()}
         return make_turn(
@@ -52,7 +53,9 @@ class FakeAgents:
             repeat=repeat,
             phase_ms=phase / 16,
             marks_ms=marks,
-            starved=self.starved,
+            pacing=PacingRecord(
+                packets=150, late_ms_p50=0.1, late_ms_max=22.0 if starved else 0.4, starved=starved
+            ),
         )
 
 

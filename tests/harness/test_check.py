@@ -8,12 +8,12 @@ import pytest
 from fake_agents import ENOUGH, NEW, FakeAgents, checked, stored
 from made_records import MARKS_MS, make_turn
 
-from turngap.core.results import TurnRecord
+from turngap.core.results import PacingRecord, TurnRecord
 from turngap.core.verdict import Limits
 from turngap.harness import check as checking
 from turngap.harness.check_figures import budgets_of, noise_of
 from turngap.harness.check_plan import CheckPlan
-from turngap.report.check_files import read_check, write_reports
+from turngap.report.check_files import check_text, read_check, write_reports
 
 # --- against an agent at hand -----------------------------------------------------------------
 
@@ -109,14 +109,58 @@ async def test_a_run_without_a_turn_bears_no_verdict(
     assert not (tmp_path / "base.json").exists()
 
 
-async def test_a_caller_that_was_starved_bears_no_verdict(
+async def test_a_caller_that_was_always_starved_bears_no_verdict(
     agents: FakeAgents, plan: CheckPlan, tmp_path: Path
 ) -> None:
-    agents.starved = True
+    agents.starved = lambda _url, _nth: True
     done = await checked(replace(plan, save=tmp_path / "base.json"))
     assert done.record.verdict == "cannot_compare"
-    assert "starved" in done.record.why[0]
+    assert done.record.why[0].startswith("the caller was starved in 78 of 78 pairs of turns; its ")
     assert not (tmp_path / "base.json").exists()
+
+
+@pytest.mark.parametrize(("slower_ms", "verdict"), [(0.0, "pass"), (40.0, "regressed")])
+async def test_a_caller_that_was_starved_now_and_then_leaves_the_verdict(
+    agents: FakeAgents, plan: CheckPlan, slower_ms: float, verdict: str
+) -> None:
+    agents.slower[NEW] = lambda _: slower_ms
+    agents.starved = lambda _url, nth: nth % 9 == 0  # 5 of 52 conversations: either run is invalid
+    done = await checked(plan)
+    record = done.record
+    assert record.verdict == verdict, record
+    assert record.starvation is not None
+    assert (record.starvation.pairs, record.starvation.of) == (15, 78)
+    assert record.starvation.error_ms == 22.0
+    assert record.starvation.reference == record.reference.starved  # type: ignore[union-attr]
+    assert record.starvation.candidate == record.candidate.starved
+    # By itself no percentile of such a run holds, as ever.
+    assert not done.candidate.record.valid
+    assert "starved in 6 of 78 turns" in done.candidate.record.why_invalid[0]
+    text = check_text(record)
+    assert "starved in 15 of 78 pairs" in text
+    assert "INVALID by itself" in text
+
+
+async def test_an_agent_that_takes_the_processor_from_the_caller_is_not_compared(
+    agents: FakeAgents, plan: CheckPlan, tmp_path: Path
+) -> None:
+    agents.starved = lambda url, nth: url == NEW and nth % 4 == 2 and nth > 15
+    done = await checked(replace(plan, save=tmp_path / "base.json"))
+    assert done.record.starvation is not None
+    assert done.record.starvation.reference == 0
+    assert done.record.verdict == "cannot_compare"
+    assert "starved in 27 turns of the candidate and in 0 of the reference" in done.record.why[0]
+    assert "the candidate takes the processor" in done.record.why[0]
+    assert not (tmp_path / "base.json").exists()
+
+
+async def test_until_decided_plays_on_where_the_caller_was_starved_at_first(
+    agents: FakeAgents, plan: CheckPlan
+) -> None:
+    agents.starved = lambda _url, nth: nth <= 32
+    record = (await checked(replace(plan, rounds=16, until_decided=True))).record
+    assert record.verdict == "pass"
+    assert record.rounds > 16
 
 
 async def test_a_run_whose_last_line_was_cut_off_is_read_as_far_as_it_goes(
@@ -166,6 +210,19 @@ def test_a_stages_budget_counts_the_turns_that_did_not_have_it_as_over() -> None
     assert budget.share == 0.99
     (tight,) = budgets_of(turns(*[400.0] * 99), {"llm_first_token": 10.0}, 0.9)
     assert (tight.share, tight.verdict) == (0.0, "regressed")
+
+
+def test_what_a_starved_caller_may_have_added_breaks_no_budget_and_keeps_none() -> None:
+    late = PacingRecord(packets=9, late_ms_p50=0.1, late_ms_max=60.0, starved=True)
+    over = [t.model_copy(update={"pacing": late}) for t in turns(*[540.0] * 20)]
+    (doubtful,) = budgets_of([*turns(*[400.0] * 80), *over], {"gap": 500.0}, 0.95)
+    assert (doubtful.share, doubtful.verdict) == (0.8, "undecided")
+    far = [t.model_copy(update={"pacing": late}) for t in turns(*[600.0] * 20)]
+    (surely,) = budgets_of([*turns(*[400.0] * 80), *far], {"gap": 500.0}, 0.95)
+    assert surely.verdict == "regressed"
+    # As read it was within: so it was without the caller's part.
+    within = [t.model_copy(update={"pacing": late}) for t in turns(*[400.0] * 100)]
+    assert budgets_of(within, {"gap": 500.0}, 0.95)[0].verdict == "pass"
 
 
 def test_noise_pairs_odd_repeats_with_even_ones() -> None:

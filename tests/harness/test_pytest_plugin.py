@@ -174,7 +174,7 @@ def test_a_starved_caller_makes_no_pass(inner: Inner, play: Play) -> None:
 def test_nothing_is_asserted_of_a_candidate_whose_caller_was_starved(
     inner: Inner, agents: FakeAgents
 ) -> None:
-    agents.starved = True
+    agents.starved = lambda _url, _nth: True
     code = f"""
 def test_it(turngap):
     check = turngap.check(

@@ -331,7 +331,10 @@ def test_warnings_of_either_run_are_shown():
     b = make_run(make_turns(6))
     b = StoredRun(b.record, b.turns, b.path, ("unfinished: 6 of 60",))
     text = Page(render(make_check(), FOLDER, b, a)).text
-    assert "reference: INVALID, do not use these figures: caller starved" in text
+    # The verdict bounds what the caller added; percentiles of the run alone do not.
+    assert "reference: its percentiles do not hold by themselves, the verdict does: caller" in text
+    unjudged = Page(render(incomparable_check(), FOLDER, a, None)).text
+    assert "candidate: INVALID, do not use these figures: caller starved" in unjudged
     assert "candidate: unfinished: 6 of 60" in text
 
 

@@ -8,7 +8,7 @@ from turngap.core.budget import Outcome
 from turngap.core.lateness import STARVED_MS
 from turngap.core.results import METRICS_VERSION, MachineRecord
 
-CHECK_SCHEMA_VERSION = 2
+CHECK_SCHEMA_VERSION = 3
 # The record's file in a check's folder.
 CHECK_FILE = "check.json"
 
@@ -52,7 +52,11 @@ class StageShiftRecord(_Stored):
 
 
 class BudgetRecord(_Stored):
-    """A budget of the candidate alone: the share of turns within it, with Wilson's interval."""
+    """A budget of the candidate alone: the share of turns within it, with Wilson's interval.
+
+    `share` and `low` are as read; `high` is of the turns at their quickest, where a starved caller
+    may have made them read long.
+    """
 
     name: str
     budget_ms: float
@@ -76,14 +80,28 @@ class NoiseRecord(_Stored):
 class SideRecord(_Stored):
     """One side of the comparison: its agent, and its run's folder beside `check.json`.
 
-    `caller_error_ms`: by how much its gaps may at most read long for a late caller.
+    `valid`: whether the figures of its run hold by themselves. `starved`: in how many of its turns
+    the caller was starved. `caller_error_ms`: by how much the gaps of all others may at most read
+    long for a late caller.
     """
 
     agent: dict[str, Any]
     run: str | None
     valid: bool | None
     turns: int
+    starved: int = 0
     caller_error_ms: float | None = None
+
+
+class StarvationRecord(_Stored):
+    """Pairs in which the caller was late; see `turngap.core.starvation.Starvation`."""
+
+    pairs: int
+    of: int
+    reference: int
+    candidate: int
+    error_ms: float
+    p_value: float
 
 
 class BaselineUse(_Stored):
@@ -131,6 +149,7 @@ class CheckRecord(_Stored):
     starved_ms: float = STARVED_MS
     pairs: int
     left_out: int
+    starvation: StarvationRecord | None = None
     metrics: tuple[MetricRecord, ...]
     stages: tuple[StageShiftRecord, ...]
     moved_stage: str | None
@@ -144,6 +163,7 @@ class BaselineTurn(_Stored):
     """One turn of a baseline, told from the others by scenario, turn, phase and repeat.
 
     `budget_ms`: the budget behind `outcome`; None where it was saved before that was stored.
+    `caller_error_ms`: by how much its gap may read long for a starved caller; 0 where it was not.
     """
 
     scenario: str
@@ -154,6 +174,7 @@ class BaselineTurn(_Stored):
     budget_ms: float | None = None
     gap_ms: float | None
     stages: dict[str, float]
+    caller_error_ms: float = 0.0
 
 
 class BaselineRecord(_Stored):

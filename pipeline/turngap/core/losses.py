@@ -34,17 +34,22 @@ def loss_of(
 ) -> Loss:
     """What the candidate lost of `pairs`, at least one; `swaps` are the exchanges of all of them.
 
-    `error` is what either end of the interval may be wrong in, `alpha` the level of the test.
+    `error` is what either end of the interval may be wrong in, `alpha` the level of the test. Where
+    a starved caller may have made a turn late, each bound takes it for what serves it least.
     """
-    moved = np.array([_hit(p.reference) - _hit(p.candidate) for p in pairs], dtype=np.float64)
-    low, high = _interval(moved, swaps, error)
+    surely = _moved([p.in_doubt_for for p in pairs])
+    perhaps = _moved([p.in_doubt_against for p in pairs])
     return Loss(
-        difference=float(moved.mean()),
-        low=low,
-        high=high,
-        p_value=swaps.p_value(moved),
-        detectable=_detectable(swaps.sums(moved), len(pairs), alpha, power),
+        difference=float(_moved(pairs).mean()),
+        low=_interval(surely, swaps, error)[0],
+        high=_interval(perhaps, swaps, error)[1],
+        p_value=swaps.p_value(surely),
+        detectable=_detectable(swaps.sums(surely), len(pairs), alpha, power),
     )
+
+
+def _moved(pairs: Sequence[Pair]) -> Floats:
+    return np.array([_hit(p.reference) - _hit(p.candidate) for p in pairs], dtype=np.float64)
 
 
 def _hit(reading: Reading) -> int:

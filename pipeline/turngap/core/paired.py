@@ -100,22 +100,23 @@ def shift(differences: Floats, limit: float) -> float:
 
 
 def shift_interval(
-    differences: Floats, limit: float, pairs: Exchanges, tail_share: float
+    least: Floats, greatest: Floats, limit: float, pairs: Exchanges, tail_share: float
 ) -> tuple[float, float] | None:
-    """The shifts that the data do not reject, each side at `tail_share`.
+    """The shifts that differences from `least` to `greatest` do not reject, each at `tail_share`.
 
-    None where there are too few conversations to reject any.
+    The two are the same where every difference is known. None where there are too few conversations
+    to reject any.
     """
     if 0.5**pairs.conversations > tail_share:
         return None
 
     def above(at: float) -> float:
-        return tail_share - pairs.p_value(typical(limit, at)(differences))
+        return tail_share - pairs.p_value(typical(limit, at)(least))
 
     def below(at: float) -> float:
-        return pairs.p_value(-typical(limit, at)(differences)) - tail_share
+        return pairs.p_value(-typical(limit, at)(greatest)) - tail_share
 
-    return _root(above, differences), _root(below, differences)
+    return _root(above, least), _root(below, greatest)
 
 
 def _root(falling: Callable[[float], float], differences: Floats) -> float:

@@ -30,6 +30,7 @@ from turngap.core.paired import (
 )
 from turngap.core.pairs import TOLERANCE_MS, Limits, Pair, Reading
 from turngap.core.stage_shifts import StageShift, stage_shifts
+from turngap.core.starvation import Starvation, starvation_of
 from turngap.core.stats import n_needed
 
 __all__ = [
@@ -87,13 +88,18 @@ class MetricVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict over all metrics; `left_out` are pairs without a gap to compare."""
+    """The verdict over all metrics; `left_out` are pairs without a gap to compare.
+
+    It holds whatever a late caller did to the turns that `starvation` counts, as long as that names
+    no reason not to judge.
+    """
 
     verdict: Verdict
     metrics: tuple[MetricVerdict, ...]
     stages: tuple[StageShift, ...]
     n: int
     left_out: int
+    starvation: Starvation
 
     @property
     def moved_stage(self) -> str | None:
@@ -117,29 +123,45 @@ def judge(
     rng = np.random.default_rng(seed)
     swaps = exchanges([p.conversation for p in usable], rng)
     every = swaps if len(usable) == len(pairs) else exchanges([p.conversation for p in pairs], rng)
-    a, b = _gaps([p.reference for p in usable]), _gaps([p.candidate for p in usable])
-    sample = _Sample(a, b, swaps, share)
+    sample = _Sample(
+        a=_gaps([p.reference for p in usable]),
+        b=_gaps([p.candidate for p in usable]),
+        a_at_best=_gaps([p.reference.at_best for p in usable]),
+        b_at_best=_gaps([p.candidate.at_best for p in usable]),
+        swaps=swaps,
+        share=share,
+    )
     measured = [
         _typical_metric(sample, limits.p50_ms),
         _tail_metric(sample, limits.p95_ms),
         _hit_rate_metric(pairs, every, limits.hit_rate, share),
     ]
     metrics = tuple(_decided(measured, ALPHA * share, swaps.conversations))
+    # What a late caller did to a stage is not known: it is among the agent's own marks.
+    timely = np.array([not p.starved for p in usable], dtype=np.bool_)
     return Judgement(
         verdict=_overall(metrics),
         metrics=metrics,
-        stages=stage_shifts(usable, limits, swaps),
+        stages=stage_shifts([p for p in usable if not p.starved], limits, swaps.of(timely)),
         n=len(pairs),
         left_out=len(pairs) - len(usable),
+        starvation=starvation_of(pairs, every),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The gaps of both sides, pair by pair, and what this look may use up of the errors."""
+    """The gaps of both sides, pair by pair, and what this look may use up of the errors.
+
+    As read, and at their quickest where a starved caller may have made them read long. A score that
+    never falls has its least sum at the least differences and its greatest at the greatest, so that
+    tests and bounds at those hold for whatever lies between.
+    """
 
     a: Floats
     b: Floats
+    a_at_best: Floats
+    b_at_best: Floats
     swaps: Exchanges
     share: float
 
@@ -151,8 +173,19 @@ class _Sample:
     def differences(self) -> Floats:
         return self.b - self.a
 
+    @property
+    def least(self) -> Floats:
+        return self.b_at_best - self.a
+
+    @property
+    def greatest(self) -> Floats:
+        return self.b - self.a_at_best
+
+    def p_value(self, score: Score) -> float:
+        return self.swaps.p_value(score(self.least))
+
     def detectable(self, score: Score) -> float | None:
-        return detectable(self.differences, score, self.swaps, ALPHA * self.share / 3, POWER)
+        return detectable(self.least, score, self.swaps, ALPHA * self.share / 3, POWER)
 
 
 def _comparable(pair: Pair) -> bool:
@@ -177,13 +210,15 @@ def _typical_metric(sample: _Sample, limit: float) -> MetricVerdict:
     if sample.n < n_needed(0.5):
         return _too_few(metric, n_needed(0.5))
     score = typical(limit, TOLERANCE_MS)
-    interval = shift_interval(sample.differences, limit, sample.swaps, MISSED * sample.share)
+    interval = shift_interval(
+        sample.least, sample.greatest, limit, sample.swaps, MISSED * sample.share
+    )
     return replace(
         metric,
         difference=shift(sample.differences, limit),
         low=interval[0] if interval else None,
         high=interval[1] if interval else None,
-        p_value=sample.swaps.p_value(score(sample.differences)),
+        p_value=sample.p_value(score),
         detectable=sample.detectable(score),
     )
 
@@ -195,19 +230,21 @@ def _tail_metric(sample: _Sample, limit: float) -> MetricVerdict:
     score = tail(limit)
     tested = replace(
         metric,
-        p_value=sample.swaps.p_value(score(sample.differences)),
+        p_value=sample.p_value(score),
         detectable=sample.detectable(score),
     )
     ends = float(np.quantile(sample.a, 0.95)), float(np.quantile(sample.b, 0.95))
     if max(np.quantile(x, 0.95, method="higher") for x in (sample.a, sample.b)) >= CENSORED_MS:
         return replace(tested, why="p95 lies among turns without a reply")
-    moved = resampled_quantiles(sample.b, 0.95, sample.swaps) - resampled_quantiles(
-        sample.a, 0.95, sample.swaps
-    )
     missed = MISSED * sample.share
-    low, high = (float(x) for x in np.quantile(moved, (missed, 1 - missed)))
+    low = float(np.quantile(_p95s(sample.b_at_best, sample) - _p95s(sample.a, sample), missed))
+    high = float(np.quantile(_p95s(sample.b, sample) - _p95s(sample.a_at_best, sample), 1 - missed))
     bounded = sample.n >= _n_bounding(0.95, missed)
     return replace(tested, difference=ends[1] - ends[0], low=low, high=high if bounded else None)
+
+
+def _p95s(gaps: Floats, sample: _Sample) -> Floats:
+    return resampled_quantiles(gaps, 0.95, sample.swaps)
 
 
 def _n_bounding(q: float, missed: float) -> int:

@@ -20,7 +20,8 @@ from turngap.runs import Document, upgrade, utc_now
 # As `turngap.runs.RUN_STEPS`: a new CHECK_SCHEMA_VERSION comes with its step here.
 # Whatever a later version added is missing: an older baseline is read, and not compared with.
 BASELINE_STEPS: Mapping[int, Callable[[Document], Document]] = {
-    1: lambda baseline: baseline | {"older_schema": 1}
+    1: lambda baseline: baseline | {"older_schema": 1},
+    2: lambda baseline: {"older_schema": 2} | baseline,
 }
 
 Key = tuple[str, int, float, int]
@@ -31,7 +32,8 @@ def reading_of(turn: TurnRecord) -> Reading:
     stages: dict[str, float] = {}
     for stage in turn.stages:
         stages[stage.name] = stages.get(stage.name, 0.0) + stage.ms
-    return Reading(turn.outcome, turn.gap_ms, stages)
+    error_ms = turn.pacing.error_ms if turn.pacing.starved else 0.0
+    return Reading(turn.outcome, turn.gap_ms, stages, turn.budget_ms, error_ms)
 
 
 def key_of(turn: TurnRecord) -> Key:
@@ -80,7 +82,7 @@ def _judged(turn: BaselineTurn, budget_ms: float) -> Reading:
     outcome = turn.outcome
     if outcome in ("answered", "late"):
         outcome = outcome_of(turn.gap_ms, budget_ms, "reply_done")
-    return Reading(outcome, turn.gap_ms, turn.stages)
+    return Reading(outcome, turn.gap_ms, turn.stages, budget_ms, turn.caller_error_ms)
 
 
 def more_pairs(
@@ -132,6 +134,7 @@ def _stored(turn: TurnRecord) -> BaselineTurn:
         budget_ms=turn.budget_ms,
         gap_ms=turn.gap_ms,
         stages=dict(reading.stages),
+        caller_error_ms=reading.caller_error_ms,
     )
 
 

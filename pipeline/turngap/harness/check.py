@@ -28,6 +28,7 @@ from turngap.harness.check_record import (
     obstacles,
     record_of,
     refusals,
+    too_starved,
     verdict_of,
     why_not_saved,
 )
@@ -80,7 +81,8 @@ async def check(plan: CheckPlan, progress: CheckProgress) -> Checked:
     except TurngapError as e:
         failure = e
     candidate, reference = sides.finish(failure)
-    found = refused or obstacles(candidate, reference, failure)
+    judgement = sides.judge()
+    found = refused or obstacles(candidate, reference, failure, judgement, plan.starved_ms)
     played = Played(
         plan=plan,
         started_utc=started,
@@ -88,7 +90,7 @@ async def check(plan: CheckPlan, progress: CheckProgress) -> Checked:
         candidate=candidate,
         reference=reference,
         stored=stored,
-        judgement=sides.judge(),
+        judgement=judgement,
         budgets=sides.budgets(),
         use=sides.use(),
         obstacles=found,
@@ -175,8 +177,12 @@ class _Sides:
                 self.rounds += 1
             self._share = 0.5 ** (look + 1) if self.plan.until_decided else 1.0
             judgement, budgets = self.judge(), self.budgets()
-            self._open_metrics = judgement is not None and judgement.verdict == "undecided"
-            undecided = verdict_of(judgement, budgets)[0] == "undecided"
+            # More turns may show as well that the caller was late by chance, and seldom.
+            starved = too_starved(self.candidate.turns, judgement) is not None
+            self._open_metrics = judgement is not None and (
+                starved or judgement.verdict == "undecided"
+            )
+            undecided = starved or verdict_of(judgement, budgets)[0] == "undecided"
             if not undecided or not self._may_go_on(clock.now_ns() < deadline_ns):
                 return
 

@@ -13,8 +13,11 @@ from turngap.core.checks import (
     MetricRecord,
     SideRecord,
     StageShiftRecord,
+    StarvationRecord,
 )
 from turngap.core.errors import TurngapError
+from turngap.core.results import TurnRecord
+from turngap.core.starvation import MAX_STARVED_PAIRS
 from turngap.core.summary import summarise
 from turngap.core.verdict import Judgement
 from turngap.harness import baseline as baselines
@@ -66,6 +69,7 @@ def record_of(played: Played) -> CheckRecord:
         starved_ms=plan.starved_ms,
         pairs=judgement.n if judgement else 0,
         left_out=judgement.left_out if judgement else 0,
+        starvation=StarvationRecord(**asdict(judgement.starvation)) if judgement else None,
         metrics=tuple(MetricRecord(**asdict(m)) for m in judgement.metrics) if judgement else (),
         stages=tuple(StageShiftRecord(**asdict(s)) for s in judgement.stages) if judgement else (),
         moved_stage=judgement.moved_stage if judgement else None,
@@ -102,16 +106,34 @@ def refusals(
 
 
 def obstacles(
-    candidate: StoredRun, reference: StoredRun | None, failure: TurngapError | None
+    candidate: StoredRun,
+    reference: StoredRun | None,
+    failure: TurngapError | None,
+    judgement: Judgement | None,
+    starved_ms: float,
 ) -> list[str]:
     """What forbids any verdict on what was played."""
     if failure is not None:
         return [f"it ended early: {without_url_secrets(str(failure))}"]
-    found: list[str] = []
     for side, run in (("candidate", candidate), ("reference", reference)):
-        if run is not None and not run.record.valid:
-            found += [f"the {side}'s run is invalid: {why}" for why in run.record.why_invalid]
-    return found
+        if run is not None and not run.turns:
+            return [f"the {side}'s run is invalid: no turn was finished"]
+    starved = too_starved(candidate.turns, judgement)
+    if starved is None:
+        return []
+    return [
+        f"{starved}; its packets or its event loop were over {starved_ms:g} ms late: quiet the "
+        "machine and run again, or accept that error with a larger starved-ms"
+    ]
+
+
+def too_starved(turns: Sequence[TurnRecord], judgement: Judgement | None) -> str | None:
+    """Why the candidate cannot be judged, since its caller was late; None where it can."""
+    why = None if judgement is None else judgement.starvation.why_not_judged
+    starved = sum(turn.pacing.starved for turn in turns)
+    if why is None and starved > MAX_STARVED_PAIRS * len(turns):
+        return f"the caller was starved in {starved} of {len(turns)} turns"
+    return why
 
 
 def why_not_saved(record: CheckRecord, plan: CheckPlan, obstacles: Sequence[str]) -> str | None:
@@ -132,6 +154,7 @@ def _side(run: StoredRun) -> SideRecord:
         run=run.path.name,
         valid=run.record.valid,
         turns=len(run.turns),
+        starved=summarise(run.turns).starved,
         caller_error_ms=summarise(run.turns).caller_error_ms,
     )
 
@@ -146,5 +169,6 @@ def _reference_side(run: StoredRun | None, stored: BaselineRecord | None) -> Sid
         run=None,
         valid=None,
         turns=len(stored.turns),
+        starved=sum(turn.caller_error_ms > 0 for turn in stored.turns),
         caller_error_ms=stored.caller_error_ms,
     )

@@ -137,6 +137,9 @@ def compare(run: MeasuredRun, file: Path, name: str) -> None:
         raise InconclusiveError("pytest.cannot_compare", text)
     matched = baselines.matched(stored, run.turns)
     judgement = judge(matched.pairs, Limits())
+    if why := judgement.starvation.why_not_judged:
+        text = f"cannot compare with {name}: {why}\n\nbaseline: {file}\nrun: {run.path}"
+        raise InconclusiveError("pytest.cannot_compare", text)
     if judgement.verdict == "pass":
         return
     lines = [_headline(judgement, name), *_how_matched(matched, name)]

@@ -33,6 +33,8 @@ def check_block(record: CheckRecord, width: int) -> Text:
     if record.metrics:
         lines += layout.wrapped("noise", check_words.noise_words(record.noise), width)
     lines += layout.wrapped("compared", check_words.pairs_played(record), width)
+    if starved := check_words.starved_words(record):
+        lines += layout.wrapped("caller", starved, width)
     if record.starved_ms != STARVED_MS:
         lines += layout.wrapped("", check_words.accepted_words(record), width, "bold")
     lines += _side_lines(record, width)

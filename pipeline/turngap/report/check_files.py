@@ -28,8 +28,10 @@ TEXT_WIDTH = 100
 # As `turngap.runs.RUN_STEPS`: a new CHECK_SCHEMA_VERSION comes with its step here.
 # 2: what was not stored in version 1 has the default that it had then; a run that was only saved
 # was called a pass.
+# 3: of a starved caller nothing was kept, since it forbade every verdict.
 CHECK_STEPS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    1: lambda check: check if _judged(check) else check | _UNJUDGED
+    1: lambda check: check if _judged(check) else check | _UNJUDGED,
+    2: lambda check: check,
 }
 _UNJUDGED = {"verdict": "cannot_compare", "why": [NOTHING_COMPARED]}
 

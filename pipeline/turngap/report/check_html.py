@@ -86,8 +86,15 @@ def _problems(record: CheckRecord, candidate: StoredRun, reference: StoredRun | 
         if run is not None:
             found += [f"{side}: {words.clean(problem)}" for problem in run.problems]
             reasons = run.record.why_invalid
-            if not run.record.valid and not (reasons and all(why in said for why in reasons)):
+            if run.record.valid or (reasons and all(why in said for why in reasons)):
+                continue
+            if record.verdict == "cannot_compare":
                 found.append(f"{side}: {words.validity_words(run.record)}")
+            else:
+                found.append(
+                    f"{side}: its percentiles do not hold by themselves, the verdict does: "
+                    f"{'; '.join(map(words.clean, reasons))}"
+                )
     return found
 
 

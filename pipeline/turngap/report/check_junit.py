@@ -94,6 +94,7 @@ def _properties(record: CheckRecord) -> list[tuple[str, str]]:
         ("pairs", str(record.pairs)),
         ("left_out", str(record.left_out)),
         ("starved_ms", f"{record.starved_ms:g}"),
+        ("caller", check_words.starved_words(record) or "not starved"),
         ("moved_stage", words.clean(record.moved_stage or "none")),
         ("candidate", check_words.side_words(record.candidate)),
         ("machine", words.clean(record.machine.fingerprint)),

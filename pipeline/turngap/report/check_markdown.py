@@ -110,6 +110,8 @@ def _basis(record: CheckRecord) -> str:
         facts.insert(1, f"Reference: {check_words.side_words(record.reference)}")
     if record.metrics:
         facts.append(f"This machine's noise: {check_words.noise_words(record.noise)}")
+    if starved := check_words.starved_words(record):
+        facts.append(f"Caller: {starved}")
     if record.starved_ms != STARVED_MS:
         facts.append(f"Error: {check_words.accepted_words(record)}")
     if saved := check_words.saved_words(record):

@@ -272,6 +272,25 @@ def saved_words(record: CheckRecord) -> str:
     return f"not saved as {file}: {words.clean(record.saved.why_not or 'no reason was stored')}"
 
 
+def starved_words(record: CheckRecord) -> str:
+    """In how many turns the caller itself was late, and what became of them; empty for none."""
+    starvation = record.starvation
+    if starvation is not None and starvation.pairs:
+        text = (
+            f"starved in {starvation.pairs} of {pairs_words(starvation.of)} (the reference's turns "
+            f"{starvation.reference}, the candidate's {starvation.candidate}), which may read up "
+            f"to {words.ms(starvation.error_ms)} ms long"
+        )
+    elif record.candidate.starved:
+        turns = words.turns_words(record.candidate.turns)
+        text = f"starved in {record.candidate.starved} of {turns}"
+    else:
+        return ""
+    if record.verdict == "cannot_compare":
+        return text
+    return f"{text}: the verdict holds with and without what that added"
+
+
 def accepted_words(record: CheckRecord) -> str:
     """How late the caller might be, and how far off either side's gaps may be for it."""
     sides = [record.candidate, *([record.reference] if record.reference else [])]
@@ -300,7 +319,9 @@ def side_words(side: SideRecord) -> str:
     else:
         parts.append(f"run {words.clean(side.run)}")
     if side.valid is not None:
-        parts.append("valid" if side.valid else "INVALID")
+        # Percentiles of the run alone do not hold then; a verdict bounds what the caller added.
+        alone = " by itself" if side.starved else ""
+        parts.append("valid" if side.valid else f"INVALID{alone}")
     return " · ".join(parts)
 
 

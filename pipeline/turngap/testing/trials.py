@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,6 +37,9 @@ class Noise:
             conversations), on top of a trend of up to twice as much from end to end.
         stall_share, stall: so many conversations are slow from end to end, each turn by up to this
             much; every second such spell lasts into the conversation after, whoever's that is.
+        starved_share, starved: in so many turns the machine stands still for the caller too, for
+            between half of this and all of it; the gap reads long by any part of that, and may have
+            read long by twice as much for all that the caller knows.
     """
 
     play: float = 15.0
@@ -46,19 +49,28 @@ class Noise:
     drift_plays: float = 10.0
     stall_share: float = 0.0
     stall: float = 300.0
+    starved_share: float = 0.0
+    starved: float = 22.0
 
 
 QUIET = Noise()
 ROUGH = Noise(play=20.0, drift=15.0, stall_share=0.02)
+# As was seen on a quiet shared machine with two cores: stalls of 10 to 22 ms in 5 of 72 turns.
+SHARED = Noise(starved_share=0.07)
 
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """A regression of the candidate: one stage of a share of its turns is slower by so much."""
+    """A regression of the candidate: one stage of a share of its turns is slower by so much.
+
+    `starves`: in this share of its turns it takes the processor from the caller, over what the
+    machine does.
+    """
 
     stage: str = "llm_first_token"
     ms: float = 0.0
     share: float = 1.0
+    starves: float = 0.0
 
 
 def simulated_pairs(
@@ -81,7 +93,13 @@ def simulated_pairs(
                     Pair(
                         key,
                         _reading(level, noise, reference[turn], rng),
-                        _reading(level, noise, candidate[turn], rng, {injected.stage: slower}),
+                        _reading(
+                            level,
+                            replace(noise, starved_share=noise.starved_share + injected.starves),
+                            candidate[turn],
+                            rng,
+                            {injected.stage: slower},
+                        ),
                     )
                 )
         if len(pairs) >= n:
@@ -131,5 +149,12 @@ def _reading(
     for name, ms in (slower or {}).items():
         stages[name] += ms
     stages = {name: max(0.0, ms) for name, ms in stages.items()}
+    caller_error_ms = 0.0
+    if noise.starved_share and rng.random() < noise.starved_share:
+        late_ms = noise.starved * rng.uniform(0.5, 1.0)
+        stages["endpoint"] += rng.uniform(0.0, late_ms)
+        # The same stall is seen in the packets and in the event loop: the bound is their sum.
+        caller_error_ms = 2 * late_ms
     gap_ms = sum(stages.values())
-    return Reading(outcome_of(gap_ms, DEFAULT_BUDGET_MS, "reply_done"), gap_ms, stages)
+    outcome = outcome_of(gap_ms, DEFAULT_BUDGET_MS, "reply_done")
+    return Reading(outcome, gap_ms, stages, DEFAULT_BUDGET_MS, caller_error_ms)

@@ -13,7 +13,16 @@ from loguru import logger
 
 from turngap import __version__
 from turngap.children import treat_hangups_as_interrupts
-from turngap.cli import agents, checking, measuring, results, serving, simulating, sweeping
+from turngap.cli import (
+    agents,
+    checking,
+    comparing,
+    measuring,
+    results,
+    serving,
+    simulating,
+    sweeping,
+)
 from turngap.cli.shared import show_error
 from turngap.core.errors import ExitCode, TurngapError
 
@@ -31,6 +40,7 @@ logger.remove()
 
 measuring.add_to(app)
 checking.add_to(app)
+comparing.add_to(app)
 sweeping.add_to(app)
 simulating.add_to(app)
 results.add_to(app)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A stored run, check or simulation, and how it is shown."""
+    """A stored run, check, comparison or simulation, and how it is shown."""
 
     document: Callable[[], dict[str, Any]]
     blocks: Callable[[int], Sequence[Text]]
@@ -35,11 +35,12 @@ def report(
     ] = None,
     json_: Annotated[bool, JSON] = False,
 ) -> None:
-    """Print stored runs, checks and simulations again, from their files alone.
+    """Print stored runs, checks, comparisons and simulations again, from their files alone.
 
     Examples: `turngap report`; `turngap report runs/NAME --html`; `turngap report --svg out.svg`
     """
     from turngap.report.check_files import find_check
+    from turngap.report.compare_files import find_comparison
     from turngap.report.simulate_html import find_simulation
     from turngap.runs import find_run
 
@@ -49,6 +50,8 @@ def report(
             stored.append(_stored_check(check))
         elif (simulation := find_simulation(name)) is not None:
             stored.append(_stored_simulation(simulation))
+        elif (comparison := find_comparison(name)) is not None:
+            stored.append(_stored_comparison(comparison))
         else:
             stored.append(_stored_run(find_run(name)))
     for one in stored:
@@ -98,6 +101,19 @@ def _stored_check(folder: Path) -> Stored:
         blocks=lambda width: [check_block(record, width)],
         svg=lambda: check_svg(record, folder.name),
         write_html=write_html,
+    )
+
+
+def _stored_comparison(folder: Path) -> Stored:
+    from turngap.report.compare_console import comparison_block, comparison_svg
+    from turngap.report.compare_files import comparison_json, read_comparison, write_markdown
+
+    record = read_comparison(folder)
+    return Stored(
+        document=lambda: comparison_json(record, folder),
+        blocks=lambda width: [comparison_block(record, width)],
+        svg=lambda: comparison_svg(record, folder.name),
+        write_html=lambda: write_markdown(record, folder),
     )
 
 

@@ -1,0 +1,132 @@
+"""`turngap compare`: LLM backends over the same recordings."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turngap.cli.shared import (
+    AGENT,
+    JSON,
+    LIBRARY,
+    SEED,
+    SET,
+    STARVED,
+    STT,
+    TTS,
+    agent_choice,
+    print_block,
+    print_json,
+    progress_bar,
+    say,
+    show_failure,
+)
+from turngap.core.errors import ExitCode
+from turngap.core.lateness import STARVED_MS
+
+if TYPE_CHECKING:
+    from turngap.core.comparison_record import ComparisonRecord
+    from turngap.core.errors import TurngapError
+    from turngap.core.results import TurnRecord
+    from turngap.harness.compare import ComparePlan
+
+
+def compare(
+    scenarios: Annotated[
+        list[str] | None, typer.Argument(help="Names or files; default: all of the library.")
+    ] = None,
+    llm: Annotated[
+        list[str] | None,
+        typer.Option("--llm", help="[LABEL=]BACKEND[,KEY=VALUE…]; at least twice."),
+    ] = None,
+    agent: Annotated[str, AGENT] = "embedded",
+    stt: Annotated[str | None, STT] = None,
+    tts: Annotated[str | None, TTS] = None,
+    set_: Annotated[list[str] | None, SET] = None,
+    seed: Annotated[int | None, SEED] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=IN,OUT: US dollars per million tokens of one compared."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each backend plays all.")] = 1,
+    phases: Annotated[
+        int, typer.Option(min=1, max=32, help="Sweep the agent's 32 ms grid over the rounds.")
+    ] = 1,
+    budget_ms: Annotated[
+        float | None,
+        typer.Option(min=1, max=60_000, help="A budget instead of the scenarios' own."),
+    ] = None,
+    starved_ms: Annotated[float, STARVED] = STARVED_MS,
+    tag: Annotated[str | None, typer.Option(help="Only scenarios with this tag.")] = None,
+    library: Annotated[Path | None, LIBRARY] = None,
+    out: Annotated[Path | None, typer.Option(help="Where it is kept; ./runs.")] = None,
+    json_: Annotated[bool, JSON] = False,
+) -> None:
+    """Compare LLM backends on the same recordings: speed, right answers, price, long tasks.
+
+    Examples: `turngap compare --llm sim:full --llm sim:distilled --rounds 3`;
+    `turngap compare --llm small --llm fast=race,fast=small,full=sim:full --price small=0.1,0.4`
+
+    Exit: 0 compared, 2 bad input, 3 a run is invalid (caller starved), 4 an agent failed.
+    """
+    from turngap.caller.pipecat import PipecatDialect
+    from turngap.harness.compare import ComparePlan, parse_contender, parse_price
+    from turngap.library import library_for, load_scenarios, require_inside, scenario_paths
+    from turngap.report.compare_console import comparison_block
+    from turngap.report.compare_files import comparison_json, write_markdown
+
+    folder = library_for(scenarios or (), library)
+    paths = scenario_paths(folder, scenarios or (), tag)
+    if "://" not in agent:
+        require_inside(folder, paths)
+    plan = ComparePlan(
+        choice=agent_choice(agent, {"stt": stt, "tts": tts}, set_, seed, True),
+        library=folder,
+        contenders=[parse_contender(text) for text in llm or ()],
+        scenarios=load_scenarios(paths),
+        dialect=PipecatDialect(),
+        prices=dict(parse_price(text) for text in price or ()),
+        rounds=rounds,
+        phases=phases,
+        budget_ms=budget_ms,
+        out=out,
+        starved_ms=starved_ms,
+    )
+    plan.targets()
+    record, path, failure = _play(plan, quiet=json_)
+    write_markdown(record, path)
+    if json_:
+        print_json(comparison_json(record, path))
+    else:
+        print_block(lambda width: comparison_block(record, width))
+        say(f"stored in {path}")
+    if failure is not None:
+        show_failure(failure)
+        raise typer.Exit(failure.exit_code)
+    if not all(backend.valid for backend in record.backends):
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
+
+
+def _play(
+    plan: "ComparePlan", *, quiet: bool
+) -> "tuple[ComparisonRecord, Path, TurngapError | None]":
+    from turngap.harness.compare import compare
+
+    if not quiet:
+        say(f"{plan.turns} turns, {len(plan.contenders)} backends in turns, in real time")
+    with progress_bar(quiet=quiet) as bar:
+        task = bar.add_task("", total=plan.turns)
+
+        def on_turn(_: "TurnRecord") -> None:
+            bar.advance(task)
+
+        def on_step(step: str) -> None:
+            bar.update(task, description=step)
+
+        return asyncio.run(compare(plan, on_step, on_turn))
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register this module's commands."""
+    app.command()(compare)

@@ -1,0 +1,114 @@
+"""What `turngap compare` leaves on disk: `compare.json`, beside the run of each backend."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from turngap.core.results import METRICS_VERSION, MachineRecord
+
+COMPARISON_SCHEMA_VERSION = 1
+COMPARISON_FILE = "compare.json"
+
+
+class _Stored(BaseModel):
+    # JSON has no inf or nan: written as null, they could not be read back.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ShareRecord(_Stored):
+    """A share with Wilson's 95 % interval; None where there is none to take it of."""
+
+    hits: int
+    n: int
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class FigureRecord(_Stored):
+    """A percentile in ms with its 95 % interval; None with the reason in `why_none`."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    why_none: str | None = None
+
+
+class PriceRecord(_Stored):
+    """US dollars a turn in the mean, and a right answer; None with the reason in `why_none`."""
+
+    usd_per_turn: float | None
+    usd_per_right: float | None
+    why_none: str | None = None
+
+
+class BackendRecord(_Stored):
+    """One backend over all turns.
+
+    `llm` is the backend's name, `name` what it was called in this comparison; `run` its run's
+    folder beside this file. `gap_n` turns are behind the gap. `window_tokens`: the median of the
+    tokens within the LLM's window. `turn_ms`: mean time from the person's first word to the agent's
+    last.
+    """
+
+    name: str
+    llm: str
+    run: str
+    valid: bool
+    why_invalid: str = ""
+    turns: int
+    outcomes: dict[str, int]
+    hit_rate: ShareRecord
+    gap_n: int
+    gap_ms: dict[str, FigureRecord]
+    first_answer_ms: FigureRecord
+    window_tokens: float | None
+    correct: ShareRecord
+    not_judged: dict[str, int]
+    turn_ms: float | None
+    price: PriceRecord
+
+
+class ChainRecord(_Stored):
+    """A task of so many turns, all of which have to be right; what went wrong shows at its end.
+
+    `success`: the probability of getting through at once; `ms` and `usd`: what it takes in the mean
+    until a whole task went well, begun anew each time; None where that is endless or not known.
+    """
+
+    name: str
+    success: dict[int, float]
+    ms: dict[int, float | None]
+    usd: dict[int, float | None]
+
+
+class CrossingRecord(_Stored):
+    """The shortest task at which `follower` costs less than `leader`, as `core.chain.Crossing`."""
+
+    what: Literal["time", "price"]
+    leader: str
+    follower: str
+    turns: int | None
+    earliest: int | None
+    latest: int | None
+    longest: int
+
+
+class ComparisonRecord(_Stored):
+    """The whole of `compare.json`."""
+
+    schema_version: int = COMPARISON_SCHEMA_VERSION
+    metrics_version: int = METRICS_VERSION
+    turngap_version: str
+    commit: str | None
+    started_utc: str
+    machine: MachineRecord
+    agent: str
+    scenarios: tuple[str, ...]
+    rounds: int
+    budget_ms: float
+    backends: tuple[BackendRecord, ...]
+    chain: tuple[ChainRecord, ...]
+    crossings: tuple[CrossingRecord, ...]
+    failure: str | None = None
+    settings: dict[str, Any] = {}

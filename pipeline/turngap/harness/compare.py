@@ -1,0 +1,227 @@
+"""Compare: several LLM backends of one agent over the same recordings, in turns."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from turngap import __version__
+from turngap.agent.stack import value_of
+from turngap.backends import find
+from turngap.caller.dialect import Dialect
+from turngap.core.budget import DEFAULT_BUDGET_MS
+from turngap.core.comparison import UsdPerMillion, backend_figures, chain_of, crossings
+from turngap.core.comparison_record import COMPARISON_FILE, BackendRecord, ComparisonRecord
+from turngap.core.errors import InputError, TurngapError
+from turngap.core.lateness import STARVED_MS
+from turngap.core.results import TurnRecord
+from turngap.files import write_atomically
+from turngap.harness.interleave import play_interleaved
+from turngap.harness.run import RunInProgress, RunPlan, undisturbed
+from turngap.harness.target import AgentChoice, Target, resolve
+from turngap.library import LoadedScenario
+from turngap.provenance import git_commit, this_machine
+from turngap.runs import StoredRun, new_folder, utc_now
+
+# Each backend is an agent in a process of its own, about 200 MB, for as long as this lasts.
+MAX_BACKENDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A backend as it was asked for: what it is called here, which it is, and its settings."""
+
+    name: str
+    llm: str
+    sets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ComparePlan:
+    """What to compare, over which recordings.
+
+    Attributes:
+        choice: the agent that all of them answer for.
+        prices: US dollars per million tokens in and out, by a contender's name; else the backend's.
+        phases: so many positions on the agent's 32 ms grid, one after another over the rounds.
+    """
+
+    choice: AgentChoice
+    library: Path
+    contenders: Sequence[Contender]
+    scenarios: Sequence[LoadedScenario]
+    dialect: Dialect
+    prices: dict[str, UsdPerMillion] = dataclasses.field(default_factory=dict)
+    rounds: int = 1
+    phases: int = 1
+    budget_ms: float | None = None
+    out: Path | None = None
+    starved_ms: float = STARVED_MS
+
+    @property
+    def turns(self) -> int:
+        """How many turns are played in all."""
+        each = sum(len(s.scenario.turns) for s in self.scenarios)
+        return self.rounds * len(self.contenders) * each
+
+    def targets(self) -> list[Target]:
+        """One agent a backend, checked before anything is started.
+
+        Raises:
+            InputError: too few or too many, two of one name, an unknown backend or setting, a price
+                for nobody, or somebody's server.
+            AgentError: a backend needs what this machine lacks.
+        """
+        names = [c.name for c in self.contenders]
+        if not 2 <= len(names) <= MAX_BACKENDS:
+            raise InputError(
+                "compare.backends",
+                f"{len(names)} backends; expected 2 to {MAX_BACKENDS}",
+                hint="turngap compare --llm sim:full --llm sim:distilled",
+            )
+        if len(set(names)) < len(names):
+            raise InputError(
+                "compare.twice",
+                f"two backends have the same name: {', '.join(names)}",
+                hint="name one: --llm slow=sim,ttft_ms=400",
+            )
+        if strangers := set(self.prices) - set(names):
+            raise InputError(
+                "compare.price",
+                f"--price for {', '.join(sorted(strangers))}, which is not compared",
+                hint=f"compared: {', '.join(names)}",
+            )
+        if self.choice.is_url:
+            raise InputError("compare.url", f"{self.choice.agent} is a running agent; name a stack")
+        return [resolve(self._with(c), self.library) for c in self.contenders]
+
+    def _with(self, contender: Contender) -> AgentChoice:
+        backends = {**self.choice.backends, "llm": contender.llm}
+        sets = (*self.choice.sets, *contender.sets)
+        return dataclasses.replace(self.choice, backends=backends, sets=sets)
+
+    def price(self, contender: Contender) -> UsdPerMillion | None:
+        """What a million tokens of it cost, if known."""
+        if contender.name in self.prices:
+            return self.prices[contender.name]
+        price = find("llm", contender.llm).price
+        return None if price is None else (price.input_usd, price.output_usd)
+
+
+def parse_contender(text: str) -> Contender:
+    """A backend from `[LABEL=]BACKEND[,KEY=VALUE…]`.
+
+    Raises:
+        InputError: it is not of that form.
+    """
+    head, *assignments = text.split(",")
+    label, equals, backend = head.partition("=")
+    for assignment in assignments:
+        if "=" not in assignment:
+            raise InputError(
+                "compare.unreadable",
+                f"--llm {text!r}: {assignment!r} is no KEY=VALUE",
+                hint="expected [LABEL=]BACKEND[,KEY=VALUE…], e.g. slow=sim,ttft_ms=400",
+            )
+    name = label.strip() if equals else text.strip()
+    llm = (backend if equals else label).strip()
+    return Contender(name, llm, tuple(f"llm.{a.strip()}" for a in assignments))
+
+
+def parse_price(text: str) -> tuple[str, UsdPerMillion]:
+    """A price from `NAME=IN,OUT`, US dollars per million tokens.
+
+    Raises:
+        InputError: it is not of that form.
+    """
+    name, _, figures = text.rpartition("=")
+    values = [value_of(v) for v in figures.split(",")]
+    good = len(values) == 2 and all(isinstance(v, int | float) and v >= 0 for v in values)
+    if not name or not good:
+        raise InputError(
+            "compare.price",
+            f"--price {text!r}: expected NAME=IN,OUT in US dollars per million tokens",
+            hint="for example --price small=0.1,0.4",
+        )
+    return name.strip(), (float(values[0]), float(values[1]))
+
+
+async def compare(
+    plan: ComparePlan,
+    on_step: Callable[[str], None] = lambda _: None,
+    on_turn: Callable[[TurnRecord], None] = lambda _: None,
+) -> tuple[ComparisonRecord, Path, TurngapError | None]:
+    """Play every scenario against each backend in turn; what was played is stored in any case."""
+    targets = plan.targets()
+    started = utc_now()
+    folder = new_folder(plan.out, "compare")
+    runs = [
+        RunInProgress(_run_plan(plan, target, contender, folder), on_turn)
+        for target, contender in zip(targets, plan.contenders, strict=True)
+    ]
+    failure: TurngapError | None = None
+    try:
+        with undisturbed():
+            await play_interleaved(
+                list(zip(targets, runs, strict=True)),
+                plan.scenarios,
+                rounds=plan.rounds,
+                phases=plan.phases,
+                on_step=on_step,
+            )
+    except TurngapError as e:
+        failure = e
+    stored = [run.finish(str(failure) if failure else None) for run in runs]
+    record = _record(plan, stored, started, failure)
+    write_atomically(folder / COMPARISON_FILE, record.model_dump_json(indent=2).encode() + b"\n")
+    return record, folder, failure
+
+
+def _record(
+    plan: ComparePlan, stored: Sequence[StoredRun], started: str, failure: TurngapError | None
+) -> ComparisonRecord:
+    backends = [
+        _backend(plan, contender, run)
+        for contender, run in zip(plan.contenders, stored, strict=True)
+    ]
+    return ComparisonRecord(
+        turngap_version=__version__,
+        commit=git_commit(),
+        started_utc=started,
+        machine=this_machine(),
+        agent=plan.choice.name,
+        scenarios=tuple(s.scenario.name for s in plan.scenarios),
+        rounds=plan.rounds,
+        budget_ms=plan.budget_ms or DEFAULT_BUDGET_MS,
+        backends=tuple(backends),
+        chain=chain_of(backends),
+        crossings=tuple(crossings(backends)),
+        failure=None if failure is None else str(failure),
+        settings={"seed": plan.choice.seed, "starved_ms": plan.starved_ms},
+    )
+
+
+def _backend(plan: ComparePlan, contender: Contender, run: StoredRun) -> BackendRecord:
+    return backend_figures(
+        contender.name,
+        run.turns,
+        plan.price(contender),
+        llm=contender.llm,
+        run=run.path.name,
+        valid=run.record.valid,
+        why_invalid="; ".join(run.record.why_invalid),
+    )
+
+
+def _run_plan(plan: ComparePlan, target: Target, contender: Contender, folder: Path) -> RunPlan:
+    return RunPlan(
+        target=target,
+        scenarios=plan.scenarios,
+        dialect=plan.dialect,
+        planned_turns=plan.turns // len(plan.contenders),
+        name=contender.name,
+        budget_ms=plan.budget_ms,
+        out=folder,
+        settings={"compare": contender.name},
+        starved_ms=plan.starved_ms,
+    )

@@ -1,0 +1,148 @@
+"""Figures of a comparison: prices of all that was spent, and where one overtakes another."""
+
+from typing import Any
+
+import pytest
+
+from turngap.core.comparison import (
+    NO_PRICE,
+    NO_TOKENS,
+    PART_WITHOUT_PRICE,
+    backend_figures,
+    chain_of,
+    crossings,
+    first_answers_ms,
+    price_of,
+    turn_ms,
+    turn_usd,
+)
+from turngap.core.comparison_record import BackendRecord
+from turngap.core.results import AnswerRecord, PacingRecord, TurnRecord
+
+PRICE = (1.0, 10.0)
+
+
+def turn(
+    verdict: str = "right", gap_ms: float | None = 400.0, *, ms: float = 3000.0, **changes: Any
+) -> TurnRecord:
+    values: dict[str, Any] = {
+        "scenario": "made-up",
+        "turn": 1,
+        "repeat": 1,
+        "say": "hello",
+        "outcome": "no_reply" if gap_ms is None else ("answered" if gap_ms <= 800 else "late"),
+        "ended": "timeout" if gap_ms is None else "reply_done",
+        "budget_ms": 800.0,
+        "gap_ns": None if gap_ms is None else round(gap_ms * 1e6),
+        "gap_ms": gap_ms,
+        "why_no_gap": "made up" if gap_ms is None else None,
+        "stages": (),
+        "transcript": "hello",
+        "reply": "hi",
+        "lead_ms": None,
+        "yield_ms": None,
+        "marks": (),
+        "pacing": PacingRecord(packets=1, late_ms_p50=0.0, late_ms_max=0.0, starved=False),
+        "audio": None,
+        "counts": {"llm_prompt_tokens": 100, "llm_completion_tokens": 10, "llm_window_tokens": 7},
+        "answer": AnswerRecord.model_validate(
+            {"verdict": verdict, "why": "x" if verdict == "not_judged" else None}
+        ),
+        "events": (
+            {"event": "UserSpeech", "start_ns": 1_000_000_000},
+            {"event": "AgentSilence", "at_ns": 1_000_000_000 + round(ms * 1e6)},
+        ),
+    }
+    return TurnRecord(**(values | changes))
+
+
+def figures(name: str, turns: list[TurnRecord], price: Any = PRICE) -> BackendRecord:
+    return backend_figures(name, turns, price, llm=name, run=f"run-{name}", valid=True)
+
+
+def backend(name: str, right: int, n: int, ms: float, usd_factor: float = 1.0) -> BackendRecord:
+    turns = [turn("right" if i < right else "wrong", ms=ms) for i in range(n)]
+    return figures(name, turns, (PRICE[0] * usd_factor, PRICE[1] * usd_factor))
+
+
+def test_a_turn_costs_its_tokens_at_their_price():
+    assert turn_usd(turn(), PRICE) == pytest.approx((100 * 1 + 10 * 10) / 1e6)
+    assert turn_usd(turn(), None) == NO_PRICE
+    assert turn_usd(turn(counts={}), PRICE) == NO_TOKENS
+
+
+def test_a_combined_backend_costs_what_all_its_parts_did():
+    counts = {"combined_requests": 2.0, "combined_usd": 0.5, "llm_prompt_tokens": 200.0}
+    assert turn_usd(turn(counts=counts), None) == 0.5
+    partly = {**counts, "combined_unpriced_tokens": 3.0}
+    assert turn_usd(turn(counts=partly), PRICE) == PART_WITHOUT_PRICE
+
+
+def test_a_right_answer_costs_the_wrong_ones_too():
+    turns = [turn("right"), turn("wrong"), turn("wrong"), turn("right")]
+    price = price_of(turns, PRICE)
+    assert price.usd_per_turn == pytest.approx(200e-6)
+    assert price.usd_per_right == pytest.approx(2 * 200e-6)
+    none = price_of([turn("wrong")], PRICE)
+    assert (none.usd_per_turn, none.usd_per_right) == (pytest.approx(200e-6), None)
+    assert none.why_none == "no answer was right"
+
+
+def test_a_price_that_some_turns_lack_is_none_and_says_in_how_many():
+    price = price_of([turn(), turn(counts={"llm_window_tokens": 1})], PRICE)
+    assert (price.usd_per_turn, price.usd_per_right) == (None, None)
+    assert price.why_none == f"{NO_TOKENS} (1 of 2 turns)"
+    # The agent that was never asked has used nothing; it is in the mean all the same.
+    slept = price_of([turn(), turn("wrong", None, counts={})], PRICE)
+    assert slept.usd_per_turn == pytest.approx(100e-6)
+
+
+def test_backend_figures_are_of_all_turns_that_count():
+    turns = [turn("right"), turn("wrong", 900.0), turn("not_judged"), turn("wrong", None)]
+    turns.append(turn("right", left_out="typed"))
+    found = figures("a", turns)
+    assert (found.turns, found.hit_rate.hits, found.hit_rate.n) == (5, 2, 4)
+    assert (found.correct.hits, found.correct.n, found.not_judged) == (1, 3, {"x": 1})
+    assert found.window_tokens == 7
+    assert found.gap_ms["p95"].why_none == "n=4, needs 20"
+    assert found.turn_ms == pytest.approx(3000)
+
+
+def test_a_turn_lasts_from_the_first_word_to_the_agents_last():
+    assert turn_ms(turn(ms=2500.0)) == pytest.approx(2500)
+    assert turn_ms(turn(gap_ms=None)) is None
+    assert turn_ms(turn(events=())) is None
+
+
+def test_what_is_said_before_the_answer_is_no_answer():
+    plain, opened = turn(gap_ms=400.0), turn(gap_ms=300.0, counts={"opener_ms": 700.0})
+    assert first_answers_ms([plain, opened, turn(gap_ms=None)]) == [400.0, 1000.0]
+
+
+def test_the_better_of_two_overtakes_the_quicker_in_a_long_task():
+    quick, good = backend("quick", 16, 20, 1000), backend("good", 18, 20, 2000, usd_factor=3)
+    found = {c.what: c for c in crossings([good, quick])}
+    # (0.9 / 0.8) to the n over 2, over 3: 5.9 and 9.3 turns.
+    assert (found["time"].leader, found["time"].follower) == ("quick", "good")
+    assert (found["time"].turns, found["price"].turns) == (6, 10)
+    assert found["time"].latest is None  # by their intervals they may be equally good
+    chain = {c.name: c for c in chain_of([good, quick])}
+    assert round(100 * chain["quick"].success[10], 1) == 10.7
+    assert round(100 * chain["good"].success[10], 1) == 34.9
+
+
+def test_who_is_not_judged_or_has_no_price_is_in_no_chain_of_it():
+    unjudged = figures("unjudged", [turn("not_judged")])
+    free = figures("free", [turn("right")], None)
+    good = backend("good", 18, 20, 2000)
+    assert [c.name for c in chain_of([unjudged, free, good])] == ["free", "good"]
+    assert [c.what for c in crossings([unjudged, free, good])] == ["time"]
+    assert chain_of([free])[0].usd[10] is None
+
+
+def test_a_backend_that_is_never_right_never_finishes():
+    never, good = backend("never", 0, 20, 1000), backend("good", 18, 20, 2000)
+    assert chain_of([never])[0].ms[1] is None
+    (in_time, in_price) = crossings([never, good])
+    assert (in_time.follower, in_time.turns) == ("good", 1)
+    assert in_price.turns == 1

@@ -1,0 +1,205 @@
+"""`turngap compare`: what is refused, what is played in which order, what is stored and said."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commandline import SCENARIOS, turngap_here
+from fake_agents import FakeAgents
+from made_records import make_turn
+from rich.console import Console
+
+from turngap.caller.pipecat import PipecatDialect
+from turngap.core.comparison_record import COMPARISON_FILE, ComparisonRecord
+from turngap.core.errors import AgentError, InputError
+from turngap.core.results import AnswerRecord, TurnRecord
+from turngap.harness.compare import ComparePlan, Contender, compare, parse_contender, parse_price
+from turngap.harness.run import RunInProgress
+from turngap.harness.target import AgentChoice, Target
+from turngap.library import load_scenarios, scenario_paths
+from turngap.report.compare_console import comparison_block
+from turngap.report.compare_files import (
+    comparison_json,
+    find_comparison,
+    markdown,
+    read_comparison,
+    write_markdown,
+)
+
+GOOD, QUICK = Contender("good", "sim:full"), Contender("quick", "sim:distilled")
+
+
+class Answering(FakeAgents):
+    """Agents that are right in all turns, or in two of three."""
+
+    def turn(self, url: str, scenario: str, number: int, repeat: int, phase: int) -> TurnRecord:
+        made = make_turn(scenario=scenario, turn=number, repeat=repeat)
+        wrong = url == "quick" and number == 3
+        counts = {"llm_prompt_tokens": 100.0, "llm_completion_tokens": 10.0}
+        events = (
+            {"event": "UserSpeech", "start_ns": 0},
+            {"event": "AgentSilence", "at_ns": 2_000_000_000 if url == "quick" else 3_000_000_000},
+        )
+        answer = AnswerRecord(verdict="wrong" if wrong else "right", failed=("x",) * wrong)
+        update = {"answer": answer, "counts": counts, "events": events}
+        return made.model_copy(update=update)
+
+
+@pytest.fixture
+def agents(monkeypatch: pytest.MonkeyPatch) -> Answering:
+    fake = Answering()
+
+    async def play(run: Any, *where: Any, **how: Any) -> None:
+        await fake.play(run, *where, **how)
+
+    class Served:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def __aenter__(self) -> str:
+            return self.name
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+    def serving(target: Target, log: Path) -> Served:
+        return Served("quick" if target.choice.backends["llm"] == QUICK.llm else "good")
+
+    monkeypatch.setattr(RunInProgress, "play", play)
+    monkeypatch.setattr(Target, "serving", serving)
+    return fake
+
+
+def plan(tmp_path: Path, **changes: Any) -> ComparePlan:
+    values: dict[str, Any] = {
+        "choice": AgentChoice("embedded"),
+        "library": SCENARIOS,
+        "contenders": [GOOD, QUICK],
+        "scenarios": load_scenarios(scenario_paths(SCENARIOS, ["quick-questions"])),
+        "dialect": PipecatDialect(),
+        "rounds": 7,
+        "out": tmp_path,
+    }
+    return ComparePlan(**(values | changes))
+
+
+def shown(record: ComparisonRecord, width: int) -> str:
+    file = io.StringIO()
+    Console(file=file, width=width).print(comparison_block(record, width))
+    return file.getvalue()
+
+
+async def test_backends_take_turns_and_what_they_did_is_stored(tmp_path: Path, agents: Answering):
+    told: list[TurnRecord] = []
+    record, folder, failure = await compare(plan(tmp_path), on_turn=told.append)
+    assert failure is None
+    assert [url for url, *_ in agents.played[:4]] == ["good", "quick", "quick", "good"]
+    assert len(told) == plan(tmp_path).turns == 42
+    assert read_comparison(folder) == record
+    good, quick = record.backends
+    assert (good.correct.value, quick.correct.hits, quick.correct.n) == (1.0, 14, 21)
+    assert good.price.usd_per_turn == pytest.approx((100 * 5 + 10 * 25) / 1e6)
+    assert quick.price.usd_per_right == pytest.approx((100 * 0.75 + 10 * 4.5) / 1e6 * 1.5)
+    assert all((folder / b.run / "turns.jsonl").is_file() for b in record.backends)
+    in_time = next(c for c in record.crossings if c.what == "time")
+    assert (in_time.leader, in_time.follower, in_time.turns) == ("quick", "good", 2)  # 9/4 > 3/2
+
+
+async def test_it_is_shown_on_any_width_as_markdown_and_as_json(tmp_path: Path, agents: Answering):
+    record, folder, _ = await compare(plan(tmp_path))
+    for width in (20, 60, 100, 200):
+        assert all(len(line) <= max(width, 40) for line in shown(record, width).splitlines())
+    text = shown(record, 200)
+    for expected in ("67 % (45 % to 83 %)", "398 ms", "good overtakes quick at a task of 2 turns"):
+        assert expected in text
+    page = markdown(record)
+    assert page.count("\n| good |") == page.count("\n| quick |") == 1
+    assert "| 10 |" in page
+    assert "good overtakes quick at a task of 2 turns" in page
+    assert write_markdown(record, folder).read_text("utf-8") == page
+    document = json.loads(json.dumps(comparison_json(record, folder), allow_nan=False))
+    assert document["valid"] is True
+    for entry in document["backends"]:
+        assert {"gap_ms", "hit_rate", "correct", "price", "name"} <= set(entry)
+        assert entry["hit_rate"] == 1.0
+
+
+async def test_a_line_that_is_lost_leaves_what_was_played(tmp_path: Path, agents: Answering):
+    agents.dies_after = 3
+    record, folder, failure = await compare(plan(tmp_path))
+    assert isinstance(failure, AgentError)
+    assert [b.turns for b in record.backends] == [3, 6]
+    assert not any(b.valid for b in record.backends)
+    assert "ended early: the line was lost" in shown(read_comparison(folder), 100)
+    assert comparison_json(record, folder)["valid"] is False
+
+
+async def test_a_price_given_is_the_one_that_counts(tmp_path: Path, agents: Answering):
+    record, *_ = await compare(plan(tmp_path, prices={"quick": (0.0, 100.0)}))
+    assert record.backends[1].price.usd_per_turn == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "contender"),
+    [
+        ("sim", Contender("sim", "sim")),
+        ("slow=sim,ttft_ms=400", Contender("slow", "sim", ("llm.ttft_ms=400",))),
+        (
+            "race,fast=small, full=sim:full",
+            Contender(
+                "race,fast=small, full=sim:full", "race", ("llm.fast=small", "llm.full=sim:full")
+            ),
+        ),
+    ],
+)
+def test_a_backend_is_read_with_its_label_and_settings(text: str, contender: Contender):
+    assert parse_contender(text) == contender
+
+
+def test_a_price_is_read():
+    assert parse_price("slow=sim=1,2.5") == ("slow=sim", (1.0, 2.5))
+
+
+@pytest.mark.parametrize("text", ["small", "small=1", "small=1,2,3", "=1,2", "small=-1,2", "a=x,y"])
+def test_a_price_that_is_none_is_refused(text: str):
+    with pytest.raises(InputError, match="NAME=IN,OUT"):
+        parse_price(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "0 backends; expected 2 to 8"),
+        (["--llm", "sim"], "1 backends"),
+        (["--llm", "sim", "--llm", "sim"], "two backends have the same name"),
+        (["--llm", "sim", "--llm", "nobody"], "no llm backend named 'nobody'"),
+        (["--llm", "sim", "--llm", "a=sim,speed"], "'speed' is no KEY=VALUE"),
+        (["--llm", "sim", "--llm", "a=sim,speed=1"], "speed"),
+        (["--llm", "sim", "--llm", "sim:full", "--price", "x=1,2"], "--price for x"),
+        (["--llm", "sim", "--llm", "sim:full", "--agent", "ws://127.0.0.1:9/"], "name a stack"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_is_played(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], said: str
+):
+    done = turngap_here(capsys, "compare", "--out", tmp_path, *arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_report_prints_it_again(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, agents: Answering
+):
+    _, folder, _ = await compare(plan(tmp_path))
+    assert find_comparison(str(folder)) == find_comparison(folder.name, tmp_path) == folder
+    assert find_comparison(str(tmp_path)) is None
+    assert read_comparison(folder).backends[0].name == "good"
+    (folder / COMPARISON_FILE).write_text('{"schema_version": 1}')
+    with pytest.raises(InputError, match=r"compare\.json: turngap_version"):
+        read_comparison(folder)
+    (folder / COMPARISON_FILE).write_text('{"schema_version": 99}')
+    with pytest.raises(InputError, match="schema version 99"):
+        read_comparison(folder)

@@ -185,14 +185,17 @@ def read_run(path: Path) -> StoredRun:
 
 
 def latest_run(root: Path | None = None) -> Path:
-    """The folder of the run that started last in `root` (default `./runs`).
+    """The folder of the run that started last in `root` (default `./runs`) and holds a turn.
+
+    One that was interrupted before its first turn has nothing to show; it counts only where there
+    is no other, so that its reason is told.
 
     Raises:
         InputError: there is none.
     """
     root = root or DEFAULT_ROOT
     if folders := run_folders(root):
-        return folders[-1]
+        return next((f for f in reversed(folders) if holds_turns(f)), folders[-1])
     raise InputError("run.none", f"no run in {root}", hint=_RUN_HINT)
 
 
@@ -276,6 +279,14 @@ def _new_folder(root: Path, stem: str) -> Path:
             number += 1
         else:
             return path
+
+
+def holds_turns(folder: Path) -> bool:
+    """Whether any turn of a run was finished."""
+    try:
+        return (folder / TURNS_FILE).stat().st_size > 0
+    except OSError:
+        return False
 
 
 def _start_order(folder: Path) -> tuple[datetime, str]:

@@ -6,6 +6,8 @@ import pytest
 from commandline import Finished, turngap_here
 from fake_agents import NEW, OLD, FakeAgents, spoil
 
+from turngap.harness.target import AgentChoice
+
 Capsys = pytest.CaptureFixture[str]
 
 # --- the command line -------------------------------------------------------------------------
@@ -91,6 +93,17 @@ def test_a_checkout_that_was_not_set_up_says_how(tmp_path: Path, capsys: Capsys)
     assert done.code == 2
     assert "no environment of its own" in done.err
     assert "./run setup" in done.err
+
+
+def test_a_stacks_name_is_the_stack_whatever_lies_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "embedded").mkdir()
+    (tmp_path / "main").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert AgentChoice("embedded").checkout is None
+    for folder in ("./embedded", str(tmp_path / "embedded"), "embedded#stock", "main"):
+        assert AgentChoice(folder).checkout is not None
 
 
 def test_a_checkout_that_is_too_old_says_so(tmp_path: Path, capsys: Capsys) -> None:

@@ -318,6 +318,15 @@ def test_latest_run_survives_a_damaged_neighbour(tmp_path):
     assert latest_run(tmp_path) == path
 
 
+def test_a_run_that_was_stopped_before_its_first_turn_is_not_the_latest(tmp_path):
+    later = {"started_utc": "2027-01-01T00:00:00+00:00"}
+    empty = RunWriter.create(tmp_path, "empty", make_record(**later))
+    empty.finish(make_record(**later, failure="interrupted by the user"))
+    assert latest_run(tmp_path) == empty.path  # there is no other: it says why
+    assert latest_run(tmp_path) != (path := written(tmp_path))
+    assert latest_run(tmp_path) == path
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path

@@ -66,6 +66,7 @@ def document(rates: list[tuple[str, float, float]]) -> dict[str, object]:
                 "value": value,
                 "turns": 10,
                 "valid": True,
+                "why_invalid": [],
                 "gap_ms_p50": figures.gap_ms.value,
                 **figures.as_json(),
                 "cut_in_rate": cut_in_rate,

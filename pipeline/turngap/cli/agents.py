@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from turngap.cli.shared import JSON, LIBRARY, print_block, print_json, table
+from turngap.cli.shared import JSON, LIBRARY, print_block, print_json, print_text, table
 from turngap.core.errors import ExitCode
 
 
@@ -42,9 +42,9 @@ def doctor(
     for check in examine(library):
         checks.append(check)
         if not json_:
-            typer.echo(f"{'ok' if check.ok else 'NO':3} {check.name}: {check.detail}")
+            print_text(f"{'ok' if check.ok else 'NO':3} {check.name}: {check.detail}")
             if check.remedy:
-                typer.echo(f"    {check.remedy}")
+                print_text(f"    {check.remedy}")
     if json_:
         print_json([dataclasses.asdict(c) for c in checks])
     raise typer.Exit(ExitCode.PASS if all(c.ok for c in checks) else ExitCode.AGENT_FAILED)

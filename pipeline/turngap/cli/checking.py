@@ -9,15 +9,23 @@ import typer
 
 from turngap.cli.shared import (
     AGENT,
+    CALIBRATION,
+    CALIBRATION_TURNS,
     JSON,
     LIBRARY,
     LLM,
+    OUT,
+    PHASES,
+    SCENARIOS,
     SEED,
     SET,
     STARVED,
     STT,
+    TAG,
     TTS,
     agent_choice,
+    chosen_scenarios,
+    kept_when_interrupted,
     print_block,
     print_json,
     progress_bar,
@@ -42,9 +50,7 @@ EXIT_CODES = {
 
 
 def check(
-    scenarios: Annotated[
-        list[str] | None, typer.Argument(help="Names or files; default: all of the library.")
-    ] = None,
+    scenarios: Annotated[list[str] | None, SCENARIOS] = None,
     agent: Annotated[str, AGENT] = "embedded",
     llm: Annotated[str | None, LLM] = None,
     stt: Annotated[str | None, STT] = None,
@@ -75,9 +81,7 @@ def check(
         float, typer.Option(help="Share of turns that must surely keep each budget; below 1.")
     ] = 0.95,
     rounds: Annotated[int, typer.Option(min=1, help="Two pairs a turn a round.")] = 2,
-    phases: Annotated[
-        int, typer.Option(min=1, max=32, help="Sweep the agent's 32 ms grid over the rounds.")
-    ] = 1,
+    phases: Annotated[int, PHASES] = 1,
     limit_p50_ms: Annotated[
         float, typer.Option(min=1, help="The smallest p50 regression that must not pass.")
     ] = 30.0,
@@ -88,11 +92,11 @@ def check(
     max_minutes: Annotated[
         float, typer.Option(min=0.1, help="--until-decided starts no further round after these.")
     ] = 10.0,
-    tag: Annotated[str | None, typer.Option(help="Only scenarios with this tag.")] = None,
+    tag: Annotated[str | None, TAG] = None,
     starved_ms: Annotated[float, STARVED] = STARVED_MS,
-    calibration: Annotated[int, typer.Option(min=0, help="Known gaps before; 0: none.")] = 8,
+    calibration: Annotated[int, CALIBRATION] = CALIBRATION_TURNS,
     library: Annotated[Path | None, LIBRARY] = None,
-    out: Annotated[Path | None, typer.Option(help="Where checks are kept; ./runs.")] = None,
+    out: Annotated[Path | None, OUT] = None,
     json_: Annotated[bool, JSON] = False,
 ) -> None:
     """Compare an agent with a reference, and fail if it got slower.
@@ -109,7 +113,6 @@ def check(
     from turngap.core.verdict import Limits
     from turngap.harness.check_plan import CheckPlan
     from turngap.harness.target import AgentChoice, resolve
-    from turngap.library import library_for, load_scenarios, require_inside, scenario_paths
 
     if against is not None and baseline is not None:
         raise InputError("check.two_references", "give --against or --baseline, not both")
@@ -126,17 +129,14 @@ def check(
             hint="give --against AGENT, --baseline FILE, --budget NAME=MS or --save FILE",
         )
     choice = agent_choice(agent, {"llm": llm, "stt": stt, "tts": tts}, set_, seed, True)
-    folder = library_for(scenarios or (), library)
-    paths = scenario_paths(folder, scenarios or (), tag)
-    if "://" not in agent:
-        require_inside(folder, paths)
+    folder, loaded = chosen_scenarios(agent, scenarios, tag, library)
     reference = None
     if against is not None:
         reference = resolve(AgentChoice(against, sets=tuple(against_set or ()), seed=seed), folder)
     plan = CheckPlan(
         candidate=resolve(choice, folder),
         reference=reference,
-        scenarios=load_scenarios(paths),
+        scenarios=loaded,
         dialect=PipecatDialect(),
         baseline=baseline,
         save=save,
@@ -212,19 +212,20 @@ def _play(plan: "CheckPlan", *, quiet: bool) -> "Checked":
         def on_step(step: str) -> None:
             bar.update(task, description=step)
 
-        return asyncio.run(check(plan, CheckProgress(on_step, on_turn)))
+        with kept_when_interrupted(bar) as on_folder:
+            return asyncio.run(check(plan, CheckProgress(on_step, on_turn, on_folder)))
 
 
 def _show(checked: "Checked", *, json_: bool) -> None:
     from turngap.report.check_console import check_block
-    from turngap.report.check_files import write_reports
+    from turngap.report.check_files import PAGE_FILE, write_reports
 
     write_reports(checked.record, checked.path, checked.candidate, checked.reference)
     if json_:
         print_json({**checked.record.model_dump(mode="json"), "path": str(checked.path)})
         return
     print_block(lambda width: check_block(checked.record, width))
-    say(f"stored in {checked.path}")
+    say(f"stored in {checked.path}; page with recordings: {checked.path / PAGE_FILE}")
 
 
 def add_to(app: typer.Typer) -> None:

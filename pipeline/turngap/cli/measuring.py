@@ -10,15 +10,21 @@ from rich.console import Console
 
 from turngap.cli.shared import (
     AGENT,
+    CALIBRATION,
+    CALIBRATION_TURNS,
     JSON,
     LIBRARY,
     LLM,
+    OUT,
+    SCENARIOS,
     SEED,
     SET,
     STARVED,
     STT,
+    TAG,
     TTS,
     agent_choice,
+    chosen_scenarios,
     print_block,
     print_json,
     progress_bar,
@@ -34,21 +40,18 @@ if TYPE_CHECKING:
     from turngap.harness.replay import ReplayPlan
     from turngap.runs import StoredRun
 
-CALIBRATION_TURNS = 8
 DIALECTS = ("pipecat",)
 
 
 def replay(
-    scenarios: Annotated[
-        list[str] | None, typer.Argument(help="Names or files; default: all of the library.")
-    ] = None,
+    scenarios: Annotated[list[str] | None, SCENARIOS] = None,
     agent: Annotated[str, AGENT] = "embedded",
     llm: Annotated[str | None, LLM] = None,
     stt: Annotated[str | None, STT] = None,
     tts: Annotated[str | None, TTS] = None,
     set_: Annotated[list[str] | None, SET] = None,
     dialect: Annotated[str, typer.Option(help="The protocol of a ws:// agent.")] = "pipecat",
-    tag: Annotated[str | None, typer.Option(help="Only scenarios with this tag.")] = None,
+    tag: Annotated[str | None, TAG] = None,
     repeat: Annotated[int, typer.Option(min=1, help="How often to play everything.")] = 1,
     budget_ms: Annotated[
         float | None,
@@ -67,11 +70,9 @@ def replay(
     ] = None,
     starved_ms: Annotated[float, STARVED] = STARVED_MS,
     marks: Annotated[bool, typer.Option(help="Let the agent report its marks.")] = True,
-    calibration: Annotated[
-        int, typer.Option(min=0, help="Known gaps to measure before the run; 0: none.")
-    ] = CALIBRATION_TURNS,
+    calibration: Annotated[int, CALIBRATION] = CALIBRATION_TURNS,
     library: Annotated[Path | None, LIBRARY] = None,
-    out: Annotated[Path | None, typer.Option(help="Where runs are kept; ./runs.")] = None,
+    out: Annotated[Path | None, OUT] = None,
     json_: Annotated[bool, JSON] = False,
 ) -> None:
     """Play recorded people against an agent and measure every turn.
@@ -86,7 +87,6 @@ def replay(
     from turngap.caller.stream import RATE
     from turngap.harness.replay import ReplayPlan
     from turngap.harness.target import resolve
-    from turngap.library import library_for, load_scenarios, require_inside, scenario_paths
     from turngap.report.console import summary_block
     from turngap.report.html import write_html
     from turngap.report.json import run_json
@@ -96,11 +96,7 @@ def replay(
             "dialect.unknown", f"no dialect {dialect!r}", hint=f"known: {', '.join(DIALECTS)}"
         )
     choice = agent_choice(agent, {"llm": llm, "stt": stt, "tts": tts}, set_, seed, marks)
-    folder = library_for(scenarios or (), library)
-    paths = scenario_paths(folder, scenarios or (), tag)
-    if "://" not in agent:
-        require_inside(folder, paths)
-    loaded = load_scenarios(paths)
+    folder, loaded = chosen_scenarios(agent, scenarios, tag, library)
     plan = ReplayPlan(
         scenarios=loaded,
         target=resolve(choice, folder),
@@ -115,11 +111,12 @@ def replay(
         settings={"tag": tag, "repeat": repeat, "phase_ms": phase_ms, "seed": seed, "marks": marks},
     )
     run, failure = _play(plan, quiet=json_)
-    write_html(run)
+    page = write_html(run)
     if json_:
         print_json(run_json(run))
     elif run.turns:
         print_block(lambda width: summary_block(run, width))
+        say(f"page with recordings: {page}")
     if failure := failure or failed_turns(run):
         show_failure(failure)
     raise typer.Exit(exit_code(run, failure, min_hit_rate))
@@ -152,7 +149,11 @@ def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[StoredRun, TurngapError 
             return asyncio.run(replay(plan, Progress(on_step, on_turn)))
         except KeyboardInterrupt:
             bar.stop()
-            say("interrupted: the turns that were played are stored (turngap report shows them)")
+            say(
+                "interrupted: the turns that were played are stored (turngap report shows them)"
+                if bar.tasks[0].completed
+                else "interrupted before the first turn: there is nothing to show"
+            )
             raise
 
 

@@ -1,8 +1,11 @@
 """Flags that several commands share, and how all of them speak."""
 
 import json
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -17,7 +20,18 @@ from turngap.provenance import without_url_secrets
 if TYPE_CHECKING:
     from turngap.backends import Kind
     from turngap.harness.target import AgentChoice
+    from turngap.library import LoadedScenario
 
+SCENARIOS = typer.Argument(help="Names or files; default: all of the library.")
+TAG = typer.Option("--tag", help="Only scenarios with this tag.")
+OUT = typer.Option("--out", help="Where it is kept; ./runs.")
+CALIBRATION = typer.Option(
+    "--calibration", min=0, help="Known gaps to measure before the run; 0: none."
+)
+CALIBRATION_TURNS = 8
+PHASES = typer.Option(
+    "--phases", min=1, max=32, help="Sweep the agent's 32 ms grid over the rounds."
+)
 AGENT = typer.Option("--agent", help="A stack's name, a stack file (.toml) or a ws:// URL.")
 LLM = typer.Option("--llm", help="Another LLM backend for the stack.")
 STT = typer.Option("--stt", help="Another STT backend for the stack.")
@@ -47,6 +61,23 @@ def agent_choice(
     return AgentChoice(agent, engines, tuple(sets or ()), seed, marks)
 
 
+def chosen_scenarios(
+    agent: str, names: Sequence[str] | None, tag: str | None, library: Path | None
+) -> "tuple[Path, list[LoadedScenario]]":
+    """The library that the flags name, and what is to be played of it.
+
+    Raises:
+        InputError: there is no such scenario, or an agent of ours would not know its words.
+    """
+    from turngap.library import library_for, load_scenarios, require_inside, scenario_paths
+
+    folder = library_for(names or (), library)
+    paths = scenario_paths(folder, names or (), tag)
+    if "://" not in agent:
+        require_inside(folder, paths)
+    return folder, load_scenarios(paths)
+
+
 def show_error(error: TurngapError) -> None:
     """An error that ended the command; with `--json` it is the document."""
     if "--json" in sys.argv:
@@ -70,14 +101,36 @@ def say(text: str) -> None:
 
 def print_json(document: Any) -> None:
     """The one document on stdout."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    print_text(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def print_text(text: str) -> None:
+    """Lines on stdout, as they are."""
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _write_to_nobody()
 
 
 def print_block(block: Callable[[int], RenderableType]) -> None:
     """Print what `block` makes for the terminal's width."""
     console = Console(highlight=False)
-    console.print(block(console.width))
+    try:
+        console.print(block(console.width))
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):  # rich's word for a closed pipe is to exit with 1
+        _write_to_nobody()
+
+
+def _write_to_nobody() -> None:
+    """Who read stdout has seen enough (`| head`): the command ends as if it had been read on.
+
+    Python flushes stdout once more when it exits, and would complain there.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def progress_bar(*, quiet: bool) -> Progress:
@@ -94,6 +147,26 @@ def progress_bar(*, quiet: bool) -> Progress:
         transient=True,
         disable=quiet or not console.is_terminal,
     )
+
+
+@contextmanager
+def kept_when_interrupted(bar: Progress) -> Iterator[Callable[[Path], None]]:
+    """Say what Ctrl-C leaves behind of several runs, whose folder is told to what this gives."""
+    from turngap.runs import holds_turns, run_folders
+
+    folders: list[Path] = []
+    try:
+        yield folders.append
+    except KeyboardInterrupt:
+        bar.stop()
+        runs = [run for folder in folders for run in run_folders(folder)]
+        if held := [run for run in runs if holds_turns(run)]:
+            say("interrupted: the turns that were played are stored; each side by itself:")
+            for run in held:
+                say(f"  turngap report {run}")
+        else:
+            say("interrupted before the first turn: there is nothing to show")
+        raise
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:

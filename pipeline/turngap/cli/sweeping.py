@@ -11,18 +11,26 @@ from turngap.cli.shared import (
     JSON,
     LIBRARY,
     LLM,
+    OUT,
+    PHASES,
+    SCENARIOS,
     SEED,
     SET,
+    STARVED,
     STT,
+    TAG,
     TTS,
     agent_choice,
+    chosen_scenarios,
+    kept_when_interrupted,
     print_block,
     print_json,
     progress_bar,
     say,
     show_failure,
 )
-from turngap.core.errors import InputError
+from turngap.core.errors import ExitCode, InputError
+from turngap.core.lateness import STARVED_MS
 
 if TYPE_CHECKING:
     from turngap.core.errors import TurngapError
@@ -32,9 +40,7 @@ if TYPE_CHECKING:
 
 def sweep(
     setting: Annotated[str, typer.Argument(help="TABLE.KEY=V1,V2,… of the stack.")],
-    scenarios: Annotated[
-        list[str] | None, typer.Argument(help="Names or files; default: all of the library.")
-    ] = None,
+    scenarios: Annotated[list[str] | None, SCENARIOS] = None,
     agent: Annotated[str, AGENT] = "embedded",
     llm: Annotated[str | None, LLM] = None,
     stt: Annotated[str | None, STT] = None,
@@ -42,21 +48,21 @@ def sweep(
     set_: Annotated[list[str] | None, SET] = None,
     seed: Annotated[int | None, SEED] = None,
     rounds: Annotated[int, typer.Option(min=1, help="How often each value plays all.")] = 1,
-    phases: Annotated[
-        int, typer.Option(min=1, max=32, help="Sweep the agent's 32 ms grid over the rounds.")
-    ] = 1,
-    tag: Annotated[str | None, typer.Option(help="Only scenarios with this tag.")] = None,
+    phases: Annotated[int, PHASES] = 1,
+    tag: Annotated[str | None, TAG] = None,
+    starved_ms: Annotated[float, STARVED] = STARVED_MS,
     library: Annotated[Path | None, LIBRARY] = None,
-    out: Annotated[Path | None, typer.Option(help="Where it is kept; ./runs.")] = None,
+    out: Annotated[Path | None, OUT] = None,
     json_: Annotated[bool, JSON] = False,
 ) -> None:
     """Vary one setting: what an agent's patience costs in gap and saves in cut-ins.
+
+    Exit code: 0 played, 2 bad input, 3 a point is invalid (caller starved), 4 an agent failed.
 
     Example: `turngap sweep turn.hold_ms=0,150,300,600 --tag pause --rounds 4 --phases 4`
     """
     from turngap.caller.pipecat import PipecatDialect
     from turngap.harness.sweep import SweepPlan
-    from turngap.library import library_for, load_scenarios, require_inside, scenario_paths
     from turngap.report.sweep import sweep_block
 
     name, equals, values = setting.partition("=")
@@ -66,20 +72,18 @@ def sweep(
             f"{setting!r}: expected TABLE.KEY=V1,V2,…",
             hint="for example: turngap sweep turn.hold_ms=0,100,200,400",
         )
-    folder = library_for(scenarios or (), library)
-    paths = scenario_paths(folder, scenarios or (), tag)
-    if "://" not in agent:
-        require_inside(folder, paths)
+    folder, loaded = chosen_scenarios(agent, scenarios, tag, library)
     plan = SweepPlan(
         choice=agent_choice(agent, {"llm": llm, "stt": stt, "tts": tts}, set_, seed, True),
         library=folder,
         setting=name,
         values=[value.strip() for value in values.split(",") if value.strip()],
-        scenarios=load_scenarios(paths),
+        scenarios=loaded,
         dialect=PipecatDialect(),
         rounds=rounds,
         phases=phases,
         out=out,
+        starved_ms=starved_ms,
     )
     plan.targets()
     swept, failure = _play(plan, quiet=json_)
@@ -91,6 +95,7 @@ def sweep(
     if failure is not None:
         show_failure(failure)
         raise typer.Exit(failure.exit_code)
+    raise typer.Exit(ExitCode.PASS if swept.valid else ExitCode.INCONCLUSIVE)
 
 
 def _play(plan: "SweepPlan", *, quiet: bool) -> "tuple[Sweep, TurngapError | None]":
@@ -105,7 +110,8 @@ def _play(plan: "SweepPlan", *, quiet: bool) -> "tuple[Sweep, TurngapError | Non
         def on_step(step: str) -> None:
             bar.update(task, description=step)
 
-        return asyncio.run(sweep(plan, on_step, on_turn))
+        with kept_when_interrupted(bar) as on_folder:
+            return asyncio.run(sweep(plan, on_step, on_turn, on_folder))
 
 
 def add_to(app: typer.Typer) -> None:

@@ -46,6 +46,7 @@ class CheckProgress:
 
     on_step: Callable[[str], None] = lambda _: None
     on_turn: Callable[[str, TurnRecord], None] = lambda _side, _turn: None
+    on_folder: Callable[[Path], None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ async def check(plan: CheckPlan, progress: CheckProgress) -> Checked:
     stored = None if plan.baseline is None else baselines.load(plan.baseline)
     refused = refusals(plan, stored, {s.scenario.name: content_hash(s) for s in plan.scenarios})
     folder = new_folder(plan.out, "check")
+    progress.on_folder(folder)
     sides = _Sides(plan, folder, progress, stored)
     failure: TurngapError | None = None
     try:

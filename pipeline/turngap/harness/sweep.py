@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from turngap.caller.dialect import Dialect
 from turngap.core.errors import InputError, TurngapError
+from turngap.core.lateness import STARVED_MS
 from turngap.core.results import TurnRecord
 from turngap.core.turntaking import TurnTakingFigures, turn_taking
 from turngap.harness.interleave import play_interleaved
@@ -28,6 +30,7 @@ class SweepPlan:
         setting: `table.key` of the stack, e.g. `turn.hold_ms`.
         values: as they would be written after `--set table.key=`.
         phases: so many positions on the agent's 32 ms grid, one after another over the rounds.
+        starved_ms: how late the caller may be before a turn counts as starved.
     """
 
     choice: AgentChoice
@@ -39,6 +42,7 @@ class SweepPlan:
     rounds: int = 1
     phases: int = 1
     out: Path | None = None
+    starved_ms: float = STARVED_MS
 
     @property
     def turns(self) -> int:
@@ -83,6 +87,11 @@ class Sweep:
     points: tuple[SweepPoint, ...]
     path: Path
 
+    @property
+    def valid(self) -> bool:
+        """Whether the figures of every point hold."""
+        return all(p.run.record.valid for p in self.points)
+
     def as_json(self) -> dict[str, Any]:
         """The document of `sweep --json`."""
         return {
@@ -93,6 +102,7 @@ class Sweep:
                     "value": p.value,
                     "turns": len(p.run.turns),
                     "valid": p.run.record.valid,
+                    "why_invalid": list(p.run.record.why_invalid),
                     "gap_ms_p50": p.figures.gap_ms.value,
                     **p.figures.as_json(),
                     "cut_in_rate_ci95": [p.figures.cut_ins.low, p.figures.cut_ins.high],
@@ -106,17 +116,24 @@ async def sweep(
     plan: SweepPlan,
     on_step: Callable[[str], None] = lambda _: None,
     on_turn: Callable[[TurnRecord], None] = lambda _: None,
+    on_folder: Callable[[Path], None] = lambda _: None,
 ) -> tuple[Sweep, TurngapError | None]:
-    """Play every scenario with each value in turn, so that a slow spell hits them all alike."""
+    """Play every scenario with each value in turn, so that a slow spell hits them all alike.
+
+    The runs are stored whatever happens; an error that ended them comes back too.
+    """
     targets = plan.targets()
     folder = new_folder(plan.out, f"sweep-{plan.setting.replace('.', '-')}")
+    on_folder(folder)
     runs = [
         RunInProgress(_run_plan(plan, target, value, folder), on_turn)
         for target, value in zip(targets, plan.values, strict=True)
     ]
     failure: TurngapError | None = None
     try:
-        with undisturbed():
+        with ExitStack() as kept, undisturbed():
+            for run in runs:
+                kept.enter_context(run.kept())
             await play_interleaved(
                 list(zip(targets, runs, strict=True)),
                 plan.scenarios,
@@ -143,4 +160,5 @@ def _run_plan(plan: SweepPlan, target: Target, value: str, folder: Path) -> RunP
         name=f"{plan.setting}-{value}",
         out=folder,
         settings={"sweep": plan.setting, "value": value},
+        starved_ms=plan.starved_ms,
     )

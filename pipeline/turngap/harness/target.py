@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turngap.agent.stack import Stack, load_stack, override, resolved
+from turngap.agent.stack import Stack, load_stack, override, resolved, stack_files
 from turngap.backends import Kind, find
 from turngap.core.errors import AgentError, InputError
 from turngap.harness.process import running
@@ -21,7 +21,8 @@ class AgentChoice:
 
     Attributes:
         agent: a stack's name, a stack file, a `ws://` URL, or the folder of a checkout of turngap,
-            where `DIR#STACK` names one of its stacks (else `embedded`).
+            where `DIR#STACK` names one of its stacks (else `embedded`). A stack's name is never a
+            folder that happens to be called so: `./NAME` is.
         backends: replacements of a stack's engines, by kind.
         sets: `table.key=value` settings of a stack.
         seed: for engines that draw random numbers.
@@ -45,7 +46,7 @@ class AgentChoice:
     def checkout(self) -> "Checkout | None":
         """The checkout that is meant: what lies in a folder, or `DIR#STACK`."""
         folder, mark, stack = self.agent.partition("#")
-        if self.is_url or not (mark or Path(folder).is_dir()):
+        if self.is_url or not (mark or (Path(folder).is_dir() and folder not in stack_files())):
             return None
         return Checkout(Path(folder).resolve(), stack or "embedded")
 

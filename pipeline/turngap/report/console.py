@@ -13,6 +13,7 @@ from rich.text import Text
 from turngap.core.budget import NATURAL_MS, OUTCOMES, Outcome
 from turngap.core.lateness import STARVED_MS
 from turngap.core.results import StageRecord, TurnRecord
+from turngap.core.stages import UNATTRIBUTED
 from turngap.core.summary import Summary, summarise
 from turngap.report import layout, words
 from turngap.report.layout import GUTTER, MIN_WIDTH
@@ -279,13 +280,19 @@ def _stage_table(summary: Summary, width: int) -> list[Text]:
     widest = max(len(words.clean(stage.name)) for stage in summary.stages)
     most = max(abs(stage.p50_ms) for stage in summary.stages)
     answered = summary.outcomes.get("answered", 0) + summary.outcomes.get("late", 0)
-    lines = [layout.labelled("stages").append("median in ms over answered turns", style="dim")]
+    lines = [
+        layout.labelled("stages").append(
+            "median in ms of the answered turns that have it", style="dim"
+        )
+    ]
     for stage in summary.stages:
         look = words.look_of(stage.name)
         line = layout.labelled("")
         line.append(f"{look.pattern} ", GROUP_STYLES[look.group])
         line.append(f"{words.clean(stage.name):<{widest}} {words.ms(stage.p50_ms):>6}  ")
-        remark = " slowest" if stage.name == summary.slowest_stage else ""
+        # What no mark explains is not a stage to be made quicker.
+        most_of_it = " most of it" if stage.name == UNATTRIBUTED else " slowest"
+        remark = most_of_it if stage.name == summary.slowest_stage else ""
         remark += f" (in {stage.n} of {answered})" if stage.n < answered else ""
         room = width - cell_len(line.plain) - cell_len(remark)
         line.append(_gauge(stage.p50_ms / most if most else 0, room), GROUP_STYLES[look.group])

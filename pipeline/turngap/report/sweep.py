@@ -19,7 +19,16 @@ def sweep_block(document: dict[str, Any], width: int) -> RenderableType:
         table.add_column(column, justify="right")
     for point in points:
         table.add_row(*_cells(point))
-    return Group(table, Text(), *_plot(points, width))
+    return Group(table, *_why_invalid(points), Text(), *_plot(points, width))
+
+
+def _why_invalid(points: Sequence[dict[str, Any]]) -> list[Text]:
+    """Why a point's figures do not hold, for each that has none that do."""
+    return [
+        Text(f"{point['value']} is invalid: {'; '.join(point['why_invalid'])}", style="bold red")
+        for point in points
+        if not point["valid"]
+    ]
 
 
 def _cells(point: dict[str, Any]) -> tuple[str, ...]:

@@ -248,7 +248,8 @@ def offset_words(record: RunRecord) -> str:
     if offset is None:
         return "agent's clock not compared: no marks from the agent"
     if offset.offset_ns is None or offset.bound_ns is None:
-        return f"agent's clock unknown: {offset.n} exchanges, none answered"
+        # The offset is of the answered exchanges: without one it has none.
+        return "agent's clock not compared: the agent answers no clock exchange"
     return f"agent's marks are placed to within ±{offset.bound_ns / 1e6:.2f} ms (n={offset.n})"
 
 

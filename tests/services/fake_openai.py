@@ -28,6 +28,7 @@ class FakeOpenAI:
         dies_after: the connection is dropped after so many chunks.
         dies_in_order: it is closed as if the reply had come to its end.
         status: answered instead of a reply, where it is not 200.
+        refuses: a key of the request that it does not understand.
         in_turn: other values of these from the turn on that has so many messages of the user.
     """
 
@@ -38,6 +39,7 @@ class FakeOpenAI:
     dies_after: int | None = None
     dies_in_order: bool = False
     status: int = 200
+    refuses: str = ""
     in_turn: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     hung_up: threading.Event = field(default_factory=threading.Event)
@@ -92,7 +94,9 @@ class OpenAIHandler(BaseHTTPRequestHandler):
             return
         said = [m for m in body.get("messages", ()) if m.get("role") == "user"]
         fake = replace(fake, **fake.in_turn.get(len(said), {}))
-        if not body.get("stream"):
+        if fake.refuses in body:
+            self._json(400, {"error": {"message": f"what is {fake.refuses}?"}})
+        elif not body.get("stream"):
             self._json(200, {"choices": [{"message": {"role": "assistant", "content": "x"}}]})
         elif fake.status != 200:
             self._json(fake.status, {"error": {"message": "as the test wants it"}})

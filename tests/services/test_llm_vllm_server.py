@@ -192,9 +192,9 @@ def test_one_that_is_never_healthy_is_given_up_and_ended(
         command=str(vllm),
         log=tmp_path / "log",
         serve_args=("--never",),
-        start_timeout_s=2,
+        start_timeout_s=6,  # in which it has at least begun, on a starved machine too
     )
-    with pytest.raises(AgentError, match="was not ready after 2 s") as e:
+    with pytest.raises(AgentError, match="was not ready after 6 s") as e:
         connected(settings)
     assert "start_timeout_s" in e.value.hint
     wait_until((tmp_path / "called.json").exists)
@@ -232,3 +232,23 @@ def test_a_python_runs_what_the_executable_would(tmp_path: Path) -> None:
     called = (tmp_path / "called.txt").read_text().split()
     assert called[:4] == ["-m", "vllm.entrypoints.openai.api_server", "--model", "a/model"]
     assert "--port" in called
+
+
+def test_a_low_batch_server_answers_few_at_a_time(
+    vllm: Path, tmp_path: Path, called: Callable[[], dict[str, Any]]
+) -> None:
+    settings = VllmSettings(
+        model="m",
+        command=str(vllm),
+        log=tmp_path / "log",
+        lane="low-batch",
+        low_batch_seqs=3,
+        serve_args=("--seed", "1"),
+    )
+    server = Server(settings, "m")
+    try:
+        server.wait_until_healthy()
+    finally:
+        server.stop()
+    assert called()["arguments"][-4:] == ["--max-num-seqs", "3", "--seed", "1"]
+    assert settings.request_priority is None  # its own server has no others to be put before

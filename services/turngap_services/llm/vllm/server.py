@@ -44,7 +44,7 @@ class Server:
         command = [
             *(sys.executable, "-P", "-m", "turngap_services.llm.vllm.keeper"),
             *_serve(settings.command, model),
-            *("--host", "127.0.0.1", "--port", str(port), *settings.serve_args),
+            *("--host", "127.0.0.1", "--port", str(port), *_lane(settings), *settings.serve_args),
         ]
         environment = {**os.environ, "VLLM_NO_USAGE_STATS": "1", **settings.serve_env}
         if Path(model).exists():
@@ -132,6 +132,12 @@ def _serve(command: str, model: str) -> tuple[str, ...]:
     if Path(command).name.startswith("python"):
         return (command, "-m", "vllm.entrypoints.openai.api_server", "--model", model)
     return (command, "serve", model)
+
+
+def _lane(settings: VllmSettings) -> tuple[str, ...]:
+    if settings.lane == "shared":
+        return ()
+    return ("--max-num-seqs", str(settings.low_batch_seqs))
 
 
 def _last(log: Path) -> str:

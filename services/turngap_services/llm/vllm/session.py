@@ -3,6 +3,7 @@
 import os
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 from pipecat.services.openai.llm import OpenAILLMService
 
@@ -93,27 +94,43 @@ def _warm_up(settings: VllmSettings, connection: Connection) -> None:
     As long as a conversation's first prompt: after one of two tokens, vLLM 0.32 on a CPU took
     474 ms to the first token of the first turn, and about 50 ms from then on.
     """
-    ask(
-        f"{connection.base_url.rstrip('/')}/chat/completions",
-        headers=bearer(connection.key),
-        timeout_s=settings.timeout_s,
-        body={
-            "model": connection.model,
-            "messages": [
-                {"role": "system", "content": "hello " * 150},
-                {"role": "user", "content": "hello"},
-            ],
-            "max_tokens": 8,
-            **settings.extra_body,
-        },
-    )
+    try:
+        ask(
+            f"{connection.base_url.rstrip('/')}/chat/completions",
+            headers=bearer(connection.key),
+            timeout_s=settings.timeout_s,
+            body={
+                "model": connection.model,
+                "messages": [
+                    {"role": "system", "content": "hello " * 150},
+                    {"role": "user", "content": "hello"},
+                ],
+                "max_tokens": 8,
+                **_extra(settings),
+            },
+        )
+    except AgentError as e:
+        if e.kind != "llm.refused" or settings.request_priority is None:
+            raise
+        raise AgentError(
+            e.kind,
+            e.message,
+            hint="priorities, and with them the low-batch lane of a running server, need one that "
+            "was started with --scheduling-policy priority",
+        ) from e
+
+
+def _extra(settings: VllmSettings) -> dict[str, Any]:
+    """What goes into each request beyond OpenAI's protocol."""
+    body = dict(settings.extra_body)
+    if settings.request_priority is not None:
+        body["priority"] = settings.request_priority
+    return body
 
 
 def service(settings: VllmSettings, connection: Connection) -> VllmLLMService:
     """The pipecat service of one session."""
-    body = dict(settings.extra_body)
-    if settings.priority is not None:
-        body["priority"] = settings.priority
+    body = _extra(settings)
     return VllmLLMService(
         api_key=connection.key or "EMPTY",  # the client wants one; a server without keys ignores it
         base_url=connection.base_url,

@@ -1,11 +1,13 @@
 """Settings of the vLLM backend."""
 
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from turngap.backends import BackendSettings
+
+Lane = Literal["shared", "low-batch"]
 
 
 class VllmSettings(BackendSettings):
@@ -20,7 +22,12 @@ class VllmSettings(BackendSettings):
         max_tokens: a reply ends after so many at the latest.
         temperature: 0 always takes the likeliest token.
         seed: of the sampling, where the temperature is above 0.
-        priority: of the requests, lower first, on a server with `--scheduling-policy priority`.
+        lane: `shared` is answered in one batch with whoever else asks the server. `low-batch` is
+            not: a server that turngap starts answers `low_batch_seqs` at a time, and a running one
+            is asked to take the requests before others' (`priority`).
+        low_batch_seqs: how many replies a low-batch server makes at the same time.
+        priority: of the requests, lower first, on a server with `--scheduling-policy priority`;
+            left out: none, or −1 in the low-batch lane of a running server.
         extra_body: whatever else goes into each request, such as
             `{chat_template_kwargs = {enable_thinking = false}}`.
         timeout_s: how long a running server may take to answer the first question.
@@ -38,6 +45,8 @@ class VllmSettings(BackendSettings):
     max_tokens: Annotated[int, Field(ge=1)] = 96
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
     seed: Annotated[int, Field(ge=0)] = 1
+    lane: Lane = "shared"
+    low_batch_seqs: Annotated[int, Field(ge=1)] = 2
     priority: int | None = None
     extra_body: dict[str, Any] = Field(default_factory=dict[str, Any])
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
@@ -55,3 +64,9 @@ class VllmSettings(BackendSettings):
                 "model=DIRECTORY_OR_MODEL_ID"
             )
         return self
+
+    @property
+    def request_priority(self) -> int | None:
+        """What each request says of its own importance; None: nothing."""
+        ahead = self.lane == "low-batch" and self.base_url is not None
+        return -1 if self.priority is None and ahead else self.priority

@@ -1,0 +1,296 @@
+"""What one person gets of a busy vLLM: in the shared lane, ahead of it, or in the low-batch lane.
+
+Starts two servers of the same weights, one core each: the *shared* one, and a *low-batch* replica
+that answers few at a time. Loads the shared one with 1, 4, 16 and 64 streams that ask again as soon
+as they are answered, and measures, beside the same load:
+
+- `shared`: what each of these streams gets;
+- `priority`: what one more stream gets that the shared server takes before the others;
+- `low-batch`: what one stream gets of the replica, and what the shared server still makes.
+
+    python benchmarks/vllm_lanes.py --command vllm-env/bin/python --model models/teacher
+
+Every reply has the same number of tokens (`ignore_eos`), so that a rate is exact however the tokens
+are packed into chunks. Totals are the servers' own count (`/metrics`), and so are the queue, the
+requests running and the share of the KV cache.
+"""
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from turngap.clocks import MonotonicClock
+from turngap.core.clock import ms_to_ns
+from turngap_services.llm.vllm.server import Server
+from turngap_services.llm.vllm.settings import Lane, VllmSettings
+from turngap_services.script import scenarios
+
+SYSTEM = "You are on a phone call. Answer in one or two short spoken sentences."
+STREAMS = (1, 4, 16, 64)
+# As many replies as make a median, or one a stream; no longer than this.
+LEAST_REPLIES = 8
+LONGEST_S = 20.0
+BUILD_UP_MS = 1000.0
+SAMPLE_MS = 500.0
+CLOCK = MonotonicClock()
+
+Metrics = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that is healthy."""
+
+    base_url: str
+    model: str
+
+
+@dataclass
+class Replies:
+    """What the streams of one lane got: time to the first token and tokens/s after it."""
+
+    first_ms: list[float] = field(default_factory=list)
+    per_s: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One load, measured: replies of each lane, totals in tokens/s, the shared server's gauges."""
+
+    replies: dict[str, Replies]
+    total_per_s: float
+    beside_per_s: float
+    running: float
+    waiting: float
+    kv_share: float
+    queue_ms: float | None
+    prefill_ms: float | None
+
+
+class Lanes:
+    """The two servers and a client."""
+
+    def __init__(
+        self, client: aiohttp.ClientSession, shared: Running, small: Running, tokens: int
+    ) -> None:
+        self._client = client
+        self._servers = {"shared": shared, "low-batch": small}
+        self._tokens = tokens
+        self._asks = [turn.say for scenario in scenarios(None) for turn in scenario.turns]
+
+    async def phase(self, streams: int, beside: str | None) -> Phase:
+        """Load the shared server; `beside` names the lane of one more stream."""
+        replies = {"shared": Replies()} | ({beside: Replies()} if beside else {})
+        tasks = [self._stream("shared", 0, n, replies["shared"]) for n in range(streams)]
+        if beside == "priority":
+            tasks.append(self._stream("shared", -1, streams, replies[beside]))
+        elif beside:
+            tasks.append(self._stream(beside, 0, streams, replies[beside]))
+        running = [asyncio.create_task(task) for task in tasks]
+        try:
+            # Each stream's first reply is of a load that is still building up.
+            await CLOCK.sleep_until_ns(CLOCK.now_ns() + ms_to_ns(BUILD_UP_MS))
+            for lane in replies.values():
+                lane.first_ms.clear()
+                lane.per_s.clear()
+            return await self._watched(replies, max(LEAST_REPLIES, streams), running)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _watched(
+        self, replies: dict[str, Replies], enough: int, running: Sequence["asyncio.Task[None]"]
+    ) -> Phase:
+        began, at = time.monotonic(), await self._metrics("shared")
+        beside = await self._metrics("low-batch")
+        gauges: list[Metrics] = []
+        while time.monotonic() - began < LONGEST_S:
+            await CLOCK.sleep_until_ns(CLOCK.now_ns() + ms_to_ns(SAMPLE_MS))
+            for task in running:
+                if task.done():
+                    task.result()
+            gauges.append(await self._metrics("shared"))
+            others = [lane for name, lane in replies.items() if name != "shared"]
+            if len(replies["shared"].per_s) >= enough and all(
+                len(lane.per_s) >= LEAST_REPLIES for lane in others
+            ):
+                break
+        lasted_s = time.monotonic() - began
+        after, later = gauges[-1], await self._metrics("low-batch")
+        return Phase(
+            replies={name: Replies(list(r.first_ms), list(r.per_s)) for name, r in replies.items()},
+            total_per_s=_gained(at, after, "vllm:generation_tokens") / lasted_s,
+            beside_per_s=_gained(beside, later, "vllm:generation_tokens") / lasted_s,
+            running=median(g["vllm:num_requests_running"] for g in gauges),
+            waiting=median(g["vllm:num_requests_waiting"] for g in gauges),
+            kv_share=max(g["vllm:kv_cache_usage_perc"] for g in gauges),
+            queue_ms=_mean_ms(at, after, "vllm:request_queue_time_seconds"),
+            prefill_ms=_mean_ms(at, after, "vllm:request_prefill_time_seconds"),
+        )
+
+    async def _stream(self, lane: str, priority: int, number: int, replies: Replies) -> None:
+        turn = number
+        while True:
+            turn += 1
+            first_ms, per_s = await self._ask(lane, priority, self._asks[turn % len(self._asks)])
+            replies.first_ms.append(first_ms)
+            replies.per_s.append(per_s)
+
+    async def _ask(self, lane: str, priority: int, text: str) -> tuple[float, float]:
+        """Time to the first token, ms, and tokens/s after it."""
+        server = self._servers[lane]
+        body = {
+            "model": server.model,
+            "messages": [
+                {"role": "system", "content": SYSTEM},
+                {"role": "user", "content": text},
+            ],
+            "max_tokens": self._tokens,
+            "temperature": 0,
+            "ignore_eos": True,
+            "skip_special_tokens": False,  # or what follows the reply's own end would have no text
+            "stream": True,
+        }
+        if lane == "shared":
+            body["priority"] = priority
+        asked = time.perf_counter()
+        first = last = 0.0
+        url = f"{server.base_url}/chat/completions"
+        async with self._client.post(url, json=body) as response:
+            response.raise_for_status()
+            async for line in response.content:
+                if line.startswith(b"data: {") and _text_of(json.loads(line[6:])):
+                    last = time.perf_counter()
+                    first = first or last
+        return (first - asked) * 1000, (self._tokens - 1) / (last - first)
+
+    async def _metrics(self, lane: str) -> Metrics:
+        url = self._servers[lane].base_url.removesuffix("/v1") + "/metrics"
+        async with self._client.get(url) as response:
+            response.raise_for_status()
+            text = await response.text()
+        values: Metrics = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name.endswith("_total") or family.type in ("gauge", "histogram"):
+                    name = sample.name.removesuffix("_total")
+                    values[name] = values.get(name, 0.0) + sample.value
+        return values
+
+
+def _text_of(chunk: dict[str, list[dict[str, dict[str, str]]]]) -> str:
+    return "".join(choice["delta"].get("content") or "" for choice in chunk.get("choices", []))
+
+
+def _gained(before: Metrics, after: Metrics, name: str) -> float:
+    return after[name] - before[name]
+
+
+def _mean_ms(before: Metrics, after: Metrics, name: str) -> float | None:
+    """Mean of a histogram between two readings; None where nothing was counted."""
+    count = _gained(before, after, f"{name}_count")
+    return _gained(before, after, f"{name}_sum") / count * 1000 if count else None
+
+
+def _middle(values: Sequence[float]) -> str:
+    return f"{median(values):.0f}" if values else "–"
+
+
+def _ms(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _row(streams: int, name: str, phase: Phase) -> str:
+    lane = phase.replies[name]
+    return (
+        f"{streams:>7} {name:<10} {_middle(lane.per_s):>6} {_middle(lane.first_ms):>8} "
+        f"{len(lane.per_s):>5} {phase.total_per_s:>8.0f} {phase.beside_per_s:>8.0f} "
+        f"{phase.running:>8.0f} {phase.waiting:>8.0f} {phase.kv_share:>6.1%} "
+        f"{_ms(phase.queue_ms):>9} {_ms(phase.prefill_ms):>11}"
+    )
+
+
+async def measure(shared: Running, small: Running, streams: Sequence[int], tokens: int) -> None:
+    """Print a row a load and lane, and what the low-batch lane is worth at the heaviest."""
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as client:
+        lanes = Lanes(client, shared, small, tokens)
+        for lane in ("low-batch", "shared"):  # what a server does once, it does now
+            await lanes.phase(1, None if lane == "shared" else lane)
+        print(f"{tokens} tokens a reply; medians; queue and prefill: the shared server's means")
+        print(
+            "streams lane        tok/s  TTFT ms     n   shared   beside  running  waiting     KV  "
+            "queue ms  prefill ms"
+        )
+        alone = beside = None
+        for count in streams:
+            alone = await lanes.phase(count, None)
+            print(_row(count, "shared", alone), flush=True)
+            print(_row(count, "priority", await lanes.phase(count, "priority")), flush=True)
+            beside = await lanes.phase(count, "low-batch")
+            print(_row(count, "low-batch", beside), flush=True)
+        if alone and beside and beside.replies["low-batch"].per_s:
+            ratio = median(beside.replies["low-batch"].per_s) / median(
+                alone.replies["shared"].per_s
+            )
+            print(
+                f"low-batch lane beside {streams[-1]} streams: {ratio:.1f} times the shared lane's "
+                f"tokens/s a person; the shared server then makes {beside.total_per_s:.0f} of "
+                f"{alone.total_per_s:.0f} tokens/s"
+            )
+
+
+def started(lane: Lane, core: int, chosen: argparse.Namespace, stack: ExitStack) -> Server:
+    """A server of one's own on one core, which is not healthy yet."""
+    policy = ("--scheduling-policy", "priority") if lane == "shared" else ()
+    settings = VllmSettings(
+        model=chosen.model,
+        command=chosen.command,
+        lane=lane,
+        log=Path(f"vllm-{lane}.log"),
+        serve_args=("--max-model-len", "512", *policy, *chosen.serve_arg),
+        # Both would take the same cores by themselves.
+        serve_env={"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": str(core)},
+    )
+    server = Server(settings, chosen.model)
+    stack.callback(server.stop)
+    return server
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What one person gets of a busy vLLM.")
+    parser.add_argument("--model", default="models/teacher")
+    parser.add_argument("--command", default="vllm", help="vLLM, or the Python it is installed in")
+    parser.add_argument("--serve-arg", action="append", default=[], help="for both servers")
+    parser.add_argument("--shared-url", help="a running server's, .../v1, instead of one's own")
+    parser.add_argument("--low-batch-url", help="likewise")
+    parser.add_argument("--streams", type=int, nargs="+", default=STREAMS)
+    parser.add_argument("--tokens", type=int, default=32)
+    chosen = parser.parse_args()
+    if (chosen.shared_url is None) != (chosen.low_batch_url is None):
+        parser.error("give both --shared-url and --low-batch-url, or neither")
+    with ExitStack() as stack:
+        if chosen.shared_url:
+            shared = Running(chosen.shared_url, chosen.model)
+            small = Running(chosen.low_batch_url, chosen.model)
+        else:
+            lanes: tuple[tuple[Lane, int], ...] = (("shared", 0), ("low-batch", 1))
+            servers = [started(lane, core, chosen, stack) for lane, core in lanes]
+            for server in servers:
+                server.wait_until_healthy()
+            shared, small = (Running(server.base_url, server.model) for server in servers)
+        asyncio.run(measure(shared, small, chosen.streams, chosen.tokens))
+
+
+if __name__ == "__main__":
+    main()

@@ -4,11 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from html_page import Page
-from made_records import every_outcome, make_record, make_run, make_turn, scaled
+from made_records import MARKS_MS, every_outcome, make_record, make_run, make_turn, scaled
 
 from turngap.core.errors import InputError
 from turngap.core.results import AnswerRecord, AudioRecord, BackchannelRecord
-from turngap.report.charts import Domain, domain_of, gap_plot, waterfall
+from turngap.report.charts import CHARACTER_SHARE, Domain, domain_of, gap_plot, waterfall
 from turngap.report.html import render, write_html
 from turngap.runs import RunWriter, StoredRun, read_run
 
@@ -230,6 +230,20 @@ def test_drawings_stay_inside_their_frame(factor):
     plot = gap_plot(turns, [str(n) for n in range(len(turns))], 800.0, "")
     assert all(0 <= dot.x <= 100 for dot in plot.dots)
     assert len(plot.dots) + plot.without_gap == len(turns)
+
+
+@pytest.mark.parametrize("start_ms", [0, 300, 480, 560, 640, 720])
+def test_labels_of_tiny_stages_are_not_crossed_out_by_the_budgets_rule(start_ms):
+    turn = make_turn(marks_ms={name: start_ms + 6 * i for i, name in enumerate(MARKS_MS, start=1)})
+    drawn = waterfall(turn, domain_of([turn]))
+    assert len(drawn.rows) == len(MARKS_MS)
+    for row in drawn.rows:
+        room = CHARACTER_SHARE * len(row.label)
+        assert row.side in ("after", "before") or row.width >= room
+        if row.side == "after":
+            assert row.label_x + room <= drawn.rule
+        else:
+            assert row.label_x >= room
 
 
 def test_curve_stands_at_the_hit_rate_at_the_budget():

@@ -16,6 +16,8 @@ ROW_PX = 19
 AXIS_PX = 20
 CURVE_PX = 170
 STRIP_PX = 38
+# What a label's character takes of a drawing half a page wide (480 px), per cent.
+CHARACTER_SHARE = 1.4
 # Stages shorter than this would be hairlines; they are named together below the drawing.
 SHORT_MS = 1.0
 # No drawing reaches farther than this, in budgets: one reply after 20 s would flatten the others.
@@ -110,7 +112,8 @@ def waterfall(turn: TurnRecord, domain: Domain) -> Waterfall:
             name = words.clean(stage.name) if stage.ms > 0 else "cut in"
             label = f"{name} {words.ms(stage.ms)}"
             group = words.look_of(stage.name).group
-            rows.append(_row(x(start, budget), x(end, budget), len(rows), group, label))
+            place = x(start, budget), x(end, budget)
+            rows.append(_row(*place, len(rows), group, label, rule=x(budget, budget)))
     height = max(1, len(rows)) * ROW_PX
     low, high = (x(ms, budget) for ms in NATURAL_MS)
     return Waterfall(
@@ -134,11 +137,20 @@ def _overflow(turn: TurnRecord, domain: Domain) -> str:
     return "◂" if turn.gap_ms < 0 else "▸"
 
 
-def _row(start: float, end: float, number: int, group: words.Group, label: str) -> Row:
-    """Labels stand where there is room: to the right, else to the left, else on a bar that long."""
+def _row(
+    start: float, end: float, number: int, group: words.Group, label: str, *, rule: float
+) -> Row:
+    """Labels stand where there is room: to the right, else to the left, else on a bar that long.
+
+    To the right ends at the budget's rule, which would cross them out.
+    """
+    room = CHARACTER_SHARE * len(label)
     side, label_x = "after", end
-    if end > 64:
-        side, label_x = ("before", start) if start > 40 else ("inside", end)
+    if end + room > (rule if end < rule else 100):
+        if start >= room:
+            side, label_x = "before", start
+        elif end - start >= room or end + room > 100:
+            side, label_x = "inside", end
     return Row(
         x=start,
         width=round(max(end - start, 0.3), 3),

@@ -8,17 +8,21 @@ from typing import Any
 import pytest
 from commandline import SCENARIOS, turngap_here
 from fake_agents import FakeAgents
+from html_page import Page
 from made_records import make_turn
 from rich.console import Console
 
 from turngap.caller.pipecat import PipecatDialect
-from turngap.core.comparison_record import COMPARISON_FILE, ComparisonRecord
+from turngap.core.comparison import backend_figures, chain_of, crossings
+from turngap.core.comparison_record import COMPARISON_FILE, BackendRecord, ComparisonRecord
 from turngap.core.errors import AgentError, InputError
 from turngap.core.results import AnswerRecord, TurnRecord
 from turngap.harness.compare import ComparePlan, Contender, compare, parse_contender, parse_price
 from turngap.harness.run import RunInProgress
 from turngap.harness.target import AgentChoice, Target
 from turngap.library import load_scenarios, scenario_paths
+from turngap.provenance import this_machine
+from turngap.report.compare_charts import HEIGHT_PX, charts
 from turngap.report.compare_console import comparison_block
 from turngap.report.compare_files import (
     comparison_json,
@@ -27,7 +31,9 @@ from turngap.report.compare_files import (
     read_comparison,
     write_markdown,
 )
+from turngap.report.compare_html import render, write_page
 
+SCRIPT = "<script>alert(1)</script>"
 GOOD, QUICK = Contender("good", "sim:full"), Contender("quick", "sim:distilled")
 
 
@@ -124,6 +130,61 @@ async def test_it_is_shown_on_any_width_as_markdown_and_as_json(tmp_path: Path, 
     for entry in document["backends"]:
         assert {"gap_ms", "hit_rate", "correct", "price", "name"} <= set(entry)
         assert entry["hit_rate"] == 1.0
+
+
+async def test_the_page_shows_each_backend_and_where_one_overtakes_another(
+    tmp_path: Path, agents: Answering
+):
+    record, folder, _ = await compare(plan(tmp_path))
+    html = write_page(record, folder).read_text("utf-8")
+    page = Page(html)
+    page.assert_safe()
+    page.assert_accessible()
+    assert len(page.all("circle")) == 2
+    assert len(page.all("path", **{"class": "curve"})) == 2 * 2 * 2  # two charts, with legends
+    assert page.text.count("good past quick at 2") == 1
+    assert "good · $0.75 per 1000" in page.text
+
+
+def test_drawings_stay_in_their_frames_whatever_the_figures():
+    for right, n in ((0, 20), (1, 20), (20, 20)):
+        for price in (None, (1.0, 10.0), (0.0, 0.0)):
+            turns = [made_turn("right" if i < right else "wrong") for i in range(n)]
+            one = backend_figures("one", turns, price, llm="a", run="r", valid=True)
+            record = made_comparison([one, one.model_copy(update={"name": SCRIPT})])
+            for chart in charts(record):
+                assert all(0 <= m.at <= 100 for m in (*chart.x_marks, *chart.rules))
+                assert all(0 <= d.x <= 100 and 0 <= d.y <= HEIGHT_PX for d in chart.dots)
+                ys = [float(p.split()[1]) for line in chart.lines for p in pieces(line.path)]
+                assert all(-0.1 <= y <= HEIGHT_PX + 0.1 for y in ys)
+            page = Page(render(record))
+            page.assert_safe()
+            assert SCRIPT in page.text
+
+
+def pieces(path: str) -> list[str]:
+    return path.removeprefix("M").split(" L") if path else []
+
+
+def made_turn(verdict: str) -> TurnRecord:
+    made = Answering().turn("good", "x", 1, 1, 0)
+    return made.model_copy(update={"answer": AnswerRecord.model_validate({"verdict": verdict})})
+
+
+def made_comparison(backends: list[BackendRecord]) -> ComparisonRecord:
+    return ComparisonRecord(
+        turngap_version="0",
+        commit=None,
+        started_utc="2026-11-20T15:28:03+00:00",
+        machine=this_machine(),
+        agent="embedded",
+        scenarios=("x",),
+        rounds=1,
+        budget_ms=800.0,
+        backends=tuple(backends),
+        chain=chain_of(backends),
+        crossings=tuple(crossings(backends)),
+    )
 
 
 async def test_a_line_that_is_lost_leaves_what_was_played(tmp_path: Path, agents: Answering):

@@ -75,6 +75,7 @@ def compare(
     from turngap.library import library_for, load_scenarios, require_inside, scenario_paths
     from turngap.report.compare_console import comparison_block
     from turngap.report.compare_files import comparison_json, write_markdown
+    from turngap.report.compare_html import write_page
 
     folder = library_for(scenarios or (), library)
     paths = scenario_paths(folder, scenarios or (), tag)
@@ -96,6 +97,7 @@ def compare(
     plan.targets()
     record, path, failure = _play(plan, quiet=json_)
     write_markdown(record, path)
+    write_page(record, path)
     if json_:
         print_json(comparison_json(record, path))
     else:

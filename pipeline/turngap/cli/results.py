@@ -106,14 +106,15 @@ def _stored_check(folder: Path) -> Stored:
 
 def _stored_comparison(folder: Path) -> Stored:
     from turngap.report.compare_console import comparison_block, comparison_svg
-    from turngap.report.compare_files import comparison_json, read_comparison, write_markdown
+    from turngap.report.compare_files import comparison_json, read_comparison
+    from turngap.report.compare_html import write_page
 
     record = read_comparison(folder)
     return Stored(
         document=lambda: comparison_json(record, folder),
         blocks=lambda width: [comparison_block(record, width)],
         svg=lambda: comparison_svg(record, folder.name),
-        write_html=lambda: write_markdown(record, folder),
+        write_html=lambda: write_page(record, folder),
     )
 
 

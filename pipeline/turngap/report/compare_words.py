@@ -1,7 +1,5 @@
 """How a comparison is said: the cells of its tables and the sentences beneath."""
 
-from collections.abc import Sequence
-
 from turngap.core.comparison_record import (
     BackendRecord,
     ComparisonRecord,
@@ -120,11 +118,15 @@ def _sure(found: CrossingRecord) -> str:
 
 def basis(record: ComparisonRecord) -> str:
     """What it rests on."""
-    scenarios: Sequence[str] = record.scenarios
+    scenarios = _many(len(record.scenarios), "scenario")
     return (
-        f"{words.clean(record.agent)}, {len(scenarios)} scenarios, {record.rounds} rounds, in "
-        f"turns on one machine ({words.clean(record.machine.cpu)}, {record.machine.cores} cores)"
+        f"{words.clean(record.agent)}, {scenarios}, {_many(record.rounds, 'round')}, in turns on "
+        f"one machine ({words.clean(record.machine.cpu)}, {record.machine.cores} cores)"
     )
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 CHAIN_NOTE = (

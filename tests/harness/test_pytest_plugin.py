@@ -195,6 +195,24 @@ def test_it(turngap):
     )
 
 
+def test_a_comparison_says_in_how_many_pairs_the_caller_was_starved(
+    inner: Inner, agents: FakeAgents
+) -> None:
+    agents.starved = lambda _url, nth: nth == 2
+    result = inner(
+        f"""
+def test_it(turngap):
+    turngap.check(
+        "{NEW}", against="{OLD}", scenarios="quick-questions", calibration=0, rounds=3
+    ).assert_not_slower()
+"""
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*InconclusiveError: undecided: *", "*the caller was starved in 3 of 18 pairs (the ref*"]
+    )
+
+
 def test_an_agent_that_fails_says_what_was_played_and_where(inner: Inner, play: Play) -> None:
     failure = AgentError("agent.lost", "the line was lost", hint="its log: agent.log")
     play(made_turns(2), failure=failure, planned_turns=21)

@@ -15,7 +15,7 @@ from turngap.provenance import this_machine
 from turngap.pytest_plugin import wording
 from turngap.pytest_plugin.failures import LatencyError
 from turngap.pytest_plugin.measured import MeasuredRun
-from turngap.report import words
+from turngap.report import check_words, words
 from turngap.runs import StoredRun
 
 Gaps = Mapping[baselines.Key, float | None]
@@ -83,6 +83,8 @@ class Comparison:
         moved = wording.moved_words(record.stages)
         lines += [moved] if moved and record.verdict == "regressed" else []
         lines += [wording.metric_words(m) for m in record.metrics]
+        if starved := check_words.starved_words(record):
+            lines.append(f"the caller was {starved}")
         for b in record.budgets:
             share = "–" if b.share is None else words.percent(b.share)
             low = "" if b.low is None or b.high is None else (

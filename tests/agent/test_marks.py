@@ -504,6 +504,8 @@ def test_tokens_are_counted_and_those_within_the_llms_window_too() -> None:
     assert turn.marks["llm_first_token"] == ns(1200)
     assert turn.counts == {
         "llm_window_tokens": 2,
+        "llm_ttft_ms": 200,
+        "llm_tokens_per_s": pytest.approx(3 / 0.8),
         "llm_prompt_tokens": 90,
         "llm_completion_tokens": 4,
     }
@@ -515,4 +517,21 @@ def test_a_model_that_is_slower_than_its_window_has_no_token_in_it() -> None:
     recorder.llm_requested(ns(0))
     recorder.said(ns(LLM_WINDOW_MS + 1))
     recorder.finish()
-    assert turns[0].counts == {"llm_window_tokens": 0}
+    # One token has no rate.
+    assert turns[0].counts == {"llm_window_tokens": 0, "llm_ttft_ms": LLM_WINDOW_MS + 1}
+
+
+def test_a_guess_is_as_fast_as_it_was_from_its_own_request() -> None:
+    turns: list[AgentTurn] = []
+    recorder = MarksRecorder(0.0, turns.append)
+    recorder.guessed(ns(0))
+    recorder.said(ns(50))
+    recorder.withdrawn()
+    recorder.guessed(ns(1000))
+    recorder.said(ns(1100))
+    recorder.turn_decided(ns(1150))
+    recorder.said(ns(1110))
+    recorder.finish()
+    (turn,) = turns
+    assert turn.counts["llm_ttft_ms"] == 100
+    assert turn.counts["llm_tokens_per_s"] == pytest.approx(100)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from turngap.backends import Decision
 from turngap.core.audio import Pcm, SpeechDetector, SpeechStart
 from turngap.core.budget import LLM_WINDOW_MS
-from turngap.core.clock import ms_to_ns, samples_to_ns
+from turngap.core.clock import ms_to_ns, ns_to_ms, samples_to_ns
 
 # A turn decision that follows the final transcript this closely was waiting for it.
 SAME_STEP_MS = 10.0
@@ -54,6 +54,7 @@ class AgentTurn:
     counts: dict[str, float] = field(default_factory=dict[str, float])
     why: str | None = None
     error: str | None = None
+    pieces: int = 0  # that the LLM gave of the answer
     tts: _Track = field(default_factory=_Track)
     out: _Track = field(default_factory=_Track)
     held_ns: int = 0  # until then its audio was kept from being played
@@ -179,9 +180,14 @@ class MarksRecorder:
     def said(self, at_ns: int) -> None:
         """A piece of the answer came from the LLM: a token, with most."""
         self.mark("llm_first_token", at_ns)
-        if (turn := self._making) is not None and "llm_request" in turn.marks:
-            in_window = at_ns - turn.marks["llm_request"] <= ms_to_ns(LLM_WINDOW_MS)
-            self.count("llm_window_tokens", float(in_window))
+        if (turn := self._making) is None or "llm_request" not in turn.marks:
+            return
+        asked_ns, first_ns = turn.marks["llm_request"], turn.marks["llm_first_token"]
+        self.count("llm_window_tokens", float(at_ns - asked_ns <= ms_to_ns(LLM_WINDOW_MS)))
+        turn.counts["llm_ttft_ms"] = ns_to_ms(first_ns - asked_ns)
+        turn.pieces += 1
+        if at_ns > first_ns:
+            turn.counts["llm_tokens_per_s"] = (turn.pieces - 1) * 1e9 / (at_ns - first_ns)
 
     def used(self, prompt_tokens: int, completion_tokens: int) -> None:
         """What the LLM says that a request used, whatever became of it."""

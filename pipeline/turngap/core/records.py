@@ -10,6 +10,9 @@ from turngap.core.results import MarkRecord, StageRecord
 from turngap.core.stages import AGENT_MARKS
 from turngap.core.turns import Turn
 
+# Of a reply; what was never heard adds nothing to them.
+_OF_THE_REPLY = frozenset({"hold_ms", "llm_ttft_ms", "llm_tokens_per_s", "llm_window_tokens"})
+
 
 def stored_fields(turn: Turn) -> dict[str, Any]:
     """The fields of a `TurnRecord` that follow from the turn itself."""
@@ -42,14 +45,15 @@ def heard_agent_turn(turn: Turn) -> AgentMarks | None:
 
 
 def _counts(turn: Turn) -> dict[str, float]:
-    """What was counted over all that the agent did in the turn; a hold is that of the reply."""
+    """What was counted over all that the agent did in the turn; some are of the reply alone."""
     counts: dict[str, float] = {}
     for reported in turn.agent_turns:
         for name, n in reported.counts.items():
             counts[name] = counts.get(name, 0.0) + n
     heard = heard_agent_turn(turn)
-    if heard is not None and "hold_ms" in heard.counts:
-        counts["hold_ms"] = heard.counts["hold_ms"]
+    if heard is not None:
+        counts = {name: n for name, n in counts.items() if name not in _OF_THE_REPLY}
+        counts |= {name: n for name, n in heard.counts.items() if name in _OF_THE_REPLY}
     return counts
 
 

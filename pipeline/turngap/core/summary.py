@@ -11,6 +11,7 @@ from turngap.core.clock import NS_PER_MS, ns_to_ms
 from turngap.core.results import TurnRecord
 from turngap.core.stages import MARKS
 from turngap.core.stats import Percentile, Proportion, percentile, proportion
+from turngap.core.tokens import TokenFigures, token_figures
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95}
 
@@ -49,6 +50,7 @@ class Summary:
         right: replies that were right, of those that were judged.
         not_judged: turns whose reply was not judged, by the reason; those left out are not among
             them.
+        llm: how fast the LLM was; None where the agent told nothing of it.
         starved: turns in which the caller was later than its run accepts.
         caller_error_ms: by how much the gap of a turn that was not starved may at most read long
             for what lateness there was; None without such a turn.
@@ -63,6 +65,7 @@ class Summary:
     stages: tuple[StageFigure, ...]
     right: Proportion
     not_judged: dict[str, int]
+    llm: TokenFigures | None
     starved: int
     caller_error_ms: float | None
 
@@ -107,6 +110,7 @@ class Summary:
                 "ci95": [self.right.low, self.right.high],
                 "not_judged": self.not_judged,
             },
+            "llm": self.llm.as_json() if self.llm else None,
             "starved_turns": self.starved,
             "caller_error_ms": self.caller_error_ms,
         }
@@ -130,6 +134,7 @@ def summarise(turns: Sequence[TurnRecord]) -> Summary:
         stages=stage_figures(counted),
         right=right_answers(counted),
         not_judged=dict(Counter(t.answer.why for t in counted if t.answer.why is not None)),
+        llm=token_figures(counted),
         starved=sum(t.pacing.starved for t in turns),
         caller_error_ms=max(
             (t.pacing.error_ms for t in turns if not t.pacing.starved), default=None

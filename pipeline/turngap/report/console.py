@@ -82,6 +82,8 @@ def turn_block(turn: TurnRecord, width: int) -> Text:
         _axis(turn, scale),
         *_stage_lines(turn, width),
     ]
+    if tokens := words.tokens_words(turn):
+        lines += layout.wrapped("llm", tokens, width, "dim")
     if why := words.why_words(turn):
         lines += layout.wrapped("why", why, width)
     for note in words.notes_of(turn):
@@ -107,6 +109,8 @@ def summary_block(run: StoredRun, width: int) -> Text:
         lines += layout.wrapped("right", f"{right[0]}  {right[1]}", width, "bold")
     lines += _outcome_lines(summary, width)
     lines += _stage_table(summary, width)
+    if summary.llm:
+        lines += layout.wrapped("llm", words.token_figures_words(summary.llm), width)
     valid = "valid" if run.record.valid else "INVALID, as said above"
     lines += layout.wrapped("validity", valid, width, "" if run.record.valid else "bold red")
     if starved := words.starved_words(summary):

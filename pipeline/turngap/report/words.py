@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from turngap.core.budget import Outcome
+from turngap.core.budget import LLM_WINDOW_MS, Outcome
 from turngap.core.lateness import STARVED_MS
 from turngap.core.results import PacingRecord, RunRecord, TurnRecord
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Summary
+from turngap.core.tokens import RATE, TTFT, WINDOW, TokenFigures
 
 # Beside the word, never instead of it: a report must be readable without colour.
 SYMBOLS: dict[Outcome, str] = {
@@ -166,6 +167,29 @@ def right_words(summary: Summary) -> tuple[str, str] | None:
     bounds = f"95 % interval {percent(right.low)} to {percent(right.high)}"
     counted = f"{right.hits} of {turns_words(right.n)}; {bounds}"
     return percent(right.value), "; ".join([counted, *left])
+
+
+def tokens_words(turn: TurnRecord) -> str | None:
+    """How fast the turn's LLM was; None where the agent told nothing of it."""
+    first, rate, window = (turn.counts.get(name) for name in (TTFT, RATE, WINDOW))
+    if first is None:
+        return None
+    parts = [f"first token after {ms(first)} ms"]
+    parts += [f"{rate:.0f} tokens/s"] if rate is not None else []
+    parts += [f"{window:.0f} within {ms(LLM_WINDOW_MS)} ms"] if window is not None else []
+    return " · ".join(parts)
+
+
+def token_figures_words(figures: TokenFigures) -> str:
+    """The same over a run."""
+    parts = [f"first token p50 {ms(figures.ttft_ms)} ms"]
+    if figures.ttft_p95_ms.value is not None:
+        parts.append(f"p95 {ms(figures.ttft_p95_ms.value)} ms")
+    if figures.per_s is not None:
+        parts.append(f"p50 {figures.per_s:.0f} tokens/s")
+    if figures.in_window is not None:
+        parts.append(f"p50 {figures.in_window:g} within {ms(LLM_WINDOW_MS)} ms")
+    return f"{' · '.join(parts)} (n={figures.n})"
 
 
 def notes_of(turn: TurnRecord) -> list[str]:

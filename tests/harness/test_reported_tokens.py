@@ -1,0 +1,48 @@
+"""How fast the LLM was: per turn, over a run, and how it is said."""
+
+from made_records import make_run, make_turn
+
+from turngap.core.results import TurnRecord
+from turngap.core.summary import summarise
+from turngap.core.tokens import token_figures
+from turngap.report.console import summary_block, turn_block
+
+
+def told(turn: int, ttft_ms: float, per_s: float | None, window: float) -> TurnRecord:
+    counts = {"llm_ttft_ms": ttft_ms, "llm_window_tokens": window}
+    counts |= {} if per_s is None else {"llm_tokens_per_s": per_s}
+    return make_turn(turn=turn, counts=counts)
+
+
+THREE = [told(1, 100, 60, 20), told(2, 150, 80, 18), told(3, 500, None, 0), make_turn(turn=4)]
+
+
+def test_medians_are_over_the_turns_that_have_them() -> None:
+    figures = token_figures(THREE)
+    assert figures is not None
+    assert figures.n == 3
+    assert (figures.ttft_ms, figures.per_s, figures.in_window) == (150, 70, 18)
+    assert figures.ttft_p95_ms.value is None  # of three there is none
+    assert summarise(THREE).as_json()["llm"] == {
+        "n": 3,
+        "ttft_ms": {"p50": 150, "p95": None},
+        "tokens_per_s": {"p50": 70},
+        "window_tokens": {"p50": 18},
+    }
+
+
+def test_an_agent_that_tells_nothing_has_none() -> None:
+    assert token_figures([make_turn()]) is None
+    assert summarise([make_turn()]).as_json()["llm"] is None
+    text = turn_block(make_turn(), 100).plain + summary_block(make_run([make_turn()]), 100).plain
+    assert "tokens/s" not in text
+
+
+def test_the_console_says_it_of_a_turn_and_of_the_run() -> None:
+    assert "first token after 100 ms · 60 tokens/s · 20 within 450 ms" in (
+        turn_block(THREE[0], 100).plain
+    )
+    one_token = turn_block(THREE[2], 100).plain
+    assert "first token after 500 ms · 0 within 450 ms" in one_token
+    text = " ".join(summary_block(make_run(THREE), 100).plain.split())
+    assert ("llm first token p50 150 ms · p50 70 tokens/s · p50 18 within 450 ms (n=3)") in text

@@ -63,6 +63,19 @@ def test_the_token_is_in_the_address_that_is_printed_and_so_are_its_limits() -> 
     assert open_.page == "http://127.0.0.1:7860/?token=t0ken-t0ken-t0ken"
     assert open_.socket("/ws").endswith("/ws?token=t0ken-t0ken-t0ken")
     assert "https" in " ".join(remarks(open_, 3))
+    # What listens at one address does not at localhost; the page there asks for the token again.
+    there = " ".join(remarks(Where("192.168.1.5", 7860, "t0ken-t0ken-t0ken"), 3))
+    assert "ssh -L 7860:192.168.1.5:7860 THIS-MACHINE" in there
+    assert "http://localhost:7860/?token=" in there
+
+
+def test_serve_takes_no_running_agent_and_its_help_offers_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(sys, "argv", ["turngap", "serve", "--help"])
+        main()
+    assert "ws://" not in capsys.readouterr().out
 
 
 def test_talk_serves_its_page_until_it_is_interrupted(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from urllib.parse import quote
 import typer
 
 from turngap.cli.shared import (
-    AGENT,
     LIBRARY,
     LLM,
     SEED,
@@ -29,6 +28,10 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE = "TURNGAP_TOKEN"
 
+STACK = typer.Option("--agent", help="A stack's name or a stack file (.toml).")
+STACK_OR_URL = typer.Option(
+    "--agent", help="A stack's name or a stack file (.toml); with --terminal a ws:// URL too."
+)
 OFFER = typer.Option(
     "--offer",
     help="An LLM that a caller may switch to, [LABEL=]BACKEND[,KEY=VALUE…]; again for more. "
@@ -75,7 +78,7 @@ class Where:
 
 
 def serve(
-    agent: Annotated[str, AGENT] = "embedded",
+    agent: Annotated[str, STACK] = "embedded",
     llm: Annotated[str | None, LLM] = None,
     stt: Annotated[str | None, STT] = None,
     tts: Annotated[str | None, TTS] = None,
@@ -100,8 +103,8 @@ def serve(
     Examples: `turngap serve`; `turngap serve --llm sim --offer slow=sim,ttft_ms=600`;
     `turngap serve --host 0.0.0.0 --max-sessions 4`, which prints the token that it needs.
 
-    The socket at /ws is for callers such as `turngap replay --agent ws://…/ws`. Conversations at
-    the page are kept as runs in ./runs: `turngap report latest`.
+    Callers such as `turngap replay` take the address of its socket, which is printed too.
+    Conversations at the page are kept as runs in ./runs: `turngap report latest`.
     """
     from turngap.agent import server
     from turngap.children import end_with_parent
@@ -128,7 +131,7 @@ def serve(
 
 
 def talk(
-    agent: Annotated[str, AGENT] = "embedded",
+    agent: Annotated[str, STACK_OR_URL] = "embedded",
     llm: Annotated[str | None, LLM] = None,
     stt: Annotated[str | None, STT] = None,
     tts: Annotated[str | None, TTS] = None,
@@ -213,7 +216,8 @@ def remarks(where: Where, max_sessions: int) -> list[str]:
             "whoever has that address may talk to it; browsers give the microphone only to"
         )
         lines.append("https and to localhost: put an https proxy before it (--origin), or")
-        lines.append(f"ssh -L {where.port}:127.0.0.1:{where.port} THIS-MACHINE and open localhost")
+        tunnel = f"ssh -L {where.port}:{where.reachable}:{where.port} THIS-MACHINE"
+        lines.append(f"{tunnel} there, and open http://localhost:{where.port}/?token=… instead")
     return lines
 
 

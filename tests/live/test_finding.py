@@ -113,6 +113,25 @@ def test_an_agent_that_cut_in_and_fell_silent_is_waited_for() -> None:
     assert talk.at(8501).turns == [(0, 2500, "reply_done")]
 
 
+def test_a_reply_whose_end_is_told_late_is_told_again_with_it() -> None:
+    talk = Talk().user(0, 1000).agent(1400).user(2000, 3000)
+    talk.quiet(1950)  # silence is told when it has lasted
+    talk.agent(3300, 4000).at(5600)
+    ends = [[s.end_ns for s in turn.agent] for turn in talk.found]
+    assert ends == [[None], [ms_to_ns(1950), ms_to_ns(4000)]]
+
+
+def test_an_agent_that_yields_before_the_speech_is_one_was_spoken_over() -> None:
+    talk = Talk().user(0, 1000).agent(1400)
+    talk.found += talk.finder.user_started(ms_to_ns(2000))
+    talk.quiet(2120).at(2250)
+    talk.found += talk.finder.user_stopped(ms_to_ns(3000))
+    talk.agent(3300, 4000).at(5600)
+    first, second = talk.found
+    assert (first.ended, second.over_reply) == ("interrupted", True)
+    assert [s.end_ns for s in second.agent] == [ms_to_ns(2120), ms_to_ns(4000)]
+
+
 def test_a_greeting_is_nobodys_reply() -> None:
     talk = Talk().agent(0, 1500).user(2000, 3000).agent(3300, 4000).at(5600)
     assert talk.turns == [(2000, 3000, "reply_done")]

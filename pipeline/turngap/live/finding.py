@@ -3,8 +3,7 @@
 No I/O and no clock: instants in, measured turns out. The page's `turns.js` follows the same rules.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from turngap.core.budget import TurnEnd
 from turngap.core.clock import ms_to_ns
@@ -102,6 +101,7 @@ class TurnFinder:
         """The person wrote instead."""
         ended = self._close("interrupted" if self._is_open(at_ns) else "reply_done", at_ns)
         self._begun_ns = None  # whoever types has not begun to speak in earnest
+        self._forget_ended(at_ns)
         self._turn = _Open(at_ns, at_ns, self.agent_speaking, typed=True)
         return ended
 
@@ -164,9 +164,10 @@ class TurnFinder:
         return at_ns - turn.reply_ns < ms_to_ns(REACTION_MS)
 
     def _begin(self, at_ns: int) -> list[FoundTurn]:
-        interrupted = self._is_open(at_ns)
+        interrupted, over_reply = self._is_open(at_ns), self._speaking_at(at_ns)
         ended = self._close("interrupted" if interrupted else "reply_done", at_ns)
-        self._turn = _Open(at_ns, None, over_reply=self._speaking_at(at_ns))
+        self._forget_ended(at_ns)
+        self._turn = _Open(at_ns, None, over_reply)
         return ended
 
     def _is_open(self, at_ns: int) -> bool:
@@ -202,16 +203,14 @@ class TurnFinder:
             start_ns=turn.start_ns,
             end_ns=min(end_ns, at_ns),
             over_reply=turn.over_reply,
-            agent=self._heard_since(turn.start_ns),
+            # With what still sounded when the turn before was told: its end is news.
+            agent=tuple(map(replace, self._agent)),
             flushed_ns=tuple(turn.flushed_ns),
             ended_ns=at_ns,
             ended=ended,
         )
-        self._agent = [s for s in self._agent if s.end_ns is None]
+        self._forget_ended(at_ns)
         return [found]
 
-    def _heard_since(self, start_ns: int) -> tuple[Stretch, ...]:
-        heard: Sequence[Stretch] = [
-            s for s in self._agent if s.end_ns is None or s.end_ns >= start_ns
-        ]
-        return tuple(Stretch(s.onset_ns, s.received_ns, s.lead_ns, s.end_ns) for s in heard)
+    def _forget_ended(self, at_ns: int) -> None:
+        self._agent = [s for s in self._agent if s.end_ns is None or s.end_ns >= at_ns]

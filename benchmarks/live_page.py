@@ -60,6 +60,7 @@ async def converse(folder: Path, pictures: Path | None) -> None:
         tools = await tab.page.context.new_cdp_session(tab.page)
         await tools.send("Performance.enable")
         await tab.start()
+        await tab.watch_drawing()
         before, began = await busy_s(tools), time.perf_counter()
         await tab.finished(SWITCH_AFTER, timeout_s=60)
         await tab.page.select_option("#llm", "sim-slow")

@@ -192,6 +192,11 @@ class Puppet:
     async def close(self, code: int, reason: str) -> None:
         await self._sockets[-1].close(code, reason)
 
+    async def left(self) -> int | None:
+        """The code with which the page that came last has closed, once it has."""
+        await self._sockets[-1].wait_closed()
+        return self._sockets[-1].close_code
+
     async def heard(self, kind: str) -> dict[str, Any]:
         """The details of the page's next message of that kind."""
         async with asyncio.timeout(20), self._changed:
@@ -301,6 +306,10 @@ class Opened:
                 return shown
         raise AssertionError(f"{selector} says {shown!r}; problems: {self.problems}")
 
+    async def watch_drawing(self) -> None:
+        """Note in each turn, as `drawnMs`, how long after its onset its waterfall was there."""
+        await self.page.evaluate(_WATCH_DRAWING)
+
     async def turns(self) -> list[dict[str, Any]]:
         """The page's turns: fields and figures."""
         return await self.page.evaluate(_TURNS)
@@ -318,6 +327,21 @@ class Opened:
         raise AssertionError(f"{turns}; problems: {self.problems}")
 
 
+# The page's clock is placed on the window's by the earliest of the ticks that tell it.
+_WATCH_DRAWING = """async () => {
+  const { tracker } = await import("/page/main.js"), { tick } = tracker;
+  const cards = document.getElementById("turns");
+  let offsetMs = Infinity;
+  tracker.tick = (ns, drift) => {
+    offsetMs = Math.min(offsetMs, performance.now() - ns / 1e6);
+    tick.call(tracker, ns, drift);
+  };
+  new MutationObserver(() => {
+    const turn = tracker.turns.at(-1);
+    const bar = cards.querySelector("li:first-child div rect:not(.band)");
+    if (turn?.onsetNs && bar) turn.drawnMs ??= performance.now() - offsetMs - turn.onsetNs / 1e6;
+  }).observe(cards, { childList: true, subtree: true });
+}"""
 _TURNS = """async () => {
   const { tracker } = await import("/page/main.js");
   return tracker.turns.map((turn) => {

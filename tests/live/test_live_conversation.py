@@ -187,6 +187,31 @@ def test_a_switch_in_mid_reply_leaves_the_gap_that_was_measured() -> None:
     assert (record.outcome, record.gap_ms, record.left_out) == ("answered", 400.0, None)
 
 
+def test_a_turn_without_a_reply_counts_for_the_llm_that_owed_one() -> None:
+    talk = Talk()
+    talk.connection.llms += [(at(0) + OFFSET_NS, "old"), (at(5000) + OFFSET_NS, "new")]
+    assert talk.kept(report(1, 1000, 2000, [], 8000, ended="timeout")).llm == "old"
+    assert talk.kept(report(2, 9000, 9500, [], 16_000, ended="timeout")).llm == "new"
+
+
+def test_a_reply_whose_end_is_told_with_the_next_turn_is_not_that_turns_own() -> None:
+    talk = Talk()
+    talk.kept(report(1, 1000, 2000, [stretch(2400, None)], 3000, ended="interrupted"))
+    both = [stretch(2400, 2950), stretch(4300, 5000)]
+    record = talk.kept(report(2, 3000, 4000, both, 5500, over_reply=True))
+    assert (record.outcome, record.gap_ms, record.yield_ms) == ("answered", 300.0, None)
+
+
+def test_text_of_a_turn_far_ahead_is_not_kept() -> None:
+    talk = Talk()
+    talk.live.typed(9999, "x")
+    talk.live.typed(1, "hello")
+    first = talk.kept(report(1, 100, 100, [], 7000, input="typed", ended="timeout"))
+    assert first.say == "hello"
+    late = talk.kept(report(9999, 8000, 8000, [], 15_000, input="typed", ended="timeout"))
+    assert late.say == ""
+
+
 def test_the_llm_whose_reply_was_heard_is_named() -> None:
     talk = Talk()
     talk.marks(1, "old", llm_request=1100, sent=1200)

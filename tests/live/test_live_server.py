@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import io
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,8 @@ async def test_a_reported_turn_is_kept_as_a_run_that_can_be_read(tmp_path: Path)
             assert kept["outcome"] == "answered"
             assert kept["llm"] == "fake"
             assert kept["record"]["marks"]
+            assert kept["figures"]["llms"] == {"fake": kept["figures"]["all"]}
+            assert (kept["figures"]["all"]["hits"], kept["figures"]["all"]["n"]) == (1, 1)
         await server.becomes(0)
         run = read_run(find_run("latest", tmp_path / "runs"))
     turn = run.turns[0]
@@ -313,7 +316,9 @@ async def test_a_full_server_says_so_and_takes_the_next_when_there_is_room(tmp_p
     async with serving(tmp_path, max_sessions=1) as server:
         async with server.page() as page:
             await page.ready()
-            assert "1 conversations" in await refused_with(server, 1013)
+            reason = await refused_with(server, 1013)
+            assert "1 of 1 conversations" in reason
+            assert reason.endswith("--max-sessions")
         await server.becomes(0)
         async with server.page() as page:
             await page.ready()
@@ -363,6 +368,16 @@ async def test_too_many_messages_and_audio_faster_than_speech_are_cut_off(tmp_pa
         assert "faster" in page.closed[1]
 
 
+async def test_turns_longer_than_there_was_time_for_fill_no_disk(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server, server.page() as page:
+        await page.ready()
+        for turn in (1, 2):
+            await page.say("turngap.turn", report(turn, 0, 10, ended_ns=599 * 10**9))
+        refused = await page.next("refused")
+        assert refused["kind"] == "live.turn_length"
+        assert (await page.next("kept"))["turn"] == 1
+
+
 async def test_a_page_that_vanishes_is_closed_and_its_run_kept(tmp_path: Path) -> None:
     limits = Limits(vanished_s=1.0, resume_s=0.1)
     async with serving(tmp_path, limits=limits) as server:
@@ -383,6 +398,9 @@ async def test_a_quiet_conversation_is_warned_and_closed(tmp_path: Path) -> None
         await page.ready()
         notice = await page.next("notice")
         assert notice["kind"] == "idle_soon"
+        assert re.fullmatch(
+            r"The server hangs up in \d+ s unless somebody speaks", notice["message"]
+        )
         await page.until(lambda: page.closed)
         assert page.closed is not None
         assert page.closed[0] == 4408

@@ -101,7 +101,7 @@ async def test_frames_of_other_kinds_are_named(call: Call) -> None:
         (b"", "empty"),
         (b"\x12", "cut short"),
         (b"\x12\x05abc", "cut short"),
-        (b"\xff" * 11, "cut short"),
+        (b"\xff" * 11, "does not end"),
         (b"\x13\x00", "unknown field"),
         (b"\x02\x00", "unknown field"),
         (b"\x32\x00", "empty or unknown frame"),

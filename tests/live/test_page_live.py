@@ -85,6 +85,7 @@ async def test_a_known_delay_is_measured_and_a_barge_in_silences_the_agent(tmp_p
     ):
         tab = await opened(browser, server.url)
         await tab.start()
+        await tab.watch_drawing()
         turns = await tab.finished(len(replies), timeout_s=microphone.ms / 1000 + 20)
     if wakeups.starved:
         pytest.skip("the machine was too busy for real time")

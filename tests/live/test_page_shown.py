@@ -134,7 +134,20 @@ async def test_another_model_is_picked_during_the_conversation(browser: Browser)
         turns = await t.tab.turns()
         assert [turn["llm"] for turn in turns] == ["sim", "other"]
         await t.tab.text("#turns", lambda text: "turn 2 · other" in text)
-        await t.tab.text("#gaps", lambda text: "sim" in text)
+        figures = {
+            "n": 1,
+            "hits": 1,
+            "p50_ms": None,
+            "why_no_p50": "n=1, needs 5",
+            "words": "1 of 1",
+        }
+        told = {"all": figures, "llms": {"sim": figures, "other": {**figures, "p50_ms": 512.4}}}
+        await t.agent.tell({"turngap": "kept", "figures": told})
+        shown = await t.tab.text("#gaps", lambda text: "other" in text)
+        assert "sim p50 – (n=1, needs 5) · 1 of 1" in shown
+        assert "other p50 512 ms · 1 of 1" in shown
+        assert await t.page.inner_text("#rate") == "100 %"
+        assert await t.page.locator("#gaps .median").count() == 1
 
 
 async def test_a_typed_turn_grows_on_both_sides_and_is_told(browser: Browser) -> None:
@@ -150,6 +163,46 @@ async def test_a_typed_turn_grows_on_both_sides_and_is_told(browser: Browser) ->
         assert (told["turn"], told["input"], told["ended"]) == (1, "typed", "interrupted")
         assert told["start_ns"] == told["end_ns"] <= told["ended_ns"]
         assert told["offset"]["n"] >= 1
+
+
+async def test_what_is_typed_is_no_gap(browser: Browser) -> None:
+    async with talk(browser, SESSION) as t:
+        await t.tab.start()
+        await typed(t, "hello")
+        await t.page.evaluate("""async () => {
+          const { tracker } = await import("/page/main.js"), { startNs } = tracker.open;
+          const at = { ns: startNs + 9e8, receivedNs: startNs + 9e8, leadNs: 0, userLastNs: 0 };
+          tracker.agentStart(at);
+        }""")
+        shown = await t.tab.text("#turns", lambda text: "answered" in text)
+        assert "900 ms" in shown
+        assert await t.page.inner_text("#page-ms") == "–"
+
+
+async def test_who_stops_has_the_turn_told_before_the_line_is_closed(browser: Browser) -> None:
+    async with talk(browser, SESSION) as t:
+        await t.tab.start()
+        await typed(t, "hello")
+        await t.page.click("#talk")
+        told = await t.agent.heard("turngap.turn")
+        assert (told["turn"], told["ended"]) == (1, "interrupted")
+        assert await t.agent.left() == 1000
+
+
+async def test_what_is_typed_while_the_line_is_lost_stays_in_its_place(browser: Browser) -> None:
+    async with talk(browser, SESSION) as t:
+        await t.tab.start()
+        t.server.agent_port = 9  # nothing listens there
+        t.server.cut()
+        await t.tab.state("line lost")
+        await t.page.fill("#text", "hello?")
+        await t.page.press("#text", "Enter")
+        assert await t.page.input_value("#text") == "hello?"
+        t.server.agent_port = t.agent.port
+        await t.tab.state("connected")
+        await t.page.press("#text", "Enter")
+        assert (await t.agent.heard("turngap.say"))["text"] == "hello?"
+        assert t.tab.problems == [] or all("WebSocket" in p for p in t.tab.problems)
 
 
 async def test_an_empty_line_is_no_turn(browser: Browser) -> None:
@@ -194,7 +247,7 @@ async def test_a_conversation_that_the_server_has_forgotten_begins_anew(browser:
 @pytest.mark.parametrize(
     ("code", "reason", "words"),
     [
-        (1013, "full: 8 conversations are running", ["full: 8", "--max-sessions"]),
+        (1013, "full: 8 of 8 conversations are running", ["full: 8", "Start again"]),
         (4400, "expected binary messages", ["expected binary", "Reload"]),
         (4401, "no token: open the address that turngap talk printed", ["no token: open"]),
         (4403, "not from there: open the printed address", ["not from there"]),
@@ -279,6 +332,64 @@ async def test_without_a_microphone_one_can_type(
         await t.notice(*words)
 
 
+# The browser's question is open until the test answers it.
+ASKED = """
+  const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+  window.answers = [];
+  window.streams = [];
+  navigator.mediaDevices.getUserMedia = async (wanted) => {
+    await new Promise((answer) => answers.push(answer));
+    const stream = await ask(wanted);
+    streams.push(stream);
+    return stream;
+  };
+"""
+ENDED = "streams.map((stream) => stream.getTracks()[0].readyState)"
+
+
+async def test_who_stops_before_the_microphone_is_allowed_leaves_it_off(browser: Browser) -> None:
+    async with talk(browser, SESSION, script=ASKED) as t:
+        await t.page.click("#talk")
+        await t.page.wait_for_function("() => answers.length === 1")
+        await t.page.click("#talk")
+        await t.tab.state("not connected")
+        await t.page.evaluate("answers[0]()")
+        await t.page.wait_for_function("() => streams.length === 1")
+        await t.page.wait_for_timeout(100)
+        assert await t.page.evaluate(ENDED) == ["ended"]
+        assert await t.page.inner_text("#notice") == ""
+        assert not [asked for asked in t.server.asked if asked.startswith("/live")]
+        await t.page.click("#talk")
+        await t.page.wait_for_function("() => answers.length === 2")
+        await t.page.evaluate("answers[1]()")
+        await t.tab.state("connected")
+        assert t.tab.problems == []
+
+
+async def test_of_two_microphones_that_are_asked_for_the_last_is_heard(browser: Browser) -> None:
+    async with talk(browser, SESSION, script=ASKED) as t:
+        await t.page.click("#talk")
+        await t.page.wait_for_function("() => answers.length === 1")
+        await t.page.check("#speakers")
+        await t.page.wait_for_function("() => answers.length === 2")
+        await t.page.evaluate("answers[1]()")
+        await t.page.wait_for_function("() => streams.length === 1")
+        await t.page.evaluate("answers[0]()")
+        await t.tab.state("connected")
+        assert await t.page.evaluate(ENDED) == ["live", "ended"]
+        assert await t.page.is_visible("#mute")
+
+
+async def test_a_double_click_starts_once(browser: Browser) -> None:
+    async with talk(browser, SESSION) as t:
+        await t.page.evaluate("""() => {
+          document.getElementById("talk").click();
+          document.getElementById("talk").click();
+        }""")
+        await t.tab.state("connected")
+        assert await t.page.inner_text("#notice") == ""
+
+
 async def test_a_microphone_that_is_pulled_out_is_told(browser: Browser) -> None:
     script = """
       const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
@@ -298,8 +409,8 @@ async def test_a_page_from_another_machine_without_https_says_how_to_get_a_micro
         assert await tab.page.evaluate("isSecureContext") is False
         await tab.page.click("#talk")
         said = await tab.text("#notice", lambda text: "without https" in text)
-        assert f"ssh -L {server.port}:localhost:{server.port} lan.test" in said
-        assert f"http://localhost:{server.port}" in said
+        assert f"ssh -L {server.port}:lan.test:{server.port} lan.test" in said
+        assert f"http://localhost:{server.port}/?token=" in said
         assert await tab.page.inner_text("#state") == "not connected"
         # Chromium's own word on such a page; nothing of ours.
         assert [p for p in tab.problems if "Cross-Origin-Opener-Policy" not in p] == []
@@ -343,6 +454,9 @@ async def test_loudspeakers_switch_the_echo_cancelling_on(browser: Browser) -> N
 async def test_saving_and_downloading(browser: Browser) -> None:
     async with talk(browser, SESSION) as t:
         await t.tab.start()
+        assert not await t.page.is_visible("#save")  # nothing to be saved yet
+        await typed(t, "hello")
+        await typed(t, "hello?")
         path = "/api/runs/abc/scenario"
         t.server.answers[path] = {
             "name": "my-talk",
@@ -361,11 +475,14 @@ async def test_saving_and_downloading(browser: Browser) -> None:
             "error": {"message": "nothing is kept yet", "hint": "say something"}
         }
         await t.page.press("#name", "Enter")
-        await t.tab.text("#saved", lambda text: "nothing is kept yet. say something" in text)
+        await t.tab.text("#saved", lambda text: "nothing is kept yet: say something." in text)
         assert await t.page.get_attribute("#run", "href") == "/api/runs/abc.zip"
         # Stopped, it can still be saved.
         await t.page.click("#talk")
         assert await t.page.is_visible("#save")
+        await t.server.__aexit__()
+        await t.page.press("#name", "Enter")
+        await t.tab.text("#saved", lambda text: "Nothing answers" in text)
 
 
 async def test_a_plain_bot_is_talked_to_without_what_it_lacks(browser: Browser) -> None:
@@ -381,6 +498,9 @@ async def test_it_can_be_used_with_the_keyboard_alone(browser: Browser) -> None:
         assert await t.page.evaluate("document.activeElement.id") == "talk"
         await t.page.keyboard.press("Enter")
         await t.tab.state("connected")
+        await typed(t, "hello")
+        await typed(t, "hello?")
+        await t.page.focus("#talk")
         reached: list[str] = []
         for _ in range(12):
             await t.page.keyboard.press("Tab")
@@ -403,7 +523,7 @@ async def test_everything_has_a_name_for_a_screen_reader(browser: Browser) -> No
           ...[...document.querySelectorAll("svg")].filter((e) => !e.getAttribute("aria-label")),
           ...[...document.querySelectorAll("summary")].filter((e) => !e.ariaLabel),
           ...[...document.querySelectorAll("section")].filter(
-            (e) => !e.ariaLabel && !document.getElementById(e.getAttribute("aria-labelledby"))),
+            (e) => !e.ariaLabel && !e.querySelector("h2")),
         ].map((e) => e.outerHTML)""")
         assert nameless == []
         assert await t.page.get_attribute("html", "lang") == "en"
@@ -424,4 +544,4 @@ async def test_a_finished_turn_is_told_to_a_screen_reader(browser: Browser) -> N
         await typed(t, "hello")
         await typed(t, "hello?")
         said = await t.page.text_content("#spoken")
-        assert re.fullmatch(r"Turn 1: abandoned, you spoke on before any reply", said)
+        assert re.fullmatch(r"Turn 1: abandoned, you did not wait for a reply", said)

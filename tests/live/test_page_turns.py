@@ -1,4 +1,4 @@
-"""The page's turns, stages and figures: against the core where it has the same, else by example."""
+"""The page's turns and stages: against the core where it has the same, else by example."""
 
 import random
 from typing import Any
@@ -7,7 +7,6 @@ import pytest
 from page_browser import Call, needs_chromium
 
 from turngap.core.stages import AGENT_MARKS, stages_of
-from turngap.core.stats import percentile, proportion
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 
@@ -16,6 +15,7 @@ STAGES = """(m, turns) => turns.map(({ marks, ...turn }) =>
 
 # Plays events into a tracker: [method, ...arguments], instants in ms. Returns its turns.
 PLAY = """(m, events) => {
+  const HEARD = ["userStart", "userEnd", "agentEnd", "flushed"];
   const over = [], tracker = new m.Tracker(() => {}, (turn) => over.push(m.measured(turn)));
   const ns = (x) => (typeof x === "number" ? x * 1e6 : x);
   const speech = ({ ns: at, receivedNs, userLastNs }) => ({
@@ -32,7 +32,9 @@ PLAY = """(m, events) => {
     else if (method === "marks") {
       const placed = Object.entries(values[0].marks).map(([name, at]) => [name, at * 1e6]);
       tracker.marks({ ...values[0], marks: Object.fromEntries(placed) });
-    } else tracker[method](...values.map(ns));
+    } else if (method === "replyText") tracker.replyText({ text: values[0] });
+    else if (HEARD.includes(method)) tracker[method]({ ns: values[0] * 1e6 });
+    else tracker[method](...values.map(ns));
   }
   return [tracker.turns.map((turn) => {
     const { gapMs, outcome, leftOut, whyNoGap, agentMs } = turn;
@@ -72,25 +74,6 @@ async def test_stages_are_cut_as_the_core_cuts_them(call: Call) -> None:
     assert cut == wanted
     gaps = [turn["onsetNs"] - turn["endNs"] for turn in turns]
     assert [sum(ns for _, ns in stages) for stages in cut] == gaps
-
-
-async def test_figures_are_those_of_the_core(call: Call) -> None:
-    chance = random.Random(1)
-    for _ in range(200):
-        values = [chance.uniform(0, 2000) for _ in range(chance.randrange(12))]
-        slower = chance.randrange(4)
-        found = await call(
-            "stats", "(m, values, slower) => m.median(values, slower)", values, slower
-        )
-        core = percentile(values, 0.5, censored=slower).value
-        assert found == (None if core is None else pytest.approx(core))
-    for n in range(40):
-        hits = chance.randint(0, n)
-        found = await call("stats", "(m, hits, n) => m.wilson(hits, n)", hits, n)
-        core_rate = proportion(hits, n)
-        assert found == (
-            None if n == 0 else pytest.approx([core_rate.low, core_rate.high], abs=1e-6)
-        )
 
 
 async def test_a_turn_is_answered_and_over_when_the_agent_says_that_it_is_done(call: Call) -> None:
@@ -192,6 +175,49 @@ async def test_a_backchannel_that_stops_nothing_is_no_turn(call: Call) -> None:
     assert [turn["outcome"] for turn in turns] == ["answered", "no_reply"]
 
 
+async def test_a_reply_that_had_ended_when_the_person_began_yielded_nothing(call: Call) -> None:
+    turns, over = await call(
+        "turns",
+        PLAY,
+        [
+            *ANSWERED[:3],
+            ["userStart", 3000],
+            ["agentEnd", 2950],  # silence is told when it has lasted
+            ["userEnd", 4000],
+            ["agentStart", {"ns": 4300, "userLastNs": 4000}],
+            ["close", 5000, "reply_done"],
+        ],
+    )
+    assert turns[1]["yieldNs"] is None
+    # Told with the first turn, it had no end yet.
+    ends = [[stretch["end_ns"] for stretch in told["agent"]] for told in over]
+    assert ends == [[None], [2_950_000_000, None]]
+
+
+async def test_what_ended_during_a_backchannel_is_told_with_the_next_turn(call: Call) -> None:
+    before = [*ANSWERED[:3], ["userStart", 3000], ["userEnd", 3400], ["agentEnd", 2999]]
+    after = [["userStart", 10_000], ["userEnd", 11_000], ["agentStart", {"ns": 11_300}]]
+    _, over = await call("turns", PLAY, [*before, ["tick", 9500], *after, ["close", 12_000, "x"]])
+    assert [stretch["end_ns"] for stretch in over[-1]["agent"]] == [2_999_000_000, None]
+
+
+async def test_who_hangs_up_ends_the_turn(call: Call) -> None:
+    now = ["tick", 3000, 0]
+    heard = [*SAID, ["agentStart", {"ns": 2400}], now, ["finish"]]
+    assert ending(await played(call, *heard)) == [("answered", "interrupted", 400)]
+    assert ending(await played(call, *ANSWERED, now, ["finish"])) == [
+        ("answered", "reply_done", 400)
+    ]
+    assert ending(await played(call, *SAID, now, ["finish"])) == [
+        ("abandoned", "interrupted", None)
+    ]
+    (turn,) = await played(call, *SAID, now, ["finish"])
+    assert turn["endedNs"] == 3_000_000_000
+    # In mid-sentence nothing has been said that an agent could have answered.
+    _, over = await call("turns", PLAY, [["userStart", 1000], now, ["finish"]])
+    assert over == []
+
+
 async def test_a_lost_line_makes_the_turn_an_error(call: Call) -> None:
     (turn,) = await played(call, ["userStart", 1000], ["close", 1500, "line_lost"])
     assert (turn["outcome"], turn["endNs"]) == ("error", 1_500_000_000)
@@ -204,8 +230,11 @@ async def test_a_typed_turn_is_timed_from_its_sending_and_left_out(call: Call) -
     (turn,) = await played(
         call, ["start", "typed", 1000, "hello"], ["marks", marks], ["agentStart", {"ns": 1500}]
     )
-    assert (turn["gapMs"], turn["leftOut"], turn["agentMs"]) == (500, "typed", 390)
+    assert (turn["gapMs"], turn["leftOut"], turn["agentMs"]) == (500, "typed", None)
     assert (turn["transcript"], turn["llm"]) == ("hello", "sim")
+    # No budget is set for it: the server has no gap of it either.
+    (turn,) = await played(call, ["start", "typed", 1000, "hello"], ["agentStart", {"ns": 1900}])
+    assert turn["outcome"] == "answered"
 
 
 async def test_a_switch_ends_the_turn_that_it_cancelled(call: Call) -> None:

@@ -57,7 +57,10 @@ class Seats:
 
     def full(self) -> str:
         """What a caller is told who finds none."""
-        return f"full: {self.most} conversations are running"
+        return (
+            f"full: {self.taken} of {self.most} conversations are running; try again later, "
+            "or serve with a higher --max-sessions"
+        )
 
 
 def create_app(assembly: Assembly, settings: ServeSettings, seats: Seats) -> FastAPI:

@@ -1,5 +1,6 @@
 """What one connection of a live conversation brought: both sides' audio, and facts about them."""
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from turngap.caller import dialect as said
@@ -24,6 +25,9 @@ SENT_S = 120.0
 # The start of a turn is known once it is over; a turn is rarely longer, and its end is what counts.
 MIC_S = 180.0
 
+# Pieces of audio that sounded, until a turn is made of them: 20 ms each for as long.
+MOST_HEARD = round(MIC_S * 50)
+
 # What the agent said of a turn may lie a little after the turn's end on another clock.
 SLACK_NS = 50_000_000
 
@@ -45,6 +49,7 @@ class Connection:
         ended_ns: the end of the last turn that was kept, on the page clock.
         llm_of: which LLM answered in each of the agent's own turns.
         switched_ns: when the LLM was changed, on the agent's clock.
+        llms: which LLM was in charge from when on, on that clock.
     """
 
     number: int
@@ -56,9 +61,10 @@ class Connection:
     ended_ns: int = 0
     llm_of: dict[int, str] = field(default_factory=dict[int, str])
     switched_ns: list[int] = field(default_factory=list[int])
+    llms: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     faults: list[str] = field(default_factory=list[str])
     _facts: list[tuple[int, Fact]] = field(default_factory=list[tuple[int, Fact]])
-    _heard: list[Heard] = field(default_factory=list[Heard])
+    _heard: deque[Heard] = field(default_factory=lambda: deque[Heard](maxlen=MOST_HEARD))
     _told: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
 
     def hear(self, pcm: Pcm) -> None:
@@ -86,7 +92,8 @@ class Connection:
 
     def heard_in(self, window: tuple[int, int]) -> list[Heard]:
         """What sounded at the page in a stretch of the page clock, and forget what lies before."""
-        self._heard = [h for h in self._heard if h.start_ns + _lasts_ns(h) > window[0]]
+        kept = [h for h in self._heard if h.start_ns + _lasts_ns(h) > window[0]]
+        self._heard = deque(kept, maxlen=MOST_HEARD)
         return [h for h in self._heard if h.start_ns < window[1]]
 
     def sample_at(self, at_ns: int) -> int:
@@ -117,6 +124,17 @@ class Connection:
         """Whether the LLM was changed in a stretch of the page clock."""
         offset_ns = self.offset_ns or 0
         return any(start_ns < ns - offset_ns <= end_ns + SLACK_NS for ns in self.switched_ns)
+
+    @property
+    def llm(self) -> str | None:
+        """The LLM in charge now; None where the agent names none."""
+        return self.llms[-1][1] if self.llms else None
+
+    def llm_at(self, at_ns: int) -> str | None:
+        """The LLM in charge at an instant of the page clock; None where the agent names none."""
+        agent_ns = at_ns + (self.offset_ns or 0)
+        before = [name for since_ns, name in self.llms if since_ns <= agent_ns]
+        return before[-1] if before else next((name for _, name in self.llms), None)
 
     def _is_new(self, kind: str, ns: int) -> bool:
         key = (kind, ns)

@@ -36,6 +36,9 @@ TYPED = "typed"
 STALLED = "device stall"
 SWITCHED = "LLM switched"
 
+# Turns that a page may have begun before the one after `turns` is reported.
+MOST_AHEAD = 20
+
 # A lost turn of which the agent has said nothing is one only if so much of it was audible.
 LEAST_SPEECH_MS = 200.0
 
@@ -85,8 +88,9 @@ class LiveConversation:
         return self.connections[self._count]
 
     def typed(self, turn: int, text: str) -> None:
-        """What was typed as that turn."""
-        self._texts[turn] = text
+        """What was typed as that turn; of a turn far ahead nothing is remembered."""
+        if self.turns < turn <= self.turns + MOST_AHEAD:
+            self._texts[turn] = text
 
     def sounded(self, message: Played) -> None:
         """What of the agent's audio sounded at the page.
@@ -157,7 +161,7 @@ class LiveConversation:
                 onset_ms=None,
             ),
             faults=(*_take(connection.faults), "what is heard was laid as sent, not as played"),
-            llm=llms[-1] if llms else None,
+            llm=llms[-1] if llms else connection.llm,
             left_out=TYPED if text else None,
         )
         return [KeptTurn(record, user, tuple(sent), window)]
@@ -238,9 +242,10 @@ def _exceptions(connection: Connection, report: TurnReport, turn: Turn) -> dict[
 
 
 def _llm(connection: Connection, turn: Turn) -> str | None:
-    """The LLM whose reply was heard, or else the last one that was asked in this turn."""
+    """The LLM whose reply was heard, or else the last one that was asked, or was to be."""
     heard = heard_agent_turn(turn) or (turn.agent_turns[-1] if turn.agent_turns else None)
-    return connection.llm_of.get(heard.agent_turn) if heard else None
+    named = connection.llm_of.get(heard.agent_turn) if heard else None
+    return named or connection.llm_at(turn.user_start_ns)
 
 
 def _pacing(packets: int, stall_ms: float | None) -> PacingRecord:

@@ -13,6 +13,7 @@ from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import OffsetRecord, TurnRecord
 from turngap.live.conversation import KeptTurn, LiveConversation
+from turngap.live.figures import figures_of
 from turngap.live.keeping import Keeping, LiveRun, zipped
 from turngap.live.limits import Limits
 from turngap.live.saving import Saved, save
@@ -51,6 +52,10 @@ class Held:
         """
         async with self._writing:
             return await asyncio.to_thread(self.run.keep, turn, offset)
+
+    async def figures(self) -> dict[str, Any]:
+        """The figures of what is stored so far (`turngap.live.figures`)."""
+        return await asyncio.to_thread(figures_of, tuple(self.run.turns))
 
     async def finish(self, how: str, failure: str | None = None) -> None:
         """The conversation is over: store what is left of it, and judge its run."""
@@ -91,6 +96,7 @@ class Held:
         for connection in list(conversation.connections.values()):
             for turn in conversation.lost(connection):
                 self.run.keep(turn, None)
+        conversation.connections.clear()  # their audio is stored, or of no use
         self.run.finish(how, failure)
 
 

@@ -81,6 +81,7 @@ class LiveSession:
         self._connection: Connection = held.conversation.connect()
         self._messages = Meter(limits.messages_per_s, limits.burst_s, now_ns)
         self._audio = Meter(limits.audio_rate, limits.burst_s, now_ns)
+        self._turns = Meter(limits.audio_rate, wire.MOST_TURN_NS / NS_PER_S, now_ns)
         self._message_ns = self._active_ns = now_ns
         self._noticed: set[str] = set()
         self._over, self._down = asyncio.Event(), asyncio.Event()
@@ -208,6 +209,9 @@ class LiveSession:
 
     def _turn(self, data: Any) -> None:
         report = wire.parsed(wire.TurnReport, data)
+        length_s = (report.ended_ns - report.start_ns) / NS_PER_S
+        if not self._turns.take(length_s, self._clock.now_ns()):
+            raise InputError("live.turn_length", "the turns are longer than there was time for")
         self._active()
         wait_ms = SETTLE_MS if report.ended == "interrupted" else 0.0
         self._in_background(self._report(report, self._clock.now_ns() + ms_to_ns(wait_ms)))
@@ -226,8 +230,8 @@ class LiveSession:
             try:
                 for turn in self._held.conversation.report(report):
                     record = await self._held.keep(turn, report.offset.record())
-                    path = self._held.run.path
-                    await self._told(wire.kept_message(record, path.name if path else ""))
+                    path, figures = self._held.run.path, await self._held.figures()
+                    await self._told(wire.kept_message(record, path.name if path else "", figures))
             except InputError as e:
                 logger.warning(e.message)
                 await self._told(refusal(wire.TURN, e))
@@ -258,9 +262,14 @@ class LiveSession:
                 self._switched(payload_of(frame).get("data"))
 
     def _switched(self, data: Any) -> None:
-        if isinstance(data, dict) and data.get("turngap") == "llm" and data.get("switched"):
+        if not isinstance(data, dict) or data.get("turngap") != "llm":
+            return
+        at_ns = self._clock.now_ns()
+        if data.get("switched"):
             self._active()
-            self._connection.switched_ns.append(int(data["switched"]["at_ns"]))
+            at_ns = int(data["switched"]["at_ns"])
+            self._connection.switched_ns.append(at_ns)
+        self._connection.llms.append((at_ns, data["current"]))
 
     def _session_message(self) -> dict[str, Any]:
         held = self._held
@@ -291,14 +300,17 @@ class LiveSession:
                 most = f"{limits.session_s / 60:g} minutes"
                 await self.end(CODE_TOO_LONG, f"a conversation may last {most}")
             elif idle_s > limits.idle_s - limits.warn_s:
-                await self._notice("idle_soon", limits.idle_s - idle_s)
+                left_s = limits.idle_s - idle_s
+                await self._notice("idle_soon", left_s, " unless somebody speaks")
             elif length_s > limits.session_s - limits.warn_s:
                 await self._notice("session_soon", limits.session_s - length_s)
 
-    async def _notice(self, kind: str, in_s: float) -> None:
+    async def _notice(self, kind: str, in_s: float, unless: str = "") -> None:
         if kind not in self._noticed:
             self._noticed.add(kind)
-            await self._told({"turngap": "notice", "kind": kind, "in_s": round(in_s)})
+            message = f"The server hangs up in {in_s:.0f} s{unless}"
+            notice = {"turngap": "notice", "kind": kind, "in_s": round(in_s), "message": message}
+            await self._told(notice)
 
     def _tell(self, data: dict[str, Any]) -> None:
         self._in_background(self._told(data))

@@ -137,8 +137,8 @@ def session_message(
     }
 
 
-def kept_message(record: TurnRecord, run: str) -> dict[str, Any]:
-    """A turn that is stored, with the figures made from the page's own facts."""
+def kept_message(record: TurnRecord, run: str, figures: dict[str, Any]) -> dict[str, Any]:
+    """A turn that is stored, as made from the page's own facts, and the figures of all so far."""
     return {
         "turngap": "kept",
         "turn": record.turn,
@@ -150,4 +150,5 @@ def kept_message(record: TurnRecord, run: str) -> dict[str, Any]:
         "llm": record.llm,
         "stages": [{"name": s.name, "ms": s.ms} for s in record.stages],
         "record": record.model_dump(mode="json", exclude={"events"}),
+        "figures": figures,
     }

@@ -18,10 +18,6 @@ export class AgentClock {
 	exchanges = [];
 	n = 0;
 
-	ask(number, atMs) {
-		this.asked.set(number, atMs);
-	}
-
 	answer(number, atMs, agentNs) {
 		const askedMs = this.asked.get(number);
 		if (askedMs === undefined || !Number.isFinite(agentNs)) return;
@@ -30,9 +26,5 @@ export class AgentClock {
 		this.exchanges.push({ roundTripMs: atMs - askedMs, offsetMs: agentNs / 1e6 - (askedMs + atMs) / 2 });
 		if (this.exchanges.length > EXCHANGES) this.exchanges.shift();
 		this.best = this.exchanges.reduce((a, b) => (b.roundTripMs < a.roundTripMs ? b : a));
-	}
-
-	placed(agentNs) {
-		return agentNs / 1e6 - this.best.offsetMs;
 	}
 }

@@ -1,7 +1,6 @@
 // pipecat's protobuf `Frame` (frames.proto): one of 1 text, 2 audio (3 PCM16, 4 sample rate, 5 channels),
 // 3 transcription, 4 message (1 JSON), 5 interruption.
 
-const AUDIO = 2, MESSAGE = 4;
 const KINDS = ["", "text", "audio", "transcription", "message", "interruption"];
 const VARINT = 0, BYTES = 2, FIXED = { 1: 8, 5: 4 };
 // A rate beyond is no audio's, and would size buffers.
@@ -11,12 +10,11 @@ export class FrameError extends Error {}
 
 export function encodeAudio(pcm, rate) {
 	const bytes = new Uint8Array(pcm.buffer, pcm.byteOffset, pcm.byteLength);
-	const numbers = [...varint(4 * 8 + VARINT), ...varint(rate), ...varint(5 * 8 + VARINT), 1];
-	return field(AUDIO, joined(field(3, bytes), numbers));
+	return field(2, joined(field(3, bytes), varint(4 * 8 + VARINT), varint(rate), [5 * 8 + VARINT, 1]));
 }
 
 export function encodeMessage(value) {
-	return field(MESSAGE, field(1, new TextEncoder().encode(JSON.stringify(value))));
+	return field(4, field(1, new TextEncoder().encode(JSON.stringify(value))));
 }
 
 /** `{kind: "audio", pcm, rate}` (mono), `{kind: "message", value}` or `{kind}`; throws FrameError. */
@@ -32,7 +30,7 @@ export function decode(buffer) {
 }
 
 function audio({ 3: bytes = new Uint8Array(0), 4: rate = 0, 5: channels = 0 }) {
-	if (!(bytes.length % 2 === 0 && channels === 1 && rate >= MIN_RATE && rate <= MAX_RATE)) {
+	if (bytes.length % 2 || channels !== 1 || !(rate >= MIN_RATE && rate <= MAX_RATE)) {
 		throw new FrameError(`audio that is no PCM16 mono (${bytes.length} bytes, ${channels} channels, ${rate} Hz)`);
 	}
 	return { pcm: new Int16Array(bytes.slice().buffer), rate }; // in the frame they may begin at an odd address
@@ -49,17 +47,17 @@ function json(bytes) {
 /** A message's fields as [number, value]: a number, or a Uint8Array. */
 function* fields(bytes) {
 	let at = 0;
-	const number = () => {
-		for (let value = 0, scale = 1, n = 0; n < 10; n++, scale *= 128) {
-			if (at >= bytes.length) break;
-			value += (bytes[at] & 127) * scale; // over 2^53 inexact: ids and times, which nobody reads
-			if (bytes[at++] < 128) return value;
-		}
-		throw new FrameError("a frame that is cut short");
-	};
 	const take = (length) => {
 		if (length > bytes.length - at) throw new FrameError("a frame that is cut short");
 		return bytes.subarray(at, (at += length));
+	};
+	const number = () => {
+		for (let value = 0, scale = 1, n = 0; n < 10; n++, scale *= 128) {
+			const [byte] = take(1);
+			value += (byte & 127) * scale; // over 2^53 inexact: ids and times, which nobody reads
+			if (byte < 128) return value;
+		}
+		throw new FrameError("a number that does not end");
 	};
 	while (at < bytes.length) {
 		const tag = number(), type = tag % 8;
@@ -73,13 +71,7 @@ function field(number, bytes) {
 }
 
 function joined(...parts) {
-	const whole = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
-	let at = 0;
-	for (const part of parts) {
-		whole.set(part, at);
-		at += part.length;
-	}
-	return whole;
+	return Uint8Array.from(parts.flatMap((part) => [...part]));
 }
 
 function varint(value) {

@@ -1,8 +1,9 @@
 // SVG drawings: places are per cent of the width, so that they follow the page.
 
-const ROW = 19, DOTS = 34, SHORT_MS = 1;
-const NATURAL_MS = [200, 400];
-const GROUPS = { endpoint: "listen", transcript: "listen", llm: "think", tts: "speak", sent: "line", received: "line", agent: "line" };
+import { BUDGET_MS, NATURAL_MS } from "./stages.js";
+
+const LOW_MS = -0.2 * BUDGET_MS, WIDTH_MS = 2 * BUDGET_MS; // what is drawn: the budget in the middle
+const ROW = 19, BAR = 12, DOTS = 34, SHORT_MS = 1;
 
 /** Strings among the content become text, never markup. */
 export function element(name, attributes = {}, ...content) {
@@ -14,76 +15,71 @@ export function element(name, attributes = {}, ...content) {
 }
 
 export function ms(value) {
-	return `${Math.abs(value) < 9.95 ? value.toFixed(1) : value.toFixed(0)}`.replace("-", "−");
+	return value.toFixed(Math.abs(value) < 9.95 ? 1 : 0).replace("-", "−");
 }
 
-/** The part of time that is drawn: one for all turns, so that they can be compared by eye. */
-export class Domain {
-	constructor(turns, budgetMs) {
-		const gaps = turns.map(({ gapMs }) => gapMs ?? 0), far = 1.1;
-		this.budgetMs = budgetMs;
-		this.low = Math.max(Math.min(0, ...gaps) * far, -0.3 * budgetMs);
-		this.high = Math.min(Math.max(1.25 * budgetMs, Math.max(0, ...gaps) * far), 2.5 * budgetMs);
-	}
+function place(atMs) {
+	return Math.min(100, Math.max(0, (100 * (atMs - LOW_MS)) / WIDTH_MS));
+}
 
-	x(value) {
-		return Math.min(100, Math.max(0, (100 * (value - this.low)) / (this.high - this.low)));
-	}
+function upright(kind, atMs, height) {
+	const x = `${place(atMs)}%`;
+	return element("line", { class: kind, x1: x, x2: x, y2: height });
+}
 
-	ground(height, label, ticks) {
-		const upright = (kind, at) => element("line", { class: kind, x1: `${this.x(at)}%`, x2: `${this.x(at)}%`, y1: 0, y2: height });
-		const [from, to] = NATURAL_MS.map((at) => this.x(at));
-		const svg = element("svg", { height: height + (ticks ? 20 : 0), role: "img", "aria-label": label },
-			element("rect", { class: "band", x: `${from}%`, width: `${to - from}%`, height }), upright("zero", 0), upright("rule", this.budgetMs));
-		for (const at of ticks ? [0, ...NATURAL_MS, this.budgetMs] : []) {
-			const budget = at === this.budgetMs;
-			svg.append(element("text", { x: `${this.x(at)}%`, y: height + 14, class: budget ? "tick budget" : "tick" }, budget ? `${at} ms` : `${at}`));
-		}
-		svg.upright = upright;
-		return svg;
-	}
+function bar(kind, from, to, y, height) {
+	return element("rect", { class: kind, x: `${from}%`, width: `${Math.max(to - from, 0.3)}%`, y, height });
+}
 
-	/** A turn's stages: each that can be seen in a row of its own, or (`compact`) all in one. */
-	waterfall({ stages, ended }, compact) {
-		const spoken = stages.map(({ name, ns }) => `${name} ${ms(ns / 1e6)}`).join(", ") || (ended ? "no reply" : "");
-		const shown = stages.filter(({ ns }) => compact || Math.abs(ns) >= SHORT_MS * 1e6);
-		const height = compact ? 12 : Math.max(1, shown.length) * ROW;
-		const svg = this.ground(height, `Stages in ms: ${spoken}`, !compact);
-		let at = 0, row = 0;
-		for (const { name, ns } of stages) {
-			const value = ns / 1e6, [from, to] = [at, at + value].sort((a, b) => a - b).map((each) => this.x(each));
-			at += value;
-			if (!shown.some((each) => each.name === name && each.ns === ns)) continue;
-			const y = compact ? 0 : row++ * ROW + 3;
-			svg.append(element("rect", { class: `bar ${GROUPS[name.split("_")[0]] ?? "unknown"}`, x: `${from}%`, width: `${Math.max(to - from, 0.3)}%`, y, height: compact ? 12 : 13 }));
-			if (!compact) svg.append(named(`${value < 0 ? "cut in" : name} ${ms(value)}`, from, to, y + 11));
-		}
-		if (ended && !stages.length) svg.append(element("line", { class: "silence", x1: `${this.x(0)}%`, x2: "100%", y1: height / 2, y2: height / 2 }));
-		return svg;
-	}
+function ground(height, label, ticks) {
+	const tick = (at) => element("text", { x: `${place(at)}%`, y: height + 14, class: "tick" }, at === BUDGET_MS ? `${at} ms` : at);
+	return element("svg", { height: height + (ticks ? 20 : 0), role: "img", "aria-label": label },
+		bar("band", ...NATURAL_MS.map(place), 0, height), upright("zero", 0, height), upright("rule", BUDGET_MS, height),
+		...(ticks ? [0, ...NATURAL_MS, BUDGET_MS].map(tick) : []));
+}
 
-	/** One dot a turn; the upright stroke is the median. */
-	dots(turns, p50, label, ticks) {
-		const svg = this.ground(DOTS, label, ticks);
-		for (const { gapMs, input, outcome, leftOut, number } of turns) {
-			if (gapMs === null || input === "typed") continue;
-			const dot = { class: `dot ${leftOut ? "out" : outcome}`, cx: `${this.x(gapMs)}%`, cy: 7 + ((number * 7) % 21), r: 4 };
-			svg.append(element("circle", dot, element("title", {}, `turn ${number}: ${ms(gapMs)} ms, ${leftOut ?? outcome}`)));
-		}
-		if (p50 !== null) svg.append(svg.upright("median", p50));
-		return svg;
+/** A turn's stages: each that can be seen in a row of its own, or (`compact`) all in one. */
+export function waterfall({ stages, ended }, compact) {
+	const spoken = stages.map(({ name, ns }) => `${name} ${ms(ns / 1e6)}`).join(", ") || (ended ? "no reply" : "");
+	const height = compact ? BAR : Math.max(1, stages.filter(isSeen).length) * ROW;
+	const svg = ground(height, `Stages in ms: ${spoken}`, !compact), rule = svg.querySelector(".rule");
+	let at = 0, y = compact ? 0 : 4;
+	for (const stage of stages) {
+		const { name, ns } = stage, value = ns / 1e6, ends = [place(at), place((at += value))].sort((a, b) => a - b);
+		if (!compact && !isSeen(stage)) continue;
+		rule.before(bar(name.split("_")[0], ...ends, y, BAR)); // which shows where it is crossed
+		if (compact) continue;
+		svg.append(named(`${value < 0 ? "cut in" : name} ${ms(value)}`, ...ends, y + 10));
+		y += ROW;
 	}
+	if (ended && !stages.length) svg.append(element("line", { class: "silence", x1: `${place(0)}%`, x2: "100%", y1: 6, y2: 6 }));
+	return svg;
 }
 
 /** A label where there is room: right of the bar, left of it, or on it. */
 function named(text, from, to, y) {
-	if (to <= 64) return element("text", { x: `${to}%`, y, dx: 5, class: "name" }, text);
-	const inside = from <= 40;
-	return element("text", { x: `${inside ? to : from}%`, y, dx: -5, class: inside ? "name inside" : "name", "text-anchor": "end" }, text);
+	const [x, dx, kind] = to <= 64 ? [to, 5, ""] : from > 40 ? [from, -5, "before"] : [to, -5, "before inside"];
+	return element("text", { x: `${x}%`, y, dx, class: `name ${kind}` }, text);
+}
+
+function isSeen({ ns }) {
+	return Math.abs(ns) >= SHORT_MS * 1e6;
 }
 
 /** Stages too short for a bar, in words. */
 export function shortOnes({ stages }) {
-	const names = new Set(stages.filter(({ ns }) => Math.abs(ns) < SHORT_MS * 1e6).map(({ name }) => name));
+	const names = new Set(stages.filter((stage) => !isSeen(stage)).map(({ name }) => name));
 	return names.size ? `${[...names].join(", ")}: under ${SHORT_MS} ms` : "";
+}
+
+/** One dot a turn; the upright stroke is the median. */
+export function dots(turns, p50, label, ticks) {
+	const svg = ground(DOTS, label, ticks);
+	for (const { gapMs, input, outcome, leftOut, number } of turns) {
+		if (gapMs === null || input === "typed") continue;
+		const dot = { class: `dot ${leftOut ? "out" : outcome}`, cx: `${place(gapMs)}%`, cy: 7 + ((number * 7) % 21), r: 4 };
+		svg.append(element("circle", dot, element("title", {}, `turn ${number}: ${ms(gapMs)} ms, ${leftOut ?? outcome}`)));
+	}
+	if (p50 !== null) svg.append(upright("median", p50, DOTS));
+	return svg;
 }

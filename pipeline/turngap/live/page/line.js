@@ -1,32 +1,27 @@
 // The worker that owns the socket: a page that is busy drawing delays neither audio nor stamps. It tells
-// the page what happened, with ns of the page clock, which is 0 at the first sample of the microphone
-// that this connection sent (docs/live.md).
+// the page what happened, in ns of the page clock (docs/live.md).
 
 import { AgentClock, AudioClock } from "./clock.js";
 import { FrameError, decode, encodeAudio, encodeMessage } from "./codec.js";
 import { Resampler } from "./resample.js";
 
 const RTVI = "rtvi-ai";
-const METER_BLOCKS = 4;
 const QUICK_PINGS = 12, QUICK_MS = 60, SLOW_MS = 2000;
-// After such a pause another reply begins: the 0.7 ms of the one before that the resampler still holds
-// must not be heard at its head.
+// After it another reply begins: what the resampler holds of the one before must not be heard at its head.
 const PAUSE_MS = 60;
 
 const audioClock = new AudioClock();
 let rate, micRate, audio, line;
-let readings = [];
 let streams = 0; // of the agent's audio, each until it pauses or is cut off
-
-const tell = (type, more) => postMessage({ type, ...more });
 
 class Line {
 	clock = new AgentClock();
 	pings = 0; // begin when the agent is ready
-	zero = null; // the frame at which the page clock is 0
+	zero = null; // the frame at which the page clock is 0: the first of the microphone that is sent
 	received = 0; // of the agent's samples
 	since = streams;
 	turns = []; // to be told after what was played in them
+	leaving = false; // once that is told
 
 	constructor(url) {
 		this.socket = Object.assign(new WebSocket(url), {
@@ -37,12 +32,12 @@ class Line {
 		});
 	}
 
-	close(code, reason) {
+	close(code = 1000, reason = "") {
 		clearTimeout(this.pinging);
 		this.socket.close(1000);
 		if (line !== this) return;
 		line = null;
-		tell("lost", { code, reason, ns: this.nsOf(performance.now()), offset: this.offset });
+		postMessage({ type: "lost", code, reason, ns: this.nsOf(performance.now()), offset: this.offset });
 	}
 
 	write(frame) {
@@ -66,7 +61,7 @@ class Line {
 	}
 
 	ping() {
-		this.clock.ask(++this.pings, performance.now());
+		this.clock.asked.set(++this.pings, performance.now());
 		this.message("turngap.ping", { ping: this.pings });
 		this.pinging = setTimeout(() => this.ping(), this.pings < QUICK_PINGS ? QUICK_MS : SLOW_MS);
 	}
@@ -88,15 +83,15 @@ class Line {
 		const own = rtvi.type === "server-message" && rtvi.data;
 		if (own?.turngap === "pong") this.clock.answer(own.ping, atMs, own.agent_ns);
 		else if (own?.turngap === "marks") this.marks(own);
-		else tell("rtvi", { rtvi, ns: this.nsOf(atMs) });
+		else postMessage({ type: "rtvi", rtvi, ns: this.nsOf(atMs) });
 		if (rtvi.type === "bot-ready" && !this.pings) this.ping();
 	}
 
 	/** The agent's instants have a place once the clocks are compared. */
 	marks({ turn, llm, marks }) {
 		if (!this.offset) return;
-		const placed = Object.entries(marks).map(([name, at]) => [name, this.nsOf(this.clock.placed(at))]);
-		tell("marks", { turn, llm, marks: Object.fromEntries(placed) });
+		const placed = Object.entries(marks).map(([name, at]) => [name, this.nsOf(at / 1e6 - this.clock.best.offsetMs)]);
+		postMessage({ type: "marks", turn, llm, marks: Object.fromEntries(placed) });
 	}
 
 	get offset() {
@@ -106,7 +101,7 @@ class Line {
 		return { offset_ns: Math.round(offsetMs * 1e6), bound_ns: Math.ceil(best.roundTripMs * 5e5), n };
 	}
 
-	/** The agent's audio, to the worklet; `sample`: its place in all that this connection received. */
+	/** The agent's audio, to the worklet; `sample`: its place in all that was received. */
 	play({ pcm, rate: from }, atMs) {
 		if (this.stream?.from !== from || atMs - this.stream.atMs > PAUSE_MS) {
 			this.stream = { from, number: ++streams, resampler: new Resampler(from, rate), sample: this.received };
@@ -126,18 +121,14 @@ class Line {
 
 	/** What sounded, as [agent's sample, samples, at_ns]; then the turns that waited for it. */
 	played(stretches) {
-		const joined = [];
-		for (const each of stretches.filter(({ stream }) => stream > this.since)) {
-			const last = joined.at(-1);
-			if (last?.stream === each.stream && last.frame + last.frames === each.frame) last.frames += each.frames;
-			else joined.push(each);
-		}
-		const played = joined.map(({ sample, frames, step, frame }) => [Math.round(sample), Math.ceil(frames * step), this.ns(frame)]);
+		const own = stretches.filter(({ stream }) => stream > this.since);
+		const played = own.map(({ sample, frames, step, frame }) => [Math.round(sample), Math.ceil(frames * step), this.ns(frame)]);
 		if (played.length) this.message("turngap.played", { played });
 		for (const turn of this.turns.splice(0)) this.message("turngap.turn", { offset: this.offset, ...turn });
+		if (this.leaving) this.close();
 	}
 
-	/** The microphone's; cut to equal packets, each would wait for the block after it. */
+	/** The microphone's. Cut to equal packets, each would wait for the block after it. */
 	block({ pcm, frame }) {
 		if (!this.pings) return;
 		if (this.zero === null) this.mic = new Resampler(rate, micRate);
@@ -151,38 +142,29 @@ function toInt16(x) {
 }
 
 function fromWorklet(event) {
-	const { type, frame } = event;
+	const { type, frame } = event, ns = line?.zero == null ? null : line.ns(frame);
 	if (type === "block") {
 		audioClock.push(performance.now() - (event.end / rate) * 1000);
 		line?.block(event);
-		meter(event);
 	} else if (type === "played") line?.played(event.stretches);
-	else if (line?.zero != null) tell(type, { ns: line.ns(frame), ...(type === "agentStart" && onset(event)) });
+	else if (type === "meter" || ns !== null) postMessage({ ...event, ns, ...(type === "agentStart" && onset(event, ns)) });
 }
 
-function onset({ frame, received, lead, userLast }) {
-	const ns = line.ns(frame), receivedNs = Math.min(ns, received ? line.nsOf(received) : ns);
+function onset({ received, lead, userLast }, ns) {
 	const leadNs = Math.max(0, Math.round((lead / rate) * 1e9));
-	return { receivedNs, leadNs, userLastNs: line.ns(userLast), nowNs: line.nsOf(performance.now()) };
-}
-
-function meter(event) {
-	if (readings.push(event) < METER_BLOCKS) return;
-	const rms = Math.max(...readings.map((each) => each.rms)), drift = Math.min(...readings.map((each) => each.drift));
-	const { level, speaking, end } = event;
-	tell("meter", { rms, drift, level, speaking, ns: line?.zero != null ? line.ns(end) : null });
-	readings = [];
+	return { receivedNs: Math.min(ns, received ? line.nsOf(received) : ns), leadNs, userLastNs: line.ns(userLast) };
 }
 
 onmessage = ({ data: { port, open, typed, send, ...more } }) => {
 	if (port) {
-		[audio, rate, micRate = 16000] = [port, more.rate, more.micRate];
+		[audio, { rate, micRate }] = [port, more];
 		audio.onmessage = ({ data }) => fromWorklet(data);
 	} else if (open) line = new Line(open);
-	else if (typed) tell("typed", { text: typed, ns: line.nsOf(more.at - performance.timeOrigin) });
-	else if (send?.t === "turngap.turn") {
-		line?.turns.push(send.d);
+	else if (typed) postMessage({ type: "typed", text: typed, ns: line.nsOf(more.at - performance.timeOrigin) });
+	else if (send && send.t !== "turngap.turn") line?.message(send.t, send.d);
+	else if (line) {
+		if (send) line.turns.push(send.d);
+		else line.leaving = true;
 		audio.postMessage({ report: true });
-	} else if (send) line?.message(send.t, send.d);
-	else line?.close(1000, "");
+	}
 };

@@ -1,5 +1,5 @@
-// A polyphase FIR resampler for a stream: any whole rates, linear phase. Output sample k lies at k / to
-// as input sample k at k / from: the filter delays when a sample is known (1 ms at 16 kHz), not where it is.
+// A polyphase FIR resampler for a stream: any whole rates, linear phase. The filter delays when a sample is
+// known (1 ms at 16 kHz), not where it lies.
 
 const CROSSINGS = 16; // of the sinc on either side, at the lower rate
 const CUTOFF = 0.88; // of the lower rate's half: what lies beyond would fold back
@@ -7,25 +7,19 @@ const CUTOFF = 0.88; // of the lower rate's half: what lies beyond would fold ba
 export class Resampler {
 	constructor(from, to) {
 		const divisor = greatest(from, to);
-		this.up = to / divisor;
-		this.down = from / divisor;
+		[this.up, this.down] = [to / divisor, from / divisor];
 		this.half = Math.ceil((CROSSINGS * from) / Math.min(from, to)); // input samples on either side
 		this.kernels = from === to ? null : kernels(this.up, this.half, Math.min(1, to / from) * CUTOFF);
-		this.rest = new Float32Array(this.half - 1); // silence before the stream
+		this.rest = Array(this.half - 1).fill(0); // silence before the stream
 		this.at = this.phase = 0; // the input sample before the output's next one, and the rest in 1 / up
 	}
 
 	/** The stream's next samples in, what is known of the output by them out. */
 	push(samples) {
 		if (!this.kernels) return samples;
-		const input = new Float32Array(this.rest.length + samples.length), output = [];
-		input.set(this.rest);
-		input.set(samples, this.rest.length);
+		const input = Float32Array.from([...this.rest, ...samples]), output = [];
 		for (; this.at + 2 * this.half <= input.length; this.at += Math.floor(this.phase / this.up), this.phase %= this.up) {
-			const kernel = this.kernels[this.phase];
-			let sum = 0;
-			for (let i = 0; i < kernel.length; i++) sum += kernel[i] * input[this.at + i];
-			output.push(sum);
+			output.push(this.kernels[this.phase].reduce((sum, weight, i) => sum + weight * input[this.at + i], 0));
 			this.phase += this.down;
 		}
 		const done = Math.min(this.at, input.length);

@@ -1,7 +1,7 @@
 // Where speech audibly begins and ends: turngap.core.audio, sample by sample. Samples are counted as
 // int16, so that running sums are exact.
 
-export const AUDIBLE_DBFS = -40;
+const AUDIBLE_DBFS = -40;
 const WINDOW_S = 0.01;
 const GAP_S = 0.3; // silence that ends speech
 const CLICK_DB = 12;

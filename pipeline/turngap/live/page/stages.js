@@ -1,5 +1,6 @@
 // Marks to stages, as turngap.core.stages has it: stages sum to the gap exactly.
 
+export const BUDGET_MS = 800, NATURAL_MS = [200, 400]; // as turngap.core.budget
 const MARKS = [
 	"endpoint", "transcript", "llm_request", "llm_first_token", "tts_request", "tts_first_audio",
 	"tts_first_audible", "sent", "received", "agent_onset",

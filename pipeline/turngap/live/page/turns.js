@@ -1,25 +1,21 @@
-// What was heard on both sides in, turns out, as turngap.core.turns; but where the person's turns begin
-// and end is read from the microphone. Instants are whole ns of the page clock (docs/live.md).
+// What was heard on both sides in, turns out, as turngap.core.turns; but the person's are read from the
+// microphone. Instants are whole ns of the page clock (docs/live.md).
 
-import { heardOf, stagesOf } from "./stages.js";
+import { BUDGET_MS, heardOf, stagesOf } from "./stages.js";
 
 const MS = 1e6;
-// A pause within a turn; who goes on later, without a reply, has given up on it.
-const PAUSE_NS = 1000 * MS;
-// Nobody reacts sooner: who goes on so soon after the agent's onset had not finished.
-const REACTION_NS = 200 * MS;
-// What goes on within a sentence's pause is still the reply that was interrupted.
-const STALE_NS = 500 * MS;
+const PAUSE_NS = 1000 * MS; // within a turn; who goes on later, without a reply, has given up on it
+const REACTION_NS = 200 * MS; // who goes on so soon after the agent's onset had not finished
+const STALE_NS = 500 * MS; // what goes on within a sentence's pause is still the reply that was interrupted
 const NO_REPLY_NS = 6000 * MS, QUIET_NS = 1500 * MS, QUIET_AFTER_DONE_NS = 200 * MS;
-// A cough or a knock: less sound than this is a turn only if the agent takes it for one.
-const SHORTEST_NS = 200 * MS;
+const SHORTEST_NS = 200 * MS; // less is a cough, and a turn only if the agent takes it for one
 // The audio's clock moved so far against the machine's in a turn: no gap of it can be trusted.
 const STALL_MS = 8, STALL_MARGIN_NS = 100 * MS, READINGS = 2500;
 
 const WHY_NO_GAP = {
 	reply_done: "the reply held no audible speech",
 	timeout: "no audible reply within 6 s",
-	interrupted: "you spoke on before any reply",
+	interrupted: "you did not wait for a reply",
 	line_lost: "the line was lost before any reply",
 };
 
@@ -46,14 +42,14 @@ class Turn {
 	}
 
 	get outcome() {
-		const { ended, gapMs, budgetMs } = this;
+		const { ended, gapMs, input } = this;
 		if (ended === "line_lost") return "error";
-		if (gapMs !== null) return gapMs < 0 ? "cut_in" : gapMs <= budgetMs ? "answered" : "late";
-		return ended && (ended === "interrupted" ? "abandoned" : "no_reply");
+		if (gapMs === null) return ended && (ended === "interrupted" ? "abandoned" : "no_reply");
+		return gapMs < 0 ? "cut_in" : gapMs <= BUDGET_MS || input === "typed" ? "answered" : "late";
 	}
 
 	get whyNoGap() {
-		return this.gapMs === null && this.ended ? WHY_NO_GAP[this.ended] : null;
+		return this.onsetNs === null && this.ended ? WHY_NO_GAP[this.ended] : null;
 	}
 
 	get leftOut() {
@@ -67,16 +63,14 @@ class Turn {
 
 	/** What the agent alone would report: from its endpoint to its audio. */
 	get agentMs() {
-		const { endpoint, llm_request: asked, sent } = heardOf(this)?.marks ?? {};
-		const from = this.input === "typed" ? asked : endpoint;
-		return from === undefined ? null : (sent - from) / MS;
+		const { endpoint, sent } = heardOf(this)?.marks ?? {};
+		return endpoint === undefined ? null : (sent - endpoint) / MS;
 	}
 }
 
 /** Calls `changed(turn)` with every change, `over(turn)` once when it has ended. */
 export class Tracker {
 	turns = [];
-	budgetMs = 800;
 	llm = null;
 
 	constructor(changed, over) {
@@ -85,7 +79,7 @@ export class Tracker {
 	}
 
 	begin(connection) {
-		// `doneNs`: when the agent said that its reply is complete; `target`: whose words are its words.
+		// `doneNs`: when the agent called its reply complete; `target`: whose words are its words.
 		Object.assign(this, { connection, open: null, agent: [], flushes: [], drift: [], doneNs: -1, target: null });
 		this.agentTurns = new Map();
 	}
@@ -94,11 +88,16 @@ export class Tracker {
 		return this.agent.at(-1)?.end_ns === null;
 	}
 
+	/** How the open turn ends where the person ends it. */
+	get byPerson() {
+		return this.open?.onsetNs === null || this.agentSpeaking ? "interrupted" : "reply_done";
+	}
+
 	get latest() {
 		return this.turns.findLast(({ connection }) => connection === this.connection);
 	}
 
-	userStart(ns) {
+	userStart({ ns }) {
 		const { input, onsetNs, endNs } = this.open ?? {};
 		const goesOn = onsetNs === null ? ns - endNs < PAUSE_NS : ns - onsetNs < REACTION_NS;
 		if (input !== "voice" || !goesOn) this.start("voice", ns);
@@ -106,7 +105,7 @@ export class Tracker {
 		this.changed(this.open);
 	}
 
-	userEnd(ns) {
+	userEnd({ ns }) {
 		const { open } = this;
 		if (!open?.speaking) return;
 		Object.assign(open, { speaking: false, endNs: ns, spokenNs: open.spokenNs + ns - open.resumedNs });
@@ -114,10 +113,10 @@ export class Tracker {
 	}
 
 	start(input, startNs, transcript = "") {
-		const { connection, budgetMs, llm, agentSpeaking: overReply } = this;
-		this.close(startNs, this.open?.onsetNs === null || overReply ? "interrupted" : "reply_done");
+		const { connection, llm, agentSpeaking: overReply } = this;
+		this.close(startNs, this.byPerson);
 		const number = (this.turns.at(-1)?.number ?? 0) + 1;
-		this.open = new Turn({ number, input, startNs, transcript, overReply, connection, budgetMs, llm });
+		this.open = new Turn({ number, input, startNs, transcript, overReply, connection, llm });
 		this.turns.push(this.open);
 		this.changed(this.open);
 		return this.open;
@@ -129,8 +128,7 @@ export class Tracker {
 		this.agent.push({ onset_ns: ns, received_ns: receivedNs, lead_ns: leadNs, end_ns: null });
 		if (!open || open.onsetNs !== null || this.isStale(open, ns, receivedNs, before)) return;
 		Object.assign(open, { onsetNs: ns, receivedNs });
-		// Its end is told after a pause only.
-		if (open.speaking) open.endNs = Math.max(open.startNs, userLastNs);
+		if (open.speaking) open.endNs = Math.max(open.startNs, userLastNs); // its end is told late
 		this.changed(open);
 	}
 
@@ -140,14 +138,14 @@ export class Tracker {
 		return receivedNs < startNs || (overReply && !flushed && ns - Math.max(before, startNs) < STALE_NS);
 	}
 
-	agentEnd(ns) {
+	agentEnd({ ns }) {
 		const { open } = this;
 		if (!this.agentSpeaking) return;
 		this.agent.at(-1).end_ns = ns;
 		if (open?.overReply && open.onsetNs === null && ns >= open.startNs) open.yieldNs = ns - open.startNs;
 	}
 
-	flushed(ns) {
+	flushed({ ns }) {
 		this.flushes.push(ns);
 	}
 
@@ -175,7 +173,7 @@ export class Tracker {
 		if (turn) turn.reply = turn.onsetNs === null ? "" : `${turn.reply} `;
 	}
 
-	replyText(text) {
+	replyText({ text }) {
 		const turn = this.target ?? this.latest;
 		if (!turn) return;
 		turn.reply += text;
@@ -220,21 +218,27 @@ export class Tracker {
 		return readings.length < 2 ? null : Math.max(...readings) - Math.min(...readings);
 	}
 
+	/** The person hangs up; who was in mid-sentence has said no turn. */
+	finish() {
+		const { open } = this;
+		if (open && (!open.speaking || open.onsetNs !== null)) this.close(this.drift.at(-1)?.ns ?? open.endNs, this.byPerson);
+	}
+
 	close(ns, ended) {
 		const turn = this.open;
 		if (!turn) return;
-		this.userEnd(ns); // if in mid-sentence
+		this.userEnd({ ns }); // if in mid-sentence
 		this.open = null;
 		if (ended !== "line_lost" && isNoise(turn)) {
 			this.turns.pop();
 			this.changed(turn);
 			return;
 		}
-		const { startNs } = turn, endedNs = Math.max(ns, turn.endNs);
 		Object.assign(turn, {
-			ended, endedNs, partial: "", stallMs: this.stallOf(turn), flushes: this.flushes.filter((at) => at >= startNs),
-			agent: this.agent.filter(({ end_ns: end }) => (end ?? ns) > startNs).map((each) => ({ ...each })),
+			ended, endedNs: Math.max(ns, turn.endNs), partial: "", stallMs: this.stallOf(turn),
+			flushes: this.flushes.filter((at) => at >= turn.startNs), agent: this.agent.map((each) => ({ ...each })),
 		});
+		this.agent = this.agent.filter(({ end_ns: end }) => end === null); // to be told again, with its end
 		this.changed(turn);
 		this.over(turn);
 	}

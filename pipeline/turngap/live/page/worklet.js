@@ -1,19 +1,20 @@
-// Both directions of the audio in one processor, timed by one clock: the number of the sample frame.
-// Its other end is the worker that owns the socket (line.js), not the page.
+// Both directions of the audio on one clock, the number of the sample frame. At the other end is the worker
+// that owns the socket (line.js), not the page.
 
 import { NoiseFloor, SpeechDetector } from "./speech.js";
 
-const BLOCK_S = 0.02;
-// What is queued before playing begins, so that a late chunk leaves no hole: more after each hole, and
-// half as much more after a reply without one.
-// Pipecat sends two chunks at once before it keeps real time: 15 ms cost nothing.
+const MS = sampleRate / 1000; // in frames
+const BLOCK_MS = 20, METER_BLOCKS = 4;
+// Queued before playing begins, so that a late chunk leaves no hole: more after each hole, half of it less
+// after a reply without one. Pipecat sends two chunks at once before it keeps real time: 15 ms cost nothing.
 const QUEUE_MS = { least: 15, most: 120, more: 5 };
 const LATE_MS = 100; // what comes so soon after a hole was late; later, the agent paused
-const MOST_STRETCHES = 2000;
+const MOST_STRETCHES = 500; // the server takes 1000
 
 class Turngap extends AudioWorkletProcessor {
-	block = new Float32Array(Math.round(sampleRate * BLOCK_S));
+	block = new Float32Array(Math.round(BLOCK_MS * MS));
 	filled = 0;
+	blocks = 0;
 	drift = Infinity;
 	floor = new NoiseFloor(sampleRate);
 	ear = new SpeechDetector(sampleRate); // the person
@@ -23,7 +24,7 @@ class Turngap extends AudioWorkletProcessor {
 	target = QUEUE_MS.least;
 	waited = 0;
 	dryAt = -Infinity;
-	unbroken = 0; // since which frame the agent's audio plays without a hole
+	unbroken = 0; // since this frame the agent's audio plays without a hole
 	stretches = []; // what was played, and when
 	cutTo = 0; // drop what is of an older stream
 
@@ -58,7 +59,7 @@ class Turngap extends AudioWorkletProcessor {
 		}
 		if (this.cutTo) this.silence(currentFrame + out.length);
 		// A callback can be late, never early.
-		this.drift = Math.min(this.drift, Date.now() - (currentFrame / sampleRate) * 1000);
+		this.drift = Math.min(this.drift, Date.now() - currentFrame / MS);
 		return true;
 	}
 
@@ -70,9 +71,10 @@ class Turngap extends AudioWorkletProcessor {
 		if (event) this.say(`user${event}`, event === "Start" ? ear.first : ear.last);
 		block[this.filled++] = sample;
 		if (this.filled < block.length) return;
-		const { drift, muted } = this, { level, rms } = floor;
-		this.say("block", at + 1 - block.length, { pcm: mic && block, end: at + 1, drift, rms: muted ? -100 : rms, level, speaking: ear.speaking });
+		this.say("block", at + 1 - block.length, { pcm: mic && block, end: at + 1 });
 		this.filled = 0;
+		if (++this.blocks % METER_BLOCKS) return;
+		this.say("meter", at + 1, { drift: this.drift, rms: open ? floor.rms : -100, level: floor.level, speaking: ear.speaking });
 		this.drift = Infinity;
 	}
 
@@ -88,7 +90,7 @@ class Turngap extends AudioWorkletProcessor {
 
 	enqueue(chunk) {
 		if (!this.queue.length) this.waited = 0;
-		if (!this.playing && !this.queue.length && currentFrame - this.dryAt < (LATE_MS / 1000) * sampleRate) {
+		if (!this.playing && !this.queue.length && currentFrame - this.dryAt < LATE_MS * MS) {
 			this.target = Math.min(QUEUE_MS.most, this.target + QUEUE_MS.more);
 			this.holed = true;
 		}
@@ -99,7 +101,7 @@ class Turngap extends AudioWorkletProcessor {
 	play(out) {
 		if (!this.playing && this.queue.length) {
 			this.waited += out.length;
-			if (Math.max(this.queued, this.waited) >= (this.target / 1000) * sampleRate) this.begin();
+			if (Math.max(this.queued, this.waited) >= this.target * MS) this.begin();
 		}
 		if (!this.playing) return;
 		let n = 0;
@@ -128,8 +130,7 @@ class Turngap extends AudioWorkletProcessor {
 	}
 
 	report() {
-		this.say("played", currentFrame, { stretches: this.stretches });
-		this.stretches = [];
+		this.say("played", currentFrame, { stretches: this.stretches.splice(0) });
 	}
 
 	/** Silence at once, but for 3 ms of fading against the click. */
@@ -150,8 +151,7 @@ class Turngap extends AudioWorkletProcessor {
 
 	/** Play a sound, and keep what the microphone hears from its beginning on. */
 	sound(out, mic) {
-		const { probe } = this;
-		const at = currentFrame - (probe.from ??= currentFrame);
+		const { probe } = this, at = currentFrame - (probe.from ??= currentFrame);
 		out.fill(0);
 		out.set(probe.pcm.subarray(at, at + out.length));
 		if (mic) probe.heard.set(mic.subarray(0, Math.max(0, probe.frames - at)), at);

@@ -210,7 +210,9 @@ async def _switch_in_mid_reply(page: Any) -> float:
       picker.value = "slow";
       picker.dispatchEvent(new Event("change"));
       await until(() => !tracker.agentSpeaking);
-      return performance.now() - began;
+      const silentMs = performance.now() - began;
+      await until(() => tracker.llm === "slow");
+      return silentMs;
     }""")
 
 

@@ -5,7 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from turngap.backends import BackendSpec
 from turngap.core.clock import Clock
-from turngap_services.llm.combine.settings import PairSettings, RaceSettings, RouteSettings
+from turngap_services.llm.combine.settings import (
+    OpenerSettings,
+    PairSettings,
+    RaceSettings,
+    RouteSettings,
+)
 
 if TYPE_CHECKING:
     from turngap_services.llm.combine.service import PairLLMService
@@ -28,10 +33,11 @@ def prepare(settings: PairSettings) -> None:
 
 def create(which: str, settings: Any, clock: Clock) -> "PairLLMService":
     """A service for one session."""
+    from turngap_services.llm.combine.opener import OpenerLLMService
     from turngap_services.llm.combine.race import RaceLLMService
     from turngap_services.llm.combine.route import RouteLLMService
 
-    kinds = {"race": RaceLLMService, "route": RouteLLMService}
+    kinds = {"race": RaceLLMService, "route": RouteLLMService, "opener": OpenerLLMService}
     return kinds[which](settings=settings, clock=clock)
 
 
@@ -57,4 +63,9 @@ ROUTE = _spec(
     RouteSettings,
     "Easy turns to a fast model, hard ones to a full one if there is time for it.",
 )
-SPECS = (RACE, ROUTE)
+OPENER = _spec(
+    "opener",
+    OpenerSettings,
+    "A fast model says the first clause at once, a full one goes on from it and may take it back.",
+)
+SPECS = (RACE, ROUTE, OPENER)

@@ -55,6 +55,21 @@ class RaceSettings(PairSettings):
     deadline_ms: Annotated[float, Field(ge=0)] | None = None
 
 
+class OpenerSettings(PairSettings):
+    """Settings of `opener`.
+
+    Attributes:
+        most_words: of the opening, where its first clause is longer.
+        told: the full model is told what was said and asked to go on from it; off: it is asked at
+            the same time as the fast one, and what it says is compared with what was said.
+        correction: how an opening that was wrong is taken back.
+    """
+
+    most_words: Annotated[int, Field(ge=2, le=20)] = 6
+    told: bool = True
+    correction: Annotated[str, Field(min_length=1)] = "No, sorry."
+
+
 class RouteSettings(PairSettings):
     """Settings of `route`.
 

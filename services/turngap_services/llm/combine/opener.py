@@ -1,0 +1,126 @@
+"""`opener`: the fast model says the first clause at once, the full one goes on from it."""
+
+import re
+from collections.abc import AsyncGenerator
+
+from pipecat.processors.aggregators.llm_context import LLMContext
+
+from turngap.core.clock import Clock
+from turngap.core.phrases import tokens
+from turngap.core.spoken import LETTER_MS, letters
+from turngap_services.llm.combine.part import Ask, PartFailedError
+from turngap_services.llm.combine.service import PairLLMService
+from turngap_services.llm.combine.settings import OpenerSettings
+
+# How long after the first audio the answer's own began: what was said before it, or waited for it.
+OPENER_MS = "opener_ms"
+# 1 where the full model took back what the fast one had said.
+CORRECTED = "opener_corrected"
+
+# Not behind a digit: "9:" and "7." go on.
+_CLAUSE_END = re.compile(r"(?<!\d)[,.;:?!…]$")
+# A shorter one is spoken before the voice can be given more.
+LEAST_WORDS = 2
+
+INSTRUCTION = (
+    'You have already begun your answer and said: "{opening}" Go on from exactly there: do not say '
+    "it again, and do not greet. If it was wrong, begin with: {correction}"
+)
+
+
+class OpenerLLMService(PairLLMService):
+    """Says a clause of one model's, then what the other makes of it."""
+
+    def __init__(self, *, settings: OpenerSettings, clock: Clock) -> None:
+        super().__init__(name="opener", settings=settings, clock=clock)
+        self._opener = settings
+
+    async def _reply(self, context: LLMContext) -> AsyncGenerator[str]:
+        anew = None if self._opener.told else await self._ask(self._full, context)
+        fast = await self._ask(self._fast, context)
+        words = fast.text()
+        opening = await self._opening(words)
+        if opening:
+            yield opening + " "
+        else:
+            self._fell_back(fast)
+        said_ns = self._clock.now_ns()
+        full = anew or await self._ask(self._full, self._begun(context, opening))
+        await full.ready.wait()
+        if not full.answers:
+            # The opening is the fast model's own: it can go on.
+            if not opening:
+                raise PartFailedError(f"{fast.failed}; {full.failed}")
+            self._fell_back(full)
+            async for piece in words:
+                yield piece
+            return
+        await self._fast.cancel()
+        if opening:
+            waited_ms = (self._clock.now_ns() - said_ns) / 1e6
+            self._counts[OPENER_MS] = max(waited_ms, LETTER_MS * letters(opening))
+        async for piece in self._going_on(opening, full):
+            yield piece
+
+    async def _opening(self, words: AsyncGenerator[str]) -> str:
+        """The first clause, or the first few words of a long one; empty where there is none."""
+        text = ""
+        try:
+            async for piece in words:
+                text += piece
+                count = len(text.split())
+                # The word that a piece begins is whole when the next one does.
+                if count > self._opener.most_words:
+                    return " ".join(text.split()[: self._opener.most_words])
+                if count >= LEAST_WORDS and _CLAUSE_END.search(text.rstrip()):
+                    break
+        except PartFailedError:
+            pass
+        return text.strip()
+
+    def _begun(self, context: LLMContext, opening: str) -> LLMContext:
+        if not opening:
+            return context
+        note = INSTRUCTION.format(opening=opening, correction=self._opener.correction)
+        messages = [
+            *context.messages,
+            {"role": "assistant", "content": opening},
+            {"role": "system", "content": note},
+        ]
+        return LLMContext(messages, context.tools, context.tool_choice)  # type: ignore[arg-type]
+
+    async def _going_on(self, opening: str, full: Ask) -> AsyncGenerator[str]:
+        """What the full model says, without what was said already.
+
+        It may say the opening again: then that is left out. A model that was told of the opening is
+        trusted to go on from it or to take it back. One that was not has answered anew: where it
+        says something else, the opening is taken back first.
+        """
+        pieces = full.text()
+        held, known = "", tokens(opening)
+        async for piece in pieces:
+            held += piece
+            heard = tokens(held)
+            if not known or heard[: len(known)] != known[: len(heard)]:
+                break
+            if len(heard) > len(known):
+                held = _behind(held, known)
+                known = []
+                break
+        agrees = not known or tokens(held) == known
+        if agrees and tokens(held) == tokens(opening):
+            held = ""  # it said the opening and no more
+        elif not agrees and not self._opener.told:
+            self._counts[CORRECTED] = 1.0
+            yield f"{self._opener.correction} "
+        if held:
+            yield held
+        async for piece in pieces:
+            yield piece
+
+
+def _behind(text: str, words: list[str]) -> str:
+    """What stands in `text` behind the words that it begins with."""
+    ends = (m.end() for m in re.finditer(r"\S+", text))
+    end = next((end for end in ends if len(tokens(text[:end])) >= len(words)), len(text))
+    return text[end:].lstrip()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from turngap.backends import BackendSpec, Need
 from turngap.core.clock import Clock
@@ -14,7 +14,7 @@ from turngap_services.llm.hosted.settings import (
 )
 
 if TYPE_CHECKING:
-    from pipecat.services.openai.llm import OpenAILLMService
+    from pipecat.services.llm_service import LLMService
 
 
 def _prepare(settings: HostedSettings, *, provider: str) -> None:
@@ -24,7 +24,7 @@ def _prepare(settings: HostedSettings, *, provider: str) -> None:
     checked(provider, settings)
 
 
-def _create(settings: HostedSettings, clock: Clock, *, provider: str) -> "OpenAILLMService":
+def _create(settings: HostedSettings, clock: Clock, *, provider: str) -> "LLMService[Any]":
     """A service for one session."""
     from turngap_services.llm.hosted.session import service
 
@@ -33,7 +33,7 @@ def _create(settings: HostedSettings, clock: Clock, *, provider: str) -> "OpenAI
 
 def _spec(name: str, settings_type: type[HostedSettings], notes: str) -> BackendSpec:
     variable = settings_type.key
-    create: Callable[[HostedSettings, Clock], OpenAILLMService] = partial(_create, provider=name)
+    create: Callable[[HostedSettings, Clock], LLMService[Any]] = partial(_create, provider=name)
     return BackendSpec(
         name=name,
         kind="llm",

@@ -6,10 +6,12 @@ from typing import Any
 
 from pipecat.services.cerebras.llm import CerebrasLLMService
 from pipecat.services.groq.llm import GroqLLMService
+from pipecat.services.llm_service import LLMService
 from pipecat.services.openai.llm import OpenAILLMService
 
 from turngap.core.errors import AgentError
-from turngap_services.llm.hosted.settings import HostedSettings
+from turngap_services.llm.hosted.responses import responses
+from turngap_services.llm.hosted.settings import HostedSettings, OpenAISettings
 from turngap_services.llm.once import AskedOnce
 from turngap_services.llm.wire import bearer, served_models
 
@@ -59,8 +61,10 @@ def checked(provider: str, settings: HostedSettings) -> None:
         _SEEN.add(seen)
 
 
-def service(provider: str, settings: HostedSettings) -> OpenAILLMService:
+def service(provider: str, settings: HostedSettings) -> LLMService[Any]:
     """Pipecat's service for one session."""
+    if isinstance(settings, OpenAISettings) and settings.transport == "websocket":
+        return responses(settings)
     kind = _SERVICES[provider]
     # What is not set is left to the provider: some models refuse a temperature or a seed.
     chosen: dict[str, Any] = {

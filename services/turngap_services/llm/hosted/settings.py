@@ -1,8 +1,8 @@
 """Settings of the providers' models."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from turngap.backends import BackendSettings
 
@@ -34,12 +34,24 @@ class HostedSettings(BackendSettings):
 
 
 class OpenAISettings(HostedSettings):
-    """Settings of `openai`."""
+    """Settings of `openai`.
+
+    Attributes:
+        transport: `http` asks by chat completions. `websocket` asks by the Responses API over one
+            connection that stays open, and sends what is new of a conversation only.
+    """
 
     key: ClassVar[str] = "OPENAI_API_KEY"
 
     model: Annotated[str, Field(min_length=1)] = "gpt-4.1"
     base_url: Annotated[str, Field(pattern=r"^https?://[^/]")] = "https://api.openai.com/v1"
+    transport: Literal["http", "websocket"] = "http"
+
+    @model_validator(mode="after")
+    def _known_to_the_api(self) -> Self:
+        if self.transport == "websocket" and self.seed is not None:
+            raise ValueError("the Responses API has no seed; leave it out, or use transport=http")
+        return self
 
 
 class CerebrasSettings(HostedSettings):

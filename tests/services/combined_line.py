@@ -33,11 +33,15 @@ TOKEN_MS = 10.0
 
 
 class ActorSettings(BackendSettings):
-    """What a part is to do: say `text`'s words, the first after `ttft_ms`; fail at one of them."""
+    """What a part is to do: say `text`'s words, the first after `ttft_ms`; fail at one of them.
+
+    With `letters`, a piece is so many characters instead of a word.
+    """
 
     text: str = "yes indeed"
     ttft_ms: Annotated[float, Field(ge=0)] = 50.0
     fails_after: int | None = None
+    letters: int | None = None
 
 
 @dataclass
@@ -89,14 +93,17 @@ class ActorLLM(LLMService[PlainAdapter]):
 
     async def _say(self) -> None:
         at_ns = self._clock.now_ns() + ms_to_ns(self._told.ttft_ms)
-        for number, word in enumerate(self._told.text.split()):
+        text, size = self._told.text, self._told.letters
+        words = [f"{word} " for word in text.split()]
+        parts = [text[at : at + size] for at in range(0, len(text), size)] if size else words
+        for number, part in enumerate(parts):
             await self._clock.sleep_until_ns(at_ns + number * ms_to_ns(TOKEN_MS))
             if number == self._told.fails_after:
                 await self.push_error("out of order")
                 return
             self._actor.made[self._actor.asked] += 1
             self._actor.last_ns = self._clock.now_ns()
-            await self._push_llm_text(word + " ")
+            await self._push_llm_text(part)
 
 
 PRICES: dict[str, Price | None] = {"quick": Price(1, 10), "large": Price(5, 50), "free": None}

@@ -49,6 +49,26 @@ def test_what_the_full_model_says_again_is_not_said_twice(actors: dict[str, Acto
     assert one_reply(opener(full="A large latte.")).text == OPENING
 
 
+@pytest.mark.parametrize("letters", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize(
+    ("full", "text"),
+    [
+        ("Yes, light rain tomorrow. Take a coat.", "Yes, light rain tomorrow. Take a coat."),
+        ("Yes, light rain tomorrow.", "Yes, light rain tomorrow."),
+        ("Yes, lightning.", "Yes, light rain tomorrow. No, sorry. Yes, lightning."),
+        ("Yes", "Yes, light rain tomorrow. No, sorry. Yes"),
+    ],
+)
+def test_words_are_compared_when_they_are_whole(
+    actors: dict[str, Actor], letters: int, full: str, text: str
+):
+    parts = {"letters": letters}
+    made = opener(
+        "Yes, light rain tomorrow.", full, told=False, fast_settings=parts, full_settings=parts
+    )
+    assert one_reply(made).text == text
+
+
 def test_a_model_that_was_told_takes_the_opening_back_itself(actors: dict[str, Actor]):
     said = one_reply(opener(full="No, sorry. A small one."))
     assert said.text == f"{OPENING} No, sorry. A small one."

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from pipecat.processors.aggregators.llm_context import LLMContext
 
 from turngap.core.clock import Clock
-from turngap.core.phrases import tokens
 from turngap.core.spoken import LETTER_MS, letters
 from turngap_services.llm.combine.part import Ask, PartFailedError
 from turngap_services.llm.combine.service import PairLLMService
@@ -19,6 +18,7 @@ CORRECTED = "opener_corrected"
 
 # Not behind a digit: "9:" and "7." go on.
 _CLAUSE_END = re.compile(r"(?<!\d)[,.;:?!…]$")
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 # A shorter one is spoken before the voice can be given more.
 LEAST_WORDS = 2
 
@@ -97,20 +97,18 @@ class OpenerLLMService(PairLLMService):
         says something else, the opening is taken back first.
         """
         pieces = full.text()
-        held, known = "", tokens(opening)
+        held, known, heard, ended = "", _words(opening), list[str](), True
         async for piece in pieces:
             held += piece
-            heard = tokens(held)
-            if not known or heard[: len(known)] != known[: len(heard)]:
+            # The last word may go on with the next piece.
+            heard = _words(held[: held.rfind(" ") + 1])
+            if heard[: len(known)] != known[: len(heard)] or len(heard) > len(known):
+                ended = False
                 break
-            if len(heard) > len(known):
-                held = _behind(held, known)
-                known = []
-                break
-        agrees = not known or tokens(held) == known
-        if agrees and tokens(held) == tokens(opening):
-            held = ""  # it said the opening and no more
-        elif not agrees and not self._opener.told:
+        heard = _words(held) if ended else heard
+        if heard[: len(known)] == known:
+            held = _behind(held, len(known))
+        elif not self._opener.told:
             self._counts[CORRECTED] = 1.0
             yield f"{self._opener.correction} "
         if held:
@@ -119,8 +117,13 @@ class OpenerLLMService(PairLLMService):
             yield piece
 
 
-def _behind(text: str, words: list[str]) -> str:
-    """What stands in `text` behind the words that it begins with."""
-    ends = (m.end() for m in re.finditer(r"\S+", text))
-    end = next((end for end in ends if len(tokens(text[:end])) >= len(words)), len(text))
-    return text[end:].lstrip()
+def _words(text: str) -> list[str]:
+    """Its words without marks and case."""
+    return [m.group().lower() for m in _WORD.finditer(text)]
+
+
+def _behind(text: str, count: int) -> str:
+    """What stands in `text` behind its first `count` words and their marks."""
+    ends = [m.end() for m in _WORD.finditer(text)]
+    rest = text[ends[count - 1] :] if count else text
+    return rest.lstrip(" \n,.;:?!…")

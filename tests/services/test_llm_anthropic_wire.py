@@ -38,7 +38,8 @@ class AnthropicHandler(OpenAIHandler):
     def _stream(self, fake: FakeOpenAI) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
+        if not fake.dies_in_order:
+            self.send_header("Transfer-Encoding", "chunked")
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True
@@ -146,7 +147,14 @@ def test_a_missing_key_is_an_instruction(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize(("change", "said"), [({"dies_after": 1}, "Two "), ({"status": 529}, "")])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"dies_after": 1}, "Two "),
+        ({"dies_after": 1, "dies_in_order": True}, "Two "),
+        ({"status": 529}, ""),
+    ],
+)
 async def test_a_request_that_fails_is_sent_once_and_told(
     change: dict[str, Any], said: str
 ) -> None:

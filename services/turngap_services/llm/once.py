@@ -1,10 +1,9 @@
-"""What pipecat's services on OpenAI's client need to be measured honestly."""
+"""What pipecat's services of other people's models need to be measured honestly."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from openai import AsyncStream
     from openai.types.chat import ChatCompletionChunk
     from pipecat.services.openai.llm import OpenAILLMService as _Base
     from pipecat.utils.errors import ErrorCategory
@@ -12,18 +11,32 @@ else:
     _Base = object
 
 
-class WholeReply:
+Chunk = TypeVar("Chunk")
+Chunk_co = TypeVar("Chunk_co", covariant=True)
+
+
+class _Stream(Protocol[Chunk_co]):
+    def __aiter__(self) -> AsyncIterator[Chunk_co]: ...
+
+    async def close(self) -> None: ...
+
+
+class WholeReply(Generic[Chunk]):
     """A streamed reply that fails where it stops before its end.
 
     A server that dies may well leave a connection that was closed in order, and the client takes
-    that for the end of the reply. The protocol gives every choice a `finish_reason` in its last
-    chunk.
+    that for the end of the reply.
+
+    Args:
+        stream: of OpenAI's or Anthropic's client.
+        ends: whether a chunk says that the reply is finished.
     """
 
-    def __init__(self, stream: "AsyncStream[ChatCompletionChunk]") -> None:
+    def __init__(self, stream: "_Stream[Chunk]", ends: Callable[[Chunk], bool]) -> None:
         self._stream = stream
+        self._ends = ends
 
-    async def __aiter__(self) -> "AsyncIterator[ChatCompletionChunk]":
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
         """The chunks.
 
         Raises:
@@ -33,7 +46,7 @@ class WholeReply:
         chunks = aiter(self._stream)
         try:
             async for chunk in chunks:
-                finished = finished or any(choice.finish_reason for choice in chunk.choices or ())
+                finished = finished or self._ends(chunk)
                 yield chunk
         finally:
             if isinstance(chunks, AsyncGenerator):  # left to the garbage it would close too late
@@ -46,6 +59,11 @@ class WholeReply:
         await self._stream.close()
 
 
+def _finished(chunk: "ChatCompletionChunk") -> bool:
+    """The last chunk of each choice has a reason."""
+    return any(choice.finish_reason for choice in chunk.choices or ())
+
+
 class AskedOnce(_Base):
     """A request is sent once: put before a service of pipecat's that derives from OpenAI's.
 
@@ -55,7 +73,7 @@ class AskedOnce(_Base):
 
     async def get_chat_completions(self, context: Any) -> Any:
         """The reply as it comes."""
-        return WholeReply(await super().get_chat_completions(context))
+        return WholeReply(await super().get_chat_completions(context), _finished)
 
     def create_client(self, *args: Any, **kwargs: Any) -> Any:
         """The client of one session, with keep-alive connections."""

@@ -9,6 +9,7 @@ from pipecat.services.anthropic.llm import AnthropicLLMService
 
 from turngap.core.errors import AgentError
 from turngap_services.llm.anthropic.settings import AnthropicSettings
+from turngap_services.llm.once import WholeReply
 from turngap_services.llm.wire import served_models
 
 _KEY = "ANTHROPIC_API_KEY"
@@ -23,6 +24,11 @@ _CHECKING = threading.Lock()
 
 class _Anthropic(AnthropicLLMService):
     """Pipecat's service; its client's connections are closed with the session."""
+
+    async def _create_message_stream(self, api_call: Any, params: Any) -> Any:
+        """The reply as it comes, up to the event that ends it."""
+        stream = await super()._create_message_stream(api_call, params)
+        return WholeReply(stream, lambda event: event.type == "message_stop")
 
     async def cleanup(self) -> None:
         await super().cleanup()

@@ -10,7 +10,7 @@ from made_records import make_record, make_turn
 
 from turngap.core.checks import CHECK_SCHEMA_VERSION, BaselineRecord
 from turngap.core.errors import InputError
-from turngap.core.results import METRICS_VERSION
+from turngap.core.results import METRICS_VERSION, PacingRecord
 from turngap.core.verdict import judge
 from turngap.harness.baseline import load, matched, more_pairs, save, why_not_comparable
 
@@ -97,18 +97,38 @@ def test_a_budget_makes_no_answer_of_a_turn_without_one(tmp_path: Path) -> None:
     assert [p.reference.outcome for p in found.pairs] == ["no_reply", "error"]
 
 
-def test_an_older_schema_is_read_and_not_compared_with(file: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "of_record", "of_turn"),
+    [
+        (1, ("starved_ms", "caller_error_ms"), ("budget_ms", "caller_error_ms")),
+        (2, (), ("caller_error_ms",)),
+    ],
+)
+def test_an_older_schema_is_read_and_not_compared_with(
+    file: Path, version: int, of_record: tuple[str, ...], of_turn: tuple[str, ...]
+) -> None:
     def older(document: dict[str, Any]) -> None:
-        document["schema_version"] = 1
-        for key in ("starved_ms", "caller_error_ms"):
+        document["schema_version"] = version
+        for key in of_record:
             del document[key]
         for turn in document["turns"]:
-            del turn["budget_ms"]
+            for key in of_turn:
+                del turn[key]
 
     stored = load(changed(file, older))
     assert len(stored.turns) == len(TURNS)
     (reason,) = why_not_comparable(stored, RUN.machine, HASHES)
-    assert reason.startswith("it was saved in schema version 1, this turngap compares ")
+    assert reason.startswith(f"it was saved in schema version {version}, this turngap compares ")
+
+
+def test_what_a_starved_caller_may_have_added_is_saved_with_its_turn(tmp_path: Path) -> None:
+    late = PacingRecord(packets=9, late_ms_p50=0.1, late_ms_max=22.0, starved=True)
+    path = tmp_path / "base.json"
+    save(path, RUN, [make_turn(pacing=late), make_turn(turn=2)])
+    found = matched(load(path), [make_turn(), make_turn(turn=2)])
+    assert [p.reference.caller_error_ms for p in found.pairs] == [22.0, 0.0]
+    assert found.pairs[0].reference.at_best.gap_ms == pytest.approx(398.25 - 22)
+    assert judge(found.pairs).starvation.reference == 1
 
 
 def test_nothing_is_not_saved(tmp_path: Path) -> None:

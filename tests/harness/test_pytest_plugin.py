@@ -195,6 +195,23 @@ def test_it(turngap):
     )
 
 
+def test_a_comparison_that_cannot_be_made_shows_no_verdicts(
+    inner: Inner, agents: FakeAgents
+) -> None:
+    agents.starved = lambda _url, _nth: True
+    result = inner(
+        f"""
+def test_it(turngap):
+    turngap.check(
+        "{NEW}", against="{OLD}", scenarios="quick-questions", calibration=0, rounds=1,
+        budgets={{"gap": 800}},
+    ).assert_not_slower()
+"""
+    )
+    result.stdout.fnmatch_lines(["*cannot compare: the caller was starved in 6 of 6 pairs*"])
+    result.stdout.no_fnmatch_line("*undecided*")
+
+
 def test_a_comparison_says_in_how_many_pairs_the_caller_was_starved(
     inner: Inner, agents: FakeAgents
 ) -> None:

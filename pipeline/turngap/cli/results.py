@@ -9,7 +9,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from turngap.cli.shared import JSON, LIBRARY, print_block, print_json, say, table
+from turngap.cli.shared import JSON, LIBRARY, print_block, print_json, print_text, say, table
 
 if TYPE_CHECKING:
     from turngap.harness.label import LabelChange
@@ -152,7 +152,7 @@ def label(
         print_json([_change(c) for c in changes])
         return
     for change in changes:
-        typer.echo(str(change))
+        print_text(str(change))
     say(f"{len(changes)} label{'s' if len(changes) != 1 else ''} changed")
 
 

@@ -21,7 +21,7 @@ from turngap.runs import Document, upgrade, utc_now
 # Whatever a later version added is missing: an older baseline is read, and not compared with.
 BASELINE_STEPS: Mapping[int, Callable[[Document], Document]] = {
     1: lambda baseline: baseline | {"older_schema": 1},
-    2: lambda baseline: {"older_schema": 2} | baseline,
+    2: lambda baseline: baseline | {"older_schema": baseline.get("older_schema") or 2},
 }
 
 Key = tuple[str, int, float, int]

@@ -82,10 +82,11 @@ class Comparison:
         lines = [f"{obstacle}{'; '.join(record.why)}"]
         moved = wording.moved_words(record.stages)
         lines += [moved] if moved and record.verdict == "regressed" else []
-        lines += [wording.metric_words(m) for m in record.metrics]
+        # Figures that bear no verdict are in the check's report.
+        lines += [] if obstacle else [wording.metric_words(m) for m in record.metrics]
         if starved := check_words.starved_words(record):
             lines.append(f"the caller was {starved}")
-        for b in record.budgets:
+        for b in () if obstacle else record.budgets:
             share = "–" if b.share is None else words.percent(b.share)
             low = "" if b.low is None or b.high is None else (
                 f"; 95 % interval {words.percent(b.low)} to {words.percent(b.high)}"

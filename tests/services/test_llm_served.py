@@ -195,6 +195,21 @@ async def test_the_background_is_as_large_as_asked(streams: int) -> None:
     assert statistics.mean(loads) == pytest.approx(streams, rel=0.15)
 
 
+class HurriedClock(InstantClock):
+    """Time passes with every look at it, as it does on a busy machine."""
+
+    def now_ns(self) -> int:
+        self._now_ns += 3 * NS_PER_MS
+        return self._now_ns
+
+
+async def test_time_that_passes_while_the_background_is_played_puts_nothing_out_of_order() -> None:
+    clock = HurriedClock()
+    server = live(clock, Background(40), max_batch=200)
+    for _ in range(50):
+        assert len(await instants(clock, server.tokens(50, 3))) <= 3
+
+
 async def test_right_answers_are_the_librarys_and_recorded_as_right() -> None:
     for said, reply in SAID.items():
         assert await answer(service(InstantClock()), said) == (reply, {WRONG: 0.0})

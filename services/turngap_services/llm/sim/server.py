@@ -73,9 +73,10 @@ class LiveServer:
 
         Closing it drops the request at the end of the step that runs.
         """
-        self._catch_up()
+        # One instant for both: what came between two would have come before the request.
+        now_ps = self._catch_up()
         request = Request(prompt, output)
-        self._engine.submit(request, self._now_ps())
+        self._engine.submit(request, now_ps)
         engine, origin_ns = self._engine, self._origin_ns
         self._running += 1
         out = 0
@@ -96,13 +97,18 @@ class LiveServer:
     def _now_ps(self) -> int:
         return (self._clock.now_ns() - self._origin_ns) * PS_PER_NS
 
-    def _catch_up(self) -> None:
-        """Play what the background did meanwhile, or begin it anew where that is long ago."""
+    def _catch_up(self) -> int:
+        """Play what the background did meanwhile, or begin it anew where that is long ago.
+
+        Returns the instant up to which it was played.
+        """
         idle_ps = self._now_ps() - self._engine.now_ps
         if not self._running and idle_ps > RESTART_S * PS_PER_S:
             self._before += self._engine.steps
             self._start()
-        self._play(self._now_ps())
+        now_ps = self._now_ps()
+        self._play(now_ps)
+        return now_ps
 
     def _start(self) -> None:
         """A server whose background is under way: replies of every age, and more to come."""

@@ -119,6 +119,12 @@ def test_what_is_said_before_the_answer_is_no_answer():
     assert first_answers_ms([plain, opened, turn(gap_ms=None)]) == [400.0, 1000.0]
 
 
+def test_who_never_answers_has_no_early_first_answer():
+    turns = [turn(gap_ms=100.0 * n) for n in range(1, 7)] + [turn("wrong", None)]
+    assert figures("a", turns).first_answer_ms.value == 400
+    assert figures("a", turns[:6]).first_answer_ms.value == 350
+
+
 def test_the_better_of_two_overtakes_the_quicker_in_a_long_task():
     quick, good = backend("quick", 16, 20, 1000), backend("good", 18, 20, 2000, usd_factor=3)
     found = {c.what: c for c in crossings([good, quick])}

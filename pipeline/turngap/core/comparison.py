@@ -45,6 +45,8 @@ def backend_figures(
     summary = summarise(turns)
     counted = counted_turns(turns)
     gaps = summary.gap_ms
+    # As in the gap: who never answers is slower than whoever does.
+    unanswered = sum(t.outcome in ("no_reply", "error") for t in counted)
     window = [t.counts["llm_window_tokens"] for t in counted if "llm_window_tokens" in t.counts]
     took = [ms for t in counted if (ms := turn_ms(t)) is not None]
     return BackendRecord.model_validate(
@@ -55,7 +57,9 @@ def backend_figures(
             "hit_rate": share_record(summary.hit_rate),
             "gap_n": summary.gap_n,
             "gap_ms": {q: figure_record(gaps[q]) for q in ("p50", "p95")},
-            "first_answer_ms": figure_record(percentile(first_answers_ms(counted), 0.5)),
+            "first_answer_ms": figure_record(
+                percentile(first_answers_ms(counted), 0.5, censored=unanswered)
+            ),
             "window_tokens": median(window) if window else None,
             "correct": share_record(summary.right),
             "not_judged": summary.not_judged,

@@ -105,7 +105,8 @@ def crossing(found: CrossingRecord) -> str:
     if found.turns is None:
         text = f"in {found.what}, {leader} stays ahead of {follower} up to {found.longest} turns"
     else:
-        text = f"in {found.what}, {follower} overtakes {leader} at a task of {found.turns} turns"
+        turns = _many(found.turns, "turn")
+        text = f"in {found.what}, {follower} overtakes {leader} at a task of {turns}"
     return f"{text} ({_sure(found)})"
 
 

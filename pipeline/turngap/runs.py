@@ -24,7 +24,7 @@ from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
 from turngap.core.lateness import STARVED_MS
 from turngap.core.results import METRICS_VERSION, SCHEMA_VERSION, RunRecord, TurnRecord
-from turngap.files import is_dir, is_file, write_atomically
+from turngap.files import write_atomically
 from turngap.provenance import without_secrets, without_url_secrets
 
 DEFAULT_ROOT = Path("runs")
@@ -32,7 +32,7 @@ RUN_FILE = "run.json"
 TURNS_FILE = "turns.jsonl"
 AUDIO_DIR = "audio"
 
-_RUN_HINT = "give a run's folder or name, or `latest`; `turngap replay` makes one"
+RUN_HINT = "give a run's folder or name, or `latest`; `turngap replay` makes one"
 
 NOT_JUDGED_THEN = "stored before replies were judged"
 
@@ -85,7 +85,7 @@ class RunWriter:
         Raises:
             InputError: `out` cannot be written to.
         """
-        path = new_folder(out, name, _started(record))
+        path = new_folder(out, name, started_at(record))
         try:
             (path / AUDIO_DIR).mkdir()
             writer = cls(path)
@@ -178,58 +178,11 @@ def read_run(path: Path) -> StoredRun:
         )
     if not turns:
         why = f" ({record.failure})" if record.failure else ""
-        raise InputError(
-            "run.empty", f"{path}: the run holds no finished turn{why}", hint=_RUN_HINT
-        )
+        raise InputError("run.empty", f"{path}: the run holds no finished turn{why}", hint=RUN_HINT)
     return StoredRun(record, tuple(turns), path, tuple(problems))
 
 
-def latest_run(root: Path | None = None) -> Path:
-    """The folder of the run that started last in `root` (default `./runs`) and holds a turn.
-
-    One that was interrupted before its first turn has nothing to show; it counts only where there
-    is no other, so that its reason is told.
-
-    Raises:
-        InputError: there is none.
-    """
-    root = root or DEFAULT_ROOT
-    if folders := run_folders(root):
-        return next((f for f in reversed(folders) if holds_turns(f)), folders[-1])
-    raise InputError("run.none", f"no run in {root}", hint=_RUN_HINT)
-
-
-def find_run(name_or_path: str, root: Path | None = None) -> Path:
-    """The folder that is meant by a path, by a folder's name in `root`, or by `latest`.
-
-    Raises:
-        InputError: there is none; the hint names the latest few.
-    """
-    root = root or DEFAULT_ROOT
-    if name_or_path == "latest":
-        return latest_run(root)
-    for candidate in (Path(name_or_path), root / name_or_path):
-        if is_dir(candidate):
-            return candidate
-        if candidate.name == RUN_FILE and is_file(candidate):
-            return candidate.parent
-    known = ", ".join(folder.name for folder in reversed(run_folders(root)[-5:]))
-    raise InputError(
-        "run.unknown",
-        f"no run {name_or_path!r}: neither a folder nor a run in {root}",
-        hint=f"latest: {known}" if known else _RUN_HINT,
-    )
-
-
-def run_folders(root: Path) -> list[Path]:
-    """Every run's folder in `root`, in the order in which they started."""
-    if not root.is_dir():
-        return []
-    folders = [path.parent for path in root.glob(f"*/{RUN_FILE}")]
-    return sorted(folders, key=_start_order)
-
-
-def _started(record: RunRecord) -> datetime:
+def started_at(record: RunRecord) -> datetime:
     """When the run started; an instant without a zone is UTC, as the field's name says."""
     try:
         started = datetime.fromisoformat(record.started_utc)
@@ -281,22 +234,6 @@ def _new_folder(root: Path, stem: str) -> Path:
             return path
 
 
-def holds_turns(folder: Path) -> bool:
-    """Whether any turn of a run was finished."""
-    try:
-        return (folder / TURNS_FILE).stat().st_size > 0
-    except OSError:
-        return False
-
-
-def _start_order(folder: Path) -> tuple[datetime, str]:
-    """By the start that the run itself tells; a run that cannot be read comes first."""
-    try:
-        return _started(read_record(folder)), folder.name
-    except InputError:
-        return datetime.min.replace(tzinfo=UTC), folder.name
-
-
 def _encode(record: BaseModel, *, indent: int | None = None) -> bytes:
     """JSON in UTF-8.
 
@@ -318,12 +255,12 @@ def read_record(path: Path) -> RunRecord:
     """Read `run.json` alone; raises `InputError` as `read_run` does."""
     file = path / RUN_FILE
     if not path.is_dir():
-        raise InputError("run.missing", f"{path}: no such run folder", hint=_RUN_HINT)
+        raise InputError("run.missing", f"{path}: no such run folder", hint=RUN_HINT)
     try:
         raw = file.read_bytes()
     except FileNotFoundError as e:
         raise InputError(
-            "run.not_a_run", f"{path} is not a run's folder: it has no {RUN_FILE}", hint=_RUN_HINT
+            "run.not_a_run", f"{path} is not a run's folder: it has no {RUN_FILE}", hint=RUN_HINT
         ) from e
     except OSError as e:
         raise InputError("run.unreadable", f"{file}: cannot be read: {e.strerror}") from e

@@ -16,7 +16,7 @@ from turngap.harness.target import Target
 Capsys = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize("arguments", [("scenarios",), ("scenarios", "--json"), ("doctor",)])
+@pytest.mark.parametrize("arguments", [("scenarios",), ("scenarios", "--json"), ("backends",)])
 def test_a_closed_pipe_ends_a_command_quietly_and_with_its_own_exit_code(
     arguments: tuple[str, ...],
 ) -> None:

@@ -14,14 +14,12 @@ from made_records import every_outcome, make_record, make_turn
 from turngap.core.errors import ExitCode, InputError
 from turngap.core.lateness import STARVED_MS
 from turngap.core.results import METRICS_VERSION, SCHEMA_VERSION, AnswerRecord
+from turngap.lookup import find_run, latest_run, run_folders
 from turngap.provenance import REMOVED
 from turngap.runs import (
     NOT_JUDGED_THEN,
     RunWriter,
-    find_run,
-    latest_run,
     read_run,
-    run_folders,
     upgrade,
     utc_now,
 )

@@ -16,7 +16,8 @@ from live_server import CLOCK, RATE, Page, Serving, serving, silence, tone
 from turngap.agent.access import Access
 from turngap.caller.pipecat import audio_frame
 from turngap.live.limits import Limits
-from turngap.runs import find_run, read_run
+from turngap.lookup import find_run
+from turngap.runs import read_run
 
 TOKEN = "0123456789abcdef-token"
 

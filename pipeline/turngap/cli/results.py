@@ -39,10 +39,10 @@ def report(
 
     Examples: `turngap report`; `turngap report runs/NAME --html`; `turngap report --svg out.svg`
     """
+    from turngap.lookup import find_run
     from turngap.report.check_files import find_check
     from turngap.report.compare_files import find_comparison
     from turngap.report.simulate_html import find_simulation
-    from turngap.runs import find_run
 
     stored: list[Stored] = []
     for name in runs or ["latest"]:

@@ -152,7 +152,7 @@ def progress_bar(*, quiet: bool) -> Progress:
 @contextmanager
 def kept_when_interrupted(bar: Progress) -> Iterator[Callable[[Path], None]]:
     """Say what Ctrl-C leaves behind of several runs, whose folder is told to what this gives."""
-    from turngap.runs import holds_turns, run_folders
+    from turngap.lookup import holds_turns, run_folders
 
     folders: list[Path] = []
     try:

@@ -241,7 +241,8 @@ def _loads(calls: str | None) -> tuple[float, ...]:
 
 def _source(runs: "list[str] | tuple[()]", turn: dict[str, float | None]) -> "Source":
     from turngap.harness.simulate import source_of_flags, source_of_runs, with_flags
-    from turngap.runs import find_run, read_run
+    from turngap.lookup import find_run
+    from turngap.runs import read_run
 
     if not runs:
         return source_of_flags(turn)

@@ -182,7 +182,7 @@ def _to_decide_beside(use: BaselineUse, record: CheckRecord, needed: int) -> str
 def moved_words(record: CheckRecord) -> str:
     """Which stage is to blame, and by how much; or which ones grew, or that none did."""
     if not record.stages:
-        return "stages not known: too few pairs in which both agents reported them"
+        return "stages not known: too few pairs with a caller in time and marks from both agents"
     blamed = [s for s in record.stages if s.name == record.moved_stage]
     grown = blamed or [s for s in record.stages if s.moved]
     if not grown:

@@ -84,7 +84,7 @@ def _bad(owner: str, name: str, value: object, want: str) -> InputError:
 # Efficiencies and overheads are one set for each kind of part, fitted to 80 public figures of
 # TensorRT-LLM 1.0 (NVIDIA/TensorRT-LLM docs/source/performance/perf-overview.md: Llama 8B, 70B and
 # 405B at FP8 and FP4, ten lengths each). `benchmarks/inference_public.py` prints them beside what
-# the engine predicts: 12 % off on average on H100 and H200, 17 % on GB200.
+# the engine predicts: 12 % off on average on H100 and H200, 21 % on GB200.
 H100 = Accelerator(
     # NVIDIA H100 SXM data sheet: 80 GB HBM3, 3.35 TB/s, NVLink 900 GB/s both ways; dense figures
     # are half of those it gives with sparsity.

@@ -58,7 +58,7 @@ async def converse(folder: Path, pictures: Path | None) -> None:
     ):
         tab = await opened(browser, ready["page"].replace("127.0.0.1", "localhost"))
         tools = await tab.page.context.new_cdp_session(tab.page)
-        await tools.send("Performance.enable")
+        await tools.send("Performance.enable", {"timeDomain": "threadTicks"})
         await tab.start()
         await tab.watch_drawing()
         before, began = await busy_s(tools), time.perf_counter()
@@ -68,7 +68,7 @@ async def converse(folder: Path, pictures: Path | None) -> None:
         share = (await busy_s(tools) - before) / (time.perf_counter() - began)
         drawn = [turn["drawnMs"] for turn in turns if turn.get("drawnMs") is not None]
         told("onset of the reply to its waterfall", drawn)
-        told("main thread busy, of the conversation", [100 * share], "%")
+        told("main thread, CPU of the conversation", [100 * share], "%")
         told("turn gap", [turn["gapMs"] for turn in turns if turn["gapMs"] is not None])
         if pictures is not None:
             await take(tab, pictures)

@@ -183,7 +183,9 @@ async def test_the_way_from_mouth_to_ear_is_measured_with_the_pages_own_sound() 
             assert told["n"] >= 3
             trips.append(told["round_trip_ms"])
         assert await tab.page.inner_text("#ear-ms") != "not calibrated"
-        await tab.page.evaluate("context.gain.gain.value = 0")
+        # Echo cancelling takes time of its own; and asked anew, this microphone hears nothing more.
+        await tab.page.check("#speakers")
+        await tab.text("#ear-ms", lambda text: text == "not calibrated")
         await tab.page.click("#calibrate")
         await tab.text("#notice", lambda text: "did not hear the page" in text)
         assert await tab.page.inner_text("#ear-ms") == "not calibrated"

@@ -3,8 +3,8 @@
 python benchmarks/inference_public.py [--all]
 
 The figures are those of TensorRT-LLM 1.0 (NVIDIA/TensorRT-LLM, docs/source/performance/
-perf-overview.md): total output tokens/s with all requests there from the beginning. The efficiencies
-of `turngap.core.inference.hardware` were fitted to them, so that this is no independent check.
+perf-overview.md): total output tokens/s with all requests there from the beginning. The
+efficiencies of `turngap.core.inference.hardware` were fitted to them: this is no independent check.
 """
 
 import argparse

@@ -6,42 +6,48 @@ from typing import TYPE_CHECKING, Any
 from turngap.backends import BackendSpec
 from turngap.core.clock import Clock
 from turngap_services.llm.combine.settings import (
+    BestOfSettings,
+    CombinedSettings,
     OpenerSettings,
-    PairSettings,
     RaceSettings,
     RouteSettings,
 )
 
 if TYPE_CHECKING:
-    from turngap_services.llm.combine.service import PairLLMService
+    from turngap_services.llm.combine.service import CombinedLLMService
 
 
-def prepare(settings: PairSettings) -> None:
-    """Load both models.
+def prepare(settings: CombinedSettings) -> None:
+    """Load the models.
 
     Raises:
         AgentError: one of them needs what this machine lacks.
     """
     import turngap_services.llm.combine.service  # noqa: F401
 
-    for role in ("fast", "full"):
-        spec, own = settings.part(role)
+    for spec, own in settings.parts():
         spec.require()
         if spec.prepare is not None:
             spec.prepare(own)
 
 
-def create(which: str, settings: Any, clock: Clock) -> "PairLLMService":
+def create(which: str, settings: Any, clock: Clock) -> "CombinedLLMService":
     """A service for one session."""
+    from turngap_services.llm.combine.best_of import BestOfLLMService
     from turngap_services.llm.combine.opener import OpenerLLMService
     from turngap_services.llm.combine.race import RaceLLMService
     from turngap_services.llm.combine.route import RouteLLMService
 
-    kinds = {"race": RaceLLMService, "route": RouteLLMService, "opener": OpenerLLMService}
+    kinds: dict[str, Any] = {
+        "race": RaceLLMService,
+        "route": RouteLLMService,
+        "opener": OpenerLLMService,
+        "best-of": BestOfLLMService,
+    }
     return kinds[which](settings=settings, clock=clock)
 
 
-def _spec(name: str, settings_type: type[PairSettings], notes: str) -> BackendSpec:
+def _spec(name: str, settings_type: type[CombinedSettings], notes: str) -> BackendSpec:
     return BackendSpec(
         name=name,
         kind="llm",
@@ -68,4 +74,9 @@ OPENER = _spec(
     OpenerSettings,
     "A fast model says the first clause at once, a full one goes on from it and may take it back.",
 )
-SPECS = (RACE, ROUTE, OPENER)
+BEST_OF = _spec(
+    "best-of",
+    BestOfSettings,
+    "Asks several models at once and says what most of them agree on at the window's end.",
+)
+SPECS = (RACE, ROUTE, OPENER, BEST_OF)

@@ -38,6 +38,8 @@ class Ask:
         first_ms: from the request to the first piece; None: there is none.
         failed: why the part cannot answer; None: it can.
         ready: set once it can be told whether it answers.
+        ended: set once no more will come.
+        said: its text so far.
     """
 
     def __init__(self, part: "Part", prompt_chars: int) -> None:
@@ -49,6 +51,8 @@ class Ask:
         self.failed: str | None = None
         self.over = False
         self.ready = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.said = ""
         self._said: asyncio.Queue[str | None] = asyncio.Queue()
 
     @property
@@ -74,6 +78,7 @@ class Ask:
         if not self.pieces:
             self.first_ms = after_ms
         self.pieces += 1
+        self.said += piece
         self._said.put_nowait(piece)
         self.ready.set()
 
@@ -85,6 +90,7 @@ class Ask:
         self.failed = error or (None if self.pieces else f"{self.part.name} said nothing")
         self._said.put_nowait(None)
         self.ready.set()
+        self.ended.set()
 
 
 class Part:

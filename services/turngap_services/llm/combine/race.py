@@ -1,8 +1,7 @@
 """`race`: both models start, and the full one wins if it is there by the deadline."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable
 
 from pipecat.processors.aggregators.llm_context import LLMContext
 
@@ -39,9 +38,9 @@ class RaceLLMService(PairLLMService):
 
     async def _winner(self, fast: Ask, full: Ask, deadline_ns: int) -> Ask:
         """The full one up to the deadline; from then on whoever has something to say."""
-        await _first(full.ready.wait(), self._clock.sleep_until_ns(deadline_ns))
+        await first_of(full.ready.wait(), self._clock.sleep_until_ns(deadline_ns))
         if not full.ready.is_set() and not fast.ready.is_set():
-            await _first(full.ready.wait(), fast.ready.wait())
+            await first_of(full.ready.wait(), fast.ready.wait())
         preferred, other = (full, fast) if full.ready.is_set() else (fast, full)
         if preferred.answers:
             return preferred
@@ -52,7 +51,7 @@ class RaceLLMService(PairLLMService):
         return other
 
 
-async def _first(*waits: Coroutine[Any, Any, object]) -> None:
+async def first_of(*waits: Awaitable[object]) -> None:
     """Return when one of them is over; the others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:

@@ -30,16 +30,16 @@ from turngap.backends import COUNTS
 from turngap.core.clock import Clock, ms_to_ns
 from turngap_services.llm.combine.meter import Meter, tokens_of
 from turngap_services.llm.combine.part import Ask, Part, PartFailedError
-from turngap_services.llm.combine.settings import PairSettings
+from turngap_services.llm.combine.settings import CombinedSettings, PairSettings
 from turngap_services.llm.plain import PlainAdapter
 
 
-class PairLLMService(LLMService[PlainAdapter]):
-    """A fast and a full model; those below decide who answers."""
+class CombinedLLMService(LLMService[PlainAdapter]):
+    """Several models; those below decide who answers."""
 
     adapter_class = PlainAdapter
 
-    def __init__(self, *, name: str, settings: PairSettings, clock: Clock) -> None:
+    def __init__(self, *, name: str, settings: CombinedSettings, clock: Clock) -> None:
         super().__init__(
             settings=LLMSettings(
                 model=name,
@@ -55,17 +55,19 @@ class PairLLMService(LLMService[PlainAdapter]):
                 user_turn_completion_config=None,
             )
         )
-        self._pair = settings
+        self._combined = settings
         self._clock = clock
-        self._fast, self._full = (self._made(role) for role in ("fast", "full"))
-        self._parts = (self._fast, self._full)
+        self._parts = [
+            Part(spec.name, spec.create(own, clock), spec.price, clock)
+            for spec, own in settings.parts()
+        ]
         self._asks: list[Ask] = []
         self._counts: dict[str, float] = {}
         self._user_end_ns: int | None = None
 
-    def _made(self, role: str) -> Part:
-        spec, settings = self._pair.part(role)
-        return Part(spec.name, spec.create(settings, self._clock), spec.price, self._clock)
+    @property
+    def _trusted(self) -> Part:
+        return self._parts[0]
 
     @abstractmethod
     def _reply(self, context: LLMContext) -> AsyncGenerator[str]:
@@ -118,8 +120,8 @@ class PairLLMService(LLMService[PlainAdapter]):
         system_instruction: str | None = None,
         response_schema: dict[str, Any] | None = None,
     ) -> str | None:
-        """A question beside the conversation goes to the full model."""
-        return await self._full.service.run_inference(
+        """A question beside the conversation goes to the most trusted model."""
+        return await self._trusted.service.run_inference(
             context, max_tokens, system_instruction, response_schema
         )
 
@@ -130,7 +132,7 @@ class PairLLMService(LLMService[PlainAdapter]):
         """
         now_ns = self._clock.now_ns()
         spent_ms = (now_ns - (self._user_end_ns or now_ns)) / 1e6
-        return self._pair.budget_ms - self._pair.after_llm_ms - spent_ms
+        return self._combined.budget_ms - self._combined.after_llm_ms - spent_ms
 
     async def _ask(self, part: Part, context: LLMContext) -> Ask:
         ask = await part.ask(context)
@@ -173,3 +175,15 @@ class PairLLMService(LLMService[PlainAdapter]):
         await self.start_llm_usage_metrics(
             LLMTokenUsage(prompt_tokens=prompt, completion_tokens=said, total_tokens=prompt + said)
         )
+
+
+class PairLLMService(CombinedLLMService):
+    """A fast and a full model."""
+
+    def __init__(self, *, name: str, settings: PairSettings, clock: Clock) -> None:
+        super().__init__(name=name, settings=settings, clock=clock)
+        self._fast, self._full = self._parts
+
+    @property
+    def _trusted(self) -> Part:
+        return self._full

@@ -1,46 +1,90 @@
 """Settings of the backends that combine others."""
 
+from itertools import zip_longest
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from turngap.backends import BackendSettings, BackendSpec, find
+from turngap.core.budget import LLM_WINDOW_MS
 
 Setting = dict[str, Any]
 
 
-class PairSettings(BackendSettings):
-    """Two LLMs by their backends' names, `fast` and `full`, each with its own settings.
+class CombinedSettings(BackendSettings):
+    """What all of them have.
 
     Attributes:
         budget_ms: of a turn, from the person's last word to the agent's first.
         after_llm_ms: what the voice and the line take of it after the first token.
     """
 
-    fast: str = "sim:distilled"
-    full: str = "sim:full"
-    fast_settings: Setting = Field(default_factory=dict)
-    full_settings: Setting = Field(default_factory=dict)
     budget_ms: Annotated[float, Field(gt=0)] = 800.0
     after_llm_ms: Annotated[float, Field(ge=0)] = 150.0
 
-    def part(self, role: str) -> tuple[BackendSpec, BackendSettings]:
-        """The backend that plays a role (`fast` or `full`), and its checked settings.
+    def named(self) -> list[tuple[str, Setting]]:
+        """The backends that it is made of, by name, each with its settings."""
+        return []
+
+    def parts(self) -> list[tuple[BackendSpec, BackendSettings]]:
+        """The same, found and checked.
 
         Raises:
             InputError: there is no such backend, or it does not take these settings.
         """
-        spec = find("llm", getattr(self, role))
-        values = dict(getattr(self, f"{role}_settings"))
-        if self.library is not None:
-            values.setdefault("library", self.library)
-        return spec, spec.settings(values)
+        found: list[tuple[BackendSpec, BackendSettings]] = []
+        for name, settings in self.named():
+            spec = find("llm", name)
+            library = {} if self.library is None else {"library": self.library}
+            found.append((spec, spec.settings({**library, **settings})))
+        return found
 
     @model_validator(mode="after")
     def _parts_exist(self) -> Self:
         # An InputError passes through pydantic as it is: it names the part, and what it would take.
-        for role in ("fast", "full"):
-            self.part(role)
+        self.parts()
+        return self
+
+
+class PairSettings(CombinedSettings):
+    """Two LLMs by their backends' names, `fast` and `full`, each with its own settings."""
+
+    fast: str = "sim:distilled"
+    full: str = "sim:full"
+    fast_settings: Setting = Field(default_factory=dict)
+    full_settings: Setting = Field(default_factory=dict)
+
+    def named(self) -> list[tuple[str, Setting]]:
+        """The fast one, then the full one."""
+        return [(self.fast, self.fast_settings), (self.full, self.full_settings)]
+
+
+class BestOfSettings(CombinedSettings):
+    """Settings of `best-of`.
+
+    Attributes:
+        candidates: backends that are asked at once, the most trusted first; a name may come again.
+        candidate_settings: of each, in their order; left out: their defaults.
+        window_ms: how long after the request the best of what is there by then is chosen.
+    """
+
+    candidates: Annotated[tuple[str, ...], Field(min_length=2, max_length=8)] = (
+        "sim:full",
+        "sim:full-low-batch",
+        "sim:distilled",
+    )
+    candidate_settings: tuple[Setting, ...] = ()
+    window_ms: Annotated[float, Field(ge=0)] = LLM_WINDOW_MS
+
+    def named(self) -> list[tuple[str, Setting]]:
+        """The candidates in their order."""
+        given = self.candidate_settings[: len(self.candidates)]
+        return [(name, own or {}) for name, own in zip_longest(self.candidates, given)]
+
+    @model_validator(mode="after")
+    def _not_more_settings(self) -> Self:
+        if len(self.candidate_settings) > len(self.candidates):
+            raise ValueError("more candidate_settings than candidates")
         return self
 
 

@@ -1,0 +1,68 @@
+"""`best-of`: several candidates at once, and the best of what is there at the window's end."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+from pipecat.processors.aggregators.llm_context import LLMContext
+
+from turngap.core.clock import Clock, ms_to_ns
+from turngap.core.phrases import tokens
+from turngap_services.llm.combine.part import PartFailedError
+from turngap_services.llm.combine.race import first_of
+from turngap_services.llm.combine.service import CombinedLLMService
+from turngap_services.llm.combine.settings import BestOfSettings
+
+# Which candidate was heard, counted from 0; how many had something to say by then.
+CHOSEN, IN_TIME = "best_of_chosen", "best_of_in_time"
+
+
+class BestOfLLMService(CombinedLLMService):
+    """Asks all, and says what most of them agree on."""
+
+    def __init__(self, *, settings: BestOfSettings, clock: Clock) -> None:
+        super().__init__(name="best-of", settings=settings, clock=clock)
+        self._best_of = settings
+
+    async def _reply(self, context: LLMContext) -> AsyncGenerator[str]:
+        until_ns = self._clock.now_ns() + ms_to_ns(self._best_of.window_ms)
+        asks = [await self._ask(part, context) for part in self._parts]
+        over = asyncio.gather(*(ask.ended.wait() for ask in asks))
+        await first_of(over, self._clock.sleep_until_ns(until_ns))
+        while not any(ask.answers for ask in asks):
+            waiting = [ask for ask in asks if not ask.over]
+            if not waiting:
+                raise PartFailedError("; ".join(f"{ask.failed}" for ask in asks))
+            await first_of(*(ask.ready.wait() for ask in waiting))
+        for ask in asks:
+            if ask.over and not ask.answers:
+                self._fell_back(ask)
+        able = [n for n, ask in enumerate(asks) if ask.answers and ask.failed is None]
+        able = able or [n for n, ask in enumerate(asks) if ask.answers]
+        chosen = able[best([asks[n].said for n in able])]
+        self._counts |= {CHOSEN: float(chosen), IN_TIME: float(len(able))}
+        others = (part for n, part in enumerate(self._parts) if n != chosen)
+        await asyncio.gather(*(part.cancel() for part in others))
+        async for piece in asks[chosen].text():
+            yield piece
+
+
+def best(texts: Sequence[str]) -> int:
+    """The text that the others agree with most; of equally good ones the first.
+
+    The score of a text is its mean likeness to each other one: the words that both have by the
+    words that either has, over so many words from the beginning as the shorter of the two has (a
+    longer one may just have come sooner).
+    """
+    words = [tokens(text) for text in texts]
+
+    def score(at: int) -> float:
+        others = [w for n, w in enumerate(words) if n != at]
+        return sum(_alike(words[at], other) for other in others) / max(len(others), 1)
+
+    return max(range(len(texts)), key=score)
+
+
+def _alike(a: Sequence[str], b: Sequence[str]) -> float:
+    both = min(len(a), len(b))
+    one, other = set(a[:both]), set(b[:both])
+    return len(one & other) / len(one | other) if both else 0.0

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 import pytest
 from websockets.sync.server import Server, ServerConnection, serve
 
-from turngap.caller.arrival import StampedSocket, age_ns, connect_stamped
+from turngap.caller.arrival import StampedSocket, age_ns, arrived_ns, connect_stamped
 from turngap.caller.line import Socket, open_line
 from turngap.caller.pipecat import PipecatDialect, message_frame, rtvi
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
+from turngap.testing import ManualClock
 from turngap.testing.agent import ScriptedAgent
 
 CLOCK = MonotonicClock()
@@ -209,3 +210,15 @@ async def test_an_ordinary_socket_has_no_stamp_even_where_a_stamped_one_was_befo
 class FakeTransport(asyncio.Transport):
     def __init__(self, tcp: socket.socket) -> None:
         super().__init__({"socket": tcp})
+
+
+async def test_what_comes_later_arrived_no_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, transport = ManualClock(), asyncio.Transport()
+    ages = iter([ms_to_ns(1), ms_to_ns(9), 0])
+    monkeypatch.setattr("turngap.caller.arrival.age_ns", lambda _: next(ages))
+    last, found = 0, list[int]()
+    for now_ms in (20, 21, 30):  # the first was read 5 ms too late: a pause between two clocks
+        await clock.advance_to(ms_to_ns(now_ms))
+        last = arrived_ns(transport, clock, last)
+        found.append(last)
+    assert found == [ms_to_ns(19), ms_to_ns(19), ms_to_ns(30)]

@@ -165,8 +165,9 @@ def test_holds_are_as_fine_as_they_are_set(hold_ms: float) -> None:
     ],
 )
 def test_the_hold_suits_what_was_said(text: str, setting: str, why: str) -> None:
-    s = scene(speculate=False).speaks(600, text).silent(2000)
+    s = scene(speculate=False).speaks(600, text)
     expected = getattr(s.mind._settings, setting)
+    s.silent(expected + 100)
     assert s.of(Conclude) == [600 + expected]
     s.final(text)
     assert (s.the(End).hold_ms, s.the(End).why) == (expected, why)  # type: ignore[union-attr]
@@ -214,7 +215,42 @@ def test_silence_that_was_not_heard_is_none() -> None:
 def test_a_final_transcript_that_does_not_come_is_not_waited_for_for_ever() -> None:
     s = scene(speculate=False, final_ms=1000).speaks(600, "what time is it").silent(400)
     s.waits(1000)
-    assert s.of(End) == [1600]
+    assert s.of(End) == [840 + 1000]
+
+
+def test_words_that_were_read_are_waited_for_longer_than_an_stt_says_that_it_takes() -> None:
+    s = scene(speculate=False, final_ms=1000)
+    s.mind.transcripts_take(0.34)
+    s.speaks(600, "what time is it").silent(400)
+    assert s.of(End) == []  # 60 ms after the time that the STT announced
+    s.waits(300).final("what time is it")
+    assert s.of(End) == [1300]
+
+
+def test_where_nothing_was_read_the_stt_is_believed() -> None:
+    s = scene(speculate=False, final_ms=1000)
+    s.mind.transcripts_take(0.34)
+    s.speaks(600).silent(400)
+    assert s.of(End) == [940]
+
+
+def test_a_transcript_that_comes_after_the_turns_end_is_answered_then() -> None:
+    s = scene(final_ms=1000).speaks(600, "what time is it").silent(400).waits(1000)
+    assert [e.text for _, e in s.did if isinstance(e, End)] == [""]
+    s.final("what time is it")
+    ends = [e for _, e in s.did if isinstance(e, End)]
+    assert [e.text for e in ends] == ["", "what time is it"]
+    assert not ends[1].confirmed
+    assert s.names[-2:] == ["Begin", "End"]
+    s.speaks(600, "and tomorrow").silent(300).final("and tomorrow")
+    assert s.did[-1][1].text == "and tomorrow"  # type: ignore[union-attr]
+
+
+def test_a_transcript_that_comes_while_the_person_speaks_again_is_of_what_they_say() -> None:
+    s = scene(speculate=False, final_ms=500).speaks(600, "a table").silent(300).waits(500)
+    s.speaks(300).final("a table", finalized=False).speaks(300, "on friday").silent(300)
+    s.final("on friday")
+    assert s.did[-1][1].text == "a table on friday"  # type: ignore[union-attr]
 
 
 def test_segments_that_the_recogniser_finals_itself_belong_to_the_turn() -> None:

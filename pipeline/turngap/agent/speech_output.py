@@ -23,6 +23,7 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from turngap.agent.feed import SpeechFeed
 from turngap.agent.lead import LeadCut
+from turngap.agent.speculation import SpeculationDropped
 from turngap.agent.text import ends_clause
 from turngap.core.audio import Pcm
 from turngap.core.clock import Clock
@@ -83,6 +84,10 @@ class SpeechOutput(FrameProcessor):
         if direction != FrameDirection.DOWNSTREAM or isinstance(frame, SystemFrame):
             if isinstance(frame, InterruptionFrame):
                 self._forget()
+                # Of a guess that was dropped, `PacedText` has seen to it, and the words that the
+                # feed has by now are the next one's: to a TTS it takes a while to fall silent.
+                if self._feed is not None and not isinstance(frame, SpeculationDropped):
+                    self._feed.reset()
             await self.push_frame(frame, direction)
             return
         async with self._passing:
@@ -171,8 +176,6 @@ class SpeechOutput(FrameProcessor):
         self._held = []
         self._open = self._feed is None
         self._lead, self._in_clause = None, False
-        if self._feed is not None:
-            self._feed.reset()
 
 
 def _with_audio(frame: TTSAudioRawFrame, pcm: Pcm) -> TTSAudioRawFrame:

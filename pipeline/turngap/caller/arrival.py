@@ -9,6 +9,8 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
 
+from turngap.core.clock import Clock
+
 # Linux: a timespec of CLOCK_REALTIME with what is read. Python has no name for it.
 _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@ll")
@@ -84,6 +86,16 @@ def age_ns(transport: asyncio.BaseTransport) -> int:
     descriptor = transport.get_extra_info("socket").fileno()
     tcp = _stamped.get(descriptor)
     return tcp.age_ns() if tcp is not None and tcp.fileno() == descriptor else 0
+
+
+def arrived_ns(transport: asyncio.BaseTransport, clock: Clock, last_ns: int) -> int:
+    """The instant at which the bytes arrived that a transport has just read, on `clock`.
+
+    Never before `last_ns`, when those before them did: where this process was held up between its
+    two readings, they were told late, and what a reply says would change its order.
+    """
+    ago_ns = age_ns(transport)
+    return max(last_ns, clock.now_ns() - ago_ns)
 
 
 async def connect_stamped(host: str, port: int, timeout_s: float) -> StampedSocket:

@@ -20,7 +20,7 @@ from websockets.exceptions import (
 )
 from websockets.uri import parse_uri
 
-from turngap.caller.arrival import StampedSocket, age_ns, connect_stamped
+from turngap.caller.arrival import StampedSocket, arrived_ns, connect_stamped
 from turngap.caller.dialect import Dialect, Fault, Incoming, Message, NotSpokenError, Pong, Ready
 from turngap.caller.stream import RATE
 from turngap.core.audio import Pcm
@@ -243,8 +243,7 @@ async def _upgrade(url: str, clock: Clock, timeout_s: float, tcp: StampedSocket 
         def data_received(self, data: bytes) -> None:
             # Here and not where the message is taken from the queue: until that task runs, 0.1 ms
             # pass, and 0.5 ms in one of twenty cases, by which every onset would be late.
-            ago_ns = age_ns(self.transport)
-            self.arrived_ns = clock.now_ns() - ago_ns
+            self.arrived_ns = arrived_ns(self.transport, clock, self.arrived_ns)
             super().data_received(data)
 
     # No compression: it costs time at both ends and audio does not shrink. No queue limit: a

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from turngap.caller.arrival import StampedSocket, age_ns
+from turngap.caller.arrival import StampedSocket, arrived_ns
 from turngap.caller.line import Peer
 from turngap.caller.pipecat import audio_frame, message_frame, parse, payload_of, rtvi
 from turngap.caller.pipecat import interruption_frame as flush_frame
@@ -99,8 +99,7 @@ class _Socket(ServerConnection):
     arrived_ns = 0
 
     def data_received(self, data: bytes) -> None:
-        ago_ns = age_ns(self.transport)
-        self.arrived_ns = self.clock.now_ns() - ago_ns
+        self.arrived_ns = arrived_ns(self.transport, self.clock, self.arrived_ns)
         super().data_received(data)
 
 

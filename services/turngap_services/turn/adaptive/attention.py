@@ -51,6 +51,7 @@ class _Ending:
 
     decided_ns: int
     by_ns: int
+    read_by_ns: int
     hold_ms: float
     why: Phrase
 
@@ -67,6 +68,7 @@ class Attention:
         self._final_ns = ms_to_ns(settings.final_ms)
         self._listening = self._turn = self._discarded = False
         self._ending: _Ending | None = None
+        self._empty: _Ending | None = None  # of a turn that ended without a word
         self._finals: list[str] = []
         self._interim = ""
         self._read_ns = 0
@@ -106,6 +108,11 @@ class Attention:
             self._finals.append(text.strip())
         self._interim = ""
         if self._ending is not None and not self._listening and finalized:
+            self._finish(now_ns)
+        elif self._empty is not None and self._finals:
+            # The turn was over, and there was nothing to be answered until now.
+            self._ending, self._turn, self._empty = self._empty, True, None
+            self.actions.append(Begin(interrupt=False))
             self._finish(now_ns)
         elif self._discarded and self._finals:
             self._discard()  # it came too late for what it belongs to
@@ -151,11 +158,12 @@ class Attention:
             self._consider(now_ns)
         if self._listening and self._turn:
             self._follow(now_ns)
-        if not self._listening and self._ending is not None:
-            if now_ns >= self._ending.by_ns:
-                self._finish(now_ns)
-            else:
-                self._due(now_ns, self._ending.by_ns)
+        ending = self._ending
+        if self._listening or ending is None:
+            return
+        # Words that were read have a final transcript, however late it is.
+        if self._due(now_ns, ending.read_by_ns if self._interim else ending.by_ns):
+            self._finish(now_ns)
 
     def _due(self, now_ns: int, at_ns: int) -> bool:
         """Whether `at_ns` has come; if not, it is a deadline."""
@@ -166,7 +174,7 @@ class Attention:
 
     def _listen(self) -> None:
         self._listening, self._discarded = True, False
-        self._ending = None
+        self._ending = self._empty = None
         self._meant_since_ns = None
         if not self._turn:
             self._finals.clear()
@@ -289,9 +297,10 @@ class Attention:
     def _close(self, now_ns: int, hold_ms: float, why: Phrase) -> None:
         """Nothing more is expected: let the recogniser conclude."""
         self._listening = False
-        wait_ns = (self._heard.audible_ns or now_ns) + self._final_ns
-        by_ns = max(wait_ns, now_ns + ms_to_ns(LEAST_FINAL_MS))
-        self._ending = _Ending(now_ns, by_ns, hold_ms, why)
+        audible_ns = self._heard.audible_ns or now_ns
+        by_ns = max(audible_ns + self._final_ns, now_ns + ms_to_ns(LEAST_FINAL_MS))
+        read_by_ns = max(now_ns + ms_to_ns(self._settings.final_ms), by_ns)
+        self._ending = _Ending(now_ns, by_ns, read_by_ns, hold_ms, why)
         self._heard = Heard(self._heard.until_ns)
         self.actions.append(Conclude(hold_ms))
 
@@ -309,6 +318,7 @@ class Attention:
             end = End(text, confirmed, ending.decided_ns, ending.hold_ms, ending.why)
             self.actions.append(end)
             self._pending = bool(text)
+            self._empty = None if text else ending
         else:
             self._discard()
             self._give()

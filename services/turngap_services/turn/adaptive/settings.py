@@ -31,7 +31,8 @@ class AdaptiveSettings(BackendSettings):
             cough or an "mm-hmm"; `vad`: any speech of `start_ms` stops it for good.
         least_words: so many different words stop the agent for good; "stop" and its like alone do.
         takeover_ms: speech in which too little is recognised stops it after so long.
-        final_ms: wait for the final transcript, where the STT does not say how long it takes.
+        final_ms: wait so long for the final transcript where words were read, or the STT does not
+            say how long it takes; one that comes later still is answered then.
     """
 
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.5

@@ -106,7 +106,7 @@ def test_a_curve_of_one_point_is_not_drawn():
         (["turn.hold_ms=100"], "expected 2 to 8"),
         (["turn.hold_ms=1,2,3,4,5,6,7,8,9"], "expected 2 to 8"),
         (["turn.nonsense=1,2"], "allowed:"),
-        (["turn.hold_ms=soon,later"], "turn backend 'vad'"),
+        (["turn.hold_ms=soon,later"], "turn backend 'adaptive'"),
         (["turn.hold_ms=0,100", "--agent", "ws://127.0.0.1:9/"], "running agent"),
     ],
 )

@@ -106,4 +106,4 @@ def test_the_stacks_differ_in_the_agent_and_not_in_its_stt_llm_and_tts() -> None
     embedded, stock = load_stack("embedded"), load_stack("stock")
     for kind in ("stt", "llm", "tts"):
         assert embedded.engine(kind).backend == stock.engine(kind).backend
-    assert (embedded.turn.backend, stock.turn.backend) == ("vad", "smart-turn")
+    assert (embedded.turn.backend, stock.turn.backend) == ("adaptive", "smart-turn")

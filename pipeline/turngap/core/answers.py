@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from turngap.core.clock import ns_to_ms
+from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.events import AgentSilence, AgentSpeech, AgentText, Event, PlayoutFlushed
 from turngap.core.phrases import says
 from turngap.core.results import AnswerRecord
@@ -125,7 +125,7 @@ def _as_heard(part: _Part, turn: Turn, events: Sequence[Event], upto_ns: int) ->
         broken_off = turn.ended in ("interrupted", "line_lost")
     else:
         # Dropped while it was heard, in a pause between two sentences, or before it began.
-        broken_off = last_ns is None or ends_ns - last_ns < STALE_GAP_MS * 1_000_000
+        broken_off = last_ns is None or ends_ns - last_ns < ms_to_ns(STALE_GAP_MS)
     if not broken_off:
         return Hearing(part.text, whole=True)
     whole_ms = LETTER_MS * letters(part.text)

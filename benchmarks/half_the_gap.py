@@ -26,11 +26,13 @@ from half_gap import callers, curve, figures, table
 from half_gap.contenders import (
     KNOWN_ENGINES,
     STOCK,
+    STOCK_VAD,
     Contender,
     cumulative,
     each_off,
     full,
     stock,
+    stock_vad,
     untraced,
 )
 from half_gap.playing import play_piece
@@ -67,7 +69,8 @@ def contenders_of(part: str) -> list[Contender]:
     if part == "steps":
         return [stock(), *cumulative(), *each_off()]
     if part == "overhead":
-        return [stock(KNOWN_ENGINES), full(KNOWN_ENGINES), untraced(KNOWN_ENGINES)]
+        known = KNOWN_ENGINES
+        return [stock(known), stock_vad(known), full(known), untraced(known)]
     return [stock(), full()]
 
 
@@ -116,7 +119,7 @@ def tables(out: Path) -> str:
     reference = figures.of_stock(ordinary)
     rows = [figures.row(played, reference, scenarios) for played in ordinary]
     overheads = [
-        figures.overhead(played, STOCK_HOLD_MS if played.name == STOCK else None)
+        figures.overhead(played, STOCK_HOLD_MS if played.name in (STOCK, STOCK_VAD) else None)
         for played in known
         if any(turn.marks for turn in played.turns.values())
     ]

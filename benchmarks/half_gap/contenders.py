@@ -54,6 +54,7 @@ STEPS = (
         (
             "pipeline.vad_first=true",
             "stt.partial_every_ms=20",
+            "stt.pre_roll_ms=500",
             "turn.adapt=false",
             "turn.speculate=false",
             'turn.barge_in="vad"',
@@ -71,7 +72,11 @@ STEPS = (
     Step("the prompt read ahead", ("warm.prefix=true",), ("warm.prefix=false",)),
 )
 
-STOCK, FULL, UNTRACED = "stock", "full", "full, tracing off"
+# The same stock agent without its largest wait, so that nobody has to take that for all of it.
+VAD_ALONE = Step("smart turn off", (), (), {"turn": "vad"})
+
+STOCK, STOCK_VAD = "stock", "stock, the VAD alone"
+FULL, UNTRACED = "full", "full, tracing off"
 
 
 @dataclass(frozen=True)
@@ -124,8 +129,13 @@ def stock(engines: Sequence[str] = ENGINES) -> Contender:
     return contender(STOCK, (), engines=engines)
 
 
+def stock_vad(engines: Sequence[str] = ENGINES) -> Contender:
+    """Nothing done, and nobody asked whether the turn sounds complete."""
+    return contender(STOCK_VAD, [VAD_ALONE], engines=engines)
+
+
 def full(engines: Sequence[str] = ENGINES) -> Contender:
-    """Everything done."""
+    """Everything done: `embedded` as it ships."""
     return contender(FULL, STEPS, engines=engines)
 
 

@@ -1,0 +1,129 @@
+"""The arithmetic of benchmarks/half_the_gap.py, on turns that are made up."""
+
+from pathlib import Path
+
+import pytest
+from half_gap import contenders, curve, figures, table
+from half_gap.callers import Level
+from made_records import MARKS_MS, make_turn
+
+from turngap.agent.stack import load_stack
+from turngap.core.results import TurnRecord
+from turngap.core.stats import percentile, proportion
+
+
+def held(turn: TurnRecord, hold_ms: float) -> TurnRecord:
+    return turn.model_copy(update={"counts": {"hold_ms": hold_ms}})
+
+
+def test_full_is_the_embedded_agent_and_stock_is_the_stock_one() -> None:
+    about = {"name", "description"}
+    ours = contenders.full().stack.model_dump(exclude=about)
+    shipped = load_stack("embedded").model_dump(exclude=about)
+    # What full says and embedded leaves to the backend is the backend's default.
+    defaults = {"adapt": True, "speculate": True, "barge_in": "attentive"}
+    assert ours["turn"].pop("settings") == defaults
+    assert shipped["turn"].pop("settings") == {}
+    assert ours == shipped
+    stock = contenders.stock(()).stack.model_dump(exclude=about)
+    assert stock == load_stack("stock").model_dump(exclude=about)
+
+
+def test_every_contender_has_a_name_and_a_stack_file_of_its_own(tmp_path: Path) -> None:
+    everybody = [
+        contenders.stock(),
+        contenders.stock_vad(),
+        *contenders.cumulative(),
+        *contenders.each_off(),
+    ]
+    choices = [c.choice(tmp_path) for c in everybody]
+    assert len({c.name for c in everybody}) == len({c.agent for c in choices}) == len(everybody)
+    for contender, choice in zip(everybody, choices, strict=True):
+        again = load_stack(choice.agent)
+        assert again.model_dump(exclude={"description"}) == contender.stack.model_dump(
+            exclude={"description"}
+        )
+
+
+def test_a_step_switched_off_leaves_that_part_as_stock_has_it() -> None:
+    stock = contenders.stock().stack
+    off = {c.name: c.stack for c in contenders.each_off()}
+    output = next(s for name, s in off.items() if "10 ms chunks" in name)
+    assert output.audio == stock.audio
+    text = next(s for name, s in off.items() if "few words" in name)
+    assert (text.text, text.warm.voice) == (stock.text, stock.warm.voice)
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "hold_ms", "needed"),
+    [
+        (233.1, 250.0, 383.1),  # asked for within the hold: it has to be made all the same
+        (60.0, 250.0, 250.0),  # made before the hold was over
+        (233.1, 200.0, 350.0),  # asked for after it: one after the other
+    ],
+)
+def test_what_cannot_be_avoided_is_the_hold_and_the_engines(
+    asked_ms: float, hold_ms: float, needed: float
+) -> None:
+    turn = held(make_turn(marks_ms=MARKS_MS | {"llm_request": asked_ms}), hold_ms)
+    assert figures.needed_ms(turn, None) == pytest.approx(needed)
+
+
+def test_an_agent_that_says_no_hold_has_the_one_that_is_known_or_no_figure() -> None:
+    assert figures.needed_ms(make_turn(), 200.0) == pytest.approx(350.0)
+    assert figures.needed_ms(make_turn(), None) is None
+
+
+def test_overhead_counts_a_turn_without_a_reply_as_slower_than_any() -> None:
+    turns = [held(make_turn(turn=n), 200.0) for n in range(1, 6)]
+    silent = make_turn(turn=6, marks_ms=None, ended="timeout")
+    played = figures.Played("full", {(n,): t for n, t in enumerate([*turns, silent])})
+    found = figures.overhead(played, None)
+    assert found.n == 6
+    assert found.p50.value == pytest.approx(398.25 - 350)
+    assert found.p95.value is None
+
+
+def test_tracing_is_the_median_of_paired_turns() -> None:
+    def played(name: str, late_ms: float) -> figures.Played:
+        marks = [{**MARKS_MS, "agent_onset": MARKS_MS["agent_onset"] + late_ms + n} for n in (0, 9)]
+        return figures.Played(name, {(n,): make_turn(marks_ms=m) for n, m in enumerate(marks)})
+
+    both = [played(contenders.FULL, 1.5), played(contenders.UNTRACED, 0)]
+    assert figures.tracing_cost(both) == (2, pytest.approx(1.5))
+    assert figures.tracing_cost(both[:1]) is None
+
+
+def test_a_target_without_its_figure_is_neither_reached_nor_missed() -> None:
+    few = percentile([1.0], 0.5)
+    over = figures.Overhead(contenders.FULL, 1, few, percentile([1.0], 0.95))
+    shown = table.targets([], [over], None, [])
+    assert "needs" in shown
+    assert "yes" not in shown
+    assert "**no**" not in shown
+
+
+def test_callers_are_held_while_nearly_all_turns_are_hit() -> None:
+    def level(callers: int, hits: int) -> Level:
+        return Level(callers, proportion(hits, 20), percentile([300.0] * 20, 0.5), 0.5, 0)
+
+    levels = [level(1, 20), level(4, 19), level(6, 18)]
+    assert [v.held for v in levels] == [True, True, False]
+    assert "| callers at 95 % within 800 ms | 4 |" in table.targets([], [], None, levels)
+
+
+def test_the_curve_pools_pieces_and_draws_every_setting() -> None:
+    pieces = [
+        curve.Point("full", "250", 250.0, 1, 10),
+        curve.Point("full", "250", 270.0, 0, 10),
+        curve.Point("stock", "0.2", 480.0, 4, 10),
+    ]
+    points = curve.pooled(pieces)
+    assert [(p.agent, p.cut_ins, p.turns, p.delay_ms) for p in points] == [
+        ("full", 1, 20, 260.0),
+        ("stock", 4, 10, 480.0),
+    ]
+    assert "| full | `turn.hold_ms = 250` | 260 | 1 of 20 |" in curve.curve_table(points)
+    drawn = curve.drawn(points)
+    assert "full at 260 ms: 5%" in drawn
+    assert "stock at 480 ms: 40%" in drawn

@@ -33,6 +33,8 @@ def test_at_its_quickest_a_turn_is_without_what_the_caller_may_have_added() -> N
     assert (far.at_best.gap_ms, far.at_best.outcome) == (856.0, "late")
     soon = Reading("answered", 20.0, {}, 800.0, 44.0)
     assert (soon.at_best.gap_ms, soon.at_best.outcome) == (0.0, "answered")
+    in_time = Reading("late", 400.0, {}, 800.0)  # as it was judged, by whatever budget
+    assert in_time.at_best is in_time
     unknown_budget = Reading("late", 815.0, {}, None, 44.0)
     assert unknown_budget.at_best.outcome == "late"
 

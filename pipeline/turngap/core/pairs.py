@@ -38,7 +38,9 @@ class Reading:
 
         A turn without a reply stays one: late packets delay an answer, they do not swallow it.
         """
-        if self.gap_ms is None or self.gap_ms <= 0 or self.outcome not in ("answered", "late"):
+        if not self.starved or self.gap_ms is None or self.gap_ms <= 0:
+            return self
+        if self.outcome not in ("answered", "late"):
             return self
         gap_ms = max(0.0, self.gap_ms - self.caller_error_ms)
         outcome = self.outcome

@@ -65,7 +65,7 @@ def test_a_step_switched_off_leaves_that_part_as_stock_has_it() -> None:
 def test_what_cannot_be_avoided_is_the_hold_and_the_engines(
     asked_ms: float, hold_ms: float, needed: float
 ) -> None:
-    turn = held(make_turn(marks_ms=MARKS_MS | {"llm_request": asked_ms}), hold_ms)
+    turn = held(make_turn(marks_ms={**MARKS_MS, "llm_request": asked_ms}), hold_ms)
     assert figures.needed_ms(turn, None) == pytest.approx(needed)
 
 

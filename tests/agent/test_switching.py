@@ -10,6 +10,7 @@ import pytest
 from fake_engines import FakeLLM
 from pipecat.frames.frames import (
     CancelFrame,
+    ControlFrame,
     Frame,
     InterruptionFrame,
     LLMContextFrame,
@@ -190,6 +191,24 @@ async def test_there_and_back_again_says_nothing_of_the_first_reply() -> None:
         first.stubborn = False
         await ask()
         await sink.until(lambda: len(sink.texts) > said)
+
+
+async def test_there_and_back_again_what_is_no_reply_still_passes_through() -> None:
+    first, passed = CountingLLM("first"), list[Frame]()
+    async with running(offer("a", first), offer("b", CountingLLM("b"))) as (switch, _, __):
+        await switch.use("b")
+        await switch.use("a")
+        push = switch.push_frame
+
+        async def noted(frame: Frame, *more: Any) -> None:
+            passed.append(frame)
+            await push(frame, *more)
+
+        switch.push_frame = noted  # pyright: ignore[reportAttributeAccessIssue]
+        probe = ControlFrame()  # as the one that a typed turn waits for
+        await first.push_frame(probe)
+        await pause(50)
+        assert probe in passed
 
 
 async def test_the_one_that_answers_already_is_not_switched_to() -> None:

@@ -19,9 +19,10 @@ from pipecat.frames.frames import (
     InterruptionFrame,
     LLMContextFrame,
     LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
     MetricsFrame,
     StartFrame,
-    SystemFrame,
+    TextFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline, PipelineSink, PipelineSource
 from pipecat.processors.aggregators.llm_context import LLMContext
@@ -195,6 +196,10 @@ class Memory:
     llm: str | None = None
 
 
+# What a service says in a reply.
+_REPLY = (TextFrame, LLMFullResponseStartFrame, LLMFullResponseEndFrame)
+
+
 class _Branch:
     """One LLM service inside the switch; `muted` until its next request, once it was left."""
 
@@ -332,7 +337,8 @@ class LlmSwitch(FrameProcessor):
         is_cost = isinstance(frame, MetricsFrame)
         if branch is not self._active and not is_cost:
             return
-        if branch.muted and not isinstance(frame, SystemFrame):
+        # Only the reply: a flush probe that passes through is what the next request waits for.
+        if branch.muted and isinstance(frame, _REPLY):
             return
         if isinstance(frame, StartFrame):
             if self._started:

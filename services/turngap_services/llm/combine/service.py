@@ -24,14 +24,13 @@ from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessorSetup
 from pipecat.services.llm_service import LLMService
-from pipecat.services.settings import LLMSettings
 
 from turngap.backends import COUNTS
 from turngap.core.clock import Clock, ms_to_ns
 from turngap_services.llm.combine.meter import Meter, tokens_of
 from turngap_services.llm.combine.part import Ask, Part, PartFailedError
 from turngap_services.llm.combine.settings import CombinedSettings, PairSettings
-from turngap_services.llm.plain import PlainAdapter
+from turngap_services.llm.plain import PlainAdapter, plain_settings
 
 
 class CombinedLLMService(LLMService[PlainAdapter]):
@@ -40,21 +39,7 @@ class CombinedLLMService(LLMService[PlainAdapter]):
     adapter_class = PlainAdapter
 
     def __init__(self, *, name: str, settings: CombinedSettings, clock: Clock) -> None:
-        super().__init__(
-            settings=LLMSettings(
-                model=name,
-                system_instruction=None,
-                temperature=None,
-                max_tokens=None,
-                top_p=None,
-                top_k=None,
-                frequency_penalty=None,
-                presence_penalty=None,
-                seed=None,
-                filter_incomplete_user_turns=False,
-                user_turn_completion_config=None,
-            )
-        )
+        super().__init__(settings=plain_settings(name))
         self._combined = settings
         self._clock = clock
         self._parts = [

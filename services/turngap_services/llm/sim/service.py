@@ -15,11 +15,10 @@ from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import LLMService
-from pipecat.services.settings import LLMSettings
 
 from turngap.backends import COUNTS
 from turngap.core.clock import NS_PER_S, Clock
-from turngap_services.llm.plain import PlainAdapter, plain_messages
+from turngap_services.llm.plain import PlainAdapter, plain_messages, plain_settings
 from turngap_services.llm.sim.script import Line, PromptCache, due_ns, reply_to, tokens
 from turngap_services.llm.sim.settings import SimSettings, SpokenSettings
 
@@ -35,21 +34,7 @@ class LibraryLLMService(LLMService[PlainAdapter]):
     def __init__(
         self, *, name: str, settings: SpokenSettings, script: tuple[Line, ...], clock: Clock
     ) -> None:
-        super().__init__(
-            settings=LLMSettings(
-                model=name,
-                system_instruction=None,
-                temperature=None,
-                max_tokens=None,
-                top_p=None,
-                top_k=None,
-                frequency_penalty=None,
-                presence_penalty=None,
-                seed=settings.seed,
-                filter_incomplete_user_turns=False,
-                user_turn_completion_config=None,
-            )
-        )
+        super().__init__(settings=plain_settings(name, seed=settings.seed))
         self._spoken = settings
         self._script = script
         self._clock = clock

@@ -13,10 +13,9 @@ from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import LLMService
-from pipecat.services.settings import LLMSettings
 
 from turngap.core.errors import AgentError
-from turngap_services.llm.plain import PlainAdapter, plain_messages
+from turngap_services.llm.plain import PlainAdapter, plain_messages, plain_settings
 from turngap_services.llm.small.model import Reply, SmallModel
 from turngap_services.llm.small.settings import SmallSettings
 
@@ -32,18 +31,11 @@ class SmallLLMService(LLMService[PlainAdapter]):
 
     def __init__(self, *, settings: SmallSettings, model: SmallModel) -> None:
         super().__init__(
-            settings=LLMSettings(
-                model=model.name,
-                system_instruction=None,
+            settings=plain_settings(
+                model.name,
                 temperature=settings.temperature,
                 max_tokens=settings.max_tokens,
-                top_p=None,
-                top_k=None,
-                frequency_penalty=None,
-                presence_penalty=None,
                 seed=settings.seed,
-                filter_incomplete_user_turns=False,
-                user_turn_completion_config=None,
             )
         )
         self._model = model

@@ -1,5 +1,6 @@
 """`turngap compare`: what is refused, what is played in which order, what is stored and said."""
 
+import asyncio
 import io
 import json
 from pathlib import Path
@@ -195,6 +196,24 @@ async def test_a_line_that_is_lost_leaves_what_was_played(tmp_path: Path, agents
     assert not any(b.valid for b in record.backends)
     assert "ended early: the line was lost" in shown(read_comparison(folder), 100)
     assert comparison_json(record, folder)["valid"] is False
+
+
+def test_an_interruption_leaves_runs_that_say_so(
+    tmp_path: Path, agents: Answering, monkeypatch: pytest.MonkeyPatch
+):
+    played = agents.play
+
+    async def interrupted(*where: Any, **how: Any) -> None:
+        if len(agents.played) == 2:
+            raise asyncio.CancelledError
+        await played(*where, **how)
+
+    monkeypatch.setattr(agents, "play", interrupted)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(compare(plan(tmp_path)))
+    stored = [run.read_text(encoding="utf-8") for run in tmp_path.glob("*/*/run.json")]
+    assert len(stored) == 2
+    assert all("interrupted by the user" in run for run in stored)
 
 
 async def test_a_price_given_is_the_one_that_counts(tmp_path: Path, agents: Answering):

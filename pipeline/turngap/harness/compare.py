@@ -17,7 +17,7 @@ from turngap.core.lateness import STARVED_MS
 from turngap.core.results import TurnRecord
 from turngap.files import write_atomically
 from turngap.harness.interleave import play_interleaved
-from turngap.harness.run import RunInProgress, RunPlan, undisturbed
+from turngap.harness.run import RunInProgress, RunPlan, all_kept, undisturbed
 from turngap.harness.target import AgentChoice, Target, resolve
 from turngap.library import LoadedScenario
 from turngap.provenance import git_commit, this_machine
@@ -161,7 +161,7 @@ async def compare(
     ]
     failure: TurngapError | None = None
     try:
-        with undisturbed():
+        with all_kept(runs), undisturbed():
             await play_interleaved(
                 list(zip(targets, runs, strict=True)),
                 plan.scenarios,

@@ -4,8 +4,8 @@ import asyncio
 import gc
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -220,6 +220,15 @@ def _cannot_write(folder: Path, error: Exception) -> InputError:
         f"cannot write to {folder}: {error}",
         hint="is the disk full? the turns before this one are stored",
     )
+
+
+@contextmanager
+def all_kept(runs: Iterable[RunInProgress]) -> Iterator[None]:
+    """Store every one of them as failed when something else than an agent ends them."""
+    with ExitStack() as stack:
+        for run in runs:
+            stack.enter_context(run.kept())
+        yield
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from turngap.core.lateness import STARVED_MS
 from turngap.core.results import TurnRecord
 from turngap.core.turntaking import TurnTakingFigures, turn_taking
 from turngap.harness.interleave import play_interleaved
-from turngap.harness.run import RunInProgress, RunPlan, undisturbed
+from turngap.harness.run import RunInProgress, RunPlan, all_kept, undisturbed
 from turngap.harness.target import AgentChoice, Target, resolve
 from turngap.library import LoadedScenario
 from turngap.runs import StoredRun, new_folder
@@ -131,9 +130,7 @@ async def sweep(
     ]
     failure: TurngapError | None = None
     try:
-        with ExitStack() as kept, undisturbed():
-            for run in runs:
-                kept.enter_context(run.kept())
+        with all_kept(runs), undisturbed():
             await play_interleaved(
                 list(zip(targets, runs, strict=True)),
                 plan.scenarios,

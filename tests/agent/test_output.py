@@ -168,6 +168,21 @@ async def test_an_interruption_drops_what_is_left_and_gives_the_floor_back(withh
         assert agent.socket.letters == said + "xyz"
 
 
+@pytest.mark.parametrize("ahead_ms", [0, 50])
+async def test_nothing_is_heard_of_what_was_withheld_and_then_interrupted(ahead_ms: float) -> None:
+    async with line(ahead_ms) as agent:
+        await agent.say("abcdefghijklmnopqrst")
+        await agent.socket.until(3)
+        agent.floor.withhold()
+        await agent.rest()
+        said = agent.socket.letters
+        assert len(said) < 20
+        await agent.worker.queue_frame(InterruptionFrame())
+        await agent.rest()
+        assert not agent.floor.withheld
+        assert agent.socket.letters == said
+
+
 def test_the_floor_is_the_agents_until_it_is_withheld() -> None:
     floor = Floor()
     assert not floor.withheld

@@ -110,12 +110,19 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
         await self.push_frame(OutputTransportReadyFrame(), FrameDirection.UPSTREAM)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """As pipecat's; an interruption ends what was withheld."""
-        if isinstance(frame, InterruptionFrame):
-            self._interruptions += 1
-            self._dry_ns = 0
-            self._floor.give()
-        await super().process_frame(frame, direction)
+        """As pipecat's; an interruption ends what was withheld.
+
+        Only once pipecat has emptied the queue, which takes it some rounds of the event loop: given
+        the floor sooner, the sender wrote more of what was dropped, and the caller heard it (5 and
+        10 ms of it, 0.3 and 0.7 s after the agent had fallen silent).
+        """
+        try:
+            await super().process_frame(frame, direction)
+        finally:
+            if isinstance(frame, InterruptionFrame):
+                self._interruptions += 1
+                self._dry_ns = 0
+                self._floor.give()
 
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
         """Write a chunk once the agent may speak; False where it was not to be heard any more."""

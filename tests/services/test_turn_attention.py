@@ -43,6 +43,7 @@ class Scene:
         self._stirring: float | None = None
         self._voiced = 0.0
 
+        self.line_ms = 0.0  # how much later a sample is now thought to have sounded
     def _ns(self, ms: float) -> int:
         return ms_to_ns(ms)
 
@@ -76,10 +77,11 @@ class Scene:
             ns(end),
             Heard(
                 ns(end),
-                None if self._onset is None else ns(self._onset),
-                None if self._audible is None else ns(self._audible),
-                None if self._stirring is None else ns(self._stirring),
-                self._voiced,
+                onset_ns=None if self._onset is None else ns(self._onset),
+                audible_ns=None if self._audible is None else ns(self._audible + self.line_ms),
+                audible_at=None if self._audible is None else round(self._audible * 16),
+                stirring_ns=None if self._stirring is None else ns(self._stirring),
+                voiced_ms=self._voiced,
             ),
         )
         self._take()
@@ -368,7 +370,7 @@ def test_the_classifier_is_asked_in_the_pause_and_makes_the_hold_longer() -> Non
     s = scene(smart_turn=True, pause_ms=60, incomplete_ms=700, speculate=False)
     s.speaks(600, "what time is it").silent(80)
     (asked,) = [a for _, a in s.did if isinstance(a, Ask)]
-    s.mind.answer(ms_to_ns(s.now), asked.silence_ns, complete=False)
+    s.mind.answer(ms_to_ns(s.now), asked.at, complete=False)
     s.silent(800)
     assert s.of(Conclude) == [1300]
 
@@ -378,13 +380,26 @@ def test_its_answer_to_an_earlier_pause_is_void_and_it_is_asked_again() -> None:
     s.speaks(600, "what time is it").silent(80)
     (first,) = [a for _, a in s.did if isinstance(a, Ask)]
     s.speaks(200, "what time is it now").silent(100)
-    s.mind.answer(ms_to_ns(s.now), first.silence_ns, complete=False)
+    s.mind.answer(ms_to_ns(s.now), first.at, complete=False)
     assert len([a for _, a in s.did if isinstance(a, Ask)]) == 2
     s.silent(300)
     assert s.of(Conclude) == [880 + 240]
 
 
 def test_an_answer_that_comes_too_late_holds_nothing_up() -> None:
+def test_a_silence_stays_the_same_when_the_line_proves_faster() -> None:
+    s = scene(smart_turn=True, pause_ms=60, incomplete_ms=700, speculate=False)
+    s.line_ms = 0.5
+    s.speaks(600, "what time is it").silent(80)
+    s.line_ms = 0.0  # a packet has come sooner than any before
+    s.silent(20)
+    (asked,) = [a for _, a in s.did if isinstance(a, Ask)]
+    s.mind.answer(ms_to_ns(s.now), asked.at, complete=False)
+    s.line_ms = -0.1
+    s.silent(800)
+    assert s.of(Conclude) == [pytest.approx(1300, abs=1)]
+
+
     s = scene(smart_turn=True, speculate=False).speaks(600, "what time is it").silent(300)
     assert s.of(Conclude) == [840]
 

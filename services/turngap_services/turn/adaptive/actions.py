@@ -13,6 +13,8 @@ class Heard:
         until_ns: when the last sample that was heard sounded.
         onset_ns: when the utterance began; None: there is none.
         audible_ns: when the person was last audible; None as above.
+        audible_at: which sample that was. Instants are placed anew with every packet, as the line's
+            shortest delay is: a silence is known by the sample it began with.
         stirring_ns: since when there is a sound that may be the person; None: none.
         voiced_ms: how much of the utterance was surely speech.
     """
@@ -20,6 +22,7 @@ class Heard:
     until_ns: int
     onset_ns: int | None = None
     audible_ns: int | None = None
+    audible_at: int | None = None
     stirring_ns: int | None = None
     voiced_ms: float = 0.0
 
@@ -85,9 +88,9 @@ class Give:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask the classifier whether the turn sounds complete; `silence_ns` names the question."""
+    """Ask the classifier whether the turn sounds complete, with the silence that began at `at`."""
 
-    silence_ns: int
+    at: int
 
 
 Action = (

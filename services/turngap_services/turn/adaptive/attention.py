@@ -74,8 +74,8 @@ class Attention:
         self._read_ns = 0
         self._guess: str | None = None
         self._refused: str | None = None
-        self._asked_ns: int | None = None
-        self._incomplete_ns: int | None = None
+        self._asked_at: int | None = None
+        self._incomplete_at: int | None = None
         # The agent's side: whether it speaks or is about to, and did when the utterance began.
         self._speaking = self._pending = False
         self._over_agent = self._withheld = False
@@ -118,10 +118,10 @@ class Attention:
             self._discard()  # it came too late for what it belongs to
         self.tick(now_ns)
 
-    def answer(self, now_ns: int, silence_ns: int, *, complete: bool) -> None:
-        """The classifier's answer to `Ask`."""
-        if silence_ns == self._asked_ns and not complete:
-            self._incomplete_ns = silence_ns
+    def answer(self, now_ns: int, at: int, *, complete: bool) -> None:
+        """The classifier's answer to `Ask(at)`."""
+        if at == self._asked_at and not complete:
+            self._incomplete_at = at
         self.tick(now_ns)
 
     def agent_speaks(self, now_ns: int, *, speaks: bool) -> None:
@@ -251,7 +251,7 @@ class Attention:
         if phrase in ("open", "hesitation"):
             return settings.open_ms if phrase == "open" else settings.hesitation_ms
         hold_ms = settings.number_ms if phrase in ("number", "unsure") else settings.hold_ms
-        if self._incomplete_ns is not None and self._incomplete_ns == self._heard.audible_ns:
+        if self._incomplete_at is not None and self._incomplete_at == self._heard.audible_at:
             return max(hold_ms, settings.incomplete_ms)
         return hold_ms
 
@@ -287,10 +287,10 @@ class Attention:
             self.actions.append(Speculate(text))
 
     def _ask(self) -> None:
-        audible_ns = self._heard.audible_ns
-        if audible_ns is not None and audible_ns != self._asked_ns:
-            self._asked_ns = audible_ns
-            self.actions.append(Ask(audible_ns))
+        at = self._heard.audible_at
+        if at is not None and at != self._asked_at:
+            self._asked_at = at
+            self.actions.append(Ask(at))
 
     # --- its end --------------------------------------------------------------------------------
 
@@ -334,5 +334,5 @@ class Attention:
         self._finals.clear()
         self._interim = ""
         self._guess = self._refused = None
-        self._asked_ns = self._incomplete_ns = None
+        self._asked_at = self._incomplete_at = None
         self._ending = None

@@ -97,6 +97,7 @@ class Listener(FrameProcessor):
             until_ns=instant_ns(voice.heard),
             onset_ns=None if voice.onset is None else instant_ns(voice.onset),
             audible_ns=None if voice.last_audible is None else instant_ns(voice.last_audible),
+            audible_at=voice.last_audible,
             stirring_ns=None if voice.stirring is None else instant_ns(voice.stirring),
             voiced_ms=voice.voiced_ms,
         )

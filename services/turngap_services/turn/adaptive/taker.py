@@ -148,7 +148,7 @@ class TurnTaker:
             verdict = await complete()
             if verdict is not None:
                 await self.feed(
-                    lambda mind, now: mind.answer(now, action.silence_ns, complete=verdict)
+                    lambda mind, now: mind.answer(now, action.at, complete=verdict)
                 )
 
         if self._tasks is not None and self.ears is not None:

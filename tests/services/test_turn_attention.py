@@ -23,6 +23,7 @@ from turngap_services.turn.adaptive.attention import (
     IDLE_MS,
     LEAD_MS,
     MEANT_MS,
+    PENDING_MS,
     STIR_MS,
     Attention,
 )
@@ -42,8 +43,8 @@ class Scene:
         self._audible: float | None = None
         self._stirring: float | None = None
         self._voiced = 0.0
-
         self.line_ms = 0.0  # how much later a sample is now thought to have sounded
+
     def _ns(self, ms: float) -> int:
         return ms_to_ns(ms)
 
@@ -386,7 +387,6 @@ def test_its_answer_to_an_earlier_pause_is_void_and_it_is_asked_again() -> None:
     assert s.of(Conclude) == [880 + 240]
 
 
-def test_an_answer_that_comes_too_late_holds_nothing_up() -> None:
 def test_a_silence_stays_the_same_when_the_line_proves_faster() -> None:
     s = scene(smart_turn=True, pause_ms=60, incomplete_ms=700, speculate=False)
     s.line_ms = 0.5
@@ -400,6 +400,7 @@ def test_a_silence_stays_the_same_when_the_line_proves_faster() -> None:
     assert s.of(Conclude) == [pytest.approx(1300, abs=1)]
 
 
+def test_an_answer_that_comes_too_late_holds_nothing_up() -> None:
     s = scene(smart_turn=True, speculate=False).speaks(600, "what time is it").silent(300)
     assert s.of(Conclude) == [840]
 
@@ -482,6 +483,32 @@ def test_who_speaks_before_the_answer_does_is_speaking_over_it() -> None:
     s.did.clear()
     s.speaks(100)
     assert s.names == ["Withhold", "Listen"]
+
+
+def test_an_answer_that_never_came_is_not_spoken_over() -> None:
+    s = scene().speaks(600, "what time is it").silent(300).final("what time is it")
+    s.silent(PENDING_MS)
+    s.did.clear()
+    s.speaks(300, "monday").silent(300).final("monday")
+    assert s.of(Withhold) == []
+    assert s.the(End).text == "monday"  # type: ignore[union-attr]
+
+
+def test_an_answer_may_begin_under_the_agents_last_sounds() -> None:
+    s = scene().agent(speaks=True).speaks(100)
+    assert s.names == ["Withhold", "Listen"]
+    s.agent(speaks=False).speaks(300, "tuesday").silent(300).final("tuesday")
+    assert s.of(Discard) == []
+    assert s.the(Begin) == Begin(interrupt=False)
+    assert s.the(End).text == "tuesday"  # type: ignore[union-attr]
+    assert not s.mind._withheld
+
+
+def test_a_line_that_stands_still_does_not_end_what_was_begun_over_the_agent() -> None:
+    s = scene().agent(speaks=True).speaks(80).waits(400)
+    assert s.of(Conclude) == []
+    s.speaks(300, "stop it").speaks(MEANT_MS + 20)
+    assert s.the(Begin) == Begin(interrupt=True)
 
 
 def test_the_vads_way_interrupts_on_any_speech() -> None:

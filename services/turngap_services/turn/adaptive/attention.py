@@ -41,6 +41,8 @@ STIR_MS = 100.0
 MEANT_MS = 150.0
 # A reply takes about so long: where more is surely to be said, it is not asked for before.
 LEAD_MS = 400.0
+# An answer that has not begun after so long is not coming: its LLM has failed, or had nothing to say.
+PENDING_MS = 6000.0
 # Where nothing is recognised, a final transcript is waited for at least so long.
 LEAST_FINAL_MS = 50.0
 
@@ -77,7 +79,8 @@ class Attention:
         self._asked_at: int | None = None
         self._incomplete_at: int | None = None
         # The agent's side: whether it speaks or is about to, and did when the utterance began.
-        self._speaking = self._pending = False
+        self._speaking = False
+        self._pending_until_ns = 0
         self._over_agent = self._withheld = False
         self._meant_since_ns: int | None = None
 
@@ -92,7 +95,7 @@ class Attention:
         """A packet of audio has come."""
         self._heard, self._heard_at_ns = heard, now_ns
         if heard.onset_ns is not None and not self._listening:
-            self._listen()
+            self._listen(now_ns)
         self.tick(now_ns)
 
     def read(self, now_ns: int, text: str) -> None:
@@ -126,7 +129,11 @@ class Attention:
 
     def agent_speaks(self, now_ns: int, *, speaks: bool) -> None:
         """The agent has begun or stopped to speak."""
-        self._speaking, self._pending = speaks, False
+        self._speaking, self._pending_until_ns = speaks, 0
+        if not speaks and self._listening and not self._turn:
+            # It came to its end under the first sounds of what is said: that is its answer.
+            self._over_agent = False
+            self._give()
         self.tick(now_ns)
 
     def speculation_lost(self, now_ns: int, *, refused: bool) -> None:
@@ -137,7 +144,7 @@ class Attention:
 
     def interrupted(self, now_ns: int) -> None:
         """Somebody else has cancelled what the agent does."""
-        self._pending = False
+        self._pending_until_ns = 0
         self.speculation_lost(now_ns, refused=False)
 
     def turn_ended(self) -> None:
@@ -172,13 +179,13 @@ class Attention:
         self.deadline_ns = at_ns if self.deadline_ns is None else min(self.deadline_ns, at_ns)
         return False
 
-    def _listen(self) -> None:
+    def _listen(self, now_ns: int) -> None:
         self._listening, self._discarded = True, False
         self._ending = self._empty = None
         self._meant_since_ns = None
         if not self._turn:
             self._finals.clear()
-            self._over_agent = self._speaking or self._pending
+            self._over_agent = self._speaking or now_ns < self._pending_until_ns
             if self._over_agent and self._settings.barge_in == "attentive":
                 self._withhold()
         self.actions.append(Listen())
@@ -191,8 +198,9 @@ class Attention:
             self._consider_barge_in(now_ns)
         elif self.text or self._heard.voiced_ms >= self._settings.start_ms:
             self._begin(interrupt=self._over_agent)
-        if not self._turn and self._silent(now_ns, self._settings.hold_ms):
-            self._close(now_ns, self._settings.hold_ms, "nothing")
+        hold_ms = self._settings.hold_ms
+        if not self._turn and self._silent(now_ns, hold_ms) and self._sure(now_ns, hold_ms):
+            self._close(now_ns, hold_ms, "nothing")
 
     def _consider_barge_in(self, now_ns: int) -> None:
         if is_backchannel(self.text):
@@ -220,7 +228,7 @@ class Attention:
         self._turn = True
         # An interruption drops what is withheld; there is nothing left to give back.
         self._withheld = self._withheld and not interrupt
-        self._pending = False
+        self._pending_until_ns = 0
         self.actions.append(Begin(interrupt))
 
     def _withhold(self) -> None:
@@ -317,7 +325,7 @@ class Attention:
                 self.actions.append(Withdraw())
             end = End(text, confirmed, ending.decided_ns, ending.hold_ms, ending.why)
             self.actions.append(end)
-            self._pending = bool(text)
+            self._pending_until_ns = now_ns + ms_to_ns(PENDING_MS) if text else 0
             self._empty = None if text else ending
         else:
             self._discard()

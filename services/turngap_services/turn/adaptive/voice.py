@@ -1,9 +1,9 @@
-"""When a caller's voice begins and when it was last audible, to 10 ms. No I/O, no clock.
+"""When a caller's voice begins and when it was last audible, to the sample. No I/O, no clock.
 
 Silero judges windows of 32 ms. Two of its states look at windows that lie 16 ms apart, so a verdict
 comes every 16 ms. It says whether there is a voice; *when* that voice falls silent is read from the
-energy of 10 ms frames, as Silero goes on hearing it for another 75 ms (median; p95 129, over the
-library's 32 recordings).
+samples, looked at every 10 ms, as Silero goes on hearing it for another 75 ms (median; p95 129, over
+the library's 32 recordings).
 """
 
 from collections import deque
@@ -12,7 +12,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from turngap.core.audio import AUDIBLE_DBFS, FULL_SCALE, LINE_FLOOR_DBFS, Pcm, rms_dbfs
+from turngap.core.audio import (
+    AUDIBLE_DBFS,
+    FULL_SCALE,
+    LINE_FLOOR_DBFS,
+    Pcm,
+    audible_end,
+    rms_dbfs,
+)
 
 # A window's samples, float in -1 to 1, to the probability that they are speech.
 Model = Callable[[NDArray[np.float32]], float]
@@ -55,7 +62,7 @@ class Voice:
         heard: how much audio there was.
         speaking: whether the voice is there now.
         onset: where the present utterance began; None before it does.
-        last_audible: the end of the last frame in which the voice was heard; None as `onset`.
+        last_audible: the end of the last sample that was heard of the voice; None as `onset`.
         stirring: where a sound began that may yet prove to be the voice; None: there is none.
         voiced_ms: how much of the utterance Silero took for speech.
     """
@@ -106,7 +113,8 @@ class Voice:
                 self._judge_frame()
             else:
                 self._judge_hop()
-        keep = min(self._hops * self._hop, self._frames * self._frame)
+        # The frame that was judged last is looked at once more, with the next.
+        keep = max(min(self._hops * self._hop, (self._frames - 1) * self._frame), self._at)
         self._samples = self._samples[keep - self._at :]
         self._at = keep
 
@@ -145,11 +153,22 @@ class Voice:
         self._levels.append(level)
         if self.onset is not None and len(self._levels) >= SMOOTH_FRAMES:
             self._note_noise(0)
-        is_loud = level >= self._threshold()
-        self._note_stir(is_loud)
-        if self.onset is not None and is_loud and self._since < STALE_HOPS:
-            self.last_audible = self._frames * self._frame
-            self._peak = max(self._peak, level)
+        threshold = self._threshold()
+        self._note_stir(level >= threshold)
+        if self.onset is not None and self._since < STALE_HOPS:
+            self._note_audible(first, threshold)
+            if level >= threshold:
+                self._peak = max(self._peak, level)
+
+    def _note_audible(self, first: int, threshold: float) -> None:
+        """Look for the last audible sample of a frame and the one before, as labels are found.
+
+        The frame's own end would be up to 10 ms late, and 4 in the median.
+        """
+        begin = max(first - self._frame, 0)
+        end = audible_end(self._samples[begin : first + self._frame], self._rate, threshold)
+        if end is not None and self.last_audible is not None:
+            self.last_audible = max(self.last_audible, self._at + begin + end + 1)
 
     def _threshold(self) -> float:
         """What a frame has to reach to be heard, dBFS."""

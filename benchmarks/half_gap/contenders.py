@@ -56,11 +56,15 @@ STEPS = (
             "stt.partial_every_ms=20",
             "stt.pre_roll_ms=500",
             "turn.adapt=false",
+            "turn.conclude_ms=0",
             "turn.speculate=false",
             'turn.barge_in="vad"',
         ),
         (),
         {"turn": "adaptive"},
+    ),
+    Step(
+        "the final transcript by the endpoint", ("turn.conclude_ms=20",), ("turn.conclude_ms=0",)
     ),
     Step("the hold adapted to what was said", ("turn.adapt=true",), ("turn.adapt=false",)),
     Step("speculation", ("turn.speculate=true",), ("turn.speculate=false",)),

@@ -128,6 +128,17 @@ def test_a_decision_announced_after_the_request_lies_no_later_than_it() -> None:
     assert marks_of(reports)["endpoint"] == 1101
 
 
+def test_a_decision_that_the_turn_taking_dated_lies_where_it_says() -> None:
+    # The recogniser concluded ahead of the hold's end, and the announcement took its time.
+    marks, reports = recorder()
+    marks.vad_stopped(ns(1230))
+    marks.transcript(ns(1233))
+    marks.turn_decided(ns(1252), Decision(ns(1250), 250.0, "complete"))
+    marks.llm_requested(ns(1253))
+    marks.finish()
+    assert (marks_of(reports)["endpoint"], marks_of(reports)["transcript"]) == (1250, 1233)
+
+
 def test_a_decision_long_after_the_request_is_of_the_next_turn() -> None:
     marks, reports = recorder()
     marks.llm_requested(ns(1000))

@@ -15,6 +15,7 @@ from turngap_services.turn.adaptive.actions import (
     Give,
     Heard,
     Listen,
+    Settle,
     Speculate,
     Withdraw,
     Withhold,
@@ -36,7 +37,8 @@ class Scene:
     """A person and an agent on a line: time in ms, packets of 20 ms, audio heard as it sounds."""
 
     def __init__(self, **settings: object) -> None:
-        self.mind = Attention(AdaptiveSettings.model_validate({"hold_ms": 240, **settings}))
+        given = {"hold_ms": 240, "conclude_ms": 0, **settings}
+        self.mind = Attention(AdaptiveSettings.model_validate(given))
         self.now = 0.0
         self.did: list[tuple[float, Action]] = []
         self._onset: float | None = None
@@ -51,7 +53,7 @@ class Scene:
     def _take(self) -> None:
         for action in self.mind.actions:
             self.did.append((self.now, action))
-            if isinstance(action, Conclude):
+            if isinstance(action, Settle):
                 self._onset = self._audible = None
                 self._voiced = 0.0
         self.mind.actions.clear()
@@ -143,7 +145,7 @@ def scene(**settings: object) -> Scene:
 
 def test_a_turn_ends_when_the_hold_has_passed_since_the_last_audible_sample() -> None:
     s = scene(speculate=False).speaks(600, "what time is it").silent(400)
-    assert s.names == ["Listen", "Begin", "Conclude"]
+    assert s.names == ["Listen", "Begin", "Settle", "Conclude"]
     # 600 ms of speech and 240 of silence: no multiple of the packet or of a VAD's window.
     assert s.of(Conclude) == [840]
     s.final("what time is it")
@@ -213,6 +215,59 @@ def test_silence_that_was_not_heard_is_none() -> None:
     assert s.of(Conclude) == []
     s.waits(60)
     assert s.of(Conclude) == [700 + IDLE_MS]
+
+
+# --- the final transcript by the endpoint -----------------------------------------------------
+
+
+def test_the_final_transcript_is_there_when_the_hold_ends() -> None:
+    s = scene(conclude_ms=20).speaks(600, "what time is it").silent(220)
+    assert s.of(Conclude) == [820]
+    s.waits(2).final("what time is it")
+    assert s.of(End) == []  # the person may go on yet
+    s.silent(20)
+    assert s.of(End) == [840]
+    end = s.the(End)
+    assert end == End("what time is it", True, ms_to_ns(840), 240, "complete")
+
+
+def test_a_final_transcript_that_is_late_is_waited_for() -> None:
+    s = scene(conclude_ms=20).speaks(600, "what time is it").silent(260)
+    assert s.of(End) == []
+    s.final("what time is it")
+    assert s.of(End) == [860]
+    assert s.the(End).decided_ns == ms_to_ns(840)  # type: ignore[union-attr]
+
+
+def test_who_goes_on_after_the_recogniser_concluded_is_heard_on() -> None:
+    s = scene(conclude_ms=20, speculate=False).speaks(600, "what time is it").silent(230)
+    s.final("what time is it").speaks(400, "in rome").silent(222).final("in rome").silent(40)
+    assert s.names == ["Listen", "Begin", "Conclude", "Listen", "Conclude", "Settle", "End"]
+    assert s.the(End).text == "what time is it in rome"  # type: ignore[union-attr]
+
+
+def test_a_guess_that_the_final_transcript_contradicts_is_made_anew_before_the_hold_ends() -> None:
+    s = scene(conclude_ms=20).speaks(600, "what time").silent(222).final("what time is it")
+    assert s.names[-3:] == ["Conclude", "Withdraw", "Speculate"]
+    s.silent(40)
+    assert s.the(End).confirmed  # type: ignore[union-attr]
+
+
+def test_the_final_of_what_was_concluded_too_soon_ends_nothing() -> None:
+    s = scene(conclude_ms=20, speculate=False).speaks(600, "what time is it").silent(230)
+    s.speaks(200, "in rome").silent(300)  # concluded twice by now, and the first final is slow
+    s.final("what time is it")
+    assert s.of(End) == []
+    s.final("in rome")
+    assert s.the(End).text == "what time is it in rome"  # type: ignore[union-attr]
+
+
+def test_a_longer_hold_that_the_final_transcript_calls_for_is_held() -> None:
+    s = scene(conclude_ms=20, speculate=False).speaks(600, "a table").silent(222)
+    s.final("a table for").silent(700)
+    assert s.of(End) == []
+    s.speaks(300, "two").silent(222).final("two").silent(40)
+    assert s.the(End).text == "a table for two"  # type: ignore[union-attr]
 
 
 def test_a_final_transcript_that_does_not_come_is_not_waited_for_for_ever() -> None:
@@ -288,7 +343,7 @@ def test_a_click_is_no_turn_and_its_words_are_dropped() -> None:
     # Words make it one, however short; nothing recognised makes it none.
     assert s.the(End).text == "to"  # type: ignore[union-attr]
     s = scene(start_ms=100, final_ms=500).speaks(60).silent(300).waits(500)
-    assert s.names == ["Listen", "Conclude", "Discard"]
+    assert s.names == ["Listen", "Settle", "Conclude", "Discard"]
 
 
 # --- speculation ------------------------------------------------------------------------------
@@ -443,7 +498,7 @@ def test_a_backchannel_that_becomes_a_question_takes_the_floor() -> None:
 
 def test_a_cough_without_words_is_over_when_it_is_silent() -> None:
     s = scene(final_ms=300).agent(speaks=True).speaks(300).silent(400).waits(300)
-    assert s.names == ["Withhold", "Listen", "Conclude", "Discard", "Give"]
+    assert s.names == ["Withhold", "Listen", "Settle", "Conclude", "Discard", "Give"]
 
 
 def test_a_cough_that_is_read_as_a_word_is_over_when_it_is_silent() -> None:
@@ -539,9 +594,11 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS)
-def test_turns_guesses_and_the_floor_are_always_balanced(steps: list[tuple[str, object]]) -> None:
-    s = scene()
+@given(STEPS, st.sampled_from([0, 20, 240]))
+def test_turns_guesses_and_the_floor_are_always_balanced(
+    steps: list[tuple[str, object]], conclude_ms: float
+) -> None:
+    s = scene(conclude_ms=conclude_ms)
     for name, value in steps:
         if name == "agent":
             s.agent(speaks=bool(value))

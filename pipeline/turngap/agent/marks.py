@@ -122,8 +122,10 @@ class MarksRecorder:
         if turn is None and (turn := self._just_requested(at_ns)) is not None:
             at_ns = min(at_ns, turn.marks["llm_request"])
         marks, counts = (self._pending, self._counts) if turn is None else (turn.marks, turn.counts)
-        marks["endpoint"] = self._due_ns(at_ns, marks.get("transcript"))
-        if decision is not None:
+        if decision is None:
+            marks["endpoint"] = self._due_ns(at_ns, marks.get("transcript"))
+        else:
+            marks["endpoint"] = decision.at_ns
             counts["hold_ms"] = decision.hold_ms
             if turn is None:
                 self._why = decision.why

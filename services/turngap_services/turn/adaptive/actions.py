@@ -34,9 +34,14 @@ class Listen:
 
 @dataclass(frozen=True, slots=True)
 class Conclude:
-    """The utterance is over: the recogniser is to say what it was. `hold_ms`: silence since."""
+    """The recogniser is to say what it heard; it may be told to `Listen` again."""
 
-    hold_ms: float
+    silence_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The utterance is over: what comes next is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,5 +99,6 @@ class Ask:
 
 
 Action = (
-    Listen | Conclude | Begin | Speculate | Withdraw | End | Discard | Withhold | Give | Ask
+    Listen | Conclude | Settle | Begin | Speculate | Withdraw | End | Discard
+    | Withhold | Give | Ask
 )  # fmt: skip

@@ -18,6 +18,7 @@ from turngap_services.turn.adaptive.actions import (
     Give,
     Heard,
     Listen,
+    Settle,
     Speculate,
     Withdraw,
     Withhold,
@@ -72,6 +73,9 @@ class Attention:
         self._ending: _Ending | None = None
         self._empty: _Ending | None = None  # of a turn that ended without a word
         self._finals: list[str] = []
+        # The silence in which the recogniser was told to conclude, and the finals that it owes.
+        self._concluded_at: int | None = None
+        self._owed = 0
         self._interim = ""
         self._read_ns = 0
         self._guess: str | None = None
@@ -110,7 +114,9 @@ class Attention:
         if text.strip():
             self._finals.append(text.strip())
         self._interim = ""
-        if self._ending is not None and not self._listening and finalized:
+        # What was concluded before the person went on is not the end of what they say.
+        self._owed = max(self._owed - finalized, 0)
+        if self._ending is not None and not self._listening and finalized and not self._owed:
             self._finish(now_ns)
         elif self._empty is not None and self._finals:
             # The turn was over, and there was nothing to be answered until now.
@@ -161,6 +167,9 @@ class Attention:
     def tick(self, now_ns: int) -> None:
         """Decide what is due, and when the next thing will be."""
         self.deadline_ns = None
+        if self._listening and self._concluded_at not in (None, self._heard.audible_at):
+            self._concluded_at = None
+            self.actions.append(Listen())
         if self._listening and not self._turn:
             self._consider(now_ns)
         if self._listening and self._turn:
@@ -182,6 +191,7 @@ class Attention:
     def _listen(self, now_ns: int) -> None:
         self._listening, self._discarded = True, False
         self._ending = self._empty = None
+        self._concluded_at, self._owed = None, 0
         self._meant_since_ns = None
         if not self._turn:
             self._finals.clear()
@@ -251,6 +261,8 @@ class Attention:
             self._speculate(now_ns, phrase, hold_ms)
         if self._settings.smart_turn and self._silent(now_ns, self._settings.pause_ms):
             self._ask()
+        if self._settings.conclude_ms:
+            self._conclude_ahead(now_ns, max(hold_ms - self._settings.conclude_ms, 0))
         if self._silent(now_ns, hold_ms) and self._sure(now_ns, hold_ms):
             self._close(now_ns, hold_ms, phrase)
 
@@ -302,6 +314,18 @@ class Attention:
 
     # --- its end --------------------------------------------------------------------------------
 
+    def _conclude_ahead(self, now_ns: int, silence_ms: float) -> None:
+        """Have the final transcript there by the endpoint, though the person may yet go on."""
+        if self._concluded_at is not None or self._heard.audible_at is None:
+            return
+        if self._silent(now_ns, silence_ms) and self._sure(now_ns, silence_ms):
+            self._concluded_at = self._heard.audible_at
+            self._conclude(silence_ms)
+
+    def _conclude(self, silence_ms: float) -> None:
+        self._owed += 1
+        self.actions.append(Conclude(silence_ms))
+
     def _close(self, now_ns: int, hold_ms: float, why: Phrase) -> None:
         """Nothing more is expected: let the recogniser conclude."""
         self._listening = False
@@ -310,7 +334,11 @@ class Attention:
         read_by_ns = max(now_ns + ms_to_ns(self._settings.final_ms), by_ns)
         self._ending = _Ending(now_ns, by_ns, read_by_ns, hold_ms, why)
         self._heard = Heard(self._heard.until_ns)
-        self.actions.append(Conclude(hold_ms))
+        self.actions.append(Settle())
+        if self._concluded_at is None:
+            self._conclude(hold_ms)
+        elif not self._owed and self._finals:
+            self._finish(now_ns)
 
     def _finish(self, now_ns: int) -> None:
         """The final transcript is there, or none will come."""

@@ -115,9 +115,9 @@ class Listener(FrameProcessor):
         """What comes next is another utterance."""
         self._voice.settle()
 
-    async def conclude(self, hold_ms: float) -> None:
+    async def conclude(self, silence_ms: float) -> None:
         """The recogniser says what it heard."""
-        await self.broadcast_frame(VADUserStoppedSpeakingFrame, stop_secs=hold_ms / 1000)
+        await self.broadcast_frame(VADUserStoppedSpeakingFrame, stop_secs=silence_ms / 1000)
 
     async def complete(self) -> bool | None:
         """What smart turn says of the turn so far; it runs in a thread of its own."""

@@ -24,6 +24,8 @@ class AdaptiveSettings(BackendSettings):
         incomplete_ms: silence that ends a turn that smart turn calls incomplete.
         speculate: ask the LLM, and the TTS for its answer, at the first sign of silence.
         pause_ms: silence that is such a sign.
+        conclude_ms: the recogniser is to conclude so long before the hold ends, so that the final
+            transcript is there when it does; 0: not before. It hears on if the person does.
         steady_ms: how long the words have to be the same before they are answered: a closure within
             a word is silent too, but what is read of the word by then changes. Over the library's
             32 recordings 40 ms make 25 answers of 57 void instead of 40 of 72.
@@ -46,6 +48,7 @@ class AdaptiveSettings(BackendSettings):
     incomplete_ms: Ms = 700.0
     speculate: bool = True
     pause_ms: Ms = 60.0
+    conclude_ms: Ms = 20.0
     steady_ms: Ms = 40.0
     barge_in: Literal["attentive", "vad"] = "attentive"
     least_words: Annotated[int, Field(ge=1)] = 2

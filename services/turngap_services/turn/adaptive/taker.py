@@ -16,6 +16,7 @@ from turngap_services.turn.adaptive.actions import (
     End,
     Give,
     Listen,
+    Settle,
     Speculate,
     Withdraw,
     Withhold,
@@ -37,7 +38,7 @@ class Ears(Protocol):
         """The utterance is over; what comes next is another."""
         ...
 
-    async def conclude(self, hold_ms: float) -> None:
+    async def conclude(self, silence_ms: float) -> None:
         """The recogniser is to say what it heard."""
         ...
 
@@ -122,9 +123,10 @@ class TurnTaker:
         match action:
             case Listen():
                 await ears.listen()
-            case Conclude(hold_ms):
+            case Conclude(silence_ms):
+                await ears.conclude(silence_ms)
+            case Settle():
                 ears.settle()
-                await ears.conclude(hold_ms)
             case Begin():
                 await turns.begin(action)
             case Speculate():

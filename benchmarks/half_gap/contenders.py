@@ -63,9 +63,7 @@ STEPS = (
         (),
         {"turn": "adaptive"},
     ),
-    Step(
-        "the final transcript by the endpoint", ("turn.conclude_ms=20",), ("turn.conclude_ms=0",)
-    ),
+    Step("the final transcript by the endpoint", ("turn.conclude_ms=20",), ("turn.conclude_ms=0",)),
     Step("the hold adapted to what was said", ("turn.adapt=true",), ("turn.adapt=false",)),
     Step("speculation", ("turn.speculate=true",), ("turn.speculate=false",)),
     Step(

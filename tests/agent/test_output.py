@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 from pipecat.frames.frames import (
+    BotStartedSpeakingFrame,
     EndFrame,
+    Frame,
     InterruptionFrame,
     TTSAudioRawFrame,
     TTSTextFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.frame_processor import FrameDirection
 from pipecat.serializers.protobuf import ProtobufFrameSerializer
 from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams
 from pipecat.workers.runner import WorkerRunner
@@ -121,6 +124,22 @@ async def line(ahead_ms: float = 0, clock: Clock | None = None, **more: Any) -> 
         if not run.done():
             await line.worker.cancel()
             await run
+
+
+async def test_the_agent_is_said_to_speak_once_it_is_on_the_line() -> None:
+    async with line(ahead_ms=60) as agent:
+        announced: list[str] = []
+        push = agent.output.push_frame
+
+        async def pushed(frame: Frame, direction: Any = FrameDirection.DOWNSTREAM) -> None:
+            if isinstance(frame, BotStartedSpeakingFrame):
+                announced.append(agent.socket.letters)
+            await push(frame, direction)
+
+        agent.output.push_frame = pushed  # type: ignore[method-assign]
+        await agent.say("abc")
+        await agent.socket.until(3)
+    assert announced == ["a", "a"]  # both ways
 
 
 async def test_the_voice_goes_on_where_it_fell_silent() -> None:

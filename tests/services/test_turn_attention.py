@@ -240,21 +240,21 @@ def test_a_final_transcript_that_is_late_is_waited_for() -> None:
 
 
 def test_who_goes_on_after_the_recogniser_concluded_is_heard_on() -> None:
-    s = scene(conclude_ms=20, speculate=False).speaks(600, "what time is it").silent(230)
-    s.final("what time is it").speaks(400, "in rome").silent(222).final("in rome").silent(40)
+    s = scene(conclude_ms=60, speculate=False).speaks(600, "what time is it").silent(200)
+    s.final("what time is it").speaks(400, "in rome").silent(200).final("in rome").silent(40)
     assert s.names == ["Listen", "Begin", "Conclude", "Listen", "Conclude", "Settle", "End"]
     assert s.the(End).text == "what time is it in rome"  # type: ignore[union-attr]
 
 
 def test_a_guess_that_the_final_transcript_contradicts_is_made_anew_before_the_hold_ends() -> None:
-    s = scene(conclude_ms=20).speaks(600, "what time").silent(222).final("what time is it")
+    s = scene(conclude_ms=20).speaks(600, "what time").silent(220).final("what time is it")
     assert s.names[-3:] == ["Conclude", "Withdraw", "Speculate"]
     s.silent(40)
     assert s.the(End).confirmed  # type: ignore[union-attr]
 
 
 def test_the_final_of_what_was_concluded_too_soon_ends_nothing() -> None:
-    s = scene(conclude_ms=20, speculate=False).speaks(600, "what time is it").silent(230)
+    s = scene(conclude_ms=60, speculate=False).speaks(600, "what time is it").silent(200)
     s.speaks(200, "in rome").silent(300)  # concluded twice by now, and the first final is slow
     s.final("what time is it")
     assert s.of(End) == []
@@ -263,10 +263,10 @@ def test_the_final_of_what_was_concluded_too_soon_ends_nothing() -> None:
 
 
 def test_a_longer_hold_that_the_final_transcript_calls_for_is_held() -> None:
-    s = scene(conclude_ms=20, speculate=False).speaks(600, "a table").silent(222)
+    s = scene(conclude_ms=20, speculate=False).speaks(600, "a table").silent(220)
     s.final("a table for").silent(700)
     assert s.of(End) == []
-    s.speaks(300, "two").silent(222).final("two").silent(40)
+    s.speaks(300, "two").silent(220).final("two").silent(40)
     assert s.the(End).text == "a table for two"  # type: ignore[union-attr]
 
 

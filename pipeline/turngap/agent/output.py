@@ -29,7 +29,8 @@ class PromptSender(BaseOutputTransport.MediaSender):
 
     pipecat's awaits every frame and every write with `asyncio.wait_for`, which before Python 3.12
     makes a task each time. So the first chunk of a reply, behind nine frames that announce it, was
-    written 31 rounds of the event loop after it had come; here it is at most 3.
+    written 31 rounds of the event loop after it had come; here it is at most 3. That the agent speaks,
+    which all of the pipeline hears of, is announced when the first chunk is on its way.
 
     It filters nothing and mixes nothing in.
     """
@@ -56,7 +57,7 @@ class PromptSender(BaseOutputTransport.MediaSender):
         patience_s = self._params.audio_out_write_timeout_secs
         try:
             async with asyncio.timeout(patience_s):
-                return await self._transport.write_audio_frame(frame)
+                written = await self._transport.write_audio_frame(frame)
         except TimeoutError as e:
             await self._transport.push_error(
                 f"no audio could be written for {patience_s} s: the caller has stopped reading",
@@ -64,6 +65,12 @@ class PromptSender(BaseOutputTransport.MediaSender):
                 force_treat_as_permanent=True,
             )
             return False
+        if written:
+            await super()._handle_bot_speech(frame)
+        return written
+
+    async def _handle_bot_speech(self, frame: Frame) -> None:
+        """Nothing yet: pipecat asks before it writes."""
 
 
 class YieldingOutput(FastAPIWebsocketOutputTransport):

@@ -149,9 +149,7 @@ class TurnTaker:
         async def asked(complete: Callable[[], Awaitable[bool | None]]) -> None:
             verdict = await complete()
             if verdict is not None:
-                await self.feed(
-                    lambda mind, now: mind.answer(now, action.at, complete=verdict)
-                )
+                await self.feed(lambda mind, now: mind.answer(now, action.at, complete=verdict))
 
         if self._tasks is not None and self.ears is not None:
             task = self._tasks.create_task(asked(self.ears.complete), "turngap-smart-turn")

@@ -10,8 +10,8 @@ that lie in `--out`:
     python benchmarks/half_the_gap.py --table                    # the table of what there is
     python benchmarks/half_the_gap.py --table --write docs/half-the-gap.md
 
-Parts: `ratio` (stock and full, over the library), `steps` (each step added, each left out),
-`patience` (stock and full on pauses and slow speech), `barge` (interruptions and backchannels),
+Parts: `ratio` (stock, stock without smart turn, and full, over the library), `steps` (each step
+added, each left out), `patience` (stock and full on pauses and slow speech), `barge` (interruptions and backchannels),
 `overhead` (engines of known speed, tracing on and off), `callers`, `curve` (endpoint delay against
 cut-ins).
 """
@@ -25,6 +25,7 @@ from pathlib import Path
 from half_gap import callers, curve, figures, table
 from half_gap.contenders import (
     KNOWN_ENGINES,
+    READING_ENGINES,
     STOCK,
     STOCK_VAD,
     Contender,
@@ -67,11 +68,12 @@ PARTS = ("ratio", "steps", "patience", "barge", "overhead", "callers", "curve")
 def contenders_of(part: str) -> list[Contender]:
     """Who plays it."""
     if part == "steps":
-        return [stock(), *cumulative(), *each_off()]
+        reading = READING_ENGINES
+        return [stock(reading), *cumulative(reading), *each_off(reading)]
     if part == "overhead":
         known = KNOWN_ENGINES
         return [stock(known), stock_vad(known), full(known), untraced(known)]
-    return [stock(), full()]
+    return [stock(), stock_vad(), full()] if part == "ratio" else [stock(), full()]
 
 
 def recordings_of(part: str, names: Sequence[str]) -> list[LoadedScenario]:

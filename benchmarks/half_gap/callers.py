@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import asdict, dataclass
+from math import ceil
 from pathlib import Path
 
 import psutil
@@ -27,6 +28,8 @@ NO_OFFSET = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
 APART_MS = 370.0
 
 ENOUGH = 0.95
+# With fewer, 95 % of them would be all of them.
+LEAST_TURNS = 60
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ async def measure(
 
 def _serve(choice: AgentChoice, callers: int) -> list[str]:
     arguments = ["turngap", "serve", "--agent", choice.agent, "--port", "0", "--json"]
-    return [*arguments, "--max-sessions", str(callers)]
+    # Who has hung up keeps the seat for a moment, and calls again.
+    return [*arguments, "--max-sessions", str(2 * callers)]
 
 
 async def _one_level(
@@ -72,12 +76,14 @@ async def _one_level(
 ) -> Level:
     clock = MonotonicClock()
     started_ns, before = clock.now_ns(), _cpu_s(agent)
-    played = await asyncio.gather(*(_caller(url, scenario, n) for n in range(callers)))
+    turns_of_one = len(scenario.scenario.turns)
+    times = ceil(LEAST_TURNS / (callers * turns_of_one))
+    played = await asyncio.gather(*(_caller(url, scenario, n, times) for n in range(callers)))
     turns = [turn for conversation in played for turn in conversation]
     wall_s = (clock.now_ns() - started_ns) / 1e9
     answered = [t.turn for t in turns if t.turn.outcome in ("answered", "late")]
     silent = sum(t.turn.outcome in ("no_reply", "error") for t in turns)
-    planned = callers * len(scenario.scenario.turns)
+    planned = callers * turns_of_one * times
     return Level(
         callers=callers,
         # What was never played, because a line was lost, is no hit either.
@@ -90,12 +96,16 @@ async def _one_level(
     )
 
 
-async def _caller(url: str, scenario: LoadedScenario, number: int) -> list[PlayedTurn]:
+async def _caller(url: str, scenario: LoadedScenario, number: int, times: int) -> list[PlayedTurn]:
+    """One who calls so many times, one call after the other."""
     clock = MonotonicClock()
     await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(APART_MS * number))
-    async with open_line(url, PipecatDialect(), clock) as line:
-        conversation = Conversation(line, cues_of(scenario), clock, offset=NO_OFFSET)
-        return [played async for played in conversation.play()]
+    turns: list[PlayedTurn] = []
+    for _ in range(times):
+        async with open_line(url, PipecatDialect(), clock) as line:
+            conversation = Conversation(line, cues_of(scenario), clock, offset=NO_OFFSET)
+            turns += [played async for played in conversation.play()]
+    return turns
 
 
 def _starved(turn: PlayedTurn) -> bool:

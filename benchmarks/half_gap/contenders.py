@@ -13,6 +13,10 @@ from turngap.harness.target import AgentChoice
 # The same engines for all of them.
 ENGINES = ("tts.speed_wpm=200",)
 
+# Reading the prompt takes the model no time there; here a second for 2,000 tokens, so that it shows
+# what reading it ahead is worth.
+READING_ENGINES = (*ENGINES, "llm.prefill_tokens_per_s=2000")
+
 # The same, with the model's times known to the millisecond: what is left of the gap is overhead.
 TTFT_MS = 150.0
 KNOWN_ENGINES = (*ENGINES, f"llm.ttft_ms={TTFT_MS}", "llm.jitter=0.0", "llm.tokens_per_s=1000")
@@ -146,16 +150,19 @@ def untraced(engines: Sequence[str] = ENGINES) -> Contender:
     return contender(UNTRACED, STEPS, engines=engines, traced=False)
 
 
-def cumulative() -> list[Contender]:
+def cumulative(engines: Sequence[str] = ENGINES) -> list[Contender]:
     """Each step on top of those before it; the last one is `full`."""
     added = [
-        contender(f"+ {step.name}", STEPS[: number + 1]) for number, step in enumerate(STEPS[:-1])
+        contender(f"+ {step.name}", STEPS[: number + 1], engines=engines)
+        for number, step in enumerate(STEPS[:-1])
     ]
-    return [*added, full()]
+    return [*added, full(engines)]
 
 
-def each_off() -> list[Contender]:
+def each_off(engines: Sequence[str] = ENGINES) -> list[Contender]:
     """Everything but one step; the endpoint's cannot be off alone, what follows builds on it."""
     return [
-        contender(f"full without {step.name}", STEPS, sets=step.off) for step in STEPS if step.off
+        contender(f"full without {step.name}", STEPS, engines=engines, sets=step.off)
+        for step in STEPS
+        if step.off
     ]

@@ -578,6 +578,13 @@ def test_once_the_agent_is_done_an_mm_hmm_is_an_answer() -> None:
     assert s.the(End).text == "yeah"  # type: ignore[union-attr]
 
 
+def test_a_cough_as_the_agent_ends_does_not_silence_the_next_reply() -> None:
+    s = scene().agent(speaks=True).speaks(20).silent(300).agent(speaks=False)
+    assert (len(s.of(Withhold)), len(s.of(Give))) == (1, 1)
+    s.speaks(600, "what time is it").silent(400).final("what time is it")
+    assert not s.mind._withheld
+
+
 # --- whatever happens -------------------------------------------------------------------------
 
 STEPS = st.lists(

@@ -29,8 +29,8 @@ class PromptSender(BaseOutputTransport.MediaSender):
 
     pipecat's awaits every frame and every write with `asyncio.wait_for`, which before Python 3.12
     makes a task each time. So the first chunk of a reply, behind nine frames that announce it, was
-    written 31 rounds of the event loop after it had come; here it is at most 3. That the agent speaks,
-    which all of the pipeline hears of, is announced when the first chunk is on its way.
+    written 31 rounds of the event loop after it had come; here it is at most 3. That the agent
+    speaks, which all of the pipeline hears of, is announced when the first chunk is on its way.
 
     It filters nothing and mixes nothing in.
     """

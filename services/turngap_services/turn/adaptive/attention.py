@@ -42,7 +42,7 @@ STIR_MS = 100.0
 MEANT_MS = 150.0
 # A reply takes about so long: where more is surely to be said, it is not asked for before.
 LEAD_MS = 400.0
-# An answer that has not begun after so long is not coming: its LLM has failed, or had nothing to say.
+# An answer that has not begun after so long is not coming: its LLM failed, or had nothing to say.
 PENDING_MS = 6000.0
 # Where nothing is recognised, a final transcript is waited for at least so long.
 LEAST_FINAL_MS = 50.0
@@ -136,10 +136,11 @@ class Attention:
     def agent_speaks(self, now_ns: int, *, speaks: bool) -> None:
         """The agent has begun or stopped to speak."""
         self._speaking, self._pending_until_ns = speaks, 0
-        if not speaks and self._listening and not self._turn:
-            # It came to its end under the first sounds of what is said: that is its answer.
-            self._over_agent = False
-            self._give()
+        if not speaks:
+            if self._listening and not self._turn:
+                # It came to its end under the first sounds of what is said: that is its answer.
+                self._over_agent = False
+            self._give()  # whatever is said next is another reply
         self.tick(now_ns)
 
     def speculation_lost(self, now_ns: int, *, refused: bool) -> None:

@@ -2,8 +2,8 @@
 
 Silero judges windows of 32 ms. Two of its states look at windows that lie 16 ms apart, so a verdict
 comes every 16 ms. It says whether there is a voice; *when* that voice falls silent is read from the
-samples, looked at every 10 ms, as Silero goes on hearing it for another 75 ms (median; p95 129, over
-the library's 32 recordings).
+samples, looked at every 10 ms, as Silero goes on hearing it for another 75 ms (median; p95 129,
+over the library's 32 recordings).
 """
 
 from collections import deque

@@ -11,9 +11,9 @@ that lie in `--out`:
     python benchmarks/half_the_gap.py --table --write docs/half-the-gap.md
 
 Parts: `ratio` (stock, stock without smart turn, and full, over the library), `steps` (each step
-added, each left out), `patience` (stock and full on pauses and slow speech), `barge` (interruptions and backchannels),
-`overhead` (engines of known speed, tracing on and off), `callers`, `curve` (endpoint delay against
-cut-ins).
+added, each left out), `patience` (stock and full on pauses and slow speech), `barge`
+(interruptions and backchannels), `overhead` (engines of known speed, tracing on and off),
+`callers`, `curve` (endpoint delay against cut-ins).
 """
 
 import argparse

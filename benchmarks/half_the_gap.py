@@ -48,6 +48,11 @@ from turngap.library import (
     scenario_paths,
 )
 
+STEPS_TOLD = (
+    "Each step added to those above it, then each taken out of all of them; over "
+    "four conversations, with a model that reads 2,000 tokens of prompt a second:"
+)
+
 LEVELS = [1, 2, 4, 6, 8, 10, 12, 16, 20]
 SVG = "half-the-gap.svg"
 BEGIN, END = "<!-- made by benchmarks/half_the_gap.py -->", "<!-- end -->"
@@ -115,11 +120,16 @@ async def play(part: str, arguments: argparse.Namespace) -> None:
 def tables(out: Path) -> str:
     """Everything that is known, as Markdown."""
     scenarios = {s.name: s for s in map(read_scenario, library_paths(library_dir()))}
-    ordinary, known = figures.collect(out, scenarios)
+    found = figures.collect(out, scenarios)
     order = {c.name: number for number, c in enumerate(contenders_of("steps"))}
-    ordinary.sort(key=lambda played: order.get(played.name, len(order)))
-    reference = figures.of_stock(ordinary)
-    rows = [figures.row(played, reference, scenarios) for played in ordinary]
+    rows, steps = (
+        [
+            figures.row(played, group, scenarios)
+            for played in sorted(group, key=lambda played: order.get(played.name, 0))
+        ]
+        for group in (found.library, found.steps)
+    )
+    known = found.known
     overheads = [
         figures.overhead(played, STOCK_HOLD_MS if played.name in (STOCK, STOCK_VAD) else None)
         for played in known
@@ -129,7 +139,8 @@ def tables(out: Path) -> str:
     tracing, levels = figures.tracing_cost(known), callers.stored(out)
     points = curve.pooled(curve.stored(out))
     blocks = [table.targets(rows, overheads, tracing, levels)]
-    blocks += [table.gap_table(rows)] if rows else []
+    blocks += [table.gap_table(rows), table.manners_table(rows)] if rows else []
+    blocks += [STEPS_TOLD, table.gap_table(steps)] if steps else []
     blocks += [table.overhead_table(overheads, tracing)] if overheads else []
     blocks += [table.callers_table(levels)] if levels else []
     blocks += [curve.curve_table(points)] if points else []

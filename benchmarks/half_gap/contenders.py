@@ -19,6 +19,8 @@ READING_ENGINES = (*ENGINES, "llm.prefill_tokens_per_s=2000")
 
 # The same, with the model's times known to the millisecond: what is left of the gap is overhead.
 TTFT_MS = 150.0
+# The silence after which `full` begins an answer at the earliest (`turn.pause_ms`).
+PAUSE_MS = 60.0
 KNOWN_ENGINES = (*ENGINES, f"llm.ttft_ms={TTFT_MS}", "llm.jitter=0.0", "llm.tokens_per_s=1000")
 
 

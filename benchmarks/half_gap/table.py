@@ -12,38 +12,68 @@ from turngap.core.stats import Percentile, Proportion
 RATIO, OVERHEAD_MS, TRACING_MS, YIELD_MS = 0.5, (15.0, 40.0), 2.0, 250.0
 GAP_MS, HIT_RATE = (300.0, 600.0), 0.99
 
-HEAD = (
-    "| agent | n | gap p50 | gap p95 | p50 to stock | p95 to stock | within 800 ms "
-    "| cut in on pauses | cut in on slow speech | yield p50 |\n"
-    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+GAP_HEAD = ("agent", "n", "gap p50", "gap p95", "p50 to stock", "p95 to stock", "within 800 ms")
+MANNERS_HEAD = (
+    "agent",
+    "cut in on pauses",
+    "cut in on slow speech",
+    "yield p50",
+    "stopped by a backchannel",
+    "ran dry",
+    "caller starved",
 )
 
 
 def gap_table(rows: Sequence[Row]) -> str:
-    """Agent by agent."""
-    return "\n".join([HEAD, *(_line(row) for row in rows)])
-
-
-def _line(row: Row) -> str:
-    cells = (
-        row.name,
-        str(row.n),
-        ms(row.gap_p50),
-        ms(row.gap_p95),
-        ratio(row.ratio_p50),
-        ratio(row.ratio_p95),
-        share(row.hits),
-        share(row.pauses),
-        share(row.slow),
-        f"{ms(row.yields)} (n={row.barge_ins})" if row.barge_ins else "–",
+    """How soon they answer, agent by agent."""
+    return _table(
+        GAP_HEAD,
+        [
+            (
+                row.name,
+                str(row.n),
+                ms(row.gap_p50),
+                ms(row.gap_p95),
+                ratio(row.ratio_p50),
+                ratio(row.ratio_p95),
+                share(row.hits),
+            )
+            for row in rows
+        ],
     )
-    return f"| {' | '.join(cells)} |"
+
+
+def manners_table(rows: Sequence[Row]) -> str:
+    """How they behave, agent by agent."""
+    return _table(
+        MANNERS_HEAD,
+        [
+            (
+                row.name,
+                share(row.pauses),
+                share(row.slow),
+                f"{ms(row.yields)} (n={row.barge_ins})" if row.barge_ins else "–",
+                share(row.false_stops),
+                share(row.ran_dry),
+                share(row.starved),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rules = ["---"] * len(head)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rules, *lines))
 
 
 def overhead_table(found: Sequence[Overhead], tracing: tuple[int, float] | None) -> str:
     """What is left beyond the hold and the engines, and what tracing costs."""
-    lines = ["| agent | n | overhead p50 | overhead p95 |", "| --- | --- | --- | --- |"]
-    lines += [f"| {o.name} | {o.n} | {ms(o.p50)} | {ms(o.p95)} |" for o in found]
+    lines = [
+        "| agent | n | overhead p50 | overhead p95 | p95, answers begun late counted |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    lines += [f"| {o.name} | {o.n} | {ms(o.p50)} | {ms(o.p95)} | {ms(o.late_p95)} |" for o in found]
     if tracing is not None:
         lines += ["", f"Tracing: {tracing[1]:+.1f} ms in the median of {tracing[0]} paired turns."]
     return "\n".join(lines)
@@ -69,7 +99,7 @@ def targets(
 ) -> str:
     """Each of the figures to reach, and whether it was."""
     named = {row.name: row for row in rows}
-    lines = ["| to reach | found | reached |", "| --- | --- | --- |"]
+    lines = ["| to reach | found | reached, as measured |", "| --- | --- | --- |"]
     if FULL in named and STOCK in named:
         lines += _against_stock(named[FULL], named[STOCK])
     if FULL in named:
@@ -92,11 +122,16 @@ def targets(
 
 def _against_stock(full: Row, stock: Row) -> list[str]:
     ratios = (("p50", full.ratio_p50), ("p95", full.ratio_p95))
+    without = (("p50", full.vad_p50), ("p95", full.vad_p95))
     cut_ins = (("pauses", full.pauses, stock.pauses), ("slow speech", full.slow, stock.slow))
     return [
         *(
             _target(f"gap {which} at most {RATIO} of stock", ratio(found), _at_most(found, RATIO))
             for which, found in ratios
+        ),
+        *(
+            _target(f"the same, of stock without smart turn: {which}", ratio(found), None)
+            for which, found in without
         ),
         *(
             _target(

@@ -1,5 +1,6 @@
 """The arithmetic of benchmarks/half_the_gap.py, on turns that are made up."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,14 @@ from made_records import MARKS_MS, make_turn
 from turngap.agent.stack import load_stack
 from turngap.core.results import TurnRecord
 from turngap.core.stats import percentile, proportion
+from turngap.library import library_dir, read_scenario
+
+
+def as_played(
+    name: str, turns: Sequence[TurnRecord], part: str = "ratio", piece: str = "1"
+) -> figures.Played:
+    keys = [(t.scenario, t.turn, part, piece, t.repeat, t.phase_ms) for t in turns]
+    return figures.Played(name, dict(zip(keys, turns, strict=True)))
 
 
 def held(turn: TurnRecord, hold_ms: float) -> TurnRecord:
@@ -77,17 +86,51 @@ def test_an_agent_that_says_no_hold_has_the_one_that_is_known_or_no_figure() -> 
 def test_overhead_counts_a_turn_without_a_reply_as_slower_than_any() -> None:
     turns = [held(make_turn(turn=n), 200.0) for n in range(1, 6)]
     silent = make_turn(turn=6, marks_ms=None, ended="timeout")
-    played = figures.Played("full", {(n,): t for n, t in enumerate([*turns, silent])})
+    played = as_played("full", [*turns, silent])
     found = figures.overhead(played, None)
     assert found.n == 6
     assert found.p50.value == pytest.approx(398.25 - 350)
     assert found.p95.value is None
 
 
+def test_an_answer_that_was_begun_late_is_our_own_lateness_in_the_other_p95() -> None:
+    # Asked for at 120 of 250 ms, where the first sign of silence was at 60.
+    marks = {**MARKS_MS, "llm_request": 120.0, "agent_onset": 290.0}
+    turn = held(make_turn(marks_ms=marks), 250.0)
+    played = as_played("full", [turn.model_copy(update={"turn": n}) for n in range(1, 31)])
+    found = figures.overhead(played, None)
+    assert found.p95.value == pytest.approx(20)
+    assert found.late_p95.value == pytest.approx(40)
+
+
+def test_a_row_has_its_gaps_from_the_library_and_its_manners_from_everywhere() -> None:
+    scenarios = {
+        name: read_scenario(library_dir() / f"{name}.yaml")
+        for name in ("quick-questions", "second-thoughts")
+    }
+    usual = [make_turn(scenario="quick-questions", turn=n) for n in (1, 2, 3)]
+    paused = [make_turn(scenario="second-thoughts", turn=n) for n in (1, 2, 3)]
+    patience = as_played("full", [*usual, *paused], part="patience")
+    ratio = as_played("full", usual)
+    played = figures.Played("full", {**patience.turns, **ratio.turns})
+    row = figures.row(played, [played], scenarios)
+    assert (row.n, row.pauses.n, row.starved.n) == (3, 3, 9)
+    assert row.ratio_p50 is None  # there is no stock beside it
+
+
+def test_pairs_are_of_the_same_part_and_piece() -> None:
+    scenarios = {"quick-questions": read_scenario(library_dir() / "quick-questions.yaml")}
+    turns = [make_turn(scenario="quick-questions", turn=n) for n in (1, 2, 3)]
+    stock = as_played(contenders.STOCK, turns)
+    assert len(figures.paired(stock, as_played("full", turns), scenarios)) == 3
+    assert figures.paired(stock, as_played("full", turns, piece="2"), scenarios) == []
+    assert figures.paired(stock, as_played("full", turns, part="patience"), scenarios) == []
+
+
 def test_tracing_is_the_median_of_paired_turns() -> None:
     def played(name: str, late_ms: float) -> figures.Played:
         marks = [{**MARKS_MS, "agent_onset": MARKS_MS["agent_onset"] + late_ms + n} for n in (0, 9)]
-        return figures.Played(name, {(n,): make_turn(marks_ms=m) for n, m in enumerate(marks)})
+        return as_played(name, [make_turn(turn=n, marks_ms=m) for n, m in enumerate(marks, 1)])
 
     both = [played(contenders.FULL, 1.5), played(contenders.UNTRACED, 0)]
     assert figures.tracing_cost(both) == (2, pytest.approx(1.5))
@@ -96,7 +139,8 @@ def test_tracing_is_the_median_of_paired_turns() -> None:
 
 def test_a_target_without_its_figure_is_neither_reached_nor_missed() -> None:
     few = percentile([1.0], 0.5)
-    over = figures.Overhead(contenders.FULL, 1, few, percentile([1.0], 0.95))
+    none = percentile([1.0], 0.95)
+    over = figures.Overhead(contenders.FULL, 1, few, none, none)
     shown = table.targets([], [over], None, [])
     assert "needs" in shown
     assert "yes" not in shown

@@ -52,7 +52,7 @@ def manners_table(rows: Sequence[Row]) -> str:
                 row.name,
                 share(row.pauses),
                 share(row.slow),
-                f"{ms(row.yields)} (n={row.barge_ins})" if row.barge_ins else "–",
+                ms(row.yields) + f" (n={row.barge_ins})" * (row.yields.value is not None),
                 share(row.false_stops),
                 share(row.ran_dry),
                 share(row.starved),

@@ -49,11 +49,11 @@ from turngap.library import (
 )
 
 STEPS_TOLD = (
-    "Each step added to those above it, then each taken out of all of them; over "
-    "four conversations, with a model that reads 2,000 tokens of prompt a second:"
+    "Each step added to those above it, then each taken out of all of them; over two "
+    "conversations, with a model that takes a second to read 2,000 tokens of its prompt:"
 )
 
-LEVELS = [1, 2, 4, 6, 8, 10, 12, 16, 20]
+LEVELS = [2, 4, 6, 8, 10, 12, 16, 20]
 SVG = "half-the-gap.svg"
 BEGIN, END = "<!-- made by benchmarks/half_the_gap.py -->", "<!-- end -->"
 
@@ -62,7 +62,7 @@ STOCK_HOLD_MS = 200.0
 
 # The recordings that each part plays unless others are named.
 RECORDINGS: dict[str, Sequence[str]] = {
-    "steps": ("quick-questions", "smart-home", "order-status", "coffee-order"),
+    "steps": ("quick-questions", "coffee-order"),
     "barge": ("soup-recipe", "museum-visit"),
     "overhead": ("quick-questions", "smart-home"),
     "callers": ("quick-questions",),

@@ -8,7 +8,7 @@ that lie in `--out`:
     python benchmarks/half_the_gap.py --part steps --scenario quick-questions
     python benchmarks/half_the_gap.py --part ratio --rounds 2 --phases 2
     python benchmarks/half_the_gap.py --table                    # the table of what there is
-    python benchmarks/half_the_gap.py --table --write docs/half-the-gap.md
+    python benchmarks/half_the_gap.py --table --write docs/half-the-gap.md --write README.md
 
 Parts: `ratio` (stock, stock without smart turn, and full, over the library), `steps` (each step
 added, each left out), `patience` (stock and full on pauses and slow speech), `barge`
@@ -55,7 +55,12 @@ STEPS_TOLD = (
 
 LEVELS = [2, 4, 6, 8, 10, 12, 16, 20]
 SVG = "half-the-gap.svg"
-BEGIN, END = "<!-- made by benchmarks/half_the_gap.py -->", "<!-- end -->"
+# In a page between the first and END stand all tables, between the second and END those to quote.
+ALL, QUOTED, END = (
+    "<!-- made by benchmarks/half_the_gap.py -->",
+    "<!-- figures of benchmarks/half_the_gap.py -->",
+    "<!-- end -->",
+)
 
 # Stock's VAD has to be silent so long; ours says itself what it held.
 STOCK_HOLD_MS = 200.0
@@ -117,8 +122,8 @@ async def play(part: str, arguments: argparse.Namespace) -> None:
         )
 
 
-def tables(out: Path) -> str:
-    """Everything that is known, as Markdown."""
+def tables(out: Path) -> dict[str, str]:
+    """Everything that is known, as Markdown: all of it, and what is to be quoted."""
     scenarios = {s.name: s for s in map(read_scenario, library_paths(library_dir()))}
     found = figures.collect(out, scenarios)
     order = {c.name: number for number, c in enumerate(contenders_of("steps"))}
@@ -138,28 +143,33 @@ def tables(out: Path) -> str:
     overheads = [o for o in overheads if o.n]
     tracing, levels = figures.tracing_cost(known), callers.stored(out)
     points = curve.pooled(curve.stored(out))
-    blocks = [table.targets(rows, overheads, tracing, levels)]
+    targets = table.targets(rows, overheads, tracing, levels)
+    each = [STEPS_TOLD, table.gap_table(steps)] if steps else []
+    blocks = [targets]
     blocks += [table.gap_table(rows), table.manners_table(rows)] if rows else []
-    blocks += [STEPS_TOLD, table.gap_table(steps)] if steps else []
+    blocks += each
     blocks += [table.overhead_table(overheads, tracing)] if overheads else []
     blocks += [table.callers_table(levels)] if levels else []
     blocks += [curve.curve_table(points)] if points else []
-    return "\n\n".join(blocks)
+    folded = ["<details><summary>Each setting, before and after</summary>", *each, "</details>"]
+    quoted = [targets, *(folded if each else [])]
+    return {ALL: "\n\n".join(blocks), QUOTED: "\n\n".join(quoted)}
 
 
-def write(file: Path, text: str, out: Path) -> None:
-    """Put the tables between the marks of a page, and the curve beside it."""
+def write(file: Path, texts: dict[str, str], out: Path) -> None:
+    """Put the tables between the marks of a page; the curve beside it, where it has all of them."""
     page = file.read_text(encoding="utf-8")
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        sys.exit(f"{file} has no {BEGIN} … {END}: nothing was written")
-    points = curve.pooled(curve.stored(out))
-    picture = ""
+    mark = next((mark for mark in texts if mark in page), None)
+    if mark is None or END not in page.partition(mark)[2]:
+        sys.exit(f"{file} has no {' or '.join(texts)}, or no {END} after it: nothing was written")
+    before, _, rest = page.partition(mark)
+    _, _, after = rest.partition(END)
+    text = texts[mark]
+    points = curve.pooled(curve.stored(out)) if mark == ALL else []
     if points:
         (file.parent / SVG).write_text(curve.drawn(points), encoding="utf-8")
-        picture = f"![Endpoint delay against cut-ins, stock and full]({SVG})\n\n"
-    file.write_text(f"{before}{BEGIN}\n\n{text}\n\n{picture}{END}{after}", encoding="utf-8")
+        text += f"\n\n![Endpoint delay against cut-ins, stock and full]({SVG})"
+    file.write_text(f"{before}{mark}\n\n{text}\n\n{END}{after}", encoding="utf-8")
 
 
 def main() -> None:
@@ -173,17 +183,24 @@ def main() -> None:
     parser.add_argument("--phases", type=int, default=1, help="positions on the 32 ms grid")
     parser.add_argument("--out", type=Path, default=Path("runs/half-the-gap"))
     parser.add_argument("--table", action="store_true", help="play nothing")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into a page")
+    parser.add_argument(
+        "--write",
+        type=Path,
+        metavar="PAGE",
+        action="append",
+        default=[],
+        help="put the tables into a page",
+    )
     arguments = parser.parse_args()
     try:
         for part in () if arguments.table else arguments.part or PARTS:
             asyncio.run(play(part, arguments))
-        text = tables(arguments.out)
+        texts = tables(arguments.out)
     except TurngapError as e:
         sys.exit(f"half_the_gap: {e}")
-    print(text)
-    if arguments.write is not None:
-        write(arguments.write, text, arguments.out)
+    print(texts[ALL])
+    for page in arguments.write:
+        write(page, texts, arguments.out)
 
 
 if __name__ == "__main__":

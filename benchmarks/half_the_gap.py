@@ -68,7 +68,7 @@ STOCK_HOLD_MS = 200.0
 # The recordings that each part plays unless others are named.
 RECORDINGS: dict[str, Sequence[str]] = {
     "steps": ("quick-questions", "coffee-order"),
-    "barge": ("soup-recipe", "museum-visit"),
+    "barge": ("soup-recipe", "museum-visit", "cough"),
     "overhead": ("quick-questions", "smart-home"),
     "callers": ("quick-questions",),
 }

@@ -55,7 +55,7 @@ def recordings(library: Path) -> Iterator[tuple[Said, float | None]]:
     for path in scenario_paths(library):
         loaded = load_scenario(path, need_labels=False)
         for turn in loaded.scenario.turns:
-            for said in (turn, *turn.backchannels):
+            for said in (turn, *(b for b in turn.backchannels if not b.is_sound)):
                 clip = loaded.clips[said.audio]
                 end = said.speech.end_ms if said.speech else None
                 yield Said(said.audio, spoken_words(said.say), clip.at_rate(RATE)), end

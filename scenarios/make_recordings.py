@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -70,6 +70,7 @@ class Pause:
 # One speaker a conversation. Of sixteen voices tried on each, one that pocketsphinx reads without
 # an error and whose turns Silero hears as one stretch of speech (but for the pause that is meant).
 VOICES = {
+    "cough": Voice("flite", "slt", 1.08),  # the words are museum-visit's, in its recordings
     "coffee-order": Voice("flite", "awb", 1.08),
     "doctor-appointment": Voice("flite", "rms", 1.08),
     "museum-visit": Voice("flite", "slt", 1.08),
@@ -117,16 +118,42 @@ FLITE_PHONES = {"mm-hmm": "pau m m hh ah m pau"}
 # Signal-to-noise ratio in dB of all of a conversation's recordings.
 NOISE_SNR_DB = {"noisy-taxi": 20.0}
 
+# One cough, and the breath between two.
+COUGH_MS, BETWEEN_COUGHS_MS = 380, 40
+
 REMEDY = "install them: apt-get install flite espeak-ng"
 
 
-def spoken(voice: Voice, text: str) -> Signal:
-    """The engine's rendering of `text`, cut to its first and last audible sample."""
+def cough() -> Signal:
+    """Two coughs: each a burst of noise that dies away, and a voiced rest of falling pitch.
+
+    Silero takes them for speech and pocketsphinx reads a word in each: others would try nobody.
+    """
+    s = np.arange(RATE * COUGH_MS // 1000) / RATE
+    burst = np.where(s < 0.012, s / 0.012, np.exp(-(s - 0.012) / 0.05))
+    noise = np.random.default_rng(0).normal(size=len(s)) * burst
+    voiced = np.where((s > 0.15) & (s < 0.3), np.sin(np.pi * (s - 0.15) / 0.15), 0.0)
+    pulses = [np.sin(k * 2 * np.pi * (180 * s - 80 * s**2)) / k for k in range(1, 20)]
+    once = noise + 0.8 * voiced * np.sum(pulses, axis=0)
+    return np.concatenate([once, silence(BETWEEN_COUGHS_MS), 0.6 * once])
+
+
+# What is no speech, by what the scenarios call it.
+SOUNDS: dict[str, Callable[[], Signal]] = {"[cough]": cough}
+
+
+def rendered(voice: Voice, text: str) -> Signal:
+    """What the engine makes of `text`."""
     with tempfile.TemporaryDirectory() as folder:
         wav = Path(folder) / "take.wav"
         subprocess.run(command(voice, text, wav), check=True, stdout=subprocess.DEVNULL)
         samples, rate = soundfile.read(wav, dtype="float64")
-    samples = soxr.resample(samples, rate, RATE) if rate != RATE else samples
+    return soxr.resample(samples, rate, RATE) if rate != RATE else samples
+
+
+def spoken(voice: Voice, text: str) -> Signal:
+    """`text`, or the sound that it names, cut to its first and last audible sample."""
+    samples = SOUNDS[text]() if text in SOUNDS else rendered(voice, text)
     samples = samples / np.abs(samples).max() * 10 ** (PEAK_DBFS / 20)
     first, last = audible_onset(to_pcm(samples), RATE), audible_end(to_pcm(samples), RATE)
     if first is None or last is None:

@@ -151,6 +151,18 @@ def test_of_a_reply_that_the_person_broke_off_the_words_count_that_had_time():
     assert heard_of(turn, mine, ms_to_ns(1500 + ms)) == broken(said)
 
 
+def test_what_a_reply_lacks_that_stopped_for_a_cough_is_the_agents_fault():
+    events = [
+        user(1, 0), text(1300), *speaks(1500, 2300), PlayoutFlushed(ms_to_ns(2300)), over(1, 4500)
+    ]  # fmt: skip
+    turn, mine = turns(events)[1]
+    expected = expects(all_of=["onions", "tomatoes"])
+    broken_off = answer_of(expected, turn, mine, ms_to_ns(4500))
+    assert (broken_off.verdict, broken_off.why) == ("not_judged", BROKEN_OFF)
+    stopped = answer_of(expected, turn, mine, ms_to_ns(4500), stopped=True)
+    assert (stopped.verdict, stopped.failed) == ("wrong", ('all_of: "tomatoes" was not said',))
+
+
 def test_what_was_dropped_before_it_was_played_was_not_heard():
     first, second = text(700, "Five onions, finely chopped."), text(2300, "Two onions.")
     said_ms = LETTER_MS * letters("Five")

@@ -220,6 +220,28 @@ def test_peaks_leave_headroom_and_reach_the_vad():
         assert -8 < peak_dbfs < -6, recorded.audio
 
 
+def test_a_cough_that_stops_the_reply_makes_it_wrong():
+    coughs = [(turn, cough) for _, turn in turns() for cough in turn.backchannels if cough.is_sound]
+    assert [cough.say for _, cough in coughs] == ["[cough]"]
+    for turn, cough in coughs:
+        assert turn.reply and turn.expect.reply and cough.speech
+        # Four words a second: faster than any agent here speaks (200 a minute).
+        until = round((cough.reply_ms + cough.speech.end_ms) / 1000 * 4)
+        stopped = Hearing(" ".join(turn.reply.split()[:until]), whole=False)
+        assert judge(turn.expect.reply, stopped, own_fault=True).verdict == "wrong"
+
+
+def test_a_cough_is_noise_and_comes_twice():
+    (pcm,) = (pcm for _, r, pcm in recordings() if r.say == "[cough]")
+    loud = [level >= -20 for level in window_levels(pcm)]
+    begins = [i for i in range(1, len(loud)) if loud[i] and not any(loud[max(0, i - 6) : i])]
+    assert len(begins) >= 2
+    burst = pcm[begins[0] * 160 :][:640].astype(np.float64)
+    power = np.abs(np.fft.rfft(burst * np.hanning(len(burst)))) ** 2 + 1e-9
+    # Of noise about 0.56, of a voiced sound below 0.1: geometric over arithmetic mean.
+    assert np.exp(np.mean(np.log(power))) / np.mean(power) > 0.2
+
+
 def test_noise_lies_20_db_below_the_voice():
     noisy = [(r, pcm) for s, r, pcm in recordings() if "noise" in s.tags]
     assert len(noisy) >= 2

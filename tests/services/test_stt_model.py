@@ -124,3 +124,11 @@ def test_backchannels_are_sayings_too(tmp_path: Path) -> None:
         "  - {say: mm-hm, audio: b.wav, reply_ms: 500}\n"
     )
     assert library_sayings(tmp_path) == [Saying("x", "hello"), Saying("x", "mm-hm")]
+
+
+def test_a_cough_is_no_saying(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(
+        "name: x\nturns:\n- say: hello\n  audio: a.wav\n  backchannels:\n"
+        "  - {say: '[cough]', audio: b.wav, reply_ms: 500}\n"
+    )
+    assert library_sayings(tmp_path) == [Saying("x", "hello")]

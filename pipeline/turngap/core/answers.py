@@ -28,7 +28,12 @@ class Hearing:
 
 
 def answer_of(
-    expected: ReplyExpectation | None, turn: Turn, events: Sequence[Event], upto_ns: int
+    expected: ReplyExpectation | None,
+    turn: Turn,
+    events: Sequence[Event],
+    upto_ns: int,
+    *,
+    stopped: bool = False,
 ) -> AnswerRecord:
     """Judge a finished turn.
 
@@ -37,6 +42,7 @@ def answer_of(
         turn: the turn as the tracker finished it.
         events: what happened in the turn, up to the announcement of the next one.
         upto_ns: when the person began to speak again, or the caller stopped listening.
+        stopped: whether the reply stopped for a backchannel: what it lacks is the agent's fault.
     """
     if expected is None:
         return AnswerRecord(verdict="not_judged", why=NOTHING_EXPECTED)
@@ -46,14 +52,15 @@ def answer_of(
         return AnswerRecord(verdict="wrong", failed=(NO_REPLY,))
     if not turn.reply:
         return AnswerRecord(verdict="not_judged", why=NO_TEXT)
-    return judge(expected, heard_of(turn, events, upto_ns), own_fault=turn.outcome == "error")
+    own_fault = stopped or turn.outcome == "error"
+    return judge(expected, heard_of(turn, events, upto_ns), own_fault=own_fault)
 
 
 def judge(expected: ReplyExpectation, heard: Hearing, *, own_fault: bool = False) -> AnswerRecord:
     """Judge what was heard of a reply.
 
-    What is missing from a reply that the person broke off is no fault of the agent's, unless the
-    reply ended by an error of its own (`own_fault`); what must not be said and was heard, is.
+    What is missing from a reply that the person broke off is no fault of the agent's, unless it
+    ended the reply itself (`own_fault`); what must not be said and was heard, is.
     """
     said = [
         f'forbid: "{phrase}" was said' for phrase in expected.forbid if says(heard.text, phrase)

@@ -129,9 +129,17 @@ class Recorded(_Strict):
 
 
 class Backchannel(Recorded):
-    """A word like "mm-hm" laid over the reply. It takes no turn, so it has no outcome."""
+    """A word like "mm-hm" laid over the reply. It takes no turn, so it has no outcome.
+
+    In square brackets `say` names a sound that has no words, as "[cough]".
+    """
 
     reply_ms: Annotated[float, Field(ge=0)]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is said in it."""
+        return self.say.startswith("[") and self.say.endswith("]")
 
 
 class UserTurn(Recorded):

@@ -48,7 +48,13 @@ def turn_record(
             onset_ms=None if turn.onset_ns is None else _since(begun_ns, turn.onset_ns),
         ),
         faults=faults,
-        answer=answer_of(asked.expect.reply, turn, played.events, played.window[1]),
+        answer=answer_of(
+            asked.expect.reply,
+            turn,
+            played.events,
+            played.window[1],
+            stopped=any(b.reply_stopped for b in played.backchannels),
+        ),
         events=tuple(plain_event(event) for event in played.events),
         **stored_fields(turn),
     )

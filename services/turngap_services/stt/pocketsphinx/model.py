@@ -45,12 +45,13 @@ class Model:
 def library_sayings(library: Path | None) -> list[Saying]:
     """All that people say in the library, backchannels included, once each.
 
-    What is recorded twice, as at another pace, is not said more often for that.
+    What is recorded twice, as at another pace, is not said more often for that; a cough is not
+    said at all.
     """
     said_in: dict[str, str] = {}
     for scenario in scenarios(library):
         for turn in scenario.turns:
-            for said in (turn, *turn.backchannels):
+            for said in (turn, *(b for b in turn.backchannels if not b.is_sound)):
                 said_in.setdefault(said.say, scenario.name)
     return [Saying(scenario, text) for text, scenario in said_in.items()]
 

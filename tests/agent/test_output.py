@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pipecat.frames.frames import (
     BotStartedSpeakingFrame,
+    BotStoppedSpeakingFrame,
     EndFrame,
     Frame,
     InterruptionFrame,
@@ -200,6 +201,28 @@ async def test_nothing_is_heard_of_what_was_withheld_and_then_interrupted(ahead_
         await agent.rest()
         assert not agent.floor.withheld
         assert agent.socket.letters == said
+
+
+async def test_an_agent_that_was_interrupted_is_not_said_to_speak_again() -> None:
+    clock = ManualClock(settle_rounds=300)
+    async with line(ahead_ms=50, clock=clock) as agent:
+        announced: list[type[Frame]] = []
+        push = agent.output.push_frame
+
+        async def pushed(frame: Frame, direction: Any = FrameDirection.DOWNSTREAM) -> None:
+            about = isinstance(frame, BotStartedSpeakingFrame | BotStoppedSpeakingFrame)
+            if about and direction == FrameDirection.DOWNSTREAM:
+                announced.append(type(frame))
+            await push(frame, direction)
+
+        agent.output.push_frame = pushed  # type: ignore[method-assign]
+        await agent.say("abcdefghij")
+        await clock.advance(0)
+        # Until it is time for the sixth chunk, the sender waits behind the fifth.
+        await agent.worker.queue_frame(InterruptionFrame())
+        await clock.advance(0)
+        await clock.advance(1_000_000_000)
+        assert announced == [BotStartedSpeakingFrame, BotStoppedSpeakingFrame]
 
 
 def test_the_floor_is_the_agents_until_it_is_withheld() -> None:

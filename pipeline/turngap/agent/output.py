@@ -35,6 +35,13 @@ class PromptSender(BaseOutputTransport.MediaSender):
     It filters nothing and mixes nothing in.
     """
 
+    _dropped = 0  # how often all that waited was
+
+    async def handle_interruptions(self, _: InterruptionFrame) -> None:
+        """As pipecat's; the chunk that is being paced is none to be announced any more."""
+        self._dropped += 1
+        await super().handle_interruptions(_)
+
     def _next_frame(self) -> AsyncGenerator[Frame, None]:
         return self._frames()
 
@@ -54,7 +61,7 @@ class PromptSender(BaseOutputTransport.MediaSender):
         """Write a chunk; a caller who reads nothing for so long as pipecat waits is given up."""
         if not self._transport.is_usable:
             return False
-        patience_s = self._params.audio_out_write_timeout_secs
+        patience_s, dropped = self._params.audio_out_write_timeout_secs, self._dropped
         try:
             async with asyncio.timeout(patience_s):
                 written = await self._transport.write_audio_frame(frame)
@@ -65,7 +72,7 @@ class PromptSender(BaseOutputTransport.MediaSender):
                 force_treat_as_permanent=True,
             )
             return False
-        if written:
+        if written and dropped == self._dropped:
             await super()._handle_bot_speech(frame)
         return written
 

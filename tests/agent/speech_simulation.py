@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from turngap.agent.feed import SpeechFeed
-from turngap.agent.speeds import Request, VoiceSpeed
 from turngap.core.clock import ms_to_ns, ns_to_ms
+from turngap.core.speeds import Request, VoiceSpeed
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngap.agent.text import (
-    FIRST_MAX_WORDS,
-    ClauseAggregator,
-    WordAggregator,
-    cuts,
-    ends_clause,
-)
+from turngap.agent.text import FIRST_MAX_WORDS, ClauseAggregator, WordAggregator
+from turngap.core.clauses import cuts, ends_clause, parted
 
 
 async def clauses(*tokens: str) -> list[str]:
@@ -232,3 +227,22 @@ def test_text_is_parted_behind_whole_words() -> None:
 )
 def test_where_people_pause(text: str, ends: bool) -> None:
     assert ends_clause(text) == ends
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("A large oat latte, coming up.", ["A large oat latte,", "coming up."]),
+        ("Yes, light rain tomorrow.", ["Yes, light rain tomorrow."]),
+        ("It is done, sir", ["It is done,", "sir"]),
+        ("Dr. Smith is here at 3.30 p.m. today.", ["Dr. Smith is here at 3.30 p.m. today."]),
+        (" \n", []),
+    ],
+)
+def test_a_whole_text_is_parted_where_people_pause(text: str, pieces: list[str]) -> None:
+    assert parted(text) == pieces
+
+
+@given(st.text(alphabet='ab.,;?!" 3\n', max_size=60))
+def test_nothing_is_lost_where_a_text_is_parted(text: str) -> None:
+    assert " ".join(parted(text)).split() == text.split()

@@ -14,10 +14,10 @@ from speech_line import RATE, ClockedTTS, SpeechLine, running
 from speech_simulation import tokens_of
 
 from turngap.agent.feed import SpeechFeed
-from turngap.agent.lead import KEEP_MS, MOST_MS, LeadCut
 from turngap.agent.speaking import speaking
-from turngap.agent.speeds import Request, VoiceSpeed
 from turngap.agent.stack import Stack
+from turngap.core.lead import KEEP_MS, MOST_MS, LeadCut
+from turngap.core.speeds import Request, VoiceSpeed
 from turngap.testing import ManualClock
 
 REPLY = "The kitchen lights are off, and the door to the garden is closed."

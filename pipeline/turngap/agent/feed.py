@@ -8,7 +8,6 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from turngap.agent.speeds import Request, TextSpeed, VoiceSpeed
 from turngap.agent.supply import (
     AT_LEAST_TO_COME,
     LONGEST_REPLY_WORDS,
@@ -16,8 +15,9 @@ from turngap.agent.supply import (
     Outlook,
     Pace,
 )
-from turngap.agent.text import Cut, cuts, without_leftover
+from turngap.core.clauses import Cut, cuts, without_leftover
 from turngap.core.clock import ms_to_ns, ns_to_ms
+from turngap.core.speeds import Request, TextSpeed, VoiceSpeed
 
 # One word alone is choppy.
 FIRST_MIN_WORDS = 2

@@ -22,11 +22,11 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from turngap.agent.feed import SpeechFeed
-from turngap.agent.lead import LeadCut
 from turngap.agent.speculation import SpeculationDropped
-from turngap.agent.text import ends_clause
 from turngap.core.audio import Pcm
+from turngap.core.clauses import ends_clause
 from turngap.core.clock import Clock
+from turngap.core.lead import LeadCut
 
 # A break shorter than this in running speech is not heard as one.
 HEARD_BREAK_MS = 5.0

@@ -9,7 +9,7 @@ everything else.
 import math
 from dataclasses import dataclass, replace
 
-from turngap.agent.speeds import TextSpeed, VoiceSpeed
+from turngap.core.speeds import TextSpeed, VoiceSpeed
 
 # Letters and the space of a word; the library's replies have 5.6.
 CHARS_PER_WORD = 5.6

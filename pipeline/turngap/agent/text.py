@@ -3,28 +3,21 @@
 import itertools
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator
 
-# Short of this a clause is choppy to hear; the first one is worth it, the gap hangs on it.
-MIN_WORDS = 2
-FIRST_MAX_WORDS = 6
-ABBREVIATIONS = frozenset({"dr.", "mr.", "mrs.", "ms.", "st.", "no.", "vs."})
-
-# Words after which nobody pauses: a piece that ends with one sounds torn.
-_LEADING = re.compile(
-    "an?|the|this|that|these|those|my|your|our|their|its|his|her|and|or|but|nor|if|as|of|to|in|on|"
-    "at|by|for|from|with|into|than|is|are|was|were|be|been|am|will|would|can|could|should|may|do|"
-    "does|did|has|have|had|not|no|very|so|too|about|i|you|he|she|it|we|they"
+from turngap.core.clauses import (
+    ENDING,
+    MIN_WORDS,
+    cuts,
+    is_abbreviation,
+    may_be_in_a_number,
+    without_leftover,
 )
 
-_CLOSERS = "\"'”’)\\]"
-_ENDING = re.compile(rf"[.!?;:,…]+[{_CLOSERS}]*(?=\s|$)")
-_INITIALS = re.compile(r"(?:[^\W\d_]\.)+")  # p.m., e.g., U.S.; and their first half, "p."
+FIRST_MAX_WORDS = 6
+
 _FIRST_WORDS = re.compile(rf"\s*(?:\S+\s+){{{FIRST_MAX_WORDS},}}")
-# What is left of an ending that came in several tokens, as "..." does.
-_LEFTOVER = re.compile(rf"^[.!?;:,…{_CLOSERS}]+(?=\s|$)")
 
 
 class ClauseAggregator(BaseTextAggregator):
@@ -72,10 +65,10 @@ class ClauseAggregator(BaseTextAggregator):
 
     def _clause_end(self) -> int | None:
         """Where the first clause of the text ends, or None while it may go on."""
-        for ending in _ENDING.finditer(self._text):
+        for ending in ENDING.finditer(self._text):
             words = self._text[: ending.end()].split()
-            goes_on = ending.end() == len(self._text) and _may_be_in_a_number(words[-1])
-            if len(words) >= MIN_WORDS and not goes_on and not _is_abbreviation(words[-1]):
+            goes_on = ending.end() == len(self._text) and may_be_in_a_number(words[-1])
+            if len(words) >= MIN_WORDS and not goes_on and not is_abbreviation(words[-1]):
                 return ending.end()
         first = _FIRST_WORDS.match(self._text) if self._first else None
         return first.end() if first else None
@@ -155,60 +148,3 @@ class ReplyAggregator(BaseTextAggregator):
     async def reset(self) -> None:
         """Start a new reply."""
         self._text = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A place at which waiting text may be parted.
-
-    Attributes:
-        end: index behind its last character.
-        words: whole words before it.
-        clause: whether a clause ends there.
-        dangling: whether the word before leads on to the next ("the", "to").
-        ends_reply: whether it is the end of the whole reply.
-    """
-
-    end: int
-    words: int
-    clause: bool
-    dangling: bool
-    ends_reply: bool
-
-
-def cuts(text: str, *, ended: bool) -> list[Cut]:
-    """Behind each word of `text` that is whole, in order.
-
-    The last word is whole once a space, a mark or the end of the reply (`ended`) follows it.
-    """
-    found: list[Cut] = []
-    for number, word in enumerate(re.finditer(r"\S+", text), start=1):
-        last = word.end() == len(text)
-        spelled = word.group()
-        closed = _ENDING.search(spelled) is not None
-        clause = closed and not _is_abbreviation(spelled)
-        if last and not ended and (not clause or _may_be_in_a_number(spelled)):
-            break
-        dangling = _LEADING.fullmatch(spelled.lower()) is not None
-        found.append(Cut(word.end(), number, clause, dangling, ends_reply=last and ended))
-    return found
-
-
-def ends_clause(text: str) -> bool:
-    """Whether `text` ends where people pause."""
-    ending = re.search(rf"[.!?;:,…]+[{_CLOSERS}]*$", text.strip())
-    return ending is not None and not _is_abbreviation(text.rsplit(maxsplit=1)[-1])
-
-
-def without_leftover(text: str) -> str:
-    """Text that follows a piece, without marks that belong to the piece's own ending."""
-    return _LEFTOVER.sub("", text)
-
-
-def _may_be_in_a_number(word: str) -> bool:
-    return len(word) > 1 and word[-1] in ".,:" and word[-2].isdigit()
-
-
-def _is_abbreviation(word: str) -> bool:
-    lower = word.lower()
-    return lower in ABBREVIATIONS or (lower != "i." and _INITIALS.fullmatch(lower) is not None)

@@ -11,9 +11,9 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator
 from pipecat.services.tts_service import TTSService
 
-from turngap.agent.speeds import Request, VoiceSpeed
 from turngap.agent.waste import CHARS_A_TOKEN
 from turngap.core.clock import Clock, ms_to_ns, ns_to_ms
+from turngap.core.speeds import Request, VoiceSpeed
 
 # A short and a long one: from both together the TTS's time a request and a second of speech follow.
 VOICE_TEXTS = ("Yes.", "One moment please, I will have a look at that for you.")

@@ -1,7 +1,10 @@
-"""What all tests share: hypothesis settings, and real-time tests last."""
+"""What all tests share: hypothesis settings, real-time tests last, and voices for piper."""
 
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -20,3 +23,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order what plays in real time last: a plain fault shows before the slow part begins."""
     items.sort(key=lambda item: item.get_closest_marker("realtime") is not None)
+
+
+@pytest.fixture(scope="session")
+def speaking_voice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A piper voice that can be understood, of two speakers (services/training/voices)."""
+    path = tmp_path_factory.mktemp("voices") / "unit-bank.onnx"
+    # In a process of its own: espeak-ng is one a process, and this one has its own start.
+    subprocess.run([sys.executable, "-m", "training.voices.unit_bank", path], check=True)
+    return path
+
+
+@pytest.fixture(scope="session")
+def heavy_voice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A piper voice that says nothing and takes as long as a published one of medium quality."""
+    from training.voices.random_vits import make
+
+    path = tmp_path_factory.mktemp("voices") / "random-medium.onnx"
+    make(path)
+    return path

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 Kind = Literal["stt", "llm", "tts", "turn"]
 KINDS: tuple[Kind, ...] = ("turn", "stt", "llm", "tts")
 GROUP = "turngap.backends"
-# Key of the metadata of the frames of an LLM's reply: figures by name, added up and stored with the
-# turn. What is known early goes with an early frame: an interrupted reply may have no other.
+# Key of the metadata of the frames of an LLM's reply, and of a TTS's audio: figures by name, added
+# up and stored with the turn. What is known early goes with an early frame: an interrupted reply
+# may have no other.
 COUNTS = "turngap.counts"
 
 

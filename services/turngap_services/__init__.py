@@ -13,6 +13,7 @@ from turngap_services.llm.small import SPEC as SMALL
 from turngap_services.llm.vllm import SPEC as VLLM
 from turngap_services.stt.pocketsphinx import SPEC as POCKETSPHINX
 from turngap_services.tts.espeak import SPEC as ESPEAK
+from turngap_services.tts.piper import SPEC as PIPER
 from turngap_services.turn.adaptive import SPEC as ADAPTIVE
 from turngap_services.turn.vad import SMART_TURN, VAD
 
@@ -31,4 +32,5 @@ SPECS: tuple[BackendSpec, ...] = (
     GROQ,
     ANTHROPIC,
     ESPEAK,
+    PIPER,
 )

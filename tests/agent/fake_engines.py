@@ -32,7 +32,7 @@ from turngap.agent.server import PATH, Seats, ServeSettings, bind, create_app, c
 from turngap.agent.session import Assembly
 from turngap.agent.stack import Stack
 from turngap.agent.switching import Offer, Offers
-from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
+from turngap.backends import COUNTS, BackendSettings, BackendSpec, Kind, TurnTaking
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock, ms_to_ns
 
@@ -119,8 +119,9 @@ class FakeTTS(TTSService):
         tone = (np.cos(np.arange(RATE // 5) / 12) * 8000).astype(np.int16)
         audio = np.concatenate((lead_in, tone)).tobytes()
         for first in range(0, len(audio), 4800):
-            piece = audio[first : first + 4800]
-            yield TTSAudioRawFrame(piece, RATE, 1, context_id=context_id)
+            frame = TTSAudioRawFrame(audio[first : first + 4800], RATE, 1, context_id=context_id)
+            frame.metadata[COUNTS] = {"fake_tts_frames": 1}
+            yield frame
 
 
 def _turn_taking(settings: BackendSettings, clock: Clock) -> TurnTaking:

@@ -111,6 +111,8 @@ async def test_the_marks_of_a_turn_reach_the_client_after_it() -> None:
     # A lead-in is a stage of its own.
     lead_in_ns = marks.marks["tts_first_audible"] - marks.marks["tts_first_audio"]
     assert ns_to_ms(lead_in_ns) == pytest.approx(LEAD_IN_MS, abs=1)
+    # What the TTS says of its audio is counted with the turn: both clauses, of four frames each.
+    assert marks.counts["fake_tts_frames"] == 8
     # After the whole reply, the second clause included, and nothing in it.
     audio = caller.all(AudioChunk)
     assert sum(len(c.pcm) for _, c in caller.got if isinstance(c, AudioChunk)) >= RATE * 0.7

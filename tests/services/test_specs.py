@@ -11,7 +11,15 @@ from turngap.backends import KINDS, BackendSpec, find, specs
 from turngap.core.errors import AgentError, InputError
 from turngap_services import SPECS
 
-ENGINES = ("pipecat", "pocketsphinx", "espeakng_loader", "rapidfuzz", "numpy", "onnxruntime")
+ENGINES = (
+    "pipecat",
+    "pocketsphinx",
+    "espeakng_loader",
+    "piper",
+    "rapidfuzz",
+    "numpy",
+    "onnxruntime",
+)
 BY_NAME = {spec.name: spec for spec in SPECS}
 
 
@@ -54,6 +62,9 @@ def test_unknown_settings_are_refused_with_those_there_are(spec: BackendSpec) ->
         ("espeak", {"pitch": 101}),
         ("espeak", {"lead_in_ms": -1}),
         ("espeak", {"realtime_factor": 0}),
+        ("piper", {"voice": ""}),
+        ("piper", {"length_scale": 0}),
+        ("piper", {"speaker": -1}),
     ],
 )
 def test_settings_out_of_range_are_refused_by_key(name: str, values: dict[str, object]) -> None:
@@ -67,6 +78,7 @@ def test_settings_out_of_range_are_refused_by_key(name: str, values: dict[str, o
         ("pocketsphinx", "pocketsphinx", "pip install 'turngap[embedded]'"),
         ("espeak", "espeakng_loader", "pip install 'turngap[embedded]'"),
         ("sim", "rapidfuzz", "pip install 'turngap[embedded]'"),
+        ("piper", "piper", "pip install 'turngap[piper]'"),
     ],
 )
 def test_a_missing_engine_is_an_instruction(
@@ -81,7 +93,10 @@ def test_a_missing_engine_is_an_instruction(
     assert e.value.hint == remedy
 
 
-@pytest.mark.parametrize(("name", "licence"), [("espeak", "GPL-3.0-or-later")])
+@pytest.mark.parametrize(
+    ("name", "licence"),
+    [("espeak", "GPL-3.0-or-later"), ("piper", "GPL-3.0-or-later AND MIT")],
+)
 def test_copyleft_in_the_process_is_declared(name: str, licence: str) -> None:
     assert BY_NAME[name].licence == licence
 

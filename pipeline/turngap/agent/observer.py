@@ -177,6 +177,7 @@ class MarksObserver(BaseObserver):
         if isinstance(data.source, BaseOutputTransport):
             self._recorder.sent(self._written(data.timestamp), _pcm(frame), frame.sample_rate)
         elif isinstance(frame, TTSAudioRawFrame) and isinstance(data.source, TTSService):
+            self._on_counts(frame)
             if self._cuts_lead_in:
                 self._recorder.mark("tts_first_audio", data.timestamp)
             else:
@@ -226,8 +227,7 @@ class MarksObserver(BaseObserver):
 
     def _on_llm(self, frame: Frame, at_ns: int) -> None:
         """What the LLM pushes, and what it says that it used."""
-        for name, n in frame.metadata.get(COUNTS, {}).items():
-            self._recorder.count(name, n)
+        self._on_counts(frame)
         match frame:
             case LLMFullResponseStartFrame():
                 self._waste.answered()
@@ -241,6 +241,11 @@ class MarksObserver(BaseObserver):
                     self._recorder.used(tokens.prompt_tokens, tokens.completion_tokens)
             case _:
                 pass
+
+    def _on_counts(self, frame: Frame) -> None:
+        """What an engine says of itself, by name."""
+        for name, n in frame.metadata.get(COUNTS, {}).items():
+            self._recorder.count(name, n)
 
     def _on_error(self, source: FrameProcessor, frame: ErrorFrame) -> None:
         """What a recogniser reports says nothing of the reply: it may well have heard enough."""

@@ -1,0 +1,228 @@
+"""A piper voice: its files found, loaded once, and speech from it that can be broken off."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import soxr
+from onnxruntime import (  # its compiled half has no types
+    InferenceSession,
+    RunOptions,  # pyright: ignore[reportAttributeAccessIssue]
+    SessionOptions,  # pyright: ignore[reportAttributeAccessIssue]
+)
+from piper import PiperConfig, PiperVoice, SynthesisConfig
+
+from turngap.core.audio import Pcm
+from turngap.core.errors import AgentError, InputError
+from turngap.core.speeds import Request, VoiceSpeed
+from turngap_services.tts.piper.settings import PiperSettings
+
+T = TypeVar("T")
+
+# What every voice takes; one of several speakers takes `sid` besides.
+_INPUTS = {"input", "input_lengths", "scales"}
+
+# A short and a long one: from both together the time a piece and a second of speech follow.
+_WARM_TEXTS = ("Yes.", "One moment please, I will have a look at that for you.")
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The two files that a voice consists of."""
+
+    model: Path
+    config: Path
+
+
+class _Breakable:
+    """The session of a voice as one piece of speech uses it: `stop` ends it at its next operation.
+
+    It has what piper calls of a session.
+    """
+
+    def __init__(self, session: InferenceSession) -> None:
+        self._session = session
+        self._options = RunOptions()
+
+    def run(self, names: list[str] | None, feeds: dict[str, Any]) -> Any:
+        return self._session.run(names, feeds, self._options)
+
+    def stop(self) -> None:
+        self._options.terminate = True
+
+
+class Voice:
+    """A loaded voice. Any number of sessions may speak with it at the same time.
+
+    Attributes:
+        name: of its file.
+        speed: how fast it has been of late, whoever asked.
+    """
+
+    def __init__(self, files: Files, threads: int) -> None:
+        self.name = files.model.stem
+        self.speed = VoiceSpeed()
+        self._voice = _loaded(files, threads)
+        self._session = self._voice.session
+
+    def manner(self, settings: PiperSettings) -> SynthesisConfig:
+        """How to speak.
+
+        Raises:
+            InputError: the voice has no such speaker.
+        """
+        return SynthesisConfig(
+            speaker_id=self._speaker(settings.speaker),
+            length_scale=settings.length_scale,
+            noise_scale=settings.noise_scale,
+            noise_w_scale=settings.noise_w_scale,
+        )
+
+    async def speak(self, text: str, manner: SynthesisConfig, rate: int) -> Pcm:
+        """Make the speech of `text` at `rate` Hz, in a thread.
+
+        Cancelling it ends the synthesis at the next operation of the network, milliseconds later.
+
+        Raises:
+            AgentError: the voice failed.
+        """
+        session = _Breakable(self._session)
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(None, self._speech, session, text, manner, rate)
+        finally:
+            session.stop()
+
+    def warm_up(self, settings: PiperSettings) -> None:
+        """Speak to nobody: what is slow once is slow now, and the voice's speed is known.
+
+        Raises:
+            InputError: the voice has no such speaker.
+            AgentError: it does not speak.
+        """
+        manner, rate = self.manner(settings), self._voice.config.sample_rate
+        self._speech(_Breakable(self._session), _WARM_TEXTS[0], manner, rate)
+        for text in _WARM_TEXTS:
+            begun_s = time.perf_counter()  # before there is a conversation, and a clock of it
+            pcm = self._speech(_Breakable(self._session), text, manner, rate)
+            made_ms, audio_ms = (time.perf_counter() - begun_s) * 1000, len(pcm) * 1000 / rate
+            self.speed.add(Request(len(text), audio_ms, made_ms, made_ms, audio_ms))
+
+    def _speech(self, session: _Breakable, text: str, manner: SynthesisConfig, rate: int) -> Pcm:
+        # piper's voice, with the session of this piece in place of everybody's.
+        voice = copy(self._voice)
+        voice.session = cast(InferenceSession, session)
+        try:
+            made = [chunk.audio_int16_array for chunk in voice.synthesize(text, manner)]
+        # A network that does not fit its voice fails in as many ways as there are operations.
+        except Exception as e:
+            raise AgentError(
+                "tts.piper", f"the piper voice {self.name} failed to speak: {_first_line(e)}"
+            ) from e
+        pcm = np.concatenate(made) if made else np.empty(0, dtype=np.int16)
+        own = self._voice.config.sample_rate
+        return pcm if rate == own else soxr.resample(pcm, own, rate)
+
+    def _speaker(self, wanted: int | str | None) -> int | None:
+        config = self._voice.config
+        names = dict(config.speaker_id_map)
+        if wanted is None:
+            return None
+        number = names.get(wanted) if isinstance(wanted, str) else wanted
+        if number is not None and number < config.num_speakers:
+            return number
+        allowed = ", ".join(names) or ", ".join(map(str, range(config.num_speakers)))
+        raise InputError(
+            "tts.speaker",
+            f"the piper voice {self.name} has no speaker {wanted!r}",
+            hint=f"allowed: {allowed}",
+        )
+
+
+def files_of(settings: PiperSettings) -> Files:
+    """The files of the voice that the settings name.
+
+    Raises:
+        AgentError: one of them is not there.
+    """
+    named = Path(settings.voice).expanduser()
+    folder = settings.voices.expanduser()
+    is_path = named.suffix == ".onnx" or len(named.parts) > 1
+    model = named if is_path else folder / f"{named}.onnx"
+    config = model.with_name(f"{model.name}.json")
+    missing = [file for file in (model, config) if not file.is_file()]
+    if missing:
+        raise AgentError(
+            "voice.missing",
+            f"no piper voice {settings.voice!r}: {' and '.join(map(str, missing))} not found",
+            hint="expected an .onnx file and its .onnx.json beside it"
+            if is_path
+            else f"python -m piper.download_voices --data-dir {folder} {settings.voice}, "
+            "or give tts.voice the path of an .onnx file",
+        )
+    return Files(model, config)
+
+
+def _loaded(files: Files, threads: int) -> PiperVoice:
+    options = SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    config = _readable(files.config, lambda: _config(files.config))
+    session = _readable(
+        files.model,
+        lambda: InferenceSession(str(files.model), options, providers=["CPUExecutionProvider"]),
+    )
+    takes = {value.name for value in session.get_inputs()}
+    wanted = _INPUTS | ({"sid"} if config.num_speakers > 1 else set())
+    if takes != wanted:
+        raise AgentError(
+            "voice.damaged",
+            f"{files.model} is no piper voice: it takes {', '.join(sorted(takes))}",
+            hint=f"expected a network that takes {', '.join(sorted(wanted))}",
+        )
+    return PiperVoice(session=session, config=config)
+
+
+def _config(file: Path) -> PiperConfig:
+    return PiperConfig.from_dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+def _readable(file: Path, read: Callable[[], T]) -> T:
+    """What `read` makes of a file of a voice."""
+    try:
+        return read()
+    except Exception as e:  # each library has exceptions of its own for a bad file
+        raise AgentError(
+            "voice.damaged",
+            f"{file} cannot be read as a piper voice: {_first_line(e)}",
+            hint="download it again: python -m piper.download_voices --force-redownload NAME",
+        ) from e
+
+
+def _first_line(error: Exception) -> str:
+    said = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+_LOADED: dict[tuple[Files, int], Voice] = {}
+_LOADING = threading.Lock()
+
+
+def voice_of(settings: PiperSettings) -> Voice:
+    """The voice of these settings, loaded once a process.
+
+    Raises:
+        AgentError: it is not there, or cannot be read.
+    """
+    key = (files_of(settings), settings.threads)
+    with _LOADING:
+        if key not in _LOADED:
+            _LOADED[key] = Voice(*key)
+        return _LOADED[key]

@@ -1,5 +1,6 @@
 """A server on loopback that speaks enough of OpenAI's wire format, and does as a test says."""
 
+import itertools
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,11 +12,12 @@ from typing import Any
 
 @dataclass
 class Seen:
-    """A request as it arrived."""
+    """A request as it arrived; `connection` is the number of the one that it came on."""
 
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
+    connection: int
 
 
 @dataclass
@@ -43,6 +45,7 @@ class FakeOpenAI:
     in_turn: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     hung_up: threading.Event = field(default_factory=threading.Event)
+    connections: Iterator[int] = field(default_factory=itertools.count)
     base_url: str = ""
 
     @property
@@ -75,6 +78,10 @@ class OpenAIHandler(BaseHTTPRequestHandler):
     server_fake: FakeOpenAI
     protocol_version = "HTTP/1.1"
 
+    def setup(self) -> None:
+        super().setup()
+        self.connection_number = next(self.server_fake.connections)
+
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
@@ -105,7 +112,7 @@ class OpenAIHandler(BaseHTTPRequestHandler):
 
     def _saw(self, body: dict[str, Any]) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server_fake.seen.append(Seen(self.path, headers, body))
+        self.server_fake.seen.append(Seen(self.path, headers, body, self.connection_number))
 
     def _admitted(self) -> bool:
         key = self.server_fake.key
@@ -123,13 +130,7 @@ class OpenAIHandler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _stream(self, fake: FakeOpenAI) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        if not fake.dies_in_order:
-            self.send_header("Transfer-Encoding", "chunked")
-        self.send_header("Connection", "close")
-        self.end_headers()
-        self.close_connection = True
+        kept = self._begin_stream(fake)
         try:
             for count, word in enumerate(fake.words):
                 if count == fake.dies_after:
@@ -142,8 +143,25 @@ class OpenAIHandler(BaseHTTPRequestHandler):
             self._event({"choices": [], "usage": usage})
             self._chunk(b"data: [DONE]\n\n")
             self._chunk(b"")
+            self.close_connection = not kept
         except OSError:
             fake.hung_up.set()
+
+    def _begin_stream(self, fake: FakeOpenAI) -> bool:
+        """Send the head; whether the connection outlives the reply, once that has come to its end.
+
+        Until then it does not: a reply that breaks off takes it along.
+        """
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        if fake.dies_in_order:
+            self.send_header("Connection", "close")
+        else:
+            self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        kept = not self.close_connection
+        self.close_connection = True
+        return kept
 
     def _event(self, chunk: dict[str, Any]) -> None:
         whole = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "m", **chunk}

@@ -36,13 +36,7 @@ class AnthropicHandler(OpenAIHandler):
         return True
 
     def _stream(self, fake: FakeOpenAI) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        if not fake.dies_in_order:
-            self.send_header("Transfer-Encoding", "chunked")
-        self.send_header("Connection", "close")
-        self.end_headers()
-        self.close_connection = True
+        kept = self._begin_stream(fake)
         usage = {"input_tokens": 7, "output_tokens": 1}
         message = {"id": "1", "type": "message", "role": "assistant", "content": [], "model": MODEL}
         self._named("message_start", {"message": {**message, "usage": usage}})
@@ -58,6 +52,7 @@ class AnthropicHandler(OpenAIHandler):
         self._named("message_delta", {"delta": end, "usage": {"output_tokens": 4}})
         self._named("message_stop", {})
         self._chunk(b"")
+        self.close_connection = not kept
 
     def _named(self, name: str, data: dict[str, Any]) -> None:
         self._chunk(f"event: {name}\ndata: {json.dumps({'type': name, **data})}\n\n".encode())
@@ -77,10 +72,11 @@ def settings(server: FakeOpenAI, **values: Any) -> AnthropicSettings:
     return AnthropicSettings(base_url=base_url, model=MODEL, **values)
 
 
-async def reply(service: Any) -> tuple[str, Line]:
+async def reply(service: Any, turns: int = 1) -> tuple[str, Line]:
     async with running(service, params=PARAMS) as line:
-        await line.send(LLMContextFrame(LLMContext(MESSAGES)))
-        await line.until(lambda: bool(line.of(LLMFullResponseEndFrame)))
+        for turn in range(turns):
+            await line.send(LLMContextFrame(LLMContext(MESSAGES)))
+            await line.until(lambda n=turn: len(line.of(LLMFullResponseEndFrame)) > n)
     return "".join(frame.text for frame in line.of(LLMTextFrame)), line
 
 
@@ -119,6 +115,17 @@ async def test_the_effort_that_is_set_arrives() -> None:
     with serving(fake(), AnthropicHandler) as server:
         await reply(create(settings(server, effort="medium"), InstantClock()))
     assert server.chats[0].body["output_config"] == {"effort": "medium"}
+
+
+@pytest.mark.parametrize(("keep_alive", "connections"), [(True, 1), (False, 3)])
+async def test_a_connection_lasts_for_the_session_or_for_a_turn(
+    keep_alive: bool, connections: int
+) -> None:
+    with serving(fake(), AnthropicHandler) as server:
+        service = create(settings(server, keep_alive=keep_alive), InstantClock())
+        assert (await reply(service, 3))[0] == "Two pizzas." * 3
+    assert len(server.chats) == 3
+    assert len({chat.connection for chat in server.chats}) == connections
 
 
 def test_a_wrong_key_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,10 +27,11 @@ def fake(spec: BackendSpec, **values: Any) -> FakeOpenAI:
     return FakeOpenAI(models=("big", "small"), key=f"key of {spec.name}", **values)
 
 
-async def reply(service: Any) -> str:
+async def reply(service: Any, turns: int = 1) -> str:
     async with running(service, params=PipelineParams()) as line:
-        await line.send(LLMContextFrame(LLMContext(MESSAGES)))
-        await line.until(lambda: bool(line.of(LLMFullResponseEndFrame)))
+        for turn in range(turns):
+            await line.send(LLMContextFrame(LLMContext(MESSAGES)))
+            await line.until(lambda n=turn: len(line.of(LLMFullResponseEndFrame)) > n)
     return "".join(frame.text for frame in line.of(LLMTextFrame))
 
 
@@ -74,6 +75,20 @@ async def test_what_is_not_set_is_left_to_the_provider(spec: BackendSpec) -> Non
     assert set(server.chats[0].body) == {
         *("model", "messages", "stream", "stream_options", "max_completion_tokens")
     }
+
+
+@PROVIDERS
+@pytest.mark.parametrize(("keep_alive", "connections"), [(True, 1), (False, 3)])
+async def test_a_connection_lasts_for_the_session_or_for_a_turn(
+    spec: BackendSpec, keep_alive: bool, connections: int
+) -> None:
+    with serving(fake(spec)) as server:
+        settings = spec.settings(
+            {"base_url": server.base_url, "model": "big", "keep_alive": keep_alive}
+        )
+        assert await reply(spec.create(settings, InstantClock()), 3) == "Two pizzas." * 3
+    assert len(server.chats) == 3
+    assert len({chat.connection for chat in server.chats}) == connections
 
 
 @PROVIDERS

@@ -222,3 +222,8 @@ def test_a_seed_is_refused_where_it_would_not_be_sent() -> None:
     with pytest.raises(InputError, match="the Responses API has no seed"):
         OPENAI.settings({"transport": "websocket", "seed": 1})
     OPENAI.settings({"seed": 1})  # over HTTP there is one
+
+
+def test_a_connection_a_request_is_refused_where_there_is_one_for_the_session() -> None:
+    with pytest.raises(InputError, match="a WebSocket is one connection"):
+        OPENAI.settings({"transport": "websocket", "keep_alive": False})

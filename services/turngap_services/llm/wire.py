@@ -15,6 +15,14 @@ def bearer(key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
+def connection_headers(*, keep_alive: bool) -> dict[str, str]:
+    """What a session's client sends with each request for the connection to be kept, or not.
+
+    Told to close, the client does so itself when the reply has ended, whatever the server does.
+    """
+    return {} if keep_alive else {"Connection": "close"}
+
+
 def ask(
     url: str, *, headers: Mapping[str, str], timeout_s: float, body: dict[str, Any] | None = None
 ) -> dict[str, Any]:

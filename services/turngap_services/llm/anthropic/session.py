@@ -10,7 +10,7 @@ from pipecat.services.anthropic.llm import AnthropicLLMService
 from turngap.core.errors import AgentError
 from turngap_services.llm.anthropic.settings import AnthropicSettings
 from turngap_services.llm.once import WholeReply
-from turngap_services.llm.wire import served_models
+from turngap_services.llm.wire import connection_headers, served_models
 
 _KEY = "ANTHROPIC_API_KEY"
 _VERSION = "2023-06-01"
@@ -68,8 +68,12 @@ def service(settings: AnthropicSettings) -> AnthropicLLMService:
         extra = {"speed": "fast", "extra_headers": {"anthropic-beta": _FAST}}
     return _Anthropic(
         api_key=key,
-        # Retries would turn a server that refuses requests into one that seems slow.
-        client=AsyncAnthropic(api_key=key, base_url=settings.base_url, max_retries=0),
+        client=AsyncAnthropic(
+            api_key=key,
+            base_url=settings.base_url,
+            max_retries=0,  # they would turn a server that refuses requests into a slow one
+            default_headers=connection_headers(keep_alive=settings.keep_alive),
+        ),
         settings=AnthropicLLMService.Settings(
             model=settings.model,
             max_tokens=settings.max_tokens,

@@ -20,6 +20,8 @@ class AnthropicSettings(BackendSettings):
         caching: let the system prompt be cached.
         base_url: Anthropic's address, or that of something that speaks as it does.
         timeout_s: how long it may take to answer the first question.
+        keep_alive: ask over one connection as long as the session lasts; off: each request has a
+            connection of its own, and pays for making it.
     """
 
     model: Annotated[str, Field(min_length=1)] = "claude-sonnet-4-6"
@@ -29,3 +31,4 @@ class AnthropicSettings(BackendSettings):
     caching: bool = True
     base_url: Annotated[str, Field(pattern=r"^https?://[^/]")] = "https://api.anthropic.com"
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
+    keep_alive: bool = True

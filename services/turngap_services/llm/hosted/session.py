@@ -13,7 +13,7 @@ from turngap.core.errors import AgentError
 from turngap_services.llm.hosted.responses import responses
 from turngap_services.llm.hosted.settings import HostedSettings, OpenAISettings
 from turngap_services.llm.once import AskedOnce
-from turngap_services.llm.wire import bearer, served_models
+from turngap_services.llm.wire import bearer, connection_headers, served_models
 
 
 class _OpenAI(AskedOnce, OpenAILLMService):
@@ -75,6 +75,7 @@ def service(provider: str, settings: HostedSettings) -> LLMService[Any]:
     return kind(
         api_key=os.environ.get(settings.key),
         base_url=settings.base_url,
+        default_headers=connection_headers(keep_alive=settings.keep_alive),
         service_tier=settings.service_tier,
         settings=kind.Settings(
             model=settings.model,

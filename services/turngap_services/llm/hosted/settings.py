@@ -19,6 +19,8 @@ class HostedSettings(BackendSettings):
         service_tier: where the provider has several, such as `priority`.
         extra_body: whatever else goes into each request, such as `{reasoning_effort = "none"}`.
         timeout_s: how long the provider may take to answer the first question.
+        keep_alive: ask over one connection as long as the session lasts; off: each request has a
+            connection of its own, and pays for making it.
     """
 
     key: ClassVar[str] = ""
@@ -31,6 +33,7 @@ class HostedSettings(BackendSettings):
     service_tier: str | None = None
     extra_body: dict[str, Any] = Field(default_factory=dict[str, Any])
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
+    keep_alive: bool = True
 
 
 class OpenAISettings(HostedSettings):
@@ -51,6 +54,8 @@ class OpenAISettings(HostedSettings):
     def _known_to_the_api(self) -> Self:
         if self.transport == "websocket" and self.seed is not None:
             raise ValueError("the Responses API has no seed; leave it out, or use transport=http")
+        if self.transport == "websocket" and not self.keep_alive:
+            raise ValueError("a WebSocket is one connection; for one a request use transport=http")
         return self
 
 

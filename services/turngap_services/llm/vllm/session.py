@@ -11,7 +11,7 @@ from turngap.core.errors import AgentError
 from turngap_services.llm.once import AskedOnce
 from turngap_services.llm.vllm.server import Server
 from turngap_services.llm.vllm.settings import VllmSettings
-from turngap_services.llm.wire import ask, bearer, served_models
+from turngap_services.llm.wire import ask, bearer, connection_headers, served_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +134,7 @@ def service(settings: VllmSettings, connection: Connection) -> VllmLLMService:
     return VllmLLMService(
         api_key=connection.key or "EMPTY",  # the client wants one; a server without keys ignores it
         base_url=connection.base_url,
+        default_headers=connection_headers(keep_alive=settings.keep_alive),
         settings=VllmLLMService.Settings(
             model=connection.model,
             max_tokens=settings.max_tokens,

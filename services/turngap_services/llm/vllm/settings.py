@@ -31,6 +31,8 @@ class VllmSettings(BackendSettings):
         extra_body: whatever else goes into each request, such as
             `{chat_template_kwargs = {enable_thinking = false}}`.
         timeout_s: how long a running server may take to answer the first question.
+        keep_alive: ask over one connection as long as the session lasts; off: each request has a
+            connection of its own, and pays for making it.
         command: the vLLM executable, which may live in an environment of its own; or the Python of
             that environment.
         serve_args: further arguments of `vllm serve`.
@@ -50,6 +52,7 @@ class VllmSettings(BackendSettings):
     priority: int | None = None
     extra_body: dict[str, Any] = Field(default_factory=dict[str, Any])
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
+    keep_alive: bool = True
     command: str = "vllm"
     serve_args: tuple[str, ...] = ()
     serve_env: dict[str, str] = Field(default_factory=dict[str, str])

@@ -44,7 +44,13 @@ def turn(
         "marks": (),
         "pacing": PacingRecord(packets=1, late_ms_p50=0.0, late_ms_max=0.0, starved=False),
         "audio": None,
-        "counts": {"llm_prompt_tokens": 100, "llm_completion_tokens": 10, "llm_window_tokens": 7},
+        "counts": {
+            "llm_prompt_tokens": 100,
+            "llm_completion_tokens": 10,
+            "llm_ttft_ms": 150,
+            "llm_tokens_per_s": 60,
+            "llm_window_tokens": 7,
+        },
         "answer": AnswerRecord.model_validate(
             {"verdict": verdict, "why": "x" if verdict == "not_judged" else None}
         ),
@@ -103,7 +109,7 @@ def test_backend_figures_are_of_all_turns_that_count():
     found = figures("a", turns)
     assert (found.turns, found.hit_rate.hits, found.hit_rate.n) == (5, 2, 4)
     assert (found.correct.hits, found.correct.n, found.not_judged) == (1, 3, {"x": 1})
-    assert found.window_tokens == 7
+    assert (found.llm_n, found.ttft_ms, found.tokens_per_s, found.window_tokens) == (4, 150, 60, 7)
     assert found.gap_ms["p95"].why_none == "n=4, needs 20"
     assert found.turn_ms == pytest.approx(3000)
 

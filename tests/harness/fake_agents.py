@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from commandline import SCENARIOS
 from made_records import MARKS_MS, make_turn
 
@@ -14,6 +15,7 @@ from turngap.core.errors import AgentError
 from turngap.core.results import PacingRecord, TurnRecord
 from turngap.harness.check import Checked, CheckProgress, check
 from turngap.harness.check_plan import CheckPlan
+from turngap.harness.run import RunInProgress
 from turngap.harness.target import AgentChoice, Target, resolve
 
 OLD, NEW = "ws://127.0.0.1:9/old", "ws://127.0.0.1:9/new"
@@ -57,6 +59,31 @@ class FakeAgents:
                 packets=150, late_ms_p50=0.1, late_ms_max=22.0 if starved else 0.4, starved=starved
             ),
         )
+
+
+class Served:
+    """In place of a process: it is reached by its name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def __aenter__(self) -> str:
+        return self.name
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+def stand_in(
+    monkeypatch: pytest.MonkeyPatch, fake: FakeAgents, name_of: Callable[[Target], str]
+) -> None:
+    """Have `fake` played against in place of every stack, by the name that `name_of` gives it."""
+
+    async def play(run: Any, *where: Any, **how: Any) -> None:
+        await fake.play(run, *where, **how)
+
+    monkeypatch.setattr(RunInProgress, "play", play)
+    monkeypatch.setattr(Target, "serving", lambda target, _log: Served(name_of(target)))
 
 
 def target(agent: str) -> Target:

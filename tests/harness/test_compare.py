@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from commandline import SCENARIOS, turngap_here
-from fake_agents import FakeAgents
+from fake_agents import FakeAgents, stand_in
 from html_page import Page
 from made_records import make_turn
 from rich.console import Console
@@ -19,7 +19,6 @@ from turngap.core.comparison_record import COMPARISON_FILE, BackendRecord, Compa
 from turngap.core.errors import AgentError, InputError
 from turngap.core.results import AnswerRecord, TurnRecord
 from turngap.harness.compare import ComparePlan, Contender, compare, parse_contender, parse_price
-from turngap.harness.run import RunInProgress
 from turngap.harness.target import AgentChoice, Target
 from turngap.library import load_scenarios, scenario_paths
 from turngap.provenance import this_machine
@@ -45,6 +44,8 @@ class Answering(FakeAgents):
         made = make_turn(scenario=scenario, turn=number, repeat=repeat)
         wrong = url == "quick" and number == 3
         counts = {"llm_prompt_tokens": 100.0, "llm_completion_tokens": 10.0}
+        if number != 2:
+            counts |= {"llm_ttft_ms": 153.2, "llm_tokens_per_s": 64.4, "llm_window_tokens": 8.0}
         events = (
             {"event": "UserSpeech", "start_ns": 0},
             {"event": "AgentSilence", "at_ns": 2_000_000_000 if url == "quick" else 3_000_000_000},
@@ -58,24 +59,10 @@ class Answering(FakeAgents):
 def agents(monkeypatch: pytest.MonkeyPatch) -> Answering:
     fake = Answering()
 
-    async def play(run: Any, *where: Any, **how: Any) -> None:
-        await fake.play(run, *where, **how)
+    def name_of(target: Target) -> str:
+        return "quick" if target.choice.backends["llm"] == QUICK.llm else "good"
 
-    class Served:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        async def __aenter__(self) -> str:
-            return self.name
-
-        async def __aexit__(self, *_: object) -> None:
-            pass
-
-    def serving(target: Target, log: Path) -> Served:
-        return Served("quick" if target.choice.backends["llm"] == QUICK.llm else "good")
-
-    monkeypatch.setattr(RunInProgress, "play", play)
-    monkeypatch.setattr(Target, "serving", serving)
+    stand_in(monkeypatch, fake, name_of)
     return fake
 
 
@@ -121,7 +108,10 @@ async def test_it_is_shown_on_any_width_as_markdown_and_as_json(tmp_path: Path, 
     text = shown(record, 200)
     for expected in ("67 % (45 % to 83 %)", "398 ms", "good overtakes quick at a task of 2 turns"):
         assert expected in text
+    assert "153 ms" in text
+    assert "first token, tokens/s and window tokens: of 14 of 21 turns" in text
     page = markdown(record)
+    assert "| 153 ms | 64 | 8 |" in page
     assert page.count("\n| good |") == page.count("\n| quick |") == 1
     assert "| 10 |" in page
     assert "good overtakes quick at a task of 2 turns" in page
@@ -277,6 +267,12 @@ async def test_report_prints_it_again(
     assert find_comparison(str(folder)) == find_comparison(folder.name, tmp_path) == folder
     assert find_comparison(str(tmp_path)) is None
     assert read_comparison(folder).backends[0].name == "good"
+    old = json.loads((folder / COMPARISON_FILE).read_bytes()) | {"schema_version": 1}
+    for entry in old["backends"]:
+        for since in ("llm_n", "ttft_ms", "tokens_per_s"):
+            del entry[since]
+    (folder / COMPARISON_FILE).write_text(json.dumps(old))
+    assert "| – | – | 8 |" in markdown(read_comparison(folder))
     (folder / COMPARISON_FILE).write_text('{"schema_version": 1}')
     with pytest.raises(InputError, match=r"compare\.json: turngap_version"):
         read_comparison(folder)

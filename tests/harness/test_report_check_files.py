@@ -23,6 +23,7 @@ from made_checks import (
     store,
     undecided_check,
 )
+from made_records import make_run, make_turn, scaled
 
 from turngap.core.checks import CHECK_FILE, CheckRecord
 from turngap.core.errors import InputError
@@ -166,6 +167,22 @@ def test_reports_are_written_and_replace_older_ones(tmp_path):
     assert (tmp_path / "summary.md").read_text(encoding="utf-8").startswith("## ✗")
     ElementTree.parse(tmp_path / "junit.xml")
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_how_fast_each_sides_llm_was_is_in_the_summary_and_on_the_page(tmp_path):
+    def run(ttft_ms, slower):
+        counts = {"llm_ttft_ms": ttft_ms, "llm_tokens_per_s": 64.0, "llm_window_tokens": 8.0}
+        return make_run([make_turn(turn=n, counts=counts, marks_ms=scaled(slower)) for n in (1, 2)])
+
+    write_reports(regressed_check(), tmp_path, run(194.0, 1.3), run(153.0, 1.0))
+    texts = [(tmp_path / name).read_text("utf-8") for name in ("summary.md", "check.html")]
+    for text in texts:
+        for side, ms in (("reference", 153), ("candidate", 194)):
+            whole = f"language model of the {side}: first token p50 {ms} ms · p50 64 tokens/s"
+            assert whole in text
+    assert texts[1].count("first token after 194 ms · 64 tokens/s · 8 within 450 ms") == 2
+    write_reports(regressed_check(), tmp_path, make_run([make_turn()]), None)
+    assert "language model" not in (tmp_path / "summary.md").read_text("utf-8")
 
 
 def _arguments(folder: Path, record: CheckRecord):

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean
 
 from turngap.core.chain import (
     RETRIES,
@@ -47,7 +47,7 @@ def backend_figures(
     gaps = summary.gap_ms
     # As in the gap: who never answers is slower than whoever does.
     unanswered = sum(t.outcome in ("no_reply", "error") for t in counted)
-    window = [t.counts["llm_window_tokens"] for t in counted if "llm_window_tokens" in t.counts]
+    llm = summary.llm
     took = [ms for t in counted if (ms := turn_ms(t)) is not None]
     return BackendRecord.model_validate(
         {
@@ -60,7 +60,10 @@ def backend_figures(
             "first_answer_ms": figure_record(
                 percentile(first_answers_ms(counted), 0.5, censored=unanswered)
             ),
-            "window_tokens": median(window) if window else None,
+            "llm_n": llm.n if llm else 0,
+            "ttft_ms": llm.ttft_ms if llm else None,
+            "tokens_per_s": llm.per_s if llm else None,
+            "window_tokens": llm.in_window if llm else None,
             "correct": share_record(summary.right),
             "not_judged": summary.not_judged,
             "turn_ms": fmean(took) if took else None,

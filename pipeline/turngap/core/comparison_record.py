@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from turngap.core.results import METRICS_VERSION, MachineRecord
 
-COMPARISON_SCHEMA_VERSION = 1
+COMPARISON_SCHEMA_VERSION = 2
 COMPARISON_FILE = "compare.json"
 
 
@@ -46,9 +46,10 @@ class BackendRecord(_Stored):
     """One backend over all turns.
 
     `llm` is the backend's name, `name` what it was called in this comparison; `run` its run's
-    folder beside this file. `gap_n` turns are behind the gap. `window_tokens`: the median of the
-    tokens within the LLM's window. `turn_ms`: mean time from the person's first word to the agent's
-    last.
+    folder beside this file. `gap_n` turns are behind the gap. Of the `llm_n` turns whose agent told
+    how fast its LLM was: `ttft_ms`, to the first token, `tokens_per_s` after it, and
+    `window_tokens` within the LLM's window, each the median. `turn_ms`: mean time from the person's
+    first word to the agent's last.
     """
 
     name: str
@@ -62,6 +63,9 @@ class BackendRecord(_Stored):
     gap_n: int
     gap_ms: dict[str, FigureRecord]
     first_answer_ms: FigureRecord
+    llm_n: int = 0
+    ttft_ms: float | None = None
+    tokens_per_s: float | None = None
     window_tokens: float | None
     correct: ShareRecord
     not_judged: dict[str, int]

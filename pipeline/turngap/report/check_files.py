@@ -21,6 +21,7 @@ from turngap.report import check_html, pages
 from turngap.report.check_console import check_block
 from turngap.report.check_junit import junit
 from turngap.report.check_markdown import markdown
+from turngap.report.check_pairs import llm_words
 from turngap.runs import DEFAULT_ROOT, StoredRun, read_record, read_run, upgrade
 
 PAGE_FILE = "check.html"
@@ -48,7 +49,9 @@ def write_reports(
     """
     texts = {
         PAGE_FILE: check_html.render(record, folder, candidate, reference),
-        "summary.md": markdown(record),
+        "summary.md": markdown(
+            record, llm_words(candidate.turns, reference.turns if reference else ())
+        ),
     }
     for name, text in texts.items():
         pages.write(folder / name, text.encode("utf-8", errors="replace"))

@@ -60,6 +60,7 @@ def render(
         curve_px=charts.CURVE_PX,
         strip_row_px=check_charts.STRIP_ROW_PX,
         stages=check_charts.stage_rows(record, *medians),
+        llm=check_pairs.llm_words(candidate.turns, taken),
         pairs=check_charts.pairs_plot(pairs),
         pairs_px=check_charts.PAIRS_PX,
         worst=_views(check_pairs.worst(pairs), folder, candidate, reference),

@@ -12,14 +12,19 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "://": "&#58;//"}
 
 
-def markdown(record: CheckRecord) -> str:
-    """The summary: verdict, metrics, moved stage, budgets, and how to do it again."""
+def markdown(record: CheckRecord, llm: Sequence[str] = ()) -> str:
+    """The summary: verdict, metrics, moved stage, budgets, and how to do it again.
+
+    `llm` says how fast each side's language model was, as `check_pairs.llm_words` has it.
+    """
     look = check_words.look_of(record)
     blocks = [f"## {look.symbol} turngap check: {look.title}"]
     blocks.append(_bullets(check_words.why_words(record)))
     if decide := check_words.to_decide(record):
         blocks.append(f"To decide: {escaped(decide)}.")
-    blocks += [*_metrics(record), *_stages(record), *_budgets(record), *_differences(record)]
+    blocks += [*_metrics(record), *_stages(record)]
+    blocks += [_bullets(llm)] if llm else []
+    blocks += [*_budgets(record), *_differences(record)]
     blocks += [_basis(record), _again(record)]
     return "\n\n".join(blocks) + "\n"
 

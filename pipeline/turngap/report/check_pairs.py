@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from turngap.core.results import TurnRecord
+from turngap.core.summary import counted_turns
+from turngap.core.tokens import token_figures
 from turngap.report import check_words, words
 
 # Of these, at most so many are shown; the runs beside the check hold the rest.
@@ -80,6 +82,16 @@ def _stages(turn: TurnRecord) -> dict[str, float]:
     for stage in turn.stages:
         stages[stage.name] = stages.get(stage.name, 0.0) + stage.ms
     return stages
+
+
+def llm_words(candidate: Sequence[TurnRecord], reference: Sequence[TurnRecord]) -> list[str]:
+    """How fast each side's language model was: a line for whoever told anything of it."""
+    sides = (("reference", reference), ("candidate", candidate))
+    return [
+        f"language model of the {name}: {words.token_figures_words(figures)}"
+        for name, turns in sides
+        if (figures := token_figures(counted_turns(turns))) is not None
+    ]
 
 
 def moved_in(pair: TurnPair) -> str:

@@ -10,8 +10,8 @@ from turngap.core.comparison_record import (
 from turngap.report import words
 
 HEAD = (
-    "backend", "turns", "gap p50", "p95", "hit rate", "first answer", "window tokens",
-    "right answers", "$/1000 turns", "$/1000 right",
+    "backend", "turns", "gap p50", "p95", "hit rate", "first answer", "first token", "tokens/s",
+    "window tokens", "right answers", "$/1000 turns", "$/1000 right",
 )  # fmt: skip
 CHAIN_HEAD = ("turns in a row",)
 
@@ -30,6 +30,8 @@ def row(backend: BackendRecord) -> tuple[str, ...]:
         figure(backend.gap_ms["p95"]),
         share(backend.hit_rate),
         figure(backend.first_answer_ms),
+        "–" if backend.ttft_ms is None else f"{words.ms(backend.ttft_ms)} ms",
+        "–" if backend.tokens_per_s is None else f"{backend.tokens_per_s:.0f}",
         "–" if backend.window_tokens is None else f"{backend.window_tokens:g}",
         share(backend.correct),
         thousand(backend.price.usd_per_turn),
@@ -62,12 +64,18 @@ def missing(record: ComparisonRecord) -> list[str]:
         reasons = [
             *(f"{q}: {f.why_none}" for q, f in backend.gap_ms.items() if f.why_none),
             *([f"price: {backend.price.why_none}"] if backend.price.why_none else []),
+            *([llm_words(backend)] if backend.llm_n < backend.turns else []),
             *(f"{n} answers not judged ({why})" for why, n in backend.not_judged.items()),
             *([backend.why_invalid] if backend.why_invalid else []),
         ]
         if reasons:
             notes.append(words.clean(f"{backend.name}: {'; '.join(reasons)}"))
     return notes
+
+
+def llm_words(backend: BackendRecord) -> str:
+    """Of how many turns the language model's figures are."""
+    return f"first token, tokens/s and window tokens: of {backend.llm_n} of {backend.turns} turns"
 
 
 def chain_rows(record: ComparisonRecord) -> list[tuple[str, ...]]:

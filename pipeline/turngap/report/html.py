@@ -58,6 +58,7 @@ def render(run: StoredRun) -> str:
         percentiles={k: words.percentile_words(p) for k, p in summary.gap_ms.items()},
         left_out=words.left_out_words(summary),
         right=words.right_words(summary),
+        llm=words.token_figures_words(summary.llm) if summary.llm else None,
         plot=_plot(views, budget_ms, summary),
         curve_px=charts.CURVE_PX,
         strip_px=charts.STRIP_PX,

@@ -46,6 +46,7 @@ def page(name: str, *, styles: Sequence[str] = (), **values: Any) -> str:
         "symbols": words.SYMBOLS,
         "look_of": words.look_of,
         "gap_words": words.gap_words,
+        "tokens_words": words.tokens_words,
         "turns_words": words.turns_words,
     }
     return environment.get_template(f"{name}.html.j2").render(**values)

@@ -6,22 +6,26 @@ as they are answered, and measures, beside the same load:
 
 - `shared`: what each of these streams gets;
 - `priority`: what one more stream gets that the shared server takes before the others;
-- `low-batch`: what one stream gets of the replica, and what the shared server still makes.
+- `low-batch`: what one stream gets of the replica, and what the shared server still makes;
+- `small`: what one stream gets of the backend `small`, in this process; once without a load too.
 
     python benchmarks/vllm_lanes.py --command vllm-env/bin/python --model models/teacher
 
-Every reply has the same number of tokens (`ignore_eos`), so that a rate is exact however the tokens
-are packed into chunks. Totals are the servers' own count (`/metrics`), and so are the queue, the
-requests running and the share of the KV cache.
+Every reply of a server has the same number of tokens (`ignore_eos`), so that a rate is exact
+however the tokens are packed into chunks; those of `small` are as long as it makes them. Totals are
+the servers' own count (`/metrics`), and so are the queue, the requests running and the share of the
+KV cache.
 """
 
 import argparse
 import asyncio
 import json
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 
@@ -30,6 +34,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
+from turngap_services.llm.small.model import SmallModel
+from turngap_services.llm.small.settings import SmallSettings
 from turngap_services.llm.vllm.server import Server
 from turngap_services.llm.vllm.settings import Lane, VllmSettings
 from turngap_services.script import scenarios
@@ -42,6 +48,9 @@ LONGEST_S = 20.0
 BUILD_UP_MS = 1000.0
 SAMPLE_MS = 500.0
 CLOCK = MonotonicClock()
+
+# To reach, at the heaviest load: tokens/s of one person, and times the loaded shared lane's.
+LOW_BATCH_RATIO, SMALL_RATIO, SMALL_PER_S = 2.5, 15.0, 1000.0
 
 Metrics = dict[str, float]
 
@@ -76,23 +85,49 @@ class Phase:
     prefill_ms: float | None
 
 
+class SmallPath:
+    """A model in this process, asked as the servers are: one reply after another."""
+
+    def __init__(self, model: SmallModel) -> None:
+        self._model = model
+
+    def ask(self, text: str) -> tuple[float, float] | None:
+        """Time to the first token, ms, and tokens/s after it; None where none follows. Blocks."""
+        at: list[float] = []
+        prompt = self._model.prompt(_messages(text))
+        asked = time.perf_counter()
+        # A token without text of its own is not counted: the rate is no higher than it was.
+        self._model.say(prompt, lambda _: at.append(time.perf_counter()), threading.Event())
+        if len(at) < 2:
+            return None
+        return (at[0] - asked) * 1000, (len(at) - 1) / (at[-1] - at[0])
+
+
 class Lanes:
-    """The two servers and a client."""
+    """The two servers, by their lanes, the model in this process, and a client."""
 
     def __init__(
-        self, client: aiohttp.ClientSession, shared: Running, small: Running, tokens: int
+        self,
+        client: aiohttp.ClientSession,
+        servers: Mapping[str, Running],
+        small: SmallPath,
+        tokens: int,
     ) -> None:
         self._client = client
-        self._servers = {"shared": shared, "low-batch": small}
+        self._servers = servers
+        self._small = small
         self._tokens = tokens
         self._asks = [turn.say for scenario in scenarios(None) for turn in scenario.turns]
 
     async def phase(self, streams: int, beside: str | None) -> Phase:
         """Load the shared server; `beside` names the lane of one more stream."""
+        enough = max(LEAST_REPLIES, streams) if streams else 0
         replies = {"shared": Replies()} | ({beside: Replies()} if beside else {})
         tasks = [self._stream("shared", 0, n, replies["shared"]) for n in range(streams)]
         if beside == "priority":
             tasks.append(self._stream("shared", -1, streams, replies[beside]))
+        elif beside == "small":
+            tasks.append(self._small_stream(replies[beside]))
         elif beside:
             tasks.append(self._stream(beside, 0, streams, replies[beside]))
         running = [asyncio.create_task(task) for task in tasks]
@@ -102,7 +137,7 @@ class Lanes:
             for lane in replies.values():
                 lane.first_ms.clear()
                 lane.per_s.clear()
-            return await self._watched(replies, max(LEAST_REPLIES, streams), running)
+            return await self._watched(replies, enough, running)
         finally:
             for task in running:
                 task.cancel()
@@ -146,15 +181,19 @@ class Lanes:
             replies.first_ms.append(first_ms)
             replies.per_s.append(per_s)
 
+    async def _small_stream(self, replies: Replies) -> None:
+        for text in cycle(self._asks):
+            found = await asyncio.to_thread(self._small.ask, text)
+            if found is not None:
+                replies.first_ms.append(found[0])
+                replies.per_s.append(found[1])
+
     async def _ask(self, lane: str, priority: int, text: str) -> tuple[float, float]:
         """Time to the first token, ms, and tokens/s after it."""
         server = self._servers[lane]
         body = {
             "model": server.model,
-            "messages": [
-                {"role": "system", "content": SYSTEM},
-                {"role": "user", "content": text},
-            ],
+            "messages": _messages(text),
             "max_tokens": self._tokens,
             "temperature": 0,
             "ignore_eos": True,
@@ -186,6 +225,10 @@ class Lanes:
                     name = sample.name.removesuffix("_total")
                     values[name] = values.get(name, 0.0) + sample.value
         return values
+
+
+def _messages(text: str) -> list[dict[str, str]]:
+    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
 
 
 def _text_of(chunk: dict[str, list[dict[str, dict[str, str]]]]) -> str:
@@ -220,11 +263,46 @@ def _row(streams: int, name: str, phase: Phase) -> str:
     )
 
 
-async def measure(shared: Running, small: Running, streams: Sequence[int], tokens: int) -> None:
-    """Print a row a load and lane, and what the low-batch lane is worth at the heaviest."""
+def worth(streams: int, alone: Phase, beside: Mapping[str, Phase], unloaded: Phase) -> list[str]:
+    """What the fast lanes are worth at the heaviest load, against what was to be reached.
+
+    Args:
+        streams: of that load.
+        alone: the shared lane under it.
+        beside: the lanes `low-batch` and `small`, each beside the same load.
+        unloaded: the lane `small` without any.
+    """
+    shared = alone.replies["shared"].per_s
+    low_batch, small = (beside[name].replies[name].per_s for name in ("low-batch", "small"))
+    idle = unloaded.replies["small"].per_s
+    if not (shared and low_batch and small and idle):
+        return ["no reply ended in time in one of the lanes: nothing to compare"]
+    each = f"the {median(shared):.0f} that each of {streams} streams gets (n={len(shared)})"
+    low_ratio, ratio = (median(lane) / median(shared) for lane in (low_batch, small))
+    return [
+        f"low-batch lane: {median(low_batch):.0f} tokens/s (n={len(low_batch)}), {low_ratio:.1f} "
+        f"times {each}; to reach: {LOW_BATCH_RATIO:g}, {_reached(low_ratio, LOW_BATCH_RATIO)}; the "
+        f"shared server then makes {beside['low-batch'].total_per_s:.0f} of "
+        f"{alone.total_per_s:.0f} tokens/s",
+        f"small path: {median(small):.0f} tokens/s (n={len(small)}), {ratio:.1f} times {each}; to "
+        f"reach: {SMALL_RATIO:g}, {_reached(ratio, SMALL_RATIO)}; the shared server then makes "
+        f"{beside['small'].total_per_s:.0f} of {alone.total_per_s:.0f} tokens/s",
+        f"small path without a load: {median(idle):.0f} tokens/s (n={len(idle)}); to reach: "
+        f"{SMALL_PER_S:g}, {_reached(median(idle), SMALL_PER_S)}",
+    ]
+
+
+def _reached(found: float, least: float) -> str:
+    return "reached" if found >= least else "NOT reached"
+
+
+async def measure(
+    servers: Mapping[str, Running], small: SmallModel, streams: Sequence[int], tokens: int
+) -> None:
+    """Print a row a load and lane, and what the fast lanes are worth at the heaviest."""
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as client:
-        lanes = Lanes(client, shared, small, tokens)
+        lanes = Lanes(client, servers, SmallPath(small), tokens)
         for lane in ("low-batch", "shared"):  # what a server does once, it does now
             await lanes.phase(1, None if lane == "shared" else lane)
         print(f"{tokens} tokens a reply; medians; queue and prefill: the shared server's means")
@@ -232,22 +310,17 @@ async def measure(shared: Running, small: Running, streams: Sequence[int], token
             "streams lane        tok/s  TTFT ms     n   shared   beside  running  waiting     KV  "
             "queue ms  prefill ms"
         )
-        alone = beside = None
+        unloaded = alone = await lanes.phase(0, "small")
+        print(_row(0, "small", unloaded), flush=True)
+        beside: dict[str, Phase] = {}
         for count in streams:
             alone = await lanes.phase(count, None)
             print(_row(count, "shared", alone), flush=True)
-            print(_row(count, "priority", await lanes.phase(count, "priority")), flush=True)
-            beside = await lanes.phase(count, "low-batch")
-            print(_row(count, "low-batch", beside), flush=True)
-        if alone and beside and beside.replies["low-batch"].per_s:
-            ratio = median(beside.replies["low-batch"].per_s) / median(
-                alone.replies["shared"].per_s
-            )
-            print(
-                f"low-batch lane beside {streams[-1]} streams: {ratio:.1f} times the shared lane's "
-                f"tokens/s a person; the shared server then makes {beside.total_per_s:.0f} of "
-                f"{alone.total_per_s:.0f} tokens/s"
-            )
+            for lane in ("priority", "low-batch", "small"):
+                beside[lane] = await lanes.phase(count, lane)
+                print(_row(count, lane, beside[lane]), flush=True)
+        for line in worth(streams[-1], alone, beside, unloaded):
+            print(line)
 
 
 def started(lane: Lane, core: int, chosen: argparse.Namespace, stack: ExitStack) -> Server:
@@ -274,22 +347,24 @@ def main() -> None:
     parser.add_argument("--serve-arg", action="append", default=[], help="for both servers")
     parser.add_argument("--shared-url", help="a running server's, .../v1, instead of one's own")
     parser.add_argument("--low-batch-url", help="likewise")
+    parser.add_argument("--small", type=Path, help="another model for `small` than the shipped one")
     parser.add_argument("--streams", type=int, nargs="+", default=STREAMS)
     parser.add_argument("--tokens", type=int, default=32)
     chosen = parser.parse_args()
     if (chosen.shared_url is None) != (chosen.low_batch_url is None):
         parser.error("give both --shared-url and --low-batch-url, or neither")
+    small = SmallModel(SmallSettings(model=chosen.small))
+    small.warm_up()
+    urls: dict[Lane, str | None] = {"shared": chosen.shared_url, "low-batch": chosen.low_batch_url}
     with ExitStack() as stack:
         if chosen.shared_url:
-            shared = Running(chosen.shared_url, chosen.model)
-            small = Running(chosen.low_batch_url, chosen.model)
+            servers = {lane: Running(url, chosen.model) for lane, url in urls.items() if url}
         else:
-            lanes: tuple[tuple[Lane, int], ...] = (("shared", 0), ("low-batch", 1))
-            servers = [started(lane, core, chosen, stack) for lane, core in lanes]
-            for server in servers:
+            own = {lane: started(lane, core, chosen, stack) for core, lane in enumerate(urls)}
+            for server in own.values():
                 server.wait_until_healthy()
-            shared, small = (Running(server.base_url, server.model) for server in servers)
-        asyncio.run(measure(shared, small, chosen.streams, chosen.tokens))
+            servers = {lane: Running(s.base_url, s.model) for lane, s in own.items()}
+        asyncio.run(measure(servers, small, chosen.streams, chosen.tokens))
 
 
 if __name__ == "__main__":

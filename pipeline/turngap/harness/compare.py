@@ -23,7 +23,8 @@ from turngap.library import LoadedScenario
 from turngap.provenance import git_commit, this_machine
 from turngap.runs import StoredRun, new_folder, utc_now
 
-# Each backend is an agent in a process of its own, about 200 MB, for as long as this lasts.
+# Each backend is an agent in a process of its own, about 200 MB, for as long as this lasts; and the
+# page tells so many apart without colour.
 MAX_BACKENDS = 8
 
 
@@ -44,6 +45,7 @@ class ComparePlan:
         choice: the agent that all of them answer for.
         prices: US dollars per million tokens in and out, by a contender's name; else the backend's.
         phases: so many positions on the agent's 32 ms grid, one after another over the rounds.
+        most: backends at most.
     """
 
     choice: AgentChoice
@@ -57,6 +59,7 @@ class ComparePlan:
     budget_ms: float | None = None
     out: Path | None = None
     starved_ms: float = STARVED_MS
+    most: int = MAX_BACKENDS
 
     @property
     def turns(self) -> int:
@@ -73,10 +76,10 @@ class ComparePlan:
             AgentError: a backend needs what this machine lacks.
         """
         names = [c.name for c in self.contenders]
-        if not 2 <= len(names) <= MAX_BACKENDS:
+        if not 2 <= len(names) <= self.most:
             raise InputError(
                 "compare.backends",
-                f"{len(names)} backends; expected 2 to {MAX_BACKENDS}",
+                f"{len(names)} backends; expected 2 to {self.most}",
                 hint="turngap compare --llm sim:full --llm sim:distilled",
             )
         if len(set(names)) < len(names):

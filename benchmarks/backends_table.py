@@ -1,0 +1,322 @@
+"""The table of LLM backends: each over the same recordings, in turns with the others, a row each.
+
+Plays every LLM backend that this machine has, by what `turngap compare` plays with:
+
+- the simulated profiles, and what combines them (race, route, opener, best-of);
+- the small model in the agent's process; with --teacher DIR a larger one beside it;
+- where vLLM is installed (--vllm, or TURNGAP_VLLM, names the Python of its environment), the
+  teacher on a server of its own, over one connection a session and over one a request;
+- where there is a larger model besides the small one, what combines these two.
+
+Models of providers cost money: they are played where --llm names them, as any other.
+
+    python benchmarks/backends_table.py --write README.md
+    python benchmarks/backends_table.py --vllm vllm-env/bin/python --rounds 2 --write README.md
+    python benchmarks/backends_table.py --only sim:full --only small --scenario quick-questions
+    python benchmarks/backends_table.py --table       # play nothing; the table of what there is
+
+Everything is played into `--out`, and the table is of all pieces that lie there.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from half_gap.table import ms, share
+
+from turngap.caller.pipecat import PipecatDialect
+from turngap.core.budget import LLM_WINDOW_MS
+from turngap.core.comparison_record import COMPARISON_FILE, ComparisonRecord
+from turngap.core.errors import InputError, TurngapError
+from turngap.core.lateness import STARVED_MS
+from turngap.core.results import TurnRecord
+from turngap.core.summary import summarise
+from turngap.harness.compare import ComparePlan, Contender, compare, parse_contender
+from turngap.harness.target import AgentChoice
+from turngap.library import library_dir, load_scenarios, scenario_paths
+from turngap.report.compare_files import read_comparison, write_markdown
+from turngap.runs import read_run
+from turngap_services.llm.vllm.server import Server
+from turngap_services.llm.vllm.settings import VllmSettings
+
+BEGIN, END = "<!-- made by benchmarks/backends_table.py -->", "<!-- end -->"
+TEACHER = Path(__file__).parents[1] / "models" / "teacher"
+# Of its own accord vLLM takes every core; the agent and the caller need one.
+SERVE_ARGS = ("--dtype", "bfloat16", "--max-model-len", "512", "--enforce-eager")
+SERVE_ENV = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0"}
+
+HEAD = (
+    "LLM backend", "n", "gap p50, ms", "gap p95, ms", "within budget", "first token p50, ms",
+    "tokens/s", f"tokens in {LLM_WINDOW_MS:.0f} ms", "right answers",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Model:
+    """The larger of two real models: what it is called, its backend, and the settings of that."""
+
+    name: str
+    llm: str
+    settings: dict[str, str]
+
+    def contender(self, name: str = "", **more: str) -> Contender:
+        """It by itself, with `more` settings."""
+        sets = {**self.settings, **more}
+        return Contender(
+            name or self.name, self.llm, tuple(f"llm.{k}={v}" for k, v in sets.items())
+        )
+
+    @property
+    def table(self) -> str:
+        """Its settings as TOML's inline table."""
+        return f"{{{', '.join(f'{k} = {json.dumps(v)}' for k, v in self.settings.items())}}}"
+
+
+def simulated() -> list[Contender]:
+    """The served profiles, and what combines them by default."""
+    return [
+        *(Contender(name, name) for name in ("sim:full", "sim:full-low-batch", "sim:distilled")),
+        Contender("race", "race"),
+        Contender("route", "route"),
+        Contender("opener", "opener", ("llm.told=false",)),  # a simulated model is told nothing
+        Contender("best-of", "best-of"),
+    ]
+
+
+def real(larger: Model | None) -> list[Contender]:
+    """The small model, and what it makes together with a larger one."""
+    small = Contender("small", "small")
+    if larger is None:
+        return [small]
+    pair = ("llm.fast=small", f"llm.full={larger.llm}", f"llm.full_settings={larger.table}")
+    candidates = (
+        f'llm.candidates=["{larger.llm}", "small"]',
+        f"llm.candidate_settings=[{larger.table}, {{}}]",
+    )
+    both = f"small and {larger.name}"
+    return [
+        small,
+        larger.contender(),
+        *(
+            [larger.contender(f"{larger.name}, a connection a request", keep_alive="false")]
+            if larger.llm == "vllm"
+            else []
+        ),
+        Contender(f"race: {both}", "race", pair),
+        Contender(f"route: {both}", "route", pair),
+        # The teacher follows no instructions: it is not told what was said before it.
+        Contender(f"opener: {both}", "opener", (*pair, "llm.told=false")),
+        Contender(f"best-of: {both}", "best-of", candidates),
+    ]
+
+
+@contextmanager
+def larger_model(vllm: str | None, teacher: Path | None) -> Iterator[Model | None]:
+    """The teacher, served by a vLLM for as long as this lasts, or in the agents' process.
+
+    Raises:
+        AgentError: vLLM does not start.
+    """
+    if vllm is not None:
+        model = str(TEACHER)
+        settings = VllmSettings(
+            model=model, command=vllm, serve_args=SERVE_ARGS, serve_env=SERVE_ENV
+        )
+        server = Server(settings, model)
+        try:
+            server.wait_until_healthy()
+            yield Model("vllm: teacher", "vllm", {"base_url": server.base_url, "model": model})
+        finally:
+            server.stop()
+    elif teacher is not None:
+        yield Model("small: teacher", "small", {"model": str(teacher.resolve())})
+    else:
+        yield None
+
+
+def chosen(everybody: Sequence[Contender], only: Sequence[str]) -> list[Contender]:
+    """Those that are named, or all.
+
+    Raises:
+        InputError: there is none of that name here.
+    """
+    names = [c.name for c in everybody]
+    if unknown := [name for name in only if name not in names]:
+        raise InputError(
+            "backends_table.unknown",
+            f"no backend {unknown[0]!r} here",
+            hint=f"there are: {'; '.join(names)}",
+        )
+    return [c for c in everybody if not only or c.name in only]
+
+
+def play(contenders: Sequence[Contender], arguments: argparse.Namespace) -> None:
+    """Play one piece and keep it.
+
+    Raises:
+        TurngapError: an agent failed; what was played before is kept.
+    """
+    library = library_dir()
+    plan = ComparePlan(
+        choice=AgentChoice(arguments.agent),
+        library=library,
+        contenders=contenders,
+        scenarios=load_scenarios(scenario_paths(library, arguments.scenario)),
+        dialect=PipecatDialect(),
+        rounds=arguments.rounds,
+        phases=arguments.phases,
+        out=arguments.out,
+        starved_ms=arguments.starved_ms,
+        most=len(contenders),
+    )
+    print(f"{plan.turns} turns, {len(contenders)} backends in turns, in real time", flush=True)
+    record, folder, failure = asyncio.run(
+        compare(plan, on_step=lambda step: print(f"  {step}", flush=True))
+    )
+    write_markdown(record, folder)
+    if failure is not None:
+        raise failure
+
+
+@dataclass
+class Pieces:
+    """All that was played: turns by backend, what they rest on, and what was left out of them."""
+
+    records: list[ComparisonRecord] = field(default_factory=list[ComparisonRecord])
+    turns: dict[str, list[TurnRecord]] = field(default_factory=dict[str, list[TurnRecord]])
+    left_out: list[str] = field(default_factory=list[str])
+
+
+def collect(out: Path) -> Pieces:
+    """Every piece that is kept in a folder; runs that judged themselves invalid are left out.
+
+    Raises:
+        InputError: there is none, or they are not of one machine and one agent.
+    """
+    pieces = Pieces()
+    for file in sorted(out.glob(f"*/{COMPARISON_FILE}")):
+        record = read_comparison(file.parent)
+        pieces.records.append(record)
+        for backend in record.backends:
+            turns = pieces.turns.setdefault(backend.name, [])
+            if not backend.valid:
+                why = f"`{backend.name}`, {backend.turns} turns: {backend.why_invalid}"
+                pieces.left_out.append(why)
+            elif backend.turns:
+                turns += read_run(file.parent / backend.run).turns
+    if not pieces.records:
+        raise InputError(
+            "backends_table.nothing", f"nothing was played in {out}", hint="leave out --table"
+        )
+    if len({(r.machine.fingerprint, r.agent) for r in pieces.records}) > 1:
+        raise InputError(
+            "backends_table.mixed",
+            f"the pieces in {out} are of several machines or agents, which do not compare",
+            hint="play them into a folder each: --out DIR",
+        )
+    return pieces
+
+
+def table(pieces: Pieces) -> str:
+    """The rows, and what they rest on, as Markdown."""
+    lines = [HEAD, ("---",) * len(HEAD)]
+    lines += [row(name, turns) for name, turns in pieces.turns.items()]
+    blocks = ["\n".join(f"| {' | '.join(cells)} |" for cells in lines), f"{basis(pieces)}."]
+    notes = [f"- left out as invalid: {why}" for why in pieces.left_out]
+    if not alike(list(pieces.turns.values())):
+        notes.append("- not all of them played the same turns: compare those whose n is the same")
+    blocks.append("\n".join(notes))
+    return "\n\n".join(block for block in blocks if block)
+
+
+def alike(everybody: Sequence[Sequence[TurnRecord]]) -> bool:
+    """Whether all played the same turns, each as often."""
+    played = [Counter((turn.scenario, turn.turn) for turn in turns) for turns in everybody]
+    return all(counted == played[0] for counted in played)
+
+
+def row(name: str, turns: Sequence[TurnRecord]) -> tuple[str, ...]:
+    """One backend's cells; in brackets 95 % intervals, and n where it is not that of the row."""
+    summary = summarise(turns)
+    llm = summary.llm
+    of = f" (n={llm.n})" if llm and llm.n < summary.hit_rate.n else ""
+    return (
+        f"`{name}`",
+        str(summary.turns),
+        ms(summary.gap_ms["p50"]),
+        ms(summary.gap_ms["p95"]),
+        share(summary.hit_rate),
+        f"{llm.ttft_ms:.0f}{of}" if llm else "–",
+        "–" if llm is None or llm.per_s is None else f"{llm.per_s:.0f}",
+        "–" if llm is None or llm.in_window is None else f"{llm.in_window:g}",
+        share(summary.right),
+    )
+
+
+def basis(pieces: Pieces) -> str:
+    """What the table rests on."""
+    first, *_ = pieces.records
+    scenarios = {name for record in pieces.records for name in record.scenarios}
+    rounds = sum(record.rounds for record in pieces.records)
+    commits = sorted({record.commit or "unknown" for record in pieces.records})
+    return (
+        f"`{first.agent}` agent, {many(len(scenarios), 'scenario')}, each in turns with the rest, "
+        f"{many(rounds, 'round')} in {many(len(pieces.records), 'piece')}; {first.machine.cpu}, "
+        f"{first.machine.cores} cores; commit {', '.join(commits)}"
+    )
+
+
+def many(n: int, what: str) -> str:
+    """`n` of something, in words."""
+    return f"{n} {what}{'s' * (n != 1)}"
+
+
+def write(page: Path, text: str) -> None:
+    """Put the table between the marks of a page."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        sys.exit(f"{page} has no {BEGIN} … {END}: nothing was written")
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--vllm", default=os.environ.get("TURNGAP_VLLM"), metavar="PYTHON")
+    parser.add_argument("--teacher", type=Path, metavar="DIR", help="a model for `small`")
+    parser.add_argument("--llm", action="append", default=[], help="one more: [LABEL=]BACKEND,…")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME")
+    parser.add_argument("--agent", default="embedded")
+    parser.add_argument("--scenario", action="append", default=[], help="instead of the library")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--phases", type=int, default=1, help="positions on the 32 ms grid")
+    parser.add_argument("--starved-ms", type=float, default=STARVED_MS)
+    parser.add_argument("--out", type=Path, default=Path("runs/backends"))
+    parser.add_argument("--table", action="store_true", help="play nothing")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into a page")
+    arguments = parser.parse_args()
+    try:
+        if not arguments.table:
+            with larger_model(arguments.vllm, arguments.teacher) as larger:
+                more = [parse_contender(text) for text in arguments.llm]
+                everybody = [*simulated(), *real(larger), *more]
+                play(chosen(everybody, arguments.only), arguments)
+        text = table(collect(arguments.out))
+    except TurngapError as e:
+        sys.exit(f"backends_table: {e}{f' ({e.hint})' if e.hint else ''}")
+    print(text)
+    if arguments.write is not None:
+        write(arguments.write, text)
+
+
+if __name__ == "__main__":
+    main()

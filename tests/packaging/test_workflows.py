@@ -1,46 +1,22 @@
 """The workflows, ours and the one to copy, and docs/ci.md: what they call exists."""
 
 import re
-import shlex
-from collections.abc import Iterator
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
+from command_lines import parse, turngap_commands
 from ruamel.yaml import YAML
-
-from turngap.cli import app
 
 ROOT = Path(__file__).parents[2]
 OURS = ROOT / ".github/workflows/latency.yml"
 EXAMPLE = ROOT / "docs/github-actions.yml"
-# Whatever follows one of these is another command.
-SHELL = {"|", "||", "&&", ";"}
 GUIDE = ROOT / "docs/ci.md"
 
 
 def steps(file: Path) -> list[dict[str, Any]]:
     workflow = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
     return [step for job in workflow["jobs"].values() for step in job["steps"]]
-
-
-def turngap_commands(text: str) -> Iterator[list[str]]:
-    """Each `turngap …` and `./run …` of a shell script, as the arguments of turngap."""
-    for line in text.replace("\\\n", " ").splitlines():
-        words = shlex.split(line, comments=True) if line.count('"') % 2 == 0 else []
-        if words[:1] in (["turngap"], ["./run"]) and words[1:2] != ["test"]:
-            command = takewhile(lambda word: word not in SHELL, words[1:])
-            yield [word for word in command if word != "…"]
-
-
-def parse(arguments: list[str]) -> None:
-    """Let the command line read them, without running anything."""
-    command = typer.main.get_command(app)
-    with command.make_context("turngap", list(arguments)) as context:
-        name, sub, rest = command.resolve_command(context, arguments)  # type: ignore[attr-defined]
-        sub.make_context(name, rest, parent=context)
 
 
 @pytest.mark.parametrize("file", [OURS, EXAMPLE], ids=lambda f: f.name)

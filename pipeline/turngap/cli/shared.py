@@ -32,7 +32,12 @@ CALIBRATION_TURNS = 8
 PHASES = typer.Option(
     "--phases", min=1, max=32, help="Sweep the agent's 32 ms grid over the rounds."
 )
-AGENT = typer.Option("--agent", help="A stack's name, a stack file (.toml) or a ws:// URL.")
+# From the environment too: other people of a machine can read a command line, and the token in it.
+AGENT = typer.Option(
+    "--agent",
+    envvar="TURNGAP_AGENT",
+    help="A stack's name, a stack file (.toml) or a ws:// URL.",
+)
 LLM = typer.Option("--llm", help="Another LLM backend for the stack.")
 STT = typer.Option("--stt", help="Another STT backend for the stack.")
 TTS = typer.Option("--tts", help="Another TTS backend for the stack.")

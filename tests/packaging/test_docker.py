@@ -1,0 +1,246 @@
+"""docker/: what can be known of the images and the services without an engine to run them."""
+
+import fnmatch
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_lines import parse
+from ruamel.yaml import YAML
+
+from turngap.agent.stack import resolved
+from turngap.backends import Kind
+from turngap.harness.target import AgentChoice
+from turngap.library import library_dir
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE, COMPOSE = ROOT / "docker/Dockerfile", ROOT / "docker/compose.yaml"
+GUIDE = ROOT / "docs/docker.md"
+PROFILES = ("cpu", "gpu")
+TOKEN = "0123456789abcdef"
+
+# A version to the patch level, whatever it is built on, and perhaps the digest.
+PINNED = re.compile(r"[\w./-]+:v?\d+\.\d+\.\d+(-[\w.-]+)?(@sha256:[0-9a-f]{64})?")
+SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD")
+VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
+
+TEXT = COMPOSE.read_text(encoding="utf-8")
+SERVICES: dict[str, dict[str, Any]] = YAML(typ="safe").load(TEXT)["services"]
+OURS = [name for name, service in SERVICES.items() if "build" in service]
+
+every_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
+
+
+def filled_in(text: str) -> str:
+    """`text` as compose fills it in where nothing but the token is set."""
+
+    def value(found: re.Match[str]) -> str:
+        name, kind, rest = found.groups()
+        if name == "TURNGAP_TOKEN":
+            return TOKEN
+        assert kind == "-", f"{name} has no default"
+        return rest
+
+    return VARIABLE.sub(value, text)
+
+
+def run(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, check=False, **options
+    )
+
+
+def schema_check(file: Path) -> subprocess.CompletedProcess[str]:
+    schema = ("--builtin-schema", "vendor.compose-spec")
+    return run(sys.executable, "-m", "check_jsonschema", *schema, file)
+
+
+def test_the_compose_file_is_as_the_specification_has_it(tmp_path: Path) -> None:
+    done = schema_check(COMPOSE)
+    assert done.returncode == 0, done.stdout
+    wrong = tmp_path / "compose.yaml"
+    wrong.write_text(TEXT.replace("cap_drop: [ALL]", "cap_dorp: [ALL]"), encoding="utf-8")
+    assert schema_check(wrong).returncode == 1
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_docker_compose_reads_it(profile: str) -> None:
+    docker = shutil.which("docker")
+    if docker is None or run(docker, "compose", "version").returncode != 0:
+        pytest.skip("no `docker compose` on this machine")
+    command = (docker, "compose", "--file", COMPOSE, "--profile", profile, "config", "--quiet")
+    done = run(*command, env={"PATH": str(Path(docker).parent), "TURNGAP_TOKEN": TOKEN})
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_dockerfile_has_no_fault_that_a_linter_knows(tmp_path: Path) -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    done = run(hadolint, DOCKERFILE)
+    assert done.returncode == 0, done.stdout
+    wrong = tmp_path / "Dockerfile"
+    wrong.write_text(DOCKERFILE.read_text(encoding="utf-8").replace("/src", "src"), "utf-8")
+    assert "DL3000" in run(hadolint, wrong).stdout
+
+
+@every_service
+def test_a_service_is_watched_and_has_no_rights_to_lose(service: dict[str, Any]) -> None:
+    assert service["healthcheck"]["test"][0] == "CMD"
+    assert int(service["user"].partition(":")[0]) > 0
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert not {"privileged", "cap_add", "pid", "ipc", "network_mode"} & set(service)
+    assert len(service["profiles"]) == 1
+    assert set(service["profiles"]) < set(PROFILES)
+
+
+@every_service
+def test_a_service_is_reached_from_this_machine_alone(service: dict[str, Any]) -> None:
+    assert all(filled_in(port).startswith("127.0.0.1:") for port in service.get("ports", ()))
+
+
+@every_service
+def test_what_a_service_waits_for_comes_up_with_it(service: dict[str, Any]) -> None:
+    for name, how in service.get("depends_on", {}).items():
+        assert SERVICES[name]["profiles"] == service["profiles"]
+        assert how == {"condition": "service_healthy"}
+
+
+def test_each_profile_measures_an_agent() -> None:
+    for profile in PROFILES:
+        chosen = {n for n, service in SERVICES.items() if service["profiles"] == [profile]}
+        assert {f"agent-{profile}", f"caller-{profile}"} <= chosen
+        agent = SERVICES[f"agent-{profile}"]
+        assert agent["networks"]["default"]["aliases"] == ["agent"]  # what the caller calls it
+
+
+def test_no_secret_stands_in_the_file_or_on_a_command_line() -> None:
+    for service in SERVICES.values():
+        for name, value in service["environment"].items():
+            if SECRET.search(name):
+                assert value is None or re.fullmatch(r"\$\{\w+:\?[^}]*\}", value), name
+            elif value is not None and "token=" in value:
+                assert re.search(r"token=\$\{TURNGAP_TOKEN:\?", value), name
+        assert not SECRET.search(str(service.get("command", "")))
+
+
+def test_images_are_pinned() -> None:
+    pulled = [service["image"] for service in SERVICES.values() if "build" not in service]
+    stages = dict(instructions("FROM"))
+    pulled += [image for image in stages.values() if image not in stages]
+    assert len(pulled) == 3
+    assert [image for image in pulled if not PINNED.fullmatch(image)] == []
+
+
+def instructions(name: str) -> Iterator[tuple[str, str]]:
+    """`FROM`'s images by stage, or `COPY`'s sources from the context by destination."""
+    for line in DOCKERFILE.read_text(encoding="utf-8").splitlines():
+        match line.split():
+            case ["FROM", image, "AS", stage] if name == "FROM":
+                yield stage, image
+            case ["COPY", *sources, to] if name == "COPY" and "--from" not in sources[0]:
+                yield from ((to, source) for source in sources)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_service_of_ours_is_a_stage_that_ends_without_root(name: str) -> None:
+    build, stages = SERVICES[name]["build"], dict(instructions("FROM"))
+    assert (COMPOSE.parent / build["context"]).resolve() == ROOT
+    assert ROOT / build["dockerfile"] == DOCKERFILE
+    assert stages[build["target"]] == "run"
+    assert f"USER {SERVICES[name]['user']}" in DOCKERFILE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_service_of_ours_runs_a_command_that_there_is(name: str) -> None:
+    arguments = shlex.split(filled_in(SERVICES[name]["command"]))
+    parameters = parse(arguments)
+    if arguments[0] == "serve":
+        kinds: tuple[Kind, ...] = ("llm", "stt", "tts")
+        engines: dict[Kind, str | None] = {kind: parameters[kind] for kind in kinds}
+        choice = AgentChoice(parameters["agent"], engines, tuple(parameters["set_"] or ()))
+        assert len(list(resolved(choice.stack(), library_dir()))) == 4
+
+
+def test_the_caller_takes_its_agent_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SERVICES["caller-cpu"]["environment"].items():
+        monkeypatch.setenv(name, filled_in(value))
+    assert parse(["replay"])["agent"] == f"ws://agent:7860/ws?token={TOKEN}"
+    assert parse(["replay", "--agent", "stock"])["agent"] == "stock"
+
+
+def sent(path: str) -> bool:
+    """Whether .dockerignore lets a file into the build: the last line that fits decides."""
+    here = True
+    for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines():
+        pattern, lets_in = line.removeprefix("!"), line.startswith("!")
+        parents = [path, *(p.as_posix() for p in Path(path).parents)]
+        names = [pattern, pattern.removeprefix("**/")] if pattern.startswith("**/") else [pattern]
+        if line and not line.startswith("#") and fits(parents, names):
+            here = lets_in
+    return here
+
+
+def fits(paths: list[str], patterns: list[str]) -> bool:
+    return any(
+        fnmatch.fnmatchcase(path, pattern) for path in paths for pattern in patterns if path != "."
+    )
+
+
+def test_what_is_copied_is_all_that_the_package_is_built_from(tmp_path: Path) -> None:
+    context, out = tmp_path / "context", tmp_path / "out"
+    for to, source in instructions("COPY"):
+        files = [f for f in (ROOT / source, *(ROOT / source).rglob("*")) if f.is_file()]
+        kept = [f for f in files if sent(f.relative_to(ROOT).as_posix())]
+        assert kept, f"{source} is not there, or .dockerignore keeps it out"
+        for file in kept:
+            copy = context / to / file.relative_to(ROOT / source)
+            copy = context / to / file.name if file == ROOT / source else copy
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+    command = ("hatchling", "build", "--target", "wheel", "--directory", out)
+    done = run(sys.executable, "-m", *command, cwd=context)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = out.iterdir()
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    for package in ("pipeline/turngap", "services/turngap_services"):
+        parent = (ROOT / package).parent
+        files = {f for f in (ROOT / package).rglob("*") if f.is_file() and f.suffix != ".pyc"}
+        assert {f.relative_to(parent).as_posix() for f in files} - names == set()
+    assert any(name.startswith("turngap/_scenarios/") for name in names)
+
+
+@pytest.mark.parametrize(
+    "path", [".git/config", ".venv/bin/python", "runs/a/run.json", "models/teacher/config.json",
+             "services/training/make.py", "pipeline/turngap/__pycache__/x.pyc", ".env"]
+)  # fmt: skip
+def test_what_the_images_do_not_need_is_not_sent(path: str) -> None:
+    assert not sent(path)
+
+
+def test_the_images_python_is_one_that_turngap_supports() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    least = project["requires-python"].removeprefix(">=")
+    versions = {re.findall(r"python:(\d+)\.(\d+)", image)[0] for image in pythons()}
+    # One for building and running: what is installed is copied from one image to the other.
+    ((major, minor),) = versions
+    assert (int(major), int(minor)) >= tuple(map(int, least.split(".")))
+
+
+def pythons() -> list[str]:
+    return [image for _, image in instructions("FROM") if image.startswith("python:")]
+
+
+def test_the_guide_names_every_variable_and_no_other() -> None:
+    used = {found[1] for found in VARIABLE.finditer(TEXT)}
+    used |= {n for s in SERVICES.values() for n, v in s["environment"].items() if v is None}
+    rows = re.findall(r"^\| `([A-Z_]+)` \|", GUIDE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert set(rows) == used

@@ -10,6 +10,7 @@ from turngap.core.answers import (
     NO_REPLY,
     NO_TEXT,
     NOTHING_EXPECTED,
+    STOPPED,
     Hearing,
     answer_of,
     heard_of,
@@ -161,6 +162,15 @@ def test_what_a_reply_lacks_that_stopped_for_a_cough_is_the_agents_fault():
     assert (broken_off.verdict, broken_off.why) == ("not_judged", BROKEN_OFF)
     stopped = answer_of(expected, turn, mine, ms_to_ns(4500), stopped=True)
     assert (stopped.verdict, stopped.failed) == ("wrong", ('all_of: "tomatoes" was not said',))
+
+
+def test_a_reply_that_began_again_was_broken_all_the_same():
+    told = expects(all_of=["onions"])
+    assert judge(told, whole("Fry Fry onions"), stopped=True).verdict == "right"
+    unbroken = expects(all_of=["onions"], unbroken=True)
+    assert judge(unbroken, whole("Fry Fry onions")).verdict == "right"
+    record = judge(unbroken, whole("Fry Fry onions"), stopped=True)
+    assert (record.verdict, record.failed) == ("wrong", (STOPPED,))
 
 
 def test_what_was_dropped_before_it_was_played_was_not_heard():

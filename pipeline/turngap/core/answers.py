@@ -17,6 +17,7 @@ ABANDONED = "the person went on before any reply"
 NO_TEXT = "the agent did not report what it said"
 BROKEN_OFF = "the person broke the reply off before it could be told"
 NO_REPLY = "no reply was heard"
+STOPPED = "unbroken: it stopped for a backchannel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +53,25 @@ def answer_of(
         return AnswerRecord(verdict="wrong", failed=(NO_REPLY,))
     if not turn.reply:
         return AnswerRecord(verdict="not_judged", why=NO_TEXT)
-    own_fault = stopped or turn.outcome == "error"
-    return judge(expected, heard_of(turn, events, upto_ns), own_fault=own_fault)
+    heard = heard_of(turn, events, upto_ns)
+    return judge(expected, heard, own_fault=turn.outcome == "error", stopped=stopped)
 
 
-def judge(expected: ReplyExpectation, heard: Hearing, *, own_fault: bool = False) -> AnswerRecord:
+def judge(
+    expected: ReplyExpectation, heard: Hearing, *, own_fault: bool = False, stopped: bool = False
+) -> AnswerRecord:
     """Judge what was heard of a reply.
 
     What is missing from a reply that the person broke off is no fault of the agent's, unless it
-    ended the reply itself (`own_fault`); what must not be said and was heard, is.
+    ended the reply itself, by an error (`own_fault`) or for a backchannel (`stopped`); what must
+    not be said and was heard, is.
     """
+    own_fault = own_fault or stopped
     said = [
         f'forbid: "{phrase}" was said' for phrase in expected.forbid if says(heard.text, phrase)
     ]
+    if stopped and expected.unbroken:
+        said.append(STOPPED)
     missing = list(_missing(expected, heard.text))
     if missing and not said and not heard.whole and not own_fault:
         return AnswerRecord(verdict="not_judged", heard=heard.text, why=BROKEN_OFF)

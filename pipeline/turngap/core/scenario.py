@@ -35,12 +35,16 @@ class SpeechBounds(_Strict):
 
 
 class ReplyExpectation(_Strict):
-    """What the reply must hold to be right; `turngap.core.phrases` says how text is compared."""
+    """What the reply must hold to be right; `turngap.core.phrases` says how text is compared.
+
+    `unbroken`: besides, it must not stop for a backchannel, even if it begins again.
+    """
 
     any_of: tuple[str, ...] = ()
     all_of: tuple[str, ...] = ()
     forbid: tuple[str, ...] = ()
     regex: str | None = None
+    unbroken: bool = False
 
     @field_validator("regex")
     @classmethod

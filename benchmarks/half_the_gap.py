@@ -144,7 +144,7 @@ def tables(out: Path) -> dict[str, str]:
     tracing, levels = figures.tracing_cost(known), callers.stored(out)
     points = curve.pooled(curve.stored(out))
     targets = table.targets(rows, overheads, tracing, levels)
-    each = [STEPS_TOLD, table.gap_table(steps)] if steps else []
+    each = [STEPS_TOLD, table.steps_table(steps)] if steps else []
     blocks = [targets]
     blocks += [table.gap_table(rows), table.manners_table(rows)] if rows else []
     blocks += each

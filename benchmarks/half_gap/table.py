@@ -43,6 +43,17 @@ def gap_table(rows: Sequence[Row]) -> str:
     )
 
 
+def steps_table(rows: Sequence[Row]) -> str:
+    """What each step is worth: too few turns for a p95."""
+    return _table(
+        ("agent", "n", "gap p50", "p50 to stock", "within 800 ms"),
+        [
+            (row.name, str(row.n), ms(row.gap_p50), ratio(row.ratio_p50), share(row.hits))
+            for row in rows
+        ],
+    )
+
+
 def manners_table(rows: Sequence[Row]) -> str:
     """How they behave, agent by agent."""
     return _table(

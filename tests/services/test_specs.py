@@ -19,6 +19,7 @@ ENGINES = (
     "rapidfuzz",
     "numpy",
     "onnxruntime",
+    "faster_whisper",
 )
 BY_NAME = {spec.name: spec for spec in SPECS}
 
@@ -55,6 +56,10 @@ def test_unknown_settings_are_refused_with_those_there_are(spec: BackendSpec) ->
         ("smart-turn", {"wait_secs": 0}),
         ("pocketsphinx", {"cmninit": "forty"}),
         ("pocketsphinx", {"pre_roll_ms": -1}),
+        ("whisper", {"language": "English"}),
+        ("whisper", {"compute_type": "int4"}),
+        ("whisper", {"window": "half"}),
+        ("whisper", {"model": ""}),
         ("sim", {"tokens_per_s": 0}),
         ("vllm", {"base_url": "127.0.0.1:8000"}),
         ("vllm", {"max_tokens": 0}),
@@ -79,6 +84,7 @@ def test_settings_out_of_range_are_refused_by_key(name: str, values: dict[str, o
         ("espeak", "espeakng_loader", "pip install 'turngap[embedded]'"),
         ("sim", "rapidfuzz", "pip install 'turngap[embedded]'"),
         ("piper", "piper", "pip install 'turngap[piper]'"),
+        ("whisper", "faster_whisper", "pip install 'turngap[whisper]'"),
     ],
 )
 def test_a_missing_engine_is_an_instruction(

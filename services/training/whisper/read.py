@@ -1,0 +1,99 @@
+"""How well a Whisper reads the scenario library: word error rates, by what is read.
+
+    python -m training.whisper.read DIRECTORY
+
+Through the backend `whisper`, as the agent reads. Needs no torch.
+"""
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypedDict
+
+import numpy as np
+from rapidfuzz.distance import Levenshtein
+
+from training.whisper.recipe import Recipe
+from training.whisper.speech import (
+    HELD_OUT,
+    RATE,
+    TRAINED,
+    Voice,
+    available,
+    library_sentences,
+    on_the_line,
+    sentences,
+    speak,
+    unseen_sentences,
+)
+from turngap.core.audio import Pcm
+from turngap.library import library_dir, library_paths, load_scenario
+from turngap_services.stt.whisper.model import Reader
+from turngap_services.stt.whisper.settings import WhisperSettings
+from turngap_services.text import spoken_words
+
+_SEED = 1_000_003  # not the training's
+_UNSEEN = 100
+
+
+class Count(TypedDict):
+    """Words that were read wrong: substituted, left out or put in."""
+
+    wrong: int
+    words: int
+    wer: float
+
+
+def evaluate(directory: Path) -> dict[str, Count]:
+    """The library's recordings, and its and unseen sentences in other takes and another voice."""
+    reader = Reader(WhisperSettings(model=str(directory)))
+    voices = available(TRAINED)
+    known = set(sentences(Recipe().utterances, Recipe().seed))
+    library, unseen = library_sentences(), unseen_sentences(_UNSEEN, _SEED, known)
+    return {
+        "the library's recordings": count(reader, recordings()),
+        "the library's sentences, voices of the training": count(reader, takes(library, voices)),
+        "the library's sentences, a voice never heard": count(reader, takes(library, [HELD_OUT])),
+        "sentences never heard, voices of the training": count(reader, takes(unseen, voices)),
+    }
+
+
+def recordings() -> Iterable[tuple[str, Pcm]]:
+    """Each with its words."""
+    for path in library_paths(library_dir()):
+        loaded = load_scenario(path)
+        for turn in loaded.scenario.turns:
+            yield " ".join(spoken_words(turn.say)), loaded.clips[turn.audio].at_rate(RATE)
+
+
+def takes(texts: Iterable[str], voices: list[Voice]) -> Iterable[tuple[str, Pcm]]:
+    """The sentences, by each voice in turn, on a line with its noise."""
+    draw = np.random.default_rng(_SEED)
+    for number, text in enumerate(texts):
+        pcm = speak(voices[number % len(voices)], text, float(draw.uniform(0.9, 1.1)))
+        yield text, on_the_line(pcm, draw, gently=True)
+
+
+def count(reader: Reader, spoken: Iterable[tuple[str, Pcm]]) -> Count:
+    """What is wrong in all of it."""
+    wrong = words = 0
+    for text, pcm in spoken:
+        wrong += Levenshtein.distance(text.split(), spoken_words(reader.read(pcm)))
+        words += len(text.split())
+    return {"wrong": wrong, "words": words, "wer": wrong / words}
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("directory", type=Path)
+    for name, counted in evaluate(parser.parse_args().directory).items():
+        print(
+            f"{name}: {counted['wrong']} of {counted['words']} words wrong ({counted['wer']:.1%})"
+        )
+
+
+if __name__ == "__main__":
+    main()

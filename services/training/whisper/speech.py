@@ -1,0 +1,153 @@
+"""Sentences, the voices that say them, and what a line adds. Needs no torch."""
+
+import asyncio
+import random
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import soundfile
+import soxr
+
+from training.grammar.dialogue import make_dialogues
+from turngap.core.audio import (
+    FULL_SCALE,
+    LINE_FLOOR_DBFS,
+    Pcm,
+    audible_end,
+    audible_onset,
+    dbfs_to_amplitude,
+)
+from turngap_services.script import scenarios
+from turngap_services.text import spoken_words
+from turngap_services.tts.espeak.engine import Voice as EspeakVoice
+from turngap_services.tts.espeak.engine import engine
+
+RATE = 16_000
+PEAK_DBFS = -7.0  # as of the library's recordings
+_USUAL_WPM = 175  # espeak-ng's own pace
+
+# How long the silence around an utterance is. Before it lies the pre-roll; behind it what a pause
+# is, or the whole of a hold.
+LEAD_MS, TAIL_MS = (0, 620), (40, 320)
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """One speaker."""
+
+    engine: Literal["espeak-ng", "flite"]
+    name: str
+
+
+# Those that read best, and all of the library's: it is to be read by whoever speaks it.
+TRAINED = (
+    *(
+        Voice("espeak-ng", f"en-us+{variant}")
+        for variant in ("edward", "michel", "Reed", "f2", "f3", "m3", "m7", "klatt2")
+    ),
+    *(Voice("flite", name) for name in ("awb", "kal16", "rms", "slt")),
+)
+# Never heard in training.
+HELD_OUT = Voice("espeak-ng", "en-us+klatt4")
+
+
+def available(voices: Sequence[Voice]) -> list[Voice]:
+    """Those whose engine this machine has; espeak-ng comes in a wheel."""
+    return [v for v in voices if v.engine == "espeak-ng" or shutil.which(v.engine)]
+
+
+def library_sentences() -> list[str]:
+    """What people say in the scenario library, once each, as it is spoken."""
+    said = [turn.say for scenario in scenarios(None) for turn in scenario.turns]
+    return list(dict.fromkeys(" ".join(spoken_words(text)) for text in said))
+
+
+def sentences(count: int, seed: int) -> list[str]:
+    """The library's, a quarter of all, and others that the grammar of the shipped models makes."""
+    order = random.Random(seed)
+    library = library_sentences()
+    made = [order.choice(library) for _ in range(count // 4)]
+    for dialogue in make_dialogues(seed, holding=False):
+        made += [" ".join(spoken_words(turn.user)) for turn in dialogue.turns]
+        if len(made) >= count:
+            break
+    made = made[:count]
+    order.shuffle(made)
+    return made
+
+
+def unseen_sentences(count: int, seed: int, known: Collection[str]) -> list[str]:
+    """Sentences that are not among `known`, from the grammar's held-out side."""
+    made: dict[str, None] = {}
+    for dialogue in make_dialogues(seed, holding=True):
+        texts = (" ".join(spoken_words(turn.user)) for turn in dialogue.turns)
+        made |= {text: None for text in texts if text not in known}
+        if len(made) >= count:
+            break
+    return list(made)[:count]
+
+
+def speak(voice: Voice, text: str, pace: float) -> Pcm:
+    """An utterance, 16 kHz, from its first to its last audible sample.
+
+    Args:
+        voice: who speaks.
+        text: lower case words.
+        pace: 1 is the engine's own; more is faster.
+
+    Raises:
+        ValueError: nothing audible came of it.
+    """
+    samples, rate = (_espeak if voice.engine == "espeak-ng" else _flite)(voice, text, pace)
+    sound = soxr.resample(samples, rate, RATE) if rate != RATE else samples
+    peak = float(np.abs(sound).max()) if len(sound) else 0.0
+    if peak == 0:
+        raise ValueError(f"{voice.name} said nothing for {text!r}")
+    pcm = np.rint(sound / peak * dbfs_to_amplitude(PEAK_DBFS)).astype(np.int16)
+    first, last = audible_onset(pcm, RATE), audible_end(pcm, RATE)
+    assert first is not None and last is not None, "its peak is audible"
+    return pcm[first : last + 1]
+
+
+def _espeak(voice: Voice, text: str, pace: float) -> tuple[np.ndarray, int]:
+    who = EspeakVoice(voice.name, round(_USUAL_WPM * pace), 50)
+
+    async def collect() -> bytes:
+        return b"".join([chunk async for chunk in engine().speak(text, who)])
+
+    pcm = np.frombuffer(asyncio.run(collect()), np.int16)
+    return pcm.astype(np.float64) / FULL_SCALE, engine().rate
+
+
+def _flite(voice: Voice, text: str, pace: float) -> tuple[np.ndarray, int]:
+    with tempfile.TemporaryDirectory() as folder:
+        wav = Path(folder) / "take.wav"
+        stretch = f"duration_stretch={1 / pace:.3f}"
+        command = ["flite", "-voice", voice.name, "--setf", stretch, "-t", text, "-o", str(wav)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        samples, rate = soundfile.read(wav, dtype="float64")
+    return samples, rate
+
+
+def on_the_line(speech: Pcm, random_: np.random.Generator, *, gently: bool) -> Pcm:
+    """`speech` with silence around it and noise under it, louder or softer.
+
+    Args:
+        speech: from `speak`.
+        random_: what is drawn from.
+        gently: the line's own noise floor only; else now and then a room's.
+    """
+    lead, tail = (round(random_.uniform(*span) * RATE / 1000) for span in (LEAD_MS, TAIL_MS))
+    whole = np.zeros(lead + len(speech) + tail)
+    whole[lead : lead + len(speech)] = speech * 10 ** (random_.uniform(-9, 4) / 20)
+    floor_dbfs = LINE_FLOOR_DBFS
+    if not gently and random_.random() < 0.5:
+        floor_dbfs = random_.uniform(LINE_FLOOR_DBFS, -36)
+    whole += random_.normal(0, dbfs_to_amplitude(floor_dbfs), len(whole))
+    return np.clip(np.rint(whole), -32768, 32767).astype(np.int16)

@@ -1,0 +1,204 @@
+"""What to read of a session's audio, and when. Audio and the VAD's verdicts in, readings out.
+
+Sans I/O: `due` says what is to be read next, `read` takes what was read, `concluded` gives the text
+of an utterance that is over. One thing is read at a time.
+
+Whisper cannot go on from where it was: each reading begins with the utterance. So the art is to
+read at the right moment. In every pause all that was said until then is read, so that when the
+pause proves to be the end, little or nothing is left to do. An utterance that is read after its end
+alone is cut at the same places, so that both ways read the same samples.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from turngap.core.audio import Pcm
+from turngap_services.stt.whisper.settings import WhisperSettings
+from turngap_services.stt.whisper.sound import FRAME, RATE, Sound
+
+# Where a reading takes long, the next one outside a pause waits so many times as long: a pause that
+# comes meanwhile has to wait for the reading under way.
+_REST = 2.0
+# Where it takes long, a pause has to be as long as this share of it before it is read, up to so
+# many ms: a closure within a word is a pause too, and the last pause would have to wait for its
+# reading. A tiny model's whole window (0.6 s), read in every closure, was there no sooner than read
+# after the end: after 726 ms instead of 685 (p50 of 10 recordings, on a busy machine).
+_PATIENCE, _MOST_PATIENCE_MS = 0.25, 150.0
+# Silero goes on hearing a voice for so long after its last audible sample (p95 over the library's
+# recordings). What a VAD hears beyond that is a voice that was too soft for `Sound`.
+_VAD_LATE_MS = 130.0
+# Left of the model's window for what comes while a reading is waited for.
+_WINDOW_SHARE = 0.9
+
+
+def samples(ms: float) -> int:
+    """How many samples last so long."""
+    return round(ms * RATE / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Something to be read.
+
+    Attributes:
+        pcm: the samples.
+        last: where in the utterance they end.
+        keeps: the text stands, and what comes next is read without it: the utterance is too long.
+    """
+
+    pcm: Pcm
+    last: int
+    keeps: bool = False
+
+
+class Utterance:
+    """What a person says between the VAD's start and its stop.
+
+    Args:
+        settings: see `WhisperSettings`.
+        window_s: how much the model can read at once.
+        takes_ms: how long a reading takes, as far as that is known.
+    """
+
+    def __init__(self, settings: WhisperSettings, window_s: float, takes_ms: float = 0.0) -> None:
+        self._settings = settings
+        self._takes_ms = takes_ms
+        self._sound = Sound()
+        self._window = int(window_s * _WINDOW_SHARE * RATE)
+        self._first = 0  # what lies before it is read for good
+        self._kept: list[str] = []
+        self._text = ""
+        self._until = 0  # how far `_text` goes
+        self._under_way = False
+        self._stopped = False
+        self._voice_until = 0  # by the VAD's verdict at its stop
+        self._next = 0  # no reading outside a pause before so much was heard
+
+    @property
+    def text(self) -> str:
+        """What was read so far."""
+        return " ".join(part for part in (*self._kept, self._text) if part)
+
+    @property
+    def over(self) -> bool:
+        """Whether the VAD has stopped and nothing is left to be read."""
+        return self._stopped and not self._under_way and self._wanted() is None
+
+    def audio(self, pcm: Pcm) -> None:
+        """The next samples."""
+        self._sound.feed(pcm)
+
+    def stop(self, silence_ms: float) -> None:
+        """The VAD found the end, after so much silence."""
+        self._stopped = True
+        self._voice_until = self._sound.heard - samples(silence_ms + _VAD_LATE_MS)
+
+    def due(self) -> Reading | None:
+        """What is to be read now; it is under way from here on."""
+        wanted = None if self._under_way else self._wanted()
+        self._under_way = self._under_way or wanted is not None
+        return wanted
+
+    def read(self, reading: Reading, text: str, took_ms: float) -> None:
+        """A reading is done."""
+        self._under_way = False
+        self._takes_ms = took_ms
+        self._next = self._sound.heard + samples(_REST * took_ms)
+        self._until = reading.last
+        if reading.keeps:
+            self._kept.append(text)
+            self._first, self._text = reading.last, ""
+        else:
+            self._text = text
+
+    def _wanted(self) -> Reading | None:
+        sound, settings = self._sound, self._settings
+        if not (self._stopped or settings.while_speaking):
+            return None
+        if sound.heard - self._first > self._window:
+            half = self._first + self._window // 2
+            return self._reading(sound.quietest(half, self._first + self._window), keeps=True)
+        end, is_pause = self._end()
+        if end <= self._until or end - self._first < FRAME:
+            return None  # nothing new
+        if self._stopped or is_pause:
+            return self._reading(end)
+        if settings.partial_every_ms is None or sound.heard < self._next:
+            return None
+        if sound.heard - self._until < samples(settings.partial_every_ms):
+            return None
+        return self._reading(sound.heard)
+
+    def _end(self) -> tuple[int, bool]:
+        """Where the voice ends so far, the first of the silence included; if that is a pause."""
+        heard, audible = self._sound.heard, self._sound.last_audible or 0
+        silence = samples(self._settings.pause_ms)
+        if self._stopped and self._voice_until > audible + silence:
+            return heard, True
+        patience = samples(min(_PATIENCE * self._takes_ms, _MOST_PATIENCE_MS))
+        is_pause = audible > 0 and heard >= audible + max(silence, patience)
+        return (min(heard, audible + silence) if audible else 0), is_pause
+
+    def _reading(self, last: int, *, keeps: bool = False) -> Reading:
+        return Reading(self._sound.between(self._first, last), last, keeps)
+
+
+class Hearing:
+    """One session's utterances, in order. For the arguments see `Utterance`."""
+
+    def __init__(self, settings: WhisperSettings, window_s: float, takes_ms: float = 0.0) -> None:
+        self._settings = settings
+        self._takes_ms = takes_ms
+        self._window_s = window_s
+        self._pre_roll: deque[Pcm] = deque()
+        self._pre_roll_samples = 0
+        self._open: Utterance | None = None
+        self._waiting: deque[Utterance] = deque()  # those that are not concluded, the open one too
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing that was said is still to be concluded, but for an open utterance."""
+        return not self._waiting or self._waiting[0] is self._open
+
+    def audio(self, pcm: bytes) -> None:
+        """Take the next samples (mono int16, 16 kHz)."""
+        new = np.frombuffer(pcm, np.int16)
+        if self._open is not None:
+            self._open.audio(new)
+            return
+        self._pre_roll.append(new)
+        self._pre_roll_samples += len(new)
+        most = samples(self._settings.pre_roll_ms)
+        while self._pre_roll_samples - len(self._pre_roll[0]) >= most:
+            self._pre_roll_samples -= len(self._pre_roll.popleft())
+
+    def start(self) -> None:
+        """The VAD found speech, late: what was kept of the audio before belongs to it."""
+        if self._open is not None:
+            return
+        self._open = Utterance(self._settings, self._window_s, self._takes_ms)
+        self._waiting.append(self._open)
+        for pcm in self._pre_roll:
+            self._open.audio(pcm)
+        self._pre_roll.clear()
+        self._pre_roll_samples = 0
+
+    def stop(self, silence_ms: float) -> None:
+        """The VAD found the speech's end, after so much silence."""
+        if self._open is not None:
+            self._open.stop(silence_ms)
+            self._open = None
+
+    def due(self) -> tuple[Utterance, Reading] | None:
+        """What is to be read next; None while something is, or if there is nothing."""
+        utterance = self._waiting[0] if self._waiting else None
+        reading = utterance.due() if utterance else None
+        return (utterance, reading) if utterance and reading else None
+
+    def concluded(self) -> str | None:
+        """The text of the oldest utterance that is over, once; None: there is none."""
+        if self._waiting and self._waiting[0].over:
+            return self._waiting.popleft().text
+        return None

@@ -1,0 +1,220 @@
+"""A loaded Whisper: samples in, text out."""
+
+import re
+import threading
+import time
+import weakref
+from pathlib import Path
+
+import numpy as np
+from faster_whisper import WhisperModel, available_models, download_model
+
+from turngap.core.audio import FULL_SCALE, Pcm
+from turngap.core.errors import AgentError, InputError
+from turngap_services.stt.whisper.settings import WhisperSettings
+from turngap_services.stt.whisper.sound import RATE
+
+_FILES = ("model.bin", "config.json", "tokenizer.json")
+_CONVERT = (
+    "expected a directory in CTranslate2's format with tokenizer.json: "
+    "ct2-transformers-converter --model MODEL --output_dir DIR "
+    "--copy_files tokenizer.json preprocessor_config.json"
+)
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+
+# Nobody speaks faster (English: three words a second, a token and a half each): it bounds what a
+# model costs that repeats itself.
+_TOKENS_PER_S = 12
+_LEAST_TOKENS, _MOST_TOKENS = 16, 200
+# Of text against its compressed form: above, it repeats itself (OpenAI's own bound for Whisper).
+_REPEATS = 2.4
+# What `fit` reads beyond the samples, as whisper.cpp's users found to be needed (128 of the
+# encoder's 1500 positions).
+_MARGIN_S = 2.56
+# What the model is warmed up with: as long as a short turn.
+_WARM_UP_S = 3
+
+
+class FittedModel(WhisperModel):
+    """Its encoder reads what there is and a little more, instead of the whole window."""
+
+    def encode(self, features: np.ndarray):
+        """`features` are (mels, frames), from some frame on all 0, which no sound is."""
+        extractor = self.feature_extractor
+        filled = int(np.flatnonzero(features.any(axis=0))[-1]) + 1
+        wanted = filled + round(_MARGIN_S * RATE / extractor.hop_length)
+        return super().encode(features[:, : min(wanted, extractor.nb_max_frames)])
+
+
+class WholeModel(WhisperModel):
+    """Its encoder reads its own window: faster-whisper pads to 30 s, whatever the model's is."""
+
+    def encode(self, features: np.ndarray):
+        """`features` are (mels, frames)."""
+        return super().encode(features[:, : self.feature_extractor.nb_max_frames])
+
+
+class Reader:
+    """A loaded model. Several threads may ask at once; `workers` of them are answered at a time.
+
+    Attributes:
+        name: what it was asked for by; of a directory its name.
+        window_s: how much audio it can read at once.
+        takes_s: how long a reading of a short turn takes on this machine.
+
+    Raises:
+        InputError: an unknown name, or a language that the model does not know.
+        AgentError: it is not there, cannot be had, or cannot be loaded.
+    """
+
+    def __init__(self, settings: WhisperSettings) -> None:
+        directory = _directory(settings)
+        self.name = directory.name if Path(settings.model).is_dir() else settings.model
+        self._settings = settings
+        _require_files(directory)
+        kind = FittedModel if settings.window == "fit" else WholeModel
+        try:
+            model = kind(
+                str(directory),
+                device=settings.device,
+                compute_type=settings.compute_type,
+                cpu_threads=settings.threads,
+                num_workers=settings.workers,
+            )
+            _check_vocabulary(model)
+        # Each library has exceptions of its own for a bad file, tokenizers a plain Exception.
+        except Exception as e:
+            raise AgentError(
+                "model.damaged",
+                f"the Whisper model in {directory} cannot be loaded: {_first_line(e)}",
+                hint=_CONVERT,
+            ) from e
+        if settings.spoken not in (None, *model.supported_languages):
+            raise InputError(
+                "model.language",
+                f"the Whisper model {self.name} does not know the language {settings.language!r}",
+                hint=f"stt.language is one of: {', '.join(sorted(model.supported_languages))}",
+            )
+        # CTranslate2 4.8 aborts the process where its threads are left to the interpreter's last
+        # garbage collection ("terminate called without an active exception"): this comes before.
+        self._held = [model]
+        weakref.finalize(self, self._held.clear)
+        extractor = model.feature_extractor
+        self.window_s = extractor.nb_max_frames * extractor.hop_length / RATE
+        self.takes_s = self._warm_up()
+
+    def read(self, pcm: Pcm) -> str:
+        """What is said in `pcm` (16 kHz, at most `window_s`); empty for no words.
+
+        Blocks, with the interpreter free for others.
+
+        Raises:
+            AgentError: the engine failed.
+        """
+        sound = pcm.astype(np.float32) / np.float32(FULL_SCALE)
+        try:
+            text, repeats = self._transcribe(sound)
+            if repeats and self._settings.window == "fit":
+                # What a narrow window does to a model that was not made for it: with silence behind
+                # the words, the encoder reads all of its window.
+                whole = np.zeros(round(self.window_s * RATE), np.float32)
+                whole[: len(sound)] = sound
+                text, _ = self._transcribe(whole)
+        except RuntimeError as e:
+            raise AgentError(
+                "model.failed",
+                f"the Whisper model {self.name} failed: {_first_line(e)}",
+                hint="a smaller model, or stt.compute_type=int8, needs less memory",
+            ) from e
+        return text
+
+    def _transcribe(self, sound: np.ndarray) -> tuple[str, bool]:
+        """The text, and whether it says the same over and over."""
+        settings = self._settings
+        most = round(_TOKENS_PER_S * len(sound) / RATE) + _LEAST_TOKENS
+        segments, _ = self._held[0].transcribe(
+            sound,
+            language=settings.spoken,
+            beam_size=settings.beam_size,
+            # One pass: the fallbacks to higher temperatures are up to five more.
+            temperature=0.0,
+            condition_on_previous_text=False,
+            without_timestamps=True,
+            max_new_tokens=min(most, _MOST_TOKENS),
+            initial_prompt=settings.initial_prompt,
+            hotwords=settings.hotwords,
+            no_speech_threshold=None,
+        )
+        said = [each for each in segments if each.no_speech_prob < settings.no_speech]
+        text = "".join(each.text for each in said).strip()
+        return text, any(each.compression_ratio > _REPEATS for each in said)
+
+    def _warm_up(self) -> float:
+        """Read noise twice: what is slow once, is slow now. Returns what the second one took, s."""
+        noise = np.random.default_rng(0).normal(0, 100, _WARM_UP_S * RATE).astype(np.int16)
+        self.read(noise)
+        begun = time.monotonic()
+        self.read(noise)
+        return time.monotonic() - begun
+
+
+_LOADED: dict[str, Reader] = {}
+_LOADING = threading.Lock()
+# Settings that make another session of the same model.
+_OF_THE_SESSION = {"library", "pre_roll_ms", "while_speaking", "pause_ms", "partial_every_ms"}
+
+
+def reader_of(settings: WhisperSettings) -> Reader:
+    """The model of these settings, loaded once a process; raises as `Reader` does."""
+    key = settings.model_dump_json(exclude=_OF_THE_SESSION)
+    with _LOADING:
+        if key not in _LOADED:
+            _LOADED[key] = Reader(settings)
+        return _LOADED[key]
+
+
+def _directory(settings: WhisperSettings) -> Path:
+    """Where the model is; downloads it where it has to be."""
+    given = Path(settings.model).expanduser()
+    if given.is_dir():
+        return given
+    if settings.model not in available_models() and not _REPOSITORY.fullmatch(settings.model):
+        if given.is_absolute() or given.parts[0] in (".", "..", "~") or len(given.parts) > 1:
+            raise AgentError("model.missing", f"no model directory at {given}", hint=_CONVERT)
+        raise InputError(
+            "model.unknown",
+            f"no Whisper model named {settings.model!r}, and no directory of that name",
+            hint=f"known: {', '.join(available_models())}; or a hub repository; or a directory",
+        )
+    cache = None if settings.cache is None else str(settings.cache)
+    try:
+        found = download_model(settings.model, local_files_only=settings.offline, cache_dir=cache)
+    # The hub's client has a family of exceptions, its HTTP client and the file system more.
+    except Exception as e:
+        what = "was not downloaded before" if settings.offline else "cannot be downloaded"
+        raise AgentError(
+            "model.missing",
+            f"the Whisper model {settings.model!r} is not on this machine and {what}: "
+            f"{_first_line(e)}",
+            hint="download it where there is a network, and give its directory: "
+            "--set stt.model=DIR",
+        ) from e
+    return Path(found)
+
+
+def _require_files(directory: Path) -> None:
+    if missing := [name for name in _FILES if not (directory / name).is_file()]:
+        raise AgentError(
+            "model.missing", f"{directory} has no {' and no '.join(missing)}", hint=_CONVERT
+        )
+
+
+def _check_vocabulary(model: WhisperModel) -> None:
+    """Without these marks the model would be found unfit with the first person who speaks."""
+    marks = ("<|startoftranscript|>", "<|endoftext|>", "<|notimestamps|>", "<|transcribe|>")
+    if missing := [m for m in marks if model.hf_tokenizer.token_to_id(m) is None]:
+        raise ValueError(f"tokenizer.json has no {', '.join(missing)}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

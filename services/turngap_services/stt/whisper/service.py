@@ -1,0 +1,146 @@
+"""Whisper as a pipecat service that reads while the person speaks."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from pipecat.frames.frames import (
+    CancelFrame,
+    EndFrame,
+    Frame,
+    InterimTranscriptionFrame,
+    StartFrame,
+    TranscriptionFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessorSetup
+from pipecat.services.settings import STTSettings
+from pipecat.services.stt_service import STTService
+from pipecat.utils.time import time_now_iso8601
+
+from turngap.core.clock import Clock, ns_to_ms
+from turngap.core.errors import AgentError
+from turngap_services.stt.whisper.hearing import Hearing, Reading, Utterance
+from turngap_services.stt.whisper.model import Reader
+from turngap_services.stt.whisper.settings import WhisperSettings
+from turngap_services.stt.whisper.sound import RATE
+
+# By pipecat's definition the time from the end of speech to the final text holds the VAD's verdict:
+# 0.34 s at p99 with Silero. To this come at worst the reading under way and the last one.
+_VAD_P99_S = 0.35
+_READINGS = 2
+
+
+class WhisperSTTService(STTService):
+    """Transcribes between the VAD's start and stop frames; what is read is read in a thread.
+
+    It needs a VAD in front of it (`VADProcessor`), as the audio and the VAD's frames then arrive in
+    the order in which they were pushed. Each stop frame is followed by one finalized
+    `TranscriptionFrame`, at once where the pause before it was long enough to read what was said;
+    by none where there were no words. Whatever is read before is an interim transcript.
+    """
+
+    def __init__(self, *, settings: WhisperSettings, reader: Reader, clock: Clock) -> None:
+        super().__init__(
+            ttfs_p99_latency=_VAD_P99_S + _READINGS * reader.takes_s,
+            settings=STTSettings(model=reader.name, language=settings.spoken),
+        )
+        self._reader = reader
+        self._clock = clock
+        self._hearing = Hearing(settings, reader.window_s, reader.takes_s * 1000)
+        self._news = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._settled.set()
+        self._reading: asyncio.Task[None] | None = None
+        self._interim = ""
+
+    def can_generate_metrics(self) -> bool:
+        """Yes: pipecat times the final transcript."""
+        return True
+
+    async def setup(self, setup: FrameProcessorSetup) -> None:
+        """Refuse a rate that Whisper was not made for."""
+        await super().setup(setup)
+        if self.sample_rate != RATE:
+            raise ValueError(f"Whisper hears {RATE} Hz, the pipeline has {self.sample_rate} Hz")
+
+    async def start(self, frame: StartFrame) -> None:
+        """Begin to wait for something to read."""
+        await super().start(frame)
+        self._reading = self.create_task(self._read_on(), "turngap-whisper")
+
+    async def stop(self, frame: EndFrame) -> None:
+        """Conclude what was said, then stop."""
+        if self._reading is not None:
+            await self._settled.wait()
+        await self._end()
+        await super().stop(frame)
+
+    async def cancel(self, frame: CancelFrame) -> None:
+        """Stop at once."""
+        await self._end()
+        await super().cancel(frame)
+
+    async def cleanup(self) -> None:
+        """Stop, however the pipeline ended."""
+        await self._end()
+        await super().cleanup()
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        """Begin and end utterances where the VAD does."""
+        await super().process_frame(frame, direction)
+        if isinstance(frame, VADUserStartedSpeakingFrame):
+            self._interim = ""
+            self._hearing.start()
+        elif isinstance(frame, VADUserStoppedSpeakingFrame):
+            self._hearing.stop(frame.stop_secs * 1000)
+            self._settled.clear()
+            await self._conclude()
+            self._news.set()
+
+    async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
+        """Take the next samples; transcripts come when they are read."""
+        self._hearing.audio(audio)
+        self._news.set()
+        return
+        yield  # what makes it a generator, which pipecat wants
+
+    async def _end(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            await self.cancel_task(reading)
+
+    async def _read_on(self) -> None:
+        try:
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                while due := self._hearing.due():
+                    await self._read(*due)
+                    await self._conclude()
+        finally:
+            self._settled.set()  # nobody waits for what will not be read
+
+    async def _read(self, utterance: Utterance, reading: Reading) -> None:
+        begun_ns = self._clock.now_ns()
+        text = ""
+        try:
+            text = await asyncio.to_thread(self._reader.read, reading.pcm)
+        except AgentError as e:
+            await self.push_error(f"{e.message} ({e.hint})", exception=e)
+        utterance.read(reading, text, ns_to_ms(self._clock.now_ns() - begun_ns))
+        if not utterance.over and utterance.text and utterance.text != self._interim:
+            self._interim = utterance.text
+            await self.push_frame(
+                InterimTranscriptionFrame(self._interim, self._user_id, time_now_iso8601())
+            )
+
+    async def _conclude(self) -> None:
+        while (text := self._hearing.concluded()) is not None:
+            if text:
+                await self.push_frame(
+                    TranscriptionFrame(text, self._user_id, time_now_iso8601(), finalized=True)
+                )
+            await self.emit_stt_usage_metrics()
+        if self._hearing.settled:
+            self._settled.set()

@@ -1,0 +1,79 @@
+"""Where an utterance was last audible, to 10 ms. No I/O, no clock.
+
+It only decides what is worth reading: a sound that is missed here is still read where the VAD hears
+it (`Utterance.stop`).
+"""
+
+import numpy as np
+
+from turngap.core.audio import AUDIBLE_DBFS, LINE_FLOOR_DBFS, Pcm, rms_dbfs
+
+RATE = 16_000  # what Whisper hears
+FRAME = RATE // 100
+
+# So far above the quietest 30 ms, a frame is more than the noise of the room.
+_OVER_NOISE_DB = 8.0
+# So far below the loudest frame, a voice's last sound is no longer heard.
+_RANGE_DB = 26.0
+# Closer to it, a frame is never too soft to be the voice, however loud the room.
+_LEAST_RANGE_DB = 15.0
+# However soft the voice, the line's own noise between two recordings is not part of it.
+_LOWEST_DBFS = LINE_FLOOR_DBFS + 5.0
+# Of digital silence; nothing is quieter.
+_SILENCE_DBFS = -120.0
+_SMOOTH = 3
+# Where an utterance has to be cut, between words: longer than most closures within a word.
+_BETWEEN_WORDS = 12
+
+
+class Sound:
+    """The samples of an utterance, all of them, and how loud they are.
+
+    Attributes:
+        heard: samples taken so far.
+        last_audible: the end of the last frame in which the voice was heard; None: none was.
+    """
+
+    def __init__(self) -> None:
+        self.heard = 0
+        self.last_audible: int | None = None
+        self._samples: Pcm = np.empty(0, np.int16)  # with room to grow
+        self._levels: list[float] = []
+        self._noise = 0.0
+        self._peak = _SILENCE_DBFS
+
+    def feed(self, pcm: Pcm) -> None:
+        """Take the next samples."""
+        until = self.heard + len(pcm)
+        if until > len(self._samples):
+            longer = np.empty(max(until, 2 * len(self._samples), 8 * RATE), np.int16)
+            longer[: self.heard] = self._samples[: self.heard]
+            self._samples = longer
+        self._samples[self.heard : until] = pcm
+        self.heard = until
+        for first in range(len(self._levels) * FRAME, until - FRAME + 1, FRAME):
+            self._judge(first)
+
+    def between(self, first: int, last: int) -> Pcm:
+        """A copy of the samples from `first` up to `last`."""
+        return self._samples[first:last].copy()
+
+    def quietest(self, first: int, last: int) -> int:
+        """The middle of the quietest 120 ms between two samples: the best place for a cut."""
+        levels = np.array(self._levels[first // FRAME : last // FRAME])
+        if len(levels) <= _BETWEEN_WORDS:
+            return (first + last) // 2
+        sums = np.convolve(10 ** (levels / 10), np.ones(_BETWEEN_WORDS), "valid")
+        return first + (int(np.argmin(sums)) + _BETWEEN_WORDS // 2) * FRAME
+
+    def _judge(self, first: int) -> None:
+        level = max(rms_dbfs(self._samples[first : first + FRAME]), _SILENCE_DBFS)
+        self._levels.append(level)
+        if len(self._levels) >= _SMOOTH:
+            powers = [10 ** (each / 10) for each in self._levels[-_SMOOTH:]]
+            self._noise = min(self._noise, 10 * float(np.log10(sum(powers) / _SMOOTH)))
+        self._peak = max(self._peak, level)
+        soft = min(AUDIBLE_DBFS, self._peak - _RANGE_DB)
+        told_apart = max(self._noise + _OVER_NOISE_DB, soft, _LOWEST_DBFS)
+        if level >= min(told_apart, self._peak - _LEAST_RANGE_DB) and level >= _LOWEST_DBFS:
+            self.last_audible = first + FRAME

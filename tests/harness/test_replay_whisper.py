@@ -1,0 +1,27 @@
+"""Whisper in the embedded agent, from the command line, with the canned model."""
+
+from pathlib import Path
+
+import pytest
+from canned_whisper import WORDS, canned_model
+from commandline import turngap
+
+pytestmark = pytest.mark.realtime
+
+
+def test_every_turn_is_heard_by_whisper_and_answered_ahead_of_its_end(tmp_path: Path) -> None:
+    done = turngap(
+        *("replay", "quick-questions", "--stt", "whisper", "--set", f"stt.model={canned_model()}"),
+        *("--calibration", "0", "--starved-ms", "1000", "--out", tmp_path, "--json"),
+    )
+    assert done.code in (0, 1), done.err  # 1: late, which is not what is tested here
+    turns = done.document()["turns"]
+    assert len(turns) == 3
+    for turn in turns:
+        assert turn["outcome"] in ("answered", "late"), turn
+        assert turn["error"] is None
+        heard = turn["transcript"].split()
+        assert len(heard) > 3
+        assert heard == WORDS[: len(heard)]
+    # What was read in the pause was answered before the turn was over, and was right.
+    assert any(turn["counts"].get("speculations", 0) for turn in turns)

@@ -1,0 +1,235 @@
+"""faster-whisper with the canned model: what it reads, and what is said when it cannot."""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from canned_whisper import TOKEN_MS, WORDS, canned_model, said_until
+
+from training.whisper.canned import make_canned
+from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
+from turngap_services.stt.whisper.model import Reader, reader_of
+from turngap_services.stt.whisper.settings import WhisperSettings
+
+RATE = 16_000
+
+
+def settings(**values: object) -> WhisperSettings:
+    given = {"model": str(canned_model()), **values}
+    return WhisperSettings(**given)  # type: ignore
+
+
+@pytest.fixture(scope="module")
+def reader() -> Reader:
+    return reader_of(settings())
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """The model, to be spoilt."""
+    return Path(shutil.copytree(canned_model(), tmp_path / "model"))
+
+
+def sound(ms: float) -> np.ndarray:
+    """Noise at -20 dBFS behind half a second of silence, both counted."""
+    pcm = np.random.default_rng(0).normal(0, 3277, round(ms * RATE / 1000))
+    pcm[: RATE // 2] = 0
+    return pcm.astype(np.int16)
+
+
+@pytest.mark.parametrize("ms", [700, 1100, 2600, 4600])
+def test_the_canned_model_reads_a_word_for_every_250_ms(reader: Reader, ms: float) -> None:
+    assert reader.read(sound(ms)) == said_until(ms)
+    # What is silent behind it adds nothing.
+    assert reader.read(np.concatenate([sound(ms), np.zeros(RATE, np.int16)])) == said_until(ms)
+
+
+def test_it_reads_nothing_in_silence(reader: Reader) -> None:
+    assert reader.read(np.zeros(2 * RATE, np.int16)) == ""
+
+
+def test_a_window_that_fits_reads_the_same_with_less(reader: Reader) -> None:
+    fitted = reader_of(settings(window="fit"))
+    seen: list[int] = []
+    model = fitted._held[0]
+    encode = type(model).__bases__[0].encode
+
+    def spy(self: object, features: np.ndarray) -> object:
+        seen.append(features.shape[1])
+        return encode(self, features)  # type: ignore
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(model).__bases__[0], "encode", spy)
+        assert fitted.read(sound(2600)) == reader.read(sound(2600)) == said_until(2600)
+    narrow, wide = seen
+    assert wide == 3000
+    assert 260 < narrow < 260 + 300
+
+
+def test_a_text_that_repeats_itself_in_a_narrow_window_is_read_again_in_the_whole_one(
+    tmp_path: Path,
+) -> None:
+    make_canned(tmp_path, text=" ".join(["no"] * 50), token_ms=0)
+    fitted = Reader(settings(model=str(tmp_path), window="fit"))
+    asked: list[int] = []
+    transcribe = fitted._transcribe
+
+    def spy(pcm: np.ndarray) -> tuple[str, bool]:
+        asked.append(len(pcm))
+        return transcribe(pcm)
+
+    fitted._transcribe = spy  # type: ignore
+    fitted.read(sound(3000))
+    assert asked == [3 * RATE, 30 * RATE]
+
+
+def test_what_a_model_writes_is_bounded_by_what_people_can_say(reader: Reader) -> None:
+    short = reader.read(sound(600))
+    assert short == said_until(600)
+    assert len(reader.read(sound(5000)).split()) == len(WORDS)
+
+
+def test_readings_at_the_same_time_do_not_mix() -> None:
+    shared = reader_of(settings(workers=2))
+    lengths = [TOKEN_MS * n + 100 for n in range(3, 13)]
+    read: dict[float, str] = {}
+
+    def ask(ms: float) -> None:
+        read[ms] = shared.read(sound(ms))
+
+    threads = [threading.Thread(target=ask, args=(ms,)) for ms in lengths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert read == {ms: said_until(ms) for ms in lengths}
+
+
+def test_sessions_share_a_model_whatever_they_hear_with(tmp_path: Path) -> None:
+    other = settings(library=tmp_path, pre_roll_ms=0, partial_every_ms=None, pause_ms=100)
+    assert reader_of(other) is reader_of(settings())
+    assert reader_of(settings(beam_size=2)) is not reader_of(settings())
+
+
+def test_how_long_it_takes_is_measured(reader: Reader) -> None:
+    assert reader.takes_s > 0
+    assert reader.window_s == 30
+    assert reader.name == "canned"
+
+
+def spoil(name: str, content: bytes | None) -> Callable[[Path], None]:
+    def change(directory: Path) -> None:
+        if content is None:
+            (directory / name).unlink()
+        else:
+            (directory / name).write_bytes(content)
+
+    return change
+
+
+def cut_short(directory: Path) -> None:
+    path = directory / "model.bin"
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def without_marks(directory: Path) -> None:
+    path = directory / "tokenizer.json"
+    written = json.loads(path.read_text(encoding="utf-8"))
+    written["added_tokens"] = []
+    path.write_text(json.dumps(written), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        (shutil.rmtree, "model.missing", "no model directory at"),
+        (spoil("model.bin", None), "model.missing", "has no model.bin"),
+        (spoil("tokenizer.json", None), "model.missing", "has no tokenizer.json"),
+        (cut_short, "model.damaged", "cannot be loaded"),
+        (spoil("config.json", b"{"), "model.damaged", "cannot be loaded"),
+        (spoil("vocabulary.json", None), "model.damaged", "cannot be loaded"),
+        (spoil("tokenizer.json", b"{}"), "model.damaged", "cannot be loaded"),
+        (without_marks, "model.damaged", "tokenizer.json has no <|startoftranscript|>"),
+    ],
+)
+def test_a_model_that_cannot_be_used_is_one_clear_line(
+    copied: Path, change: Callable[[Path], None], kind: str, words: str
+) -> None:
+    change(copied)
+    with pytest.raises(AgentError) as e:
+        Reader(settings(model=str(copied)))
+    assert words in e.value.message
+    assert e.value.kind == kind
+    assert "\n" not in e.value.message
+    assert e.value.hint
+    assert e.value.exit_code == ExitCode.AGENT_FAILED
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "kind"),
+    [
+        ({"model": "enormous"}, InputError, "model.unknown"),
+        ({"language": "de"}, InputError, "model.language"),
+        ({"model": "tiny.en", "offline": True}, AgentError, "model.missing"),
+    ],
+)
+def test_settings_that_the_model_cannot_have_are_refused_by_name(
+    values: dict[str, object], error: type[TurngapError], kind: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error) as e:
+        Reader(settings(cache=tmp_path, **values))
+    assert e.value.kind == kind
+    assert e.value.hint
+    assert "\n" not in e.value.message
+
+
+def test_an_engine_that_fails_in_the_middle_is_an_error_of_the_agent() -> None:
+    broken = Reader(settings())
+
+    def fail(pcm: np.ndarray) -> tuple[str, bool]:
+        raise RuntimeError("CUDA failed with error out of memory\nat line 7")
+
+    broken._transcribe = fail  # type: ignore
+    with pytest.raises(AgentError, match="out of memory") as e:
+        broken.read(sound(600))
+    assert "\n" not in e.value.message
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line_that_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A port on which nobody listens.
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(AgentError, match=r"'base\.en' is not on this machine") as e:
+        Reader(WhisperSettings(cache=tmp_path))
+    assert "cannot be downloaded" in e.value.message
+    assert "127.0.0.1" in e.value.message or "refused" in e.value.message
+    assert "\n" not in e.value.message
+    assert "--set stt.model=DIR" in e.value.hint
+    assert e.value.exit_code == ExitCode.AGENT_FAILED
+
+
+def test_a_process_that_used_it_ends_cleanly() -> None:
+    # CTranslate2 aborts where its threads are left to the interpreter's last collection.
+    code = (
+        "import sys\n"
+        "from turngap_services.stt.whisper import SPEC\n"
+        "from turngap_services.stt.whisper.model import reader_of\n"
+        "chosen = SPEC.settings({'model': sys.argv[1]})\n"
+        "SPEC.prepare(chosen)\n"
+        "ring = [reader_of(chosen)]\n"
+        "ring.append(ring)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(canned_model())],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "terminate" in done.stderr) == (0, False), done.stderr

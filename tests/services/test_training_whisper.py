@@ -1,0 +1,128 @@
+"""The parts of the Whisper training that need no torch."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from training.whisper.canned import SHAPES, make_canned
+from training.whisper.files import END, NO_TIMESTAMPS, START, make_tokenizer, mark
+from training.whisper.read import count, takes
+from training.whisper.recipe import Recipe
+from training.whisper.speech import (
+    HELD_OUT,
+    RATE,
+    TRAINED,
+    Voice,
+    available,
+    library_sentences,
+    on_the_line,
+    sentences,
+    speak,
+    unseen_sentences,
+)
+from turngap.core.audio import audible_end, audible_onset, rms_dbfs
+from turngap.core.errors import InputError
+from turngap_services.stt.whisper.model import Reader
+from turngap_services.stt.whisper.settings import WhisperSettings
+from turngap_services.text import spoken_words
+
+
+def test_the_vocabulary_writes_anything_and_its_own_sentences_in_few_pieces() -> None:
+    tokenizer = make_tokenizer(["turn off the lights", "turn on the lights"], 300)
+    for text in (" turn off the lights", " Zoë's naïve 42 ♪ 「x」"):
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        assert tokenizer.decode(ids) == text
+    assert len(tokenizer.encode(" turn off the lights").ids) == 4
+
+
+def test_its_marks_come_in_the_order_that_both_libraries_rely_on() -> None:
+    tokenizer = make_tokenizer(["hello"], 300, room=1000)
+    end, start, plain = (mark(tokenizer, each) for each in (END, START, NO_TIMESTAMPS))
+    assert (end, start) == (1000, 1001)
+    assert mark(tokenizer, "<|0.00|>") == plain + 1
+    assert mark(tokenizer, "<|30.00|>") == tokenizer.get_vocab_size() - 1
+    for each in ("<|translate|>", "<|transcribe|>", "<|startofprev|>", "<|nospeech|>"):
+        assert start < mark(tokenizer, each) < plain
+
+
+def test_a_model_of_tinys_shape_writes_its_text(tmp_path: Path) -> None:
+    make_canned(tmp_path, text="so it is", token_ms=0, shape=SHAPES["tiny"])
+    reader = Reader(WhisperSettings(model=str(tmp_path)))
+    noise = np.random.default_rng(0).normal(0, 3000, RATE).astype(np.int16)
+    noise[: RATE // 10] = 0
+    assert reader.read(noise) == "so it is"
+    assert (tmp_path / "tokenizer.json").is_file()
+    assert Tokenizer.from_file(str(tmp_path / "tokenizer.json")).get_vocab_size() < 2000
+
+
+def test_a_text_that_is_too_long_to_be_canned_is_refused(tmp_path: Path) -> None:
+    words = " ".join(f"{a}{b}" for a, b in itertools.permutations("abcdefghi", 2))
+    with pytest.raises(ValueError, match="at most 62 can be canned"):
+        make_canned(tmp_path, text=words)
+
+
+def test_training_hears_the_library_and_is_tried_with_other_sentences() -> None:
+    made = sentences(800, 3)
+    assert made == sentences(800, 3)
+    assert len(made) == 800
+    library = set(library_sentences())
+    share = sum(text in library for text in made) / len(made)
+    assert 0.2 < share < 0.35
+    unseen = unseen_sentences(60, 3, set(made))
+    assert len(unseen) == 60
+    assert not set(unseen) & set(made)
+    assert HELD_OUT not in TRAINED
+    # What the letters of the training cannot spell would be refused there.
+    assert {c for text in (*made, *unseen) for c in text} <= set(" abcdefghijklmnopqrstuvwxyz'")
+
+
+def test_a_voice_speaks_from_the_first_to_the_last_audible_sample() -> None:
+    voice = next(v for v in TRAINED if v.engine == "espeak-ng")
+    slow, quick = (speak(voice, "turn off the kitchen lights", pace) for pace in (0.8, 1.2))
+    assert len(slow) > 1.2 * len(quick)
+    for pcm in (slow, quick):
+        assert audible_onset(pcm, RATE) == 0
+        assert audible_end(pcm, RATE) == len(pcm) - 1
+    with pytest.raises(InputError, match="no variant"):
+        speak(Voice("espeak-ng", "en-us+nobody"), "hello", 1.0)
+
+
+def test_a_line_adds_silence_and_noise_and_the_same_again_from_the_same_seed() -> None:
+    speech = np.random.default_rng(0).normal(0, 3000, RATE).astype(np.int16)
+    one, two = (on_the_line(speech, np.random.default_rng(5), gently=True) for _ in range(2))
+    assert np.array_equal(one, two)
+    assert len(one) > len(speech)
+    tail = one[-600:]
+    assert rms_dbfs(tail) == pytest.approx(-58, abs=2)
+    loudest = max(
+        rms_dbfs(on_the_line(speech, np.random.default_rng(n), gently=False)[-600:])
+        for n in range(20)
+    )
+    assert loudest > -50
+
+
+def test_the_rate_rises_and_falls_to_nothing() -> None:
+    recipe = Recipe(steps=100, warmup=10)
+    rates = [recipe.rate_at(step) for step in range(100)]
+    assert max(rates) == rates[9] == rates[10] == recipe.rate
+    assert rates[0] == pytest.approx(recipe.rate / 10)
+    assert 0 < rates[99] < recipe.rate / 50
+    assert recipe.as_json()["steps"] == 100
+
+
+class Parrot:
+    """Reads the same into everything."""
+
+    def read(self, pcm: np.ndarray) -> str:
+        return "Turn off the lights."
+
+
+def test_wrong_words_are_counted_without_marks_and_capitals() -> None:
+    voice = available(TRAINED)[:1]
+    spoken = takes(["turn off the lights", "turn on the light"], voice)
+    counted = count(Parrot(), spoken)  # type: ignore
+    assert counted == {"wrong": 2, "words": 8, "wer": 0.25}
+    assert spoken_words("Turn off the lights.") == ["turn", "off", "the", "lights"]

@@ -1,0 +1,277 @@
+"""How long after the endpoint Whisper's transcript comes: `whisper` beside pipecat's own service.
+
+Plays the library's recordings in real time into each, one recording into all of them before the
+next, in an order that turns. The turn's end is what the `adaptive` turn-taking would make of it: so
+many ms after the last audible sample.
+
+    python benchmarks/whisper_streaming.py                  # a canned model of tiny.en's shape
+    python benchmarks/whisper_streaming.py --shape base --limit 8
+    python benchmarks/whisper_streaming.py --model base.en  # weights, and so word error rates
+"""
+
+import argparse
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import psutil
+from loguru import logger
+from pipecat.frames.frames import (
+    EndFrame,
+    Frame,
+    InputAudioRawFrame,
+    TranscriptionFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.services.stt_service import STTService
+from pipecat.services.whisper.stt import WhisperSTTService
+from pipecat.transcriptions.language import Language
+from pipecat.workers.runner import WorkerRunner
+from rapidfuzz.distance import Levenshtein
+
+from training.whisper.canned import SHAPES, WHISPER_PIECES, make_canned
+from turngap.clocks import MonotonicClock
+from turngap.core.clock import ms_to_ns, ns_to_ms
+from turngap.core.stats import percentile
+from turngap.library import library_dir, library_paths, load_scenario
+from turngap_services.stt.whisper import SPEC
+from turngap_services.stt.whisper.model import WholeModel
+from turngap_services.text import spoken_words
+
+RATE = 16_000
+PACKET_MS = 20
+STARTS_LATE_MS = 80  # when `adaptive` finds a voice
+LEAD_S = 0.7  # line noise before each recording
+LATEST_S = 30.0  # a transcript that has not come by then does not come
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a person says, and where in it speech begins and ends."""
+
+    name: str
+    say: str
+    pcm: np.ndarray
+    start_ms: float
+    end_ms: float
+
+
+@dataclass
+class Contender:
+    """A way of transcribing, and what became of each recording."""
+
+    name: str
+    service: STTService
+    worker: PipelineWorker | None = None
+    texts: list[str] = field(default_factory=list[str])
+    after_ms: list[float] = field(default_factory=list[float])
+    cpu_s: float = 0.0
+    heard: asyncio.Queue[tuple[int, str]] = field(default_factory=asyncio.Queue)
+
+
+class Ear(FrameProcessor):
+    """The end of a pipeline: notes when a transcript arrives."""
+
+    def __init__(self, hear: Callable[[str], None]) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._hear = hear
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        """Pass everything on."""
+        await super().process_frame(frame, direction)
+        if isinstance(frame, TranscriptionFrame):
+            self._hear(frame.text)
+        await self.push_frame(frame, direction)
+
+
+def recordings(limit: int | None) -> list[Recording]:
+    found: list[Recording] = []
+    for path in library_paths(library_dir()):
+        loaded = load_scenario(path)
+        for turn in loaded.scenario.turns:
+            assert turn.speech is not None
+            pcm = loaded.clips[turn.audio].at_rate(RATE)
+            found.append(
+                Recording(turn.audio, turn.say, pcm, turn.speech.start_ms, turn.speech.end_ms)
+            )
+    return found[:limit]
+
+
+def contenders(model: str, threads: int, clock: MonotonicClock) -> list[Contender]:
+    """Pipecat's service, ours after the end as that one, and ours while the person speaks."""
+    stock = WhisperSTTService(
+        device="cpu",
+        compute_type="int8",
+        settings=WhisperSTTService.Settings(model=model, language=Language.EN),
+    )
+    # It takes as many threads as it likes; and it pads to 30 s, which a smaller model cannot read.
+    stock._model = WholeModel(model, device="cpu", compute_type="int8", cpu_threads=threads)
+
+    def ours(name: str, **values: object) -> Contender:
+        # As much of the audio before the voice was found as pipecat keeps.
+        given = {"model": model, "device": "cpu", "threads": threads, "pre_roll_ms": 1000, **values}
+        return Contender(name, SPEC.create(SPEC.settings(given), clock))
+
+    return [
+        Contender("pipecat", stock),
+        ours("whisper, after the end", while_speaking=False),
+        ours("whisper", while_speaking=True),
+        ours("whisper, window fits", window="fit"),
+    ]
+
+
+@asynccontextmanager
+async def running(contender: Contender, clock: MonotonicClock) -> AsyncIterator[None]:
+    def hear(text: str) -> None:
+        contender.heard.put_nowait((clock.now_ns(), text))
+
+    worker = PipelineWorker(
+        Pipeline([contender.service, Ear(hear)]),
+        params=PipelineParams(audio_in_sample_rate=RATE),
+        enable_rtvi=False,
+        idle_timeout_secs=None,
+    )
+    started = asyncio.Event()
+
+    async def on_started(*_: object) -> None:
+        started.set()
+
+    worker.add_event_handler("on_pipeline_started", on_started)
+    runner = WorkerRunner(handle_sigint=False)
+    await runner.add_workers(worker)
+    run = asyncio.create_task(runner.run())
+    await started.wait()
+    contender.worker = worker
+    yield
+    await worker.queue_frame(EndFrame())
+    await run
+
+
+def timeline(recording: Recording, hold_ms: float) -> list[tuple[float, Frame]]:
+    """Each frame with the ms at which it is due: a packet is when its last sample has sounded."""
+    lead, tail = round(LEAD_S * RATE), round((hold_ms / 1000 + 0.1) * RATE)
+    noise = np.random.default_rng(0).normal(0, 41, lead + tail).astype(np.int16)  # -58 dBFS
+    pcm = np.concatenate((noise[:lead], recording.pcm, noise[lead:]))
+    packet = RATE * PACKET_MS // 1000
+    frames: list[tuple[float, Frame]] = [
+        ((at + packet) * 1000 / RATE, InputAudioRawFrame(pcm[at : at + packet].tobytes(), RATE, 1))
+        for at in range(0, len(pcm), packet)
+    ]
+    lead_ms = LEAD_S * 1000
+    start = VADUserStartedSpeakingFrame(start_secs=0.05)
+    frames.append((lead_ms + recording.start_ms + STARTS_LATE_MS, start))
+    stop = VADUserStoppedSpeakingFrame(stop_secs=hold_ms / 1000)
+    frames.append((lead_ms + recording.end_ms + hold_ms, stop))
+    return sorted(frames, key=lambda due: due[0])
+
+
+async def play(
+    contender: Contender, recording: Recording, hold_ms: float, clock: MonotonicClock
+) -> None:
+    """One recording, in real time; notes when the transcript came after the endpoint."""
+    assert contender.worker is not None
+    process = psutil.Process()
+    times = process.cpu_times()
+    before = times.user + times.system
+    begun_ns, stopped_ns = clock.now_ns(), 0
+    for due_ms, frame in timeline(recording, hold_ms):
+        await clock.sleep_until_ns(begun_ns + ms_to_ns(due_ms))
+        if isinstance(frame, VADUserStoppedSpeakingFrame):
+            stopped_ns = clock.now_ns()
+        await contender.worker.queue_frame(frame)
+    try:
+        async with asyncio.timeout(LATEST_S):
+            came_ns, text = await contender.heard.get()
+    except TimeoutError:
+        contender.texts.append("")  # a missing transcript has no time, and all its words are wrong
+    else:
+        contender.texts.append(text)
+        contender.after_ms.append(ns_to_ms(came_ns - stopped_ns))
+    times = process.cpu_times()
+    contender.cpu_s += times.user + times.system - before
+
+
+def wrong(wanted: list[str], got: list[str]) -> str:
+    """Words that differ, as a share of those wanted."""
+    pairs = [(spoken_words(a), spoken_words(b)) for a, b in zip(wanted, got, strict=True)]
+    errors = sum(Levenshtein.distance(a, b) for a, b in pairs)
+    return f"{100 * errors / max(1, sum(len(a) for a, _ in pairs)):.1f} %"
+
+
+def ms(contender: Contender, q: float) -> float:
+    """A percentile; infinite where the transcripts that it would be among never came."""
+    missing = len(contender.texts) - len(contender.after_ms)
+    found = percentile(contender.after_ms, q, censored=missing).value
+    return float("nan") if found is None else found
+
+
+def show(every: list[Contender], said: list[Recording], *, is_canned: bool) -> None:
+    stock, at_once = every[0], every[1]
+    print(
+        f"\n{'':<24}{'ms after the endpoint':>24}{'':>6}{'less than':>11}{'differs from':>15}"
+        f"{'WER':>8}{'CPU ms':>8}"
+    )
+    print(f"{'':<24}{'p50':>12}{'p95':>12}{'n':>6}{'pipecat':>11}{'after the end':>15}")
+    for each in every:
+        middle = ms(each, 0.5)
+        print(
+            f"{each.name:<24}{middle:>12.1f}{ms(each, 0.95):>12.1f}{len(each.texts):>6}"
+            f"{ms(stock, 0.5) / middle:>10.1f}x{wrong(at_once.texts, each.texts):>15}"
+            f"{'-' if is_canned else wrong([r.say for r in said], each.texts):>8}"
+            f"{1000 * each.cpu_s / len(said):>8.0f}"
+        )
+    if is_canned:
+        print("the model is canned: what it reads is how long people speak, not what they say")
+
+
+async def measure(model: str, arguments: argparse.Namespace, *, is_canned: bool) -> None:
+    clock = MonotonicClock()
+    said = recordings(arguments.limit)
+    every = contenders(model, arguments.threads, clock)
+    async with AsyncExitStack() as stack:
+        for each in every:
+            await stack.enter_async_context(running(each, clock))
+            await play(each, said[0], arguments.hold_ms, clock)  # what is slow once
+            each.texts.clear()
+            each.after_ms.clear()
+            each.cpu_s = 0.0
+        for number, recording in enumerate(said):
+            turned = number % len(every)
+            for each in every[turned:] + every[:turned]:
+                await play(each, recording, arguments.hold_ms, clock)
+            print(f"{recording.name}: {every[2].texts[-1]}", flush=True)
+    show(every, said, is_canned=is_canned)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", help="a directory or a hub id; default: a canned model")
+    parser.add_argument(
+        "--shape", choices=sorted(SHAPES), default="tiny", help="of the canned model"
+    )
+    parser.add_argument("--hold-ms", type=float, default=250.0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--limit", type=int, help="recordings (default: the library's)")
+    arguments = parser.parse_args()
+    logger.remove()  # pipecat's debug lines
+    with tempfile.TemporaryDirectory() as folder:
+        model = arguments.model
+        if model is None:
+            model = str(Path(folder, "canned"))
+            shape = SHAPES[arguments.shape]
+            make_canned(Path(model), shape=shape, room=WHISPER_PIECES)
+        asyncio.run(measure(model, arguments, is_canned=arguments.model is None))
+
+
+if __name__ == "__main__":
+    main()

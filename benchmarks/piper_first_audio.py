@@ -1,12 +1,13 @@
 """How soon `piper` is heard here, beside pipecat's stock piper service on the same sentences.
 
-Every sentence is spoken by each of three services in turn, in changing order, by the same voice:
+Every sentence is spoken by each of four services in turn, in changing order, by the same voice:
 
     python benchmarks/piper_first_audio.py [--voice VOICE.onnx] [--rounds 5]
 
 - `stock` is pipecat's `PiperTTSService` as it comes: a whole sentence at a time, onnxruntime's own
   choice of threads;
 - `whole` is turngap's `piper` with `clauses = false`, so that what differs is not clauses;
+- `threads` is `whole` with a thread for each core, as the stock service has;
 - `clauses` is turngap's `piper` as it comes: the first clause first, one thread.
 
 Without --voice it is a VITS of piper's medium shape with random weights (services/training/voices):
@@ -16,6 +17,7 @@ noise, that takes as long as a published voice.
 import argparse
 import asyncio
 import itertools
+import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -98,6 +100,7 @@ async def measured(voice: Path, sentences: list[str], rounds: int) -> dict[str, 
     settings = {
         "clauses": PiperSettings(voice=str(voice)),
         "whole": PiperSettings(voice=str(voice), clauses=False),
+        "threads": PiperSettings(voice=str(voice), clauses=False, threads=os.cpu_count() or 1),
     }
     clock = MonotonicClock()
     services: dict[str, TTSService] = {}
@@ -145,7 +148,7 @@ def show(heard: dict[str, list[Heard]], of: set[str], title: str) -> None:
         cpu_ms = np.median([h.cpu_ms for h in all_])
         print(f"{name:9}" + "".join(columns) + f"{cpu_ms:8.0f}   n={len(all_)}")
     for value in ("first_ms", "audible_ms"):
-        for name in ("clauses", "whole"):
+        for name in ("clauses", "whole", "threads"):
             print(f"{value} {name} / stock: {ratio(chosen[name], chosen['stock'], value)}")
 
 

@@ -58,6 +58,12 @@ HEAD = (
 )  # fmt: skip
 
 
+RATES = (
+    "Tokens/s as the agent's event loop gets them: a model in its process makes a short reply in "
+    "milliseconds, several tokens come at once, and its rate here says little."
+)
+
+
 @dataclass(frozen=True)
 class Model:
     """The larger of two real models: what it is called, its backend, and the settings of that."""
@@ -228,7 +234,8 @@ def table(pieces: Pieces) -> str:
     """The rows, and what they rest on, as Markdown."""
     lines = [HEAD, ("---",) * len(HEAD)]
     lines += [row(name, turns) for name, turns in pieces.turns.items()]
-    blocks = ["\n".join(f"| {' | '.join(cells)} |" for cells in lines), f"{basis(pieces)}."]
+    blocks = ["\n".join(f"| {' | '.join(cells)} |" for cells in lines)]
+    blocks.append(f"{basis(pieces)}. {RATES}")
     notes = [f"- left out as invalid: {why}" for why in pieces.left_out]
     if not alike(list(pieces.turns.values())):
         notes.append("- not all of them played the same turns: compare those whose n is the same")

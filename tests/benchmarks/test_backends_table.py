@@ -130,6 +130,7 @@ def test_pieces_add_up_to_a_table_between_the_marks_of_a_page(
     for name in ("sim:full", "small"):
         assert f"| `{name}` {cells}" in text
     assert "8 rounds in 2 pieces" in text
+    assert "says little" in text
     run_main(monkeypatch, "--out", tmp_path / "runs", "--table", "--write", page)
     assert page.read_text(encoding="utf-8") == text
 

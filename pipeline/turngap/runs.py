@@ -42,15 +42,18 @@ Document = dict[str, Any]
 # 2: a run says how late its caller may have been; in version 1 that was no setting.
 # 3: a turn says what kept the agent from its reply; before, nothing was known of it.
 # 4: a turn says whether its reply was right; before, nobody asked.
+# 5: a turn says which tools were called; before, nobody asked.
 RUN_STEPS: Mapping[int, Callable[[Document], Document]] = {
     1: lambda run: run | {"starved_ms": STARVED_MS},
     2: lambda run: run,
     3: lambda run: run,
+    4: lambda run: run,
 }
 TURN_STEPS: Mapping[int, Callable[[Document], Document]] = {
     1: lambda turn: turn,
     2: lambda turn: turn,
     3: lambda turn: turn | {"answer": {"verdict": "not_judged", "why": NOT_JUDGED_THEN}},
+    4: lambda turn: turn,
 }
 
 Record = TypeVar("Record", bound=BaseModel)

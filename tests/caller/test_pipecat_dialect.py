@@ -43,6 +43,7 @@ from turngap.caller.pipecat import (
     parse,
     rtvi,
 )
+from turngap.core.events import ToolCall
 from turngap.core.messages import PING
 
 DIALECT = PipecatDialect()
@@ -244,6 +245,10 @@ def test_a_message_that_is_not_json_is_refused(text: str) -> None:
         {"turngap": "truth", "gap_ns": "5", "intended_gap_ns": 5},
         {"turngap": "marks", "turn": 1, "marks": {}, "counts": {"hold_ms": "long"}},
         {"turngap": "marks", "turn": 1, "marks": {}, "counts": 5},
+        {"turngap": "marks", "turn": 1, "marks": {}, "calls": 5},
+        {"turngap": "marks", "turn": 1, "marks": {}, "calls": [{"arguments": {}}]},
+        {"turngap": "marks", "turn": 1, "marks": {}, "calls": [{"name": "a", "arguments": 1}]},
+        {"turngap": "marks", "turn": 1, "marks": {}, "calls": [{"name": "a", "ms": "long"}]},
     ],
     ids=str,
 )
@@ -273,6 +278,19 @@ def test_our_own_messages() -> None:
     )
     truth = {"turngap": "truth", "gap_ns": -5, "intended_gap_ns": 10}
     assert decoded(rtvi("server-message", truth)) == Truth(-5, 10)
+
+
+def test_the_tools_that_were_called_are_told_with_the_marks() -> None:
+    marks = {"turngap": "marks", "turn": 3, "marks": {"sent": 5}}
+    weather = {"name": "weather", "arguments": {"day": "today"}, "ms": 12, "result": "{}"}
+    told = decoded(rtvi("server-message", {**marks, "calls": [weather, {"name": "clock"}]}))
+    assert isinstance(told, Marks)
+    assert told.calls == (ToolCall("weather", {"day": "today"}, 12.0, "{}"), ToolCall("clock", {}))
+    none = decoded(rtvi("server-message", {**marks, "calls": []}))
+    silent = decoded(rtvi("server-message", marks))
+    assert isinstance(none, Marks)
+    assert isinstance(silent, Marks)
+    assert (none.calls, silent.calls) == ((), None)
 
 
 @pytest.mark.parametrize("kind", ["user-transcription", "bot-llm-text", "error", "error-response"])

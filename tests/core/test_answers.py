@@ -7,6 +7,7 @@ import pytest
 from turngap.core.answers import (
     ABANDONED,
     BROKEN_OFF,
+    NO_CALLS,
     NO_REPLY,
     NO_TEXT,
     NOTHING_EXPECTED,
@@ -25,11 +26,12 @@ from turngap.core.events import (
     AgentText,
     Event,
     PlayoutFlushed,
+    ToolCall,
     TurnEnded,
     UserSpeech,
 )
 from turngap.core.results import AnswerRecord
-from turngap.core.scenario import ReplyExpectation
+from turngap.core.scenario import Expectation, ReplyExpectation
 from turngap.core.spoken import LETTER_MS, letters
 from turngap.core.turns import Turn, TurnTracker
 
@@ -126,8 +128,12 @@ def over(turn: int, at_ms: float, reason: TurnEnd = "reply_done") -> TurnEnded:
     return TurnEnded(turn, ms_to_ns(at_ms), reason)
 
 
-def answered(expected: ReplyExpectation | None, events: Sequence[Event], upto_ms: float):
+def answered(
+    expected: ReplyExpectation | Expectation | None, events: Sequence[Event], upto_ms: float
+):
     turn, mine = turns(events)[1]
+    if not isinstance(expected, Expectation):
+        expected = Expectation(reply=expected)
     return answer_of(expected, turn, mine, ms_to_ns(upto_ms))
 
 
@@ -157,7 +163,7 @@ def test_what_a_reply_lacks_that_stopped_for_a_cough_is_the_agents_fault():
         user(1, 0), text(1300), *speaks(1500, 2300), PlayoutFlushed(ms_to_ns(2300)), over(1, 4500)
     ]  # fmt: skip
     turn, mine = turns(events)[1]
-    expected = expects(all_of=["onions", "tomatoes"])
+    expected = Expectation(reply=expects(all_of=["onions", "tomatoes"]))
     broken_off = answer_of(expected, turn, mine, ms_to_ns(4500))
     assert (broken_off.verdict, broken_off.why) == ("not_judged", BROKEN_OFF)
     stopped = answer_of(expected, turn, mine, ms_to_ns(4500), stopped=True)
@@ -195,7 +201,8 @@ def test_the_reply_to_the_turn_before_is_not_judged_as_this_ones():
     ]  # fmt: skip
     turn, mine = turns(events)[2]
     assert turn.reply == "Small."
-    record = answer_of(expects(any_of=["small"], forbid=["large"]), turn, mine, ms_to_ns(4900))
+    expected = Expectation(reply=expects(any_of=["small"], forbid=["large"]))
+    record = answer_of(expected, turn, mine, ms_to_ns(4900))
     assert (record.verdict, record.heard) == ("right", "Small.")
 
 
@@ -224,3 +231,52 @@ def test_without_an_expectation_or_a_text_nothing_is_judged():
     assert answered(None, heard, 4500) == AnswerRecord(verdict="not_judged", why=NOTHING_EXPECTED)
     nothing_said = answered(expects(forbid=["x"]), heard, 4500)
     assert nothing_said == AnswerRecord(verdict="not_judged", why=NO_TEXT)
+
+
+# --- tools ------------------------------------------------------------------------------------
+
+CLOCK = {"name": "clock"}
+
+
+def expecting(**what: object) -> Expectation:
+    return Expectation.model_validate(what)
+
+
+def called(*names: str | None, said: str = "It is nine.", end: TurnEnd = "reply_done"):
+    """A turn in which these tools were called; None: of which the agent does not tell."""
+    calls = None if None in names else tuple(ToolCall(str(name), {}) for name in names)
+    marks = AgentMarks(1, {"sent": ms_to_ns(1400)}, calls=calls)
+    spoken = [text(1300, said)] if said else []
+    return [user(1, 0), *spoken, marks, *speaks(1500, 1900), over(1, 2000, end)]
+
+
+def test_an_answer_is_right_where_both_the_reply_and_the_calls_are():
+    expected = expecting(reply={"any_of": ["nine"]}, tools={"all_of": [CLOCK]})
+    assert answered(expected, called("clock"), 2000).verdict == "right"
+    wrong = answered(expected, called(), 2000)
+    assert (wrong.verdict, wrong.heard) == ("wrong", "It is nine.")
+    assert wrong.failed == ("tools: clock() was not called, but nothing",)
+    both = answered(expected, called(said="It is ten."), 2000)
+    assert both.failed == ('any_of: none of "nine" was said', *wrong.failed)
+
+
+def test_calls_that_the_agent_does_not_tell_of_are_not_judged_but_a_wrong_reply_is():
+    expected = expecting(reply={"any_of": ["nine"]}, tools={"none": True})
+    record = answered(expected, called(None), 2000)
+    assert (record.verdict, record.why) == ("not_judged", NO_CALLS)
+    assert answered(expected, called(None, said="It is ten."), 2000).verdict == "wrong"
+
+
+def test_calls_alone_can_be_expected_of_an_agent_that_reports_no_text():
+    expected = expecting(tools={"all_of": [CLOCK]})
+    assert answered(expected, called("clock", said=""), 2000).verdict == "right"
+    assert answered(expected, called("weather", said=""), 2000).verdict == "wrong"
+
+
+def test_a_call_that_is_missing_from_an_answer_that_was_broken_off_is_nobodys_fault():
+    expected = expecting(tools={"all_of": [CLOCK]})
+    for said in ("It is nine.", ""):
+        record = answered(expected, called(said=said, end="interrupted"), 1600)
+        assert (record.verdict, record.why) == ("not_judged", BROKEN_OFF)
+    forbidden = expecting(tools={"none": True})
+    assert answered(forbidden, called("clock", end="interrupted"), 1600).verdict == "wrong"

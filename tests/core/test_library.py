@@ -74,7 +74,7 @@ FILES = [
         [
             "turns[1].speach",
             "unknown key",
-            "allowed here: say, audio, speech, reply, expect, when, backchannels",
+            "allowed here: say, audio, speech, calls, reply, expect, when, backchannels",
         ],
     ),
     (
@@ -163,6 +163,71 @@ FILES = [
         "scenario.invalid",
         10,
         ["turns[1].expect.reply.regex: not a regular expression"],
+    ),
+    (
+        "tools without anything expected",
+        GOOD + "    expect:\n      tools: {}\n",
+        "scenario.invalid",
+        10,
+        ["turns[1].expect.tools: expects nothing: give all_of, forbid or none: true"],
+    ),
+    (
+        "wrong key in a call",
+        GOOD + "    expect:\n      tools:\n        all_of:\n          - {name: a, args: {}}\n",
+        "scenario.unknown_key",
+        12,
+        ["turns[1].expect.tools.all_of[0].args", "allowed here: name, arguments"],
+    ),
+    (
+        "a call of nothing",
+        GOOD + "    expect:\n      tools: {all_of: [{arguments: {day: today}}]}\n",
+        "scenario.invalid",
+        10,
+        ["turns[1].expect.tools.all_of[0].name: missing; keys here: name, arguments"],
+    ),
+    (
+        "a tool with no name that one can have",
+        GOOD + '    expect:\n      tools: {forbid: [{name: "the weather"}]}\n',
+        "scenario.invalid",
+        10,
+        ["turns[1].expect.tools.forbid[0].name", "found 'the weather'"],
+    ),
+    (
+        "an argument that JSON cannot hold",
+        GOOD + "    calls:\n      - {name: a, arguments: {on: 2026-01-01}}\n    reply: x\n",
+        "scenario.invalid",
+        10,
+        ["turns[1].calls[0].arguments.on: input was not a valid JSON value"],
+    ),
+    (
+        "no tool and a tool",
+        GOOD + "    expect:\n      tools: {none: true, all_of: [{name: a}]}\n",
+        "scenario.invalid",
+        10,
+        ["turns[1].expect.tools: none: true stands alone"],
+    ),
+    (
+        "an order of one",
+        GOOD + "    expect:\n      tools: {in_order: true, all_of: [{name: a}]}\n",
+        "scenario.invalid",
+        10,
+        ["turns[1].expect.tools: in_order needs two calls or more in all_of"],
+    ),
+    (
+        "a call that is wanted and forbidden",
+        GOOD
+        + "    expect:\n      tools:\n        all_of: [{name: a, arguments: {x: 1}}]\n"
+        + "        forbid: [{name: b}, {name: a}]\n",
+        "scenario.invalid",
+        12,
+        ["turns[1].expect.tools.forbid[1]: a call of a that is wanted is forbidden, too"],
+    ),
+    (
+        "a call that nothing is said of",
+        GOOD + "    calls: [{name: a}]\n",
+        "scenario.invalid",
+        6,
+        ["turns[1]: calls need a reply"],
     ),
     (
         "bounds in the wrong order",

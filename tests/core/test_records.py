@@ -1,8 +1,9 @@
 """What a stored turn says that the agent counted."""
 
 from turngap.core.clock import ms_to_ns
-from turngap.core.events import AgentMarks, AgentSpeech, TurnEnded, UserSpeech
+from turngap.core.events import AgentMarks, AgentSpeech, ToolCall, TurnEnded, UserSpeech
 from turngap.core.records import stored_fields
+from turngap.core.results import ToolCallRecord
 from turngap.core.turns import Turn, TurnTracker
 
 
@@ -49,3 +50,23 @@ def test_what_is_told_in_two_pieces_is_counted_once() -> None:
 def test_an_agent_that_counts_nothing_has_no_counts() -> None:
     fields = stored_fields(played())
     assert (fields["counts"], fields["endpoint_why"]) == ({}, None)
+
+
+def test_calls_are_stored_those_of_answers_never_heard_too_and_a_silent_agent_is_known() -> None:
+    sent = {"sent": ms_to_ns(700)}
+    early = AgentMarks(1, sent, calls=(ToolCall("clock", {}, error="cancelled"),))
+    heard = AgentMarks(2, {"sent": ms_to_ns(1388)}, calls=(ToolCall("clock", {}, 5.0, "{}"),))
+    assert stored_fields(played(early, heard))["calls"] == (
+        ToolCallRecord(name="clock", error="cancelled"),
+        ToolCallRecord(name="clock", ms=5.0, result="{}"),
+    )
+    assert stored_fields(played(AgentMarks(1, sent, calls=())))["calls"] == ()
+    assert stored_fields(played(AgentMarks(1, sent)))["calls"] is None
+
+
+def test_of_what_is_told_in_two_pieces_the_later_calls_count() -> None:
+    sent = {"sent": ms_to_ns(1388)}
+    first = AgentMarks(1, sent, calls=(ToolCall("clock", {}),))
+    then = AgentMarks(1, sent, calls=(ToolCall("clock", {}, 5.0),))
+    (call,) = stored_fields(played(first, then))["calls"]
+    assert call.ms == 5.0

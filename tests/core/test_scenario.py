@@ -4,10 +4,12 @@ from pydantic import ValidationError
 from turngap.core.scenario import (
     AFTER_REPLY_MS,
     Backchannel,
+    Call,
     Expectation,
     ReplyExpectation,
     Scenario,
     SpeechBounds,
+    ToolsExpectation,
     UserTurn,
     When,
 )
@@ -41,7 +43,11 @@ def test_a_name_is_a_plain_file_stem(name: str):
 
 
 @pytest.mark.parametrize(
-    "model", [SpeechBounds, ReplyExpectation, Expectation, When, Backchannel, UserTurn, Scenario]
+    "model",
+    [
+        *(SpeechBounds, ReplyExpectation, Call, ToolsExpectation, Expectation, When),
+        *(Backchannel, UserTurn, Scenario),
+    ],
 )
 def test_no_model_takes_an_unknown_key(model: type):
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):

@@ -20,6 +20,7 @@ MARKS_MS = {
     "received": 427.0,
     "agent_onset": 452.0,
 }
+CALLED_MS = {"tool_call": 300.0, "tool_result": 340.0}
 
 
 def turn(marks_ms: dict[str, float] = MARKS_MS, **changes: Any) -> TurnRecord:
@@ -100,6 +101,7 @@ def test_work_done_ahead_of_time_takes_no_time() -> None:
             turn(pacing={"packets": 9, "late_ms_p50": 0, "late_ms_max": 99, "starved": True}),
             "the caller was starved",
         ),
+        (turn(MARKS_MS | CALLED_MS), "the LLM called a tool"),
         (turn(events=()), "the agent did not report its reply's text token by token"),
     ],
 )

@@ -2,7 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngap.core.stages import AGENT_MARKS, MARKS, UNATTRIBUTED, Stage, stages_of
+from turngap.core.stages import (
+    AGENT_MARKS,
+    MARKS,
+    TOOL_MARKS,
+    UNATTRIBUTED,
+    USUAL_MARKS,
+    Stage,
+    stages_of,
+)
 
 BETWEEN = MARKS[1:-1]
 
@@ -35,9 +43,10 @@ def test_no_stage_is_negative_unless_the_agent_cut_in(marks: dict[str, int]) -> 
 
 @given(any_marks())
 def test_a_named_stage_has_both_its_marks(marks: dict[str, int]) -> None:
+    expected = MARKS if TOOL_MARKS & set(marks) else USUAL_MARKS
     for stage in stages_of(marks):
         if stage.name != UNATTRIBUTED:
-            assert {stage.name, MARKS[MARKS.index(stage.name) - 1]} <= set(marks)
+            assert {stage.name, expected[expected.index(stage.name) - 1]} <= set(marks)
 
 
 @given(any_marks())
@@ -56,17 +65,22 @@ def test_each_stage_is_named_by_the_mark_that_ends_it() -> None:
     assert stages_of(marks_in_order()) == tuple(Stage(name, 10) for name in MARKS[1:])
 
 
+def test_a_turn_without_tools_has_no_stage_of_theirs():
+    marks = {name: i * 10 for i, name in enumerate(USUAL_MARKS)}
+    assert stages_of(marks) == tuple(Stage(name, 10) for name in USUAL_MARKS[1:])
+
+
 def test_work_done_ahead_of_time_is_a_stage_of_length_0() -> None:
     marks = marks_in_order() | {"transcript": 5, "llm_request": -40}
     stages = {s.name: s.ns for s in stages_of(marks)}
     assert (stages["endpoint"], stages["transcript"], stages["llm_request"]) == (10, 0, 0)
-    assert stages["llm_first_token"] == 40 - 10  # all that was really waited for
+    assert stages["tool_call"] == 40 - 10  # all that was really waited for
 
 
 def test_a_mark_after_the_onset_takes_what_is_left_and_no_more() -> None:
     marks = marks_in_order() | {"tts_first_audio": 10**6}
     stages = {s.name: s.ns for s in stages_of(marks)}
-    assert stages["tts_first_audio"] == 100 - 50
+    assert stages["tts_first_audio"] == 120 - 70
     assert (stages["tts_first_audible"], stages["sent"], stages["agent_onset"]) == (0, 0, 0)
 
 

@@ -407,13 +407,13 @@ def test_a_backchannel_takes_no_turn_whatever_the_agent_makes_of_it() -> None:
 
 # --- the agent's marks ------------------------------------------------------------------------
 
-FULL = {name: 1000.0 + 30 * i for i, name in enumerate(AGENT_MARKS, start=1)}  # sent at 1240
+FULL = {name: 1000.0 + 24 * i for i, name in enumerate(AGENT_MARKS, start=1)}  # sent at 1240
 
 
 def test_the_agents_marks_cut_the_gap_into_stages() -> None:
     (turn,) = play(user(1, 0, 1000), marks(7, **FULL), speaks(1300, received=1250), ended(1, 3000))
     assert [(s.name, s.ns / 1e6) for s in turn.stages] == [
-        *((name, 30) for name in AGENT_MARKS),
+        *((name, 24) for name in AGENT_MARKS),
         ("received", 10),
         ("agent_onset", 50),
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from commandline import ROOT, turngap
 
-from turngap.core.stages import MARKS, UNATTRIBUTED
+from turngap.core.stages import UNATTRIBUTED, USUAL_MARKS
 
 pytestmark = pytest.mark.realtime
 
@@ -57,7 +57,7 @@ def test_a_bot_is_measured_as_it_is_and_explained_with_marks(marks: bool, tmp_pa
         assert sum(s["ns"] for s in turn["stages"]) == turn["gap_ns"]
         names = [stage["name"] for stage in turn["stages"]]
         if marks:
-            assert names == list(MARKS[1:])
+            assert names == list(USUAL_MARKS[1:])
             assert turn["stages"][0]["ms"] > 150
         else:
             assert names == [UNATTRIBUTED, "agent_onset"]

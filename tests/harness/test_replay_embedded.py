@@ -10,7 +10,7 @@ import soundfile
 from commandline import only_run, turngap, turns_on_disk
 
 from turngap.core.audio import audible_onset
-from turngap.core.stages import MARKS
+from turngap.core.stages import USUAL_MARKS
 
 pytestmark = pytest.mark.realtime
 
@@ -37,7 +37,7 @@ def test_every_turn_has_one_outcome_and_stages_that_sum_to_its_gap(
     for turn in document["turns"]:
         assert turn["outcome"] in ("answered", "late"), turn
         assert sum(stage["ns"] for stage in turn["stages"]) == turn["gap_ns"]
-        assert [s["name"] for s in turn["stages"]] == list(MARKS[1:])
+        assert [s["name"] for s in turn["stages"]] == list(USUAL_MARKS[1:])
 
 
 def test_what_was_said_was_heard_and_answered(played: tuple[Path, dict[str, Any]]) -> None:

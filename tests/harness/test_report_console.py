@@ -11,7 +11,12 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from turngap.core.budget import OUTCOMES
-from turngap.core.results import AnswerRecord, BackchannelRecord, PacingRecord
+from turngap.core.results import (
+    AnswerRecord,
+    BackchannelRecord,
+    PacingRecord,
+    ToolCallRecord,
+)
 from turngap.core.stages import MARKS
 from turngap.report import words
 from turngap.report.console import (
@@ -106,7 +111,7 @@ def test_bar_beyond_the_edge_ends_in_an_arrow():
 def test_each_stage_has_its_own_pattern_in_the_bar():
     patterns = [words.look_of(name).pattern for name in [*MARKS[1:], "unattributed"]]
     assert len(set(patterns)) == len(patterns)
-    even = {name: 70.0 * n for n, name in enumerate(MARKS) if n}
+    even = {name: 60.0 * n for n, name in enumerate(MARKS) if n}
     bar = bar_of(make_turn(marks_ms=even), 120)
     assert re.findall(r"([^\s│])\1+", bar[GUTTER:]) == patterns[:-1]
 
@@ -185,6 +190,31 @@ def test_a_turn_says_whether_its_reply_was_right_and_what_was_wrong():
     cut = answered("not_judged", heard="It's", why="broken off")
     assert "answer not judged: broken off" in "\n".join(block_lines(cut))
     assert "answer" not in [line.split()[:1] for line in block_lines(make_turn())]
+
+
+def test_the_tools_that_were_called_are_named_with_what_came_of_them():
+    calls = (
+        ToolCallRecord(name="weather", arguments={"day": "today"}, ms=12.3, result='{"a": 1}'),
+        ToolCallRecord(name="order", ms=4.0, error="ValueError: \x1b[2Jno"),
+        ToolCallRecord(name="clock", error="cancelled"),
+        ToolCallRecord(name="slow"),
+    )
+    lines = [line.strip() for line in block_lines(make_turn(calls=calls))]
+    assert [line for line in lines if line.startswith("tool ")] == [
+        'tool weather(day=today) gave after 12 ms: {"a": 1}',
+        "tool order() failed after 4.0 ms: ValueError: [2Jno",
+        "tool clock() failed: cancelled",
+        "tool slow() did not come back",
+    ]
+    assert not any("tool " in line for line in block_lines(make_turn(calls=())))
+
+
+def test_a_tool_is_a_stage_between_the_request_and_the_first_token():
+    called = {**MARKS_MS, "tool_call": 300.0, "tool_result": 340.0}
+    text = " ".join(" ".join(block_lines(make_turn(marks_ms=called))).split())
+    assert "tool_call 67" in text
+    assert "tool_result 40" in text
+    assert "llm_first_token 13" in text
 
 
 def test_summary_has_the_share_of_right_answers_where_any_was_judged():
@@ -335,7 +365,7 @@ def test_clean_text_is_one_printable_line(text):
     assert words.clean(words.clean(text)) == words.clean(text)
 
 
-@given(st.lists(st.floats(0, 3000), min_size=10, max_size=10), st.integers(40, 140))
+@given(st.lists(st.floats(0, 3000), min_size=12, max_size=12), st.integers(40, 140))
 def test_any_marks_draw_a_bar_of_their_gap(instants, width):
     turn = make_turn(marks_ms=dict(zip(MARKS[1:], instants, strict=True)))
     scale = Scale(width, 800.0)

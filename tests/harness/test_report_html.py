@@ -7,7 +7,12 @@ from html_page import Page
 from made_records import MARKS_MS, every_outcome, make_record, make_run, make_turn, scaled
 
 from turngap.core.errors import InputError
-from turngap.core.results import AnswerRecord, AudioRecord, BackchannelRecord
+from turngap.core.results import (
+    AnswerRecord,
+    AudioRecord,
+    BackchannelRecord,
+    ToolCallRecord,
+)
 from turngap.report.charts import CHARACTER_SHARE, Domain, domain_of, gap_plot, waterfall
 from turngap.report.html import render, write_html
 from turngap.runs import RunWriter, StoredRun, read_run
@@ -64,6 +69,13 @@ def test_how_fast_the_llm_was_is_said_of_each_turn_and_of_the_run():
     whole = "Language model: first token p50 153 ms · p50 64 tokens/s · p50 8 within 450 ms (n=1)."
     assert whole in text
     assert "tokens/s" not in Page(render(make_run([make_turn()]))).text
+
+
+def test_the_tools_that_were_called_are_shown():
+    call = ToolCallRecord(name="weather", arguments={"day": SCRIPT}, ms=12.3, result=SCRIPT)
+    page = Page(render(make_run([make_turn(calls=(call,))])))
+    assert f"weather(day={SCRIPT}) gave after 12 ms: {SCRIPT}" in page.text
+    page.assert_safe()
 
 
 def test_nothing_is_fetched_from_anywhere():

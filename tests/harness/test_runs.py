@@ -257,6 +257,17 @@ def test_of_a_run_from_before_replies_were_judged_none_is(tmp_path):
         assert turn.answer == AnswerRecord(verdict="not_judged", why=NOT_JUDGED_THEN)
 
 
+def test_of_a_run_from_before_tools_were_stored_nothing_is_known_of_them(tmp_path):
+    path = written(tmp_path)
+    lines = [json.loads(line) for line in (path / "turns.jsonl").read_text().splitlines()]
+    older = []
+    for line in lines:
+        del line["calls"]
+        older.append(json.dumps(line | {"schema_version": 4}))
+    (path / "turns.jsonl").write_text("\n".join(older) + "\n")
+    assert {turn.calls for turn in read_run(path).turns} == {None}
+
+
 def test_other_metrics_are_named(tmp_path):
     path = written(tmp_path, metrics_version=METRICS_VERSION + 1)
     assert "do not compare" in read_run(path).problems[0]

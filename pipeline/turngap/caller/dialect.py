@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from turngap.core.audio import Pcm
+from turngap.core.events import ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class Marks:
     """The agent's marks for one of its turns, in ns of its own clock.
 
     `counts`: other figures by name; `why`: what the hold before the turn was chosen for; `error`:
-    what kept the agent from making its reply, or the whole of it.
+    what kept the agent from making its reply, or the whole of it; `calls`: the tools that were
+    called for it, None where the agent does not tell.
     """
 
     agent_turn: int
@@ -57,6 +59,7 @@ class Marks:
     counts: Mapping[str, float] = field(default_factory=dict[str, float])
     why: str | None = None
     error: str | None = None
+    calls: tuple[ToolCall, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

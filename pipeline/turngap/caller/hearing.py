@@ -128,7 +128,8 @@ class Hearing:
             return
         marks = {name: at - self._offset_ns for name, at in told.marks.items()}
         raw = dict(told.marks)
-        self.feed(AgentMarks(told.agent_turn, marks, raw, told.counts, told.why, told.error))
+        about = (told.counts, told.why, told.error, told.calls)
+        self.feed(AgentMarks(told.agent_turn, marks, raw, *about))
 
     def _feed_all(self, events: Sequence[AgentSpeech | AgentSilence]) -> None:
         for event in events:

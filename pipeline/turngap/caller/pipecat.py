@@ -26,6 +26,7 @@ from turngap.caller.dialect import (
     Transcript,
     Truth,
 )
+from turngap.core.events import ToolCall
 from turngap.core.messages import PING
 
 RTVI_LABEL = "rtvi-ai"
@@ -168,7 +169,9 @@ def _decode_own(data: dict[str, Any]) -> Incoming | None:
                 marks = {str(k): _whole(v) for k, v in data["marks"].items()}
                 counts = {str(k): float(v) for k, v in (data.get("counts") or {}).items()}
                 why, error = (_text(data.get(key)) for key in ("why", "error"))
-                return Marks(_whole(data["turn"]), marks, counts, why, error)
+                calls = data.get("calls")
+                told = None if calls is None else tuple(_call(call) for call in calls)
+                return Marks(_whole(data["turn"]), marks, counts, why, error, told)
             case "pong":
                 return Pong(_whole(data["ping"]), _whole(data["agent_ns"]))
             case "truth":
@@ -177,6 +180,17 @@ def _decode_own(data: dict[str, Any]) -> Incoming | None:
                 return None
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise NotSpokenError(f"a malformed turngap message: {e!r}") from e
+
+
+def _call(call: dict[str, Any]) -> ToolCall:
+    ms = call.get("ms")
+    return ToolCall(
+        str(call["name"]),
+        dict(call.get("arguments") or {}),
+        None if ms is None else float(ms),
+        _text(call.get("result")),
+        _text(call.get("error")),
+    )
 
 
 def _text(value: Any) -> str | None:

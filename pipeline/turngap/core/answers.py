@@ -1,20 +1,22 @@
-"""Whether a reply was right: what the person heard of it against what the scenario expects."""
+"""Whether a turn was answered rightly: what the person heard of the reply, and what was called."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from turngap.core.calls import calls_of, find
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.events import AgentSilence, AgentSpeech, AgentText, Event, PlayoutFlushed
 from turngap.core.phrases import says
 from turngap.core.results import AnswerRecord
-from turngap.core.scenario import ReplyExpectation
+from turngap.core.scenario import Expectation, ReplyExpectation, ToolsExpectation
 from turngap.core.spoken import LETTER_MS, letters, words_heard
 from turngap.core.turns import STALE_GAP_MS, Turn
 
 NOTHING_EXPECTED = "nothing is expected of this reply"
 ABANDONED = "the person went on before any reply"
 NO_TEXT = "the agent did not report what it said"
+NO_CALLS = "the agent did not report which tools it called"
 BROKEN_OFF = "the person broke the reply off before it could be told"
 NO_REPLY = "no reply was heard"
 STOPPED = "unbroken: it stopped for a backchannel"
@@ -28,8 +30,30 @@ class Hearing:
     whole: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """What speaks against an answer: `missing` from it, `wrong` in it, `unknown` to anybody."""
+
+    missing: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+    unknown: str | None = None
+
+    def __add__(self, other: "_Findings") -> "_Findings":
+        unknown = self.unknown or other.unknown
+        return _Findings(self.missing + other.missing, self.wrong + other.wrong, unknown)
+
+    def verdict(self, heard: Hearing | None, *, whole: bool) -> AnswerRecord:
+        """What is missing from an answer that was broken off is no fault of the agent's."""
+        text = heard.text if heard else ""
+        if self.wrong or (self.missing and whole):
+            return AnswerRecord(verdict="wrong", heard=text, failed=(*self.missing, *self.wrong))
+        if why := self.unknown or (BROKEN_OFF if self.missing else None):
+            return AnswerRecord(verdict="not_judged", heard=text, why=why)
+        return AnswerRecord(verdict="right", heard=text)
+
+
 def answer_of(
-    expected: ReplyExpectation | None,
+    expected: Expectation,
     turn: Turn,
     events: Sequence[Event],
     upto_ns: int,
@@ -39,22 +63,24 @@ def answer_of(
     """Judge a finished turn.
 
     Args:
-        expected: what the scenario expects of its reply.
+        expected: what the scenario expects of its answer.
         turn: the turn as the tracker finished it.
         events: what happened in the turn, up to the announcement of the next one.
         upto_ns: when the person began to speak again, or the caller stopped listening.
         stopped: whether the reply stopped for a backchannel: what it lacks is the agent's fault.
     """
-    if expected is None:
+    if expected.reply is None and expected.tools is None:
         return AnswerRecord(verdict="not_judged", why=NOTHING_EXPECTED)
     if turn.onset_ns is None:
         if turn.outcome == "abandoned":
             return AnswerRecord(verdict="not_judged", why=ABANDONED)
         return AnswerRecord(verdict="wrong", failed=(NO_REPLY,))
-    if not turn.reply:
-        return AnswerRecord(verdict="not_judged", why=NO_TEXT)
-    heard = heard_of(turn, events, upto_ns)
-    return judge(expected, heard, own_fault=turn.outcome == "error", stopped=stopped)
+    heard = heard_of(turn, events, upto_ns) if turn.reply else None
+    reply = _of_reply(expected.reply, heard, stopped=stopped)
+    findings = reply + _of_calls(expected.tools, turn)
+    heard_out = heard.whole if heard else turn.ended == "reply_done"
+    own_fault = stopped or turn.outcome == "error"
+    return findings.verdict(heard, whole=heard_out or own_fault)
 
 
 def judge(
@@ -66,17 +92,33 @@ def judge(
     ended the reply itself, by an error (`own_fault`) or for a backchannel (`stopped`); what must
     not be said and was heard, is.
     """
-    own_fault = own_fault or stopped
-    said = [
+    findings = _of_reply(expected, heard, stopped=stopped)
+    return findings.verdict(heard, whole=heard.whole or own_fault or stopped)
+
+
+def _of_reply(
+    expected: ReplyExpectation | None, heard: Hearing | None, *, stopped: bool
+) -> _Findings:
+    if expected is None:
+        return _Findings()
+    if heard is None:
+        return _Findings(unknown=NO_TEXT)
+    wrong = [
         f'forbid: "{phrase}" was said' for phrase in expected.forbid if says(heard.text, phrase)
     ]
     if stopped and expected.unbroken:
-        said.append(STOPPED)
-    missing = list(_missing(expected, heard.text))
-    if missing and not said and not heard.whole and not own_fault:
-        return AnswerRecord(verdict="not_judged", heard=heard.text, why=BROKEN_OFF)
-    failed = (*missing, *said)
-    return AnswerRecord(verdict="wrong" if failed else "right", heard=heard.text, failed=failed)
+        wrong.append(STOPPED)
+    return _Findings(missing=tuple(_missing(expected, heard.text)), wrong=tuple(wrong))
+
+
+def _of_calls(expected: ToolsExpectation | None, turn: Turn) -> _Findings:
+    if expected is None:
+        return _Findings()
+    calls = calls_of(turn.agent_turns)
+    if calls is None:
+        return _Findings(unknown=NO_CALLS)
+    found = find(expected, calls)
+    return _Findings(missing=found.missing, wrong=found.unwanted)
 
 
 def _missing(expected: ReplyExpectation, text: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ All instants are nanoseconds of the caller's clock.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from turngap.core.budget import DEFAULT_BUDGET_MS, TurnEnd
 
@@ -50,12 +51,30 @@ class PlayoutFlushed:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool that the agent's LLM called.
+
+    Attributes:
+        ms: how long the tool took, by the agent's clock; None: it has not come back.
+        result: what it gave, as JSON, cut where it is long.
+        error: why it gave none.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+    ms: float | None = None
+    result: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AgentMarks:
     """Marks that the agent reported for its own turn `agent_turn`.
 
     `marks` are mapped to the caller's clock, `raw` are as the agent's clock gave them. `counts` are
     other figures of the turn, `why` what the hold before it was chosen for, `error` what kept it
-    from making its reply, or the whole of it.
+    from making its reply, or the whole of it. `calls` are the tools that were called for it, in
+    order; None: the agent does not tell.
     """
 
     agent_turn: int
@@ -64,6 +83,7 @@ class AgentMarks:
     counts: Mapping[str, float] = field(default_factory=dict[str, float])
     why: str | None = None
     error: str | None = None
+    calls: tuple[ToolCall, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

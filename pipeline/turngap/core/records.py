@@ -4,9 +4,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from turngap.core.calls import calls_of
 from turngap.core.clock import ns_to_ms
 from turngap.core.events import AgentMarks, Event
-from turngap.core.results import MarkRecord, StageRecord
+from turngap.core.results import MarkRecord, StageRecord, ToolCallRecord
 from turngap.core.stages import AGENT_MARKS
 from turngap.core.turns import Turn
 
@@ -32,6 +33,7 @@ def stored_fields(turn: Turn) -> dict[str, Any]:
         "marks": _marks(turn),
         "agent_turns": tuple(_reported(reported) for reported in turn.agent_turns),
         "counts": _counts(turn),
+        "calls": _calls(turn),
         "endpoint_why": heard.why if (heard := heard_agent_turn(turn)) else None,
     }
 
@@ -55,6 +57,22 @@ def _counts(turn: Turn) -> dict[str, float]:
         counts = {name: n for name, n in counts.items() if name not in _OF_THE_REPLY}
         counts |= {name: n for name, n in heard.counts.items() if name in _OF_THE_REPLY}
     return counts
+
+
+def _calls(turn: Turn) -> tuple[ToolCallRecord, ...] | None:
+    calls = calls_of(turn.agent_turns)
+    if calls is None:
+        return None
+    return tuple(
+        ToolCallRecord(
+            name=call.name,
+            arguments=dict(call.arguments),
+            ms=call.ms,
+            result=call.result,
+            error=call.error,
+        )
+        for call in calls
+    )
 
 
 def plain_event(event: Event) -> dict[str, Any]:

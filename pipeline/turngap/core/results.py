@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from turngap.core.budget import Outcome, TurnEnd
 from turngap.core.lateness import STARVED_MS
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 # Changes whenever a figure would come out differently from the same events.
 METRICS_VERSION = 1
 
@@ -71,7 +71,7 @@ class BackchannelRecord(_Stored):
 
 
 class AnswerRecord(_Stored):
-    """Whether the reply was right, judged on what was heard of it.
+    """Whether the turn was answered rightly, judged on what was heard and on what was called.
 
     `failed` says what of the expectation was not met, of a wrong one; `why` is the reason why none
     was judged.
@@ -83,6 +83,16 @@ class AnswerRecord(_Stored):
     why: str | None = None
 
 
+class ToolCallRecord(_Stored):
+    """A tool that the agent called; `ms` is None where it did not come back, `error` says why."""
+
+    name: str
+    arguments: dict[str, Any] = {}
+    ms: float | None = None
+    result: str | None = None
+    error: str | None = None
+
+
 class TurnRecord(_Stored):
     """One line of `turns.jsonl`.
 
@@ -92,7 +102,8 @@ class TurnRecord(_Stored):
     the errors that the agent itself reported. `counts` are figures that the agent counted by name,
     as tokens spent on answers that nobody heard; `endpoint_why` is what it chose the hold for that
     ended the user's turn. `llm` names the LLM that answered, where a conversation may change it.
-    `answer` is whether the reply was right. `left_out` is the reason why no figure of a run counts
+    `calls` are the tools that the agent called, in order; None: it does not tell. `answer` is
+    whether the turn was answered rightly. `left_out` is the reason why no figure of a run counts
     this turn.
     """
 
@@ -123,6 +134,7 @@ class TurnRecord(_Stored):
     counts: dict[str, float] = {}
     endpoint_why: str | None = None
     llm: str | None = None
+    calls: tuple[ToolCallRecord, ...] | None = None
     answer: AnswerRecord = AnswerRecord(
         verdict="not_judged", why="nothing is expected of this reply"
     )

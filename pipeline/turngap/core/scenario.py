@@ -4,10 +4,11 @@ import re
 from pathlib import PurePosixPath
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from turngap.core.budget import DEFAULT_BUDGET_MS
+from turngap.core.calls import is_call
 from turngap.core.phrases import says, tokens
 
 # Where a check of several parts fails, this key of the error's context holds the path from the
@@ -83,10 +84,49 @@ class ReplyExpectation(_Strict):
         return self
 
 
+class Call(_Strict):
+    """A call of a tool, with its arguments or some of them; `turngap.core.calls` compares them."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
+    arguments: dict[str, JsonValue] = {}
+
+
+class ToolsExpectation(_Strict):
+    """Which tools the agent must call for a turn, and which it must not.
+
+    `all_of`: each is called with at least these arguments, and `in_order`: one after the other,
+    whatever is called between them. `none`: no tool at all is called.
+    """
+
+    all_of: tuple[Call, ...] = ()
+    in_order: bool = False
+    forbid: tuple[Call, ...] = ()
+    none: bool = False
+
+    @model_validator(mode="after")
+    def _can_be_met(self) -> Self:
+        if not (self.all_of or self.forbid or self.none):
+            raise ValueError("expects nothing: give all_of, forbid or none: true")
+        if self.none and (self.all_of or self.forbid):
+            raise ValueError("none: true stands alone, without all_of and forbid")
+        if self.in_order and len(self.all_of) < 2:
+            raise ValueError("in_order needs two calls or more in all_of")
+        for i, banned in enumerate(self.forbid):
+            for wanted in self.all_of:
+                if is_call(wanted.name, wanted.arguments, banned.name, banned.arguments):
+                    raise PydanticCustomError(
+                        "never_right",
+                        "a call of {name} that is wanted is forbidden, too",
+                        {"name": wanted.name, AT: ("forbid", i)},
+                    )
+        return self
+
+
 class Expectation(_Strict):
     """What a turn is checked against."""
 
     reply: ReplyExpectation | None = None
+    tools: ToolsExpectation | None = None
     budget_ms: Annotated[float, Field(gt=0)] = DEFAULT_BUDGET_MS
 
 
@@ -147,12 +187,23 @@ class Backchannel(Recorded):
 
 
 class UserTurn(Recorded):
-    """One turn of the user: what is said, its recording, and what is expected."""
+    """One turn of the user: what is said, its recording, and what is expected.
 
+    `calls` are the tools that the simulated model calls before its `reply`, in which `{key}` stands
+    for what their results hold.
+    """
+
+    calls: tuple[Call, ...] = ()
     reply: str | None = None
     expect: Expectation = Expectation()
     when: When = When(after_reply_ms=AFTER_REPLY_MS)
     backchannels: tuple[Backchannel, ...] = ()
+
+    @model_validator(mode="after")
+    def _says_what_came_of_it(self) -> Self:
+        if self.calls and self.reply is None:
+            raise ValueError("calls need a reply, which may hold what they gave: {key}")
+        return self
 
 
 class Scenario(_Strict):

@@ -9,6 +9,8 @@ MARKS = (
     "endpoint",
     "transcript",
     "llm_request",
+    "tool_call",
+    "tool_result",
     "llm_first_token",
     "tts_request",
     "tts_first_audio",
@@ -17,7 +19,11 @@ MARKS = (
     "received",
     "agent_onset",
 )
-AGENT_MARKS = MARKS[1:9]
+AGENT_MARKS = MARKS[1:11]
+# Of a turn in which the LLM called tools before it answered: the first call, and the last result.
+TOOL_MARKS = frozenset({"tool_call", "tool_result"})
+# Those that every answered turn has.
+USUAL_MARKS = tuple(name for name in MARKS if name not in TOOL_MARKS)
 UNATTRIBUTED = "unattributed"
 
 
@@ -35,7 +41,8 @@ def stages_of(marks: Mapping[str, int]) -> tuple[Stage, ...]:
     `marks` maps mark names to instants on one clock (ns) and must hold `user_end` and
     `agent_onset`. A mark that precedes its predecessor makes a stage of length 0: what was done
     ahead of time is hidden work. A span whose first or last mark is missing in between is
-    `unattributed`, as is the whole of a negative gap, which no stage of the agent spent.
+    `unattributed`, as is the whole of a negative gap, which no stage of the agent spent. The marks
+    of tools are missing only where one of the two is there.
 
     Raises:
         KeyError: `user_end` or `agent_onset` is missing.
@@ -45,7 +52,8 @@ def stages_of(marks: Mapping[str, int]) -> tuple[Stage, ...]:
         return (Stage(UNATTRIBUTED, onset - start),)
     stages: list[Stage] = []
     at, previous_present = start, True
-    for name in MARKS[1:]:
+    expected = USUAL_MARKS if TOOL_MARKS.isdisjoint(marks) else MARKS
+    for name in expected[1:]:
         instant = marks.get(name)
         if instant is None:
             previous_present = False

@@ -144,7 +144,8 @@ class TurnTracker:
             marks, raw = {**known.marks, **event.marks}, {**known.raw, **event.raw}
             counts = {**known.counts, **event.counts}
             why, error = event.why or known.why, event.error or known.error
-            event = AgentMarks(event.agent_turn, marks, raw, counts, why, error)
+            calls = known.calls if event.calls is None else event.calls
+            event = AgentMarks(event.agent_turn, marks, raw, counts, why, error, calls)
         self._agent_turns[event.agent_turn] = event
 
     def _heard(self) -> list[_Heard]:

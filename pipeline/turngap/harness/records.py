@@ -49,7 +49,7 @@ def turn_record(
         ),
         faults=faults,
         answer=answer_of(
-            asked.expect.reply,
+            asked.expect,
             turn,
             played.events,
             played.window[1],

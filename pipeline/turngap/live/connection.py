@@ -150,9 +150,10 @@ class Connection:
                 return UserTranscript(at_ns - offset_ns, text)
             case said.ReplyText(text):
                 return AgentText(at_ns - offset_ns, text)
-            case said.Marks(turn, raw, counts, why, error):
+            case said.Marks(turn, raw):
                 marks = {name: ns - offset_ns for name, ns in raw.items()}
-                return AgentMarks(turn, marks, dict(raw), counts, why, error)
+                about = (fact.counts, fact.why, fact.error, fact.calls)
+                return AgentMarks(turn, marks, dict(raw), *about)
 
 
 def _lasts_ns(heard: Heard) -> int:

@@ -84,6 +84,8 @@ def turn_block(turn: TurnRecord, width: int) -> Text:
     ]
     if tokens := words.tokens_words(turn):
         lines += layout.wrapped("llm", tokens, width, "dim")
+    for call in words.calls_words(turn):
+        lines += layout.wrapped("tool", call, width, "dim")
     if why := words.why_words(turn):
         lines += layout.wrapped("why", why, width)
     for note in words.notes_of(turn):

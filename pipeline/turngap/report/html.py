@@ -25,6 +25,7 @@ class TurnView:
     why: str | None
     notes: list[str]
     answer: str | None
+    calls: list[str]
 
 
 def write_html(run: StoredRun) -> Path:
@@ -88,6 +89,7 @@ def _turn_views(run: StoredRun) -> list[TurnView]:
             why=words.why_words(turn),
             notes=words.notes_of(turn),
             answer=words.answer_words(turn),
+            calls=words.calls_words(turn),
         )
         for number, turn in enumerate(run.turns, start=1)
     ]

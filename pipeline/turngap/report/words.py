@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 from turngap.core.budget import LLM_WINDOW_MS, Outcome
+from turngap.core.calls import call_text
 from turngap.core.lateness import STARVED_MS
-from turngap.core.results import PacingRecord, RunRecord, TurnRecord
+from turngap.core.results import PacingRecord, RunRecord, ToolCallRecord, TurnRecord
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Summary
 from turngap.core.tokens import RATE, TTFT, WINDOW, TokenFigures
@@ -50,6 +51,8 @@ STAGES: dict[str, StageLook] = {
     "endpoint": StageLook("░", "listen", "until the agent decided that the turn was over"),
     "transcript": StageLook("▒", "listen", "until the final transcript was there"),
     "llm_request": StageLook("╱", "think", "until the language model was asked"),
+    "tool_call": StageLook("╲", "think", "until it called a tool"),
+    "tool_result": StageLook("┼", "think", "until the last of its tools had answered"),
     "llm_first_token": StageLook("█", "think", "until its first token"),
     "tts_request": StageLook("▚", "speak", "until the first words went to the voice"),
     "tts_first_audio": StageLook("▓", "speak", "until the voice gave its first audio"),
@@ -167,6 +170,18 @@ def right_words(summary: Summary) -> tuple[str, str] | None:
     bounds = f"95 % interval {percent(right.low)} to {percent(right.high)}"
     counted = f"{right.hits} of {turns_words(right.n)}; {bounds}"
     return percent(right.value), "; ".join([counted, *left])
+
+
+def calls_words(turn: TurnRecord) -> list[str]:
+    """Each tool that was called, with what became of it."""
+    return [f"{clean(call_text(call))} {_came_of(call)}" for call in turn.calls or ()]
+
+
+def _came_of(call: ToolCallRecord) -> str:
+    took = "" if call.ms is None else f" after {ms(call.ms)} ms"
+    if call.error is not None:
+        return f"failed{took}: {clean(call.error)}"
+    return f"gave{took}: {clean(call.result or 'nothing')}" if took else "did not come back"
 
 
 def tokens_words(turn: TurnRecord) -> str | None:

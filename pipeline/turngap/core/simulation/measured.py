@@ -10,13 +10,13 @@ from typing import Any
 from turngap.core.clock import NS_PER_MS, ns_to_ms
 from turngap.core.results import TurnRecord
 from turngap.core.simulation.workload import TurnSample
-from turngap.core.stages import MARKS, UNATTRIBUTED
+from turngap.core.stages import TOOL_MARKS, UNATTRIBUTED, USUAL_MARKS
 
 # Stages before the LLM has the request, and those after it said enough to be spoken. What lies
 # between is the LLM's, and is simulated.
-BEFORE = MARKS[1:4]
-OF_LLM = MARKS[4:6]
-AFTER = MARKS[6:]
+BEFORE = USUAL_MARKS[1:4]
+OF_LLM = USUAL_MARKS[4:6]
+AFTER = USUAL_MARKS[6:]
 # Silence that no mark explains may be the LLM's: a turn with more of it tells nothing.
 MOST_UNATTRIBUTED_MS = 1.0
 
@@ -73,6 +73,7 @@ def _why_unusable(turn: TurnRecord, reply: _Reply | None) -> str | None:
         "the caller was starved": turn.pacing.starved,
         "no bounds of the person's speech": turn.audio is None,
         "silence that no mark explains": unexplained_ms > MOST_UNATTRIBUTED_MS,
+        "the LLM called a tool": not TOOL_MARKS.isdisjoint(names),
         f"no stage {', '.join(missing)}": bool(missing),
         "the reply was not heard out": turn.ended != "reply_done",
         "the agent did not report its reply's text token by token": reply is None,

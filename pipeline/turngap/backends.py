@@ -152,6 +152,7 @@ class BackendSpec:
             called once a session, so it is quick once `prepare` has run.
         prepare: loads what sessions share (models, voices) when the agent starts.
         licence: SPDX id of what runs in the process; it matters where it is GPL.
+        tools: of an LLM: whether it calls the tools that a conversation offers it.
     """
 
     name: str
@@ -163,6 +164,7 @@ class BackendSpec:
     price: Price | None = None
     licence: str = ""
     notes: str = ""
+    tools: bool = False
 
     def missing(self) -> list[Need]:
         """What this machine lacks of `requires`."""

@@ -1,15 +1,17 @@
 """An agent of engines that need no models, and a server for it in the test's own event loop."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
 from pipecat.audio.vad.vad_analyzer import VADAnalyzer, VADParams
 from pipecat.frames.frames import (
     Frame,
+    FunctionCallFromLLM,
     LLMContextFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
@@ -71,7 +73,10 @@ class FakeSTT(STTService):
 
 
 class FakeLLM(LLMService[Any]):
-    """Answers with two clauses of which the second takes its time."""
+    """Answers with two clauses of which the second takes its time.
+
+    Where the conversation offers the weather line, that is called first.
+    """
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(
@@ -97,6 +102,14 @@ class FakeLLM(LLMService[Any]):
             await self.push_frame(frame, direction)
             return
         await self.push_frame(LLMFullResponseStartFrame())
+        messages: list[Any] = list(frame.context.get_messages())
+        if isinstance(frame.context.tools, ToolsSchema) and messages[-1]["role"] != "tool":
+            await self._clock.sleep_until_ns(self._clock.now_ns() + ms_to_ns(20))
+            day = {"day": "tomorrow"}
+            call = FunctionCallFromLLM("weather", "1", day, frame.context)
+            await self.run_function_calls([call])
+            await self.push_frame(LLMFullResponseEndFrame())
+            return
         for token, after_ms in (("Well", 30), (" hello,", 10), (" you", 300), (" there.", 10)):
             await self._clock.sleep_until_ns(self._clock.now_ns() + ms_to_ns(after_ms))
             await self.push_frame(LLMTextFrame(token))
@@ -140,11 +153,16 @@ def _spec(kind: Kind, create: Any) -> tuple[BackendSpec, BackendSettings]:
 
 
 def fake_assembly(
-    *, traced: bool = True, broken: bool = False, others: Sequence[Offer] = ()
+    *,
+    traced: bool = True,
+    broken: bool = False,
+    others: Sequence[Offer] = (),
+    tools: Mapping[str, Any] | None = None,
 ) -> Assembly:
     """An agent of the engines above.
 
-    `broken`: its speech engine cannot be made. `others`: LLMs offered beside the fake one.
+    `broken`: its speech engine cannot be made. `others`: LLMs offered beside the fake one. `tools`:
+    the stack's table of that name.
     """
     engine = {"backend": "fake"}
     stack = Stack.model_validate(
@@ -152,6 +170,7 @@ def fake_assembly(
             "name": "fake",
             "audio": {"out_sample_rate": RATE, "out_chunk_ms": 40},
             "text": {"aggregation": "clause"},
+            "tools": tools or {},
             **dict.fromkeys(("turn", "stt", "llm", "tts"), engine),
         }
     )

@@ -6,7 +6,9 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import numpy as np
+from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
 from pipecat.frames.frames import (
+    EagerEndOfTurnCancelFrame,
     EndFrame,
     Frame,
     FunctionCallFromLLM,
@@ -30,13 +32,14 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.llm_service import LLMService
 from pipecat.services.settings import LLMSettings, TTSSettings
 from pipecat.services.tts_service import TTSService
-from pipecat.turns.types import UserTurnSpeculation
+from pipecat.turns.types import ProcessFrameResult, UserTurnSpeculation
 from pipecat.turns.user_start import BaseUserTurnStartStrategy
 from pipecat.turns.user_stop import BaseUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 
 from turngap.agent.heard import HeardKeeper, Ledger, MadeCounter
+from turngap.agent.observer import MarksObserver
 from turngap.agent.rtvi import DiscreetRTVI
 from turngap.agent.speculation import Announcer, AudioGate, Guesses
 from turngap.agent.text import ClauseAggregator
@@ -73,6 +76,7 @@ class EchoLLM(LLMService[Any]):
         self.cancelled: list[str] = []
         self.finished: list[str] = []
         self.wants_tool = False
+        self.call: tuple[str, dict[str, Any]] = ("pay", {})
         self.go = asyncio.Event()
         self.go.set()
 
@@ -96,8 +100,9 @@ class EchoLLM(LLMService[Any]):
 
     async def _answer(self, said: str, context: LLMContext) -> None:
         if self.wants_tool:
+            name, arguments = self.call
             call = FunctionCallFromLLM(
-                function_name="pay", tool_call_id="1", arguments={}, context=context
+                function_name=name, tool_call_id="1", arguments=arguments, context=context
             )
             await self.run_function_calls([call])
             return
@@ -130,7 +135,17 @@ class Told(BaseUserTurnStartStrategy):
 
 
 class Ends(BaseUserTurnStopStrategy):
-    """Guesses and ends turns when the test says so."""
+    """Guesses and ends turns when the test says so.
+
+    Attributes:
+        refused: whether the LLM has refused a guess.
+    """
+
+    refused = False
+
+    async def process_frame(self, frame: Frame) -> ProcessFrameResult:
+        self.refused = self.refused or isinstance(frame, EagerEndOfTurnCancelFrame)
+        return ProcessFrameResult.CONTINUE
 
 
 class Output(FrameProcessor):
@@ -159,10 +174,20 @@ class Output(FrameProcessor):
 class Conversation:
     """The pipeline and the handles by which a test plays the person."""
 
-    def __init__(self, *, gated: bool = True) -> None:
-        self.context = LLMContext([{"role": "system", "content": "Be brief."}])
+    def __init__(
+        self,
+        *,
+        gated: bool = True,
+        llm: LLMService[Any] | None = None,
+        tools: ToolsSchema | None = None,
+        observer: MarksObserver | None = None,
+    ) -> None:
+        self.observer = observer
+        prompt: Any = {"role": "system", "content": "Be brief."}
+        self.context = LLMContext([prompt], tools) if tools else LLMContext([prompt])
         self.start, self.stop = Told(), Ends()
-        self.llm, self.tts, self.output = EchoLLM(), LetterTTS(), Output()
+        self.echo, self.tts, self.output = EchoLLM(), LetterTTS(), Output()
+        self.llm = llm or self.echo
         guesses = Guesses()
         self.rtvi = DiscreetRTVI(guesses)
         self.told: list[tuple[str, Any]] = []
@@ -195,7 +220,7 @@ class Conversation:
             self.paid += 1
             await params.result_callback({"paid": True})
 
-        self.llm.register_function("pay", pay)
+        self.echo.register_function("pay", pay)
 
     # --- the person -----------------------------------------------------------------------------
 
@@ -230,6 +255,11 @@ class Conversation:
         return [(m["role"], m.get("content") or "") for m in messages[1:]]
 
     @property
+    def refused(self) -> bool:
+        """Whether the LLM would call a tool for a guess, and turn-taking knows."""
+        return self.stop.refused
+
+    @property
     def heard_letters(self) -> float:
         """How much was spoken to the caller, in letters."""
         samples = sum(len(f.audio) // 2 for f in self.of(TTSAudioRawFrame))
@@ -255,7 +285,12 @@ class Conversation:
 
     async def answered(self, times: int = 1) -> None:
         """Wait until so many replies are part of the conversation."""
-        await self.until(lambda: [role for role, _ in self.memory].count("assistant") == times)
+        await self.until(lambda: self._replies == times)
+
+    @property
+    def _replies(self) -> int:
+        # A call of a tool is a message of the assistant's, too, without words.
+        return sum(role == "assistant" and bool(text) for role, text in self.memory)
 
 
 @asynccontextmanager
@@ -275,6 +310,9 @@ async def conversing(**options: Any) -> AsyncIterator[Conversation]:
         rtvi_processor=rtvi,
         idle_timeout_secs=None,
     )
+    if conversation.observer is not None:
+        worker.add_observer(conversation.observer)
+        conversation.observer.report_to(rtvi)
     started = asyncio.Event()
 
     async def on_started(*_: object) -> None:
@@ -288,7 +326,7 @@ async def conversing(**options: Any) -> AsyncIterator[Conversation]:
         async with asyncio.timeout(PATIENCE_S):
             await started.wait()
         yield conversation
-        conversation.llm.go.set()
+        conversation.echo.go.set()
         await worker.queue_frame(EndFrame())
         async with asyncio.timeout(PATIENCE_S):
             await run

@@ -1,5 +1,6 @@
 """Marks of an agent's turns from the instants of what passes through its pipeline."""
 
+import copy
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +11,7 @@ from turngap.backends import Decision
 from turngap.core.audio import Pcm
 from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import ms_to_ns
+from turngap.core.events import ToolCall
 
 RATE = 24_000
 
@@ -546,3 +548,70 @@ def test_a_guess_is_as_fast_as_it_was_from_its_own_request() -> None:
     (turn,) = turns
     assert turn.counts["llm_ttft_ms"] == 100
     assert turn.counts["llm_tokens_per_s"] == pytest.approx(100)
+
+
+# --- tools ------------------------------------------------------------------------------------
+
+
+def called_recorder() -> tuple[MarksRecorder, list[AgentTurn]]:
+    reports: list[AgentTurn] = []
+
+    def report(turn: AgentTurn) -> None:
+        reports.append(copy.deepcopy(turn))
+
+    marks = MarksRecorder(0, report)
+    marks.llm_requested(ns(1000))
+    return marks, reports
+
+
+def test_a_turn_waits_for_the_first_call_and_for_the_last_result() -> None:
+    marks, reports = called_recorder()
+    marks.tool_called("a", "clock", {}, ns(1200))
+    marks.tool_called("b", "weather", {"day": "today"}, ns(1201))
+    marks.tool_returned("b", ns(1230), result='{"sky": "sunny"}')
+    marks.tool_returned("a", ns(1250), error="ValueError: broken")
+    marks.said(ns(1400))
+    marks.finish()
+    (turn,) = reports
+    assert turn.marks == {
+        "llm_request": ns(1000),
+        "tool_call": ns(1200),
+        "tool_result": ns(1250),
+        "llm_first_token": ns(1400),
+    }
+    assert list(turn.calls.values()) == [
+        ToolCall("clock", {}, 50.0, error="ValueError: broken"),
+        ToolCall("weather", {"day": "today"}, 29.0, '{"sky": "sunny"}'),
+    ]
+    # How fast the model is, is how fast it was when it answered.
+    assert turn.counts["llm_ttft_ms"] == 150
+
+
+def test_a_tool_that_is_called_after_the_first_words_is_told_and_is_no_stage() -> None:
+    marks, reports = called_recorder()
+    marks.said(ns(1100))
+    marks.tool_called("a", "clock", {}, ns(1200))
+    marks.tool_returned("a", ns(1250), result="{}")
+    marks.finish()
+    assert set(reports[0].marks) == {"llm_request", "llm_first_token"}
+    assert [call.ms for call in reports[0].calls.values()] == [50.0]
+
+
+def test_what_becomes_of_a_call_when_its_turn_is_over_is_told_then() -> None:
+    marks, reports = called_recorder()
+    marks.tool_called("a", "clock", {}, ns(1200))
+    marks.finish()
+    marks.tool_cancelled("a")
+    marks.tool_cancelled("unheard of")
+    marks.tool_returned("a", ns(1300), result="{}")  # of a call that nobody waits for
+    assert [turn.number for turn in reports] == [1, 1]
+    assert reports[0].calls["a"] == ToolCall("clock", {})
+    assert reports[1].calls["a"] == ToolCall("clock", {}, error="cancelled")
+    assert "tool_result" not in reports[1].marks
+
+
+def test_a_call_before_any_turn_belongs_to_none() -> None:
+    marks, reports = recorder()
+    marks.tool_called("a", "greet", {}, ns(100))
+    marks.tool_returned("a", ns(200), result="{}")
+    assert reports == []

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from turngap.caller.dialect import AudioChunk, Flush, Incoming, Marks, Pong, Rea
 from turngap.caller.pipecat import PipecatDialect
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns, ns_to_ms
-from turngap.core.stages import AGENT_MARKS
+from turngap.core.stages import AGENT_MARKS, TOOL_MARKS
 from turngap.testing import ManualClock
 
 CLOCK = MonotonicClock()
@@ -77,8 +78,8 @@ class Caller:
 
 
 @asynccontextmanager
-async def calling(*, traced: bool = True) -> AsyncIterator[Caller]:
-    async with served(fake_assembly(traced=traced)) as agent, connect(agent.url) as socket:
+async def calling(**about: Any) -> AsyncIterator[Caller]:
+    async with served(fake_assembly(**about)) as agent, connect(agent.url) as socket:
         caller = Caller(socket)
         task = asyncio.create_task(caller.receive())
         for message in DIALECT.opening():
@@ -103,9 +104,11 @@ async def test_the_marks_of_a_turn_reach_the_client_after_it() -> None:
         await caller.say(200, loud=False)
     (marks,) = caller.marks
     assert marks.agent_turn == 1
-    assert set(marks.marks) == set(AGENT_MARKS)
+    assert set(marks.marks) == set(AGENT_MARKS) - TOOL_MARKS
+    assert marks.calls == ()
     # In causal order, on the machine's one clock: between the user's end and the first chunk heard.
-    instants = [marks.marks[name] for name in AGENT_MARKS if name != "sent"]
+    usual = [name for name in AGENT_MARKS if name in marks.marks]
+    instants = [marks.marks[name] for name in usual if name != "sent"]
     assert instants == sorted(instants)
     assert user_end_ns < marks.marks["endpoint"]
     # A lead-in is a stage of its own.
@@ -118,6 +121,27 @@ async def test_the_marks_of_a_turn_reach_the_client_after_it() -> None:
     assert sum(len(c.pcm) for _, c in caller.got if isinstance(c, AudioChunk)) >= RATE * 0.7
     assert max(audio) < min(caller.all(Marks))
     assert len(caller.all(ReplyDone)) >= 1
+
+
+@pytest.mark.realtime
+async def test_a_tool_is_a_stage_of_its_turn_and_the_caller_is_told_what_was_called() -> None:
+    tools = {"use": ["weather"], "delay_ms": 150}
+    async with calling(tools=tools) as caller:
+        await caller.say(300, loud=False)
+        await caller.say(400, loud=True)
+        await caller.wait_for(Marks)
+    (marks,) = caller.marks
+    assert set(marks.marks) == set(AGENT_MARKS)
+    order = ("llm_request", "tool_call", "tool_result", "llm_first_token", "tts_request")
+    instants = [marks.marks[name] for name in order]
+    assert instants == sorted(instants)
+    took_ms = ns_to_ms(marks.marks["tool_result"] - marks.marks["tool_call"])
+    assert took_ms >= 150
+    assert marks.calls is not None
+    (call,) = marks.calls
+    assert (call.name, call.arguments, call.error) == ("weather", {"day": "tomorrow"}, None)
+    assert call.result == '{"sky": "light rain", "degrees": "14"}'
+    assert call.ms == pytest.approx(took_ms)
 
 
 @pytest.mark.realtime
@@ -149,7 +173,7 @@ async def test_turns_are_counted_and_a_reply_that_was_interrupted_is_reported_th
     first_ns, second_ns = caller.all(Marks)
     assert flushes[0] <= first_ns + ms_to_ns(50)
     assert first.marks["sent"] < second.marks["endpoint"] < second.marks["sent"] < second_ns
-    assert set(second.marks) == set(AGENT_MARKS)
+    assert set(second.marks) == set(AGENT_MARKS) - TOOL_MARKS
 
 
 @pytest.mark.realtime

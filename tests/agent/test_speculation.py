@@ -46,14 +46,14 @@ async def test_a_guess_is_spoken_and_not_heard_until_the_turn_is_over() -> None:
         before = len(data_frames(c))
         await c.guess("hello")
         await c.until(lambda: len(c.tts.spoken) == 2)
-        assert c.llm.asked[0][-1] == {"role": "user", "content": "hello"}
+        assert c.echo.asked[0][-1] == {"role": "user", "content": "hello"}
         assert (len(data_frames(c)), c.memory, answers_told(c)) == (before, [], [])
         await c.is_read("hello")
         await c.ends(confirmed=True)
         await c.answered()
         assert c.memory == [("user", "hello"), ("assistant", HELLO)]
         assert c.heard_letters == SPOKEN
-        assert len(c.llm.asked) == 1
+        assert len(c.echo.asked) == 1
     # The client learns of it as of any answer, after the end of the turn that it answers.
     kinds = [kind for kind, _ in c.told]
     assert kinds.index("user-stopped-speaking") < kinds.index("bot-llm-started")
@@ -62,14 +62,14 @@ async def test_a_guess_is_spoken_and_not_heard_until_the_turn_is_over() -> None:
 
 async def test_an_answer_that_is_still_made_when_the_turn_ends_goes_on_from_there() -> None:
     async with conversing() as c:
-        c.llm.go.clear()
+        c.echo.go.clear()
         await c.begins()
         await c.guess("hello")
         await c.until(lambda: len(c.tts.spoken) == 1)
         await c.is_read("hello")
         await c.ends(confirmed=True)
         await c.until(lambda: c.heard_letters == len("You said hello,"))
-        c.llm.go.set()
+        c.echo.go.set()
         await c.answered()
         assert c.heard_letters == SPOKEN
 
@@ -78,16 +78,16 @@ async def test_an_answer_that_is_still_made_when_the_turn_ends_goes_on_from_ther
 async def test_of_a_withdrawn_guess_nothing_is_left(finished: bool) -> None:
     async with conversing() as c:
         if not finished:
-            c.llm.go.clear()
+            c.echo.go.clear()
         await c.begins()
         before = len(data_frames(c))
         await c.guess("no")
         await c.until(lambda: len(c.tts.spoken) == (2 if finished else 1))
         await c.withdraw()
         # What was under way is cancelled at the LLM, where it would go on to cost.
-        await c.until(lambda: bool(c.llm.finished if finished else c.llm.cancelled))
+        await c.until(lambda: bool(c.echo.finished if finished else c.echo.cancelled))
         assert (len(data_frames(c)), c.memory, answers_told(c)) == (before, [], [])
-        c.llm.go.set()
+        c.echo.go.set()
         await c.guess("hello")
         await c.is_read("hello")
         await c.ends(confirmed=True)
@@ -113,23 +113,47 @@ async def test_another_text_than_was_guessed_is_asked_again_and_answered() -> No
             ("assistant", "You said nineteen, and that is that."),
         ]
         assert c.heard_letters == len("You said nineteen,") + len("and that is that.")
-        assert [asked[-1]["content"] for asked in c.llm.asked] == ["nine", "nineteen"]
+        assert [asked[-1]["content"] for asked in c.echo.asked] == ["nine", "nineteen"]
 
 
 async def test_a_guess_never_calls_a_tool_and_its_turn_does_once() -> None:
     async with conversing() as c:
-        c.llm.wants_tool = True
+        c.echo.wants_tool = True
         await c.begins()
         await c.guess("pay")
-        await c.until(lambda: len(c.llm.asked) == 1)
+        await c.until(lambda: len(c.echo.asked) == 1)
         await c.until(lambda: bool(c.of(EagerEndOfTurnCancelFrame)))
         assert c.paid == 0
         assert c.memory == []
         await c.is_read("pay")
         await c.ends(confirmed=False)
         await c.until(lambda: c.paid == 1)
-        c.llm.wants_tool = False
+        c.echo.wants_tool = False
         assert "pay" in [text for role, text in c.memory if role == "user"]
+
+
+async def test_a_refusal_that_comes_when_the_turn_is_over_leaves_no_turn_unanswered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with conversing() as c:
+        c.echo.wants_tool = True
+        broadcast = c.echo.broadcast_frame
+
+        async def too_late(kind: type[Frame], **about: object) -> None:
+            if kind is EagerEndOfTurnCancelFrame:
+                monkeypatch.undo()
+                c.echo.wants_tool = False
+                await c.ends(confirmed=True)
+            await broadcast(kind, **about)
+
+        monkeypatch.setattr(c.echo, "broadcast_frame", too_late)
+        await c.begins()
+        await c.is_read("hello")
+        await c.guess("hello")
+        await c.answered()
+        assert c.memory == [("user", "hello"), ("assistant", HELLO)]
+        assert c.heard_letters == SPOKEN
+        assert c.paid == 0
 
 
 async def test_an_interruption_ends_a_guess_too() -> None:
@@ -160,7 +184,7 @@ async def test_without_the_gates_pipecat_holds_the_text_and_nothing_is_spoken_ea
     async with conversing(gated=False) as c:
         await c.begins()
         await c.guess("hello")
-        await c.until(lambda: bool(c.llm.finished))
+        await c.until(lambda: bool(c.echo.finished))
         assert c.tts.spoken == []
         await c.is_read("hello")
         await c.ends(confirmed=True)
@@ -179,11 +203,11 @@ async def test_whatever_is_guessed_only_what_was_meant_is_heard_and_remembered(s
             said = f"turn {turn}"
             await c.begins()
             for guess in range(rng.randrange(4)):
-                c.llm.go.clear() if rng.random() < 0.5 else c.llm.go.set()
+                c.echo.go.clear() if rng.random() < 0.5 else c.echo.go.set()
                 await c.guess(f"guess {turn} {guess}")
                 await c.pause(rng.randrange(60))
                 await c.withdraw()
-            c.llm.go.set()
+            c.echo.go.set()
             right = rng.random() < 0.5
             if right:
                 await c.guess(said)

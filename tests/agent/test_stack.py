@@ -114,7 +114,7 @@ def test_what_is_wrong_in_a_file_is_named_with_its_place(
     error = refusal(path)
     assert error.kind == "stack.invalid"
     assert f"{path}: {place}" in error.message
-    assert "tables: audio, text, warm, pipeline, turn, stt, llm, tts" in error.hint
+    assert "tables: audio, text, warm, pipeline, tools, turn, stt, llm, tts" in error.hint
 
 
 # --- overrides --------------------------------------------------------------------------------

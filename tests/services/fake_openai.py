@@ -31,6 +31,7 @@ class FakeOpenAI:
         dies_in_order: it is closed as if the reply had come to its end.
         status: answered instead of a reply, where it is not 200.
         refuses: a key of the request that it does not understand.
+        calls: tools with their arguments, called where the last message is no tool's result.
         in_turn: other values of these from the turn on that has so many messages of the user.
     """
 
@@ -42,6 +43,7 @@ class FakeOpenAI:
     dies_in_order: bool = False
     status: int = 200
     refuses: str = ""
+    calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
     in_turn: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     hung_up: threading.Event = field(default_factory=threading.Event)
@@ -101,6 +103,8 @@ class OpenAIHandler(BaseHTTPRequestHandler):
             return
         said = [m for m in body.get("messages", ()) if m.get("role") == "user"]
         fake = replace(fake, **fake.in_turn.get(len(said), {}))
+        if body.get("messages") and body["messages"][-1].get("role") == "tool":
+            fake = replace(fake, calls=())
         if fake.refuses in body:
             self._json(400, {"error": {"message": f"what is {fake.refuses}?"}})
         elif not body.get("stream"):
@@ -132,6 +136,10 @@ class OpenAIHandler(BaseHTTPRequestHandler):
     def _stream(self, fake: FakeOpenAI) -> None:
         kept = self._begin_stream(fake)
         try:
+            if fake.calls:
+                self._call(fake.calls)
+                self.close_connection = not kept
+                return
             for count, word in enumerate(fake.words):
                 if count == fake.dies_after:
                     return  # without the chunk that ends a reply
@@ -162,6 +170,20 @@ class OpenAIHandler(BaseHTTPRequestHandler):
         kept = not self.close_connection
         self.close_connection = True
         return kept
+
+    def _call(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Each call's arguments come in two pieces, as a model makes them."""
+        for index, (name, arguments) in enumerate(calls):
+            text = json.dumps(arguments)
+            head = {"id": f"call_{index}", "type": "function"}
+            pieces = [{**head, "function": {"name": name, "arguments": text[:5]}}]
+            pieces.append({"function": {"arguments": text[5:]}})
+            for piece in pieces:
+                delta = {"tool_calls": [{"index": index, **piece}]}
+                self._event({"choices": [{"index": 0, "delta": delta}]})
+        self._event({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+        self._chunk(b"data: [DONE]\n\n")
+        self._chunk(b"")
 
     def _event(self, chunk: dict[str, Any]) -> None:
         whole = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "m", **chunk}

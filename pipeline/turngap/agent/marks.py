@@ -1,12 +1,14 @@
 """The agent's marks of its turns, gathered from what passes through the pipeline. No I/O."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from turngap.backends import Decision
 from turngap.core.audio import Pcm, SpeechDetector, SpeechStart
 from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import ms_to_ns, ns_to_ms, samples_to_ns
+from turngap.core.events import ToolCall
 
 # A turn decision that follows the final transcript this closely was waiting for it.
 SAME_STEP_MS = 10.0
@@ -47,6 +49,7 @@ class AgentTurn:
         counts: other figures of the turn by name.
         why: what the hold before it was chosen for, if turn-taking says so.
         error: what kept it from making its reply, or the whole of it.
+        calls: the tools that were called for it, by the id of the call, in order.
     """
 
     number: int
@@ -54,6 +57,7 @@ class AgentTurn:
     counts: dict[str, float] = field(default_factory=dict[str, float])
     why: str | None = None
     error: str | None = None
+    calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
     pieces: int = 0  # that the LLM gave of the answer
     tts: _Track = field(default_factory=_Track)
     out: _Track = field(default_factory=_Track)
@@ -90,6 +94,8 @@ class MarksRecorder:
         self._why: str | None = None
         self._vad_stop_ns: int | None = None
         self._turn: AgentTurn | None = None
+        self._latest: AgentTurn | None = None  # the running turn, or the one before it
+        self._calling: dict[str, tuple[AgentTurn, int]] = {}
         self._guess: AgentTurn | None = None
         self._count = 0
 
@@ -184,7 +190,9 @@ class MarksRecorder:
         self.mark("llm_first_token", at_ns)
         if (turn := self._making) is None or "llm_request" not in turn.marks:
             return
-        asked_ns, first_ns = turn.marks["llm_request"], turn.marks["llm_first_token"]
+        # With tools the answer is that of the request which their results went with.
+        asked_ns = turn.marks.get("tool_result", turn.marks["llm_request"])
+        first_ns = turn.marks["llm_first_token"]
         self.count("llm_window_tokens", float(at_ns - asked_ns <= ms_to_ns(LLM_WINDOW_MS)))
         turn.counts["llm_ttft_ms"] = ns_to_ms(first_ns - asked_ns)
         turn.pieces += 1
@@ -195,6 +203,46 @@ class MarksRecorder:
         """What the LLM says that a request used, whatever became of it."""
         self.count("llm_prompt_tokens", prompt_tokens)
         self.count("llm_completion_tokens", completion_tokens)
+
+    def tool_called(
+        self, call_id: str, name: str, arguments: Mapping[str, Any], at_ns: int
+    ) -> None:
+        """A tool begins to run. No guess calls one, so it is the latest turn's.
+
+        Only what the person's first word waits for is a mark: nothing that is called after it.
+        """
+        if (turn := self._latest) is None:
+            return
+        turn.calls[call_id] = ToolCall(name, dict(arguments))
+        self._calling[call_id] = turn, at_ns
+        if "llm_first_token" not in turn.marks:
+            turn.marks.setdefault("tool_call", at_ns)
+        self._tell_late(turn)
+
+    def tool_returned(
+        self, call_id: str, at_ns: int, *, result: str | None = None, error: str | None = None
+    ) -> None:
+        """A tool gave its result, or has failed, which the LLM is told likewise."""
+        turn, called_ns = self._calling.pop(call_id, (None, 0))
+        if turn is None:
+            return
+        ms = ns_to_ms(at_ns - called_ns)
+        turn.calls[call_id] = replace(turn.calls[call_id], ms=ms, result=result, error=error)
+        if "tool_call" in turn.marks and "llm_first_token" not in turn.marks:
+            turn.marks["tool_result"] = at_ns  # of several, the last one
+        self._tell_late(turn)
+
+    def tool_cancelled(self, call_id: str) -> None:
+        """A tool is not waited for any more."""
+        turn, _ = self._calling.pop(call_id, (None, 0))
+        if turn is not None:
+            turn.calls[call_id] = replace(turn.calls[call_id], error="cancelled")
+            self._tell_late(turn)
+
+    def _tell_late(self, turn: AgentTurn) -> None:
+        """Of a turn that is over, report once more: a call outlives the words before it."""
+        if turn is not self._turn:
+            self._report(turn)
 
     def count(self, name: str, n: float) -> None:
         """Add to a figure of the turn that is being answered, or of the next one."""
@@ -208,7 +256,7 @@ class MarksRecorder:
         for name, n in self._counts.items():
             turn.counts[name] = turn.counts.get(name, 0) + n
         self._pending, self._counts, self._why = {}, {}, None
-        self._turn = turn
+        self._turn = self._latest = turn
         if turn.error is not None:
             self._report(turn)
 

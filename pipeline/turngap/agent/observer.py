@@ -7,6 +7,8 @@ Any pipecat bot can have it, in two lines:
 """
 
 import asyncio
+import dataclasses
+import json
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +21,9 @@ from pipecat.frames.frames import (
     EagerEndOfTurnCancelFrame,
     ErrorFrame,
     Frame,
+    FunctionCallCancelFrame,
+    FunctionCallInProgressFrame,
+    FunctionCallResultFrame,
     InterruptionFrame,
     LLMContextFrame,
     LLMFullResponseStartFrame,
@@ -55,6 +60,9 @@ from turngap.backends import COUNTS, Decision
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock
 from turngap.core.messages import PING
+
+# Characters of a tool's result that are stored with its turn.
+MOST_OF_A_RESULT = 500
 
 
 class MonotonicPipecatClock(BaseClock):
@@ -240,6 +248,23 @@ class MarksObserver(BaseObserver):
                     self._waste.used(tokens.prompt_tokens, tokens.completion_tokens)
                     self._recorder.used(tokens.prompt_tokens, tokens.completion_tokens)
             case _:
+                self._on_tool(frame, at_ns)
+
+    def _on_tool(self, frame: Frame, at_ns: int) -> None:
+        """Tools run in the LLM service, as it pushes that they do."""
+        match frame:
+            case FunctionCallInProgressFrame(tool_call_id=call_id):
+                arguments = frame.arguments if isinstance(frame.arguments, dict) else {}
+                self._recorder.tool_called(call_id, frame.function_name, arguments, at_ns)
+            case FunctionCallResultFrame(tool_call_id=call_id, error=error):
+                if frame.properties is None or frame.properties.is_final:
+                    # What answers it belongs to no guess, though the call may have been one's.
+                    self._guess = None
+                    result = None if error else _as_json(frame.result)
+                    self._recorder.tool_returned(call_id, at_ns, result=result, error=error)
+            case FunctionCallCancelFrame(tool_call_id=call_id):
+                self._recorder.tool_cancelled(call_id)
+            case _:
                 pass
 
     def _on_counts(self, frame: Frame) -> None:
@@ -279,10 +304,17 @@ class MarksObserver(BaseObserver):
             return
         message = {"turngap": "marks", "turn": turn.number, "marks": dict(turn.marks)}
         message |= {"counts": dict(turn.counts), "why": turn.why, "error": turn.error}
+        message["calls"] = [dataclasses.asdict(call) for call in turn.calls.values()]
         message |= self._about
         task = asyncio.create_task(self._rtvi.send_server_message(message))
         self._reports.add(task)
         task.add_done_callback(self._reports.discard)
+
+
+def _as_json(result: Any) -> str:
+    """As the LLM is given it; a caller needs no more than its beginning."""
+    text = json.dumps(result, ensure_ascii=False, default=str)
+    return text if len(text) <= MOST_OF_A_RESULT else text[:MOST_OF_A_RESULT] + "…"
 
 
 def _pcm(frame: OutputAudioRawFrame) -> np.ndarray[tuple[int], np.dtype[np.int16]]:

@@ -30,8 +30,9 @@ from turngap.agent.output import YieldingTransport
 from turngap.agent.rtvi import DiscreetRTVI
 from turngap.agent.speaking import Speaking, speaking
 from turngap.agent.speculation import Announcer, AudioGate, Guesses
-from turngap.agent.stack import PipelineSettings, Stack, resolved
+from turngap.agent.stack import Stack, resolved
 from turngap.agent.switching import LlmSwitch, Memory, Offers, offers_of
+from turngap.agent.tools import PROMPT, toolbox, tools
 from turngap.agent.warming import PrefixWarmer, Warming, warm_voice
 from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
 from turngap.core.clock import Clock
@@ -132,7 +133,7 @@ def _worker(
     count = observer.count if observer else _uncounted
     tts, feed, stack = assembly.create("tts"), SpeechFeed(), assembly.stack
     voice = speaking(stack, tts, assembly.clock, feed=feed, gated=bool(guesses), count=count)
-    talk = _aggregators(stack.pipeline, taking, memory)
+    talk = _aggregators(stack, taking, memory, assembly.clock)
     parts = _Parts(taking, switch, guesses, voice, talk)
     audio = stack.audio
     worker = PipelineWorker(
@@ -194,18 +195,27 @@ class _Parts:
 
 
 def _aggregators(
-    pipeline: PipelineSettings, taking: TurnTaking, memory: Memory
+    stack: Stack, taking: TurnTaking, memory: Memory, clock: Clock
 ) -> LLMContextAggregatorPair:
     """What gathers the conversation, into the memory that outlives the session."""
     if memory.context is None:
-        memory.context = LLMContext([{"role": "system", "content": pipeline.system_prompt}])
+        memory.context = _context(stack, clock)
     return LLMContextAggregatorPair(
         memory.context,
         user_params=LLMUserAggregatorParams(
             user_turn_strategies=taking.strategies,
-            vad_analyzer=None if pipeline.vad_first else taking.vad,
+            vad_analyzer=None if stack.pipeline.vad_first else taking.vad,
         ),
     )
+
+
+def _context(stack: Stack, clock: Clock) -> LLMContext:
+    """A conversation's beginning: the prompt, and the tools that there are."""
+    prompt, settings = stack.pipeline.system_prompt, stack.tools
+    if not settings.use:
+        return LLMContext([{"role": "system", "content": prompt}])
+    box = toolbox(settings.use, clock, delay_ms=settings.delay_ms, among=tools())
+    return LLMContext([{"role": "system", "content": f"{prompt} {PROMPT}"}], box)
 
 
 def _processors(

@@ -22,6 +22,7 @@ from pipecat.frames.frames import (
     LLMContextFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    LLMRunFrame,
     SystemFrame,
     TTSAudioRawFrame,
     UserStoppedSpeakingFrame,
@@ -53,6 +54,7 @@ class Guesses:
     def __init__(self) -> None:
         self._count = 0
         self._pending: int | None = None
+        self._confirmed = False
         self._void: set[int] = set()
 
     def ask(self) -> int:
@@ -64,13 +66,25 @@ class Guesses:
 
     def withdraw(self) -> None:
         """The turn went on, or what was guessed is not what was said."""
+        self._confirmed = False
         if self._pending is not None:
             self._void.add(self._pending)
             self._pending = None
 
     def confirm(self) -> None:
         """The turn is over, and the guess its answer."""
+        self._confirmed = self._pending is not None
         self._pending = None
+
+    def refuse(self) -> bool:
+        """The LLM will not answer the guess, as it would call a tool.
+
+        Returns:
+            Whether the turn is over already: then nobody else asks for its answer any more.
+        """
+        unanswered = self._confirmed
+        self.withdraw()
+        return unanswered
 
     def state(self, frame: Frame) -> State:
         """What may become of a frame; one of no guess may be heard."""
@@ -121,6 +135,9 @@ class Guesses:
 class Announcer(FrameProcessor):
     """Stands before the LLM: numbers requests that are guesses, and notes what becomes of them.
 
+    A guess whose answer would call a tool is refused by pipecat's LLM service and asked again when
+    the turn is over. Where that is decided before the refusal has come here, it is asked here.
+
     It has no queue, so that a guess is void in the step in which that is decided.
     """
 
@@ -133,7 +150,10 @@ class Announcer(FrameProcessor):
         """Note, and pass on."""
         await super().process_frame(frame, direction)
         down = direction == FrameDirection.DOWNSTREAM
-        if isinstance(frame, LLMContextFrame) and frame.speculation:
+        if isinstance(frame, EagerEndOfTurnCancelFrame) and not down:
+            if self._guesses.refuse():
+                await self.push_frame(LLMRunFrame(), FrameDirection.UPSTREAM)
+        elif isinstance(frame, LLMContextFrame) and frame.speculation:
             frame.metadata[GUESS] = self._guesses.ask()
         elif isinstance(frame, EagerEndOfTurnCancelFrame | InterruptionFrame):
             self._guesses.withdraw()

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from turngap.backends import KINDS, BackendSettings, BackendSpec, Kind, find
+from turngap.backends import KINDS, BackendSettings, BackendSpec, Kind, find, specs
 from turngap.core.errors import InputError
 
 GROUP = "turngap.stacks"
@@ -59,6 +59,27 @@ class WarmSettings(_Strict):
     voice: bool = False
 
 
+ToolName = Literal["clock", "weather", "order", "calendar"]
+TOOLS: tuple[ToolName, ...] = get_args(ToolName)
+
+
+class ToolSettings(_Strict):
+    """Which of `turngap.agent.tools` the LLM may call; `use = "all"` is every one.
+
+    `delay_ms` is added to each call: what lies between an agent and its tools.
+    """
+
+    use: tuple[ToolName, ...] = ()
+    delay_ms: Annotated[float, Field(ge=0, le=60_000)] = 0.0
+
+    @field_validator("use", mode="before")
+    @classmethod
+    def _by_name(cls, use: Any) -> Any:
+        if isinstance(use, str):
+            return TOOLS if use == "all" else [name.strip() for name in use.split(",")]
+        return use
+
+
 class PipelineSettings(_Strict):
     """How the pipeline is put together.
 
@@ -89,6 +110,7 @@ class Stack(_Strict):
     text: TextSettings = TextSettings()
     warm: WarmSettings = WarmSettings()
     pipeline: PipelineSettings = PipelineSettings()
+    tools: ToolSettings = ToolSettings()
     turn: Engine
     stt: Engine
     llm: Engine
@@ -179,7 +201,7 @@ def override(stack: Stack, backends: Mapping[Kind, str | None], sets: Sequence[s
         ) from e
 
 
-_TABLES = ("audio", "text", "warm", "pipeline", *KINDS)
+_TABLES = ("audio", "text", "warm", "pipeline", "tools", *KINDS)
 
 
 def _parse_assignment(assignment: str) -> tuple[str, str, Any]:
@@ -206,7 +228,7 @@ def resolved(stack: Stack, library: Path | None) -> Iterator[tuple[BackendSpec, 
     """Each engine's spec and checked settings, in the order of `KINDS`.
 
     Raises:
-        InputError: an unknown backend or setting.
+        InputError: an unknown backend or setting, or tools for an LLM that calls none.
         AgentError: a backend needs what this machine lacks.
     """
     for kind in KINDS:
@@ -216,5 +238,18 @@ def resolved(stack: Stack, library: Path | None) -> Iterator[tuple[BackendSpec, 
         if library is not None:
             values.setdefault("library", library)
         settings = spec.settings(values)
+        if kind == "llm" and stack.tools.use:
+            _require_tools(spec)
         spec.require()
         yield spec, settings
+
+
+def _require_tools(spec: BackendSpec) -> None:
+    """An LLM that calls no tools would answer without them, and nobody would know why."""
+    if not spec.tools:
+        those = ", ".join(s.name for s in specs() if s.kind == "llm" and s.tools)
+        raise InputError(
+            "tools.not_called",
+            f"llm backend {spec.name!r} calls no tools",
+            hint=f"leave tools.use out, or choose one that does: {those}",
+        )

@@ -16,6 +16,7 @@ from pipecat.frames.frames import (
     CancelFrame,
     EndFrame,
     Frame,
+    FunctionCallCancelFrame,
     InterruptionFrame,
     LLMContextFrame,
     LLMFullResponseEndFrame,
@@ -333,9 +334,10 @@ class LlmSwitch(FrameProcessor):
 
     async def from_branch(self, branch: _Branch, frame: Frame, direction: FrameDirection) -> None:
         """Pass on what a service pushes, unless it is not its turn to speak."""
-        # What a cancelled reply has cost is told although nothing of it is heard.
-        is_cost = isinstance(frame, MetricsFrame)
-        if branch is not self._active and not is_cost:
+        # Of a cancelled reply nothing is heard; but what it has cost is told, and that the tools
+        # which it called are not waited for.
+        is_told = isinstance(frame, MetricsFrame | FunctionCallCancelFrame)
+        if branch is not self._active and not is_told:
             return
         # Only the reply: a flush probe that passes through is what the next request waits for.
         if branch.muted and isinstance(frame, _REPLY):

@@ -1,5 +1,6 @@
 """A conversation as roles and texts, for models that know no provider's message format."""
 
+import json
 from typing import Any, TypedDict
 
 from pipecat.adapters.llm.base_llm_adapter import BaseLLMAdapter
@@ -58,13 +59,24 @@ def plain_settings(
     )
 
 
-def plain_messages(context: LLMContext) -> list[dict[str, Any]]:
-    """Role and text of each message of the conversation."""
-    return [
-        {"role": message["role"], "content": _text(message.get("content"))}
-        for message in context.get_messages()
-        if not isinstance(message, LLMSpecificMessage)
-    ]
+def plain_messages(context: LLMContext, *, tools: bool = False) -> list[dict[str, Any]]:
+    """Role and text of each message of the conversation.
+
+    Calls of tools and their results are left out, as these models know none of either; with `tools`
+    they are told as text, in the role `tool`.
+    """
+    plain: list[dict[str, Any]] = []
+    for message in context.get_messages():
+        if isinstance(message, LLMSpecificMessage):
+            continue
+        calls = message.get("tool_calls")
+        if calls or message["role"] == "tool":
+            if tools:
+                text = json.dumps(calls) if calls else _text(message.get("content"))
+                plain.append({"role": "tool", "content": text})
+        else:
+            plain.append({"role": message["role"], "content": _text(message.get("content"))})
+    return plain
 
 
 def _text(content: Any) -> str:

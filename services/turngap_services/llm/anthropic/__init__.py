@@ -37,5 +37,6 @@ SPEC = BackendSpec(
         Need("env", KEY, f"export {KEY}=… (your key)"),
     ),
     licence="MIT AND BSD-2-Clause",
+    tools=True,
     notes="Anthropic's models, over the network, for money; speed=fast for fast mode.",
 )

@@ -134,7 +134,8 @@ class Part:
         ask = self._ask = Ask(self, chars)
         self._asked_ns = self._clock.now_ns()
         # A copy: what is said meanwhile belongs to the conversation, and not to this request.
-        copy = LLMContext(list(context.messages), context.tools, context.tool_choice)
+        # Without tools: whose answer is heard is not decided yet, and what a tool did stays done.
+        copy = LLMContext(list(context.messages))
         await self._pipeline.queue_frame(LLMContextFrame(copy))
         return ask
 

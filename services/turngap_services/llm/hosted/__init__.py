@@ -43,6 +43,7 @@ def _spec(name: str, settings_type: type[HostedSettings], notes: str) -> Backend
         requires=(Need("env", variable, f"export {variable}=… (your key)"),),
         licence="BSD-2-Clause",
         notes=notes,
+        tools=True,
     )
 
 

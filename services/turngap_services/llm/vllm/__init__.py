@@ -33,5 +33,6 @@ SPEC = BackendSpec(
     create=create,
     prepare=prepare,
     licence="Apache-2.0",
+    tools=True,
     notes="Needs base_url of a vLLM server, or a model and the command `vllm` to start one.",
 )

@@ -1,0 +1,170 @@
+"""Tools that the agent's LLM may call. They run for real, in the agent's process, by pipecat.
+
+A clock, a weather line, a shop's orders and a calendar: small enough to be known by heart, so that
+whoever tests an agent knows the right answer.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Literal, Protocol
+
+from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
+from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from turngap.agent.stack import ToolName
+from turngap.core.clock import Clock, ms_to_ns
+
+# Goes behind the system prompt of an agent with tools: what a prompt says of the day is old.
+PROMPT = (
+    "Call a tool for the time, the weather, an order or the calendar. Say what it gives in a short "
+    "sentence, and trust it more than what stands above."
+)
+
+Day = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+
+
+class _Arguments(BaseModel):
+    # Models write a number where a text is asked for.
+    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+
+
+class ClockArguments(_Arguments):
+    """The time and the day now."""
+
+
+class WeatherArguments(_Arguments):
+    """The weather line: what the weather is today or will be tomorrow."""
+
+    day: Literal["today", "tomorrow"]
+
+
+class OrderArguments(_Arguments):
+    """Where an order is, and its confirmation number."""
+
+    number: Annotated[str, Field(description="The order's number, digits only.")]
+
+
+class CalendarArguments(_Arguments):
+    """A day's entries in the calendar. With a time and an entry, the entry is added first."""
+
+    day: Day
+    time: Annotated[
+        str | None,
+        Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$", description="As 09:30, in 24 hours."),
+    ] = None
+    entry: Annotated[str | None, Field(min_length=1, description="What to add.")] = None
+
+
+Result = Mapping[str, str]
+
+# The facts that the shipped agents' system prompts have, too.
+_WEATHER: Mapping[str, Result] = {
+    "today": {"sky": "sunny", "degrees": "20"},
+    "tomorrow": {"sky": "light rain", "degrees": "14"},
+}
+_ORDERS: Mapping[str, Result] = {
+    "47192": {"status": "arrives today", "confirmation": "8306"},
+    "30558": {"status": "was delivered yesterday", "confirmation": "1274"},
+}
+
+
+def weather(asked: WeatherArguments) -> Result:
+    """What the weather line says."""
+    return _WEATHER[asked.day]
+
+
+def order(asked: OrderArguments) -> Result:
+    """What the shop knows of an order."""
+    number = "".join(c for c in asked.number if c.isdigit())
+    return _ORDERS.get(number, {"error": f"there is no order {number or asked.number}"})
+
+
+class WallClock:
+    """Tells the time of the machine's own zone."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+
+    def __call__(self, asked: ClockArguments) -> Result:
+        """The time, the day and the date."""
+        now = self._now()
+        return {"time": f"{now:%H:%M}", "day": f"{now:%A}", "date": f"{now:%Y-%m-%d}"}
+
+
+class Calendar:
+    """One conversation's calendar; empty when it begins."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, dict[str, str]] = {}
+
+    def __call__(self, asked: CalendarArguments) -> Result:
+        """The day's entries, after what there is to add; no time is given twice."""
+        entries = self._entries.setdefault(asked.day, {})
+        if asked.entry is not None:
+            if asked.time is None:
+                return {"error": "an entry needs a time"}
+            if (there := entries.get(asked.time)) is not None:
+                return {"error": f"{asked.time} is taken: {there}"}
+            entries[asked.time] = asked.entry
+        listed = ", ".join(f"{time} {entry}" for time, entry in sorted(entries.items()))
+        return {"day": asked.day, "entries": listed or "nothing"}
+
+
+class _Run(Protocol):
+    def __call__(self, asked: Any, /) -> Result: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool: what it is called with, which says what it is for, and what it does."""
+
+    name: ToolName
+    arguments: type[_Arguments]
+    run: _Run
+
+    def answer(self, arguments: Mapping[str, Any]) -> Result:
+        """Run it; arguments that it does not understand are told to the LLM as an `error`."""
+        try:
+            asked = self.arguments.model_validate(dict(arguments))
+        except ValidationError as e:
+            problems = (f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors())
+            return {"error": "; ".join(problems)}
+        return self.run(asked)
+
+
+def tools(now: Callable[[], datetime] = datetime.now) -> tuple[Tool, ...]:
+    """Every tool there is, for one conversation."""
+    return (
+        Tool("clock", ClockArguments, WallClock(now)),
+        Tool("weather", WeatherArguments, weather),
+        Tool("order", OrderArguments, order),
+        Tool("calendar", CalendarArguments, Calendar()),
+    )
+
+
+def toolbox(
+    names: tuple[ToolName, ...], clock: Clock, *, delay_ms: float = 0.0, among: tuple[Tool, ...]
+) -> ToolsSchema:
+    """Those of `among` with these names, as pipecat offers them to an LLM and runs them.
+
+    Each call takes `delay_ms` more than the tool does: what lies between an agent and its tools.
+    """
+    return ToolsSchema([_schema(tool, clock, delay_ms) for tool in among if tool.name in names])
+
+
+def _schema(tool: Tool, clock: Clock, delay_ms: float) -> FunctionSchema:
+    async def handle(params: Any) -> None:
+        if delay_ms:
+            await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(delay_ms))
+        await params.result_callback(tool.answer(params.arguments))
+
+    schema = tool.arguments.model_json_schema()
+    return FunctionSchema(
+        name=tool.name,
+        description=schema["description"],
+        properties=schema["properties"],
+        required=schema.get("required", []),
+        handler=handle,
+    )

@@ -72,6 +72,7 @@ class Pause:
 VOICES = {
     "cough": Voice("flite", "slt", 1.08),  # the words are museum-visit's, in its recordings
     "coffee-order": Voice("flite", "awb", 1.08),
+    "day-planner": Voice("flite", "rms", 1.08),
     "doctor-appointment": Voice("flite", "rms", 1.08),
     "museum-visit": Voice("flite", "slt", 1.08),
     # Peaky: noise 20 dB below this voice lies under -42 dBFS, and so counts as silence.

@@ -4,7 +4,7 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 import soundfile
 
+from turngap.agent.stack import TOOLS
+from turngap.agent.tools import Tool, tools
 from turngap.core.answers import STOPPED, Hearing, judge
 from turngap.core.audio import AUDIBLE_DBFS, LINE_FLOOR_DBFS, Pcm, rms_dbfs
+from turngap.core.calls import CallFindings, find
 from turngap.core.labels import speech_bounds, speech_level_dbfs
 from turngap.core.scenario import Recorded, Scenario, UserTurn
 from turngap.library import EXTRA, LoadedScenario, library_paths, load_scenarios, scenario_paths
@@ -72,6 +75,7 @@ def test_it_is_large_enough():
         "backchannel",
         "correction",
         "slow",
+        "tools",
     ],
 )
 def test_it_covers(tag: str):
@@ -91,12 +95,35 @@ def test_a_conversation_is_one_to_remember_in():
 
 
 def test_every_turn_has_a_reply_that_meets_its_own_expectation():
+    for loaded in library():
+        kit = {tool.name: tool for tool in tools()}
+        for turn in loaded.scenario.turns:
+            reply = spoken(turn, kit)
+            assert reply, turn.say
+            assert turn.expect.reply, turn.say
+            assert turn.expect.reply.any_of or turn.expect.reply.all_of, turn.say
+            answer = judge(turn.expect.reply, Hearing(reply, whole=True))
+            assert answer.verdict == "right", answer
+
+
+def spoken(turn: UserTurn, kit: Mapping[str, Tool]) -> str:
+    """The reply as the simulated model says it once it has called what it is to call."""
+    results: dict[str, str] = {}
+    for call in turn.calls:
+        result = kit[call.name].answer(call.arguments)
+        assert "error" not in result, (turn.say, result)
+        results |= result
+    return (turn.reply or "").format(**results) if turn.calls else turn.reply or ""
+
+
+def test_every_turn_calls_what_is_expected_of_it():
+    called: set[str] = set()
     for _, turn in turns():
-        assert turn.reply, turn.say
-        assert turn.expect.reply, turn.say
-        assert turn.expect.reply.any_of or turn.expect.reply.all_of, turn.say
-        answer = judge(turn.expect.reply, Hearing(turn.reply, whole=True))
-        assert answer.verdict == "right", answer
+        assert bool(turn.calls) == bool(turn.expect.tools and turn.expect.tools.all_of)
+        if turn.expect.tools:
+            assert find(turn.expect.tools, turn.calls) == CallFindings((), ())
+        called |= {call.name for call in turn.calls}
+    assert called == set(TOOLS)
 
 
 def test_another_turns_reply_is_wrong():
@@ -132,7 +159,7 @@ def test_recordings_are_small_and_all_are_used():
     files = {p.relative_to(LIBRARY).as_posix() for p in LIBRARY.rglob("*.flac")}
 
     assert files == {recorded.audio for _, recorded, _ in recordings()}
-    assert sum((LIBRARY / f).stat().st_size for f in files) < 3_000_000
+    assert sum((LIBRARY / f).stat().st_size for f in files) < 3_500_000
 
 
 def test_recordings_are_16_khz_mono_pcm16():

@@ -35,5 +35,6 @@ SPEC = BackendSpec(
     prepare=prepare,
     requires=(Need("module", "rapidfuzz", "pip install 'turngap[embedded]'"),),
     licence="BSD-2-Clause",
+    tools=True,
     notes="No model: the library's replies, with set time to first token, rate and jitter.",
 )

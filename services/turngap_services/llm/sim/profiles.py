@@ -117,6 +117,7 @@ SPECS = tuple(
         requires=(Need("module", "rapidfuzz", "pip install 'turngap[embedded]'"),),
         price=profile.price,
         licence="BSD-2-Clause",
+        tools=True,
         notes=profile.notes,
     )
     for profile in PROFILES

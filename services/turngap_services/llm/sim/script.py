@@ -2,18 +2,19 @@
 
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rapidfuzz import fuzz
 
 from turngap.core.clock import NS_PER_MS, NS_PER_S
+from turngap_services.llm.sim.calls import filled
 from turngap_services.text import spoken_words
 
 if TYPE_CHECKING:
-    from turngap.core.scenario import Scenario
+    from turngap.core.scenario import Call, Scenario
 
 # Likeness of two texts: rapidfuzz's normalised indel similarity of their spoken words, 0 to 1. The
 # library's 34 sentences with one word in five replaced at random keep 0.71 (lowest 1 % of 1,700);
@@ -30,11 +31,12 @@ _TOKEN = re.compile(r"\s*(?:[^\W_]{1,6}|[^\w\s]|_)|\s+$")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A turn of a scenario: what is said, what was said before it, what is replied."""
+    """A turn of a scenario: what is said, what was said before it, what is called and replied."""
 
     said: str
     before: str | None
     reply: str | None
+    calls: tuple["Call", ...] = ()
 
 
 def lines(scenarios: Iterable["Scenario"]) -> tuple[Line, ...]:
@@ -44,19 +46,34 @@ def lines(scenarios: Iterable["Scenario"]) -> tuple[Line, ...]:
         before: str | None = None
         for turn in scenario.turns:
             said = _plain(turn.say)
-            found.append(Line(said, before, turn.reply))
+            found.append(Line(said, before, turn.reply, turn.calls))
             before = said
     return tuple(found)
 
 
-def reply_to(heard: Sequence[str], script: Sequence[Line], default: str) -> str:
+def reply_to(
+    heard: Sequence[str],
+    script: Sequence[Line],
+    default: str,
+    results: Mapping[str, Any] | None = None,
+) -> str:
     """The reply of the turn that is most like what was heard last.
 
     Args:
         heard: what the user said, turn by turn, the last one last; not empty.
         script: the turns there are.
-        default: what is said where none is like it, or the one that is has no reply.
+        default: what is said where none is like it, or the one that is has no reply, or needs what
+            no tool gave.
+        results: what the tools gave that were called for it, by key.
     """
+    line = line_for(heard, script)
+    if line is None or line.reply is None:
+        return default
+    return (filled(line.reply, results or {}) or default) if line.calls else line.reply
+
+
+def line_for(heard: Sequence[str], script: Sequence[Line]) -> Line | None:
+    """The turn that is most like what was heard last; `heard` is not empty."""
     last = _plain(heard[-1])
     before = _plain(heard[-2]) if len(heard) > 1 else None
     best: tuple[float, Line] | None = None
@@ -67,7 +84,7 @@ def reply_to(heard: Sequence[str], script: Sequence[Line], default: str) -> str:
         score = likeness + _IN_PLACE * _placed(before, line.before)
         if best is None or score > best[0]:
             best = (score, line)
-    return default if best is None or best[1].reply is None else best[1].reply
+    return None if best is None else best[1]
 
 
 def _placed(before: str | None, expected: str | None) -> float:

@@ -3,13 +3,16 @@
 import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turngap.core.clock import NS_PER_MS, Clock
 from turngap_services.llm.sim.script import Line, reply_to
 from turngap_services.llm.sim.server import LiveServer
 from turngap_services.llm.sim.service import LibraryLLMService, prompt_tokens
 from turngap_services.llm.sim.settings import ServedSettings
+
+if TYPE_CHECKING:
+    from turngap.core.scenario import Call
 
 # What a turn's record says of it, 1 where the reply was made wrong on purpose.
 WRONG = "sim_wrong"
@@ -43,9 +46,12 @@ class ServedLLMService(LibraryLLMService):
         """Whether the reply to that is made wrong."""
         return {WRONG: float(self._is_wrong(heard))}
 
-    def _reply(self, heard: list[str]) -> str:
+    def _calls(self, heard: list[str]) -> tuple["Call", ...]:
+        return () if heard and self._is_wrong(heard) else super()._calls(heard)
+
+    def _reply(self, heard: list[str], results: dict[str, Any] | None = None) -> str:
         if not heard or not self._is_wrong(heard):
-            return super()._reply(heard)
+            return super()._reply(heard, results)
         right = reply_to(heard, self._script, self._served.default_reply)
         return wrong_reply(right, self._script, self._key(heard)) or self._served.default_reply
 
@@ -71,5 +77,6 @@ class ServedLLMService(LibraryLLMService):
 
 def wrong_reply(right: str, script: Sequence[Line], key: str) -> str | None:
     """Another turn's reply, chosen by `key`; None where there is no other."""
-    others = sorted({line.reply for line in script if line.reply and line.reply != right})
+    spoken = {line.reply for line in script if line.reply and not line.calls}
+    others = sorted(spoken - {right})
     return random.Random(f"which|{key}").choice(others) if others else None

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipecat.frames.frames import (
     Frame,
@@ -19,13 +19,25 @@ from pipecat.services.llm_service import LLMService
 from turngap.backends import COUNTS
 from turngap.core.clock import NS_PER_S, Clock
 from turngap_services.llm.plain import PlainAdapter, plain_messages, plain_settings
-from turngap_services.llm.sim.script import Line, PromptCache, due_ns, reply_to, tokens
+from turngap_services.llm.sim.calls import offers, requests, results_of, written
+from turngap_services.llm.sim.script import (
+    Line,
+    PromptCache,
+    due_ns,
+    line_for,
+    reply_to,
+    tokens,
+)
 from turngap_services.llm.sim.settings import SimSettings, SpokenSettings
+
+if TYPE_CHECKING:
+    from turngap.core.scenario import Call
 
 
 class LibraryLLMService(LLMService[PlainAdapter]):
     """Answers from the scenario library, token by token, at a pace that those below decide.
 
+    Where the library says that a tool is called first, and the conversation offers it, it is.
     pipecat cancels the frame being processed at an interruption, and the reply with it.
     """
 
@@ -47,10 +59,15 @@ class LibraryLLMService(LLMService[PlainAdapter]):
         """Figures of the turn to be stored with it, by name."""
         return {}
 
-    def _reply(self, heard: list[str]) -> str:
-        """What is said to that."""
+    def _reply(self, heard: list[str], results: dict[str, Any] | None = None) -> str:
+        """What is said to that, with what the tools gave."""
         default = self._spoken.default_reply
-        return reply_to(heard, self._script, default) if heard else default
+        return reply_to(heard, self._script, default, results) if heard else default
+
+    def _calls(self, heard: list[str]) -> tuple["Call", ...]:
+        """What is called before that is answered."""
+        line = line_for(heard, self._script) if heard else None
+        return line.calls if line else ()
 
     def can_generate_metrics(self) -> bool:
         """Yes: pipecat times the first token and counts them."""
@@ -86,15 +103,20 @@ class LibraryLLMService(LLMService[PlainAdapter]):
 
     async def _answer(self, context: LLMContext) -> None:
         await self.start_ttfb_metrics()
-        messages = plain_messages(context)
-        reply = tokens(self._reply(turns_heard(messages)))
+        messages = plain_messages(context, tools=True)
+        heard, results = turns_heard(messages), results_of(context)
+        calls = () if results is not None else self._calls(heard)
+        if not offers(context, calls):
+            calls = ()
+        text = written(calls) if calls else self._reply(heard, results)
         said = 0
         try:
-            async with aclosing(self._paced(reply, messages)) as pieces:
+            async with aclosing(self._paced(tokens(text), messages)) as pieces:
                 async for piece in pieces:
                     if said == 0:
                         await self.stop_ttfb_metrics()
-                    await self._push_llm_text(piece)
+                    if not calls:
+                        await self._push_llm_text(piece)
                     said += 1
         finally:
             # As a provider would bill it, an interrupted reply included.
@@ -102,6 +124,8 @@ class LibraryLLMService(LLMService[PlainAdapter]):
             await self.start_llm_usage_metrics(
                 LLMTokenUsage(prompt_tokens=read, completion_tokens=said, total_tokens=read + said)
             )
+        # Of a guess nothing is called: pipecat withdraws it, and it is asked again.
+        await self.run_function_calls(requests(calls, context))
 
 
 class SimLLMService(LibraryLLMService):

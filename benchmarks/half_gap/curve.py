@@ -21,6 +21,7 @@ SETTINGS = {
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 360, 64, 24, 24, 56
 COLOURS = {"stock": "#9a5b00", "full": "#0b6e4f"}
 DASHES = {"stock": "6 4", "full": "none"}
+BESIDE = {"stock": 16, "full": -7}  # where a point's setting is written, below or above it
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def drawn(points: Sequence[Point]) -> str:
     """The curve as SVG: the delay to the right, the share of cut-ins upwards."""
     widest = max((p.delay_ms for p in points), default=100.0)
     highest = max((p.rate for p in points), default=0.0) or 0.1
-    right, top = _round_up(widest, 200), _round_up(highest * 100, 10) / 100
+    right, top = _round_up(widest, 200), _round_up(highest * 100, 20) / 100
 
     def at(point: Point) -> tuple[float, float]:
         x = LEFT + point.delay_ms / right * (WIDTH - LEFT - RIGHT)
@@ -139,7 +140,8 @@ def drawn(points: Sequence[Point]) -> str:
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         *_axes(right, top),
     ]
-    for name in SETTINGS:
+    for number, name in enumerate(SETTINGS):
+        parts += _legend(name, number)
         own = sorted((p for p in points if p.agent == name), key=lambda p: p.delay_ms)
         parts += _line(name, [(*at(p), p.value) for p in own])
     return "\n".join([*parts, "</svg>", ""])
@@ -176,15 +178,20 @@ def _line(name: str, places: Sequence[tuple[float, float, str]]) -> list[str]:
     for x, y, value in places:
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>')
         parts.append(
-            f'<text x="{x + 6:.1f}" y="{y - 7:.1f}" font-size="11" fill="{colour}">'
+            f'<text x="{x + 6:.1f}" y="{y + BESIDE[name]:.1f}" font-size="11" fill="{colour}">'
             f"{escape(value)}</text>"
         )
-    x, y, _ = places[0]
-    setting = SETTINGS[name][0]
-    parts.append(
-        f'<text x="{x + 6:.1f}" y="{y + 16:.1f}" fill="{colour}">{name} ({setting})</text>'
-    )
     return parts
+
+
+def _legend(name: str, number: int) -> list[str]:
+    x, y = WIDTH - RIGHT - 190, TOP + 14 + 20 * number
+    return [
+        f'<path d="M{x} {y}h30" stroke="{COLOURS[name]}" stroke-width="2" '
+        f'stroke-dasharray="{DASHES[name]}"/>',
+        f'<text x="{x + 38}" y="{y + 4}" fill="{COLOURS[name]}">'
+        f"{name} ({SETTINGS[name][0]})</text>",
+    ]
 
 
 def _round_up(value: float, step: float) -> float:

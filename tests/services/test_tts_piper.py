@@ -83,8 +83,9 @@ async def made(settings: PiperSettings, text: str, rate: int = OWN_RATE) -> np.n
 
 
 def replies() -> list[str]:
-    """What the library's agents say, each once."""
-    found = dict.fromkeys(turn.reply for s in scenarios(None) for turn in s.turns if turn.reply)
+    """What the library's agents say, each once; not what waits for a tool's words."""
+    turns = (turn for scenario in scenarios(None) for turn in scenario.turns)
+    found = dict.fromkeys(turn.reply for turn in turns if turn.reply and not turn.calls)
     return list(found)
 
 

@@ -70,6 +70,12 @@ class Replies:
     first_ms: list[float] = field(default_factory=list)
     per_s: list[float] = field(default_factory=list)
 
+    def add(self, found: tuple[float, float] | None) -> None:
+        """One more; None is one that came whole, which has no rate and is left out."""
+        if found is not None:
+            self.first_ms.append(found[0])
+            self.per_s.append(found[1])
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -177,19 +183,17 @@ class Lanes:
         turn = number
         while True:
             turn += 1
-            first_ms, per_s = await self._ask(lane, priority, self._asks[turn % len(self._asks)])
-            replies.first_ms.append(first_ms)
-            replies.per_s.append(per_s)
+            replies.add(await self._ask(lane, priority, self._asks[turn % len(self._asks)]))
 
     async def _small_stream(self, replies: Replies) -> None:
         for text in cycle(self._asks):
-            found = await asyncio.to_thread(self._small.ask, text)
-            if found is not None:
-                replies.first_ms.append(found[0])
-                replies.per_s.append(found[1])
+            replies.add(await asyncio.to_thread(self._small.ask, text))
 
-    async def _ask(self, lane: str, priority: int, text: str) -> tuple[float, float]:
-        """Time to the first token, ms, and tokens/s after it."""
+    async def _ask(self, lane: str, priority: int, text: str) -> tuple[float, float] | None:
+        """Time to the first token, ms, and tokens/s after it; None where all came at once.
+
+        A server that is short of CPU has been seen to put a whole reply into one chunk.
+        """
         server = self._servers[lane]
         body = {
             "model": server.model,
@@ -211,7 +215,9 @@ class Lanes:
                 if line.startswith(b"data: {") and _text_of(json.loads(line[6:])):
                     last = time.perf_counter()
                     first = first or last
-        return (first - asked) * 1000, (self._tokens - 1) / (last - first)
+        return (
+            ((first - asked) * 1000, (self._tokens - 1) / (last - first)) if last > first else None
+        )
 
     async def _metrics(self, lane: str) -> Metrics:
         url = self._servers[lane].base_url.removesuffix("/v1") + "/metrics"

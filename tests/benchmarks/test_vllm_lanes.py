@@ -107,6 +107,13 @@ async def test_each_lane_is_measured_beside_the_same_load(
     assert any(line.startswith("small path: ") for line in lines)
 
 
+def test_a_reply_that_came_whole_has_no_rate() -> None:
+    replies = Replies()
+    for found in ((20.0, 31.0), None, (30.0, 62.0)):
+        replies.add(found)
+    assert (replies.first_ms, replies.per_s) == ([20.0, 30.0], [31.0, 62.0])
+
+
 def phase(total_per_s: float = 1000.0, **per_s: list[float]) -> Phase:
     replies = {
         name.replace("_", "-"): Replies([20.0] * len(rates), rates) for name, rates in per_s.items()

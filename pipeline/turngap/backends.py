@@ -152,6 +152,7 @@ class BackendSpec:
             called once a session, so it is quick once `prepare` has run.
         prepare: loads what sessions share (models, voices) when the agent starts.
         licence: SPDX id of what runs in the process; it matters where it is GPL.
+        closed_domain: of an STT: whether it hears nothing but sentences that it was given.
         tools: of an LLM: whether it calls the tools that a conversation offers it.
     """
 
@@ -164,6 +165,7 @@ class BackendSpec:
     price: Price | None = None
     licence: str = ""
     notes: str = ""
+    closed_domain: bool = False
     tools: bool = False
 
     def missing(self) -> list[Need]:

@@ -43,17 +43,20 @@ Document = dict[str, Any]
 # 3: a turn says what kept the agent from its reply; before, nothing was known of it.
 # 4: a turn says whether its reply was right; before, nobody asked.
 # 5: a turn says which tools were called; before, nobody asked.
+# 6: a turn may be judged by its sound and by a model, too; before, it could not.
 RUN_STEPS: Mapping[int, Callable[[Document], Document]] = {
     1: lambda run: run | {"starved_ms": STARVED_MS},
     2: lambda run: run,
     3: lambda run: run,
     4: lambda run: run,
+    5: lambda run: run,
 }
 TURN_STEPS: Mapping[int, Callable[[Document], Document]] = {
     1: lambda turn: turn,
     2: lambda turn: turn,
     3: lambda turn: turn | {"answer": {"verdict": "not_judged", "why": NOT_JUDGED_THEN}},
     4: lambda turn: turn,
+    5: lambda turn: turn,
 }
 
 Record = TypeVar("Record", bound=BaseModel)
@@ -183,6 +186,20 @@ def read_run(path: Path) -> StoredRun:
         why = f" ({record.failure})" if record.failure else ""
         raise InputError("run.empty", f"{path}: the run holds no finished turn{why}", hint=RUN_HINT)
     return StoredRun(record, tuple(turns), path, tuple(problems))
+
+
+def rewritten(run: StoredRun, record: RunRecord, turns: tuple[TurnRecord, ...]) -> StoredRun:
+    """Store what is known of a run by now in place of what was.
+
+    Raises:
+        InputError: its folder cannot be written to.
+    """
+    try:
+        write_atomically(run.path / TURNS_FILE, b"".join(_encode(turn) + b"\n" for turn in turns))
+        write_atomically(run.path / RUN_FILE, _encode(record, indent=2) + b"\n")
+    except OSError as e:
+        raise InputError("run.unwritable", f"cannot write to {run.path}: {e.strerror or e}") from e
+    return StoredRun(record, turns, run.path, run.problems)
 
 
 def started_at(record: RunRecord) -> datetime:

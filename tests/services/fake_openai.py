@@ -31,6 +31,7 @@ class FakeOpenAI:
         dies_in_order: it is closed as if the reply had come to its end.
         status: answered instead of a reply, where it is not 200.
         refuses: a key of the request that it does not understand.
+        whole, whole_status: of a reply that is not streamed.
         calls: tools with their arguments, called where the last message is no tool's result.
         in_turn: other values of these from the turn on that has so many messages of the user.
     """
@@ -43,6 +44,8 @@ class FakeOpenAI:
     dies_in_order: bool = False
     status: int = 200
     refuses: str = ""
+    whole: str = "x"
+    whole_status: int = 200
     calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
     in_turn: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
@@ -108,11 +111,18 @@ class OpenAIHandler(BaseHTTPRequestHandler):
         if fake.refuses in body:
             self._json(400, {"error": {"message": f"what is {fake.refuses}?"}})
         elif not body.get("stream"):
-            self._json(200, {"choices": [{"message": {"role": "assistant", "content": "x"}}]})
+            self._whole(fake)
         elif fake.status != 200:
             self._json(fake.status, {"error": {"message": "as the test wants it"}})
         else:
             self._stream(fake)
+
+    def _whole(self, fake: FakeOpenAI) -> None:
+        if fake.whole_status != 200:
+            self._json(fake.whole_status, {"error": {"message": "as the test wants it"}})
+            return
+        message = {"role": "assistant", "content": fake.whole}
+        self._json(200, {"choices": [{"message": message}]})
 
     def _saw(self, body: dict[str, Any]) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}

@@ -17,6 +17,7 @@ from turngap.cli import (
     agents,
     checking,
     comparing,
+    judging,
     measuring,
     results,
     serving,
@@ -44,6 +45,7 @@ comparing.add_to(app)
 sweeping.add_to(app)
 simulating.add_to(app)
 results.add_to(app)
+judging.add_to(app)
 serving.add_to(app)
 agents.add_to(app)
 

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from turngap.core.calls import calls_of, find
+from turngap.core.calls import Called, calls_of, find
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.events import AgentSilence, AgentSpeech, AgentText, Event, PlayoutFlushed
 from turngap.core.phrases import says
-from turngap.core.results import AnswerRecord
+from turngap.core.results import AnswerRecord, TurnRecord
 from turngap.core.scenario import Expectation, ReplyExpectation, ToolsExpectation
 from turngap.core.spoken import LETTER_MS, letters, words_heard
 from turngap.core.turns import STALE_GAP_MS, Turn
@@ -77,10 +77,32 @@ def answer_of(
         return AnswerRecord(verdict="wrong", failed=(NO_REPLY,))
     heard = heard_of(turn, events, upto_ns) if turn.reply else None
     reply = _of_reply(expected.reply, heard, stopped=stopped)
-    findings = reply + _of_calls(expected.tools, turn)
+    findings = reply + _of_calls(expected.tools, calls_of(turn.agent_turns))
     heard_out = heard.whole if heard else turn.ended == "reply_done"
     own_fault = stopped or turn.outcome == "error"
     return findings.verdict(heard, whole=heard_out or own_fault)
+
+
+def answer_again(
+    expected: Expectation, turn: TurnRecord, text: str, why_no_text: str
+) -> AnswerRecord:
+    """Judge a stored turn by what a recogniser made of its sound, if it made anything of it.
+
+    What was recorded was heard: only of a turn that was broken off it is not the whole reply.
+    """
+    before = turn.answer.model_copy(update={"source": "transcribed", "heard": ""})
+    if (expected.reply is None and expected.tools is None) or turn.gap_ns is None:
+        return before  # nothing was expected, or nothing was heard
+    heard_out = turn.ended == "reply_done"
+    stopped = any(extra.reply_stopped for extra in turn.backchannels)
+    heard = Hearing(text, whole=heard_out) if text else None
+    reply = _of_reply(expected.reply, heard, stopped=stopped)
+    if heard is None and expected.reply is not None:
+        reply = _Findings(unknown=why_no_text)
+    findings = reply + _of_calls(expected.tools, turn.calls)
+    own_fault = stopped or turn.outcome == "error"
+    record = findings.verdict(heard, whole=heard_out or own_fault)
+    return record.model_copy(update={"source": "transcribed"})
 
 
 def judge(
@@ -111,10 +133,9 @@ def _of_reply(
     return _Findings(missing=tuple(_missing(expected, heard.text)), wrong=tuple(wrong))
 
 
-def _of_calls(expected: ToolsExpectation | None, turn: Turn) -> _Findings:
+def _of_calls(expected: ToolsExpectation | None, calls: Sequence[Called] | None) -> _Findings:
     if expected is None:
         return _Findings()
-    calls = calls_of(turn.agent_turns)
     if calls is None:
         return _Findings(unknown=NO_CALLS)
     found = find(expected, calls)

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from turngap.core.budget import Outcome, TurnEnd
 from turngap.core.lateness import STARVED_MS
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 # Changes whenever a figure would come out differently from the same events.
 METRICS_VERSION = 1
 
@@ -74,10 +74,11 @@ class AnswerRecord(_Stored):
     """Whether the turn was answered rightly, judged on what was heard and on what was called.
 
     `failed` says what of the expectation was not met, of a wrong one; `why` is the reason why none
-    was judged.
+    was judged. `source` says whose words `heard` are: the agent's own, or a recogniser's.
     """
 
     verdict: Literal["right", "wrong", "not_judged"]
+    source: Literal["agent text", "transcribed"] = "agent text"
     heard: str = ""
     failed: tuple[str, ...] = ()
     why: str | None = None
@@ -93,6 +94,31 @@ class ToolCallRecord(_Stored):
     error: str | None = None
 
 
+class JudgedWith(_Stored):
+    """What a run was judged with after it was played; secrets are removed.
+
+    `closed_domain`: a recogniser that hears nothing but sentences that it was given, whatever is
+    said. `prompt`: what a judge model was told.
+    """
+
+    backend: str
+    settings: dict[str, Any]
+    closed_domain: bool = False
+    prompt: str | None = None
+    utc: str
+
+
+class JudgeRecord(_Stored):
+    """A judge model's verdict on a turn, and why; `right` is None where it gave none.
+
+    `source` says whose words it judged: the agent's own, or a recogniser's.
+    """
+
+    right: bool | None
+    why: str = ""
+    source: Literal["agent text", "transcribed"] = "agent text"
+
+
 class TurnRecord(_Stored):
     """One line of `turns.jsonl`.
 
@@ -103,8 +129,9 @@ class TurnRecord(_Stored):
     as tokens spent on answers that nobody heard; `endpoint_why` is what it chose the hold for that
     ended the user's turn. `llm` names the LLM that answered, where a conversation may change it.
     `calls` are the tools that the agent called, in order; None: it does not tell. `answer` is
-    whether the turn was answered rightly. `left_out` is the reason why no figure of a run counts
-    this turn.
+    whether the turn was answered rightly, by the agent's own words; `transcribed` the same by its
+    recorded sound, where a recogniser was asked (the run's `transcribed_with`). `left_out` is the
+    reason why no figure of a run counts this turn. `judged` is a judge model's verdict.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -138,6 +165,8 @@ class TurnRecord(_Stored):
     answer: AnswerRecord = AnswerRecord(
         verdict="not_judged", why="nothing is expected of this reply"
     )
+    transcribed: AnswerRecord | None = None
+    judged: JudgeRecord | None = None
     left_out: str | None = None
     events: tuple[dict[str, Any], ...] = ()
 
@@ -202,6 +231,8 @@ class RunRecord(_Stored):
     starved_ms: float = STARVED_MS
     clock_offset: OffsetRecord | None = None
     calibration: CalibrationRecord | None = None
+    transcribed_with: JudgedWith | None = None
+    judged_with: JudgedWith | None = None
     valid: bool = True
     why_invalid: tuple[str, ...] = ()
     failure: str | None = None

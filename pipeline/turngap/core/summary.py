@@ -12,6 +12,7 @@ from turngap.core.results import TurnRecord
 from turngap.core.stages import MARKS
 from turngap.core.stats import Percentile, Proportion, percentile, proportion
 from turngap.core.tokens import TokenFigures, token_figures
+from turngap.core.verdicts import Verdicts, judge_verdicts, transcribed_verdicts
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95}
 
@@ -50,6 +51,8 @@ class Summary:
         right: replies that were right, of those that were judged.
         not_judged: turns whose reply was not judged, by the reason; those left out are not among
             them.
+        transcribed, judged: the same by the sound of the agent, and by a judge model; None where
+            neither was asked.
         llm: how fast the LLM was; None where the agent told nothing of it.
         starved: turns in which the caller was later than its run accepts.
         caller_error_ms: by how much the gap of a turn that was not starved may at most read long
@@ -65,6 +68,8 @@ class Summary:
     stages: tuple[StageFigure, ...]
     right: Proportion
     not_judged: dict[str, int]
+    transcribed: Verdicts | None
+    judged: Verdicts | None
     llm: TokenFigures | None
     starved: int
     caller_error_ms: float | None
@@ -110,6 +115,8 @@ class Summary:
                 "ci95": [self.right.low, self.right.high],
                 "not_judged": self.not_judged,
             },
+            "transcribed": self.transcribed.as_json() if self.transcribed else None,
+            "judged": self.judged.as_json() if self.judged else None,
             "llm": self.llm.as_json() if self.llm else None,
             "starved_turns": self.starved,
             "caller_error_ms": self.caller_error_ms,
@@ -134,6 +141,8 @@ def summarise(turns: Sequence[TurnRecord]) -> Summary:
         stages=stage_figures(counted),
         right=right_answers(counted),
         not_judged=dict(Counter(t.answer.why for t in counted if t.answer.why is not None)),
+        transcribed=transcribed_verdicts(counted),
+        judged=judge_verdicts(counted),
         llm=token_figures(counted),
         starved=sum(t.pacing.starved for t in turns),
         caller_error_ms=max(

@@ -97,6 +97,8 @@ def turn_block(turn: TurnRecord, width: int) -> Text:
         lines.append(layout.one_line("replied", reply, width, "dim"))
     if answer := words.answer_words(turn):
         lines += layout.wrapped("answer", answer, width, ANSWER_STYLES[turn.answer.verdict])
+    for name, verdict in words.other_verdicts_words(turn):
+        lines += layout.wrapped(name, verdict, width)
     return layout.block(lines)
 
 
@@ -109,6 +111,8 @@ def summary_block(run: StoredRun, width: int) -> Text:
     lines += _gap_lines(summary, width)
     if right := words.right_words(summary):
         lines += layout.wrapped("right", f"{right[0]}  {right[1]}", width, "bold")
+    for name, share, remark in words.other_right_words(run.record, summary):
+        lines += layout.wrapped(name, f"{share}  {remark}", width)
     lines += _outcome_lines(summary, width)
     lines += _stage_table(summary, width)
     if summary.llm:

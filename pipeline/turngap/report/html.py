@@ -26,6 +26,7 @@ class TurnView:
     notes: list[str]
     answer: str | None
     calls: list[str]
+    others: list[tuple[str, str]]
 
 
 def write_html(run: StoredRun) -> Path:
@@ -60,6 +61,7 @@ def render(run: StoredRun) -> str:
         left_out=words.left_out_words(summary),
         right=words.right_words(summary),
         llm=words.token_figures_words(summary.llm) if summary.llm else None,
+        other_right=words.other_right_words(run.record, summary),
         plot=_plot(views, budget_ms, summary),
         curve_px=charts.CURVE_PX,
         strip_px=charts.STRIP_PX,
@@ -90,6 +92,7 @@ def _turn_views(run: StoredRun) -> list[TurnView]:
             notes=words.notes_of(turn),
             answer=words.answer_words(turn),
             calls=words.calls_words(turn),
+            others=words.other_verdicts_words(turn),
         )
         for number, turn in enumerate(run.turns, start=1)
     ]

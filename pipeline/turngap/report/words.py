@@ -9,10 +9,18 @@ from typing import Any, Literal
 from turngap.core.budget import LLM_WINDOW_MS, Outcome
 from turngap.core.calls import call_text
 from turngap.core.lateness import STARVED_MS
-from turngap.core.results import PacingRecord, RunRecord, ToolCallRecord, TurnRecord
+from turngap.core.results import (
+    AnswerRecord,
+    JudgedWith,
+    PacingRecord,
+    RunRecord,
+    ToolCallRecord,
+    TurnRecord,
+)
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Summary
 from turngap.core.tokens import RATE, TTFT, WINDOW, TokenFigures
+from turngap.core.verdicts import Verdicts
 
 # Beside the word, never instead of it: a report must be readable without colour.
 SYMBOLS: dict[Outcome, str] = {
@@ -152,13 +160,9 @@ def why_words(turn: TurnRecord) -> str | None:
 def answer_words(turn: TurnRecord) -> str | None:
     """Whether the reply was right, and what was wrong; None where nothing was expected of it."""
     answer = turn.answer
-    match answer.verdict:
-        case "right":
-            return f"{SYMBOLS['answered']} right"
-        case "wrong":
-            return f"{SYMBOLS['error']} wrong: {clean('; '.join(answer.failed))}"
-        case "not_judged":
-            return f"not judged: {clean(answer.why)}" if answer.heard and answer.why else None
+    if answer.verdict == "not_judged" and not (answer.heard and answer.why):
+        return None
+    return _verdict_words(answer)
 
 
 def right_words(summary: Summary) -> tuple[str, str] | None:
@@ -170,6 +174,55 @@ def right_words(summary: Summary) -> tuple[str, str] | None:
     bounds = f"95 % interval {percent(right.low)} to {percent(right.high)}"
     counted = f"{right.hits} of {turns_words(right.n)}; {bounds}"
     return percent(right.value), "; ".join([counted, *left])
+
+
+def other_verdicts_words(turn: TurnRecord) -> list[tuple[str, str]]:
+    """What was found out beside the rule on the agent's text, each by its name."""
+    found: list[tuple[str, str]] = []
+    if (sound := turn.transcribed) is not None:
+        heard = f"“{clean(sound.heard)}”: " if sound.heard else ""
+        found.append(("by sound", heard + _verdict_words(sound)))
+    if (judge := turn.judged) is not None:
+        word = {True: f"{SYMBOLS['answered']} right", False: f"{SYMBOLS['error']} wrong"}
+        said = "not judged" if judge.right is None else word[judge.right]
+        found.append(("judge", f"{said}: {clean(judge.why)}" if judge.why else said))
+    return found
+
+
+def _verdict_words(answer: AnswerRecord) -> str:
+    match answer.verdict:
+        case "right":
+            return f"{SYMBOLS['answered']} right"
+        case "wrong":
+            return f"{SYMBOLS['error']} wrong: {clean('; '.join(answer.failed))}"
+        case "not_judged":
+            return f"not judged: {clean(answer.why or 'not known')}"
+
+
+def other_right_words(record: RunRecord, summary: Summary) -> list[tuple[str, str, str]]:
+    """For each of these its name, the share of right answers, and what that rests on."""
+    rows: list[tuple[str, str, str]] = []
+    for name, figures, used in (
+        ("by sound", summary.transcribed, record.transcribed_with),
+        ("judge", summary.judged, record.judged_with),
+    ):
+        if figures is not None and used is not None:
+            rows.append((name, *_verdicts_words(figures, used)))
+    return rows
+
+
+def _verdicts_words(figures: Verdicts, used: JudgedWith) -> tuple[str, str]:
+    right = figures.right
+    remarks = [f"{clean(used.backend)}" + (", closed domain" if used.closed_domain else "")]
+    share = "–"
+    if right.value is not None and right.low is not None and right.high is not None:
+        share = percent(right.value)
+        bounds = f"95 % interval {percent(right.low)} to {percent(right.high)}"
+        remarks = [f"{right.hits} of {turns_words(right.n)}; {bounds}", *remarks]
+    if figures.both:
+        remarks.append(f"as by the agent's text in {figures.agree} of {figures.both}")
+    remarks += [f"{n} not judged ({clean(why)})" for why, n in figures.not_judged.items()]
+    return share, "; ".join(remarks)
 
 
 def calls_words(turn: TurnRecord) -> list[str]:

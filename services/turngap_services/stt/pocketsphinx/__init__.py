@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def _model(settings: PocketsphinxSettings) -> "Model":
     from turngap_services.stt.pocketsphinx.model import library_model
 
-    return library_model(settings.library, tuple(sorted(settings.pronunciations.items())))
+    given = tuple(sorted(settings.pronunciations.items()))
+    return library_model(settings.library, given, settings.listens_to)
 
 
 def prepare(settings: PocketsphinxSettings) -> None:
@@ -50,5 +51,6 @@ SPEC = BackendSpec(
     prepare=prepare,
     requires=(Need("module", "pocketsphinx", "pip install 'turngap[embedded]'"),),
     licence="BSD-2-Clause",
+    closed_domain=True,
     notes="Closed domain: hears only the words of the scenario library. CPU, in process.",
 )

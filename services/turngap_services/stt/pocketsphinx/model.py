@@ -1,5 +1,6 @@
 """The closed-domain model: a 3-gram over the library's sentences and the words in them."""
 
+import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from turngap.core.errors import InputError
 from turngap_services.script import scenarios
 from turngap_services.stt.pocketsphinx.pronounce import PHONES, pronunciations
+from turngap_services.stt.pocketsphinx.settings import Side
 from turngap_services.text import clauses, spoken_words, unspoken
 
 if TYPE_CHECKING:
@@ -53,6 +55,24 @@ def library_sayings(library: Path | None) -> list[Saying]:
         for turn in scenario.turns:
             for said in (turn, *(b for b in turn.backchannels if not b.is_sound)):
                 said_in.setdefault(said.say, scenario.name)
+    return [Saying(scenario, text) for text, scenario in said_in.items()]
+
+
+def library_replies(library: Path | None) -> list[Saying]:
+    """All that an agent may say in the library: its replies, and what these may and must not hold.
+
+    What only a tool knows is not in the library: of such a reply the words around it are.
+    """
+    said_in: dict[str, str] = {}
+    for scenario in scenarios(library):
+        for turn in scenario.turns:
+            reply, expected = turn.reply or "", turn.expect.reply
+            texts = re.split(r"\{\w+\}", reply) if turn.calls else [reply]
+            if expected is not None:
+                texts += [*expected.any_of, *expected.all_of, *expected.forbid]
+            for text in texts:
+                if spoken_words(text) and not unspoken(text):
+                    said_in.setdefault(text, scenario.name)
     return [Saying(scenario, text) for text, scenario in said_in.items()]
 
 
@@ -117,9 +137,12 @@ def _arpa(sentences: Iterable[list[str]]) -> str:
 
 
 @cache
-def library_model(library: Path | None, given: tuple[tuple[str, str], ...]) -> Model:
-    """The library's model, made once a process."""
-    return build_model(library_sayings(library), dict(given))
+def library_model(
+    library: Path | None, given: tuple[tuple[str, str], ...], side: Side = "person"
+) -> Model:
+    """The library's model of one side of its conversations, made once a process."""
+    sayings = library_sayings if side == "person" else library_replies
+    return build_model(sayings(library), dict(given))
 
 
 def make_decoder(model: Model, *, language_weight: float, cmninit: str) -> "Decoder":

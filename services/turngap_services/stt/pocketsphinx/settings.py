@@ -1,6 +1,6 @@
 """Settings of the pocketsphinx recogniser."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -12,10 +12,16 @@ from turngap.backends import BackendSettings
 CMNINIT = "56.7,-4.8,3.3,6.0,-1.6,-1.2,-3.1,-4.6,-3.2,-2.2,1.0,-1.0,1.4"
 
 
+# Whose sentences of the library a recogniser is made from.
+Side = Literal["person", "agent"]
+
+
 class PocketsphinxSettings(BackendSettings):
     """Settings of `pocketsphinx`.
 
     Attributes:
+        listens_to: `person`: it knows what people say in the library; `agent`: what they are to be
+            told, right and wrong.
         language_weight: how much the sentences of the library count against the sound.
         cmninit: cepstral means that every session starts with.
         noise_dbfs: level of the white noise mixed into what the decoder hears (RMS, full scale).
@@ -29,6 +35,7 @@ class PocketsphinxSettings(BackendSettings):
             stress: `{siobhan = "SH IH V AO N"}`.
     """
 
+    listens_to: Side = "person"
     language_weight: Annotated[float, Field(gt=0)] = 11.0
     cmninit: Annotated[str, Field(pattern=r"^-?\d+(\.\d+)?(,-?\d+(\.\d+)?)*$")] = CMNINIT
     noise_dbfs: Annotated[float, Field(ge=-90, le=-20)] = -50.0

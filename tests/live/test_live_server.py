@@ -409,7 +409,8 @@ async def test_a_quiet_conversation_is_warned_and_closed(tmp_path: Path) -> None
 
 
 async def test_the_longest_conversation_ends(tmp_path: Path) -> None:
-    limits = Limits(session_s=1.0, warn_s=0.6)
+    # The first agent of a process takes a second to begin, which is the conversation's.
+    limits = Limits(session_s=5.0, warn_s=4.6)
     async with serving(tmp_path, limits=limits) as server, server.page() as page:
         await page.ready()
         assert (await page.next("notice"))["kind"] == "session_soon"

@@ -57,8 +57,3 @@ class LeadCut:
         rest = self._waiting[silent:]
         self._waiting = np.empty(0, dtype=np.int16) if self._sounds else rest
         return rest if self._sounds else self._waiting[:0]
-
-    def flush(self) -> Pcm:
-        """What waited for a sound, at the end of speech that had none."""
-        rest, self._waiting = self._waiting, self._waiting[:0]
-        return rest

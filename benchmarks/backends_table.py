@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from half_gap.table import ms, share
+from pages import write
 
 from turngap.caller.pipecat import PipecatDialect
 from turngap.core.budget import LLM_WINDOW_MS
@@ -46,7 +47,7 @@ from turngap.runs import read_run
 from turngap_services.llm.vllm.server import Server
 from turngap_services.llm.vllm.settings import VllmSettings
 
-BEGIN, END = "<!-- made by benchmarks/backends_table.py -->", "<!-- end -->"
+BEGIN = "<!-- made by benchmarks/backends_table.py -->"
 TEACHER = Path(__file__).parents[1] / "models" / "teacher"
 # Of its own accord vLLM takes every core; the agent and the caller need one.
 SERVE_ARGS = ("--dtype", "bfloat16", "--max-model-len", "512", "--enforce-eager")
@@ -285,15 +286,6 @@ def many(n: int, what: str) -> str:
     return f"{n} {what}{'s' * (n != 1)}"
 
 
-def write(page: Path, text: str) -> None:
-    """Put the table between the marks of a page."""
-    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        sys.exit(f"{page} has no {BEGIN} … {END}: nothing was written")
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -322,7 +314,7 @@ def main() -> None:
         sys.exit(f"backends_table: {e}{f' ({e.hint})' if e.hint else ''}")
     print(text)
     if arguments.write is not None:
-        write(arguments.write, text)
+        write(arguments.write, BEGIN, text)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ KV cache.
 
 import argparse
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -30,17 +29,26 @@ from pathlib import Path
 from statistics import median
 
 import aiohttp
-from prometheus_client.parser import text_string_to_metric_families
+from vllm_load import (
+    Asking,
+    Metrics,
+    Reply,
+    Running,
+    add_server_arguments,
+    dropped,
+    gained,
+    mean_ms,
+    messages,
+    started,
+)
 
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
 from turngap_services.llm.small.model import SmallModel
 from turngap_services.llm.small.settings import SmallSettings
-from turngap_services.llm.vllm.server import Server
-from turngap_services.llm.vllm.settings import Lane, VllmSettings
+from turngap_services.llm.vllm.settings import Lane
 from turngap_services.script import scenarios
 
-SYSTEM = "You are on a phone call. Answer in one or two short spoken sentences."
 STREAMS = (1, 4, 16, 64)
 # As many replies as make a median, or one a stream; no longer than this.
 LEAST_REPLIES = 8
@@ -52,16 +60,6 @@ CLOCK = MonotonicClock()
 # To reach, at the heaviest load: tokens/s of one person, and times the loaded shared lane's.
 LOW_BATCH_RATIO, SMALL_RATIO, SMALL_PER_S = 2.5, 15.0, 1000.0
 
-Metrics = dict[str, float]
-
-
-@dataclass(frozen=True)
-class Running:
-    """A server that is healthy."""
-
-    base_url: str
-    model: str
-
 
 @dataclass
 class Replies:
@@ -70,11 +68,11 @@ class Replies:
     first_ms: list[float] = field(default_factory=list)
     per_s: list[float] = field(default_factory=list)
 
-    def add(self, found: tuple[float, float] | None) -> None:
-        """One more; None is one that came whole, which has no rate and is left out."""
-        if found is not None:
-            self.first_ms.append(found[0])
-            self.per_s.append(found[1])
+    def add(self, reply: Reply) -> None:
+        """One more; one that came whole has no rate and is left out."""
+        if reply.first_ms is not None and reply.per_s is not None:
+            self.first_ms.append(reply.first_ms)
+            self.per_s.append(reply.per_s)
 
 
 @dataclass(frozen=True)
@@ -97,16 +95,15 @@ class SmallPath:
     def __init__(self, model: SmallModel) -> None:
         self._model = model
 
-    def ask(self, text: str) -> tuple[float, float] | None:
-        """Time to the first token, ms, and tokens/s after it; None where none follows. Blocks."""
+    def ask(self, text: str) -> Reply:
+        """One reply. Blocks."""
         at: list[float] = []
-        prompt = self._model.prompt(_messages(text))
+        prompt = self._model.prompt(messages(text))
         asked = time.perf_counter()
         # A token without text of its own is not counted: the rate is no higher than it was.
         self._model.say(prompt, lambda _: at.append(time.perf_counter()), threading.Event())
-        if len(at) < 2:
-            return None
-        return (at[0] - asked) * 1000, (len(at) - 1) / (at[-1] - at[0])
+        per_s = (len(at) - 1) / (at[-1] - at[0]) if len(at) > 1 else None
+        return Reply((at[0] - asked) * 1000 if at else None, per_s)
 
 
 class Lanes:
@@ -119,8 +116,7 @@ class Lanes:
         small: SmallPath,
         tokens: int,
     ) -> None:
-        self._client = client
-        self._servers = servers
+        self._lanes = {lane: Asking(client, server) for lane, server in servers.items()}
         self._small = small
         self._tokens = tokens
         self._asks = [turn.say for scenario in scenarios(None) for turn in scenario.turns]
@@ -145,110 +141,50 @@ class Lanes:
                 lane.per_s.clear()
             return await self._watched(replies, enough, running)
         finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await dropped(running)
 
     async def _watched(
         self, replies: dict[str, Replies], enough: int, running: Sequence["asyncio.Task[None]"]
     ) -> Phase:
-        began, at = time.monotonic(), await self._metrics("shared")
-        beside = await self._metrics("low-batch")
+        began, at = time.monotonic(), await self._lanes["shared"].metrics()
+        beside = await self._lanes["low-batch"].metrics()
         gauges: list[Metrics] = []
         while time.monotonic() - began < LONGEST_S:
             await CLOCK.sleep_until_ns(CLOCK.now_ns() + ms_to_ns(SAMPLE_MS))
             for task in running:
                 if task.done():
                     task.result()
-            gauges.append(await self._metrics("shared"))
+            gauges.append(await self._lanes["shared"].metrics())
             others = [lane for name, lane in replies.items() if name != "shared"]
             if len(replies["shared"].per_s) >= enough and all(
                 len(lane.per_s) >= LEAST_REPLIES for lane in others
             ):
                 break
         lasted_s = time.monotonic() - began
-        after, later = gauges[-1], await self._metrics("low-batch")
+        after, later = gauges[-1], await self._lanes["low-batch"].metrics()
         return Phase(
             replies={name: Replies(list(r.first_ms), list(r.per_s)) for name, r in replies.items()},
-            total_per_s=_gained(at, after, "vllm:generation_tokens") / lasted_s,
-            beside_per_s=_gained(beside, later, "vllm:generation_tokens") / lasted_s,
+            total_per_s=gained(at, after, "vllm:generation_tokens") / lasted_s,
+            beside_per_s=gained(beside, later, "vllm:generation_tokens") / lasted_s,
             running=median(g["vllm:num_requests_running"] for g in gauges),
             waiting=median(g["vllm:num_requests_waiting"] for g in gauges),
             kv_share=max(g["vllm:kv_cache_usage_perc"] for g in gauges),
-            queue_ms=_mean_ms(at, after, "vllm:request_queue_time_seconds"),
-            prefill_ms=_mean_ms(at, after, "vllm:request_prefill_time_seconds"),
+            queue_ms=mean_ms(at, after, "vllm:request_queue_time_seconds"),
+            prefill_ms=mean_ms(at, after, "vllm:request_prefill_time_seconds"),
         )
 
     async def _stream(self, lane: str, priority: int, number: int, replies: Replies) -> None:
         turn = number
         while True:
             turn += 1
-            replies.add(await self._ask(lane, priority, self._asks[turn % len(self._asks)]))
+            text = self._asks[turn % len(self._asks)]
+            # A replica of few requests orders none.
+            ranked = priority if lane == "shared" else None
+            replies.add(await self._lanes[lane].reply(text, self._tokens, priority=ranked))
 
     async def _small_stream(self, replies: Replies) -> None:
         for text in cycle(self._asks):
             replies.add(await asyncio.to_thread(self._small.ask, text))
-
-    async def _ask(self, lane: str, priority: int, text: str) -> tuple[float, float] | None:
-        """Time to the first token, ms, and tokens/s after it; None where all came at once.
-
-        A server that is short of CPU has been seen to put a whole reply into one chunk.
-        """
-        server = self._servers[lane]
-        body = {
-            "model": server.model,
-            "messages": _messages(text),
-            "max_tokens": self._tokens,
-            "temperature": 0,
-            "ignore_eos": True,
-            "skip_special_tokens": False,  # or what follows the reply's own end would have no text
-            "stream": True,
-        }
-        if lane == "shared":
-            body["priority"] = priority
-        asked = time.perf_counter()
-        first = last = 0.0
-        url = f"{server.base_url}/chat/completions"
-        async with self._client.post(url, json=body) as response:
-            response.raise_for_status()
-            async for line in response.content:
-                if line.startswith(b"data: {") and _text_of(json.loads(line[6:])):
-                    last = time.perf_counter()
-                    first = first or last
-        return (
-            ((first - asked) * 1000, (self._tokens - 1) / (last - first)) if last > first else None
-        )
-
-    async def _metrics(self, lane: str) -> Metrics:
-        url = self._servers[lane].base_url.removesuffix("/v1") + "/metrics"
-        async with self._client.get(url) as response:
-            response.raise_for_status()
-            text = await response.text()
-        values: Metrics = {}
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                if sample.name.endswith("_total") or family.type in ("gauge", "histogram"):
-                    name = sample.name.removesuffix("_total")
-                    values[name] = values.get(name, 0.0) + sample.value
-        return values
-
-
-def _messages(text: str) -> list[dict[str, str]]:
-    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
-
-
-def _text_of(chunk: dict[str, list[dict[str, dict[str, str]]]]) -> str:
-    return "".join(choice["delta"].get("content") or "" for choice in chunk.get("choices", []))
-
-
-def _gained(before: Metrics, after: Metrics, name: str) -> float:
-    return after[name] - before[name]
-
-
-def _mean_ms(before: Metrics, after: Metrics, name: str) -> float | None:
-    """Mean of a histogram between two readings; None where nothing was counted."""
-    count = _gained(before, after, f"{name}_count")
-    return _gained(before, after, f"{name}_sum") / count * 1000 if count else None
 
 
 def _middle(values: Sequence[float]) -> str:
@@ -329,28 +265,9 @@ async def measure(
             print(line)
 
 
-def started(lane: Lane, core: int, chosen: argparse.Namespace, stack: ExitStack) -> Server:
-    """A server of one's own on one core, which is not healthy yet."""
-    policy = ("--scheduling-policy", "priority") if lane == "shared" else ()
-    settings = VllmSettings(
-        model=chosen.model,
-        command=chosen.command,
-        lane=lane,
-        log=Path(f"vllm-{lane}.log"),
-        serve_args=("--max-model-len", "512", *policy, *chosen.serve_arg),
-        # Both would take the same cores by themselves.
-        serve_env={"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": str(core)},
-    )
-    server = Server(settings, chosen.model)
-    stack.callback(server.stop)
-    return server
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="What one person gets of a busy vLLM.")
-    parser.add_argument("--model", default="models/teacher")
-    parser.add_argument("--command", default="vllm", help="vLLM, or the Python it is installed in")
-    parser.add_argument("--serve-arg", action="append", default=[], help="for both servers")
+    add_server_arguments(parser)
     parser.add_argument("--shared-url", help="a running server's, .../v1, instead of one's own")
     parser.add_argument("--low-batch-url", help="likewise")
     parser.add_argument("--small", type=Path, help="another model for `small` than the shipped one")
@@ -366,7 +283,11 @@ def main() -> None:
         if chosen.shared_url:
             servers = {lane: Running(url, chosen.model) for lane, url in urls.items() if url}
         else:
-            own = {lane: started(lane, core, chosen, stack) for core, lane in enumerate(urls)}
+            policy = {"shared": ("--scheduling-policy", "priority")}
+            own = {
+                lane: started(chosen, stack, core=core, lane=lane, serve_args=policy.get(lane, ()))
+                for core, lane in enumerate(urls)
+            }
             for server in own.values():
                 server.wait_until_healthy()
             servers = {lane: Running(s.base_url, s.model) for lane, s in own.items()}

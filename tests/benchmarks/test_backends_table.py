@@ -7,7 +7,6 @@ import backends_table
 import pytest
 from backends_table import (
     BEGIN,
-    END,
     Model,
     chosen,
     collect,
@@ -20,6 +19,7 @@ from backends_table import (
 )
 from fake_agents import FakeAgents, spoil, stand_in
 from made_records import make_turn
+from pages import END
 
 from turngap.caller.pipecat import PipecatDialect
 from turngap.core.errors import InputError

@@ -1,50 +1,17 @@
 """The lanes of benchmarks/vllm_lanes.py: who is asked beside which load, and what is made of it."""
 
-import json
 import threading
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 import vllm_lanes
 from aiohttp import web
-from vllm_lanes import Phase, Replies, Running, measure, worth
+from fake_vllm import FakeVllm
+from vllm_lanes import Phase, Replies, measure, worth
+from vllm_load import Reply, Running
 
 TOKENS = 4
-
-
-class FakeVllm:
-    """Answers at once, with as many tokens as it is asked for, and counts them as vLLM does."""
-
-    def __init__(self) -> None:
-        self.generated = 0
-        self.priorities: Counter[int | None] = Counter()
-
-    async def metrics(self, _: web.Request) -> web.Response:
-        lines = [
-            "# TYPE vllm:generation_tokens counter",
-            f"vllm:generation_tokens_total {self.generated}",
-        ]
-        for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
-            lines += [f"# TYPE vllm:{name} gauge", f"vllm:{name} 0.5"]
-        for name in ("request_queue_time_seconds", "request_prefill_time_seconds"):
-            lines += [f"# TYPE vllm:{name} histogram", f'vllm:{name}_bucket{{le="+Inf"}} 1']
-            lines += [f"vllm:{name}_sum 0.1", f"vllm:{name}_count 1"]
-        return web.Response(text="\n".join([*lines, ""]))
-
-    async def chat(self, request: web.Request) -> web.StreamResponse:
-        body: dict[str, Any] = await request.json()
-        assert body["ignore_eos"] is body["stream"] is True
-        self.priorities[body.get("priority")] += 1
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        for _ in range(body["max_tokens"]):
-            chunk = {"choices": [{"delta": {"content": "x"}}]}
-            await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
-            self.generated += 1
-        await response.write(b"data: [DONE]\n\n")
-        return response
 
 
 class FakeSmall:
@@ -109,7 +76,7 @@ async def test_each_lane_is_measured_beside_the_same_load(
 
 def test_a_reply_that_came_whole_has_no_rate() -> None:
     replies = Replies()
-    for found in ((20.0, 31.0), None, (30.0, 62.0)):
+    for found in (Reply(20.0, 31.0), Reply(25.0, None), Reply(None, None), Reply(30.0, 62.0)):
         replies.add(found)
     assert (replies.first_ms, replies.per_s) == ([20.0, 30.0], [31.0, 62.0])
 

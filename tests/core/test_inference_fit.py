@@ -79,6 +79,19 @@ def test_an_overhead_that_grows_with_the_batch_is_told_apart() -> None:
         )
 
 
+def test_what_a_small_model_does_not_tell_of_its_memory_can_be_given() -> None:
+    # Steps of a few sequences, all with short caches: memory and overhead are the same to them.
+    truth = Server(CPU, SMALL)
+    seen = [Measured(1, sequences=n, context=100) for n in (2, 8, 32)]
+    steps = measure(truth, [*seen, Measured(1, prefill=40), Measured(1, prefill=400)])
+    found = fit(knows_nothing_of(truth), steps, per_sequence=True, bandwidth_gb_s=20)
+    part = found.server.accelerator
+    assert (found.unknown, part.bandwidth_gb_s) == ((), 20)
+    assert part.step_us == pytest.approx(CPU.step_us, rel=0.02)
+    assert part.sequence_us == pytest.approx(60, rel=0.02)
+    assert part.tflops["bf16"] == pytest.approx(0.2, rel=0.02)
+
+
 def test_what_no_measurement_depends_on_is_said_to_be_unknown() -> None:
     truth = SERVERS["gpu"]
     few = [Measured(1, sequences=n, context=c) for n in (1, 4) for c in (100, 8000)]

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from turngap.core.errors import InputError
-from turngap.core.inference.hardware import Accelerator
 from turngap.core.inference.server import PS_PER_S, Server, StepCosts
 
 Parameter = Literal["bandwidth_gb_s", "tflops", "step_us", "sequence_us"]
@@ -67,16 +66,33 @@ def predicted_ms(server: Server, step: Measured) -> float:
     return ps / PS_PER_S * 1000
 
 
-def fit(server: Server, measured: Sequence[Measured], *, per_sequence: bool = False) -> Fit:
+def fit(
+    server: Server,
+    measured: Sequence[Measured],
+    *,
+    per_sequence: bool = False,
+    bandwidth_gb_s: float | None = None,
+) -> Fit:
     """Find the bandwidth, arithmetic and overhead that explain the measured steps best.
 
-    Relative errors count, so that a step of 1 ms weighs as much as one of 100. `per_sequence`
-    looks for a part of the overhead that grows with the batch too.
+    Relative errors count, so that a step of 1 ms weighs as much as one of 100.
+
+    Args:
+        server: what is known of it: the model, how many parts, precisions.
+        measured: its steps.
+        per_sequence: look for a part of the overhead that grows with the batch too.
+        bandwidth_gb_s: of one part, where it was measured by itself: a small model's steps do not
+            tell the moving of its weights from their overhead, as both are always there.
 
     Raises:
         InputError: fewer measurements than unknowns, or one that cannot be.
     """
-    parameters: tuple[Parameter, ...] = ("bandwidth_gb_s", "tflops", "step_us")
+    parameters: tuple[Parameter, ...] = ("tflops", "step_us")
+    if bandwidth_gb_s is None:
+        parameters = ("bandwidth_gb_s", *parameters)
+    else:
+        part = replace(server.accelerator, bandwidth_gb_s=bandwidth_gb_s)
+        server = replace(server, accelerator=part)
     if per_sequence:
         parameters = (*parameters, "sequence_us")
     _check(measured, len(parameters))
@@ -86,7 +102,7 @@ def fit(server: Server, measured: Sequence[Measured], *, per_sequence: bool = Fa
         candidate = _with(server, parameters, logs)
         return np.log([predicted_ms(candidate, step) for step in measured]) - targets
 
-    starts = [_start(server, measured, share, len(parameters)) for share in _STARTS]
+    starts = [_start(server, measured, share, parameters) for share in _STARTS]
     found = min(
         (
             least_squares(errors, start, x_scale=1.0, diff_step=[1e-3] * len(parameters))
@@ -122,27 +138,34 @@ def _check(measured: Sequence[Measured], unknowns: int) -> None:
         )
 
 
-def _start(server: Server, measured: Sequence[Measured], share: float, unknowns: int) -> Floats:
+def _start(
+    server: Server, measured: Sequence[Measured], share: float, parameters: Sequence[Parameter]
+) -> Floats:
     """A first guess (logs): that share of the shortest step is overhead, the rest is both."""
     shortest = min(step.ms for step in measured)
     longest = max(measured, key=lambda step: step.sequences + step.prefill)
     left_s = shortest * (1 - share) / 1000
-    gb_s = server.model.moved_bytes(server.weights, 1) / left_s / server.parts / 1e9
     tokens = longest.sequences + longest.prefill
-    tflops = server.model.flops_per_token * tokens / (longest.ms / 1000) / server.parts / 1e12
-    guess = [gb_s, tflops, 1000 * shortest * share, shortest]
-    return np.log(np.array(guess[:unknowns]))
+    flops = server.model.flops_per_token * tokens / (longest.ms / 1000)
+    guess: dict[Parameter, float] = {
+        "bandwidth_gb_s": server.model.moved_bytes(server.weights, 1) / left_s / server.parts / 1e9,
+        "tflops": flops / server.parts / 1e12,
+        "step_us": 1000 * shortest * share,
+        "sequence_us": shortest,
+    }
+    return np.log([guess[name] for name in parameters])
 
 
 def _with(server: Server, parameters: Sequence[Parameter], logs: Floats) -> Server:
     # Beyond these a float overflows; no server is near.
     values = dict(zip(parameters, np.exp(np.clip(logs, -40, 40)).tolist(), strict=True))
-    part: Accelerator = replace(
-        server.accelerator,
-        bandwidth_gb_s=values["bandwidth_gb_s"],
+    part = server.accelerator
+    part = replace(
+        part,
+        bandwidth_gb_s=values.get("bandwidth_gb_s", part.bandwidth_gb_s),
         tflops={"bf16": values["tflops"]},
         step_us=values["step_us"],
-        sequence_us=values.get("sequence_us", server.accelerator.sequence_us),
+        sequence_us=values.get("sequence_us", part.sequence_us),
         memory_efficiency=1.0,
         compute_efficiency=1.0,
     )

@@ -1,0 +1,193 @@
+"""What the simulator is told of a real server: measured once, beside no load that it is judged by.
+
+- the memory's bandwidth, by itself (a copy, as STREAM counts it);
+- steps that only decode, at batches of 2, 8 and 32, by the server's own count of tokens;
+- steps that only read a prompt, a short and a long one, by the server's own clock;
+- from a reply's last token to the next request's arrival at the engine (HTTP, template, tokens):
+  what the client waits for a first token beyond that step.
+"""
+
+import asyncio
+import json
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from math import prod
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from closed_loop import Ask
+from vllm_load import (
+    CONTEXT,
+    KV_GIB,
+    Asking,
+    Metrics,
+    dropped,
+    gained,
+    mean_ms,
+    until_ended,
+)
+
+from turngap.core.inference.fit import Fit, Measured, fit
+from turngap.core.inference.hardware import Accelerator
+from turngap.core.inference.model import Model
+from turngap.core.inference.server import Server
+
+BATCHES = (2, 8, 32)
+LONG_TOKENS = 400
+# Each is the median of so many.
+REPEATS, PREFILLS = 3, 12
+DECODE_S = 2.0
+# Far beyond any cache; the best of a few copies is the one that nobody disturbed.
+COPY_BYTES, COPIES = 1 << 28, 8
+GENERATED, PREFILL = "vllm:generation_tokens", "vllm:request_prefill_time_seconds"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured.
+
+    Attributes:
+        bandwidth_gb_s: of the memory, 10^9 bytes a second.
+        steps: decode steps of some batches, and prefills.
+        turn_ms: from a reply's last token to the next request's arrival.
+    """
+
+    bandwidth_gb_s: float
+    steps: tuple[Measured, ...]
+    turn_ms: float
+
+    def fit(self, model: Model) -> Fit:
+        """The simulated server that does what was measured."""
+        held_gb = (model.weight_bytes("bf16") + KV_GIB * 2**30) / 1e9
+        # What is fitted is replaced; that much memory is what the real one has.
+        part = Accelerator("cpu", held_gb, 1.0, {"bf16": 1.0}, usable=1.0)
+        server = Server(part, model, context=CONTEXT)
+        return fit(server, self.steps, per_sequence=True, bandwidth_gb_s=self.bandwidth_gb_s)
+
+
+async def calibrate(asking: Asking, asks: Sequence[Ask], bandwidth_gb_s: float) -> Calibration:
+    """Measure a server that is otherwise idle."""
+    decodes: dict[int, list[Measured]] = {batch: [] for batch in BATCHES}
+    for _ in range(REPEATS):
+        for batch, found in decodes.items():
+            found.append(await decoding(asking, asks, batch))
+    turns: list[float] = []
+    prefills: list[Measured] = []
+    for text in (asks[0].text, await long_text(asking, asks)):
+        each = [await _prefill(asking, text) for _ in range(PREFILLS)]
+        prefills.append(_median([step for step, _ in each]))
+        turns += [turn_ms for _, turn_ms in each]
+    steps = (*(_median(found) for found in decodes.values()), *prefills)
+    return Calibration(bandwidth_gb_s, steps, median(turns))
+
+
+async def decoding(asking: Asking, asks: Sequence[Ask], batch: int) -> Measured:
+    """A step of so many sequences, all of which decode."""
+    chosen = [asks[n % len(asks)] for n in range(batch)]
+    tokens = CONTEXT - max(ask.prompt for ask in chosen) - 1
+    loop = asyncio.get_running_loop()
+    at_first = before = await asking.metrics()
+    running = [asyncio.create_task(asking.reply(ask.text, tokens)) for ask in chosen]
+    try:
+        # Once each has a few tokens, nobody's prompt is read any more.
+        while gained(at_first, before, GENERATED) < 4 * batch:
+            await until_ended(running, 0.05)
+            before = await asking.metrics()
+        began = loop.time()
+        await until_ended(running, DECODE_S)
+        after, lasted_s = await asking.metrics(), loop.time() - began
+    finally:
+        await dropped(running)
+    await asking.reply(asks[0].text, 1)  # those that were dropped are gone before it is answered
+    return decode_step(batch, [ask.prompt for ask in chosen], lasted_s, (at_first, before, after))
+
+
+def decode_step(
+    batch: int, prompts: Sequence[int], lasted_s: float, readings: tuple[Metrics, Metrics, Metrics]
+) -> Measured:
+    """A step, by the tokens made in a time.
+
+    Args:
+        batch: sequences of each step.
+        prompts: tokens of their prompts.
+        lasted_s: the time.
+        readings: the server's counters before any token, and at both ends of the time.
+    """
+    none, before, after = (reading[GENERATED] for reading in readings)
+    made = ((before - none) + (after - none)) / 2 / batch
+    return Measured(
+        ms=lasted_s * 1000 * batch / (after - before),
+        sequences=batch,
+        context=sum(prompts) / batch + made,
+    )
+
+
+async def _prefill(asking: Asking, text: str) -> tuple[Measured, float]:
+    """A prompt alone in its step, and what the client waited beyond it, ms."""
+    before = await asking.metrics()
+    reply = await asking.reply(text, 1, count=True)
+    after = await asking.metrics()
+    step_ms = mean_ms(before, after, PREFILL)
+    if step_ms is None or reply.first_ms is None or reply.prompt is None:
+        raise RuntimeError(f"vLLM did not say how long it read a prompt, or what it read: {reply}")
+    return Measured(ms=step_ms, prefill=reply.prompt), reply.first_ms - step_ms
+
+
+async def long_text(asking: Asking, asks: Sequence[Ask]) -> str:
+    """Several texts in one, of a prompt of `LONG_TOKENS` or a few more."""
+    text = ""
+    for ask in cycle(asks):
+        text = f"{text} {ask.text}".strip()
+        if (await prompt_tokens(asking, text)) >= LONG_TOKENS:
+            return text
+    raise ValueError("nothing to ask")
+
+
+async def prompt_tokens(asking: Asking, text: str) -> int:
+    """Tokens of a prompt, as the server counts them.
+
+    Raises:
+        RuntimeError: it does not say.
+    """
+    reply = await asking.reply(text, 1, count=True)
+    if reply.prompt is None:
+        raise RuntimeError("the server does not say how many tokens a prompt has")
+    return reply.prompt
+
+
+def memory_gb_s() -> float:
+    """What this machine's memory moves, 10^9 bytes a second: read and written."""
+    source = np.ones(COPY_BYTES // 8)
+    target = np.zeros_like(source)
+    taken: list[float] = []
+    for _ in range(COPIES):
+        began = time.perf_counter()
+        np.copyto(target, source)
+        taken.append(time.perf_counter() - began)
+    return 2 * source.nbytes / min(taken) / 1e9
+
+
+def model_of(folder: Path) -> Model:
+    """A model's shape, from its config.json and the header of its weights."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    with (folder / "model.safetensors").open("rb") as weights:
+        (length,) = struct.unpack("<Q", weights.read(8))
+        header = json.loads(weights.read(length))
+    params = sum(prod(part["shape"]) for name, part in header.items() if name != "__metadata__")
+    return Model(
+        folder.name,
+        params / 1e9,
+        layers=config["num_hidden_layers"],
+        heads=config["num_attention_heads"],
+        kv_heads=config["num_key_value_heads"],
+        head_dim=config["head_dim"],
+    )
+
+
+def _median(steps: Sequence[Measured]) -> Measured:
+    """The median of one kind of step; its context is that of the one in the middle."""
+    return sorted(steps, key=lambda step: step.ms)[len(steps) // 2]

@@ -1,0 +1,273 @@
+"""benchmarks/simulate_vllm.py: what was planted is found, and predicts loads that were not seen.
+
+The real server is a simulated one, in virtual time: it is asked, loaded and read as vLLM is.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import aiohttp
+import pytest
+import simulate_vllm
+import vllm_calibration
+from aiohttp import web
+from closed_loop import Ask, Rates, replay
+from fake_vllm import PROMPT_TOKENS, FakeVllm
+from pages import END
+from simulate_vllm import (
+    BEGIN,
+    POLICY,
+    STREAMS,
+    Row,
+    document,
+    loaded,
+    measure,
+    page,
+    predicted,
+    table,
+)
+from vllm_calibration import (
+    BATCHES,
+    GENERATED,
+    LONG_TOKENS,
+    PREFILL,
+    Calibration,
+    decode_step,
+    long_text,
+    model_of,
+)
+from vllm_load import Asking, Metrics, Reply, Running
+
+from turngap.core.errors import InconclusiveError
+from turngap.core.inference.fit import Measured, predicted_ms
+from turngap.core.inference.hardware import Accelerator
+from turngap.core.inference.policy import Policy
+from turngap.core.inference.server import Server
+from turngap.testing import LoopClock, in_virtual_time
+from turngap_services.llm.sim.server import Background, LiveServer
+
+ROOT = Path(__file__).parents[2]
+TEACHER = ROOT / "models" / "teacher"
+MODEL = model_of(TEACHER)
+# In the proportions of vLLM on one core: a step is nearly all overhead.
+CPU = Accelerator(
+    "cpu", 2, 9, {"bf16": 0.06}, memory_efficiency=1, compute_efficiency=1, step_us=4500,
+    sequence_us=500,
+)  # fmt: skip
+PLANTED = Server(CPU, MODEL, context=512)
+TURN_MS = 6.0
+CLOCK = LoopClock()
+ASKS = [Ask(f"text {n}", 28 + n % 9, 24 + 5 * n % 70) for n in range(40)]
+
+
+class SimulatedVllm:
+    """In place of `Asking`: the same questions, to a simulated server."""
+
+    def __init__(self, server: Server = PLANTED, prefills: bool = True) -> None:
+        nobody = Background(streams=0, prompt=1, unread=1)
+        self._live = LiveServer(server, nobody, max_batch=128, seed=1, clock=CLOCK)
+        self._counters: Metrics = {GENERATED: 0.0, f"{PREFILL}_sum": 0.0, f"{PREFILL}_count": 0.0}
+        self._prefills = prefills
+        self.asked: list[tuple[str, int]] = []
+
+    async def reply(
+        self, text: str, tokens: int, *, priority: int | None = None, count: bool = False
+    ) -> Reply:
+        self.asked.append((text, tokens))
+        prompt = 20 + 2 * len(text.split())
+        asked_ns = CLOCK.now_ns()
+        await CLOCK.sleep_until_ns(asked_ns + round(TURN_MS * 1e6))
+        arrived_ns = first_ns = CLOCK.now_ns()
+        seen = 0
+        async for out in self._live.tokens(prompt, tokens):
+            first_ns = first_ns if seen else CLOCK.now_ns()
+            self._counters[GENERATED] += out - seen
+            seen = out
+        if self._prefills:
+            self._counters[f"{PREFILL}_sum"] += (first_ns - arrived_ns) / 1e9
+            self._counters[f"{PREFILL}_count"] += 1
+        lasted_s = (CLOCK.now_ns() - first_ns) / 1e9
+        per_s = (tokens - 1) / lasted_s if lasted_s else None
+        return Reply((first_ns - asked_ns) / 1e6, per_s, prompt if count else None)
+
+    async def metrics(self) -> Metrics:
+        return dict(self._counters)
+
+
+@pytest.fixture(autouse=True)
+def _briefly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(vllm_calibration, "REPEATS", 1)
+    monkeypatch.setattr(vllm_calibration, "PREFILLS", 2)
+    monkeypatch.setattr(vllm_calibration, "DECODE_S", 0.5)
+    monkeypatch.setattr(simulate_vllm, "WARM_STREAMS", 2)
+    monkeypatch.setattr(simulate_vllm, "PREDICTED_S", 20.0)
+    yield
+
+
+def test_a_server_is_found_out_at_some_loads_and_predicted_at_others() -> None:
+    async def held() -> tuple[Calibration, simulate_vllm.Fit, list[Row]]:
+        server = SimulatedVllm()
+        return await measure(server, TEACHER, 9.0, rounds=2, seconds=3.0)  # type: ignore[arg-type]
+
+    calibration, fitted, rows = in_virtual_time(held())
+    assert not set(BATCHES) & set(STREAMS)
+    part = fitted.server.accelerator
+    assert fitted.unknown == ()
+    assert part.step_us == pytest.approx(CPU.step_us, rel=0.03)
+    assert part.sequence_us == pytest.approx(CPU.sequence_us, rel=0.03)
+    assert part.tflops["bf16"] == pytest.approx(CPU.tflops["bf16"], rel=0.03)
+    assert calibration.turn_ms == pytest.approx(TURN_MS, rel=0.01)
+    assert [row.streams for row in rows] == list(STREAMS)
+    for row in rows:
+        assert len(row.per_user) == len(row.total) == 2
+        assert row.replies >= 8
+        assert abs(row.per_user_error) < 0.05
+        assert abs(row.total_error) < 0.05
+        assert row.within
+
+
+def test_noisy_steps_predict_loads_that_were_not_seen() -> None:
+    random = Random(1)
+
+    def noisy(step: Measured) -> Measured:
+        return replace(step, ms=predicted_ms(PLANTED, step) * random.uniform(0.97, 1.03))
+
+    steps = [Measured(1, sequences=n, context=100) for n in BATCHES]
+    steps += [Measured(1, prefill=29), Measured(1, prefill=LONG_TOKENS)]
+    calibration = Calibration(9.0, tuple(noisy(step) for step in steps), TURN_MS)
+    fitted = calibration.fit(MODEL)
+    for streams in STREAMS:
+        row = predicted(fitted, calibration, ASKS, streams)
+        real = replay(PLANTED, POLICY, ASKS, streams, turn_ms=TURN_MS, seconds=20)
+        row.add(real)
+        assert abs(row.per_user_error) < 0.06
+        assert abs(row.total_error) < 0.06
+
+
+def test_one_stream_gets_what_its_steps_allow() -> None:
+    asks = [Ask("x", 40, 60)]
+    rates = replay(PLANTED, POLICY, asks, 1, turn_ms=TURN_MS, seconds=20)
+    # 59 steps of one sequence after the prefill, whose caches are 41 to 99 tokens long.
+    spoken_ms = sum(
+        predicted_ms(PLANTED, Measured(1, sequences=1, context=c)) for c in range(41, 100)
+    )
+    cycle_ms = TURN_MS + predicted_ms(PLANTED, Measured(1, prefill=40)) + spoken_ms
+    assert rates.middle == pytest.approx(59 / spoken_ms * 1000, rel=1e-6)
+    assert rates.total == pytest.approx(60 / cycle_ms * 1000, rel=0.02)
+
+
+def test_streams_that_find_no_room_wait_for_one() -> None:
+    alone = replay(PLANTED, Policy("immediate", 1), ASKS, 1, turn_ms=0, seconds=20)
+    four = replay(PLANTED, Policy("immediate", 1), ASKS, 4, turn_ms=0, seconds=20)
+    assert four.middle == pytest.approx(alone.middle, rel=0.02)
+    assert four.total == pytest.approx(alone.total, rel=0.02)
+
+
+def test_a_step_is_the_time_by_the_tokens_that_each_sequence_got() -> None:
+    readings = ({GENERATED: 100.0}, {GENERATED: 116.0}, {GENERATED: 516.0})
+    step = decode_step(4, [30, 34, 30, 34], 2.0, readings)
+    assert step == Measured(ms=20.0, sequences=4, context=32 + (4 + 104) / 2)
+
+
+def test_the_long_prompt_is_as_long_as_the_server_says() -> None:
+    async def made() -> str:
+        return await long_text(SimulatedVllm(), ASKS)  # type: ignore[arg-type]
+
+    tokens = 20 + 2 * len(in_virtual_time(made()).split())
+    assert LONG_TOKENS <= tokens < LONG_TOKENS + 10
+
+
+def test_a_server_that_does_not_say_how_long_it_read_is_no_measurement() -> None:
+    async def held() -> object:
+        server = SimulatedVllm(prefills=False)
+        return await measure(server, TEACHER, 9.0, rounds=1, seconds=1.0)  # type: ignore[arg-type]
+
+    with pytest.raises(RuntimeError, match="did not say how long"):
+        in_virtual_time(held())
+
+
+def test_a_load_without_a_rate_is_said_to_be_none() -> None:
+    # A token every few seconds: not one reply ends.
+    slow = replace(PLANTED, accelerator=replace(CPU, step_us=4e6))
+
+    async def held() -> Rates:
+        server = SimulatedVllm(slow)
+        return await loaded(server, [Ask("x", 22, 1)], 1, 1.0)  # type: ignore[arg-type]
+
+    with pytest.raises(InconclusiveError, match="no reply of 1 streams"):
+        in_virtual_time(held())
+
+
+def rows() -> list[Row]:
+    near = Row(1, 105.0, 98.0, 30, [90.0, 100.0, 101.0], [97.0, 99.0, 130.0])
+    far = Row(64, 24.0, 1300.0, 200, [20.0, 21.0, 20.5], [1000.0, 1010.0, 900.0])
+    return [near, far]
+
+
+def test_each_load_says_how_far_off_it_is() -> None:
+    near, far = rows()
+    assert near.per_user_error == pytest.approx(0.05)
+    assert near.total_error == pytest.approx(98 / 99 - 1)
+    assert (near.within, far.within) == (True, False)
+    lines = table([near, far]).splitlines()
+    assert lines[2] == (
+        "| 1 | 30 | 100 (90 to 101) | 105.0 | +5% | 99.0 (97.0 to 130.0) | 98 | -1% | yes |"
+    )
+    assert lines[3].endswith("| 24.0 | +17% | 1000 (900 to 1010) | 1300 | +30% | **no** |")
+
+
+def test_the_page_says_what_the_prediction_rests_on() -> None:
+    steps = tuple(
+        Measured(predicted_ms(PLANTED, s), s.sequences, s.context, s.prefill)
+        for s in (*(Measured(1, n, 99) for n in BATCHES), Measured(1, 0, 0, 30),
+                  Measured(1, 0, 0, 400))
+    )  # fmt: skip
+    calibration = Calibration(9.0, steps, TURN_MS)
+    fitted = calibration.fit(MODEL)
+    context = {"vllm": "0.0", "model": "m", "cpu": "c", "commit": "abc", "rounds": 3, "seconds": 6}
+    text = page(calibration, fitted, rows(), context)
+    assert "Medians of 3 rounds" in text
+    assert "a step 4.50 ms and 0.500 ms for each sequence in it" in text
+    assert "- a step of 32 sequences:" in text
+    stored = json.loads(json.dumps(document(calibration, fitted, rows(), context)))
+    assert stored["loads"][1]["within"] is False
+    assert stored["fitted"]["step_us"] == pytest.approx(4500, rel=0.01)
+
+
+def test_a_model_is_as_large_as_its_weights_say() -> None:
+    # Tied embeddings of 1024 x 256; four layers of attention, a gated MLP of 704 and two norms.
+    layer = 4 * 256 * 256 + 3 * 256 * 704 + 2 * 256
+    assert round(MODEL.params_b * 1e9) == 1024 * 256 + 4 * layer + 256
+    assert (MODEL.layers, MODEL.heads, MODEL.kv_heads, MODEL.head_dim) == (4, 4, 4, 64)
+
+
+async def test_the_wire_is_read_as_vllm_writes_it() -> None:
+    fake, app = FakeVllm(), web.Application()
+    app.router.add_post("/v1/chat/completions", fake.chat)
+    app.router.add_get("/metrics", fake.metrics)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        server = Running(f"http://127.0.0.1:{runner.addresses[0][1]}/v1", "m")
+        async with aiohttp.ClientSession() as client:
+            asking = Asking(client, server)
+            counted, plain = await asyncio.gather(
+                asking.reply("x", 5, count=True), asking.reply("x", 5)
+            )
+            counters = await asking.metrics()
+    finally:
+        await runner.cleanup()
+    assert (counted.prompt, plain.prompt) == (PROMPT_TOKENS, None)
+    assert counters[GENERATED] == 10
+    assert counted.first_ms is not None
+    assert counted.first_ms >= 0
+
+
+def test_the_page_has_a_place_for_the_table() -> None:
+    text = (ROOT / "docs" / "simulate.md").read_text(encoding="utf-8")
+    assert END in text.partition(BEGIN)[2]

@@ -1,5 +1,6 @@
 """vLLM itself with turngap's own models, where it is installed: docs/engines.md says how."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -12,14 +13,20 @@ from typing import Any
 import psutil
 import pytest
 
-# The Python of an environment with vLLM, or its executable.
-COMMAND = os.environ.get("TURNGAP_VLLM") or shutil.which("vllm")
+# The Python of an environment with vLLM, or its executable; or `none`, and perhaps why.
+VLLM = (
+    os.environ.get("TURNGAP_VLLM")
+    or shutil.which("vllm")
+    or "none: set TURNGAP_VLLM to the Python of an environment with it (tools/vllm-env makes one)"
+)
 MODELS = Path(__file__).parents[2] / "models"
+
+PR_SET_CHILD_SUBREAPER = 36
 
 pytestmark = [
     pytest.mark.realtime,
     pytest.mark.skipif(
-        COMMAND is None, reason="no vLLM here: set TURNGAP_VLLM to the Python of its environment"
+        VLLM.startswith("none"), reason=f"no vLLM: {VLLM.removeprefix('none').lstrip(': ') or VLLM}"
     ),
 ]
 
@@ -28,7 +35,7 @@ def replay(model: str, out: Path) -> tuple[int, dict[str, Any], str]:
     """Exit code, document and stderr of a scenario that the models were made for."""
     serve = ["--dtype", "bfloat16", "--max-model-len", "512", "--enforce-eager"]
     settings = {
-        "command": COMMAND,
+        "command": VLLM,
         "model": str(MODELS / model),
         "log": str(out / "vllm.log"),
         "serve_args": json.dumps(serve),
@@ -39,18 +46,22 @@ def replay(model: str, out: Path) -> tuple[int, dict[str, Any], str]:
     # Neither starvation nor the budget is what is tested here.
     measure = ("--calibration", "0", "--starved-ms", "1000", "--out", str(out / "runs"))
     done = subprocess.run(
-        [*command, *sets, *measure], capture_output=True, text=True, timeout=400, check=False
+        [*command, *sets, *measure], capture_output=True, text=True, timeout=900, check=False
     )
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
-    """No process of a server outlives its test."""
-    before = set(psutil.pids())
+    """No process of a server outlives its test: an orphan becomes a child of this process."""
+    adopt = ctypes.CDLL(None).prctl
+    adopt(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    here = psutil.Process()
+    before = set(here.children(recursive=True))
     yield
-    left = [p for p in psutil.process_iter(["cmdline"]) if p.pid not in before]
-    assert not [p for p in left if "vllm" in " ".join(p.info["cmdline"] or ()).lower()]
+    left = set(here.children(recursive=True)) - before
+    adopt(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    assert [" ".join(process.cmdline()) for process in left] == []
 
 
 @pytest.mark.parametrize("model", ["student", "teacher"])

@@ -5,18 +5,22 @@ from typing import Any
 import pytest
 
 from turngap.core.comparison import (
+    BOTH_ALIKE,
+    NEITHER_RIGHT,
     NO_PRICE,
     NO_TOKENS,
     PART_WITHOUT_PRICE,
+    Side,
     backend_figures,
     chain_of,
     crossings,
     first_answers_ms,
+    pairs_of,
     price_of,
     turn_ms,
     turn_usd,
 )
-from turngap.core.comparison_record import BackendRecord
+from turngap.core.comparison_record import BackendRecord, ChainRecord
 from turngap.core.results import AnswerRecord, PacingRecord, TurnRecord
 
 PRICE = (1.0, 10.0)
@@ -66,9 +70,13 @@ def figures(name: str, turns: list[TurnRecord], price: Any = PRICE) -> BackendRe
     return backend_figures(name, turns, price, llm=name, run=f"run-{name}", valid=True)
 
 
-def backend(name: str, right: int, n: int, ms: float, usd_factor: float = 1.0) -> BackendRecord:
-    turns = [turn("right" if i < right else "wrong", ms=ms) for i in range(n)]
-    return figures(name, turns, (PRICE[0] * usd_factor, PRICE[1] * usd_factor))
+def side(name: str, right: int, n: int, ms: float, usd_factor: float = 1.0) -> Side:
+    turns = [turn("right" if i < right else "wrong", ms=ms, turn=i + 1) for i in range(n)]
+    return Side(name, turns, (PRICE[0] * usd_factor, PRICE[1] * usd_factor))
+
+
+def chain(*sides: Side) -> dict[str, ChainRecord]:
+    return {c.name: c for c in chain_of([figures(s.name, list(s.turns), s.price) for s in sides])}
 
 
 def test_a_turn_costs_its_tokens_at_their_price():
@@ -132,29 +140,96 @@ def test_who_never_answers_has_no_early_first_answer():
 
 
 def test_the_better_of_two_overtakes_the_quicker_in_a_long_task():
-    quick, good = backend("quick", 16, 20, 1000), backend("good", 18, 20, 2000, usd_factor=3)
+    quick, good = side("quick", 16, 20, 1000), side("good", 18, 20, 2000, usd_factor=3)
     found = {c.what: c for c in crossings([good, quick])}
     # (0.9 / 0.8) to the n over 2, over 3: 5.9 and 9.3 turns.
     assert (found["time"].leader, found["time"].follower) == ("quick", "good")
-    assert (found["time"].turns, found["price"].turns) == (6, 10)
+    assert (found["time"].turns, found["price"].turns, found["time"].n) == (6, 10, 20)
     assert found["time"].latest is None  # by their intervals they may be equally good
-    chain = {c.name: c for c in chain_of([good, quick])}
-    assert round(100 * chain["quick"].success[10], 1) == 10.7
-    assert round(100 * chain["good"].success[10], 1) == 34.9
+    of = chain(quick, good)
+    assert round(100 * of["quick"].success[10], 1) == 10.7
+    assert round(100 * of["good"].success[10], 1) == 34.9
+    assert of["quick"].success_low[10] == pytest.approx(0.584**10, rel=0.01)
+    assert of["quick"].success_high[10] == pytest.approx(0.919**10, rel=0.01)
+
+
+def test_with_turns_enough_the_crossing_is_sure():
+    quick, good = side("quick", 320, 400, 1000), side("good", 380, 400, 1500)
+    in_time = crossings([quick, good])[0]
+    # 0.95 / 0.8 to the n over 1.5: 2.4.
+    assert (in_time.turns, in_time.earliest, in_time.latest) == (3, 2, 4)
+
+
+def test_rounds_of_the_same_answers_make_no_crossing_surer():
+    def rounds(given: Side, n: int) -> Side:
+        takes = [t.model_copy(update={"repeat": r}) for r in range(1, n + 1) for t in given.turns]
+        return Side(given.name, takes, given.price)
+
+    quick, good = side("quick", 10, 20, 1000), side("good", 18, 20, 2000)
+    once, often = (crossings([rounds(quick, n), rounds(good, n)])[0] for n in (1, 9))
+    assert (once.n, often.n) == (20, 180)
+    assert often.model_copy(update={"n": 20}) == once
+
+
+def test_only_turns_that_both_have_are_compared():
+    quick, good = side("quick", 5, 10, 1000), side("good", 10, 10, 2000)
+    longer = [*good.turns, *(turn("wrong", ms=90_000, turn=n) for n in range(11, 30))]
+    found = crossings([quick, Side("good", longer, good.price)])
+    assert found == crossings([quick, good])
+    assert found[0].n == 10
+
+
+def test_two_backends_beside_each_other():
+    one = [turn("right", 300.0 + 10 * n, turn=n) for n in range(1, 9)]
+    other = [turn("right" if n > 2 else "wrong", 400.0 + 10 * n, turn=n) for n in range(1, 9)]
+    other[7] = turn("wrong", None, turn=8)
+    (found,) = pairs_of([Side("one", one, None), Side("other", other, None)])
+    assert (found.one, found.other, found.right_n, found.gap_n) == ("one", "other", 8, 8)
+    assert (found.only_one, found.only_other, found.right.value) == (3, 0, 0.375)
+    # Who did not answer was slower than whoever did.
+    assert (found.gap_ms.value, found.gap_ms.low, found.gap_ms.high) == (-100, None, -100)
+    (none,) = pairs_of([Side("one", [], None), Side("other", other, None)])
+    assert none.right.why_none == "no turn was judged with both"
+    assert none.gap_ms.why_none == "n=0, needs 5"
+
+
+def test_two_that_never_answer_are_neither_of_them_slower():
+    dead = [turn("wrong", None, turn=n) for n in range(1, 8)]
+    (found,) = pairs_of([Side("one", dead, None), Side("other", dead, None)])
+    assert (found.gap_ms.value, found.right.value) == (0, 0)
+    assert crossings([Side("one", dead, None), Side("other", dead, None)]) == []
 
 
 def test_who_is_not_judged_or_has_no_price_is_in_no_chain_of_it():
-    unjudged = figures("unjudged", [turn("not_judged")])
-    free = figures("free", [turn("right")], None)
-    good = backend("good", 18, 20, 2000)
-    assert [c.name for c in chain_of([unjudged, free, good])] == ["free", "good"]
+    unjudged = Side("unjudged", [turn("not_judged")], PRICE)
+    free, good = Side("free", [turn("right")], None), side("good", 18, 20, 2000)
+    assert list(chain(unjudged, free, good)) == ["free", "good"]
     assert [c.what for c in crossings([unjudged, free, good])] == ["time"]
-    assert chain_of([free])[0].usd[10] is None
+    assert chain(free)["free"].usd[10] is None
 
 
 def test_a_backend_that_is_never_right_never_finishes():
-    never, good = backend("never", 0, 20, 1000), backend("good", 18, 20, 2000)
-    assert chain_of([never])[0].ms[1] is None
+    never, good = side("never", 0, 20, 1000), side("good", 18, 20, 2000)
+    assert chain(never)["never"].ms[1] is None
     (in_time, in_price) = crossings([never, good])
     assert (in_time.follower, in_time.turns) == ("good", 1)
-    assert in_price.turns == 1
+    assert (in_price.leader, in_price.turns) == ("good", None)  # as dear, and right
+
+
+def test_what_is_free_and_never_right_is_no_bargain():
+    never, good = side("never", 0, 20, 1000, usd_factor=0), side("good", 18, 20, 2000)
+    assert chain(never)["never"].usd[1] is None
+    in_price = crossings([never, good])[1]
+    assert (in_price.leader, in_price.follower, in_price.turns) == ("never", "good", 1)
+    assert in_price.latest is None  # it may be right now and then, and then it is cheaper
+
+
+def test_where_nobody_is_ahead_nobody_is_said_to_be():
+    hopeless = crossings([side("one", 0, 20, 1000), side("other", 0, 20, 2000)])
+    assert {c.why_none for c in hopeless} == {NEITHER_RIGHT}
+    same = crossings([side("one", 9, 20, 1000), side("other", 9, 20, 1000)])
+    assert [(c.turns, c.why_none) for c in same] == [(None, BOTH_ALIKE)] * 2
+    # As dear, but more often right: ahead, whichever was named first.
+    for sides in ((9, 12), (12, 9)):
+        better = crossings([side(f"of {right}", right, 20, 1000) for right in sides])[1]
+        assert (better.leader, better.turns) == ("of 12", None)

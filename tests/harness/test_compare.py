@@ -14,8 +14,8 @@ from made_records import make_turn
 from rich.console import Console
 
 from turngap.caller.pipecat import PipecatDialect
-from turngap.core.comparison import backend_figures, chain_of, crossings
-from turngap.core.comparison_record import COMPARISON_FILE, BackendRecord, ComparisonRecord
+from turngap.core.comparison import Side, backend_figures, chain_of, crossings, pairs_of
+from turngap.core.comparison_record import COMPARISON_FILE, ComparisonRecord, CrossingRecord
 from turngap.core.errors import AgentError, InputError
 from turngap.core.results import AnswerRecord, TurnRecord
 from turngap.harness.compare import ComparePlan, Contender, compare, parse_contender, parse_price
@@ -32,6 +32,7 @@ from turngap.report.compare_files import (
     write_markdown,
 )
 from turngap.report.compare_html import render, write_page
+from turngap.report.compare_words import crossing as words_of
 
 SCRIPT = "<script>alert(1)</script>"
 GOOD, QUICK = Contender("good", "sim:full"), Contender("quick", "sim:distilled")
@@ -106,7 +107,11 @@ async def test_it_is_shown_on_any_width_as_markdown_and_as_json(tmp_path: Path, 
     for width in (20, 60, 100, 200):
         assert all(len(line) <= max(width, 40) for line in shown(record, width).splitlines())
     text = shown(record, 200)
-    for expected in ("67 % (45 % to 83 %)", "398 ms", "good overtakes quick at a task of 2 turns"):
+    for expected in (
+        "67 % (21 % to 94 %) of 21",
+        "398 ms",
+        "good overtakes quick at a task of 2 turns",
+    ):
         assert expected in text
     assert "153 ms" in text
     assert "first token, tokens/s and window tokens: of 14 of 21 turns" in text
@@ -133,16 +138,34 @@ async def test_the_page_shows_each_backend_and_where_one_overtakes_another(
     page.assert_accessible()
     assert len(page.all("circle")) == 2
     assert len(page.all("path", **{"class": "curve"})) == 2 * 2 * 2  # two charts, with legends
-    assert page.text.count("good past quick at 2") == 1
+    assert page.text.count("good past quick at 2 (not sure)") == 1
     assert "good · $0.75 per 1000" in page.text
+
+
+async def test_differences_over_the_same_turns_are_shown_everywhere(
+    tmp_path: Path, agents: Answering
+):
+    record, folder, _ = await compare(plan(tmp_path))
+    (found,) = record.pairs
+    assert (found.right_n, found.only_one, found.only_other) == (21, 7, 0)
+    said = (
+        "good less quick: gap +0 ms (95 % interval +0 to +0) in the median, n = 21; right answers "
+        "+33 points (95 % interval -29 to +79), n = 21 (it alone right in 7, the other alone in 0)"
+    )
+    assert said in shown(record, 250)
+    assert said in markdown(record)
+    assert said in Page(write_page(record, folder).read_text("utf-8")).text
+    assert "67 % (21 % to 94 %), 3.0 s" in shown(record, 300)  # a task of one turn
 
 
 def test_drawings_stay_in_their_frames_whatever_the_figures():
     for right, n in ((0, 20), (1, 20), (20, 20)):
         for price in (None, (1.0, 10.0), (0.0, 0.0)):
-            turns = [made_turn("right" if i < right else "wrong") for i in range(n)]
-            one = backend_figures("one", turns, price, llm="a", run="r", valid=True)
-            record = made_comparison([one, one.model_copy(update={"name": SCRIPT})])
+            turns = [
+                made_turn("right" if i <= right else "wrong").model_copy(update={"turn": i})
+                for i in range(1, n + 1)
+            ]
+            record = made_comparison([Side("one", turns, price), Side(SCRIPT, turns, price)])
             for chart in charts(record):
                 assert all(0 <= m.at <= 100 for m in (*chart.x_marks, *chart.rules))
                 assert all(0 <= d.x <= 100 and 0 <= d.y <= HEIGHT_PX for d in chart.dots)
@@ -151,6 +174,44 @@ def test_drawings_stay_in_their_frames_whatever_the_figures():
             page = Page(render(record))
             page.assert_safe()
             assert SCRIPT in page.text
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ((6, 3, 12), "b overtakes a at a task of 6 turns (95 % interval: 3 to 12; n = 21)"),
+        (
+            (6, 3, None),
+            "b overtakes a at a task of 6 turns (as measured; not sure, by the 95 % intervals at "
+            "3 or at none up to 20; n = 21)",
+        ),
+        ((1, 1, 1), "b is ahead of a from a task of 1 turn on (95 % interval: 1 to 1; n = 21)"),
+        (
+            (None, 4, None),
+            "a stays ahead of b up to 20 turns (as measured; not sure, by the 95 % intervals b may "
+            "overtake it from 4 on; n = 21)",
+        ),
+        (
+            (None, None, None),
+            "a stays ahead of b up to 20 turns (and so by the 95 % intervals; n = 21)",
+        ),
+    ],
+)
+def test_a_crossing_is_claimed_as_far_as_its_intervals_bear_it_out(
+    at: tuple[int | None, int | None, int | None], said: str
+):
+    turns, earliest, latest = at
+    found = CrossingRecord(
+        what="time",
+        leader="a",
+        follower="b",
+        turns=turns,
+        earliest=earliest,
+        latest=latest,
+        longest=20,
+        n=21,
+    )
+    assert words_of(found) == f"in time, {said}"
 
 
 def pieces(path: str) -> list[str]:
@@ -162,7 +223,10 @@ def made_turn(verdict: str) -> TurnRecord:
     return made.model_copy(update={"answer": AnswerRecord.model_validate({"verdict": verdict})})
 
 
-def made_comparison(backends: list[BackendRecord]) -> ComparisonRecord:
+def made_comparison(sides: list[Side]) -> ComparisonRecord:
+    backends = [
+        backend_figures(s.name, s.turns, s.price, llm="a", run="r", valid=True) for s in sides
+    ]
     return ComparisonRecord(
         turngap_version="0",
         commit=None,
@@ -173,8 +237,9 @@ def made_comparison(backends: list[BackendRecord]) -> ComparisonRecord:
         rounds=1,
         budget_ms=800.0,
         backends=tuple(backends),
+        pairs=pairs_of(sides),
         chain=chain_of(backends),
-        crossings=tuple(crossings(backends)),
+        crossings=tuple(crossings(sides)),
     )
 
 

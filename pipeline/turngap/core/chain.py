@@ -6,7 +6,7 @@ of one turn and loses one of ten: 0.9 to the tenth is 0.35, 0.8 to the tenth is 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 # What happens when a turn went wrong.
@@ -18,6 +18,9 @@ RETRIES: tuple[Retry, ...] = ("turn", "task", "blind")
 
 LONGEST = 20
 
+# Two costs that differ by less than this part of them are the same.
+ROUNDING = 1e-12
+
 
 @dataclass(frozen=True, slots=True)
 class TurnFigures:
@@ -27,20 +30,15 @@ class TurnFigures:
         right: share of turns that were right, 0 to 1.
         ms: what a turn takes, whatever else it is made of than the gap.
         usd: what a turn costs; None where it is not known.
-        right_low, right_high: interval of `right`; `right` itself where it is not known.
     """
 
     right: float
     ms: float
     usd: float | None = None
-    right_low: float | None = None
-    right_high: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("right", "right_low", "right_high"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= 1:
-                raise ValueError(f"{name} is {value}, expected 0 to 1")
+        if not 0 <= self.right <= 1:
+            raise ValueError(f"{self.right=}, expected 0 to 1")
         if not 0 <= self.ms < math.inf or (self.usd is not None and not 0 <= self.usd < math.inf):
             raise ValueError(f"{self.ms=}, {self.usd=}: expected 0 or more")
 
@@ -75,17 +73,26 @@ def expected_turns(right: float, turns: int, retry: Retry) -> float:
 
 def expected_ms(figures: TurnFigures, turns: int, retry: Retry = "blind") -> float:
     """Mean time until the task is done."""
-    return _times(figures.ms, expected_turns(figures.right, turns, retry))
+    return _times(figures.ms, expected_turns(figures.right, turns, retry), figures.right)
 
 
 def expected_usd(figures: TurnFigures, turns: int, retry: Retry = "blind") -> float | None:
     """Mean price until the task is done; None where a turn's is not known."""
     if figures.usd is None:
         return None
-    return _times(figures.usd, expected_turns(figures.right, turns, retry))
+    return _times(figures.usd, expected_turns(figures.right, turns, retry), figures.right)
 
 
-Cost = Callable[[TurnFigures, int, Retry], float | None]
+@dataclass(frozen=True, slots=True)
+class LogRatio:
+    """The natural logarithm of how many times as much one backend has as another.
+
+    Infinite where the other has none. `low` and `high` bound it with 95 % confidence.
+    """
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +100,10 @@ class Crossing:
     """Where one backend overtakes another.
 
     Attributes:
-        turns: the shortest task at which it costs less; None: at none of those looked at.
-        earliest, latest: the same if both are as unlike, and as like, as their intervals allow;
-            None likewise.
+        turns: the shortest task at which it costs less, by what was measured; None: at none of
+            those looked at.
+        earliest: the shortest at which their intervals allow that it does; None likewise.
+        latest: the shortest from which on their intervals leave no doubt of it; None likewise.
         longest: the longest task looked at.
     """
 
@@ -105,43 +113,53 @@ class Crossing:
     longest: int
 
 
-def crossing(
-    leader: TurnFigures,
-    follower: TurnFigures,
-    cost: Cost = expected_ms,
-    *,
-    retry: Retry = "blind",
-    longest: int = LONGEST,
-) -> Crossing:
-    """The shortest task at which `follower` costs less than `leader`: 1 if it does so at once.
+def crossing(right: LogRatio, cost: LogRatio, *, longest: int = LONGEST) -> Crossing:
+    """The shortest task at which the follower costs less than the leader: 1 if it does so at once.
 
-    Raises:
-        ValueError: a cost is not known.
+    A task that begins anew after every failure, noticed at its end, costs n turns by the
+    probability p to the n of getting through. So the follower, `cost` times as dear a turn and
+    `right` times as often right, costs less where `right` to the n exceeds `cost`.
+
+    For each n, the interval of n log(right) - log(cost) is made of both intervals by the method of
+    variance estimates recovery (Zou and Donner 2008), the two taken as independent.
     """
     _require(longest)
 
-    def first(leads: float | None, follows: float | None) -> int | None:
-        a = leader if leads is None else replace(leader, right=leads)
-        b = follower if follows is None else replace(follower, right=follows)
-        for turns in range(1, longest + 1):
-            costs = cost(a, turns, retry), cost(b, turns, retry)
-            if costs[0] is None or costs[1] is None:
-                raise ValueError("a turn's cost is not known")
-            if costs[1] < costs[0]:
-                return turns
-        return None
+    def first(holds: Callable[[LogRatio, LogRatio, int], bool]) -> int | None:
+        return next((n for n in range(1, longest + 1) if holds(right, cost, n)), None)
 
-    return Crossing(
-        turns=first(None, None),
-        earliest=first(leader.right_low, follower.right_high),
-        latest=first(leader.right_high, follower.right_low),
-        longest=longest,
-    )
+    return Crossing(first(_costs_less), first(_may_cost_less), first(_must_cost_less), longest)
 
 
-def _times(each: float, count: float) -> float:
-    # What costs nothing costs nothing, however often: not 0 x inf, which is no number.
-    return 0.0 if each == 0 else each * count
+def _costs_less(right: LogRatio, cost: LogRatio, turns: int) -> bool:
+    # A leader that is never right is never done, even where it is free.
+    return right.value == math.inf or turns * right.value > cost.value + ROUNDING
+
+
+def _may_cost_less(right: LogRatio, cost: LogRatio, turns: int) -> bool:
+    gained, dearer = turns * right.high, cost.low
+    if math.inf in (gained, dearer) or not _finite(right.value, cost.value):
+        return gained == math.inf or gained > dearer + ROUNDING
+    apart = math.hypot(turns * (right.high - right.value), cost.value - cost.low)
+    return turns * right.value - cost.value + apart > ROUNDING
+
+
+def _must_cost_less(right: LogRatio, cost: LogRatio, turns: int) -> bool:
+    gained, dearer = turns * right.low, cost.high
+    if not _finite(gained, dearer, right.value, cost.value):
+        return gained > dearer + ROUNDING
+    apart = math.hypot(turns * (right.value - right.low), cost.high - cost.value)
+    return turns * right.value - cost.value - apart > ROUNDING
+
+
+def _finite(*values: float) -> bool:
+    return all(map(math.isfinite, values))
+
+
+def _times(each: float, count: float, right: float) -> float:
+    # What is never done has no price, were a turn free; else what costs nothing costs nothing,
+    # however often: not 0 x inf, which is no number.
+    return math.inf if right == 0 else 0.0 if each == 0 else each * count
 
 
 def _require(turns: int) -> None:

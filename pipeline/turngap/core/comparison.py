@@ -2,12 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean
+from typing import Literal
 
 from turngap.core.chain import (
-    RETRIES,
-    Retry,
+    LogRatio,
     TurnFigures,
     crossing,
     expected_ms,
@@ -19,10 +21,21 @@ from turngap.core.comparison_record import (
     ChainRecord,
     CrossingRecord,
     FigureRecord,
+    PairRecord,
     PriceRecord,
     ShareRecord,
 )
 from turngap.core.results import TurnRecord
+from turngap.core.side_by_side import (
+    Take,
+    difference,
+    inverse,
+    is_right,
+    mean_ratio,
+    paired,
+    right_ratio,
+    taken,
+)
 from turngap.core.stats import Percentile, Proportion, percentile
 from turngap.core.summary import counted_turns, summarise
 
@@ -33,6 +46,9 @@ NO_TOKENS = "the agent did not say how many tokens it used"
 NO_PRICE = "the backend has no price (--price NAME=IN,OUT)"
 PART_WITHOUT_PRICE = "a part of it has no price"
 NONE_RIGHT = "no answer was right"
+NONE_JUDGED = "no turn was judged with both"
+NEITHER_RIGHT = "neither was ever right, and no task gets done with either"
+BOTH_ALIKE = "they cost the same and are right as often"
 
 # US dollars per million input and output tokens.
 UsdPerMillion = tuple[float, float]
@@ -138,6 +154,8 @@ def chain_of(backends: Sequence[BackendRecord]) -> tuple[ChainRecord, ...]:
         ChainRecord(
             name=backend.name,
             success={n: success(figures.right, n) for n in LENGTHS},
+            success_low={n: success(backend.correct.low or 0.0, n) for n in LENGTHS},
+            success_high={n: success(backend.correct.high or 0.0, n) for n in LENGTHS},
             ms={n: _finite(expected_ms(figures, n)) for n in LENGTHS},
             usd={n: _finite(expected_usd(figures, n)) for n in LENGTHS},
         )
@@ -148,56 +166,127 @@ def chain_of(backends: Sequence[BackendRecord]) -> tuple[ChainRecord, ...]:
 
 def chain_figures(backend: BackendRecord) -> TurnFigures | None:
     """One backend's turns as a chain sees them; None where they were not judged or not heard."""
-    correct = backend.correct
-    if correct.value is None or backend.turn_ms is None:
+    right, ms = backend.correct.value, backend.turn_ms
+    if right is None or ms is None:
         return None
-    return TurnFigures(
-        right=correct.value,
-        ms=backend.turn_ms,
-        usd=backend.price.usd_per_turn,
-        right_low=correct.low,
-        right_high=correct.high,
+    return TurnFigures(right=right, ms=ms, usd=backend.price.usd_per_turn)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One backend's turns, and its price per million tokens in and out, if it has one."""
+
+    name: str
+    turns: Sequence[TurnRecord]
+    price: UsdPerMillion | None
+
+
+def pairs_of(sides: Sequence[Side]) -> tuple[PairRecord, ...]:
+    """Each two backends beside each other, turn by turn."""
+    return tuple(
+        _pair(one.name, other.name, counted_turns(one.turns), counted_turns(other.turns))
+        for one, other in combinations(sides, 2)
     )
 
 
-def crossings(backends: Sequence[BackendRecord], retry: Retry = "blind") -> list[CrossingRecord]:
+def _pair(
+    one: str, other: str, turns: Sequence[TurnRecord], others: Sequence[TurnRecord]
+) -> PairRecord:
+    judged = paired(taken(turns, is_right), taken(others, is_right))
+    gaps = paired(taken(turns, _due_ms), taken(others, _due_ms))
+    both = list(zip(judged.one, judged.other, strict=True))
+    differ = [mine - its for mine, its in zip(gaps.one, gaps.other, strict=True) if mine != its]
+    # Two without a reply are neither of them slower.
+    alike = len(gaps) - len(differ)
+    apart = percentile(
+        [ms for ms in differ if math.isfinite(ms)] + [0.0] * alike,
+        0.5,
+        censored=differ.count(math.inf),
+        below=differ.count(-math.inf),
+    )
+    found = difference(judged)
+    value, low, high = found or (None, None, None)
+    why = None if found else NONE_JUDGED
+    return PairRecord(
+        one=one,
+        other=other,
+        right_n=len(judged),
+        only_one=both.count((True, False)),
+        only_other=both.count((False, True)),
+        right=FigureRecord(value=value, low=low, high=high, why_none=why),
+        gap_n=len(gaps),
+        gap_ms=figure_record(apart),
+    )
+
+
+def _due_ms(turn: TurnRecord) -> float | None:
+    """The gap; endless without a reply that was due, None where none was or the agent cut in."""
+    if turn.outcome in ("no_reply", "error"):
+        return math.inf
+    return turn.gap_ms if turn.outcome in ("answered", "late") else None
+
+
+def crossings(sides: Sequence[Side]) -> list[CrossingRecord]:
     """For each two backends, in time and in price: how long a task one overtakes the other at.
 
     The leader is who costs less for a single turn, wrong answers not counted; it may stay ahead.
+    All figures are of the turns that both have; what one of them lacks is compared for neither.
     """
-    if retry not in RETRIES:
-        raise ValueError(f"{retry=}, expected one of {RETRIES}")
-    found: list[CrossingRecord] = []
-    known = {b.name: figures for b in backends if (figures := chain_figures(b)) is not None}
-    names = list(known)
-    for at, one in enumerate(names):
-        for other in names[at + 1 :]:
-            found += _crossings_of(one, other, known, retry)
-    return found
+    return [
+        found
+        for one, other in combinations(sides, 2)
+        for what in ("time", "price")
+        if (found := _crossing(one, other, what)) is not None
+    ]
 
 
-def _crossings_of(
-    one: str, other: str, known: Mapping[str, TurnFigures], retry: Retry
-) -> list[CrossingRecord]:
-    found: list[CrossingRecord] = []
-    for what, cost in (("time", expected_ms), ("price", expected_usd)):
-        each = {n: (known[n].ms if what == "time" else known[n].usd) for n in (one, other)}
-        if None in each.values():
-            continue
-        leader, follower = sorted((one, other), key=lambda n: each[n] or 0.0)
-        at = crossing(known[leader], known[follower], cost, retry=retry)
-        found.append(
-            CrossingRecord(
-                what="time" if what == "time" else "price",
-                leader=leader,
-                follower=follower,
-                turns=at.turns,
-                earliest=at.earliest,
-                latest=at.latest,
-                longest=at.longest,
-            )
+def _crossing(one: Side, other: Side, what: Literal["time", "price"]) -> CrossingRecord | None:
+    turns, others = counted_turns(one.turns), counted_turns(other.turns)
+    judged = paired(taken(turns, is_right), taken(others, is_right))
+    right = right_ratio(judged)
+    if what == "time":
+        cost = mean_ratio(paired(taken(turns, turn_ms), taken(others, turn_ms)))
+    else:
+        cost = _price_ratio(one, other)
+    if right is None or cost is None:
+        return None
+    # Who costs as much and is more often right is ahead of the other from the first turn on.
+    leads = cost.value < 0 or (cost.value == 0 and right.value >= 0)
+    leader, follower = (one, other) if leads else (other, one)
+    if leads:
+        right, cost = inverse(right), inverse(cost)
+    why = None
+    if not any(judged.one) and not any(judged.other):
+        why = NEITHER_RIGHT
+    elif cost.value == 0 and right.value == 0:
+        why = BOTH_ALIKE
+    at = crossing(right, cost)
+    return CrossingRecord(
+        what=what,
+        leader=leader.name,
+        follower=follower.name,
+        turns=None if why else at.turns,
+        earliest=at.earliest,
+        latest=at.latest,
+        longest=at.longest,
+        n=len(judged),
+        why_none=why,
+    )
+
+
+def _price_ratio(one: Side, other: Side) -> LogRatio | None:
+    """How many times as dear the one's turns are; None where the price of a turn is not known."""
+    if any(price_of(counted_turns(s.turns), s.price).usd_per_turn is None for s in (one, other)):
+        return None
+
+    def usd(side: Side) -> dict[Take, float]:
+        # Whose price is not known was never asked, and used nothing.
+        return taken(
+            counted_turns(side.turns),
+            lambda turn: found if isinstance(found := turn_usd(turn, side.price), float) else 0.0,
         )
-    return found
+
+    return mean_ratio(paired(usd(one), usd(other)))
 
 
 def share_record(p: Proportion) -> ShareRecord:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from turngap.core.results import METRICS_VERSION, MachineRecord
 
-COMPARISON_SCHEMA_VERSION = 2
+COMPARISON_SCHEMA_VERSION = 3
 COMPARISON_FILE = "compare.json"
 
 
@@ -26,7 +26,7 @@ class ShareRecord(_Stored):
 
 
 class FigureRecord(_Stored):
-    """A percentile in ms with its 95 % interval; None with the reason in `why_none`."""
+    """A figure with its 95 % interval, percentiles in ms; None with the reason in `why_none`."""
 
     value: float | None
     low: float | None = None
@@ -76,18 +76,43 @@ class BackendRecord(_Stored):
 class ChainRecord(_Stored):
     """A task of so many turns, all of which have to be right; what went wrong shows at its end.
 
-    `success`: the probability of getting through at once; `ms` and `usd`: what it takes in the mean
-    until a whole task went well, begun anew each time; None where that is endless or not known.
+    `success`: the probability of getting through at once, `success_low` to `success_high` by the
+    interval of the right answers; `ms` and `usd`: what it takes in the mean until a whole task went
+    well, begun anew each time; None where that is endless or not known.
     """
 
     name: str
     success: dict[int, float]
+    success_low: dict[int, float] = {}
+    success_high: dict[int, float] = {}
     ms: dict[int, float | None]
     usd: dict[int, float | None]
 
 
+class PairRecord(_Stored):
+    """Two backends over the same takes of the same turns, `one` less `other`.
+
+    `right`: the difference of the shares of right answers in the `right_n` takes that were judged
+    with both, in `only_one` of which the one alone was right and in `only_other` the other;
+    `gap_ms`: the median of the differences in the gap, over `gap_n` takes in which a reply was due.
+    """
+
+    one: str
+    other: str
+    right_n: int
+    only_one: int
+    only_other: int
+    right: FigureRecord
+    gap_n: int
+    gap_ms: FigureRecord
+
+
 class CrossingRecord(_Stored):
-    """The shortest task at which `follower` costs less than `leader`, as `core.chain.Crossing`."""
+    """The shortest task at which `follower` costs less than `leader`, as `core.chain.Crossing`.
+
+    `n`: the takes that were judged with both (None before schema version 3, when `earliest` and
+    `latest` knew nothing of pairs). `why_none`: why neither overtakes the other at all.
+    """
 
     what: Literal["time", "price"]
     leader: str
@@ -96,6 +121,8 @@ class CrossingRecord(_Stored):
     earliest: int | None
     latest: int | None
     longest: int
+    n: int | None = None
+    why_none: str | None = None
 
 
 class ComparisonRecord(_Stored):
@@ -112,6 +139,7 @@ class ComparisonRecord(_Stored):
     rounds: int
     budget_ms: float
     backends: tuple[BackendRecord, ...]
+    pairs: tuple[PairRecord, ...] = ()
     chain: tuple[ChainRecord, ...]
     crossings: tuple[CrossingRecord, ...]
     failure: str | None = None

@@ -10,7 +10,7 @@ from turngap.core.budget import OUTCOMES
 from turngap.core.clock import NS_PER_MS, ns_to_ms
 from turngap.core.results import TurnRecord
 from turngap.core.stages import MARKS
-from turngap.core.stats import Percentile, Proportion, percentile, proportion
+from turngap.core.stats import Percentile, Proportion, percentile, proportion, proportion_of_takes
 from turngap.core.tokens import TokenFigures, token_figures
 from turngap.core.verdicts import Verdicts, judge_verdicts, transcribed_verdicts
 
@@ -152,9 +152,15 @@ def summarise(turns: Sequence[TurnRecord]) -> Summary:
 
 
 def right_answers(turns: Sequence[TurnRecord]) -> Proportion:
-    """The replies that were right, of those that were judged."""
-    verdicts = Counter(t.answer.verdict for t in turns)
-    return proportion(verdicts["right"], verdicts["right"] + verdicts["wrong"])
+    """The replies that were right, of those that were judged.
+
+    A model may answer a recording alike whenever it hears it: repeats are takes of one turn.
+    """
+    takes: dict[tuple[str, int], list[bool]] = {}
+    for t in turns:
+        if t.answer.verdict != "not_judged":
+            takes.setdefault((t.scenario, t.turn), []).append(t.answer.verdict == "right")
+    return proportion_of_takes(takes.values())
 
 
 def counted_turns(turns: Sequence[TurnRecord]) -> list[TurnRecord]:

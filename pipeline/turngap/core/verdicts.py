@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turngap.core.results import TurnRecord
-from turngap.core.stats import Proportion, proportion
+from turngap.core.stats import Proportion, proportion_of_takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Verdicts:
         }
 
 
-# The rule's verdict on the agent's text and the other one, each None where it has none, and why
-# the other has none.
-_Pair = tuple[bool | None, bool | None, str | None]
+# The turn, the rule's verdict on the agent's text and the other one, each None where it has none,
+# and why the other has none.
+_Pair = tuple[tuple[str, int], bool | None, bool | None, str | None]
 
 _RIGHT = {"right": True, "wrong": False, "not_judged": None}
 
@@ -47,7 +47,12 @@ _RIGHT = {"right": True, "wrong": False, "not_judged": None}
 def transcribed_verdicts(turns: Sequence[TurnRecord]) -> Verdicts | None:
     """By the sound of the agent; None where no recogniser was asked."""
     return _verdicts(
-        (_RIGHT[turn.answer.verdict], _RIGHT[turn.transcribed.verdict], turn.transcribed.why)
+        (
+            (turn.scenario, turn.turn),
+            _RIGHT[turn.answer.verdict],
+            _RIGHT[turn.transcribed.verdict],
+            turn.transcribed.why,
+        )
         for turn in turns
         if turn.transcribed is not None
     )
@@ -56,7 +61,12 @@ def transcribed_verdicts(turns: Sequence[TurnRecord]) -> Verdicts | None:
 def judge_verdicts(turns: Sequence[TurnRecord]) -> Verdicts | None:
     """A judge model's; None where none was asked."""
     return _verdicts(
-        (_RIGHT[turn.answer.verdict], turn.judged.right, turn.judged.why)
+        (
+            (turn.scenario, turn.turn),
+            _RIGHT[turn.answer.verdict],
+            turn.judged.right,
+            turn.judged.why,
+        )
         for turn in turns
         if turn.judged is not None
     )
@@ -66,11 +76,14 @@ def _verdicts(pairs: Iterable[_Pair]) -> Verdicts | None:
     known = list(pairs)
     if not known:
         return None
-    judged = [other for _, other, _ in known if other is not None]
-    both = [(rule, other) for rule, other, _ in known if rule is not None and other is not None]
-    reasons = (why or "not known" for _, other, why in known if other is None)
+    takes: dict[tuple[str, int], list[bool]] = {}
+    for turn, _, other, _ in known:
+        if other is not None:
+            takes.setdefault(turn, []).append(other)
+    both = [(rule, other) for _, rule, other, _ in known if rule is not None and other is not None]
+    reasons = (why or "not known" for *_, other, why in known if other is None)
     return Verdicts(
-        right=proportion(sum(judged), len(judged)),
+        right=proportion_of_takes(takes.values()),
         not_judged=dict(Counter(reasons)),
         both=len(both),
         agree=sum(rule == other for rule, other in both),

@@ -10,7 +10,14 @@ from turngap.agent.stack import value_of
 from turngap.backends import find
 from turngap.caller.dialect import Dialect
 from turngap.core.budget import DEFAULT_BUDGET_MS
-from turngap.core.comparison import UsdPerMillion, backend_figures, chain_of, crossings
+from turngap.core.comparison import (
+    Side,
+    UsdPerMillion,
+    backend_figures,
+    chain_of,
+    crossings,
+    pairs_of,
+)
 from turngap.core.comparison_record import COMPARISON_FILE, BackendRecord, ComparisonRecord
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.lateness import STARVED_MS
@@ -187,6 +194,10 @@ def _record(
         _backend(plan, contender, run)
         for contender, run in zip(plan.contenders, stored, strict=True)
     ]
+    sides = [
+        Side(contender.name, run.turns, plan.price(contender))
+        for contender, run in zip(plan.contenders, stored, strict=True)
+    ]
     return ComparisonRecord(
         turngap_version=__version__,
         commit=git_commit(),
@@ -197,8 +208,9 @@ def _record(
         rounds=plan.rounds,
         budget_ms=plan.budget_ms or DEFAULT_BUDGET_MS,
         backends=tuple(backends),
+        pairs=pairs_of(sides),
         chain=chain_of(backends),
-        crossings=tuple(crossings(backends)),
+        crossings=tuple(crossings(sides)),
         failure=None if failure is None else str(failure),
         settings={"seed": plan.choice.seed, "starved_ms": plan.starved_ms},
     )

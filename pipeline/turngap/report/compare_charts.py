@@ -149,7 +149,8 @@ def _chain(record: ComparisonRecord, known: Sequence[tuple[str, TurnFigures]], w
         title=f"A task of several turns: {what} until it went well",
         spoken="; ".join(sentences) or "one backend alone: nothing to overtake",
         note=f"Turns of the task to the right, mean {what} up (logarithmic), begun anew each time. "
-        "Upright lines: where one overtakes another.",
+        "Upright lines: where one overtakes another, with the 95 % interval; “not sure” where that "
+        "leaves open whether it does.",
         x_marks=tuple(Mark(_across(n), f"{n}") for n in (1, 5, 10, 15, LONGEST)),
         y_marks=tuple(Mark(y(10.0**e), label(10.0**e)) for e in range(bottom, top + 1)),
         lines=tuple(
@@ -159,7 +160,7 @@ def _chain(record: ComparisonRecord, known: Sequence[tuple[str, TurnFigures]], w
         rules=tuple(
             Mark(
                 _across(c.turns or 1),
-                f"{words.clean(c.follower)} past {words.clean(c.leader)} at {c.turns}",
+                f"{words.clean(c.follower)} past {words.clean(c.leader)} at {compare_words.at(c)}",
             )
             for c in found
         ),
@@ -187,4 +188,4 @@ def _path(values: Sequence[float], y: Callable[[float], float]) -> str:
 
 
 def _dollars(usd: float) -> str:
-    return f"${usd:g}"
+    return f"${compare_words.digits(usd, 2)}"

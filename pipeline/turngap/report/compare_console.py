@@ -21,6 +21,8 @@ def comparison_block(record: ComparisonRecord, width: int) -> Text:
     lines += _table(text.HEAD, text.rows(record), width)
     for number, note in enumerate(text.missing(record)):
         lines += layout.wrapped("" if number else "note", note, width, "dim")
+    for number, pair in enumerate(record.pairs):
+        lines += layout.wrapped("" if number else "pairs", text.pair(pair), width)
     if record.chain:
         names = [words.clean(chain.name) for chain in record.chain]
         lines += [Text(), Text("a task of several turns", style="bold")]
@@ -47,7 +49,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> li
         ]
     lines: list[Text] = []
     for row in rows:
-        lines.append(Text(layout.cropped(row[0], width), style="bold"))
+        title = row[0] if head[0] == text.HEAD[0] else f"{head[0]}: {row[0]}"
+        lines.append(Text(layout.cropped(title, width), style="bold"))
         for name, cell in zip(head[1:], row[1:], strict=True):
             lines.append(Text(layout.cropped(f"  {name}: {cell}", width)))
     return lines

@@ -22,9 +22,10 @@ from turngap.runs import DEFAULT_ROOT, Document, upgrade
 MARKDOWN_FILE = "compare.md"
 # As `turngap.runs.RUN_STEPS`: a new COMPARISON_SCHEMA_VERSION comes with its step here.
 # 2: how long a backend took to its first token and how fast it was then; before, only what came
-# within the window was kept.
+# within the window was kept. 3: each two backends beside each other, and intervals of the chain.
 COMPARISON_STEPS: Mapping[int, Callable[[Document], Document]] = {
     1: lambda comparison: comparison,
+    2: lambda comparison: comparison,
 }
 
 
@@ -88,6 +89,8 @@ def markdown(record: ComparisonRecord) -> str:
     if record.failure:
         blocks.insert(1, f"**Ended early:** {escaped(record.failure)}")
     blocks += ["\n".join(f"- {escaped(note)}" for note in text.missing(record))]
+    if record.pairs:
+        blocks += ["\n".join(f"- {escaped(text.pair(pair))}" for pair in record.pairs)]
     if record.chain:
         head = (*text.CHAIN_HEAD, *(chain.name for chain in record.chain))
         blocks += [f"A task of several turns: {text.CHAIN_NOTE}."]

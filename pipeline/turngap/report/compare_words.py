@@ -2,9 +2,11 @@
 
 from turngap.core.comparison_record import (
     BackendRecord,
+    ChainRecord,
     ComparisonRecord,
     CrossingRecord,
     FigureRecord,
+    PairRecord,
     ShareRecord,
 )
 from turngap.report import words
@@ -33,7 +35,7 @@ def row(backend: BackendRecord) -> tuple[str, ...]:
         "–" if backend.ttft_ms is None else f"{words.ms(backend.ttft_ms)} ms",
         "–" if backend.tokens_per_s is None else f"{backend.tokens_per_s:.0f}",
         "–" if backend.window_tokens is None else f"{backend.window_tokens:g}",
-        share(backend.correct),
+        right(backend.correct),
         thousand(backend.price.usd_per_turn),
         thousand(backend.price.usd_per_right),
     )
@@ -52,9 +54,19 @@ def share(value: ShareRecord) -> str:
     return f"{words.percent(value.value)} ({bounds})"
 
 
+def right(value: ShareRecord) -> str:
+    """A share of right answers with its interval, and of how many."""
+    return "–" if value.value is None else f"{share(value)} of {value.n}"
+
+
 def thousand(usd: float | None) -> str:
     """The price of a thousand, three digits of it."""
-    return "–" if usd is None else f"{usd * 1000:.3g}"
+    return "–" if usd is None else digits(usd * 1000, 3)
+
+
+def digits(value: float, most: int) -> str:
+    """So many digits of a number, and all of those before its point."""
+    return f"{value:.0f}" if value >= 10**most else f"{value:.{most}g}"
 
 
 def missing(record: ComparisonRecord) -> list[str]:
@@ -78,23 +90,40 @@ def llm_words(backend: BackendRecord) -> str:
     return f"first token, tokens/s and window tokens: of {backend.llm_n} of {backend.turns} turns"
 
 
+def pair(found: PairRecord) -> str:
+    """By how much two backends differ over the same turns."""
+    gap = f"gap {_signed(found.gap_ms, 1, ' ms')} in the median, n = {found.gap_n}"
+    shares = f"right answers {_signed(found.right, 100, ' points')}, n = {found.right_n}"
+    if found.right_n:
+        shares += f" (it alone right in {found.only_one}, the other alone in {found.only_other})"
+    return f"{words.clean(found.one)} less {words.clean(found.other)}: {gap}; {shares}"
+
+
+def _signed(figure: FigureRecord, factor: float, unit: str) -> str:
+    if figure.value is None:
+        return f"– ({words.clean(figure.why_none or '')})"
+    low, high = (
+        "?" if bound is None else f"{factor * bound:+.0f}" for bound in (figure.low, figure.high)
+    )
+    return f"{factor * figure.value:+.0f}{unit} (95 % interval {low} to {high})"
+
+
 def chain_rows(record: ComparisonRecord) -> list[tuple[str, ...]]:
     """The task's table: a row for each length, of each backend the success, time and price."""
     lengths = list(record.chain[0].success) if record.chain else []
-    return [
-        (
-            str(n),
-            *(chain_cell(chain.success[n], chain.ms[n], chain.usd[n]) for chain in record.chain),
-        )
-        for n in lengths
-    ]
+    return [(str(n), *(chain_cell(chain, n) for chain in record.chain)) for n in lengths]
 
 
-def chain_cell(success: float, ms: float | None, usd: float | None) -> str:
-    """How likely at once; and until it went well, how long and how dear."""
+def chain_cell(chain: ChainRecord, n: int) -> str:
+    """How likely at once, with its interval; and until it went well, how long and how dear."""
+    bounds = ""
+    if n in chain.success_low and n in chain.success_high:
+        low, high = chain.success_low[n], chain.success_high[n]
+        bounds = f" ({words.percent(low)} to {words.percent(high)})"
+    ms, usd = chain.ms[n], chain.usd[n]
     time = "never" if ms is None else seconds(ms)
-    price = "" if usd is None else f", ${usd:.2g}"
-    return f"{words.percent(success)}, {time}{price}"
+    price = "" if usd is None else f", ${digits(usd, 2)}"
+    return f"{words.percent(chain.success[n])}{bounds}, {time}{price}"
 
 
 def seconds(ms: float) -> str:
@@ -110,19 +139,37 @@ def seconds(ms: float) -> str:
 def crossing(found: CrossingRecord) -> str:
     """Where one backend overtakes another, and how sure that is."""
     leader, follower = words.clean(found.leader), words.clean(found.follower)
+    if found.why_none is not None:
+        return f"in {found.what}, {leader} and {follower}: {words.clean(found.why_none)}"
     if found.turns is None:
         text = f"in {found.what}, {leader} stays ahead of {follower} up to {found.longest} turns"
+    elif found.turns == 1:
+        text = f"in {found.what}, {follower} is ahead of {leader} from a task of 1 turn on"
     else:
-        turns = _many(found.turns, "turn")
-        text = f"in {found.what}, {follower} overtakes {leader} at a task of {turns}"
-    return f"{text} ({_sure(found)})"
+        text = f"in {found.what}, {follower} overtakes {leader} at a task of {found.turns} turns"
+    n = "" if found.n is None else f"; n = {found.n}"
+    return f"{text} ({_sure(found)}{n})"
+
+
+def at(found: CrossingRecord) -> str:
+    """The same for a label in a drawing."""
+    if found.latest is None:
+        return f"{found.turns} (not sure)"
+    return f"{found.turns} ({found.earliest} to {found.latest})"
 
 
 def _sure(found: CrossingRecord) -> str:
-    if found.earliest is None:
-        return f"by the intervals of the right answers at none up to {found.longest}"
-    latest = found.latest or f"none up to {found.longest}"
-    return f"by the intervals of the right answers: {found.earliest} to {latest}"
+    """What the intervals leave open; a crossing that they do not bear out is not claimed."""
+    at_none = f"at none up to {found.longest}"
+    if found.turns is None:
+        if found.earliest is None:
+            return "and so by the 95 % intervals"
+        later = f"{words.clean(found.follower)} may overtake it from {found.earliest} on"
+        return f"as measured; not sure, by the 95 % intervals {later}"
+    if found.latest is None:
+        earliest = at_none if found.earliest is None else f"at {found.earliest} or {at_none}"
+        return f"as measured; not sure, by the 95 % intervals {earliest}"
+    return f"95 % interval: {found.earliest} to {found.latest}"
 
 
 def basis(record: ComparisonRecord) -> str:

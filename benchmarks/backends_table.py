@@ -254,6 +254,7 @@ def row(name: str, turns: Sequence[TurnRecord]) -> tuple[str, ...]:
     """One backend's cells; in brackets 95 % intervals, and n where it is not that of the row."""
     summary = summarise(turns)
     llm = summary.llm
+    # An LLM's first turn since its agent began is kept apart.
     of = f" (n={llm.n})" if llm and llm.n < summary.hit_rate.n else ""
     return (
         f"`{name}`",
@@ -261,7 +262,7 @@ def row(name: str, turns: Sequence[TurnRecord]) -> tuple[str, ...]:
         ms(summary.gap_ms["p50"]),
         ms(summary.gap_ms["p95"]),
         share(summary.hit_rate),
-        f"{llm.ttft_ms:.0f}{of}" if llm else "–",
+        f"{llm.ttft_ms:.0f}{of}" if llm and llm.ttft_ms is not None else "–",
         "–" if llm is None or llm.per_s is None else f"{llm.per_s:.0f}",
         "–" if llm is None or llm.in_window is None else f"{llm.in_window:g}",
         share(summary.right),

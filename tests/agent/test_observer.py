@@ -4,29 +4,37 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from fake_engines import LEAD_IN_MS, RATE, fake_assembly, served
 from pipecat.frames.frames import (
     BotStoppedSpeakingFrame,
+    EagerEndOfTurnCancelFrame,
     Frame,
     InterruptionFrame,
+    LLMContextFrame,
     OutputAudioRawFrame,
     TextFrame,
     TTSAudioRawFrame,
+    UserStoppedSpeakingFrame,
 )
+from pipecat.observers.base_observer import FramePushed
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.processors.frameworks.rtvi import RTVIProcessor
 from pipecat.tests.utils import run_test
 from websockets.asyncio.client import ClientConnection, connect
 
 from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, StampedSerializer
 from turngap.caller.dialect import AudioChunk, Flush, Incoming, Marks, Pong, Ready, ReplyDone
 from turngap.caller.pipecat import PipecatDialect
-from turngap.clocks import MonotonicClock
+from turngap.clocks import MonotonicClock, others_first
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.stages import AGENT_MARKS, TOOL_MARKS
+from turngap.core.tokens import COLD
 from turngap.testing import ManualClock
 
 CLOCK = MonotonicClock()
@@ -225,6 +233,64 @@ async def test_an_observer_without_a_client_and_without_turns_is_no_trouble() ->
         InterruptionFrame(),
     ]
     await run_test(Passing(), frames_to_send=frames, observers=[MarksObserver()])
+
+
+class Told:
+    """What an observer reports, in place of a client."""
+
+    def __init__(self) -> None:
+        self.turns: list[dict[str, Any]] = []
+
+    def add_event_handler(self, *_: object) -> None:
+        pass
+
+    async def send_server_message(self, message: dict[str, Any]) -> None:
+        self.turns.append(message)
+
+
+async def test_the_first_turn_of_each_llm_since_the_agent_began_is_cold_whoever_calls() -> None:
+    answered: set[str] = set()
+    cold: list[float | None] = []
+    # A guess that was void answered nobody, so the turn after it is the first one.
+    for llm, steps in [
+        ("a", "guess void ask"),
+        ("a", "ask"),
+        ("b", "guess decided"),
+        ("b", "guess decided"),
+        ("c", "guess void decided ask"),
+        ("a", "ask"),
+    ]:
+        told = Told()
+        observer = MarksObserver(llm=lambda name=llm: name, answered=answered)
+        observer.report_to(cast(RTVIProcessor, told))
+        await played(observer, steps)
+        (turn,) = told.turns
+        cold.append(turn["counts"].get(COLD))
+    assert cold == [1, None, 1, None, 1, None]
+
+
+async def test_without_knowing_who_has_answered_no_turn_is_told_to_be_cold() -> None:
+    told, observer = Told(), MarksObserver(llm=lambda: "a")
+    observer.report_to(cast(RTVIProcessor, told))
+    await played(observer, "ask")
+    assert COLD not in told.turns[0]["counts"]
+
+
+async def played(observer: MarksObserver, steps: str) -> None:
+    """Have it see a session's frames, up to the end of the reply."""
+    user, passing = LLMUserAggregator(LLMContext()), Passing()
+    frames: dict[str, Frame] = {
+        "guess": LLMContextFrame(LLMContext(), speculation=True),
+        "ask": LLMContextFrame(LLMContext()),
+        "void": EagerEndOfTurnCancelFrame(),
+        "decided": UserStoppedSpeakingFrame(),
+    }
+    seen = [frames[step] for step in steps.split()] + [BotStoppedSpeakingFrame()]
+    for at_ns, frame in enumerate(seen):
+        await observer.on_push_frame(
+            FramePushed(user, passing, frame, FrameDirection.DOWNSTREAM, ms_to_ns(at_ns * 100))
+        )
+    await others_first()  # the report is a task of its own
 
 
 def test_pipecats_clock_has_no_zero_of_its_own() -> None:

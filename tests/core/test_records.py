@@ -31,7 +31,7 @@ def test_what_was_counted_adds_up_and_the_hold_is_that_of_what_was_heard() -> No
 
 
 def test_how_fast_the_llm_was_is_of_what_was_heard() -> None:
-    early = marks(1, 700, "open", llm_ttft_ms=90, llm_window_tokens=9, llm_prompt_tokens=50)
+    early = marks(1, 700, "open", llm_ttft_ms=90, llm_cold=1, llm_queue_ms=7, llm_prompt_tokens=50)
     heard = marks(2, 1388, "complete", llm_ttft_ms=150, llm_tokens_per_s=60, llm_prompt_tokens=70)
     assert stored_fields(played(early, heard))["counts"] == {
         "llm_ttft_ms": 150,

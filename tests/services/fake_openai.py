@@ -33,6 +33,7 @@ class FakeOpenAI:
         refuses: a key of the request that it does not understand.
         whole, whole_status: of a reply that is not streamed.
         calls: tools with their arguments, called where the last message is no tool's result.
+        metrics: a page of them for each time it is asked, the last one from then on; None: no page.
         in_turn: other values of these from the turn on that has so many messages of the user.
     """
 
@@ -47,6 +48,7 @@ class FakeOpenAI:
     whole: str = "x"
     whole_status: int = 200
     calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    metrics: list[str] | None = None
     in_turn: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     hung_up: threading.Event = field(default_factory=threading.Event)
@@ -91,6 +93,9 @@ class OpenAIHandler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
+        if self.path == "/metrics":
+            self._metrics(self.server_fake.metrics)
+            return
         self._saw({})
         if self.path.partition("?")[0] != "/v1/models":
             self._json(404, {"error": "no such path"})
@@ -127,6 +132,13 @@ class OpenAIHandler(BaseHTTPRequestHandler):
     def _saw(self, body: dict[str, Any]) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server_fake.seen.append(Seen(self.path, headers, body, self.connection_number))
+
+    def _metrics(self, pages: list[str] | None) -> None:
+        data = (pages.pop(0) if len(pages) > 1 else pages[0]).encode() if pages else b""
+        self.send_response(200 if pages else 404)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
 
     def _admitted(self) -> bool:
         key = self.server_fake.key

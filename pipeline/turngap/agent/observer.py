@@ -60,6 +60,7 @@ from turngap.backends import COUNTS, Decision
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock
 from turngap.core.messages import PING
+from turngap.core.tokens import COLD
 
 # Characters of a tool's result that are stored with its turn.
 MOST_OF_A_RESULT = 500
@@ -118,6 +119,8 @@ class MarksObserver(BaseObserver):
             without it, `sent` is the push.
         eager: report a turn's marks when its first audible sample is written too.
         llm: the name of the LLM that answers, where it can change.
+        answered: the names of those that have answered a turn since the agent began, whoever the
+            caller was; added to. Without it no turn is told to be an LLM's first.
         decisions: why each turn was taken for over, oldest first; those told are removed.
         price: US dollars for a million input and output tokens of the LLM that answers, if known.
         cuts_lead_in: whether a `SpeechOutput` behind the TTS cuts off the silence before speech.
@@ -130,6 +133,7 @@ class MarksObserver(BaseObserver):
         written: Callable[[int], int] = lambda pushed_ns: pushed_ns,
         eager: bool = False,
         llm: Callable[[], str | None] = lambda: None,
+        answered: set[str] | None = None,
         decisions: deque[Decision] | None = None,
         price: Callable[[], tuple[float, float] | None] = lambda: None,
         cuts_lead_in: bool = False,
@@ -142,6 +146,8 @@ class MarksObserver(BaseObserver):
         self._waste = Waste()
         self._guess: object = None  # the number of the answer that is being made, if it has one
         self._llm = llm
+        self._answered = answered
+        self._guessing: str | None = None  # the LLM whose answer may yet be void
         self._about: dict[str, Any] = {}
         self._typed = False
         self._recorder = MarksRecorder(hold_ms, self._report, eager=eager)
@@ -200,6 +206,7 @@ class MarksObserver(BaseObserver):
             case InterruptionFrame() | EagerEndOfTurnCancelFrame():
                 self._waste.withdrawn()
                 self._recorder.withdrawn()
+                self._guessing = None
                 if isinstance(frame, InterruptionFrame):
                     self._recorder.finish()
             case BotStoppedSpeakingFrame():
@@ -230,6 +237,7 @@ class MarksObserver(BaseObserver):
             case UserStoppedSpeakingFrame():
                 self._waste.confirmed()
                 recorder.turn_decided(at_ns, self._decision(at_ns))
+                self._has_answered(self._guessing)
             case _:
                 pass
 
@@ -287,8 +295,19 @@ class MarksObserver(BaseObserver):
             self._waste.begun(sum(len(str(m.get("content", ""))) for m in messages))
         else:
             self._recorder.llm_requested(at_ns)
-        self._about = {"llm": self._llm(), "typed": self._typed}
+        llm = self._llm()
+        if self._answered is not None and llm is not None and llm not in self._answered:
+            self._recorder.count(COLD, 1)
+        self._guessing = llm if frame.speculation else None
+        if not frame.speculation:
+            self._has_answered(llm)
+        self._about = {"llm": llm, "typed": self._typed}
         self._typed = False
+
+    def _has_answered(self, llm: str | None) -> None:
+        """What it is asked for is a turn: none after it is its first."""
+        if self._answered is not None and llm is not None:
+            self._answered.add(llm)
 
     def _decision(self, announced_ns: int) -> Decision | None:
         """The latest one before it was announced."""

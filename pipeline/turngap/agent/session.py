@@ -169,6 +169,7 @@ def _observer(
         written=serializer.written_ns,
         eager=assembly.eager,
         llm=lambda: switch.current,
+        answered=assembly.offers.answered,
         decisions=taking.decisions,
         price=lambda: _price(assembly.offers.get(switch.current).spec),
         cuts_lead_in=assembly.stack.audio.cut_lead_in,

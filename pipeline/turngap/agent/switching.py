@@ -49,6 +49,9 @@ class Offer:
 class Offers:
     """The LLMs that an agent offers, the stack's own first; what they load is shared by sessions.
 
+    Attributes:
+        answered: those that have answered a turn since the agent began.
+
     Raises (when made):
         InputError: two of one name.
     """
@@ -62,6 +65,7 @@ class Offers:
                 f"two offered LLMs have the same name: {names}",
                 hint="name one: --offer slow=sim,ttft_ms=400",
             )
+        self.answered: set[str] = set()
         self._preload = preload
         self._locks = {offer.name: asyncio.Lock() for offer in offers}
         self._why_failed: dict[str, str] = {}

@@ -9,10 +9,11 @@ from turngap.core.clock import ns_to_ms
 from turngap.core.events import AgentMarks, Event
 from turngap.core.results import MarkRecord, StageRecord, ToolCallRecord
 from turngap.core.stages import AGENT_MARKS
+from turngap.core.tokens import COLD, OTHERS, RATE, SERVER, TTFT, WINDOW
 from turngap.core.turns import Turn
 
 # Of a reply; what was never heard adds nothing to them.
-_OF_THE_REPLY = frozenset({"hold_ms", "llm_ttft_ms", "llm_tokens_per_s", "llm_window_tokens"})
+_OF_THE_REPLY = frozenset({"hold_ms", TTFT, RATE, WINDOW, COLD, OTHERS, *SERVER.values()})
 
 
 def stored_fields(turn: Turn) -> dict[str, Any]:

@@ -12,23 +12,39 @@ from turngap.core.stats import Percentile, percentile
 TTFT = "llm_ttft_ms"
 RATE = "llm_tokens_per_s"
 WINDOW = "llm_window_tokens"
+# 1 in the first turn that an LLM answers since the agent began.
+COLD = "llm_cold"
+# What the LLM's server says that a request took of each, in the order in which it does: waiting for
+# its place in the batch, reading the prompt, making the reply. Means over the turn's own request
+# and as many others as `OTHERS` says, where the server has told them of all at once.
+SERVER = {"queue": "llm_queue_ms", "prefill": "llm_prefill_ms", "decode": "llm_decode_ms"}
+OTHERS = "llm_others"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFigures:
     """Over the turns of which the agent told each: medians, and the slow end of the first token.
 
+    An LLM's first turn since the agent began is in none of them but its own two.
+
     Attributes:
-        ttft_ms: from the request to the first token.
+        n: warm turns.
+        ttft_ms: from the request to the first token; None where every turn was a first one.
         per_s: tokens a second after the first, of replies of two tokens and more.
         in_window: tokens within `LLM_WINDOW_MS` of the request.
+        server_ms: of each of `SERVER` that the LLM's server told.
+        cold_n: first turns.
+        cold_ttft_ms: median of their times to the first token.
     """
 
     n: int
-    ttft_ms: float
+    ttft_ms: float | None
     ttft_p95_ms: Percentile
     per_s: float | None
     in_window: float | None
+    server_ms: dict[str, float]
+    cold_n: int
+    cold_ttft_ms: float | None
 
     def as_json(self) -> dict[str, Any]:
         """The `llm` of a summary."""
@@ -37,22 +53,34 @@ class TokenFigures:
             "ttft_ms": {"p50": self.ttft_ms, "p95": self.ttft_p95_ms.value},
             "tokens_per_s": {"p50": self.per_s},
             "window_tokens": {"p50": self.in_window},
+            "server_ms": {name: {"p50": ms} for name, ms in self.server_ms.items()},
+            "cold": {"n": self.cold_n, "ttft_ms": {"p50": self.cold_ttft_ms}},
         }
 
 
 def token_figures(turns: Sequence[TurnRecord]) -> TokenFigures | None:
     """The figures of a run; None where no agent told any."""
-    first = _told(turns, TTFT)
-    if not first:
+    cold = _told([turn for turn in turns if COLD in turn.counts], TTFT)
+    warm = [turn for turn in turns if COLD not in turn.counts]
+    first = _told(warm, TTFT)
+    if not first and not cold:
         return None
+    server = {name: _middle(_told(warm, count)) for name, count in SERVER.items()}
     return TokenFigures(
         n=len(first),
-        ttft_ms=median(first),
+        ttft_ms=_middle(first),
         ttft_p95_ms=percentile(first, 0.95),
-        per_s=median(rates) if (rates := _told(turns, RATE)) else None,
-        in_window=median(within) if (within := _told(turns, WINDOW)) else None,
+        per_s=_middle(_told(warm, RATE)),
+        in_window=_middle(_told(warm, WINDOW)),
+        server_ms={name: ms for name, ms in server.items() if ms is not None},
+        cold_n=len(cold),
+        cold_ttft_ms=_middle(cold),
     )
 
 
 def _told(turns: Sequence[TurnRecord], name: str) -> list[float]:
     return [turn.counts[name] for turn in turns if name in turn.counts]
+
+
+def _middle(values: Sequence[float]) -> float | None:
+    return median(values) if values else None

@@ -7,7 +7,7 @@ from turngap.core.clock import Clock
 from turngap_services.llm.vllm.settings import VllmSettings
 
 if TYPE_CHECKING:
-    from pipecat.services.openai.llm import OpenAILLMService
+    from turngap_services.llm.vllm.service import VllmLLMService
 
 
 def prepare(settings: VllmSettings) -> None:
@@ -19,7 +19,7 @@ def prepare(settings: VllmSettings) -> None:
     connected(settings)
 
 
-def create(settings: VllmSettings, clock: Clock) -> "OpenAILLMService":
+def create(settings: VllmSettings, clock: Clock) -> "VllmLLMService":
     """A service for one session."""
     from turngap_services.llm.vllm.session import connected, service
 

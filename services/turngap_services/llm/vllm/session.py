@@ -1,16 +1,15 @@
-"""From settings to a server that has the model, and to pipecat's service that speaks with it."""
+"""From settings to a server that has the model, and to the service that speaks with it."""
 
 import os
 import threading
 from dataclasses import dataclass
 from typing import Any
 
-from pipecat.services.openai.llm import OpenAILLMService
-
 from turngap.core.errors import AgentError
-from turngap_services.llm.once import AskedOnce
 from turngap_services.llm.vllm.server import Server
+from turngap_services.llm.vllm.service import VllmLLMService
 from turngap_services.llm.vllm.settings import VllmSettings
+from turngap_services.llm.vllm.times import ServerTimes
 from turngap_services.llm.wire import ask, bearer, connection_headers, served_models
 
 
@@ -21,10 +20,6 @@ class Connection:
     base_url: str
     model: str
     key: str | None
-
-
-class VllmLLMService(AskedOnce, OpenAILLMService):
-    """Pipecat's service for a vLLM server."""
 
 
 _CONNECTIONS: dict[str, Connection] = {}
@@ -132,6 +127,7 @@ def service(settings: VllmSettings, connection: Connection) -> VllmLLMService:
     """The pipecat service of one session."""
     body = _extra(settings)
     return VllmLLMService(
+        times=ServerTimes(connection.base_url, bearer(connection.key)),
         api_key=connection.key or "EMPTY",  # the client wants one; a server without keys ignores it
         base_url=connection.base_url,
         default_headers=connection_headers(keep_alive=settings.keep_alive),

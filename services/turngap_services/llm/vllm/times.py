@@ -1,0 +1,96 @@
+"""What a vLLM server tells of the requests that it has finished (`/metrics`), and of each turn's.
+
+The server tells sums over all its requests. What a request took is the difference of two readings
+around its end, and a mean where others ended between them too.
+"""
+
+import asyncio
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from loguru import logger
+
+# By the names of a turn's counts, in seconds. Histograms of vLLM's since 0.7 (V1).
+_PHASES = {
+    "llm_queue_ms": "vllm:request_queue_time_seconds",
+    "llm_prefill_ms": "vllm:request_prefill_time_seconds",
+    "llm_decode_ms": "vllm:request_decode_time_seconds",
+}
+_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Sums over every request that has ended: ms of each phase, and how many they were."""
+
+    ms: Mapping[str, float]
+    requests: float
+
+
+def reading(text: str) -> Reading:
+    """What a page of metrics says, over all engines and models of the server.
+
+    Raises:
+        ValueError: it is not that of a vLLM.
+    """
+    sums: dict[str, float] = {}
+    for line in text.splitlines():
+        if line.startswith("vllm:"):
+            name, value = line.partition("{")[0].split(" ")[0], line.rpartition(" ")[2]
+            sums[name] = sums.get(name, 0.0) + float(value)
+    try:
+        ms = {name: sums[f"{phase}_sum"] * 1000 for name, phase in _PHASES.items()}
+        return Reading(ms, sums[f"{_PHASES['llm_queue_ms']}_count"])
+    except KeyError as e:
+        raise ValueError(f"no {e.args[0]} in it") from e
+
+
+def between(before: Reading, after: Reading) -> dict[str, float]:
+    """A turn's counts: each phase's mean over the requests that ended, and how many more than one.
+
+    Nothing where none did, or the server began anew.
+    """
+    ended = after.requests - before.requests
+    if ended < 1:
+        return {}
+    means = {name: (after.ms[name] - ms) / ended for name, ms in before.ms.items()}
+    return {**means, "llm_others": ended - 1}
+
+
+class ServerTimes:
+    """Reads one server's metrics, never while a reply is waited for.
+
+    Args:
+        base_url: of the server, as OpenAI's clients take it.
+        headers: sent along: whoever stands before the server may want the key here too.
+    """
+
+    def __init__(self, base_url: str, headers: Mapping[str, str]) -> None:
+        self._url = f"{base_url.rstrip('/').removesuffix('/v1')}/metrics"
+        self._headers = dict(headers)
+        self._latest: Reading | None = None
+        self._told = True
+        self._in_turn = asyncio.Lock()
+
+    async def since(self) -> dict[str, float]:
+        """What ended since this was asked before; nothing the first time, or where it is not told.
+
+        A server that does not tell is not asked again, and the log says why.
+        """
+        async with self._in_turn:
+            if not self._told:
+                return {}
+            try:
+                now = reading(await asyncio.to_thread(self._page))
+            except (OSError, ValueError) as e:
+                self._told = False
+                logger.warning(f"the server's own times are not known, {self._url}: {e}")
+                return {}
+            before, self._latest = self._latest, now
+            return between(before, now) if before else {}
+
+    def _page(self) -> str:
+        request = urllib.request.Request(self._url, headers=self._headers)
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
+            return response.read().decode()

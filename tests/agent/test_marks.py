@@ -378,6 +378,22 @@ def test_a_withdrawn_guess_is_no_turn_and_leaves_no_marks() -> None:
     assert (turn.number, turn.marks["llm_first_token"]) == (1, ns(2150))
 
 
+def test_what_a_withdrawn_guess_has_cost_is_the_next_turns() -> None:
+    marks, turns = told()
+    marks.guessed(ns(1000))
+    marks.used(100, 10)
+    marks.count("combined_usd", 0.5)
+    marks.count("opener_ms", 700)  # of an opening that nobody heard
+    marks.withdrawn()
+    marks.guessed(ns(2000))
+    marks.used(120, 12)
+    marks.count("combined_usd", 0.25)
+    marks.turn_decided(ns(2250))
+    marks.finish()
+    counts = {"llm_prompt_tokens": 220, "llm_completion_tokens": 22, "combined_usd": 0.75}
+    assert [turn.counts for turn in turns] == [counts]
+
+
 def test_what_the_voice_still_does_about_an_earlier_guess_is_not_this_ones() -> None:
     marks, turns = told()
     marks.guessed(ns(1000))

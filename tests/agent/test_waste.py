@@ -41,6 +41,7 @@ def test_a_service_that_was_done_has_said_it_before() -> None:
 def test_a_service_that_says_nothing_is_estimated_and_the_next_ones_use_is_not_its() -> None:
     waste = Waste()
     waste.begun(401)
+    waste.answered()
     for _ in range(7):
         waste.piece()
     waste.withdrawn()
@@ -54,6 +55,8 @@ def test_a_service_that_says_nothing_is_estimated_and_the_next_ones_use_is_not_i
         "wasted_estimated": 1,
         "wasted_prompt_tokens": 101,
         "wasted_completion_tokens": 7,
+        "unreported_prompt_tokens": 101,
+        "unreported_completion_tokens": 7,
     }
 
 
@@ -71,3 +74,22 @@ def test_withdrawing_what_was_not_asked_is_no_waste() -> None:
     waste.withdrawn()
     waste.used(5, 5)
     assert waste.take(None) == {}
+
+
+def test_what_was_withdrawn_before_the_llm_came_to_it_was_never_asked() -> None:
+    waste = Waste()
+    waste.begun(400)
+    waste.withdrawn()
+    waste.begun(400)
+    waste.answered()
+    waste.used(100, 5)
+    waste.confirmed()
+    assert waste.take((1.0, 2.0)) == {"speculations": 2, "speculations_wasted": 1}
+
+
+def test_an_answer_that_begins_while_it_is_withdrawn_was_asked() -> None:
+    waste = Waste()
+    waste.begun(400)
+    waste.withdrawn()
+    waste.answered()
+    assert waste.take(None)["unreported_prompt_tokens"] == 100

@@ -85,6 +85,19 @@ def test_a_turn_costs_its_tokens_at_their_price():
     assert turn_usd(turn(counts={}), PRICE) == NO_TOKENS
 
 
+def test_what_nobody_heard_is_paid_for_too():
+    counts = {
+        "llm_prompt_tokens": 300.0,  # what the service told, void answers included
+        "llm_completion_tokens": 20.0,
+        "unreported_prompt_tokens": 90.0,
+        "unreported_completion_tokens": 5.0,
+        "warm_prompt_tokens": 80.0,
+        "warm_requests": 1.0,
+        "wasted_prompt_tokens": 190.0,  # counted in the others
+    }
+    assert turn_usd(turn(counts=counts), PRICE) == pytest.approx((470 * 1 + 26 * 10) / 1e6)
+
+
 def test_a_combined_backend_costs_what_all_its_parts_did():
     counts = {"combined_requests": 2.0, "combined_usd": 0.5, "llm_prompt_tokens": 200.0}
     assert turn_usd(turn(counts=counts), None) == 0.5

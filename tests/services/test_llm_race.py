@@ -98,6 +98,28 @@ def test_both_are_paid_for(actors: dict[str, Actor]):
     assert "combined_unpriced_tokens" not in said.counts
 
 
+def test_what_is_read_ahead_is_on_the_next_answers_bill(actors: dict[str, Actor]):
+    made: list[RaceLLMService] = []
+
+    def make(clock: Clock) -> RaceLLMService:
+        made.append(race()(clock))
+        return made[0]
+
+    async def reads_ahead(line: Line, errors: list[str]) -> list[dict[str, float]]:
+        async def one_token(*_: object) -> str:
+            return "Well"
+
+        made[0]._parts[1].service.run_inference = one_token  # type: ignore[method-assign]
+        assert await made[0].run_inference(question().context, max_tokens=1) == "Well"
+        return [(await ask(line, question(), errors)).counts for _ in range(2)]
+
+    first, second = talk(make, reads_ahead)
+    prompt = -(-len("Be brief.hello") // 4)
+    assert (first["combined_requests"], second["combined_requests"]) == (3, 2)
+    more = first["combined_usd"] - second["combined_usd"]
+    assert more == pytest.approx((prompt * 5 + 1 * 50) / 1e6)
+
+
 def test_what_has_no_price_is_not_free(actors: dict[str, Actor]):
     said = one_reply(race(fast="free"))
     assert said.counts["combined_unpriced_tokens"] == 4 + actors["free"].made[1]

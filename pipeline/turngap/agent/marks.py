@@ -13,6 +13,15 @@ from turngap.core.events import ToolCall
 # A turn decision that follows the final transcript this closely was waiting for it.
 SAME_STEP_MS = 10.0
 
+# Of what is counted with an answer, what it cost; an engine's own counts of that begin so.
+COSTS = frozenset({"llm_prompt_tokens", "llm_completion_tokens"})
+COST_PREFIX = "combined_"
+
+
+def costs(counts: Mapping[str, float]) -> dict[str, float]:
+    """Those of the counts that are paid for whatever becomes of the answer."""
+    return {name: n for name, n in counts.items() if name in COSTS or name.startswith(COST_PREFIX)}
+
 
 @dataclass(slots=True)
 class _Track:
@@ -174,8 +183,10 @@ class MarksRecorder:
         self._guess = AgentTurn(0, {"llm_request": at_ns})
 
     def withdrawn(self) -> None:
-        """The guess was none: nothing of it will be heard."""
-        self._guess = None
+        """The guess was none: nothing of it will be heard, but what it cost is the turn's."""
+        guess, self._guess = self._guess, None
+        for name, n in costs(guess.counts).items() if guess is not None else ():
+            self._counts[name] = self._counts.get(name, 0) + n
 
     def failed(self, error: str) -> None:
         """The answer that is being made cannot be made, or not the whole of it."""

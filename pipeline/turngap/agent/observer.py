@@ -52,7 +52,7 @@ from pipecat.services.tts_service import TTSService
 from pipecat.transports.base_output import BaseOutputTransport
 
 from turngap.agent.failures import failure_of
-from turngap.agent.marks import AgentTurn, MarksRecorder
+from turngap.agent.marks import AgentTurn, MarksRecorder, costs
 from turngap.agent.speculation import GUESS, SpeculationDropped
 from turngap.agent.speech_output import SpeechOutput
 from turngap.agent.waste import Waste
@@ -276,8 +276,10 @@ class MarksObserver(BaseObserver):
                 pass
 
     def _on_counts(self, frame: Frame) -> None:
-        """What an engine says of itself, by name."""
-        for name, n in frame.metadata.get(COUNTS, {}).items():
+        """What an engine says of itself, by name; of a void answer what it cost."""
+        told: dict[str, float] = frame.metadata.get(COUNTS, {})
+        is_void = frame.metadata.get(GUESS) not in (None, self._guess)
+        for name, n in costs(told).items() if is_void else told.items():
             self._recorder.count(name, n)
 
     def _on_error(self, source: FrameProcessor, frame: ErrorFrame) -> None:

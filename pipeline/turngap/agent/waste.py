@@ -12,6 +12,7 @@ class _Guess:
     prompt_tokens: int
     pieces: int = 0
     used: tuple[int, int] | None = None
+    sent: bool = False  # the LLM has begun with it
 
 
 class Waste:
@@ -54,14 +55,19 @@ class Waste:
         self._guess = None
 
     def answered(self) -> None:
-        """The next answer begins: of the one before, no service will say any more."""
+        """The LLM begins with an answer: of the one before, no service will say any more."""
+        if self._guess is None and self._dying is not None and not self._dying.sent:
+            self._dying.sent = True
+            return
         self._bury()
+        if self._guess is not None:
+            self._guess.sent = True
 
     def take(self, usd_per_million: tuple[float, float] | None) -> dict[str, float]:
         """What was counted since the last time, priced at what a million tokens cost."""
         self._bury()
         counts, self._counts = self._counts, {}
-        if usd_per_million is not None and counts.get("speculations_wasted"):
+        if usd_per_million is not None and "wasted_prompt_tokens" in counts:
             tokens = counts["wasted_prompt_tokens"], counts["wasted_completion_tokens"]
             spent = sum(n * usd for n, usd in zip(tokens, usd_per_million, strict=True))
             counts["wasted_usd"] = spent / 1e6
@@ -71,9 +77,14 @@ class Waste:
         dead, self._dying = self._dying, None
         if dead is None:
             return
+        if dead.used is None and not dead.sent:
+            return  # withdrawn before it came to the LLM, it cost nothing
+        prompt, completion = dead.used or (dead.prompt_tokens, dead.pieces)
         if dead.used is None:
             self._add("wasted_estimated", 1)
-        prompt, completion = dead.used or (dead.prompt_tokens, dead.pieces)
+            # These are in no figure of the service's own.
+            self._add("unreported_prompt_tokens", prompt)
+            self._add("unreported_completion_tokens", completion)
         self._add("wasted_prompt_tokens", prompt)
         self._add("wasted_completion_tokens", completion)
 

@@ -50,6 +50,10 @@ NONE_JUDGED = "no turn was judged with both"
 NEITHER_RIGHT = "neither was ever right, and no task gets done with either"
 BOTH_ALIKE = "they cost the same and are right as often"
 
+# A turn's counts of tokens that an LLM has read and written.
+READ = ("llm_prompt_tokens", "unreported_prompt_tokens", "warm_prompt_tokens")
+SAID = ("llm_completion_tokens", "unreported_completion_tokens", "warm_requests")
+
 # US dollars per million input and output tokens.
 UsdPerMillion = tuple[float, float]
 
@@ -112,7 +116,11 @@ def first_answers_ms(turns: Sequence[TurnRecord]) -> list[float]:
 
 
 def turn_usd(turn: TurnRecord, price: UsdPerMillion | None) -> float | str:
-    """What a turn's tokens cost, or why that is not known."""
+    """What a turn's tokens cost, or why that is not known.
+
+    All that was asked for it is paid for: answers that became void, those that the service never
+    told the tokens of too (as estimated), and the prompts that were read ahead, for one token each.
+    """
     if "combined_requests" in turn.counts:
         if turn.counts.get("combined_unpriced_tokens", 0):
             return PART_WITHOUT_PRICE
@@ -121,7 +129,7 @@ def turn_usd(turn: TurnRecord, price: UsdPerMillion | None) -> float | str:
         return NO_PRICE
     if "llm_prompt_tokens" not in turn.counts:
         return NO_TOKENS
-    read, said = turn.counts["llm_prompt_tokens"], turn.counts.get("llm_completion_tokens", 0.0)
+    read, said = (sum(turn.counts.get(name, 0.0) for name in names) for names in (READ, SAID))
     return (read * price[0] + said * price[1]) / 1e6
 
 

@@ -93,6 +93,12 @@ class Ask:
         self.ended.set()
 
 
+def prompt_chars(context: LLMContext) -> int:
+    """The length of what a model is asked with."""
+    messages = (m for m in context.get_messages() if isinstance(m, dict))
+    return sum(len(str(m.get("content", ""))) for m in messages)
+
+
 class Part:
     """An LLM service that answers to another instead of to the pipeline.
 
@@ -129,9 +135,7 @@ class Part:
 
     async def ask(self, context: LLMContext) -> Ask:
         """Ask for a reply; what comes of one before is not listened to any more."""
-        messages = (m for m in context.get_messages() if isinstance(m, dict))
-        chars = sum(len(str(m.get("content", ""))) for m in messages)
-        ask = self._ask = Ask(self, chars)
+        ask = self._ask = Ask(self, prompt_chars(context))
         self._asked_ns = self._clock.now_ns()
         # A copy: what is said meanwhile belongs to the conversation, and not to this request.
         # Without tools: whose answer is heard is not decided yet, and what a tool did stays done.

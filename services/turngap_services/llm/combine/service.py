@@ -27,8 +27,8 @@ from pipecat.services.llm_service import LLMService
 
 from turngap.backends import COUNTS
 from turngap.core.clock import Clock, ms_to_ns
-from turngap_services.llm.combine.meter import Meter, tokens_of
-from turngap_services.llm.combine.part import Ask, Part, PartFailedError
+from turngap_services.llm.combine.meter import CHARS_A_TOKEN, Meter, tokens_of
+from turngap_services.llm.combine.part import Ask, Part, PartFailedError, prompt_chars
 from turngap_services.llm.combine.settings import CombinedSettings, PairSettings
 from turngap_services.llm.plain import PlainAdapter, plain_settings
 
@@ -47,6 +47,7 @@ class CombinedLLMService(LLMService[PlainAdapter]):
             for spec, own in settings.parts()
         ]
         self._asks: list[Ask] = []
+        self._beside: list[Ask] = []
         self._counts: dict[str, float] = {}
         self._user_end_ns: int | None = None
 
@@ -105,10 +106,14 @@ class CombinedLLMService(LLMService[PlainAdapter]):
         system_instruction: str | None = None,
         response_schema: dict[str, Any] | None = None,
     ) -> str | None:
-        """A question beside the conversation goes to the most trusted model."""
-        return await self._trusted.service.run_inference(
+        """A question beside the conversation goes to the most trusted model, and is paid for."""
+        ask = Ask(self._trusted, prompt_chars(context))
+        self._beside.append(ask)
+        said = await self._trusted.service.run_inference(
             context, max_tokens, system_instruction, response_schema
         )
+        ask.pieces = -(-len(said or "") // CHARS_A_TOKEN)
+        return said
 
     def _left_ms(self) -> float:
         """What is left of this turn's budget for the first token.
@@ -130,7 +135,8 @@ class CombinedLLMService(LLMService[PlainAdapter]):
         self._counts["combined_fell_back"] = 1.0
 
     async def _respond(self, context: LLMContext) -> None:
-        self._asks, self._counts = [], {}
+        # What was asked beside the conversation since the last answer is on this one's bill.
+        self._asks, self._beside, self._counts = self._beside, [], {}
         meter = Meter(self._asks)
         await self.push_frame(LLMFullResponseStartFrame())
         await self.start_processing_metrics()

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
+from loguru import logger
 from pipecat.frames.frames import ErrorFrame, Frame
 from pipecat.processors.aggregators.llm_context import LLMContext
 from speech_line import ClockedTTS
@@ -19,17 +20,17 @@ SYSTEM = {"role": "system", "content": "Be brief."}
 class Asked:
     """An LLM that takes its time, and remembers what it was asked."""
 
-    def __init__(self, clock: ManualClock, *, fails: bool = False) -> None:
+    def __init__(self, clock: ManualClock, fault: Exception | None = None) -> None:
         self._clock = clock
-        self._fails = fails
+        self._fault = fault
         self.asked: list[tuple[int, int | None]] = []
         self.answered = 0
 
     async def run_inference(self, context: LLMContext, max_tokens: int | None = None) -> str | None:
         self.asked.append((len(context.messages), max_tokens))
         await self._clock.sleep_until_ns(self._clock.now_ns() + ms_to_ns(200))
-        if self._fails:
-            raise ConnectionError("nobody there")
+        if self._fault is not None:
+            raise self._fault
         self.answered += 1
         return "Yes"
 
@@ -37,9 +38,9 @@ class Asked:
 class Warmed:
     """A warmer with all that it needs."""
 
-    def __init__(self, *, fails: bool = False) -> None:
+    def __init__(self, fault: Exception | None = None) -> None:
         self.clock = ManualClock()
-        self.llm = Asked(self.clock, fails=fails)
+        self.llm = Asked(self.clock, fault)
         self.context = LLMContext([dict(SYSTEM)])  # type: ignore[list-item]
         self.counts: dict[str, float] = {}
         self.warmer = PrefixWarmer(self.llm, self.context, self.clock, self._count)
@@ -88,6 +89,7 @@ async def test_it_never_stands_in_a_requests_way() -> None:
     warmed.warmer.give_up()
     await warmed.passes(300)
     assert (len(warmed.llm.asked), warmed.llm.answered) == (1, 0)
+    assert warmed.counts["warm_requests"] == 1  # the server has read it all the same
     # What was given up was not read, so it is read when there is time again.
     warmed.warmer.begin()
     await warmed.passes(300)
@@ -95,11 +97,24 @@ async def test_it_never_stands_in_a_requests_way() -> None:
 
 
 async def test_an_llm_that_cannot_be_asked_so_is_left_alone_from_then_on() -> None:
-    warmed = Warmed(fails=True)
+    warmed = Warmed(ConnectionError("nobody there"))
     for _ in range(3):
         warmed.warmer.begin()
         await warmed.passes(300)
     assert len(warmed.llm.asked) == 1
+
+
+async def test_an_llm_that_only_its_pipeline_can_ask_costs_nothing_and_is_no_fault() -> None:
+    said: list[str] = []
+    sink = logger.add(said.append, level="INFO")
+    warmed = Warmed(NotImplementedError("run_inference() not supported"))
+    for _ in range(3):
+        warmed.warmer.begin()
+        await warmed.passes(300)
+    logger.remove(sink)
+    assert len(warmed.llm.asked) == 1
+    assert warmed.counts == {}
+    assert said == []
 
 
 async def test_the_conversation_itself_is_not_touched() -> None:

@@ -66,18 +66,28 @@ class PrefixWarmer:
         messages = list(self._context.messages)
         if messages == self._warm:
             return
-        chars = sum(len(str(m.get("content", ""))) for m in messages if isinstance(m, dict))
-        self._count("warm_requests", 1)
-        self._count("warm_prompt_tokens", -(-chars // CHARS_A_TOKEN))
         copy = LLMContext(messages, self._context.tools, self._context.tool_choice)
         try:
             await self._llm.run_inference(copy, max_tokens=1)
+        except NotImplementedError:
+            # pipecat's word for a service that only its pipeline can ask: nothing is wrong.
+            self._of_use = False
+            return
+        except asyncio.CancelledError:
+            self._paid_for(messages)
+            raise
         except Exception as e:
             # Whatever is wrong, the next request says it to somebody who waits for an answer.
             self._of_use = False
             logger.warning(f"the LLM's prompt is not read ahead any more: {type(e).__name__}: {e}")
         else:
             self._warm = messages
+        self._paid_for(messages)
+
+    def _paid_for(self, messages: list[Any]) -> None:
+        chars = sum(len(str(m.get("content", ""))) for m in messages if isinstance(m, dict))
+        self._count("warm_requests", 1)
+        self._count("warm_prompt_tokens", -(-chars // CHARS_A_TOKEN))
 
 
 async def warm_voice(tts: TTSService, speed: VoiceSpeed, clock: Clock) -> None:

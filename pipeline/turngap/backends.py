@@ -154,6 +154,7 @@ class BackendSpec:
         licence: SPDX id of what runs in the process; it matters where it is GPL.
         closed_domain: of an STT: whether it hears nothing but sentences that it was given.
         tools: of an LLM: whether it calls the tools that a conversation offers it.
+        combines: of an LLM: whether it is made of others, and tells what each of them cost.
     """
 
     name: str
@@ -167,6 +168,7 @@ class BackendSpec:
     notes: str = ""
     closed_domain: bool = False
     tools: bool = False
+    combines: bool = False
 
     def missing(self) -> list[Need]:
         """What this machine lacks of `requires`."""

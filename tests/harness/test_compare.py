@@ -269,6 +269,77 @@ def test_an_interruption_leaves_runs_that_say_so(
     stored = [run.read_text(encoding="utf-8") for run in tmp_path.glob("*/*/run.json")]
     assert len(stored) == 2
     assert all("interrupted by the user" in run for run in stored)
+    (folder,) = tmp_path.iterdir()
+    record = read_comparison(folder)
+    assert [b.turns for b in record.backends] == [3, 3]
+    assert record.failure == "interrupted by the user"
+    assert record.pairs[0].right_n == 3
+
+
+def test_whoever_interrupts_is_told_how_to_see_what_was_played(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    agents: Answering,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    played = agents.play
+    patience = 2
+
+    async def interrupted(*where: Any, **how: Any) -> None:
+        if len(agents.played) == patience:
+            raise KeyboardInterrupt
+        await played(*where, **how)
+
+    monkeypatch.setattr(agents, "play", interrupted)
+    arguments = ["quick-questions", "--llm", GOOD.llm, "--llm", QUICK.llm, "--scenarios", SCENARIOS]
+    done = turngap_here(capsys, "compare", "--out", tmp_path, "--rounds", "2", *arguments)
+    (folder,) = tmp_path.iterdir()
+    assert done.code == 130
+    assert f"turngap report {folder}" in done.err
+    shown_again = turngap_here(capsys, "report", folder)
+    assert "ended early: interrupted by the user" in shown_again.out
+
+
+async def test_turns_that_failed_are_said_and_so_is_who_stood_in(
+    tmp_path: Path, agents: Answering, monkeypatch: pytest.MonkeyPatch
+):
+    made = agents.turn
+
+    def failing(url: str, scenario: str, number: int, repeat: int, phase: int) -> TurnRecord:
+        turn = made(url, scenario, number, repeat, phase)
+        if url == "quick" and number == 1:
+            return turn.model_copy(update={"outcome": "error", "error": "connection refused"})
+        if url == "good" and number == 2:
+            return turn.model_copy(update={"counts": {**turn.counts, "combined_fell_back": 1.0}})
+        return turn
+
+    monkeypatch.setattr(agents, "turn", failing)
+    record, *_ = await compare(plan(tmp_path))
+    good, quick = record.backends
+    assert (quick.failed, quick.first_failure, quick.fell_back) == (7, "connection refused", 0)
+    assert (good.failed, good.fell_back) == (0, 7)
+    for text in (shown(record, 250), markdown(record), Page(render(record)).text):
+        assert "7 of 21 turns error" in text
+        assert "the agent failed in 7 of 21 turns, first: connection refused" in text
+        assert "a part failed in 7 of 21 turns, and another answered" in text
+
+
+def test_a_backend_that_failed_in_some_turns_is_an_exit_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    agents: Answering,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    made = agents.turn
+    monkeypatch.setattr(
+        agents,
+        "turn",
+        lambda *where: made(*where).model_copy(update={"outcome": "error", "error": "refused"}),
+    )
+    arguments = ["quick-questions", "--llm", GOOD.llm, "--llm", QUICK.llm, "--scenarios", SCENARIOS]
+    done = turngap_here(capsys, "compare", "--out", tmp_path, *arguments)
+    assert done.code == 4
+    assert "sim:full: the agent failed in 3 of 3 turns, first: refused" in done.err
 
 
 async def test_a_price_given_is_the_one_that_counts(tmp_path: Path, agents: Answering):
@@ -281,6 +352,14 @@ async def test_a_price_given_is_the_one_that_counts(tmp_path: Path, agents: Answ
     [
         ("sim", Contender("sim", "sim")),
         ("slow=sim,ttft_ms=400", Contender("slow", "sim", ("llm.ttft_ms=400",))),
+        (
+            "race,fast_settings={a = 1, b = [2, 3]},full=sim:full",
+            Contender(
+                "race,fast_settings={a = 1, b = [2, 3]},full=sim:full",
+                "race",
+                ("llm.fast_settings={a = 1, b = [2, 3]}", "llm.full=sim:full"),
+            ),
+        ),
         (
             "race,fast=small, full=sim:full",
             Contender(
@@ -307,7 +386,8 @@ def test_a_price_that_is_none_is_refused(text: str):
     ("arguments", "said"),
     [
         ([], "0 backends; expected 2 to 8"),
-        (["--llm", "sim"], "1 backends"),
+        (["--llm", "sim"], "1 backend; expected 2 to 8"),
+        (["--llm", "sim", "--llm", "r=race", "--price", "r=1,2"], "made of other backends"),
         (["--llm", "sim", "--llm", "sim"], "two backends have the same name"),
         (["--llm", "sim", "--llm", "nobody"], "no llm backend named 'nobody'"),
         (["--llm", "sim", "--llm", "a=sim,speed"], "'speed' is no KEY=VALUE"),

@@ -85,7 +85,12 @@ def test_there_is_a_best_of_any_texts(texts: list[str]):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"candidates": ["quick"]}, {"candidate_settings": [{}, {}, {}]}]
+    "settings",
+    [
+        {"candidates": ["quick"]},
+        {"candidate_settings": [{}, {}, {}]},
+        {"candidate_prices": [[1, 1]] * 4},
+    ],
 )
 def test_what_is_no_choice_is_refused(actors: dict[str, Actor], settings: dict[str, Any]):
     with pytest.raises(ValidationError):

@@ -98,6 +98,13 @@ def test_both_are_paid_for(actors: dict[str, Actor]):
     assert "combined_unpriced_tokens" not in said.counts
 
 
+def test_a_price_given_for_a_part_is_the_one_that_counts(actors: dict[str, Actor]):
+    said = one_reply(race(fast="free", fast_price=[2, 0], full_price=[0, 1000]))
+    prompt, full = -(-len("Be brief.hello") // 4), actors["large"].made[1]
+    assert said.counts["combined_usd"] == pytest.approx((prompt * 2 + full * 1000) / 1e6)
+    assert "combined_unpriced_tokens" not in said.counts
+
+
 def test_what_is_read_ahead_is_on_the_next_answers_bill(actors: dict[str, Actor]):
     made: list[RaceLLMService] = []
 
@@ -203,6 +210,7 @@ def test_without_a_deadline_it_is_what_is_left_of_the_turns_budget(actors: dict[
         ({"fast": "nobody"}, "no llm backend named 'nobody'"),
         ({"full_settings": {"colour": "red"}}, "'sim:full': colour"),
         ({"deadline_ms": -1}, "deadline_ms"),
+        ({"full_price": [1, -2]}, "full_price"),
         ({"speed": 1}, "speed"),
     ],
 )

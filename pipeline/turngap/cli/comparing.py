@@ -22,7 +22,7 @@ from turngap.cli.shared import (
     say,
     show_failure,
 )
-from turngap.core.errors import ExitCode
+from turngap.core.errors import AgentError, ExitCode
 from turngap.core.lateness import STARVED_MS
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def compare(
     Examples: `turngap compare --llm sim:full --llm sim:distilled --rounds 3`;
     `turngap compare --llm small --llm fast=race,fast=small,full=sim:full --price small=0.1,0.4`
 
-    Exit: 0 compared, 2 bad input, 3 a run is invalid (caller starved), 4 an agent failed.
+    Exit: 0 compared, 2 bad input, 3 a run is invalid (caller starved), 4 an agent failed, even in
+    a single turn.
     """
     from turngap.caller.pipecat import PipecatDialect
     from turngap.harness.compare import ComparePlan, parse_contender, parse_price
@@ -103,11 +104,25 @@ def compare(
     else:
         print_block(lambda width: comparison_block(record, width))
         say(f"stored in {path}")
-    if failure is not None:
+    if failure := failure or _failed(record, path):
         show_failure(failure)
         raise typer.Exit(failure.exit_code)
     if not all(backend.valid for backend in record.backends):
         raise typer.Exit(ExitCode.INCONCLUSIVE)
+
+
+def _failed(record: "ComparisonRecord", path: Path) -> AgentError | None:
+    """That a backend could not make some of its replies; None where all of them could."""
+    from turngap.report.compare_words import failed
+
+    broken = [backend for backend in record.backends if backend.failed]
+    if not broken:
+        return None
+    return AgentError(
+        "agent.turn_failed",
+        "; ".join(f"{backend.name}: {failed(backend)}" for backend in broken),
+        hint=f"the runs are kept, with the agents' logs: {path}",
+    )
 
 
 def _play(
@@ -126,7 +141,17 @@ def _play(
         def on_step(step: str) -> None:
             bar.update(task, description=step)
 
-        return asyncio.run(compare(plan, on_step, on_turn))
+        folders: list[Path] = []
+        try:
+            return asyncio.run(compare(plan, on_step, on_turn, folders.append))
+        except KeyboardInterrupt:
+            bar.stop()
+            say(
+                f"interrupted: the turns that were played are stored (turngap report {folders[0]})"
+                if folders and bar.tasks[0].completed
+                else "interrupted before the first turn: there is nothing to show"
+            )
+            raise
 
 
 def add_to(app: typer.Typer) -> None:

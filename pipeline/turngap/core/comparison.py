@@ -54,6 +54,9 @@ BOTH_ALIKE = "they cost the same and are right as often"
 READ = ("llm_prompt_tokens", "unreported_prompt_tokens", "warm_prompt_tokens")
 SAID = ("llm_completion_tokens", "unreported_completion_tokens", "warm_requests")
 
+# A turn's count of answers that another part of a combined backend gave, since one had failed.
+FELL_BACK = "combined_fell_back"
+
 # US dollars per million input and output tokens.
 UsdPerMillion = tuple[float, float]
 
@@ -68,12 +71,16 @@ def backend_figures(
     # As in the gap: who never answers is slower than whoever does.
     unanswered = sum(t.outcome in ("no_reply", "error") for t in counted)
     llm = summary.llm
+    errors = [t.error for t in turns if t.error is not None]
     took = [ms for t in counted if (ms := turn_ms(t)) is not None]
     return BackendRecord.model_validate(
         {
             "name": name,
             "turns": summary.turns,
             "outcomes": summary.outcomes,
+            "failed": len(errors),
+            "first_failure": errors[0] if errors else None,
+            "fell_back": sum(t.counts.get(FELL_BACK, 0) > 0 for t in turns),
             "hit_rate": share_record(summary.hit_rate),
             "gap_n": summary.gap_n,
             "gap_ms": {q: figure_record(gaps[q]) for q in ("p50", "p95")},

@@ -49,7 +49,9 @@ class BackendRecord(_Stored):
     folder beside this file. `gap_n` turns are behind the gap. Of the `llm_n` turns whose agent told
     how fast its LLM was: `ttft_ms`, to the first token, `tokens_per_s` after it, and
     `window_tokens` within the LLM's window, each the median. `turn_ms`: mean time from the person's
-    first word to the agent's last.
+    first word to the agent's last. In `failed` turns the agent could not make its reply, or not the
+    whole of it; `first_failure` is what the first of them said. In `fell_back` turns another part
+    of a combined backend answered than should have, since that one failed.
     """
 
     name: str
@@ -59,6 +61,9 @@ class BackendRecord(_Stored):
     why_invalid: str = ""
     turns: int
     outcomes: dict[str, int]
+    failed: int = 0
+    first_failure: str | None = None
+    fell_back: int = 0
     hit_rate: ShareRecord
     gap_n: int
     gap_ms: dict[str, FigureRecord]

@@ -1,5 +1,6 @@
 """Compare: several LLM backends of one agent over the same recordings, in turns."""
 
+import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from turngap.harness.run import RunInProgress, RunPlan, all_kept, undisturbed
 from turngap.harness.target import AgentChoice, Target, resolve
 from turngap.library import LoadedScenario
 from turngap.provenance import git_commit, this_machine
-from turngap.runs import StoredRun, new_folder, utc_now
+from turngap.runs import StoredRun, new_folder, read_run, utc_now
 
 # Each backend is an agent in a process of its own, about 200 MB, for as long as this lasts; and the
 # page tells so many apart without colour.
@@ -86,7 +87,7 @@ class ComparePlan:
         if not 2 <= len(names) <= self.most:
             raise InputError(
                 "compare.backends",
-                f"{len(names)} backends; expected 2 to {self.most}",
+                f"{len(names)} backend{'' if len(names) == 1 else 's'}; expected 2 to {self.most}",
                 hint="turngap compare --llm sim:full --llm sim:distilled",
             )
         if len(set(names)) < len(names):
@@ -101,6 +102,14 @@ class ComparePlan:
                 f"--price for {', '.join(sorted(strangers))}, which is not compared",
                 hint=f"compared: {', '.join(names)}",
             )
+        for contender in self.contenders:
+            if contender.name in self.prices and find("llm", contender.llm).combines:
+                raise InputError(
+                    "compare.price",
+                    f"--price {contender.name}: it is made of other backends, each with its own",
+                    hint="give its parts' (llm.fast_price, llm.full_price, llm.candidate_prices), "
+                    f"e.g. --llm '{contender.llm},full_price=[5, 25]'",
+                )
         if self.choice.is_url:
             raise InputError("compare.url", f"{self.choice.agent} is a running agent; name a stack")
         return [resolve(self._with(c), self.library) for c in self.contenders]
@@ -124,7 +133,7 @@ def parse_contender(text: str) -> Contender:
     Raises:
         InputError: it is not of that form.
     """
-    head, *assignments = text.split(",")
+    head, *assignments = _split(text)
     label, equals, backend = head.partition("=")
     for assignment in assignments:
         if "=" not in assignment:
@@ -136,6 +145,18 @@ def parse_contender(text: str) -> Contender:
     name = label.strip() if equals else text.strip()
     llm = (backend if equals else label).strip()
     return Contender(name, llm, tuple(f"llm.{a.strip()}" for a in assignments))
+
+
+def _split(text: str) -> list[str]:
+    """At its commas, but for those within a list or a table of TOML."""
+    pieces, depth = [""], 0
+    for c in text:
+        depth += (c in "[{") - (c in "]}")
+        if c == "," and depth <= 0:
+            pieces.append("")
+        else:
+            pieces[-1] += c
+    return pieces
 
 
 def parse_price(text: str) -> tuple[str, UsdPerMillion]:
@@ -160,11 +181,16 @@ async def compare(
     plan: ComparePlan,
     on_step: Callable[[str], None] = lambda _: None,
     on_turn: Callable[[TurnRecord], None] = lambda _: None,
+    on_folder: Callable[[Path], None] = lambda _: None,
 ) -> tuple[ComparisonRecord, Path, TurngapError | None]:
-    """Play every scenario against each backend in turn; what was played is stored in any case."""
+    """Play every scenario against each backend in turn; what was played is stored in any case.
+
+    `on_folder` is told where, before anything is played.
+    """
     targets = plan.targets()
     started = utc_now()
     folder = new_folder(plan.out, "compare")
+    on_folder(folder)
     runs = [
         RunInProgress(_run_plan(plan, target, contender, folder), on_turn)
         for target, contender in zip(targets, plan.contenders, strict=True)
@@ -181,14 +207,23 @@ async def compare(
             )
     except TurngapError as e:
         failure = e
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        # The runs are finished; of what they have played the comparison can be shown.
+        stored = [read_run(run.folder) for run in runs]
+        _write(folder, _record(plan, stored, started, "interrupted by the user"))
+        raise
     stored = [run.finish(str(failure) if failure else None) for run in runs]
-    record = _record(plan, stored, started, failure)
-    write_atomically(folder / COMPARISON_FILE, record.model_dump_json(indent=2).encode() + b"\n")
+    record = _record(plan, stored, started, None if failure is None else str(failure))
+    _write(folder, record)
     return record, folder, failure
 
 
+def _write(folder: Path, record: ComparisonRecord) -> None:
+    write_atomically(folder / COMPARISON_FILE, record.model_dump_json(indent=2).encode() + b"\n")
+
+
 def _record(
-    plan: ComparePlan, stored: Sequence[StoredRun], started: str, failure: TurngapError | None
+    plan: ComparePlan, stored: Sequence[StoredRun], started: str, failure: str | None
 ) -> ComparisonRecord:
     backends = [
         _backend(plan, contender, run)
@@ -211,7 +246,7 @@ def _record(
         pairs=pairs_of(sides),
         chain=chain_of(backends),
         crossings=tuple(crossings(sides)),
-        failure=None if failure is None else str(failure),
+        failure=failure,
         settings={"seed": plan.choice.seed, "starved_ms": plan.starved_ms},
     )
 

@@ -73,7 +73,11 @@ def missing(record: ComparisonRecord) -> list[str]:
     """Why figures are missing, and what counts for nothing."""
     notes: list[str] = []
     for backend in record.backends:
+        other = {o: n for o, n in backend.outcomes.items() if o not in ("answered", "late")}
         reasons = [
+            *(f"{n} of {backend.turns} turns {o}" for o, n in other.items()),
+            *([failed(backend)] if backend.failed else []),
+            *([fell_back(backend)] if backend.fell_back else []),
             *(f"{q}: {f.why_none}" for q, f in backend.gap_ms.items() if f.why_none),
             *([f"price: {backend.price.why_none}"] if backend.price.why_none else []),
             *([llm_words(backend)] if backend.llm_n < backend.turns else []),
@@ -83,6 +87,20 @@ def missing(record: ComparisonRecord) -> list[str]:
         if reasons:
             notes.append(words.clean(f"{backend.name}: {'; '.join(reasons)}"))
     return notes
+
+
+def failed(backend: BackendRecord) -> str:
+    """In how many turns the agent failed, and how it began."""
+    said = words.clean(backend.first_failure or "")
+    return f"the agent failed in {backend.failed} of {backend.turns} turns, first: {said}"
+
+
+def fell_back(backend: BackendRecord) -> str:
+    """That these are not the figures of the backend as it should be."""
+    return (
+        f"a part failed in {backend.fell_back} of {backend.turns} turns, and another answered "
+        "(agent.log in its run says why)"
+    )
 
 
 def llm_words(backend: BackendRecord) -> str:

@@ -56,6 +56,7 @@ def _spec(name: str, settings_type: type[CombinedSettings], notes: str) -> Backe
         prepare=prepare,
         licence="BSD-2-Clause",
         notes=notes,
+        combines=True,
     )
 
 

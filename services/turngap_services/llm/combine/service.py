@@ -43,8 +43,8 @@ class CombinedLLMService(LLMService[PlainAdapter]):
         self._combined = settings
         self._clock = clock
         self._parts = [
-            Part(spec.name, spec.create(own, clock), spec.price, clock)
-            for spec, own in settings.parts()
+            Part(spec.name, spec.create(own, clock), price, clock)
+            for (spec, own), price in zip(settings.parts(), settings.prices(), strict=True)
         ]
         self._asks: list[Ask] = []
         self._beside: list[Ask] = []

@@ -5,10 +5,12 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from turngap.backends import BackendSettings, BackendSpec, find
+from turngap.backends import BackendSettings, BackendSpec, Price, find
 from turngap.core.budget import LLM_WINDOW_MS
 
 Setting = dict[str, Any]
+# US dollars per million tokens in and out.
+UsdPerMillion = tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]]
 
 
 class CombinedSettings(BackendSettings):
@@ -25,6 +27,18 @@ class CombinedSettings(BackendSettings):
     def named(self) -> list[tuple[str, Setting]]:
         """The backends that it is made of, by name, each with its settings."""
         return []
+
+    def own_prices(self) -> list[UsdPerMillion | None]:
+        """What each of them costs; None: its list price, if it has one."""
+        return []
+
+    def prices(self) -> list[Price | None]:
+        """The price of each part, in their order."""
+        listed = (find("llm", name).price for name, _ in self.named())
+        return [
+            price if own is None else Price(*own)
+            for price, own in zip(listed, self.own_prices(), strict=True)
+        ]
 
     def parts(self) -> list[tuple[BackendSpec, BackendSettings]]:
         """The same, found and checked.
@@ -47,12 +61,18 @@ class CombinedSettings(BackendSettings):
 
 
 class PairSettings(CombinedSettings):
-    """Two LLMs by their backends' names, `fast` and `full`, each with its own settings."""
+    """Two LLMs by their backends' names, `fast` and `full`, each with its settings and price."""
 
     fast: str = "sim:distilled"
     full: str = "sim:full"
     fast_settings: Setting = Field(default_factory=dict)
     full_settings: Setting = Field(default_factory=dict)
+    fast_price: UsdPerMillion | None = None
+    full_price: UsdPerMillion | None = None
+
+    def own_prices(self) -> list[UsdPerMillion | None]:
+        """The fast one's, then the full one's."""
+        return [self.fast_price, self.full_price]
 
     def named(self) -> list[tuple[str, Setting]]:
         """The fast one, then the full one."""
@@ -65,6 +85,7 @@ class BestOfSettings(CombinedSettings):
     Attributes:
         candidates: backends that are asked at once, the most trusted first; a name may come again.
         candidate_settings: of each, in their order; left out: their defaults.
+        candidate_prices: of each likewise; left out: their list prices.
         window_ms: how long after the request the best of what is there by then is chosen.
     """
 
@@ -74,6 +95,7 @@ class BestOfSettings(CombinedSettings):
         "sim:distilled",
     )
     candidate_settings: tuple[Setting, ...] = ()
+    candidate_prices: tuple[UsdPerMillion, ...] = ()
     window_ms: Annotated[float, Field(ge=0)] = LLM_WINDOW_MS
 
     def named(self) -> list[tuple[str, Setting]]:
@@ -81,10 +103,16 @@ class BestOfSettings(CombinedSettings):
         given = self.candidate_settings[: len(self.candidates)]
         return [(name, own or {}) for name, own in zip_longest(self.candidates, given)]
 
+    def own_prices(self) -> list[UsdPerMillion | None]:
+        """The candidates' in their order."""
+        without = len(self.candidates) - len(self.candidate_prices)
+        return [*self.candidate_prices, *([None] * without)]
+
     @model_validator(mode="after")
-    def _not_more_settings(self) -> Self:
-        if len(self.candidate_settings) > len(self.candidates):
-            raise ValueError("more candidate_settings than candidates")
+    def _not_more_than_candidates(self) -> Self:
+        for name in ("candidate_settings", "candidate_prices"):
+            if len(getattr(self, name)) > len(self.candidates):
+                raise ValueError(f"more {name} than candidates")
         return self
 
 

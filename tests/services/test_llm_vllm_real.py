@@ -61,14 +61,15 @@ def nothing_left() -> Iterator[None]:
     yield
     left = set(here.children(recursive=True)) - before
     adopt(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
-    assert [" ".join(process.cmdline()) for process in left] == []
+    _, alive = psutil.wait_procs(left, timeout=10)
+    assert alive == []
 
 
 @pytest.mark.parametrize("model", ["student", "teacher"])
 @pytest.mark.usefixtures("nothing_left")
 def test_a_server_of_turngaps_own_answers_recorded_people(model: str, tmp_path: Path) -> None:
     code, document, said = replay(model, tmp_path)
-    assert code in (0, 3), said  # 3: a starved machine
+    assert code in (0, 1, 3), said  # 1 and 3: late, or a starved machine
     turns = document["turns"]
     assert {turn["outcome"] for turn in turns} <= {"answered", "late"}
     replies = [turn["reply"] for turn in turns]
@@ -76,3 +77,11 @@ def test_a_server_of_turngaps_own_answers_recorded_people(model: str, tmp_path: 
     assert "twelve minutes" in replies[1]
     for turn in turns:
         assert {"llm_request", "llm_first_token"} <= {s["name"] for s in turn["stages"]}
+    # What the server says of its own time lies within what the agent waited for it.
+    alone = [c for c in (turn["counts"] for turn in turns) if c.get("llm_others") == 0]
+    assert alone
+    for counts in alone:
+        assert counts["llm_queue_ms"] >= 0
+        assert counts["llm_prefill_ms"] > 0
+        assert counts["llm_queue_ms"] + counts["llm_prefill_ms"] < counts["llm_ttft_ms"]
+        assert counts["llm_decode_ms"] > 0

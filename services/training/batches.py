@@ -32,18 +32,25 @@ class Batch:
 
 
 def batches(
-    tokenizer: Tokenizer, seed: int, batch_tokens: int, *, start: int = 0, hard: bool = False
+    tokenizer: Tokenizer,
+    seed: int,
+    batch_tokens: int,
+    *,
+    start: int = 0,
+    hard: bool = False,
+    thorough: float = 0.0,
 ) -> Iterator[Batch]:
     """Batches without end, from number `start` on; no dialogue comes twice.
 
-    `hard`: more of the dialogues in which something has to be looked up or worked out.
+    `hard` and `thorough` are those of `make_dialogue`.
     """
     number = 0
     for pool in itertools.count():
         order = random.Random(f"{seed}|pool {pool}")
-        dialogues = itertools.islice(
-            make_dialogues(seed, holding=False, start=pool * _POOL * 2, hard=hard), _POOL
+        made = make_dialogues(
+            seed, holding=False, start=pool * _POOL * 2, hard=hard, thorough=thorough
         )
+        dialogues = itertools.islice(made, _POOL)
         encoded = [encode(tokenizer, d, cuts=order) for d in dialogues]
         encoded.sort(key=lambda e: len(e.ids))
         groups = list(_groups(encoded, batch_tokens))

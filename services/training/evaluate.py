@@ -25,11 +25,9 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from training.export import convert
-from training.grammar.dialogue import SKILLS, Dialogue, make_dialogues
+from training.grammar.dialogue import HELD_OUT_SEED, SKILLS, Dialogue, make_dialogues
 from training.grammar.score import exact, right
 
-# Not the training's, so that the two share no dialogue's seed.
-HELD_OUT_SEED = 1_000_003
 _BATCH = 64
 _LONGEST_REPLY = 64
 

@@ -1,10 +1,10 @@
 """Make both models from nothing: train, save, convert, and tell how often each is right.
 
-    python -m training.make OUT                  # as the shipped ones were made
-    python -m training.make OUT --finish-by-s 3600
+    python -m training.make OUT                 # as the shipped ones were made
+    python -m training.make OUT --scale 0.01    # a trial of all of it
 
-It goes on from its last checkpoint in OUT. With the recipe as committed and the same number of
-threads, the same weights come out.
+It goes on from its last checkpoints in OUT. With the recipe as committed, on one thread, the same
+weights come out.
 """
 
 # torch and transformers are in the group `training`, not in what the checks run with.
@@ -12,7 +12,6 @@ threads, the same weights come out.
 
 import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +20,26 @@ import torch
 from training.evaluate import Tally, evaluate_directory, paired
 from training.export import convert, save, size_mb
 from training.model import Learner
-from training.recipe import Recipe, Shape
-from training.train import CHECKPOINT, as_phases, train
+from training.recipe import Recipe
+from training.train import NAMES, checkpoint, train
 
 
-def finish(directory: Path, dialogues: int) -> dict[str, Any]:
-    """Save the checkpoint's models below `directory` and tell what they are and can.
+def finish(recipe: Recipe, directory: Path, dialogues: int) -> dict[str, Any]:
+    """Save the checkpoints' models below `directory` and tell what they are and can.
 
     Args:
-        directory: where the checkpoint is; gets `teacher`, `student` (transformers' format),
+        recipe: the one that they were trained by.
+        directory: where the checkpoints are; gets `teacher`, `student` (transformers' format),
             `student-int8` (the backend `small`'s) and `models.json`.
         dialogues: held-out dialogues to count right answers in.
     """
-    saved = torch.load(directory / CHECKPOINT)
-    recipe = replace(Recipe(), phases=as_phases(saved["phases"]))
-    told: dict[str, Any] = {"recipe": recipe.as_json(), "steps_done": saved["step"]}
+    told: dict[str, Any] = {"recipe": recipe.as_json(), "steps_done": {}}
     tallies: dict[str, Tally] = {}
-    shapes: dict[str, Shape] = {"teacher": recipe.teacher, "student": recipe.student}
-    for name, shape in shapes.items():
-        learner = Learner(shape, recipe, recipe.seed)
-        learner.load(saved[name])
+    for name in NAMES:
+        saved = torch.load(checkpoint(directory, name))
+        learner = Learner(recipe.course(name).shape, recipe, recipe.seed)
+        learner.load(saved["learner"])
+        told["steps_done"][name] = saved["step"]
         out = directory / name
         save(learner.model, directory, out)
         tallies[name] = evaluate_directory(out, dialogues)
@@ -67,18 +66,19 @@ def main() -> None:
     )
     parser.add_argument("directory", type=Path, help="where checkpoints and models go")
     parser.add_argument(
-        "--finish-by-s", type=float, help="be done after about so long, with a shorter recipe"
+        "--only", choices=NAMES, help="train this model and stop; both can be trained side by side"
     )
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: 2)")
+    parser.add_argument("--scale", type=float, default=1.0, help="a share of all steps")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: 1)")
     parser.add_argument("--dialogues", type=int, default=1500, help="held-out dialogues")
-    parser.add_argument(
-        "--no-training", action="store_true", help="save and count what the checkpoint has"
-    )
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    if not arguments.no_training:
-        train(Recipe(), arguments.directory, finish_by_s=arguments.finish_by_s)
-    told = finish(arguments.directory, arguments.dialogues)
+    recipe = Recipe() if arguments.scale == 1 else Recipe().scaled(arguments.scale)
+    for name in [arguments.only] if arguments.only else NAMES:
+        train(recipe, arguments.directory, name)
+    if arguments.only:
+        return
+    told = finish(recipe, arguments.directory, arguments.dialogues)
     for name in ("teacher", "student", "student-int8"):
         turns = told[name]["held_out"]["turns"]
         low, high = turns["right_interval_95"]

@@ -12,7 +12,7 @@ from training.tokens import CHAT_TEMPLATE, SPECIAL, VOCABULARY
 from turngap_services.llm.small.model import SHIPPED
 
 MODELS = Path(__file__).parents[2] / "models"
-SHAPES: dict[str, Shape] = {"teacher": Recipe().teacher, "student": Recipe().student}
+SHAPES: dict[str, Shape] = {name: Recipe().course(name).shape for name in ("teacher", "student")}
 EACH = pytest.mark.parametrize("name", list(SHAPES))
 
 
@@ -65,6 +65,6 @@ def test_they_are_as_small_as_was_promised() -> None:
 def test_what_is_told_of_them_comes_of_the_recipe_that_is_in_the_code() -> None:
     told = read(MODELS / "models.json")
     assert told["recipe"] == json.loads(json.dumps(Recipe().as_json()))
-    assert told["steps_done"] == Recipe().steps
+    assert told["steps_done"] == {name: Recipe().course(name).steps for name in SHAPES}
     for name in ("teacher", "student", "student-int8"):
         assert told[name]["held_out"]["turns"]["n"] > 1000

@@ -1,5 +1,6 @@
 import itertools
 import random
+from collections import Counter
 
 import pytest
 
@@ -17,6 +18,7 @@ def made(count: int, *, holding: bool) -> list[Dialogue]:
 
 
 TRAINED = made(600, holding=False)
+THOROUGH = list(itertools.islice(make_dialogues(5, holding=False, thorough=1.0), 600))
 HELD_OUT = made(300, holding=True)
 NUMBERS = {number(n): n for n in range(100)}
 
@@ -26,7 +28,7 @@ def turns(dialogues: list[Dialogue], skill: str) -> list[Turn]:
 
 
 def test_a_content_is_on_one_side_of_the_split_only() -> None:
-    trained = {t.content for d in TRAINED for t in d.turns if t.content}
+    trained = {t.content for d in (*TRAINED, *THOROUGH) for t in d.turns if t.content}
     kept = {t.content for d in HELD_OUT for t in d.turns if t.content}
     assert len(kept) > 300
     assert trained & kept == set()
@@ -45,13 +47,27 @@ def test_the_same_seed_makes_the_same_dialogue_and_another_does_not() -> None:
     assert make_dialogue("7|1", holding=False) != make_dialogue("7|2", holding=False)
 
 
+def test_a_share_of_the_dialogues_is_thorough() -> None:
+    few = list(itertools.islice(make_dialogues(5, holding=False, thorough=0.3), 600))
+    other = sum(a != b for a, b in zip(few, TRAINED, strict=True))
+    assert 0.2 * len(few) < other < 0.4 * len(few)
+
+
+def test_a_thorough_scene_asks_all_that_it_can() -> None:
+    weather = [t for d in THOROUGH if "today: " in d.system for t in d.turns]
+    asked = Counter(t.content for t in weather if t.skill == "weather")
+    assert len(asked) > 100
+    # The sky, the rain and the warmth of a day; two days may be alike.
+    assert {count % 3 for count in asked.values()} == {0}
+
+
 def test_dialogues_can_be_made_from_the_middle_on() -> None:
     later = list(itertools.islice(make_dialogues(5, holding=False, start=2), 3))
     assert later == made(5, holding=False)[2:]
 
 
 def test_the_grammars_own_replies_are_right() -> None:
-    for dialogue in TRAINED:
+    for dialogue in (*TRAINED, *THOROUGH):
         for turn in dialogue.turns:
             assert exact(turn, turn.reply), turn
             assert right(turn, turn.reply), turn
@@ -66,7 +82,7 @@ def test_another_turns_reply_is_seldom_right() -> None:
 
 
 def test_what_is_asked_for_stands_in_the_prompt_or_was_said() -> None:
-    for dialogue in TRAINED:
+    for dialogue in (*TRAINED, *THOROUGH):
         known = dialogue.system.lower()
         for turn in dialogue.turns:
             known += f" {turn.user}"
@@ -88,17 +104,42 @@ def test_sums_are_right() -> None:
 def test_totals_are_the_sum_of_the_prices_in_the_prompt() -> None:
     tags = {price_tag(p): p for p in range(2, 18)}
     checked = 0
-    for dialogue in TRAINED:
-        total = next((t for t in dialogue.turns if t.skill == "total"), None)
-        if total is None or total.content is None:
-            continue
-        prices = [int(p) for p in total.content[1:]]
-        assert total.reply == f"that's {price_said(sum(prices))}."
+    for dialogue in (*TRAINED, *THOROUGH):
+        for total in (t for t in dialogue.turns if t.skill == "total" and t.content):
+            assert total.content
+            prices = [int(p) for p in total.content[1:]]
+            assert total.reply == f"that's {price_said(sum(prices))}."
+            menu = dialogue.system.partition("prices: ")[2].partition(".")[0].split(", ")
+            found = [p for line in menu for tag, p in tags.items() if line.endswith(f" {tag}")]
+            assert all(p in found for p in prices)
+            checked += 1
+    assert checked > 100
+
+
+def test_a_total_is_of_what_was_ordered_until_then() -> None:
+    tags = {price_tag(p): p for p in range(2, 18)}
+    lengths: Counter[int] = Counter()
+    for dialogue in THOROUGH:
         menu = dialogue.system.partition("prices: ")[2].partition(".")[0].split(", ")
-        found = [p for line in menu for tag, p in tags.items() if line.endswith(f" {tag}")]
-        assert all(p in found for p in prices)
-        checked += 1
-    assert checked > 50
+        cost = {
+            line.removesuffix(f" {tag}"): price
+            for line in menu
+            for tag, price in tags.items()
+            if line.endswith(f" {tag}")
+        }
+        basket: list[str] = []
+        for turn in (t for t in dialogue.turns if t.content):
+            if turn.reply.endswith(", coming up."):
+                basket = [turn.must[0][0]]
+            elif turn.content and turn.content[0] == "resize":
+                basket[0] = " ".join(group[0] for group in turn.must)
+            elif turn.content and turn.content[0] == "add":
+                basket.append(turn.content[1])
+            elif turn.skill == "total":
+                assert turn.reply == f"that's {price_said(sum(cost[i] for i in basket))}."
+                lengths[len(basket)] += 1
+    assert set(lengths) == {1, 2, 3}
+    assert lengths[1] > lengths[2] > lengths[3] > 10
 
 
 @pytest.mark.parametrize(

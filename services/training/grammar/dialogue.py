@@ -10,6 +10,9 @@ from training.grammar.turn import Maker, Turn
 # The prompt that turngap's agent has where a stack sets none.
 BASE_PROMPT = "You are on a phone call. Answer in one or two short spoken sentences."
 
+# Of the dialogues that accuracy is told of. Not the training's, so that the two share no dialogue.
+HELD_OUT_SEED = 1_000_003
+
 Scene = Callable[[Maker], list[Turn]]
 
 # How often each scene comes, and how often when training for what is hard. What has to be worked
@@ -41,6 +44,18 @@ _FACT_SCENES: tuple[Scene, ...] = (
     facts.museum,
     facts.soup,
 )
+# How often each scene comes where it asks all that it can.
+_THOROUGH: dict[Scene, int] = {
+    shop.coffee: 10,
+    facts.weather: 10,
+    facts.parcel: 6,
+    facts.phone: 8,
+    facts.museum: 4,
+    facts.soup: 4,
+    facts.clock: 5,
+    talk.sums: 12,
+    talk.who_wants_what: 8,
+}
 SKILLS = (
     "order",
     "total",
@@ -72,19 +87,27 @@ class Dialogue:
         return said
 
 
-def make_dialogue(seed: str, *, holding: bool, hard: bool = False) -> Dialogue:
+def make_dialogue(
+    seed: str, *, holding: bool, hard: bool = False, thorough: float = 0.0
+) -> Dialogue:
     """The dialogue of that seed.
 
     Args:
         seed: any text; the same one makes the same dialogue on every machine.
         holding: every content is held out, instead of none.
         hard: more scenes in which something has to be looked up or worked out.
+        thorough: the share of dialogues, 0 to 1, with fewer scenes that each ask all they can.
     """
     m = Maker(random.Random(f"{seed}|{holding}"), holding)
+    m.thorough = random.Random(f"{seed}|thorough").random() < thorough
     turns: list[Turn] = []
-    scenes, usual, hardened = zip(*_SCENES, strict=True)
-    weights = hardened if hard else usual
-    chosen = dict.fromkeys(m.random.choices(scenes, weights, k=m.pick((1, 2, 3, 3, 4))))
+    if m.thorough:
+        scenes, weights, counts = [*_THOROUGH], [*_THOROUGH.values()], (1, 1, 2)
+    else:
+        scenes = [scene for scene, _, _ in _SCENES]
+        weights = [hardened if hard else usual for _, usual, hardened in _SCENES]
+        counts = (1, 2, 3, 3, 4)
+    chosen = dict.fromkeys(m.random.choices(scenes, weights, k=m.pick(counts)))
     for scene in chosen:
         turns += scene(m)
     if m.person and talk.my_name not in chosen and m.random.random() < 0.3:
@@ -107,12 +130,12 @@ def _hesitant(m: Maker, turn: Turn) -> Turn:
 
 
 def make_dialogues(
-    seed: int, *, holding: bool, start: int = 0, hard: bool = False
+    seed: int, *, holding: bool, start: int = 0, hard: bool = False, thorough: float = 0.0
 ) -> Iterator[Dialogue]:
     """Dialogues without end, from number `start` on."""
     number = start
     while True:
-        dialogue = make_dialogue(f"{seed}|{number}", holding=holding, hard=hard)
+        dialogue = make_dialogue(f"{seed}|{number}", holding=holding, hard=hard, thorough=thorough)
         if dialogue.turns:
             yield dialogue
         number += 1

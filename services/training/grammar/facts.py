@@ -64,6 +64,10 @@ def weather(m: Maker) -> list[Turn]:
     for day, sky in skies.items():
         warm[day] = m.draw("weather", lambda s=sky: (s, number(m.random.randint(1, 35))))[2]
         m.facts[day] = f"{day}: {sky}, {warm[day]} degrees."
+    if m.thorough:
+        asked = [(ask, day) for ask in (_sky, _rain, _warmth) for day in skies]
+        m.random.shuffle(asked)
+        return [ask(m, day, skies[day], warm[day]) for ask, day in asked]
     days = m.pick((["today"], ["tomorrow"], ["today", "tomorrow"]))
     return [m.pick((_sky, _sky, _rain, _warmth))(m, day, skies[day], warm[day]) for day in days]
 
@@ -191,7 +195,7 @@ def museum(m: Maker) -> list[Turn]:
             must=((what,), (f"{street} street",), (beside,), (sight,), (other,)),
         )
     ]
-    if m.random.random() < 0.8:
+    if m.thorough or m.random.random() < 0.8:
         turns.append(_opening(m, hours))
     return turns
 
@@ -236,11 +240,11 @@ def soup(m: Maker) -> list[Turn]:
             must=((roots,), (rest,), (fat,)),
         )
     ]
-    if m.random.random() < 0.7:
+    if m.thorough or m.random.random() < 0.7:
         said = m.pick(("wait how many {}", "how many {}", "how many {} do i need")).format(roots)
         reply = f"{count} {roots}, finely chopped."
         turns.append(Turn(said, reply, "lookup", content, must=((f"{count} {roots}",),)))
-    if m.random.random() < 0.7:
+    if m.thorough or m.random.random() < 0.7:
         said = m.pick(("and how long do i cook it", "how long do i cook it", "how long is that"))
         reply = f"cook it for {cooked} minutes."
         turns.append(Turn(said, reply, "lookup", timed, must=((f"{cooked} minutes",),)))

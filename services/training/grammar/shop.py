@@ -69,6 +69,8 @@ def coffee(m: Maker) -> list[Turn]:
         if added and added[1] not in basket:
             basket.append(added[1])
             turns.append(_bite(m, added[1], added))
+    if m.thorough:
+        return _tallied(m, turns, basket)
     if m.random.random() < 0.75:
         turns.append(_total(m, basket))
     return turns
@@ -109,7 +111,12 @@ def _bite(m: Maker, bite: str, content: tuple[str, ...]) -> Turn:
 
 def _total(m: Maker, basket: list[str]) -> Turn:
     content = m.draw("total", lambda: tuple(str(m.random.randint(2, 17)) for _ in basket))
-    prices = [int(p) for p in content[1:]]
+    _price_list(m, basket, [int(p) for p in content[1:]])
+    return _priced(m, content)
+
+
+def _price_list(m: Maker, basket: list[str], prices: list[int]) -> None:
+    """Put the basket's prices, and others, into the system prompt."""
     lines = [f"{item} {price_tag(p)}" for item, p in zip(basket, prices, strict=True)]
     for _ in range(m.pick((0, 0, 1, 2))):
         other = m.pick((f"{m.pick(SIZES)} {m.pick(DRINKS)}", m.pick(BITES), _resized(m, basket[0])))
@@ -117,12 +124,28 @@ def _total(m: Maker, basket: list[str]) -> Turn:
             lines.append(f"{other} {price_tag(m.random.randint(2, 17))}")
     m.random.shuffle(lines)
     m.facts["prices"] = f"prices: {', '.join(lines)}."
+
+
+def _priced(m: Maker, content: tuple[str, ...]) -> Turn:
+    prices = [int(p) for p in content[1:]]
     said = price_said(sum(prices))
     must = said.replace(" and fifty cents", "")
     fifty = must.replace(" dollars", "").replace(" dollar", "") + " fifty"
     if sum(prices) % 2:
         return _price(m, said, content, (said, f"{must} fifty", fifty), ())
     return _price(m, said, content, (said,), ("fifty cents",))
+
+
+def _tallied(m: Maker, turns: list[Turn], basket: list[str]) -> list[Turn]:
+    """The order with its price asked for after every item of the basket."""
+    first = len(turns) - len(basket)  # the last turn that is about the first item
+    asked, prices = turns[:first], ()
+    for turn in turns[first:]:
+        content = m.draw("total", lambda known=prices: (*known, str(m.random.randint(2, 17))))
+        prices = content[1:]
+        asked += [turn, _priced(m, content)]
+    _price_list(m, basket, [int(p) for p in prices])
+    return asked
 
 
 def _resized(m: Maker, item: str) -> str:

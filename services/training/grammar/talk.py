@@ -14,8 +14,9 @@ _MINUS = ("what's {} minus {}", "what is {} minus {}", "how much is {} minus {}"
 
 
 def sums(m: Maker) -> list[Turn]:
-    """One to three additions and subtractions up to ninety nine."""
-    return [m.pick((_plus, _plus, _minus))(m) for _ in range(m.random.randint(1, 3))]
+    """Additions and subtractions up to ninety nine."""
+    count = 10 if m.thorough else m.random.randint(1, 3)
+    return [m.pick((_plus, _plus, _minus))(m) for _ in range(count)]
 
 
 def _top(m: Maker) -> int:
@@ -85,7 +86,8 @@ def who_wants_what(m: Maker) -> list[Turn]:
             )
             for who, what in told
         ]
-    for who, what in m.random.sample(told, m.random.randint(1, count)):
+    asking = m.random.sample(told * 2, count * 2) if m.thorough else None
+    for who, what in asking or m.random.sample(told, m.random.randint(1, count)):
         if m.random.random() < 0.6:
             asked = m.pick(("what does {} want", "what would {} like", "what did {} ask for"))
             said, reply, must = asked.format(who), f"{who} {verb} {article(what)}.", what

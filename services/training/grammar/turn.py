@@ -44,12 +44,15 @@ class Maker:
     Attributes:
         random: the dialogue's own generator.
         holding: whether contents are drawn from the held-out side.
+        thorough: whether a scene asks all that it can ask, for training: a prompt that has been
+            read once then has many answers to learn from.
         facts: lines for the system prompt, by topic: a topic holds one truth only.
         person: the names that the person has given of himself, once he has.
     """
 
     random: random.Random
     holding: bool
+    thorough: bool = False
     facts: dict[str, str] = field(default_factory=dict)
     person: tuple[str, ...] | None = None
 

@@ -57,6 +57,7 @@ def live(clock: Clock, background: Background = ALONE, max_batch: int = 8) -> Li
 def service(clock: Clock, accuracy: float = 1.0, **settings: object) -> ServedLLMService:
     return ServedLLMService(
         name="sim:test",
+        model="a-model",
         settings=ServedSettings.model_validate(settings),
         accuracy=accuracy,
         server=live(clock),
@@ -98,6 +99,18 @@ async def test_each_profile_has_its_rate(name: str, low: float, high: float) -> 
         rates.append(39 * NS_PER_S / (at[-1] - at[0]))
         await clock.sleep_until_ns(clock.now_ns() + 4 * NS_PER_S)
     assert low <= statistics.mean(rates) <= high
+
+
+def test_one_model_is_right_in_the_same_turns_however_it_is_served() -> None:
+    def wrong(name: str) -> list[float]:
+        spec = find("llm", name)
+        made = spec.create(spec.settings({}), InstantClock())
+        assert isinstance(made, ServedLLMService)
+        heard = [[f"question {n}"] for n in range(200)]
+        return [made.counts_of(said)[WRONG] for said in heard]
+
+    assert wrong("sim:full") == wrong("sim:full-low-batch")
+    assert 0 < sum(wrong("sim:full")) < sum(wrong("sim:distilled"))
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def create(profile: Profile, settings: ServedSettings, clock: Clock) -> "ServedL
     accuracy = profile.accuracy if settings.accuracy is None else settings.accuracy
     return ServedLLMService(
         name=profile.name,
+        model=profile.model,
         settings=settings,
         accuracy=accuracy,
         server=server_of(profile, settings.streams, settings.seed, clock),

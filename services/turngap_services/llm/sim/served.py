@@ -19,12 +19,17 @@ WRONG = "sim_wrong"
 
 
 class ServedLLMService(LibraryLLMService):
-    """Answers when its server has the tokens; wrongly as often as its accuracy says."""
+    """Answers when its server has the tokens; wrongly as often as its accuracy says.
+
+    What it says depends on its `model`, not on how that is served: two servers of one model are
+    wrong in the same turns.
+    """
 
     def __init__(
         self,
         *,
         name: str,
+        model: str,
         settings: ServedSettings,
         accuracy: float,
         server: LiveServer,
@@ -32,7 +37,7 @@ class ServedLLMService(LibraryLLMService):
         clock: Clock,
     ) -> None:
         super().__init__(name=name, settings=settings, script=script, clock=clock)
-        self._name_ = name
+        self._model = model
         self._served = settings
         self._accuracy = accuracy
         self._server = server
@@ -60,7 +65,7 @@ class ServedLLMService(LibraryLLMService):
         return random.Random(f"wrong|{self._key(heard)}").random() >= self._accuracy
 
     def _key(self, heard: Sequence[str]) -> str:
-        return f"{self._served.seed}|{self._name_}|{len(heard)}|{heard[-1] if heard else ''}"
+        return f"{self._served.seed}|{self._model}|{len(heard)}|{heard[-1] if heard else ''}"
 
     async def _paced(self, said: list[str], messages: list[dict[str, Any]]) -> AsyncGenerator[str]:
         network_ns = round(self._served.network_ms * NS_PER_MS)

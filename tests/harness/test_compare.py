@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from turngap.harness.compare import ComparePlan, Contender, compare, parse_conte
 from turngap.harness.target import AgentChoice, Target
 from turngap.library import load_scenarios, scenario_paths
 from turngap.provenance import this_machine
-from turngap.report.compare_charts import HEIGHT_PX, charts
+from turngap.report.compare_charts import HEIGHT_PX, LABEL_PX, charts
 from turngap.report.compare_console import comparison_block
 from turngap.report.compare_files import (
     comparison_json,
@@ -35,6 +36,7 @@ from turngap.report.compare_html import render, write_page
 from turngap.report.compare_words import crossing as words_of
 
 SCRIPT = "<script>alert(1)</script>"
+WRONG = AnswerRecord(verdict="wrong", failed=("x",))
 GOOD, QUICK = Contender("good", "sim:full"), Contender("quick", "sim:distilled")
 
 
@@ -117,6 +119,9 @@ async def test_it_is_shown_on_any_width_as_markdown_and_as_json(tmp_path: Path, 
     assert "first token, tokens/s and window tokens: of 14 of 21 turns" in text
     page = markdown(record)
     assert "| 153 ms | 64 | 8 |" in page
+    head = page.split("| backend |")[1].splitlines()[0]
+    # What decides stands where a narrow page still shows it.
+    assert head.startswith(" turns | gap p50 | p95 | hit rate | right answers | $/1000 turns")
     assert page.count("\n| good |") == page.count("\n| quick |") == 1
     assert "| 10 |" in page
     assert "good overtakes quick at a task of 2 turns" in page
@@ -156,6 +161,19 @@ async def test_differences_over_the_same_turns_are_shown_everywhere(
     assert said in markdown(record)
     assert said in Page(write_page(record, folder).read_text("utf-8")).text
     assert "67 % (21 % to 94 %), 3.0 s" in shown(record, 300)  # a task of one turn
+
+
+def test_labels_do_not_lie_on_one_another_nor_outside():
+    turns = [made_turn("right").model_copy(update={"turn": i}) for i in range(1, 8)]
+    for verdicts in (turns, [t.model_copy(update={"answer": WRONG}) for t in turns]):
+        speed, *chains = charts(made_comparison([Side(f"{n}", verdicts, None) for n in range(8)]))
+        places = sorted(dot.label_y for dot in speed.dots)
+        assert len(places) == 8
+        assert all(b - a >= LABEL_PX - 1e-9 for a, b in pairwise(places))
+        assert places[0] >= 0
+        assert places[-1] <= HEIGHT_PX
+        # Nobody overtakes anybody, so that no line says so.
+        assert all(chart.rules == () for chart in chains)
 
 
 def test_drawings_stay_in_their_frames_whatever_the_figures():

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turngap.core.chain import LONGEST, TurnFigures, expected_ms, expected_usd
 from turngap.core.comparison import chain_figures
@@ -13,6 +13,8 @@ HEIGHT_PX = 240
 # Lines are drawn in a box so wide; the page stretches it.
 BOX = 1000
 SMALLEST_PX, LARGEST_PX = 5.0, 16.0
+# Labels lie so far apart at least.
+LABEL_PX = 13.0
 # A task that takes so many times the shortest one's is beyond the drawing.
 MOST_DECADES = 5
 DASHES = ("", "9 5", "3 4", "12 4 3 4", "6 3", "2 6", "14 6", "8 2 2 2")
@@ -30,7 +32,8 @@ class Mark:
 class Dot:
     """One backend: its gap across, its right answers up (`low` to `high` in px), its price as size.
 
-    `priced`: whether its price is known; drawn hollow otherwise.
+    `priced`: whether its price is known; drawn hollow otherwise. `label_y`: its label's place, px
+    down.
     """
 
     x: float
@@ -40,6 +43,7 @@ class Dot:
     r: float
     priced: bool
     label: str
+    label_y: float
     end: bool
 
 
@@ -101,7 +105,7 @@ def _speed(record: ComparisonRecord) -> Chart:
         y_marks=tuple(
             Mark(_up(share), f"{100 * share:.0f} %") for share in (0, 0.25, 0.5, 0.75, 1)
         ),
-        dots=tuple(_dot(b, right, most) for b in shown),
+        dots=_labelled([_dot(b, right, most) for b in shown]),
         rules=(Mark(100 * record.budget_ms / right, f"{record.budget_ms:.0f} ms budget"),),
     )
 
@@ -119,8 +123,22 @@ def _dot(backend: BackendRecord, right: float, most_usd: float) -> Dot:
         r=SMALLEST_PX + share * (LARGEST_PX - SMALLEST_PX),
         priced=usd is not None,
         label=f"{words.clean(backend.name)}{price}",
+        label_y=_up(correct.value or 0.0),
         end=x > 60,
     )
+
+
+def _labelled(dots: Sequence[Dot]) -> tuple[Dot, ...]:
+    """The dots with their labels as near as they can be without lying on one another."""
+    order = sorted(range(len(dots)), key=lambda i: (dots[i].y, dots[i].x))
+    places: list[float] = []
+    for i in order:
+        places.append(max(dots[i].y, places[-1] + LABEL_PX if places else 0.0))
+    for left, _ in enumerate(order):
+        at = len(order) - 1 - left
+        places[at] = min(places[at], HEIGHT_PX - left * LABEL_PX)
+    placed = dict(zip(order, places, strict=True))
+    return tuple(replace(dot, label_y=placed[i]) for i, dot in enumerate(dots))
 
 
 def _up(share: float) -> float:
@@ -143,7 +161,8 @@ def _chain(record: ComparisonRecord, known: Sequence[tuple[str, TurnFigures]], w
     def y(value: float) -> float:
         return HEIGHT_PX * (1 - (math.log10(value) - bottom) / (top - bottom))
 
-    found = [c for c in record.crossings if c.what == what and c.turns is not None]
+    # Who is ahead from the first turn on crosses nothing: the lines begin so.
+    found = [c for c in record.crossings if c.what == what and (c.turns or 0) > 1]
     sentences = [compare_words.crossing(c) for c in record.crossings if c.what == what]
     return Chart(
         title=f"A task of several turns: {what} until it went well",

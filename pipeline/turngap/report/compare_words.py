@@ -12,8 +12,8 @@ from turngap.core.comparison_record import (
 from turngap.report import words
 
 HEAD = (
-    "backend", "turns", "gap p50", "p95", "hit rate", "first answer", "first token", "tokens/s",
-    "window tokens", "right answers", "$/1000 turns", "$/1000 right",
+    "backend", "turns", "gap p50", "p95", "hit rate", "right answers", "$/1000 turns",
+    "$/1000 right", "first answer", "first token", "tokens/s", "window tokens",
 )  # fmt: skip
 CHAIN_HEAD = ("turns in a row",)
 
@@ -31,13 +31,13 @@ def row(backend: BackendRecord) -> tuple[str, ...]:
         figure(backend.gap_ms["p50"]),
         figure(backend.gap_ms["p95"]),
         share(backend.hit_rate),
+        right(backend.correct),
+        thousand(backend.price.usd_per_turn),
+        thousand(backend.price.usd_per_right),
         figure(backend.first_answer_ms),
         "–" if backend.ttft_ms is None else f"{words.ms(backend.ttft_ms)} ms",
         "–" if backend.tokens_per_s is None else f"{backend.tokens_per_s:.0f}",
         "–" if backend.window_tokens is None else f"{backend.window_tokens:g}",
-        right(backend.correct),
-        thousand(backend.price.usd_per_turn),
-        thousand(backend.price.usd_per_right),
     )
 
 

@@ -8,6 +8,7 @@ anybody's package plugs in as ours does.
 import asyncio
 import importlib.util
 import os
+import shutil
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -61,20 +62,27 @@ class Need:
     """One thing an engine needs on this machine.
 
     Attributes:
-        kind: an importable module, or an environment variable that must be set.
-        name: the module's or variable's name.
+        kind: an importable module, an environment variable that must be set, a command on PATH, or
+            a file or folder.
+        name: the module's, variable's or command's name, or the path (`~` is the user's home).
         remedy: the command or step that provides it.
     """
 
-    kind: Literal["module", "env"]
+    kind: Literal["module", "env", "command", "file"]
     name: str
     remedy: str
 
     def met(self) -> bool:
         """Whether this machine has it."""
-        if self.kind == "env":
-            return bool(os.environ.get(self.name))
-        return importlib.util.find_spec(self.name) is not None
+        match self.kind:
+            case "env":
+                return bool(os.environ.get(self.name))
+            case "command":
+                return shutil.which(self.name) is not None
+            case "file":
+                return Path(self.name).expanduser().exists()
+            case "module":
+                return importlib.util.find_spec(self.name) is not None
 
 
 class Floor:
@@ -151,6 +159,8 @@ class BackendSpec:
         create: `(settings, clock)` to a stock pipecat service (`TurnTaking` for kind `turn`);
             called once a session, so it is quick once `prepare` has run.
         prepare: loads what sessions share (models, voices) when the agent starts.
+        by_default: what it needs besides where its settings are left as they are, as the weights of
+            its default model. Other settings may do without, so it is shown and not required.
         licence: SPDX id of what runs in the process; it matters where it is GPL.
         closed_domain: of an STT: whether it hears nothing but sentences that it was given.
         tools: of an LLM: whether it calls the tools that a conversation offers it.
@@ -163,6 +173,7 @@ class BackendSpec:
     create: Callable[[Any, Clock], Any]
     prepare: Callable[[Any], None] | None = None
     requires: tuple[Need, ...] = ()
+    by_default: tuple[Need, ...] = ()
     price: Price | None = None
     licence: str = ""
     notes: str = ""
@@ -173,6 +184,10 @@ class BackendSpec:
     def missing(self) -> list[Need]:
         """What this machine lacks of `requires`."""
         return [need for need in self.requires if not need.met()]
+
+    def missing_by_default(self) -> list[Need]:
+        """What this machine lacks of `by_default`."""
+        return [need for need in self.by_default if not need.met()]
 
     def settings(self, values: dict[str, Any]) -> BackendSettings:
         """Check `values` against the engine's settings.

@@ -90,6 +90,7 @@ def test_the_embedded_agent_killed_in_mid_turn(tmp_path: Path) -> None:
         process.kill()
     assert process.returncode == 4
     assert "line was lost" in err
+    assert "the agent ended in mid-conversation (it was killed, as a system that is out of" in err
     outcomes = [t["outcome"] for t in turns_on_disk(only_run(tmp_path))]
     assert outcomes[0] == "answered"
     assert outcomes[-1] == "error"

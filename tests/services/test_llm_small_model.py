@@ -186,6 +186,29 @@ def test_a_model_that_cannot_be_used_is_one_clear_line(
     assert e.value.exit_code == ExitCode.AGENT_FAILED
 
 
+@pytest.mark.parametrize(
+    "error", [MemoryError("std::bad_alloc"), RuntimeError("CUDA failed with error out of memory")]
+)
+def test_a_machine_with_too_little_memory_is_not_taken_for_a_damaged_model(
+    copied: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = SmallModel(SmallSettings(model=copied))
+
+    def full(*_: object, **__: object) -> None:
+        raise error
+
+    model._held[:] = [type("Generator", (), {"generate_batch": full})()]
+    monkeypatch.setattr("ctranslate2.Generator", full)
+    for use in (
+        lambda: model.say(["<|user|>"], lambda _: None, threading.Event()),
+        lambda: SmallModel(SmallSettings(model=copied)),
+    ):
+        with pytest.raises(AgentError, match="too little memory on this machine") as e:
+            use()
+        assert (e.value.kind, e.value.exit_code) == ("model.memory", ExitCode.AGENT_FAILED)
+        assert "smaller model" in e.value.hint
+
+
 def test_a_template_of_its_own_file_is_used(copied: Path) -> None:
     without_template(copied)
     (copied / "chat_template.jinja").write_text(

@@ -204,20 +204,34 @@ def test_nobody_there_is_one_clear_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fake", "values", "kind", "words"),
+    ("fake", "values", "kind", "words", "remedy"),
     [
-        (FakeOpenAI(key="right"), {}, "llm.key", "does not accept the key"),
-        (FakeOpenAI(models=("a", "b")), {}, "llm.model", "has not one model but: a, b"),
-        (FakeOpenAI(), {"model": "x"}, "llm.model", "has no model 'x'"),
+        (
+            FakeOpenAI(key="right"),
+            {"api_key_env": "NO_SUCH_KEY"},
+            "llm.key",
+            "does not accept a request without a key",
+            "export NO_SUCH_KEY=",
+        ),
+        (
+            FakeOpenAI(key="right"),
+            {"api_key_env": "PATH"},
+            "llm.key",
+            "does not accept the key",
+            "export PATH=",
+        ),
+        (FakeOpenAI(models=("a", "b")), {}, "llm.model", "has not one model but: a, b", "NAME"),
+        (FakeOpenAI(), {"model": "x"}, "llm.model", "has no model 'x'", "it has: m"),
     ],
 )
 def test_a_server_that_does_not_fit_is_one_clear_line(
-    fake: FakeOpenAI, values: dict[str, Any], kind: str, words: str
+    fake: FakeOpenAI, values: dict[str, Any], kind: str, words: str, remedy: str
 ) -> None:
     with serving(fake), pytest.raises(AgentError, match=words) as e:
         prepare(settings(fake, **values))
     assert e.value.kind == kind
     assert "\n" not in e.value.message
+    assert remedy in e.value.hint
 
 
 def test_another_kind_of_server_is_one_clear_line() -> None:

@@ -1,15 +1,24 @@
 import importlib.util
+import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from faster_whisper.utils import _MODELS
+from huggingface_hub.file_download import repo_folder_name
 from running_line import InstantClock
 
 from turngap.agent.stack import load_stack, resolved, stack_files
 from turngap.backends import KINDS, BackendSpec, find, specs
+from turngap.cli.agents import backends
 from turngap.core.errors import AgentError, InputError
 from turngap_services import SPECS
+from turngap_services.stt.whisper.settings import WhisperSettings
+from turngap_services.tts.piper.settings import PiperSettings
+from turngap_services.tts.piper.voice import files_of
 
 ENGINES = (
     "pipecat",
@@ -97,6 +106,47 @@ def test_a_missing_engine_is_an_instruction(
     with pytest.raises(AgentError, match=f"needs module {module}") as e:
         BY_NAME[name].require()
     assert e.value.hint == remedy
+
+
+@pytest.mark.parametrize("name", ["piper", "whisper", "vllm"])
+def test_weights_and_commands_that_settings_may_do_without_are_shown_and_not_required(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = BY_NAME[name]
+    (need,) = spec.by_default
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "400")
+    here = tmp_path / need.name
+    lacking = replace(spec, by_default=(replace(need, name=str(here)),))
+    monkeypatch.setattr("turngap.backends.specs", lambda: (lacking,))
+    lacking.require()
+    backends(json_=True)
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["available"] is True
+    assert (row["missing"], row["missing_by_default"]) == ([], [str(here)])
+    assert row["remedy"] == [need.remedy]
+    backends()
+    shown = capsys.readouterr().out
+    assert "not by default" in shown
+    assert need.remedy in shown
+    here.parent.mkdir(parents=True, exist_ok=True)
+    here.touch(0o755)
+    backends(json_=True)
+    assert json.loads(capsys.readouterr().out)[0]["missing_by_default"] == []
+
+
+def test_the_weights_that_are_looked_for_are_those_that_the_defaults_load(
+    tmp_path: Path,
+) -> None:
+    (piper,) = BY_NAME["piper"].by_default
+    with pytest.raises(AgentError, match="no piper voice") as e:
+        files_of(PiperSettings(voices=tmp_path))
+    assert f"{tmp_path / Path(piper.name).name} " in e.value.message
+    assert Path(piper.name).parent == PiperSettings().voices
+    # As the hub's client names the folder of a repository; no network is needed to find none.
+    (whisper,) = BY_NAME["whisper"].by_default
+    repository = _MODELS[WhisperSettings().model]
+    assert Path(whisper.name).name == repo_folder_name(repo_id=repository, repo_type="model")
 
 
 @pytest.mark.parametrize(

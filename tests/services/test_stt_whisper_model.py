@@ -189,16 +189,28 @@ def test_settings_that_the_model_cannot_have_are_refused_by_name(
     assert "\n" not in e.value.message
 
 
-def test_an_engine_that_fails_in_the_middle_is_an_error_of_the_agent() -> None:
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (RuntimeError("CUDA failed with error out of memory\nat 7"), "model.memory", "too little"),
+        (MemoryError("std::bad_alloc"), "model.memory", "too little memory"),
+        (RuntimeError("no such operator\nat 7"), "model.failed", "failed: no such operator"),
+    ],
+)
+def test_an_engine_that_fails_in_the_middle_is_an_error_of_the_agent(
+    error: Exception, kind: str, words: str
+) -> None:
     broken = Reader(settings())
 
     def fail(pcm: np.ndarray) -> tuple[str, bool]:
-        raise RuntimeError("CUDA failed with error out of memory\nat line 7")
+        raise error
 
     broken._transcribe = fail  # type: ignore
-    with pytest.raises(AgentError, match="out of memory") as e:
+    with pytest.raises(AgentError, match=words) as e:
         broken.read(sound(600))
+    assert e.value.kind == kind
     assert "\n" not in e.value.message
+    assert "--set stt.model=" in e.value.hint
 
 
 def test_a_hub_that_cannot_be_reached_is_one_line_that_says_what_to_do(

@@ -372,7 +372,8 @@ async def test_failure_in_a_reply_is_an_error_frame_and_the_voice_lives(
             patch.setattr(voice_module._Breakable, "run", _out_of_memory)
             (frame,) = [f async for f in service.run_tts("Hello there.", "context")]
         assert isinstance(frame, ErrorFrame)
-        assert "failed to speak: MemoryError" in frame.error
+        assert "too little memory on this machine for the piper voice" in frame.error
+        assert "a voice of a lower quality" in frame.error
         (frame,) = [f async for f in service.run_tts("Hello there.", "context")]
         assert isinstance(frame, TTSAudioRawFrame)
 

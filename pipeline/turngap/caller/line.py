@@ -28,6 +28,9 @@ from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
 from turngap.core.results import OffsetRecord
 
+# The kind of the error.
+LINE_LOST = "agent.line_lost"
+
 OPEN_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
 # Pings before the first turn. The fastest of them bounds the offset's error by half its round trip.
@@ -272,7 +275,7 @@ def _is_here(host: str | None) -> bool:
 
 
 def _line_lost(error: ConnectionClosed) -> AgentError:
-    return AgentError("agent.line_lost", f"the line was lost: {_why_closed(error)}")
+    return AgentError(LINE_LOST, f"the line was lost: {_why_closed(error)}")
 
 
 def _why_closed(error: ConnectionClosed) -> str:

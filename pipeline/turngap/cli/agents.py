@@ -2,34 +2,47 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turngap.cli.shared import JSON, LIBRARY, print_block, print_json, print_text, table
 from turngap.core.errors import ExitCode
 
+if TYPE_CHECKING:
+    from turngap.backends import BackendSpec
+
 
 def backends(json_: Annotated[bool, JSON] = False) -> None:
-    """List the engines, what each needs and whether this machine has it."""
+    """List the engines, what each needs and whether this machine has it.
+
+    "not by default": it runs here, but with other settings than its own, as the remedy says.
+    """
     from turngap.backends import specs
 
-    rows = [
-        {
-            "name": s.name,
-            "kind": s.kind,
-            "available": not s.missing(),
-            "missing": [need.name for need in s.missing()],
-            "remedy": [need.remedy for need in s.missing()],
-            "licence": s.licence,
-            "notes": s.notes,
-        }
-        for s in specs()
-    ]
+    rows = [_row(spec) for spec in specs()]
     if json_:
         print_json(rows)
-    else:
-        print_block(lambda _: table(rows))
+        return
+    for row in rows:
+        if row["available"] and row["missing_by_default"]:
+            row["available"] = "not by default"
+        row["missing"] += row.pop("missing_by_default")
+    print_block(lambda _: table(rows))
+
+
+def _row(spec: "BackendSpec") -> dict[str, Any]:
+    lacks, by_default = spec.missing(), spec.missing_by_default()
+    return {
+        "name": spec.name,
+        "kind": spec.kind,
+        "available": not lacks,
+        "missing": [need.name for need in lacks],
+        "missing_by_default": [need.name for need in by_default],
+        "remedy": [need.remedy for need in (*lacks, *by_default)],
+        "licence": spec.licence,
+        "notes": spec.notes,
+    }
 
 
 def doctor(

@@ -179,7 +179,7 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
     out = Table(box=None, header_style="bold", pad_edge=False)
     keys = [k for k in rows[0] if any(r[k] not in ([], "") for r in rows)] if rows else []
     for key in keys:
-        out.add_column(key)
+        out.add_column(key, overflow="fold")  # a path that is cut short cannot be used
     for row in rows:
         out.add_row(*(_cell(row[k]) for k in keys))
     return out

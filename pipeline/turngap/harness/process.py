@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from turngap.caller.line import LINE_LOST
 from turngap.children import PARENT_HOLDS_STDIN
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 
@@ -16,6 +17,7 @@ from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 # wait for something have timeouts of their own, with a better error than this one.
 READY_TIMEOUT_S = 900.0
 STOP_TIMEOUT_S = 5.0
+ENDING_S = 1.0
 
 
 @asynccontextmanager
@@ -30,7 +32,8 @@ async def running(
 
     Raises:
         TurngapError: the process's own error, where it said one.
-        AgentError: it ended, or said nothing in time.
+        AgentError: it ended, or said nothing in time; or it ended later, and the line to it was
+            lost by that.
     """
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
@@ -47,6 +50,10 @@ async def running(
         )
     try:
         yield await _ready_url(process, log)
+    except AgentError as e:
+        if e.kind != LINE_LOST or (code := await _exit_code(process)) is None:
+            raise
+        raise _ended(f"{e.message}: the agent ended in mid-conversation", code, log) from e
     finally:
         await _end(process)
 
@@ -67,9 +74,27 @@ async def _ready_url(process: asyncio.subprocess.Process, log: Path) -> str:
             f"the agent was not ready within {READY_TIMEOUT_S:g} s",
             hint=f"its log: {log}",
         ) from e
-    raise _own_error(said, code) or AgentError(
-        "agent.not_started",
-        f"the agent did not start (exit code {code}): {_last_line(log) or 'it said nothing'}",
+    raise _own_error(said, code) or _ended("the agent did not start", code, log)
+
+
+async def _exit_code(process: asyncio.subprocess.Process) -> int | None:
+    """What the process has ended with, which shows a little after its line is lost."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ENDING_S):
+            return await process.wait()
+    return None
+
+
+def _ended(what: str, code: int, log: Path) -> AgentError:
+    if code == -signal.SIGKILL:
+        return AgentError(
+            "agent.killed",
+            f"{what} (it was killed, as a system that is out of memory does)",
+            hint=f"give it more memory, or smaller models (turngap backends); its log: {log}",
+        )
+    return AgentError(
+        "agent.not_started" if what.endswith("start") else "agent.ended",
+        f"{what} (exit code {code}): {_last_line(log) or 'it said nothing'}",
         hint=f"its log: {log}",
     )
 

@@ -10,7 +10,7 @@ from pipecat.services.anthropic.llm import AnthropicLLMService
 from turngap.core.errors import AgentError
 from turngap_services.llm.anthropic.settings import AnthropicSettings
 from turngap_services.llm.once import WholeReply
-from turngap_services.llm.wire import connection_headers, served_models
+from turngap_services.llm.wire import Asking, connection_headers, served_models
 
 _KEY = "ANTHROPIC_API_KEY"
 _VERSION = "2023-06-01"
@@ -45,11 +45,10 @@ def checked(settings: AnthropicSettings) -> None:
     with _CHECKING:
         if seen in _SEEN:
             return
-        models = served_models(
-            f"{settings.base_url.rstrip('/')}/v1/models?limit=1000",
-            headers={"x-api-key": os.environ.get(_KEY, ""), "anthropic-version": _VERSION},
-            timeout_s=settings.timeout_s,
-        )
+        headers = {"x-api-key": os.environ.get(_KEY, ""), "anthropic-version": _VERSION}
+        # Anthropic's clients add the version to the path themselves.
+        asking = Asking(headers, settings.timeout_s, key_env=_KEY, base_url="http://HOST:PORT")
+        models = served_models(f"{settings.base_url.rstrip('/')}/v1/models?limit=1000", asking)
         # A name may be that of a family whose snapshots are listed by their dates.
         if not any(name.startswith(settings.model) for name in models):
             raise AgentError(

@@ -13,7 +13,7 @@ from turngap.core.errors import AgentError
 from turngap_services.llm.hosted.responses import responses
 from turngap_services.llm.hosted.settings import HostedSettings, OpenAISettings
 from turngap_services.llm.once import AskedOnce
-from turngap_services.llm.wire import bearer, connection_headers, served_models
+from turngap_services.llm.wire import Asking, bearer, connection_headers, served_models
 
 
 class _OpenAI(AskedOnce, OpenAILLMService):
@@ -47,11 +47,10 @@ def checked(provider: str, settings: HostedSettings) -> None:
     with _CHECKING:
         if seen in _SEEN:
             return
-        models = served_models(
-            f"{settings.base_url.rstrip('/')}/models",
-            headers=bearer(os.environ.get(settings.key)),
-            timeout_s=settings.timeout_s,
+        asking = Asking(
+            bearer(os.environ.get(settings.key)), settings.timeout_s, key_env=settings.key
         )
+        models = served_models(f"{settings.base_url.rstrip('/')}/models", asking)
         if settings.model not in models:
             raise AgentError(
                 "llm.model",

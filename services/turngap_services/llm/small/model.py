@@ -16,6 +16,7 @@ from tokenizers.decoders import DecodeStream
 
 from turngap.core.errors import AgentError
 from turngap_services.llm.small.settings import SmallSettings
+from turngap_services.memory import too_little_memory
 
 SHIPPED = Path(__file__).parent / "student"
 
@@ -25,6 +26,8 @@ _CONVERT = (
     "ct2-transformers-converter --model MODEL --quantization int8 --output_dir DIR "
     "--copy_files tokenizer.json tokenizer_config.json"
 )
+
+_LESS_MEMORY = "a smaller model (--set llm.model=DIR) or fewer llm.workers need less"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class SmallModel:
         except Exception as e:
             if isinstance(e, AgentError):
                 raise
-            raise AgentError(
+            raise too_little_memory(e, f"the model in {directory}", _LESS_MEMORY) or AgentError(
                 "model.damaged",
                 f"the model in {directory} cannot be loaded: {_first_line(e)}",
                 hint=_CONVERT,
@@ -151,11 +154,11 @@ class SmallModel:
                 sampling_temperature=self._settings.temperature if cold else 1.0,
                 callback=step,
             )
-        except RuntimeError as e:
-            raise AgentError(
+        except (RuntimeError, MemoryError) as e:
+            raise too_little_memory(e, f"a reply of {self.name}", _LESS_MEMORY) or AgentError(
                 "model.failed",
                 f"the model {self.name} failed in mid-reply: {_first_line(e)}",
-                hint="a smaller model or fewer workers need less memory",
+                hint="convert it again, or choose another: --set llm.model=DIR",
             ) from e
         return Reply(len(prompt), count, not stop.is_set())
 

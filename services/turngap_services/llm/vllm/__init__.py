@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from turngap.backends import BackendSpec
+from turngap.backends import BackendSpec, Need
 from turngap.core.clock import Clock
 from turngap_services.llm.vllm.settings import VllmSettings
 
@@ -32,7 +32,16 @@ SPEC = BackendSpec(
     settings_type=VllmSettings,
     create=create,
     prepare=prepare,
+    by_default=(
+        Need(
+            "command",
+            "vllm",
+            "--set llm.base_url=http://HOST:PORT/v1 of a running server, or install vLLM in an "
+            "environment of its own and --set llm.command=DIR/bin/vllm",
+        ),
+    ),
     licence="Apache-2.0",
     tools=True,
-    notes="Needs base_url of a vLLM server, or a model and the command `vllm` to start one.",
+    notes="Needs base_url of a vLLM server, or a model and the command `vllm` to start one; "
+    "VLLM_API_KEY where it wants a key.",
 )

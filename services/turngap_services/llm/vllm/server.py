@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -10,7 +11,6 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections import deque
 from pathlib import Path
 
 from loguru import logger
@@ -21,7 +21,10 @@ from turngap_services.llm.vllm.settings import VllmSettings
 _POLL_S = 0.25
 # The keeper gives the server 5 s to end, and then its workers as long.
 _STOP_S = 20.0
-_LINES = 15
+_MOST = 400
+# As Python ends a traceback, behind what vLLM's log puts before each line of it.
+_ERROR = re.compile(r"(?:^|\] )((?:[\w.]+\.)?\w+(?:Error|Exception): .+)")
+_WRAPS_ANOTHER = re.compile(r"Worker failed with error|Engine core initialization failed")
 
 
 class Server:
@@ -76,9 +79,9 @@ class Server:
                 self.stop()
                 raise AgentError(
                     "vllm.slow",
-                    f"vLLM was not ready after {self._settings.start_timeout_s:g} s; its log: "
-                    f"{self.log}{_last(self.log)}",
-                    hint="give it longer: --set llm.start_timeout_s=1200",
+                    f"vLLM was not ready after {self._settings.start_timeout_s:g} s; it said last: "
+                    f"{_why(self.log)}",
+                    hint=f"give it longer: --set llm.start_timeout_s=1200; its log: {self.log}",
                 )
             # No clock of the session's exists here, and nothing is being measured yet.
             threading.Event().wait(_POLL_S)
@@ -116,10 +119,10 @@ class Server:
             )
         return AgentError(
             "vllm.ended",
-            f"vLLM ended with status {status} before it was ready; its log: {self.log}"
-            f"{_last(self.log)}",
+            f"vLLM ended with status {status} before it was ready: {_why(self.log)}",
             hint="where its memory was too little: --max-model-len and --gpu-memory-utilization in "
-            "serve_args (VLLM_CPU_KVCACHE_SPACE in serve_env on a CPU), or a smaller model",
+            "serve_args (VLLM_CPU_KVCACHE_SPACE in serve_env on a CPU), or a smaller model; "
+            f"its log: {self.log}",
         )
 
 
@@ -140,10 +143,16 @@ def _lane(settings: VllmSettings) -> tuple[str, ...]:
     return ("--max-num-seqs", str(settings.low_batch_seqs))
 
 
-def _last(log: Path) -> str:
+def _why(log: Path) -> str:
+    """The error that a log ends with, in one line: its cause, where vLLM says it by several."""
+    last, cause = "", ""
     with log.open(encoding="utf-8", errors="replace") as lines:
-        kept = deque((line.rstrip() for line in lines if line.strip()), maxlen=_LINES)
-    return "".join(f"\n  {line}" for line in kept)
+        for line in lines:
+            last = line.strip() or last
+            if (found := _ERROR.search(line)) and not _WRAPS_ANOTHER.search(line):
+                cause = found[1].strip()
+    said = cause or last or "it said nothing"
+    return said if len(said) <= _MOST else said[:_MOST] + "…"
 
 
 def _free_port() -> int:

@@ -10,7 +10,7 @@ from turngap_services.llm.vllm.server import Server
 from turngap_services.llm.vllm.service import VllmLLMService
 from turngap_services.llm.vllm.settings import VllmSettings
 from turngap_services.llm.vllm.times import ServerTimes
-from turngap_services.llm.wire import ask, bearer, connection_headers, served_models
+from turngap_services.llm.wire import Asking, ask, bearer, connection_headers, served_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,10 @@ def connected(settings: VllmSettings) -> Connection:
 def _connect(settings: VllmSettings, key: str) -> Connection:
     secret = os.environ.get(settings.api_key_env) or None
     base_url = settings.base_url or _start(settings, settings.model or "", key).base_url
-    models = served_models(
-        f"{base_url.rstrip('/')}/models", headers=bearer(secret), timeout_s=settings.timeout_s
-    )
+    asking = Asking(bearer(secret), settings.timeout_s, settings.api_key_env)
+    models = served_models(f"{base_url.rstrip('/')}/models", asking)
     connection = Connection(base_url, _chosen(settings.model, models, base_url), secret)
-    _warm_up(settings, connection)
+    _warm_up(settings, connection, asking)
     return connection
 
 
@@ -83,7 +82,7 @@ def _chosen(wanted: str | None, models: list[str], base_url: str) -> str:
     return wanted
 
 
-def _warm_up(settings: VllmSettings, connection: Connection) -> None:
+def _warm_up(settings: VllmSettings, connection: Connection, asking: Asking) -> None:
     """A reply to nobody: what a server does once, it does now.
 
     As long as a conversation's first prompt: after one of two tokens, vLLM 0.32 on a CPU took
@@ -92,9 +91,8 @@ def _warm_up(settings: VllmSettings, connection: Connection) -> None:
     try:
         ask(
             f"{connection.base_url.rstrip('/')}/chat/completions",
-            headers=bearer(connection.key),
-            timeout_s=settings.timeout_s,
-            body={
+            asking,
+            {
                 "model": connection.model,
                 "messages": [
                     {"role": "system", "content": "hello " * 150},

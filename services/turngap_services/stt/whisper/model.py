@@ -11,6 +11,7 @@ from faster_whisper import WhisperModel, available_models, download_model
 
 from turngap.core.audio import FULL_SCALE, Pcm
 from turngap.core.errors import AgentError, InputError
+from turngap_services.memory import too_little_memory
 from turngap_services.stt.whisper.settings import WhisperSettings
 from turngap_services.stt.whisper.sound import RATE
 
@@ -20,6 +21,7 @@ _CONVERT = (
     "ct2-transformers-converter --model MODEL --output_dir DIR "
     "--copy_files tokenizer.json preprocessor_config.json"
 )
+_LESS_MEMORY = "a smaller model (--set stt.model=tiny.en) or stt.compute_type=int8 needs less"
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 # Nobody speaks faster (English: three words a second, a token and a half each): it bounds what a
@@ -84,7 +86,8 @@ class Reader:
             _check_vocabulary(model)
         # Each library has exceptions of its own for a bad file, tokenizers a plain Exception.
         except Exception as e:
-            raise AgentError(
+            what = f"the Whisper model in {directory}"
+            raise too_little_memory(e, what, _LESS_MEMORY) or AgentError(
                 "model.damaged",
                 f"the Whisper model in {directory} cannot be loaded: {_first_line(e)}",
                 hint=_CONVERT,
@@ -120,11 +123,12 @@ class Reader:
                 whole = np.zeros(round(self.window_s * RATE), np.float32)
                 whole[: len(sound)] = sound
                 text, _ = self._transcribe(whole)
-        except RuntimeError as e:
-            raise AgentError(
+        except (RuntimeError, MemoryError) as e:
+            what = f"a reading of the Whisper model {self.name}"
+            raise too_little_memory(e, what, _LESS_MEMORY) or AgentError(
                 "model.failed",
                 f"the Whisper model {self.name} failed: {_first_line(e)}",
-                hint="a smaller model, or stt.compute_type=int8, needs less memory",
+                hint="another model (--set stt.model=NAME) or stt.device=cpu may do",
             ) from e
         return text
 

@@ -7,6 +7,8 @@ from pydantic import Field
 
 from turngap.backends import BackendSettings
 
+MODEL = "base.en"
+
 
 class WhisperSettings(BackendSettings):
     """Settings of `whisper`.
@@ -36,7 +38,7 @@ class WhisperSettings(BackendSettings):
             the next pause: `adaptive` may begin an answer to it that it has to withdraw.
     """
 
-    model: Annotated[str, Field(min_length=1)] = "base.en"
+    model: Annotated[str, Field(min_length=1)] = MODEL
     offline: bool = False
     cache: Path | None = None
     language: Annotated[str, Field(pattern=r"^([a-z]{2,3}|auto)$")] = "en"

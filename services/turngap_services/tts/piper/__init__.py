@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from turngap.backends import BackendSpec, Need
 from turngap.core.clock import Clock
-from turngap_services.tts.piper.settings import PiperSettings
+from turngap_services.tts.piper.settings import VOICE, VOICES, PiperSettings
 
 if TYPE_CHECKING:
     from turngap_services.tts.piper.service import PiperTTSService
@@ -33,6 +33,14 @@ SPEC = BackendSpec(
     create=create,
     prepare=prepare,
     requires=(Need("module", "piper", "pip install 'turngap[piper]'"),),
+    by_default=(
+        Need(
+            "file",
+            str(VOICES / f"{VOICE}.onnx"),
+            f"python -m piper.download_voices --data-dir {VOICES} {VOICE}, or --set "
+            "tts.voice=FILE.onnx",
+        ),
+    ),
     licence="GPL-3.0-or-later AND MIT",
     notes="Neural voices by ONNX on the CPU, in process; a voice is a download of its own.",
 )

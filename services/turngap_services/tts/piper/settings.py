@@ -9,6 +9,7 @@ from turngap.backends import BackendSettings
 
 # Where pipecat's own service keeps the voices that it downloads: one copy does for both.
 VOICES = Path("~/.cache/pipecat/piper")
+VOICE = "en_US-lessac-medium"
 
 
 class PiperSettings(BackendSettings):
@@ -27,7 +28,7 @@ class PiperSettings(BackendSettings):
         threads: of one synthesis. The same machine has a language model and a recogniser to run.
     """
 
-    voice: Annotated[str, Field(min_length=1)] = "en_US-lessac-medium"
+    voice: Annotated[str, Field(min_length=1)] = VOICE
     voices: Path = VOICES
     speaker: Annotated[int, Field(ge=0)] | str | None = None
     length_scale: Annotated[float, Field(gt=0, le=10)] | None = None

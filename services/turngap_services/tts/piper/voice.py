@@ -22,6 +22,7 @@ from piper import PiperConfig, PiperVoice, SynthesisConfig
 from turngap.core.audio import Pcm
 from turngap.core.errors import AgentError, InputError
 from turngap.core.speeds import Request, VoiceSpeed
+from turngap_services.memory import too_little_memory
 from turngap_services.tts.piper.settings import PiperSettings
 
 T = TypeVar("T")
@@ -31,6 +32,8 @@ _INPUTS = {"input", "input_lengths", "scales"}
 
 # A short and a long one: from both together the time a piece and a second of speech follow.
 _WARM_TEXTS = ("Yes.", "One moment please, I will have a look at that for you.")
+
+_LESS_MEMORY = "a voice of a lower quality (…-low, …-medium) needs less"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +126,9 @@ class Voice:
             made = [chunk.audio_int16_array for chunk in voice.synthesize(text, manner)]
         # A network that does not fit its voice fails in as many ways as there are operations.
         except Exception as e:
-            raise AgentError(
-                "tts.piper", f"the piper voice {self.name} failed to speak: {_first_line(e)}"
+            what = f"the piper voice {self.name}"
+            raise too_little_memory(e, what, _LESS_MEMORY) or AgentError(
+                "tts.piper", f"{what} failed to speak: {_first_line(e)}"
             ) from e
         pcm = np.concatenate(made) if made else np.empty(0, dtype=np.int16)
         own = self._voice.config.sample_rate
@@ -199,7 +203,7 @@ def _readable(file: Path, read: Callable[[], T]) -> T:
     try:
         return read()
     except Exception as e:  # each library has exceptions of its own for a bad file
-        raise AgentError(
+        raise too_little_memory(e, f"the piper voice {file}", _LESS_MEMORY) or AgentError(
             "voice.damaged",
             f"{file} cannot be read as a piper voice: {_first_line(e)}",
             hint="download it again: python -m piper.download_voices --force-redownload NAME",

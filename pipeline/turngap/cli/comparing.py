@@ -66,7 +66,7 @@ def compare(
     """Compare LLM backends on the same recordings: speed, right answers, price, long tasks.
 
     Examples: `turngap compare --llm sim:full --llm sim:distilled --rounds 3`;
-    `turngap compare --llm small --llm fast=race,fast=small,full=sim:full --price small=0.1,0.4`
+    `turngap compare --llm small --price small=0.1,0.4 --llm 'race,fast=small,fast_price=[0.1,0.4]'`
 
     Exit: 0 compared, 2 bad input, 3 a run is invalid (caller starved), 4 an agent failed, even in
     a single turn.

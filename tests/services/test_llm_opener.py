@@ -127,6 +127,35 @@ def test_where_the_full_model_fails_the_fast_one_goes_on(actors: dict[str, Actor
     assert OPENER_MS not in said.counts
 
 
+@pytest.mark.parametrize("letters", [None, 1, 3])
+def test_the_fast_one_goes_on_without_leaving_out_a_word(
+    actors: dict[str, Actor], letters: int | None
+):
+    long = "We have it in nine sizes and they are all the same to me."
+    fast = {"text": long, "letters": letters}
+    said = one_reply(opener(fast_settings=fast, full_settings={"fails_after": 0}))
+    assert (" ".join(said.text.split()), said.errors) == (long, [])
+
+
+def test_an_opening_that_breaks_off_is_finished_by_the_full_model_and_this_is_said(
+    actors: dict[str, Actor],
+):
+    breaks = {"text": "We have it in nine sizes.", "fails_after": 2}
+    said = one_reply(opener(full="it in nine sizes.", fast_settings=breaks))
+    assert (said.text, said.errors) == ("We have it in nine sizes.", [])
+    assert said.counts["combined_fell_back"] == 1
+
+
+def test_an_opening_that_breaks_off_and_that_nobody_finishes_is_a_failure(
+    actors: dict[str, Actor],
+):
+    breaks = {"text": "We have it in nine sizes.", "fails_after": 2}
+    said = one_reply(opener(fast_settings=breaks, full_settings={"fails_after": 0}))
+    assert said.text == "We have"
+    (error,) = said.errors
+    assert "quick: out of order; large: out of order" in error
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_where_the_fast_model_fails_the_full_one_answers(actors: dict[str, Actor], told: bool):
     said = one_reply(opener(full=SAID, told=told, fast_settings={"fails_after": 0}))

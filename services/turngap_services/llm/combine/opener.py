@@ -39,19 +39,21 @@ class OpenerLLMService(PairLLMService):
         anew = None if self._opener.told else await self._ask(self._full, context)
         fast = await self._ask(self._fast, context)
         words = fast.text()
-        opening = await self._opening(words)
+        opening, begun = await self._opening(words)
         if opening:
             yield opening + " "
-        else:
+        if fast.failed is not None:
             self._fell_back(fast)
         said_ns = self._clock.now_ns()
         full = anew or await self._ask(self._full, self._begun(context, opening))
         await full.ready.wait()
         if not full.answers:
-            # The opening is the fast model's own: it can go on.
-            if not opening:
+            # The opening is the fast model's own: it can go on, with what it had begun to say.
+            if fast.failed is not None:
                 raise PartFailedError(f"{fast.failed}; {full.failed}")
             self._fell_back(full)
+            if begun:
+                yield begun
             async for piece in words:
                 yield piece
             return
@@ -62,21 +64,24 @@ class OpenerLLMService(PairLLMService):
         async for piece in self._going_on(opening, full):
             yield piece
 
-    async def _opening(self, words: AsyncGenerator[str]) -> str:
-        """The first clause, or the first few words of a long one; empty where there is none."""
-        text = ""
+    async def _opening(self, words: AsyncGenerator[str]) -> tuple[str, str]:
+        """The first clause, or the first few words of a long one; empty where there is none.
+
+        And what came behind them by then.
+        """
+        text, most = "", self._opener.most_words
         try:
             async for piece in words:
                 text += piece
-                count = len(text.split())
+                said = text.split(maxsplit=most)
                 # The word that a piece begins is whole when the next one does.
-                if count > self._opener.most_words:
-                    return " ".join(text.split()[: self._opener.most_words])
-                if count >= LEAST_WORDS and _CLAUSE_END.search(text.rstrip()):
+                if len(said) > most:
+                    return " ".join(said[:most]), said[most]
+                if len(said) >= LEAST_WORDS and _CLAUSE_END.search(text.rstrip()):
                     break
         except PartFailedError:
             pass
-        return text.strip()
+        return text.strip(), ""
 
     def _begun(self, context: LLMContext, opening: str) -> LLMContext:
         if not opening:

@@ -20,19 +20,17 @@ import itertools
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from loguru import logger
-from pipecat.frames.frames import EndFrame, TTSAudioRawFrame
-from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.frames.frames import TTSAudioRawFrame
+from pipecat.pipeline.worker import PipelineParams
 from pipecat.services.piper.tts import PiperTTSService as StockPiper
 from pipecat.services.tts_service import TTSService
-from pipecat.workers.runner import WorkerRunner
+from pipelines import running
 
 from training.voices import random_vits
 from turngap.clocks import MonotonicClock
@@ -72,30 +70,6 @@ async def hear(service: TTSService, text: str, context: str) -> Heard:
     return Heard(text, first_ms, first_ms + onset * 1000 / RATE, whole_ms, spent_ms)
 
 
-@asynccontextmanager
-async def started(services: Sequence[TTSService]) -> AsyncIterator[None]:
-    """Run the services in a pipeline, so that they are set up as in an agent."""
-    worker = PipelineWorker(
-        Pipeline(list(services)),
-        params=PipelineParams(audio_out_sample_rate=RATE),
-        enable_rtvi=False,
-        idle_timeout_secs=None,
-    )
-    begun = asyncio.Event()
-
-    async def on_started(*_: object) -> None:
-        begun.set()
-
-    worker.add_event_handler("on_pipeline_started", on_started)
-    runner = WorkerRunner(handle_sigint=False)
-    await runner.add_workers(worker)
-    run = asyncio.create_task(runner.run())
-    await begun.wait()
-    yield
-    await worker.queue_frame(EndFrame())
-    await run
-
-
 async def measured(voice: Path, sentences: list[str], rounds: int) -> dict[str, list[Heard]]:
     settings = {
         "clauses": PiperSettings(voice=str(voice)),
@@ -111,7 +85,7 @@ async def measured(voice: Path, sentences: list[str], rounds: int) -> dict[str, 
     services["stock"] = StockPiper(settings=stock, download_dir=voice.parent)
     heard: dict[str, list[Heard]] = {name: [] for name in services}
     orders = itertools.cycle(itertools.permutations(services))
-    async with started(list(services.values())):
+    async with running(list(services.values()), PipelineParams(audio_out_sample_rate=RATE)):
         for service in services.values():  # what is slow once
             await hear(service, sentences[0], "warm")
         for number, text in enumerate(sentences * rounds):

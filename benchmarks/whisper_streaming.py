@@ -21,20 +21,18 @@ import numpy as np
 import psutil
 from loguru import logger
 from pipecat.frames.frames import (
-    EndFrame,
     Frame,
     InputAudioRawFrame,
     TranscriptionFrame,
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
-from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.stt_service import STTService
 from pipecat.services.whisper.stt import WhisperSTTService
 from pipecat.transcriptions.language import Language
-from pipecat.workers.runner import WorkerRunner
+from pipelines import running
 from rapidfuzz.distance import Levenshtein
 
 from training.whisper.canned import SHAPES, WHISPER_PIECES, make_canned
@@ -129,30 +127,14 @@ def contenders(model: str, threads: int, clock: MonotonicClock) -> list[Contende
 
 
 @asynccontextmanager
-async def running(contender: Contender, clock: MonotonicClock) -> AsyncIterator[None]:
+async def listening(contender: Contender, clock: MonotonicClock) -> AsyncIterator[None]:
     def hear(text: str) -> None:
         contender.heard.put_nowait((clock.now_ns(), text))
 
-    worker = PipelineWorker(
-        Pipeline([contender.service, Ear(hear)]),
-        params=PipelineParams(audio_in_sample_rate=RATE),
-        enable_rtvi=False,
-        idle_timeout_secs=None,
-    )
-    started = asyncio.Event()
-
-    async def on_started(*_: object) -> None:
-        started.set()
-
-    worker.add_event_handler("on_pipeline_started", on_started)
-    runner = WorkerRunner(handle_sigint=False)
-    await runner.add_workers(worker)
-    run = asyncio.create_task(runner.run())
-    await started.wait()
-    contender.worker = worker
-    yield
-    await worker.queue_frame(EndFrame())
-    await run
+    params = PipelineParams(audio_in_sample_rate=RATE)
+    async with running((contender.service, Ear(hear)), params) as worker:
+        contender.worker = worker
+        yield
 
 
 def timeline(recording: Recording, hold_ms: float) -> list[tuple[float, Frame]]:
@@ -238,7 +220,7 @@ async def measure(model: str, arguments: argparse.Namespace, *, is_canned: bool)
     every = contenders(model, arguments.threads, clock)
     async with AsyncExitStack() as stack:
         for each in every:
-            await stack.enter_async_context(running(each, clock))
+            await stack.enter_async_context(listening(each, clock))
             await play(each, said[0], arguments.hold_ms, clock)  # what is slow once
             each.texts.clear()
             each.after_ms.clear()

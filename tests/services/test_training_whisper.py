@@ -1,6 +1,7 @@
 """The parts of the Whisper training that need no torch."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +14,20 @@ from training.whisper.read import count, takes
 from training.whisper.recipe import Recipe
 from training.whisper.speech import (
     HELD_OUT,
+    LEAD_MS,
     RATE,
+    TAIL_MS,
     TRAINED,
     Voice,
     available,
     library_sentences,
+    noise,
     on_the_line,
     sentences,
     speak,
     unseen_sentences,
 )
+from training.whisper.takes import Take, heard, planned
 from turngap.core.audio import audible_end, audible_onset, rms_dbfs
 from turngap.core.errors import InputError
 from turngap_services.stt.whisper.model import Reader
@@ -104,13 +109,97 @@ def test_a_line_adds_silence_and_noise_and_the_same_again_from_the_same_seed() -
     assert loudest > -50
 
 
-def test_the_rate_rises_and_falls_to_nothing() -> None:
-    recipe = Recipe(steps=100, warmup=10)
-    rates = [recipe.rate_at(step) for step in range(100)]
-    assert max(rates) == rates[9] == rates[10] == recipe.rate
-    assert rates[0] == pytest.approx(recipe.rate / 10)
-    assert 0 < rates[99] < recipe.rate / 50
+def test_a_room_is_noisier_and_its_people_are_of_any_size() -> None:
+    speech = np.random.default_rng(0).normal(0, 3000, RATE).astype(np.int16)
+    lengths = [len(on_the_line(speech, np.random.default_rng(n), gently=False)) for n in range(40)]
+    silence = LEAD_MS[1] + TAIL_MS[1]
+    assert min(lengths) < RATE + RATE * silence // 2000 < max(lengths)
+    assert max(lengths) < 1.1 * RATE + silence * RATE / 1000
+    spectra = []
+    for slope in (0.0, 1.0):
+        power = np.abs(np.fft.rfft(noise(RATE, slope, np.random.default_rng(1)))) ** 2
+        spectra.append(power[100:400].sum() / power[1600:6400].sum())
+    # Four octaves up a pink noise has, in bands 16 times as wide, as much power; a white one more.
+    assert spectra[0] == pytest.approx(1 / 16, rel=0.2)
+    assert spectra[1] == pytest.approx(1, rel=0.2)
+
+
+def test_the_takes_of_the_training_are_those_of_the_recipe() -> None:
+    recipe = Recipe(utterances=600)
+    plan = planned(recipe)
+    assert plan == planned(recipe)
+    assert len(plan) == 600
+    assert {take.voice for take in plan} == set(TRAINED)
+    assert 60 < sum(len(take.parts) == 2 for take in plan) < 120
+    assert 5 < sum(take.breaks_off for take in plan) < 60
+    whole = set(sentences(600, recipe.seed))
+    assert all(take.text in whole for take in plan if len(take.parts) == 2)
+
+
+def test_a_pause_is_silent_and_a_cut_sentence_ends_before_it() -> None:
+    voice = available(TRAINED)[0]
+    apart = Take(("turn off", "the kitchen lights"), voice, 1.0, pause_ms=500.0)
+    pcm = apart.recorded()
+    silent = np.flatnonzero(pcm == 0)
+    assert apart.text == "turn off the kitchen lights"
+    pause = max(np.split(silent, np.flatnonzero(np.diff(silent) > 1) + 1), key=len)
+    assert len(pause) == pytest.approx(RATE / 2, abs=100)
+    # The same words at the end of a sentence are said longer.
+    broken_off = Take(("turn off",), voice, 1.0, breaks_off=True).recorded()
+    said_last = Take(("turn off",), voice, 1.0).recorded()
+    assert abs(len(broken_off) - pause[0]) < abs(len(said_last) - pause[0])
+
+
+def test_takes_are_recorded_once_and_those_that_do_not_fit_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def say(voice: Voice, text: str, pace: float) -> np.ndarray:
+        made.append(text)
+        return np.full(RATE * len(text.split()), 1000, np.int16)  # a second a word
+
+    monkeypatch.setattr("training.whisper.takes.speak", say)
+    monkeypatch.setattr("training.whisper.takes.available", list)
+    recipe = Recipe(utterances=30)
+    first = heard(recipe, tmp_path)
+    assert 0 < len(first) < 30
+    assert all(len(text.split()) <= recipe.window_s - 1 for text, _ in first)
+    assert len(made) >= 30
+    made.clear()
+    for (text, pcm), (again, same) in zip(first, heard(recipe, tmp_path), strict=True):
+        assert text == again
+        assert np.array_equal(pcm, same)
+    assert made == []
+    heard(replace(recipe, seed=12), tmp_path)
+    assert made
+
+
+def test_without_flite_no_other_takes_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    with pytest.raises(SystemExit, match="apt-get install flite"):
+        heard(Recipe(utterances=10), tmp_path)
+
+
+def test_the_rates_rise_stay_and_fall_to_nothing() -> None:
+    recipe = Recipe(steps=100, warmup=10, falling=20)
+    heights = [recipe.height_at(step) for step in range(100)]
+    assert heights[0] == pytest.approx(0.1)
+    assert heights[9:81] == [1.0] * 72
+    assert heights[90] == pytest.approx(0.5)
+    assert 0 < heights[99] < 0.1
     assert recipe.as_json()["steps"] == 100
+
+
+def test_a_run_may_become_longer_until_its_rates_fall() -> None:
+    short, long = Recipe(steps=100, falling=20), Recipe(steps=200, falling=20)
+    assert long.continues(short, 80)
+    assert short.continues(long, 80)
+    assert not long.continues(short, 81)
+    assert short.continues(short, 99)
+    assert not long.continues(replace(short, seed=1), 10)
 
 
 class Parrot:

@@ -1,6 +1,6 @@
 """How well a Whisper reads the scenario library: word error rates, by what is read.
 
-    python -m training.whisper.read DIRECTORY
+    python -m training.whisper.read DIRECTORY [--window fit]
 
 Through the backend `whisper`, as the agent reads. Needs no torch.
 """
@@ -8,7 +8,7 @@ Through the backend `whisper`, as the agent reads. Needs no torch.
 import argparse
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
@@ -22,10 +22,10 @@ from training.whisper.speech import (
     available,
     library_sentences,
     on_the_line,
-    sentences,
     speak,
     unseen_sentences,
 )
+from training.whisper.takes import planned
 from turngap.core.audio import Pcm
 from turngap.library import library_dir, library_paths, load_scenario
 from turngap_services.stt.whisper.model import Reader
@@ -44,11 +44,11 @@ class Count(TypedDict):
     wer: float
 
 
-def evaluate(directory: Path) -> dict[str, Count]:
+def evaluate(directory: Path, window: Literal["full", "fit"] = "full") -> dict[str, Count]:
     """The library's recordings, and its and unseen sentences in other takes and another voice."""
-    reader = Reader(WhisperSettings(model=str(directory)))
+    reader = Reader(WhisperSettings(model=str(directory), window=window))
     voices = available(TRAINED)
-    known = set(sentences(Recipe().utterances, Recipe().seed))
+    known = {take.text for take in planned(Recipe())}
     library, unseen = library_sentences(), unseen_sentences(_UNSEEN, _SEED, known)
     return {
         "the library's recordings": count(reader, recordings()),
@@ -89,7 +89,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("directory", type=Path)
-    for name, counted in evaluate(parser.parse_args().directory).items():
+    parser.add_argument("--window", choices=("full", "fit"), default="full", help="see stt.window")
+    arguments = parser.parse_args()
+    for name, counted in evaluate(arguments.directory, arguments.window).items():
         print(
             f"{name}: {counted['wrong']} of {counted['words']} words wrong ({counted['wer']:.1%})"
         )

@@ -1,6 +1,6 @@
 """How the Whisper that reads the library is trained: every choice that decides the result."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 
@@ -13,7 +13,8 @@ class Recipe:
         utterances: different recordings, each heard about `steps * batch / utterances` times.
         width, heads: of all layers.
         encoder_layers, decoder_layers: how many.
-        window_s: what the encoder reads; a short one costs a Whisper's smallest part.
+        window_s: what the encoder reads; the longest of the library and a pre-roll fit in nine
+            tenths of it.
         hop: samples (16 kHz) from one frame to the next, twice Whisper's own.
         pieces: of the vocabulary, the 256 bytes included.
         position_scale: of the encoder's sinusoids. At their usual size they drown what is heard,
@@ -21,7 +22,13 @@ class Recipe:
         ctc_share: of the loss, what comes from spelling what is heard letter by letter, straight
             from the encoder. Without it the decoder's attention does not find the place in the
             audio.
-        gentle_steps: before so many, next to no noise is added.
+        narrow_share: of the steps, those in which the encoder reads what there is and up to a
+            second more instead of its whole window, which takes less time.
+        steps: how many; the last `falling` of them with a rate that falls to zero.
+        gentle_steps: before so many, only the shorter half of the utterances is heard, voices are
+            as they are, and next to no noise is added.
+        matrix_rate: learning rate of the matrices inside the layers, by Muon.
+        rate: of all else, by AdamW.
     """
 
     seed: int = 11
@@ -30,23 +37,33 @@ class Recipe:
     heads: int = 4
     encoder_layers: int = 4
     decoder_layers: int = 2
-    window_s: int = 8
+    window_s: int = 6
     hop: int = 320
     pieces: int = 512
     position_scale: float = 0.15
     ctc_share: float = 0.3
-    steps: int = 6000
+    narrow_share: float = 0.85
+    steps: int = 2700
     batch: int = 16
+    matrix_rate: float = 3e-3
     rate: float = 1.2e-3
     warmup: int = 300
-    gentle_steps: int = 1500
+    falling: int = 1000
+    gentle_steps: int = 600
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain values."""
         return asdict(self)
 
-    def rate_at(self, step: int) -> float:
-        """The learning rate of a step: up to `rate`, then down to zero, both in a straight line."""
-        if step < self.warmup:
-            return self.rate * (step + 1) / self.warmup
-        return self.rate * (self.steps - step) / (self.steps - self.warmup)
+    def height_at(self, step: int) -> float:
+        """What the rates of a step are multiplied by: up to 1, there for most, then down to 0."""
+        return min(1.0, (step + 1) / self.warmup, (self.steps - step) / self.falling)
+
+    def continues(self, other: "Recipe", step: int) -> bool:
+        """Whether what `other` has made in its first `step` steps is what this one makes in them.
+
+        So a run may become longer or shorter until its rate falls.
+        """
+        alike = self == replace(other, steps=self.steps)
+        falls_from = min(self.steps, other.steps) - self.falling
+        return self == other or (alike and step <= falls_from)

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 import soundfile
 import soxr
+from scipy.fft import next_fast_len
 
 from training.grammar.dialogue import make_dialogues
 from turngap.core.audio import (
@@ -35,6 +36,10 @@ _USUAL_WPM = 175  # espeak-ng's own pace
 # How long the silence around an utterance is. Before it lies the pre-roll; behind it what a pause
 # is, or the whole of a hold.
 LEAD_MS, TAIL_MS = (0, 620), (40, 320)
+# People whose vocal tracts are so much longer or shorter (natural logarithm) are about as many as
+# the voices here are few.
+_SIZES = 0.08
+_LOWEST_NOISE_HZ = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +146,36 @@ def on_the_line(speech: Pcm, random_: np.random.Generator, *, gently: bool) -> P
     Args:
         speech: from `speak`.
         random_: what is drawn from.
-        gently: the line's own noise floor only; else now and then a room's.
+        gently: the line's own noise floor only; else now and then a room's, and the voice of
+            somebody smaller or larger.
     """
+    if not gently:
+        speech = _of_another_size(speech, float(random_.uniform(-_SIZES, _SIZES)))
     lead, tail = (round(random_.uniform(*span) * RATE / 1000) for span in (LEAD_MS, TAIL_MS))
     whole = np.zeros(lead + len(speech) + tail)
     whole[lead : lead + len(speech)] = speech * 10 ** (random_.uniform(-9, 4) / 20)
-    floor_dbfs = LINE_FLOOR_DBFS
+    floor_dbfs, slope = LINE_FLOOR_DBFS, 0.0
     if not gently and random_.random() < 0.5:
-        floor_dbfs = random_.uniform(LINE_FLOOR_DBFS, -36)
-    whole += random_.normal(0, dbfs_to_amplitude(floor_dbfs), len(whole))
+        floor_dbfs, slope = random_.uniform(LINE_FLOOR_DBFS, -36), random_.uniform(0, 1)
+    whole += noise(len(whole), slope, random_) * dbfs_to_amplitude(floor_dbfs)
     return np.clip(np.rint(whole), -32768, 32767).astype(np.int16)
+
+
+def _of_another_size(speech: Pcm, larger: float) -> np.ndarray:
+    """Played slower or faster: pitch and formants move with the pace, as between people."""
+    at = np.arange(0, len(speech) - 1, np.exp(-larger))
+    return np.interp(at, np.arange(len(speech)), speech)
+
+
+def noise(samples: int, slope: float, random_: np.random.Generator) -> np.ndarray:
+    """Noise of RMS 1: white where `slope` is 0, pink, as streets and fans are, where it is 1."""
+    white = random_.normal(size=samples)
+    if not slope:
+        return white
+    # FFTs of a length with large prime factors take ten times as long.
+    size = next_fast_len(samples, real=True)
+    spectrum = np.fft.rfft(white, size)
+    hz = np.arange(1, len(spectrum) + 1) * RATE / size
+    spectrum /= np.maximum(hz, _LOWEST_NOISE_HZ) ** (slope / 2)
+    shaped = np.fft.irfft(spectrum, size)[:samples]
+    return shaped / np.sqrt(np.mean(shaped**2))

@@ -286,8 +286,8 @@ class Engine:
             self._end_step(self.costs.step_ps(running, looked_back), 1, 0)
             return
         within_ps, most = until_ps - self.now_ps, self._next_due - self.steps
-        steps = self.costs.begun(running, looked_back, within_ps, most)
-        self._end_step(self.costs.leap_ps(running, looked_back, steps), steps, 0)
+        steps, duration_ps = self.costs.leap(running, looked_back, within_ps, most)
+        self._end_step(duration_ps, steps, 0)
 
     def _end_step(self, duration_ps: int, steps: int, computed: int) -> None:
         running = self._running

@@ -26,7 +26,7 @@ class PrefixCache:
         hit = self._kept.pop(session, 0)
         self._tokens -= hit
         while self._tokens > spare:
-            self._tokens -= self._kept.popitem(last=False)[1]
+            self._tokens -= self._kept.popitem(False)[1]  # the least recent
         hit = hit or self._shared
         return hit if hit < prompt else prompt - 1
 

@@ -1,12 +1,19 @@
 """A server: parts and a model on them, what fits, and what each step takes."""
 
 import math
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from turngap.core.errors import InputError
 from turngap.core.inference.hardware import BYTES, Accelerator, Precision
 from turngap.core.inference.model import Model
 from turngap.core.inference.speculation import Speculation
+
+Whole = NDArray[np.int64]
 
 PS_PER_S = 10**12
 PS_PER_MS = 10**9
@@ -91,6 +98,7 @@ class StepCosts:
     back at, which is what lets the engine leap over many decode steps at once.
 
     Attributes:
+        dense: whether every step reads all weights.
         kv_ps: moving one token's keys and values.
         attention_ps: attending to one token.
         token_ps: computing one token.
@@ -102,7 +110,7 @@ class StepCosts:
     """
 
     __slots__ = (
-        "_dense", "_draft_ppm", "_model", "_moved", "_server", "attention_ps", "checked", "kv_ps",
+        "_draft_ppm", "_model", "_moved", "_server", "attention_ps", "checked", "dense", "kv_ps",
         "link_ps", "overhead_ps", "sequence_ps", "token_ps", "weights_ps",
     )  # fmt: skip
 
@@ -111,7 +119,7 @@ class StepCosts:
         flops = part.flops(server.weights) * part.compute_efficiency * server.parts
         self._server = server
         self._model = model
-        self._dense = not model.experts
+        self.dense = not model.experts
         self._moved: dict[int, int] = {}
         self.kv_ps = self._moving_ps(model.kv_bytes(server.kv))
         self.weights_ps = self._moving_ps(model.weight_bytes(server.weights))
@@ -131,7 +139,7 @@ class StepCosts:
 
     def moved_ps(self, tokens: int) -> int:
         """Moving the weights that a step over so many tokens reads."""
-        if self._dense:
+        if self.dense:
             return self.weights_ps
         cached = self._moved.get(tokens)
         if cached is None:
@@ -152,7 +160,7 @@ class StepCosts:
             pairs: how often a prompt token attends to one before it, in all.
         """
         computed = sequences * self.checked + prefill
-        moved = self.weights_ps if self._dense else self.moved_ps(computed)
+        moved = self.weights_ps if self.dense else self.moved_ps(computed)
         moved += self.kv_ps * (looked_back + read)
         looks = looked_back * self.checked + pairs
         arithmetic = self.token_ps * computed + self.attention_ps * looks
@@ -165,7 +173,7 @@ class StepCosts:
 
     def decode_ps(self, sequences: int, looked_back: int) -> int:
         """A step of decoding alone, without speculation."""
-        moved = self.weights_ps if self._dense else self.moved_ps(sequences)
+        moved = self.weights_ps if self.dense else self.moved_ps(sequences)
         moved += self.kv_ps * looked_back
         arithmetic = self.token_ps * sequences + self.attention_ps * looked_back
         longer = moved if moved > arithmetic else arithmetic
@@ -196,6 +204,45 @@ class StepCosts:
                 total += count * base + slope * (count * start + count * (count - 1) // 2)
         return total
 
+    def leap(self, sequences: int, looked_back: int, within_ps: int, most: int) -> tuple[int, int]:
+        """How many of `most` decode steps in a row begin within that time, and what they take.
+
+        The first one does. As `begun` and `leap_ps` find it, but nearly always at once.
+        """
+        moved = self.weights_ps if self.dense else self.moved_ps(sequences)
+        moved += self.kv_ps * looked_back
+        arithmetic = self.token_ps * sequences + self.attention_ps * looked_back
+        fixed_ps = (self.link_ps + self.sequence_ps) * sequences + self.overhead_ps
+        by_memory = moved >= arithmetic
+        one_ps = (moved if by_memory else arithmetic) + fixed_ps
+        # Steps only get longer: at the first one's pace there are no fewer.
+        more = min(most, (within_ps - 1) // one_ps + 1) - 1
+        if more < 1:
+            return 1, one_ps
+        if by_memory == (self.kv_ps >= self.attention_ps):  # it stays the longer one
+            slope = (self.kv_ps if by_memory else self.attention_ps) * sequences
+            before_last_ps = more * one_ps + slope * (more * (more - 1) // 2)
+            if before_last_ps < within_ps:
+                return more + 1, before_last_ps + one_ps + slope * more
+        steps = self.begun(sequences, looked_back, within_ps, most)
+        return steps, self.leap_ps(sequences, looked_back, steps)
+
+    def leaps_ps(self, sequences: Whole, looked_back: Whole, steps: Whole) -> Whole:
+        """As `leap_ps`, of many leaps."""
+        moved = self.kv_ps * looked_back + (
+            self.weights_ps if self.dense else whole([self.moved_ps(n) for n in sequences.tolist()])
+        )
+        arithmetic = self.token_ps * sequences + self.attention_ps * looked_back
+        by_memory = moved >= arithmetic
+        fixed_ps = self.overhead_ps + (self.link_ps + self.sequence_ps) * sequences
+        slope = np.where(by_memory, self.kv_ps, self.attention_ps) * sequences
+        total = steps * (np.maximum(moved, arithmetic) + fixed_ps)
+        total += slope * (steps * (steps - 1) // 2)
+        # Those in which the other one may become the longer are rare.
+        for n in np.flatnonzero(by_memory != (self.kv_ps >= self.attention_ps)).tolist():
+            total[n] = self.leap_ps(int(sequences[n]), int(looked_back[n]), int(steps[n]))
+        return total
+
     def begun(self, sequences: int, looked_back: int, within_ps: int, most: int) -> int:
         """How many of `most` decode steps in a row begin within that time; the first one does."""
         one_ps = self.decode_ps(sequences, looked_back)
@@ -215,3 +262,8 @@ class StepCosts:
         part = self._server.accelerator
         speed = part.bandwidth_gb_s * 1e9 * part.memory_efficiency * self._server.parts
         return round(size / speed * PS_PER_S)
+
+
+def whole(numbers: Sequence[int]) -> Whole:
+    """Whole numbers as an array; by way of `array`, which reads a list in a third of the time."""
+    return np.array(array("q", numbers), dtype=np.int64)

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turngap.core.errors import InputError
-from turngap.core.inference.engine import Engine
 from turngap.core.inference.policy import Policy
-from turngap.core.inference.request import Request
 from turngap.core.inference.server import PS_PER_MS, PS_PER_S, Server, StepCosts
+from turngap.core.simulation.replica import Replica, replica_of
 from turngap.core.simulation.workload import Calls, Ps, Workload, draw_calls
 
 Routing = Literal["sticky", "least-busy"]
@@ -195,37 +194,39 @@ class _Run:
 
     def __init__(self, fleet: Fleet, workload: Workload, load: Load, seed: int) -> None:
         self._load = load
-        self._engines = [
-            Engine(
+        for pool in fleet.pools:
+            if pool.server.kv_tokens < workload.longest_tokens:
+                raise InputError(
+                    "simulate.context",
+                    f"the longest call comes to {workload.longest_tokens} tokens, a replica has "
+                    f"room for {pool.server.kv_tokens}",
+                    hint="shorter calls, more accelerators a replica, or fewer bits",
+                )
+        self._window_ps = workload.least_turn_ps
+        self._begin_ps = round(load.settle_s * PS_PER_S)
+        self._end_ps = self._begin_ps + round(load.seconds * PS_PER_S)
+        self._stop_ps = self._end_ps + round(DRAIN_S * PS_PER_S)
+        call_s = (workload.mean_turn_ms + idle_turn_ms(fleet, workload)) * workload.turns / 1000
+        calls = _calls(workload, load.calls, load.calls / call_s, self._stop_ps, seed)
+        self._calls = calls
+        self._sticky = fleet.routing == "sticky"
+        self._replicas = [
+            replica_of(
                 pool.server,
                 pool.policy,
+                calls,
                 prefix_cache=fleet.prefix_cache,
                 shared=workload.system_tokens,
             )
             for pool in fleet.pools
             for _ in range(pool.replicas)
         ]
-        for engine in self._engines:
-            if engine.room < workload.longest_tokens:
-                raise InputError(
-                    "simulate.context",
-                    f"the longest call comes to {workload.longest_tokens} tokens, a replica has "
-                    f"room for {engine.room}",
-                    hint="shorter calls, more accelerators a replica, or fewer bits",
-                )
-        self._sticky = fleet.routing == "sticky"
-        self._window_ps = workload.least_turn_ps
-        self._begin_ps = round(load.settle_s * PS_PER_S)
-        self._end_ps = self._begin_ps + round(load.seconds * PS_PER_S)
-        self._stop_ps = self._end_ps + round(DRAIN_S * PS_PER_S)
-        call_s = (workload.mean_turn_ms + idle_turn_ms(fleet, workload)) * workload.turns / 1000
-        self._calls = _calls(workload, load.calls, load.calls / call_s, self._stop_ps, seed)
         # Requests to come: instants and turns.
         self._due_ps = np.empty(0, dtype=np.int64)
         self._due = np.empty(0, dtype=np.int64)
         self._begun = 0
         self._on = np.zeros(len(self._calls.first), dtype=np.int64)
-        self._calls_on = [0] * len(self._engines)
+        self._calls_on = [0] * len(self._replicas)
         self._call_end_ps = np.full(len(self._on), _NEVER_PS, dtype=np.int64)
         self._over = np.zeros(len(self._on), dtype=bool)
         # Of each window: turns that were answered, and two of their instants.
@@ -251,28 +252,20 @@ class _Run:
         self._due_ps, self._due = self._due_ps[~now], self._due[~now]
         order = np.argsort(ats, kind="stable")
         ats, turns = ats[order], turns[order]
-        requests = self._requests(turns)
         if self._sticky:
             on = self._on[self._calls.call[turns]]
-            for index, engine in enumerate(self._engines):
+            for index, replica in enumerate(self._replicas):
                 mine = np.flatnonzero(on == index)
-                engine.expect([requests[i] for i in mine.tolist()], ats[mine].tolist())
+                replica.expect(turns[mine], ats[mine])
         else:
-            for request, at_ps in zip(requests, ats.tolist(), strict=True):
-                for engine in self._engines:
-                    engine.advance(at_ps)
-                min(self._engines, key=_load_of).expect((request,), (at_ps,))
-        for engine in self._engines:
-            engine.advance(until_ps)
-            if engine.opened:
-                self._answer(engine.opened)
-                engine.opened.clear()
-
-    def _requests(self, turns: Ps) -> list[Request]:
-        calls = self._calls
-        columns = (calls.prompt, calls.output, calls.opening, calls.call)
-        rows = zip(*(column[turns].tolist() for column in columns), turns.tolist(), strict=True)
-        return [Request(*row) for row in rows]
+            for number, at_ps in enumerate(ats.tolist()):
+                for replica in self._replicas:
+                    replica.advance(at_ps)
+                one = slice(number, number + 1)
+                min(self._replicas, key=_load_of).expect(turns[one], ats[one])
+        for replica in self._replicas:
+            replica.advance(until_ps)
+            self._answer(*replica.take_opened())
 
     def _begin_calls(self, until_ps: int) -> None:
         """Put the calls that begin in this window on replicas: each on the one with the fewest."""
@@ -295,12 +288,9 @@ class _Run:
         self._due_ps = np.concatenate((self._due_ps, at_ps))
         self._due = np.concatenate((self._due, turns))
 
-    def _answer(self, opened: Sequence[Request]) -> None:
+    def _answer(self, turns: Ps, arrived_ps: Ps, opened_ps: Ps) -> None:
         """Note the openings, and when each call goes on or ends."""
         calls = self._calls
-        turns = np.array([r.tag for r in opened], dtype=np.int64)
-        arrived_ps = np.array([r.arrived_ps for r in opened], dtype=np.int64)
-        opened_ps = np.array([r.opening_ps for r in opened], dtype=np.int64)
         self._answered.append((turns, arrived_ps, opened_ps))
         over_ps = opened_ps + calls.tail_ps[turns]
         of = calls.call[turns]
@@ -318,9 +308,7 @@ class _Run:
 
     def _spent(self) -> NDArray[np.float64]:
         """Of all replicas: busy time, steps, sequences in them, prompt tokens done and spared."""
-        each = [
-            (e.busy_ps, e.steps, e.sequence_steps, e.prefilled, e.spared) for e in self._engines
-        ]
+        each = [replica.spent for replica in self._replicas]
         return np.array(each, dtype=np.float64).sum(axis=0)
 
     def _outcome(self, spent: NDArray[np.float64]) -> Outcome:
@@ -333,7 +321,7 @@ class _Run:
         measured = (arrived_ps >= self._begin_ps) & (arrived_ps < self._end_ps)
         llm_ms = (opened_ps - arrived_ps)[measured] / PS_PER_MS
         fixed_ms = self._calls.fixed_ps[turns[measured]] / PS_PER_MS
-        waiting = [r.arrived_ps for engine in self._engines for r in engine.unopened()]
+        waiting = sorted(at_ps for replica in self._replicas for at_ps in replica.unopened_ps())
         left = np.array([at for at in waiting if self._begin_ps <= at < self._end_ps], dtype=float)
         return Outcome(
             gap_ms=llm_ms + fixed_ms,
@@ -342,7 +330,7 @@ class _Run:
             unanswered_s=(left - self._begin_ps) / PS_PER_S,
             seconds=seconds,
             calls=self._mean_calls(),
-            busy=float(busy / (PS_PER_S * seconds * len(self._engines))),
+            busy=float(busy / (PS_PER_S * seconds * len(self._replicas))),
             batch=float(sequences / steps) if steps else None,
             hit=float(spared / (spared + prefilled)) if spared + prefilled else 0.0,
         )
@@ -366,5 +354,5 @@ def _calls(workload: Workload, at_once: float, rate: float, stop_ps: int, seed: 
     return under_way + coming
 
 
-def _load_of(engine: Engine) -> int:
-    return engine.load
+def _load_of(replica: Replica) -> int:
+    return replica.load

@@ -10,23 +10,34 @@ from pathlib import Path
 
 import psutil
 import pytest
-from commandline import ROOT, ScriptedProcess, only_run, turngap, turns_on_disk
+from commandline import (
+    ROOT,
+    ScriptedProcess,
+    only_run,
+    turngap,
+    turngap_here,
+    turns_on_disk,
+)
 
 from turngap.testing.agent import Reply, Script
 
 pytestmark = pytest.mark.realtime
 
+Capsys = pytest.CaptureFixture[str]
+
 QUICK = ("replay", "quick-questions", "--calibration", "0")
 
 
-def test_an_unreachable_agent_is_one_line_and_exit_code_4(tmp_path: Path) -> None:
-    done = turngap(*QUICK, "--agent", "ws://127.0.0.1:9/ws", "--out", tmp_path)
+def test_an_unreachable_agent_is_one_line_and_exit_code_4(tmp_path: Path, capsys: Capsys) -> None:
+    done = turngap_here(capsys, *QUICK, "--agent", "ws://127.0.0.1:9/ws", "--out", tmp_path)
     assert done.code == 4
     assert "nothing can be reached at ws://127.0.0.1:9/ws" in done.err
     assert "Traceback" not in done.err
 
 
-def test_a_peer_that_is_no_websocket_is_one_line_and_exit_code_4(tmp_path: Path) -> None:
+def test_a_peer_that_is_no_websocket_is_one_line_and_exit_code_4(
+    tmp_path: Path, capsys: Capsys
+) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -40,24 +51,28 @@ def test_a_peer_that_is_no_websocket_is_one_line_and_exit_code_4(tmp_path: Path)
         server = threading.Thread(target=answer)
         server.start()
         url = f"ws://127.0.0.1:{listener.getsockname()[1]}/"
-        done = turngap(*QUICK, "--agent", url, "--out", tmp_path)
+        done = turngap_here(capsys, *QUICK, "--agent", url, "--out", tmp_path)
         server.join(10)
     assert done.code == 4
     assert "not as a WebSocket" in done.err
 
 
-def test_a_peer_that_speaks_something_else_is_one_line_and_exit_code_4(tmp_path: Path) -> None:
+def test_a_peer_that_speaks_something_else_is_one_line_and_exit_code_4(
+    tmp_path: Path, capsys: Capsys
+) -> None:
     script = Script(replies=(Reply(action="garbage"),))
     with ScriptedProcess(script) as url:
-        done = turngap(*QUICK, "--agent", url, "--out", tmp_path)
+        done = turngap_here(capsys, *QUICK, "--agent", url, "--out", tmp_path)
     assert done.code == 4
     assert "does not speak the pipecat dialect" in done.err
 
 
-def test_an_agent_that_dies_leaves_an_error_and_every_turn_before_it(tmp_path: Path) -> None:
+def test_an_agent_that_dies_leaves_an_error_and_every_turn_before_it(
+    tmp_path: Path, capsys: Capsys
+) -> None:
     script = Script(replies=(Reply(), Reply(), Reply(action="die")))
     with ScriptedProcess(script) as url:
-        done = turngap(*QUICK, "--agent", url, "--out", tmp_path, "--json")
+        done = turngap_here(capsys, *QUICK, "--agent", url, "--out", tmp_path, "--json")
     assert done.code == 4
     outcomes = [t["outcome"] for t in turns_on_disk(only_run(tmp_path))]
     assert outcomes == ["answered", "answered", "error"]
@@ -66,10 +81,12 @@ def test_an_agent_that_dies_leaves_an_error_and_every_turn_before_it(tmp_path: P
     assert "line was lost" in document["failure"]
 
 
-def test_an_agent_that_dies_in_mid_reply_makes_that_turn_an_error(tmp_path: Path) -> None:
+def test_an_agent_that_dies_in_mid_reply_makes_that_turn_an_error(
+    tmp_path: Path, capsys: Capsys
+) -> None:
     script = Script(replies=(Reply(), Reply(action="die_midway", speech_ms=1000)))
     with ScriptedProcess(script) as url:
-        done = turngap(*QUICK, "--agent", url, "--out", tmp_path)
+        done = turngap_here(capsys, *QUICK, "--agent", url, "--out", tmp_path)
     assert done.code == 4
     turns = turns_on_disk(only_run(tmp_path))
     assert [t["outcome"] for t in turns] == ["answered", "error"]

@@ -3,15 +3,17 @@
 from pathlib import Path
 
 import pytest
-from commandline import only_run, turngap
+from commandline import only_run, turngap_here
+
+Capsys = pytest.CaptureFixture[str]
 
 # Starvation is not what is tested here.
 REPLAY = ("replay", "--llm", "small", "--calibration", "0", "--starved-ms", "1000")
 
 
 @pytest.mark.realtime
-def test_it_answers_recorded_people_offline(tmp_path: Path) -> None:
-    done = turngap(*REPLAY, "smart-home", "--out", tmp_path, "--json")
+def test_it_answers_recorded_people_offline(tmp_path: Path, capsys: Capsys) -> None:
+    done = turngap_here(capsys, *REPLAY, "smart-home", "--out", tmp_path, "--json")
     assert done.code in (0, 1, 3), done.err  # 1: late, which a starved machine is
     turns = done.document()["turns"]
     assert {turn["outcome"] for turn in turns} <= {"answered", "late"}
@@ -22,9 +24,13 @@ def test_it_answers_recorded_people_offline(tmp_path: Path) -> None:
         assert {"llm_request", "llm_first_token"} <= {s["name"] for s in turn["stages"]}
 
 
-def test_a_model_that_is_not_there_is_one_line_exit_code_4_and_a_run(tmp_path: Path) -> None:
+def test_a_model_that_is_not_there_is_one_line_exit_code_4_and_a_run(
+    tmp_path: Path, capsys: Capsys
+) -> None:
     gone = f"llm.model={tmp_path / 'gone'}"
-    done = turngap(*REPLAY, "quick-questions", "--set", gone, "--out", tmp_path / "runs")
+    done = turngap_here(
+        capsys, *REPLAY, "quick-questions", "--set", gone, "--out", tmp_path / "runs"
+    )
     assert done.code == 4
     assert "no model directory at" in done.err
     assert "ct2-transformers-converter" in done.err

@@ -245,7 +245,7 @@ def test_vllm_is_installed_beside_the_quick_tests_and_is_there_for_those_in_real
     _, *log = sorted(checkout.log, key=lambda line: not line.startswith("uv pip"))
     assert len(log) == 3
     assert log[0].startswith("pytest -m not realtime ")
-    assert log[0].endswith("/quick.xml TURNGAP_VLLM=")
+    assert log[0].endswith("--dist worksteal TURNGAP_VLLM=")
     assert log[1] == "uv ends"
     assert log[2].startswith("pytest -m realtime ")
     assert log[2].endswith(f"TURNGAP_VLLM={checkout.python}")

@@ -40,11 +40,14 @@ class Reply:
         first_ms: from the request to the first token; None where no token came that has a text.
         per_s: tokens a second after it; None where all came at once.
         prompt: tokens of the prompt, as the server counts them; None where it did not say.
+        whole_per_s: tokens a second from the request to the last of them, which a client that is
+            given several at once reads rightly, too; None where no token came.
     """
 
     first_ms: float | None
     per_s: float | None
     prompt: int | None = None
+    whole_per_s: float | None = None
 
 
 class Asking:
@@ -88,7 +91,8 @@ class Asking:
                     prompt = usage["prompt_tokens"]
         # A server that is short of CPU has been seen to put a whole reply into one chunk.
         per_s = (tokens - 1) / (last - first) if last > first else None
-        return Reply((first - asked) * 1000 if first else None, per_s, prompt)
+        whole_per_s = tokens / (last - asked) if first else None
+        return Reply((first - asked) * 1000 if first else None, per_s, prompt, whole_per_s)
 
     async def metrics(self) -> Metrics:
         """The server's own counters, gauges and sums, without their labels."""

@@ -74,9 +74,13 @@ async def test_each_lane_is_measured_beside_the_same_load(
     assert any(line.startswith("small path: ") for line in lines)
 
 
-def test_a_reply_that_came_whole_has_no_rate() -> None:
+def test_a_rate_is_of_the_whole_reply_and_one_without_a_token_has_none() -> None:
     replies = Replies()
-    for found in (Reply(20.0, 31.0), Reply(25.0, None), Reply(None, None), Reply(30.0, 62.0)):
+    for found in (
+        Reply(20.0, 1e6, whole_per_s=31.0),  # all but the first of its tokens came at once
+        Reply(None, None),
+        Reply(30.0, None, whole_per_s=62.0),
+    ):
         replies.add(found)
     assert (replies.first_ms, replies.per_s) == ([20.0, 30.0], [31.0, 62.0])
 

@@ -23,8 +23,8 @@ KV_GIB = 1
 CONTEXT = 512
 
 Metrics = dict[str, float]
-# Of vLLM's page, what is read here: all of it, buckets included, takes the parser so long that the
-# client falls behind with the streams whose rate it measures.
+# Of vLLM's page, what is read here. While the client parses, the streams that it measures wait, and
+# most of the page is buckets and other figures.
 _READ = re.compile(
     r"vllm:(generation_tokens|num_requests_|kv_cache_usage|request_(queue|prefill)_time)"
     r"(?!\w*_bucket)"

@@ -126,6 +126,20 @@ def test_it_is_started_as_it_was_set_and_waited_for(
     assert "loading the weights of a/model" in server.log.read_text()
 
 
+def test_it_leaves_the_processor_to_others(
+    server: Server, called: Callable[[], dict[str, Any]]
+) -> None:
+    server.wait_until_healthy()
+    seen = called()
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    for pid in (seen["pid"], seen["worker"]):
+        assert os.getpriority(os.PRIO_PROCESS, pid) == min(ours + 10, 19)
+    group = Path(f"/proc/{seen['pid']}/autogroup")
+    if group.exists():
+        assert group.read_text().split()[-1] == "10"
+        assert Path("/proc/self/autogroup").read_text().split()[-1] != "10"
+
+
 def test_stopping_ends_the_server_and_its_workers(
     server: Server, called: Callable[[], dict[str, Any]]
 ) -> None:

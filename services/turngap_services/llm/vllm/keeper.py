@@ -1,10 +1,10 @@
 """Runs a command and does not let it, or anything that it starts, outlive whoever asked for it.
 
-    python -m turngap_services.llm.vllm.keeper COMMAND ARGUMENT…
+    python -m turngap_services.llm.vllm.keeper NICE COMMAND ARGUMENT…
 
-Whoever asked holds the other end of this process's stdin. When that closes, even because the asker
-was killed, the command and all that it started are ended: vLLM's workers are processes of their
-own, which would keep the memory of the GPU.
+The command is nicer than this process by so much, 0 to 19. Whoever asked holds the other end of this
+process's stdin. When that closes, even because the asker was killed, the command and all that it
+started are ended: vLLM's workers are processes of their own, which would keep the memory of the GPU.
 """
 
 import ctypes
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -23,8 +24,12 @@ GRACE_S = 5.0
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def main(command: list[str]) -> int:
+def main(nice: int, command: list[str]) -> int:
     """Run `command` until it ends, this process is told to end, or stdin closes.
+
+    Args:
+        nice: how much it leaves to other processes, 0 to 19.
+        command: what to run.
 
     Returns:
         Its exit status; 127 where there is no such command.
@@ -35,12 +40,23 @@ def main(command: list[str]) -> int:
     except OSError as e:
         sys.stderr.write(f"{command[0]}: {e.strerror}\n")
         return 127
+    _leave_to_others(child.pid, nice)
     for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(name, lambda *_: _ask_to_end(child.pid))
     threading.Thread(target=_end_with_stdin, args=(child.pid,), daemon=True).start()
     status = child.wait()
     _end_the_rest()
     return status
+
+
+def _leave_to_others(pid: int, nice: int) -> None:
+    """Let a process that leads a session, and all that it starts from now on, be nicer by that."""
+    with suppress(ProcessLookupError):  # it has ended at once
+        os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0) + nice)
+    # Where Linux groups processes by session, niceness counts within the group alone; this is the
+    # group's own (man 7 sched, "The autogroup feature"). Elsewhere there is no such file.
+    with suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice), encoding="ascii")
 
 
 def _adopt_orphans() -> None:
@@ -83,4 +99,4 @@ def _end_the_rest() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

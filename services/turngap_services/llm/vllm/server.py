@@ -45,7 +45,7 @@ class Server:
         self.log = settings.log or Path(tempfile.gettempdir(), f"turngap-vllm-{os.getpid()}.log")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         command = [
-            *(sys.executable, "-P", "-m", "turngap_services.llm.vllm.keeper"),
+            *(sys.executable, "-P", "-m", "turngap_services.llm.vllm.keeper", str(settings.nice)),
             *_serve(settings.command, model),
             *("--host", "127.0.0.1", "--port", str(port), *_lane(settings), *settings.serve_args),
         ]

@@ -37,6 +37,9 @@ class VllmSettings(BackendSettings):
             that environment.
         serve_args: further arguments of `vllm serve`.
         serve_env: further environment of it.
+        nice: how much of the processor a server that turngap starts leaves to other processes, 0
+            to 19. On a CPU its engine waits for its worker by asking again and again; on two cores
+            whoever hears the agent, or plays the caller, stood still for up to 2 s beside it.
         start_timeout_s: how long it may take until it is healthy; a large model takes minutes.
         log: where its output goes; left out: a file in the system's directory for these.
     """
@@ -56,6 +59,7 @@ class VllmSettings(BackendSettings):
     command: str = "vllm"
     serve_args: tuple[str, ...] = ()
     serve_env: dict[str, str] = Field(default_factory=dict[str, str])
+    nice: Annotated[int, Field(ge=0, le=19)] = 10
     start_timeout_s: Annotated[float, Field(gt=0)] = 600.0
     log: Path | None = None
 

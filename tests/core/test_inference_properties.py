@@ -20,6 +20,7 @@ from inference_cases import (
 
 from turngap.core.inference.engine import Engine
 from turngap.core.inference.policy import Policy
+from turngap.core.inference.prefix import PrefixCache
 from turngap.core.inference.request import FOREVER_PS, Request
 from turngap.core.inference.server import Server, StepCosts
 from turngap.core.inference.speculation import Speculation
@@ -63,6 +64,58 @@ def test_work_is_conserved(
     assert engine.idle
     assert engine.load == 0
     assert engine.unopened() == []
+
+
+@given(servers, speculations, policies, arrivals(), st.data())
+def test_nobody_is_let_in_beyond_the_batch_or_the_memory(
+    server: Server,
+    speculation: Speculations,
+    policy: Policy,
+    came: list[Arrival],
+    data: st.DataObject,
+) -> None:
+    server = replace(server, speculation=speculation)
+    engine = Engine(server, policy, prefix_cache=data.draw(st.booleans()))
+    requests = [Request(a.prompt, a.output, a.opening, a.session, n) for n, a in enumerate(came)]
+    left_ps: dict[Request, int] = {}
+    for request, a in zip(requests, came, strict=True):
+        engine.submit(request, a.at_ps)
+    for at_ps in sorted(data.draw(st.lists(st.integers(0, came[-1].at_ps + 10**12), max_size=3))):
+        loser = data.draw(st.sampled_from(requests))
+        engine.cancel(loser, at_ps)
+        left_ps.setdefault(loser, engine.now_ps)
+    engine.advance(FOREVER_PS)
+    stays = [
+        (r.admitted_ps, left_ps.get(r, FOREVER_PS) if r.stopped else r.done_ps, r.tokens)
+        for r in requests
+        if r.admitted_ps >= 0
+    ]
+    # The batch is largest when somebody has just come in; who is done makes room at that instant.
+    for now_ps, _, _ in stays:
+        inside = [tokens for began, ended, tokens in stays if began <= now_ps < ended]
+        assert len(inside) <= policy.max_batch
+        assert sum(inside) <= server.kv_tokens
+
+
+# Few and small, so that the room is often full to the last token.
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6), st.integers(1, 3)), max_size=30))
+def test_what_is_kept_of_conversations_leaves_the_room_to_whoever_is_let_in(
+    came: list[tuple[int, int, int]],
+) -> None:
+    room, cache = 12, PrefixCache()
+    inside: list[tuple[int, int]] = []
+    for session, tokens, ended in came:
+        for conversation in inside[:ended]:
+            cache.keep(*conversation)
+        del inside[:ended]
+        spare = room - tokens - sum(held for _, held in inside)
+        if spare >= 0:
+            cache.take(session, tokens, spare)
+            inside.append((session, tokens))
+    # What it gives back of each conversation is what it has kept of it.
+    kept = sum(cache.take(session, room, room) for session in range(4))
+    assert kept + sum(tokens for _, tokens in inside) <= room
 
 
 @given(servers, speculations, policies, arrivals())

@@ -231,7 +231,9 @@ class Engine:
         """
         line, gate = self._gathered, self._gate
         if self._lets_in:
-            line, gate = self._coming, self.policy.max_batch - self._running - len(self._prefilling)
+            # Whoever's cut prompt ends in this step is in the batch, though not counted as running.
+            inside = self._running + len(self._prefilling) + len(through)
+            line, gate = self._coming, self.policy.max_batch - inside
         cache, now_ps = self._cache, self.now_ps
         computed = read = pairs = hit = 0
         while gate > 0 and line and computed < budget and line[0].arrived_ps <= now_ps:

@@ -129,7 +129,7 @@ class Flow:
                     if not left:
                         grown = prompts[first] + 1
                         heappush(ends, (step + outputs[first]) << _PLACES | first)
-                free = most - running - (left > 0)
+                free = most - running - (place - first)
                 while next_ps <= now_ps and free > 0 and computed < budget:
                     prompt, output = prompts[place], outputs[place]
                     spare = room - prompt - output

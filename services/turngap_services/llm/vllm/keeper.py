@@ -2,9 +2,10 @@
 
     python -m turngap_services.llm.vllm.keeper NICE COMMAND ARGUMENT…
 
-The command is nicer than this process by so much, 0 to 19. Whoever asked holds the other end of this
-process's stdin. When that closes, even because the asker was killed, the command and all that it
-started are ended: vLLM's workers are processes of their own, which would keep the memory of the GPU.
+The command is nicer than this process by so much, 0 to 19. Whoever asked holds the other end of
+this process's stdin. When that closes, even because the asker was killed, the command and all that
+it started are ended: vLLM's workers are processes of their own, which would keep the memory of the
+GPU.
 """
 
 import ctypes

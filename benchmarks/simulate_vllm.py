@@ -1,14 +1,14 @@
 """The simulator held to account: a real vLLM's rates beside those predicted of it.
 
-Starts one vLLM on one core; measures the memory's bandwidth, and the server's steps at other loads
-than those to come (`vllm_calibration.py`), once; predicts what 1, 4, 16 and 64 streams get that ask
-again as soon as they are answered; then loads the server with them, in rounds, and prints both.
+Starts one vLLM whose worker has a core of its own, and measures in rounds: its steps at other loads
+than those to come (`vllm_calibration.py`); 1, 4, 16 and 64 streams that ask again as soon as they
+are answered; the steps again. What the streams get is predicted from the steps' medians.
 
     python benchmarks/simulate_vllm.py --command vllm-env/bin/python --serve-arg=--enforce-eager \
       --serve-arg=--dtype --serve-arg=bfloat16 --write docs/simulate.md
 
 Prompts and replies have the same numbers of tokens in both, drawn once for all; a reply has as many
-as it is asked for (`ignore_eos`). Nothing of what is measured in the rounds enters a prediction.
+as it is asked for (`ignore_eos`). Nothing that the streams got enters a prediction.
 """
 
 import argparse
@@ -27,10 +27,13 @@ import aiohttp
 from closed_loop import Ask, Rates, ask_of, replay
 from pages import write
 from vllm_calibration import (
+    BOTH_STREAMS,
     GENERATED,
     Calibration,
     calibrate,
+    long_text,
     memory_gb_s,
+    middle,
     model_of,
     prompt_tokens,
 )
@@ -41,12 +44,14 @@ from vllm_load import (
     add_server_arguments,
     dropped,
     gained,
+    kept_apart,
     started,
     until_ended,
 )
 
 from turngap.core.errors import InconclusiveError, TurngapError
-from turngap.core.inference.fit import Fit, predicted_ms
+from turngap.core.inference.fit import Fit, Measured, predicted_ms
+from turngap.core.inference.model import Model
 from turngap.core.inference.policy import Policy
 from turngap.provenance import git_commit, this_machine
 from turngap_services.script import scenarios
@@ -76,11 +81,9 @@ PREDICTED_S = 120.0
 
 @dataclass
 class Row:
-    """One load: what was measured in each round, and what was predicted, in tokens/s."""
+    """One load: what was measured in each round, in tokens/s."""
 
     streams: int
-    predicted_per_user: float
-    predicted_total: float
     replies: int = 0
     per_user: list[float] = field(default_factory=list[float])
     total: list[float] = field(default_factory=list[float])
@@ -91,15 +94,24 @@ class Row:
         self.per_user.append(rates.middle)
         self.total.append(rates.total)
 
+
+@dataclass(frozen=True)
+class Judged:
+    """A load beside its prediction, in tokens/s."""
+
+    row: Row
+    predicted_per_user: float
+    predicted_total: float
+
     @property
     def per_user_error(self) -> float:
         """Of what was predicted, as a share of what was measured (median of the rounds)."""
-        return self.predicted_per_user / median(self.per_user) - 1
+        return self.predicted_per_user / median(self.row.per_user) - 1
 
     @property
     def total_error(self) -> float:
         """Likewise of the total."""
-        return self.predicted_total / median(self.total) - 1
+        return self.predicted_total / median(self.row.total) - 1
 
     @property
     def within(self) -> bool:
@@ -107,12 +119,28 @@ class Row:
         return max(abs(self.per_user_error), abs(self.total_error)) <= WITHIN
 
 
-def predicted(fitted: Fit, calibration: Calibration, asks: Sequence[Ask], streams: int) -> Row:
+@dataclass(frozen=True)
+class Found:
+    """What was measured: the loads, and the steps before the first round and after each."""
+
+    asks: list[Ask]
+    calibrations: list[Calibration]
+    rows: list[Row]
+
+    def fit(self, model: Model) -> Fit:
+        """The simulated server."""
+        return middle(self.calibrations).fit(model)
+
+    def judged(self, fitted: Fit) -> list[Judged]:
+        """Each load beside what such a server makes of it."""
+        turn_ms = middle(self.calibrations).turn_ms
+        return [predicted(fitted, turn_ms, self.asks, row) for row in self.rows]
+
+
+def predicted(fitted: Fit, turn_ms: float, asks: Sequence[Ask], row: Row) -> Judged:
     """What a load is expected to get."""
-    rates = replay(
-        fitted.server, POLICY, asks, streams, turn_ms=calibration.turn_ms, seconds=PREDICTED_S
-    )
-    return Row(streams, rates.middle, rates.total)
+    rates = replay(fitted.server, POLICY, asks, row.streams, turn_ms=turn_ms, seconds=PREDICTED_S)
+    return Judged(row, rates.middle, rates.total)
 
 
 async def drawn(asking: Asking, seed: int) -> list[Ask]:
@@ -162,39 +190,40 @@ async def loaded(asking: Asking, asks: Sequence[Ask], streams: int, seconds: flo
     return Rates(per_user, gained(before, after, GENERATED) / lasted_s)
 
 
-async def measure(
-    asking: Asking, model: Path, bandwidth_gb_s: float, *, rounds: int, seconds: float
-) -> tuple[Calibration, Fit, list[Row]]:
-    """Calibrate, predict, and then load the server in rounds; each goes through the loads anew."""
+async def measure(asking: Asking, bandwidth_gb_s: float, *, rounds: int, seconds: float) -> Found:
+    """Calibrate, and load the server in rounds with a calibration after each."""
     asks = await drawn(asking, seed=1)
+    long = await long_text(asking, asks)
     await loaded(asking, asks, WARM_STREAMS, WARM_S)
-    calibration = await calibrate(asking, asks, bandwidth_gb_s)
-    fitted = calibration.fit(model_of(model))
-    rows = [predicted(fitted, calibration, asks, streams) for streams in STREAMS]
-    print("\n".join(basis(calibration, fitted)), flush=True)
+    calibrations = [await calibrate(asking, asks, long, bandwidth_gb_s)]
+    found = Found(asks, calibrations, [Row(streams) for streams in STREAMS])
     for number in range(rounds):
-        for row in rows if number % 2 == 0 else reversed(rows):
+        # Each way as often: the first load of a round is not always the same one.
+        for row in found.rows if number % 2 == 0 else found.rows[::-1]:
             row.add(await loaded(asking, asks, row.streams, seconds))
             print(
                 f"round {number + 1}: {row.streams} streams, {row.per_user[-1]:.1f} tokens/s a "
                 f"user, {row.total[-1]:.0f} in all",
                 flush=True,
             )
-    return calibration, fitted, rows
+        calibrations.append(await calibrate(asking, asks, long, bandwidth_gb_s))
+    return found
 
 
-def basis(calibration: Calibration, fitted: Fit) -> list[str]:
-    """What was measured once, and what the simulated server is made of."""
+def basis(found: Found, fitted: Fit) -> list[str]:
+    """What was measured beside the loads, and what the simulated server is made of."""
     part = fitted.server.accelerator
+    kinds = zip(*(each.steps for each in found.calibrations), strict=True)
     lines = [
-        f"memory {part.bandwidth_gb_s:.1f} GB/s (measured by itself), arithmetic "
-        f"{part.tflops['bf16'] * 1000:.1f} GFLOP/s, a step {part.step_us / 1000:.2f} ms and "
-        f"{part.sequence_us / 1000:.3f} ms for each sequence in it, {calibration.turn_ms:.1f} ms "
-        "from a reply to the next request",
+        f"memory {part.bandwidth_gb_s:.1f} GB/s (measured by itself, once), arithmetic "
+        f"{part.tflops['bf16'] * 1000:.0f} GFLOP/s, a step {part.step_us / 1000:.2f} ms, "
+        f"{part.sequence_us / 1000:.3f} ms for each sequence in it and "
+        f"{part.prompt_us / 1000:.2f} ms for each prompt; from a reply to the next request "
+        f"{_spread([each.turn_ms for each in found.calibrations])} ms",
         *(
-            f"- {_kind(step.sequences, step.prefill)}: {step.ms:.2f} ms measured, "
-            f"{predicted_ms(fitted.server, step):.2f} fitted"
-            for step in calibration.steps
+            f"- {_kind(typical)}: {_spread([step.ms for step in steps])} ms measured, "
+            f"{predicted_ms(fitted.server, typical):.2f} fitted"
+            for typical, steps in zip(middle(found.calibrations).steps, kinds, strict=True)
         ),
     ]
     if fitted.unknown:
@@ -202,73 +231,78 @@ def basis(calibration: Calibration, fitted: Fit) -> list[str]:
     return lines
 
 
-def _kind(sequences: int, prefill: int) -> str:
-    return f"a prompt of {prefill} tokens" if prefill else f"a step of {sequences} sequences"
+def _kind(step: Measured) -> str:
+    if not step.prefill:
+        return f"a step of {step.sequences} sequences"
+    if not step.sequences:
+        return f"a prompt of {step.prefill} tokens"
+    return (
+        f"a step of {BOTH_STREAMS} streams whose replies end all the time, {step.share:.2f} of "
+        "which read a prompt"
+    )
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(loads: Sequence[Judged]) -> str:
     """Both, side by side, in Markdown."""
     head = (
         "streams", "replies", "a user, tokens/s", "predicted", "off",
         "all, tokens/s", "predicted", "off", f"within {WITHIN:.0%}",
     )  # fmt: skip
-    lines = [head, ("---",) * len(head), *map(_cells, rows)]
+    lines = [head, ("---",) * len(head), *map(_cells, loads)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(load: Judged) -> tuple[str, ...]:
     return (
-        str(row.streams),
-        str(row.replies),
-        _spread(row.per_user),
-        f"{row.predicted_per_user:.1f}",
-        f"{row.per_user_error:+.0%}",
-        _spread(row.total),
-        f"{row.predicted_total:.0f}",
-        f"{row.total_error:+.0%}",
-        "yes" if row.within else "**no**",
+        str(load.row.streams),
+        str(load.row.replies),
+        _spread(load.row.per_user),
+        f"{load.predicted_per_user:.1f}",
+        f"{load.per_user_error:+.0%}",
+        _spread(load.row.total),
+        f"{load.predicted_total:.0f}",
+        f"{load.total_error:+.0%}",
+        "yes" if load.within else "**no**",
     )
 
 
-def _spread(rates: Sequence[float]) -> str:
-    """The median of the rounds, and from the slowest to the quickest."""
-    digits = 1 if median(rates) < 100 else 0
-    low, middle, high = (f"{r:.{digits}f}" for r in (min(rates), median(rates), max(rates)))
-    return f"{middle} ({low} to {high})"
+def _spread(values: Sequence[float]) -> str:
+    """The median, and from the least to the most."""
+    digits = 0 if median(values) >= 100 else 1 if median(values) >= 10 else 2
+    low, middling, high = (f"{v:.{digits}f}" for v in (min(values), median(values), max(values)))
+    return f"{middling} ({low} to {high})"
 
 
-def page(
-    calibration: Calibration, fitted: Fit, rows: Sequence[Row], context: Mapping[str, object]
-) -> str:
+def page(found: Found, fitted: Fit, loads: Sequence[Judged], context: Mapping[str, object]) -> str:
     """The table, and what it rests on."""
-    rounds = len(rows[0].per_user)
     told = (
-        f"Medians of {rounds} rounds, and their range; a user's rate is the median reply's. "
-        f"vLLM {context['vllm']}, {context['model']}, on one core ({context['cpu']}); commit "
-        f"{context['commit']}. Measured once, before: "
+        f"Medians of {context['rounds']} rounds of {context['seconds']} s a load, and their range; "
+        f"a user's rate is the median reply's. vLLM {context['vllm']}, {context['model']}, its "
+        f"worker on a core of its own ({context['cpu']}); commit {context['commit']}. The "
+        f"predictions rest on {len(found.calibrations)} calibrations in between: "
     )
-    return f"{table(rows)}\n\n{told}" + "\n".join(basis(calibration, fitted))
+    return f"{table(loads)}\n\n{told}" + "\n".join(basis(found, fitted))
 
 
 def document(
-    calibration: Calibration, fitted: Fit, rows: Sequence[Row], context: Mapping[str, object]
+    found: Found, fitted: Fit, loads: Sequence[Judged], context: Mapping[str, object]
 ) -> dict[str, object]:
     """All of it, for `--json`."""
     part = fitted.server.accelerator
-    names = ("bandwidth_gb_s", "tflops", "step_us", "sequence_us")
+    names = ("bandwidth_gb_s", "tflops", "step_us", "sequence_us", "prompt_us")
     return {
         **context,
-        "calibration": asdict(calibration),
+        "calibrations": [asdict(each) for each in found.calibrations],
         "fitted": {name: getattr(part, name) for name in names} | {"worst": fitted.worst},
         "unknown": fitted.unknown,
         "loads": [
-            asdict(row)
+            asdict(load)
             | {
-                "per_user_error": row.per_user_error,
-                "total_error": row.total_error,
-                "within": row.within,
+                "per_user_error": load.per_user_error,
+                "total_error": load.total_error,
+                "within": load.within,
             }
-            for row in rows
+            for load in loads
         ],
     }
 
@@ -280,13 +314,14 @@ async def run(server: Running, chosen: argparse.Namespace, bandwidth_gb_s: float
     async with aiohttp.ClientSession(connector=connector) as client:
         async with client.get(server.base_url.removesuffix("/v1") + "/version") as response:
             version = (await response.json())["version"]
-        calibration, fitted, rows = await measure(
+        found = await measure(
             Asking(client, server),
-            Path(chosen.model),
             bandwidth_gb_s,
             rounds=chosen.rounds,
             seconds=chosen.seconds,
         )
+    fitted = found.fit(model_of(Path(chosen.model)))
+    loads = found.judged(fitted)
     context = {
         "vllm": version,
         "model": Path(chosen.model).name,
@@ -296,9 +331,9 @@ async def run(server: Running, chosen: argparse.Namespace, bandwidth_gb_s: float
         "seconds": chosen.seconds,
     }
     if chosen.json is not None:
-        text = json.dumps(document(calibration, fitted, rows, context), indent=2)
+        text = json.dumps(document(found, fitted, loads, context), indent=2)
         chosen.json.write_text(text + "\n", encoding="utf-8")
-    return page(calibration, fitted, rows, context)
+    return page(found, fitted, loads, context)
 
 
 def main() -> None:
@@ -306,8 +341,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_server_arguments(parser)
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each load in each round")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each load in each round")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep all of it")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into a page")
     chosen = parser.parse_args()
@@ -318,6 +353,8 @@ def main() -> None:
             # The load does not disturb the core that it is measured on, where there is another.
             os.sched_setaffinity(0, cores[:-1] or cores)
             server.wait_until_healthy()
+            if len(cores) > 1:
+                kept_apart(cores[-1], cores)
             text = asyncio.run(run(Running(server.base_url, server.model), chosen, bandwidth_gb_s))
     except TurngapError as e:
         sys.exit(f"simulate_vllm: {e}{f' ({e.hint})' if e.hint else ''}")

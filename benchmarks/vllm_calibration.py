@@ -1,8 +1,9 @@
-"""What the simulator is told of a real server: measured once, beside no load that it is judged by.
+"""What the simulator is told of a real server: measured beside no load that it is judged by.
 
-- the memory's bandwidth, by itself (a copy, as STREAM counts it);
-- steps that only decode, at batches of 2, 8 and 32, by the server's own count of tokens;
+- the memory's bandwidth, by itself (a copy, as STREAM counts it), once;
+- steps that only decode, at batches of 2, 8, 32 and 96, by the server's own count of tokens;
 - steps that only read a prompt, a short and a long one, by the server's own clock;
+- steps that do both, of streams whose short replies end all the time, by its count of steps;
 - from a reply's last token to the next request's arrival at the engine (HTTP, template, tokens):
   what the client waits for a first token beyond that step.
 """
@@ -13,7 +14,7 @@ import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import count, cycle
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -31,19 +32,27 @@ from vllm_load import (
     until_ended,
 )
 
+from turngap.core.errors import InconclusiveError
 from turngap.core.inference.fit import Fit, Measured, fit
 from turngap.core.inference.hardware import Accelerator
 from turngap.core.inference.model import Model
 from turngap.core.inference.server import Server
 
-BATCHES = (2, 8, 32)
+BATCHES = (2, 8, 32, 96)
 LONG_TOKENS = 400
-# Each is the median of so many.
-REPEATS, PREFILLS = 3, 12
-DECODE_S = 2.0
+# Streams, and tokens of their replies, of the steps that do both.
+BOTH_STREAMS, BOTH_TOKENS = 8, 16
+# A prompt's step is the median of so many.
+PREFILLS = 12
+BOTH_S = 1.0
+# A decode step is timed over so long, in which a conversation grows no longer than those of the
+# loads to come; the median of so many.
+DECODE_S, DECODES = 0.3, 3
 # Far beyond any cache; the best of a few copies is the one that nobody disturbed.
 COPY_BYTES, COPIES = 1 << 28, 8
 GENERATED, PREFILL = "vllm:generation_tokens", "vllm:request_prefill_time_seconds"
+# A histogram of the tokens in each step; how many it has counted is how many steps there were.
+STEPS = "vllm:iteration_tokens_total_count"
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,7 @@ class Calibration:
 
     Attributes:
         bandwidth_gb_s: of the memory, 10^9 bytes a second.
-        steps: decode steps of some batches, and prefills.
+        steps: decode steps of some batches, prefills, and steps that do both.
         turn_ms: from a reply's last token to the next request's arrival.
     """
 
@@ -66,27 +75,58 @@ class Calibration:
         # What is fitted is replaced; that much memory is what the real one has.
         part = Accelerator("cpu", held_gb, 1.0, {"bf16": 1.0}, usable=1.0)
         server = Server(part, model, context=CONTEXT)
-        return fit(server, self.steps, per_sequence=True, bandwidth_gb_s=self.bandwidth_gb_s)
+        return fit(
+            server,
+            self.steps,
+            per_sequence=True,
+            per_prompt=True,
+            bandwidth_gb_s=self.bandwidth_gb_s,
+        )
 
 
-async def calibrate(asking: Asking, asks: Sequence[Ask], bandwidth_gb_s: float) -> Calibration:
-    """Measure a server that is otherwise idle."""
-    decodes: dict[int, list[Measured]] = {batch: [] for batch in BATCHES}
-    for _ in range(REPEATS):
-        for batch, found in decodes.items():
-            found.append(await decoding(asking, asks, batch))
+def middle(calibrations: Sequence[Calibration]) -> Calibration:
+    """The median of each figure."""
+    steps = zip(*(each.steps for each in calibrations), strict=True)
+    return Calibration(
+        calibrations[0].bandwidth_gb_s,
+        tuple(_median(kind) for kind in steps),
+        median(each.turn_ms for each in calibrations),
+    )
+
+
+async def calibrate(
+    asking: Asking, asks: Sequence[Ask], long: str, bandwidth_gb_s: float
+) -> Calibration:
+    """Measure a server that is otherwise idle; `long` is the text of the long prompt."""
+    decodes = [await decoding(asking, asks, batch) for batch in BATCHES]
     turns: list[float] = []
     prefills: list[Measured] = []
-    for text in (asks[0].text, await long_text(asking, asks)):
+    for text in (asks[0].text, long):
         each = [await _prefill(asking, text) for _ in range(PREFILLS)]
         prefills.append(_median([step for step, _ in each]))
         turns += [turn_ms for _, turn_ms in each]
-    steps = (*(_median(found) for found in decodes.values()), *prefills)
+    steps = (*decodes, *prefills, await doing_both(asking, asks))
     return Calibration(bandwidth_gb_s, steps, median(turns))
 
 
 async def decoding(asking: Asking, asks: Sequence[Ask], batch: int) -> Measured:
-    """A step of so many sequences, all of which decode."""
+    """A step of so many sequences, all of which decode: the median time.
+
+    Raises:
+        InconclusiveError: this client fell so far behind that replies had ended.
+    """
+    found = [await _decoding(asking, asks, batch) for _ in range(DECODES)]
+    steps = [step for step in found if step is not None]
+    if not steps:
+        raise InconclusiveError(
+            "simulate_vllm.late",
+            f"the replies of {batch} sequences were over before the server's counters were read",
+            hint="the machine is too busy: run it on a quiet one",
+        )
+    return _median(steps)
+
+
+async def _decoding(asking: Asking, asks: Sequence[Ask], batch: int) -> Measured | None:
     chosen = [asks[n % len(asks)] for n in range(batch)]
     tokens = CONTEXT - max(ask.prompt for ask in chosen) - 1
     loop = asyncio.get_running_loop()
@@ -97,13 +137,16 @@ async def decoding(asking: Asking, asks: Sequence[Ask], batch: int) -> Measured:
         while gained(at_first, before, GENERATED) < 4 * batch:
             await until_ended(running, 0.05)
             before = await asking.metrics()
-        began = loop.time()
+        began_s = loop.time()
+        # Asked more often than this, the counters cost the server's front end half of its time.
         await until_ended(running, DECODE_S)
-        after, lasted_s = await asking.metrics(), loop.time() - began
+        after, lasted_s = await asking.metrics(), loop.time() - began_s
+        late = any(task.done() for task in running)
     finally:
         await dropped(running)
     await asking.reply(asks[0].text, 1)  # those that were dropped are gone before it is answered
-    return decode_step(batch, [ask.prompt for ask in chosen], lasted_s, (at_first, before, after))
+    prompts = [ask.prompt for ask in chosen]
+    return None if late else decode_step(batch, prompts, lasted_s, (at_first, before, after))
 
 
 def decode_step(
@@ -123,6 +166,41 @@ def decode_step(
         ms=lasted_s * 1000 * batch / (after - before),
         sequences=batch,
         context=sum(prompts) / batch + made,
+    )
+
+
+async def doing_both(asking: Asking, asks: Sequence[Ask]) -> Measured:
+    """The mean step of streams that ask again as soon as they have had a short reply."""
+
+    async def stream(index: int) -> None:
+        for number in count(index):
+            await asking.reply(asks[number % len(asks)].text, BOTH_TOKENS)
+
+    loop = asyncio.get_running_loop()
+    running = [asyncio.create_task(stream(index)) for index in range(BOTH_STREAMS)]
+    try:
+        await until_ended(running, 0.2)  # they began together; by then they no longer end so
+        before, began = await asking.metrics(), loop.time()
+        await until_ended(running, BOTH_S)
+        after, lasted_s = await asking.metrics(), loop.time() - began
+    finally:
+        await dropped(running)
+    await asking.reply(asks[0].text, 1)
+    return mixed_step(asks, lasted_s, before, after)
+
+
+def mixed_step(asks: Sequence[Ask], lasted_s: float, before: Metrics, after: Metrics) -> Measured:
+    """A step in the mean, by the server's counters at both ends of a time."""
+    steps = gained(before, after, STEPS)
+    prompts = gained(before, after, f"{PREFILL}_count")
+    prompt = sum(ask.prompt for ask in asks) / len(asks)
+    return Measured(
+        ms=lasted_s * 1000 / steps,
+        # The first token of each reply is made by the step that reads its prompt.
+        sequences=round((gained(before, after, GENERATED) - prompts) / steps),
+        context=prompt + BOTH_TOKENS / 2,
+        prefill=round(prompt),
+        share=min(1.0, prompts / steps),
     )
 
 

@@ -22,6 +22,8 @@ from simulate_vllm import (
     BEGIN,
     POLICY,
     STREAMS,
+    Found,
+    Judged,
     Row,
     document,
     loaded,
@@ -32,12 +34,17 @@ from simulate_vllm import (
 )
 from vllm_calibration import (
     BATCHES,
+    BOTH_STREAMS,
     GENERATED,
     LONG_TOKENS,
     PREFILL,
+    STEPS,
     Calibration,
     decode_step,
+    decoding,
     long_text,
+    middle,
+    mixed_step,
     model_of,
 )
 from vllm_load import Asking, Metrics, Reply, Running
@@ -56,7 +63,7 @@ MODEL = model_of(TEACHER)
 # In the proportions of vLLM on one core: a step is nearly all overhead.
 CPU = Accelerator(
     "cpu", 2, 9, {"bf16": 0.06}, memory_efficiency=1, compute_efficiency=1, step_us=4500,
-    sequence_us=500,
+    sequence_us=500, prompt_us=1500,
 )  # fmt: skip
 PLANTED = Server(CPU, MODEL, context=512)
 TURN_MS = 6.0
@@ -95,57 +102,77 @@ class SimulatedVllm:
         return Reply((first_ns - asked_ns) / 1e6, per_s, prompt if count else None)
 
     async def metrics(self) -> Metrics:
+        self._counters[STEPS] = float(self._live.steps)
         return dict(self._counters)
 
 
 @pytest.fixture(autouse=True)
 def _briefly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(vllm_calibration, "REPEATS", 1)
     monkeypatch.setattr(vllm_calibration, "PREFILLS", 2)
     monkeypatch.setattr(vllm_calibration, "DECODE_S", 0.5)
+    monkeypatch.setattr(vllm_calibration, "DECODES", 1)
     monkeypatch.setattr(simulate_vllm, "WARM_STREAMS", 2)
     monkeypatch.setattr(simulate_vllm, "PREDICTED_S", 20.0)
     yield
 
 
-def test_a_server_is_found_out_at_some_loads_and_predicted_at_others() -> None:
-    async def held() -> tuple[Calibration, simulate_vllm.Fit, list[Row]]:
-        server = SimulatedVllm()
-        return await measure(server, TEACHER, 9.0, rounds=2, seconds=3.0)  # type: ignore[arg-type]
+def measured(*, prefills: bool = True, rounds: int = 1, seconds: float = 1.0) -> Found:
+    """All of it, of the planted server, in virtual time."""
 
-    calibration, fitted, rows = in_virtual_time(held())
-    assert not set(BATCHES) & set(STREAMS)
+    async def all_of_it() -> Found:
+        server = SimulatedVllm(prefills=prefills)
+        return await measure(server, 9.0, rounds=rounds, seconds=seconds)  # type: ignore[arg-type]
+
+    return in_virtual_time(all_of_it())
+
+
+def test_a_server_is_found_out_at_some_loads_and_predicted_at_others() -> None:
+    found = measured(rounds=2, seconds=3.0)
+    assert not {*BATCHES, BOTH_STREAMS} & set(STREAMS)
+    assert len(found.calibrations) == 3
+    fitted = found.fit(MODEL)
     part = fitted.server.accelerator
     assert fitted.unknown == ()
     assert part.step_us == pytest.approx(CPU.step_us, rel=0.03)
     assert part.sequence_us == pytest.approx(CPU.sequence_us, rel=0.03)
+    assert part.prompt_us == pytest.approx(CPU.prompt_us, rel=0.1)
     assert part.tflops["bf16"] == pytest.approx(CPU.tflops["bf16"], rel=0.03)
-    assert calibration.turn_ms == pytest.approx(TURN_MS, rel=0.01)
-    assert [row.streams for row in rows] == list(STREAMS)
-    for row in rows:
-        assert len(row.per_user) == len(row.total) == 2
-        assert row.replies >= 8
-        assert abs(row.per_user_error) < 0.05
-        assert abs(row.total_error) < 0.05
-        assert row.within
+    assert middle(found.calibrations).turn_ms == pytest.approx(TURN_MS, rel=0.01)
+    loads = found.judged(fitted)
+    assert [load.row.streams for load in loads] == list(STREAMS)
+    for load in loads:
+        assert len(load.row.per_user) == len(load.row.total) == 2
+        assert load.row.replies >= 8
+        assert abs(load.per_user_error) < 0.05
+        assert abs(load.total_error) < 0.05
+        assert load.within
 
 
 def test_noisy_steps_predict_loads_that_were_not_seen() -> None:
     random = Random(1)
 
     def noisy(step: Measured) -> Measured:
-        return replace(step, ms=predicted_ms(PLANTED, step) * random.uniform(0.97, 1.03))
+        return replace(step, ms=predicted_ms(PLANTED, step) * random.uniform(0.9, 1.1))
 
     steps = [Measured(1, sequences=n, context=100) for n in BATCHES]
     steps += [Measured(1, prefill=29), Measured(1, prefill=LONG_TOKENS)]
-    calibration = Calibration(9.0, tuple(noisy(step) for step in steps), TURN_MS)
-    fitted = calibration.fit(MODEL)
+    steps += [Measured(1, sequences=7, context=40, prefill=29, share=0.45)]
+    noisy_ones = [Calibration(9.0, tuple(map(noisy, steps)), TURN_MS) for _ in range(7)]
+    fitted = middle(noisy_ones).fit(MODEL)
     for streams in STREAMS:
-        row = predicted(fitted, calibration, ASKS, streams)
-        real = replay(PLANTED, POLICY, ASKS, streams, turn_ms=TURN_MS, seconds=20)
-        row.add(real)
-        assert abs(row.per_user_error) < 0.06
-        assert abs(row.total_error) < 0.06
+        row = Row(streams)
+        row.add(replay(PLANTED, POLICY, ASKS, streams, turn_ms=TURN_MS, seconds=20))
+        load = predicted(fitted, TURN_MS, ASKS, row)
+        assert abs(load.per_user_error) < 0.08
+        assert abs(load.total_error) < 0.08
+
+
+def test_a_calibration_in_the_middle_is_not_moved_by_a_bad_one() -> None:
+    def found(ms: float, turn_ms: float) -> Calibration:
+        return Calibration(9.0, (Measured(ms, 2, 50), Measured(2 * ms, prefill=29)), turn_ms)
+
+    typical = middle([found(3, 6), found(40, 90), found(2, 5)])
+    assert typical == found(3, 6)
 
 
 def test_one_stream_gets_what_its_steps_allow() -> None:
@@ -173,6 +200,26 @@ def test_a_step_is_the_time_by_the_tokens_that_each_sequence_got() -> None:
     assert step == Measured(ms=20.0, sequences=4, context=32 + (4 + 104) / 2)
 
 
+def test_a_step_that_does_both_is_counted_by_the_server() -> None:
+    before = {STEPS: 10.0, GENERATED: 100.0, f"{PREFILL}_count": 3.0}
+    after = {STEPS: 210.0, GENERATED: 1700.0, f"{PREFILL}_count": 103.0}
+    step = mixed_step([Ask("x", 28, 9), Ask("y", 32, 9)], 1.2, before, after)
+    # 1600 tokens in 200 steps, 100 of them the first of a reply.
+    assert step == Measured(ms=6.0, sequences=8, context=38, prefill=30, share=0.5)
+
+
+def test_replies_that_were_over_before_they_were_counted_are_no_measurement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(vllm_calibration, "DECODE_S", 60.0)
+
+    async def late() -> Measured:
+        return await decoding(SimulatedVllm(), ASKS, 2)  # type: ignore[arg-type]
+
+    with pytest.raises(InconclusiveError, match="the replies of 2 sequences were over"):
+        in_virtual_time(late())
+
+
 def test_the_long_prompt_is_as_long_as_the_server_says() -> None:
     async def made() -> str:
         return await long_text(SimulatedVllm(), ASKS)  # type: ignore[arg-type]
@@ -182,12 +229,8 @@ def test_the_long_prompt_is_as_long_as_the_server_says() -> None:
 
 
 def test_a_server_that_does_not_say_how_long_it_read_is_no_measurement() -> None:
-    async def held() -> object:
-        server = SimulatedVllm(prefills=False)
-        return await measure(server, TEACHER, 9.0, rounds=1, seconds=1.0)  # type: ignore[arg-type]
-
     with pytest.raises(RuntimeError, match="did not say how long"):
-        in_virtual_time(held())
+        measured(prefills=False)
 
 
 def test_a_load_without_a_rate_is_said_to_be_none() -> None:
@@ -202,14 +245,14 @@ def test_a_load_without_a_rate_is_said_to_be_none() -> None:
         in_virtual_time(held())
 
 
-def rows() -> list[Row]:
-    near = Row(1, 105.0, 98.0, 30, [90.0, 100.0, 101.0], [97.0, 99.0, 130.0])
-    far = Row(64, 24.0, 1300.0, 200, [20.0, 21.0, 20.5], [1000.0, 1010.0, 900.0])
-    return [near, far]
+def loads() -> list[Judged]:
+    near = Row(1, 30, [90.0, 100.0, 101.0], [97.0, 99.0, 130.0])
+    far = Row(64, 200, [20.0, 21.0, 20.5], [1000.0, 1010.0, 900.0])
+    return [Judged(near, 105.0, 98.0), Judged(far, 24.0, 1300.0)]
 
 
 def test_each_load_says_how_far_off_it_is() -> None:
-    near, far = rows()
+    near, far = loads()
     assert near.per_user_error == pytest.approx(0.05)
     assert near.total_error == pytest.approx(98 / 99 - 1)
     assert (near.within, far.within) == (True, False)
@@ -222,20 +265,21 @@ def test_each_load_says_how_far_off_it_is() -> None:
 
 def test_the_page_says_what_the_prediction_rests_on() -> None:
     steps = tuple(
-        Measured(predicted_ms(PLANTED, s), s.sequences, s.context, s.prefill)
-        for s in (*(Measured(1, n, 99) for n in BATCHES), Measured(1, 0, 0, 30),
-                  Measured(1, 0, 0, 400))
+        replace(s, ms=predicted_ms(PLANTED, s))
+        for s in (*(Measured(1, n, 99) for n in BATCHES), Measured(1, prefill=30),
+                  Measured(1, prefill=400), Measured(1, 7, 40, 30, 0.45))
     )  # fmt: skip
-    calibration = Calibration(9.0, steps, TURN_MS)
-    fitted = calibration.fit(MODEL)
+    found = Found(ASKS, [Calibration(9.0, steps, TURN_MS)], [])
+    fitted = found.fit(MODEL)
     context = {"vllm": "0.0", "model": "m", "cpu": "c", "commit": "abc", "rounds": 3, "seconds": 6}
-    text = page(calibration, fitted, rows(), context)
+    text = page(found, fitted, loads(), context)
     assert "Medians of 3 rounds" in text
-    assert "a step 4.50 ms and 0.500 ms for each sequence in it" in text
+    assert "a step 4.50 ms, 0.500 ms for each sequence in it and 1.50 ms for each prompt" in text
     assert "- a step of 32 sequences:" in text
-    stored = json.loads(json.dumps(document(calibration, fitted, rows(), context)))
+    assert "- a step of 8 streams whose replies end all the time, 0.45 of which read a" in text
+    stored = json.loads(json.dumps(document(found, fitted, loads(), context)))
     assert stored["loads"][1]["within"] is False
-    assert stored["fitted"]["step_us"] == pytest.approx(4500, rel=0.01)
+    assert stored["fitted"]["prompt_us"] == pytest.approx(1500, rel=0.01)
 
 
 def test_a_model_is_as_large_as_its_weights_say() -> None:

@@ -1,7 +1,7 @@
 """Servers, policies and arrivals for tests of the inference engine."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -22,6 +22,10 @@ SERVERS = {
     "split": Server(H100, find_model("llama-3.3-70b"), 4, weights="fp8", kv="fp8"),
     "wafer": Server(WAFER, find_model("8b"), weights="fp16", kv="fp16"),
     "experts": Server(H100, MIXTURE, weights="fp8"),
+    # Whose steps cost the more, the more decode in them and the more prompts they read.
+    "talkative": Server(
+        replace(H100, sequence_us=130, prompt_us=1900), find_model("llama-3.1-8b"), weights="fp8"
+    ),
     # Room for 2,482 tokens: the longest request fits, a few of them together do not.
     "cramped": Server(H100, find_model("35.7b"), context=2048),
 }

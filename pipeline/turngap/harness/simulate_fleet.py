@@ -39,6 +39,7 @@ class HardwareTable(_Strict):
     compute_efficiency: float = 0.5
     step_us: float = 2000.0
     sequence_us: float = 0.0
+    prompt_us: float = 0.0
     layer_us: float = 0.0
     split_us: float = 15.0
     link_gb_s: float = 450.0

@@ -213,11 +213,12 @@ class Engine:
         if self._prefilling:
             computed, read, pairs = self._go_on(budget, through)
         if computed < budget:
-            let_in = self._let_in(budget - computed, through)
-            computed += let_in[0]
-            read += let_in[1]
-            pairs += let_in[2]
-        duration_ps = self.costs.step_ps(running, self._looked_back, computed, read, pairs)
+            came = self._let_in(budget - computed, through)
+            computed, read, pairs = computed + came[0], read + came[1], pairs + came[2]
+        prompts = len(through) + len(self._prefilling)  # read to their end, and one that was cut
+        duration_ps = self.costs.step_ps(
+            running, self._looked_back, computed, read, pairs, prompts=prompts
+        )
         self.prefilled += computed
         self._end_step(duration_ps, 1, computed)
         if through:

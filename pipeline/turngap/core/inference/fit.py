@@ -16,7 +16,7 @@ from scipy.optimize import least_squares
 from turngap.core.errors import InputError
 from turngap.core.inference.server import PS_PER_S, Server, StepCosts
 
-Parameter = Literal["bandwidth_gb_s", "tflops", "step_us", "sequence_us"]
+Parameter = Literal["bandwidth_gb_s", "tflops", "step_us", "sequence_us", "prompt_us"]
 # Of a parameter whose doubling changes no measured step by this share, nothing is known.
 _TELLING = 0.01
 # Where the search begins: shares of the shortest step that are overhead.
@@ -33,13 +33,15 @@ class Measured:
         ms: what it took, the typical one.
         sequences: how many decoded in it; 1000 / `ms` is the tokens a second that each of them got.
         context: tokens in the cache of each, in the mean.
-        prefill: prompt tokens that it computed.
+        prefill: prompt tokens that it computed, of one prompt.
+        share: of such steps in which there was a prompt; the others only decoded.
     """
 
     ms: float
     sequences: int = 0
     context: float = 0.0
     prefill: int = 0
+    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,12 @@ class Fit:
 def predicted_ms(server: Server, step: Measured) -> float:
     """What the model says such a step takes."""
     looked_back = round(step.sequences * step.context)
-    pairs = step.prefill * (step.prefill + 1) // 2
-    ps = StepCosts(server).step_ps(step.sequences, looked_back, step.prefill, 0, pairs)
+    pairs, prompts = step.prefill * (step.prefill + 1) // 2, int(step.prefill > 0)
+    costs = StepCosts(server)
+    ps = costs.step_ps(step.sequences, looked_back, step.prefill, 0, pairs, prompts=prompts)
+    if step.share < 1:
+        without_ps = costs.step_ps(step.sequences, looked_back)
+        return (step.share * ps + (1 - step.share) * without_ps) / PS_PER_S * 1000
     return ps / PS_PER_S * 1000
 
 
@@ -71,6 +77,7 @@ def fit(
     measured: Sequence[Measured],
     *,
     per_sequence: bool = False,
+    per_prompt: bool = False,
     bandwidth_gb_s: float | None = None,
 ) -> Fit:
     """Find the bandwidth, arithmetic and overhead that explain the measured steps best.
@@ -81,6 +88,7 @@ def fit(
         server: what is known of it: the model, how many parts, precisions.
         measured: its steps.
         per_sequence: look for a part of the overhead that grows with the batch too.
+        per_prompt: and for one that each prompt adds.
         bandwidth_gb_s: of one part, where it was measured by itself: a small model's steps do not
             tell the moving of its weights from their overhead, as both are always there.
 
@@ -95,6 +103,8 @@ def fit(
         server = replace(server, accelerator=part)
     if per_sequence:
         parameters = (*parameters, "sequence_us")
+    if per_prompt:
+        parameters = (*parameters, "prompt_us")
     _check(measured, len(parameters))
     targets = np.log([step.ms for step in measured])
 
@@ -126,6 +136,7 @@ def fit(
 def _check(measured: Sequence[Measured], unknowns: int) -> None:
     for step in measured:
         sane = step.sequences >= 0 and step.context >= 0 and step.prefill >= 0
+        sane = sane and 0 <= step.share <= 1
         if not (0 < step.ms < math.inf and sane and step.sequences + step.prefill > 0):
             raise InputError(
                 "inference.measured", f"{step}: expected a time above 0 and something that took it"
@@ -152,6 +163,7 @@ def _start(
         "tflops": flops / server.parts / 1e12,
         "step_us": 1000 * shortest * share,
         "sequence_us": shortest,
+        "prompt_us": 1000 * shortest * share,
     }
     return np.log([guess[name] for name in parameters])
 
@@ -166,6 +178,7 @@ def _with(server: Server, parameters: Sequence[Parameter], logs: Floats) -> Serv
         tflops={"bf16": values["tflops"]},
         step_us=values["step_us"],
         sequence_us=values.get("sequence_us", part.sequence_us),
+        prompt_us=values.get("prompt_us", part.prompt_us),
         memory_efficiency=1.0,
         compute_efficiency=1.0,
     )

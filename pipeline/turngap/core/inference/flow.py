@@ -110,7 +110,7 @@ class Flow:
         dense, kv_grows = costs.dense, costs.kv_ps >= costs.attention_ps
         weights_ps, kv_ps, overhead_ps = costs.weights_ps, costs.kv_ps, costs.overhead_ps
         token_ps, attention_ps, link_ps = costs.token_ps, costs.attention_ps, costs.link_ps
-        sequence_ps = costs.sequence_ps + link_ps
+        sequence_ps, prompt_ps = costs.sequence_ps + link_ps, costs.prompt_ps
         busy_ps = prefilled = spared = sequence_steps = hit = 0
         at_ps.append(FOREVER_PS)
         next_ps = at_ps[place]
@@ -159,6 +159,7 @@ class Flow:
                 arithmetic = token_ps * tokens + attention_ps * (looked_back + pairs)
                 took_ps = moved if moved > arithmetic else arithmetic
                 took_ps += overhead_ps + link_ps * computed + sequence_ps * running
+                took_ps += prompt_ps * (place - first)
                 steps = 1
                 prefilled += computed
                 joined = place - first - (left > 0)

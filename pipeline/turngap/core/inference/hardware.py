@@ -32,6 +32,7 @@ class Accelerator:
         compute_efficiency: share of the peak that a long prefill reaches.
         step_us: what a step costs whatever is in it: scheduler, launches, sampling.
         sequence_us: what each sequence that decodes adds to that: its sampling and its stream.
+        prompt_us: what each prompt that is read in it adds: its place in the batch.
         layer_us: what each layer adds to that on one part alone.
         split_us: what each layer adds where the model is split over several parts, which have to
             agree twice a layer.
@@ -48,6 +49,7 @@ class Accelerator:
     compute_efficiency: float = 0.5
     step_us: float = 1000.0
     sequence_us: float = 0.0
+    prompt_us: float = 0.0
     layer_us: float = 0.0
     split_us: float = 15.0
     link_gb_s: float = math.inf
@@ -61,7 +63,7 @@ class Accelerator:
         for name in ("usable", "memory_efficiency", "compute_efficiency"):
             if not 0 < getattr(self, name) <= 1:
                 raise _bad(self.name, name, getattr(self, name), "more than 0 and at most 1")
-        for name in ("step_us", "sequence_us", "layer_us", "split_us"):
+        for name in ("step_us", "sequence_us", "prompt_us", "layer_us", "split_us"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise _bad(self.name, name, value, "0 or more microseconds")

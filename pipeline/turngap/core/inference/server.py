@@ -105,13 +105,14 @@ class StepCosts:
         link_ps: what the parts of a split model tell each other about one token.
         overhead_ps: each step's fixed part.
         sequence_ps: what each sequence that decodes adds to it.
+        prompt_ps: what each prompt that is read in it adds.
         checked: tokens that the model computes for each sequence of a decode step; more than 1
             with speculative decoding.
     """
 
     __slots__ = (
         "_draft_ppm", "_model", "_moved", "_server", "attention_ps", "checked", "dense", "kv_ps",
-        "link_ps", "overhead_ps", "sequence_ps", "token_ps", "weights_ps",
+        "link_ps", "overhead_ps", "prompt_ps", "sequence_ps", "token_ps", "weights_ps",
     )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
@@ -131,6 +132,7 @@ class StepCosts:
         per_layer_us = part.layer_us + (part.split_us if server.parts > 1 else 0.0)
         self.overhead_ps = round((part.step_us + model.layers * per_layer_us) * PS_PER_US)
         self.sequence_ps = round(part.sequence_us * PS_PER_US)
+        self.prompt_ps = round(part.prompt_us * PS_PER_US)
         speculation = server.speculation
         self.checked = 1 + speculation.draft_tokens if speculation else 1
         self._draft_ppm = (
@@ -148,7 +150,14 @@ class StepCosts:
         return cached
 
     def step_ps(
-        self, sequences: int, looked_back: int, prefill: int = 0, read: int = 0, pairs: int = 0
+        self,
+        sequences: int,
+        looked_back: int,
+        prefill: int = 0,
+        read: int = 0,
+        pairs: int = 0,
+        *,
+        prompts: int = 0,
     ) -> int:
         """One step.
 
@@ -158,6 +167,7 @@ class StepCosts:
             prefill: prompt tokens computed beside them.
             read: tokens in the caches of the prompts that these continue, in all.
             pairs: how often a prompt token attends to one before it, in all.
+            prompts: from how many prompts these tokens are.
         """
         computed = sequences * self.checked + prefill
         moved = self.weights_ps if self.dense else self.moved_ps(computed)
@@ -165,7 +175,7 @@ class StepCosts:
         looks = looked_back * self.checked + pairs
         arithmetic = self.token_ps * computed + self.attention_ps * looks
         duration = max(moved, arithmetic) + self.link_ps * computed + self.overhead_ps
-        duration += self.sequence_ps * sequences
+        duration += self.sequence_ps * sequences + self.prompt_ps * prompts
         if self._draft_ppm and sequences:
             # The draft runs as often as it proposes tokens, for the sequences that decode.
             duration += self.decode_ps(sequences, looked_back) * self._draft_ppm // 10**6

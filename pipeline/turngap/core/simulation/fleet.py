@@ -145,7 +145,7 @@ def idle_turn_ms(fleet: Fleet, workload: Workload) -> float:
         costs = StepCosts(pool.server)
         for sample in workload.samples:
             prompt = workload.system_tokens + sample.user_tokens
-            first = costs.step_ps(0, 0, prompt, 0, prompt * (prompt + 1) // 2)
+            first = costs.step_ps(0, 0, prompt, 0, prompt * (prompt + 1) // 2, prompts=1)
             more = costs.step_ps(1, prompt) * (sample.opening_tokens - 1)
             if pool.server.speculation:
                 more = round(more / pool.server.speculation.tokens_per_step)

@@ -158,5 +158,6 @@ def _rate(costs: StepCosts, background: Background) -> float:
         round(unread),
         round(coming * known),
         round(unread * (known + background.unread / 2)),
+        prompts=round(coming),
     )
     return streams / (background.output * step_ps / PS_PER_S)

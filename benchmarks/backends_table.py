@@ -43,6 +43,7 @@ from turngap.harness.compare import ComparePlan, Contender, compare, parse_conte
 from turngap.harness.target import AgentChoice
 from turngap.library import library_dir, load_scenarios, scenario_paths
 from turngap.report.compare_files import read_comparison, write_markdown
+from turngap.report.words import recorded_words
 from turngap.runs import read_run
 from turngap_services.llm.vllm.server import Server
 from turngap_services.llm.vllm.settings import VllmSettings
@@ -258,7 +259,7 @@ def row(name: str, turns: Sequence[TurnRecord]) -> tuple[str, ...]:
     of = f" (n={llm.n})" if llm and llm.n < summary.hit_rate.n else ""
     return (
         f"`{name}`",
-        str(summary.turns),
+        f"{summary.turns}{recorded_words(summary.hit_rate.n, summary.hit_rate.recorded)}",
         ms(summary.gap_ms["p50"]),
         ms(summary.gap_ms["p95"]),
         share(summary.hit_rate),

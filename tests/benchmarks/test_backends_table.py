@@ -126,7 +126,10 @@ def test_pieces_add_up_to_a_table_between_the_marks_of_a_page(
     assert text.endswith(f"\n\n{END}\n\nafter\n")
     assert "old" not in text
     # 7 rounds and one of three turns; two of the three say how fast the model was.
-    cells = "| 24 | 398 | 398 | 24/24 (86% to 100%) | 120 (n=16) | 64 | 9 | 16/24 (21% to 94%) |"
+    cells = (
+        "| 24 (3 recorded) | 398 | 398 | 24/24 (44% to 100%) "
+        "| 120 (n=16) | 64 | 9 | 16/24 (21% to 94%) |"
+    )
     for name in ("sim:full", "small"):
         assert f"| `{name}` {cells}" in text
     assert "8 rounds in 2 pieces" in text

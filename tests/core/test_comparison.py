@@ -1,5 +1,6 @@
 """Figures of a comparison: prices of all that was spent, and where one overtakes another."""
 
+import math
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from turngap.core.comparison import (
     backend_figures,
     chain_of,
     crossings,
-    first_answers_ms,
+    first_answer_ms,
     pairs_of,
     price_of,
     turn_ms,
@@ -143,7 +144,9 @@ def test_a_turn_lasts_from_the_first_word_to_the_agents_last():
 
 def test_what_is_said_before_the_answer_is_no_answer():
     plain, opened = turn(gap_ms=400.0), turn(gap_ms=300.0, counts={"opener_ms": 700.0})
-    assert first_answers_ms([plain, opened, turn(gap_ms=None)]) == [400.0, 1000.0]
+    found = [first_answer_ms(t) for t in (plain, opened, turn(gap_ms=None))]
+    assert found == [400.0, 1000.0, math.inf]
+    assert first_answer_ms(turn(gap_ms=-50.0, outcome="cut_in")) is None
 
 
 def test_who_never_answers_has_no_early_first_answer():

@@ -1,7 +1,8 @@
 """Two backends over the same turns: intervals of how they differ."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -9,9 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngap.core.chain import LogRatio
+from turngap.core.clusters import Take
 from turngap.core.side_by_side import Pairs, difference, inverse, mean_ratio, paired, right_ratio
 
 YES, NO = True, False
+
+
+def as_takes(turns: Iterable[int]) -> tuple[Take, ...]:
+    """A turn of its own conversation each; one that comes again is its next round."""
+    seen: Counter[int] = Counter()
+    takes: list[Take] = []
+    for turn in turns:
+        seen[turn] += 1
+        takes.append((str(turn), 1, seen[turn]))
+    return tuple(takes)
 
 
 def pairs(both: int, one: int, other: int, neither: int, rounds: int = 1) -> Pairs[bool]:
@@ -19,7 +31,7 @@ def pairs(both: int, one: int, other: int, neither: int, rounds: int = 1) -> Pai
     cells = [(YES, YES)] * both + [(YES, NO)] * one + [(NO, YES)] * other + [(NO, NO)] * neither
     takes = [(turn, *cell) for _ in range(rounds) for turn, cell in enumerate(cells)]
     turns, mine, its = zip(*takes, strict=True)
-    return Pairs(turns, mine, its)
+    return Pairs(as_takes(turns), mine, its)
 
 
 def test_the_difference_is_newcombes() -> None:
@@ -87,7 +99,7 @@ def test_who_was_never_right_is_infinitely_less_often_so() -> None:
 
 def times(rows: Sequence[tuple[int, float, float]]) -> Pairs[float]:
     turns, mine, its = zip(*rows, strict=True)
-    return Pairs(turns, mine, its)
+    return Pairs(as_takes(turns), mine, its)
 
 
 def test_a_ratio_of_means_is_known_as_well_as_it_is_alike_in_all_turns() -> None:
@@ -109,7 +121,7 @@ def test_nothing_is_said_without_a_pair() -> None:
 
 def test_the_takes_that_both_have_are_paired() -> None:
     one, other = {("a", 1, 1): 1.0, ("a", 2, 1): 2.0}, {("a", 2, 1): 5.0, ("b", 1, 1): 6.0}
-    assert paired(one, other) == Pairs((("a", 2),), (2.0,), (5.0,))
+    assert paired(one, other) == Pairs((("a", 2, 1),), (2.0,), (5.0,))
 
 
 def coverage(draw: Callable[[np.random.Generator], tuple[float, LogRatio | None]]) -> float:
@@ -125,7 +137,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     def rights(rng: np.random.Generator) -> tuple[float, LogRatio | None]:
         hard = rng.random(40)  # what is hard for the one is hard for the other
         mine, its = hard < 0.85, (hard + rng.normal(0, 0.2, 40)) < 0.5
-        found = right_ratio(Pairs(tuple(range(40)), tuple(map(bool, mine)), tuple(map(bool, its))))
+        found = right_ratio(Pairs(as_takes(range(40)), tuple(mine.tolist()), tuple(its.tolist())))
         return math.log(0.85 / 0.5), found
 
     def means(rng: np.random.Generator) -> tuple[float, LogRatio | None]:

@@ -35,13 +35,14 @@ def turn(
     *,
     starved: bool = False,
     left_out: str | None = None,
+    take: tuple[int, int] = (1, 1),
 ) -> TurnRecord:
     if gap_ms is None:
         gap_ms = GAPS_MS[outcome]
     return TurnRecord(
         scenario="made-up",
-        turn=1,
-        repeat=1,
+        turn=take[0],
+        repeat=take[1],
         say="hello",
         outcome=outcome,
         ended=ENDED[outcome],
@@ -178,6 +179,18 @@ def test_json_has_the_keys_that_scripts_rely_on() -> None:
     assert document["stage_p50_ms"] == {"endpoint": 50.0}
     assert document["starved_turns"] == 1
     assert document["caller_error_ms"] == 0.0
+
+
+def test_rounds_are_counted_as_turns_and_said_to_be_of_recorded_ones() -> None:
+    once = [turn("answered", 100.0 + 10 * n, take=(n, 1)) for n in range(1, 22)]
+    rounds = [turn("answered", 100.0 + 10 * n, take=(n, r)) for n in range(1, 22) for r in (1, 2)]
+    rounds.append(turn("abandoned", take=(22, 1)))
+    one, both = summarise(once).as_json(), summarise(rounds).as_json()
+    assert (one["recorded_turns"], one["gap_ms"]["n"], one["gap_ms"]["recorded"]) == (21, 21, 21)
+    assert (both["turns"], both["recorded_turns"]) == (43, 22)
+    assert (both["gap_ms"]["n"], both["gap_ms"]["recorded"]) == (42, 21)
+    # The second round was as the first, to the last digit.
+    assert both["gap_ms"]["ci95"]["p50"] == one["gap_ms"]["ci95"]["p50"]
 
 
 def judged(verdict: str, why: str | None = None, **changes: object) -> TurnRecord:

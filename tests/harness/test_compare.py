@@ -110,7 +110,8 @@ async def test_it_is_shown_on_any_width_as_markdown_and_as_json(tmp_path: Path, 
         assert all(len(line) <= max(width, 40) for line in shown(record, width).splitlines())
     text = shown(record, 200)
     for expected in (
-        "67 % (21 % to 94 %) of 21",
+        "67 % (21 % to 94 %) of 21 (3 recorded)",
+        "100 % (44 % to 100 %)",  # of three recorded turns, however often
         "398 ms",
         "good overtakes quick at a task of 2 turns",
     ):
@@ -153,9 +154,11 @@ async def test_differences_over_the_same_turns_are_shown_everywhere(
     record, folder, _ = await compare(plan(tmp_path))
     (found,) = record.pairs
     assert (found.right_n, found.only_one, found.only_other) == (21, 7, 0)
+    assert (found.right_recorded, found.gap_n, found.gap_recorded) == (3, 21, 3)
     said = (
-        "good less quick: gap +0 ms (95 % interval +0 to +0) in the median, n = 21; right answers "
-        "+33 points (95 % interval -29 to +79), n = 21 (it alone right in 7, the other alone in 0)"
+        "good less quick: gap +0 ms (95 % interval ? to ?) in the median, n = 21 turns "
+        "(3 recorded); right answers +33 points (95 % interval -29 to +79), n = 21 turns "
+        "(3 recorded), it alone right in 7, the other alone in 0"
     )
     assert said in shown(record, 250)
     assert said in markdown(record)

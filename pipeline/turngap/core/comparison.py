@@ -16,6 +16,7 @@ from turngap.core.chain import (
     expected_usd,
     success,
 )
+from turngap.core.clusters import Take, percentile_of
 from turngap.core.comparison_record import (
     BackendRecord,
     ChainRecord,
@@ -27,7 +28,6 @@ from turngap.core.comparison_record import (
 )
 from turngap.core.results import TurnRecord
 from turngap.core.side_by_side import (
-    Take,
     difference,
     inverse,
     is_right,
@@ -36,8 +36,8 @@ from turngap.core.side_by_side import (
     right_ratio,
     taken,
 )
-from turngap.core.stats import Percentile, Proportion, percentile
-from turngap.core.summary import counted_turns, summarise
+from turngap.core.stats import Percentile, Proportion
+from turngap.core.summary import counted_turns, due_ms, summarise, take_of
 
 # Lengths of a task that are shown.
 LENGTHS = (1, 2, 3, 5, 10, 20)
@@ -68,8 +68,7 @@ def backend_figures(
     summary = summarise(turns)
     counted = counted_turns(turns)
     gaps = summary.gap_ms
-    # As in the gap: who never answers is slower than whoever does.
-    unanswered = sum(t.outcome in ("no_reply", "error") for t in counted)
+    firsts = [(take_of(t), ms) for t in counted if (ms := first_answer_ms(t)) is not None]
     llm = summary.llm
     errors = [t.error for t in turns if t.error is not None]
     took = [ms for t in counted if (ms := turn_ms(t)) is not None]
@@ -85,7 +84,7 @@ def backend_figures(
             "gap_n": summary.gap_n,
             "gap_ms": {q: figure_record(gaps[q]) for q in ("p50", "p95")},
             "first_answer_ms": figure_record(
-                percentile(first_answers_ms(counted), 0.5, censored=unanswered)
+                percentile_of([ms for _, ms in firsts], [take for take, _ in firsts], 0.5)
             ),
             "llm_n": llm.n if llm else 0,
             "ttft_ms": llm.ttft_ms if llm else None,
@@ -110,16 +109,13 @@ def turn_ms(turn: TurnRecord) -> float | None:
     return (max(ends) - starts[-1]) / 1e6 if starts and ends and max(ends) > starts[-1] else None
 
 
-def first_answers_ms(turns: Sequence[TurnRecord]) -> list[float]:
-    """To the first audio of the answer itself, of each turn that was answered.
+def first_answer_ms(turn: TurnRecord) -> float | None:
+    """To the first audio of the answer itself; endless and None as in the gap.
 
     It is the gap, plus what an opener took that was spoken before the answer (`opener_ms`).
     """
-    return [
-        t.gap_ms + t.counts.get("opener_ms", 0.0)
-        for t in turns
-        if t.gap_ms is not None and t.outcome in ("answered", "late")
-    ]
+    due = due_ms(turn)
+    return None if due is None else due + turn.counts.get("opener_ms", 0.0)
 
 
 def turn_usd(turn: TurnRecord, price: UsdPerMillion | None) -> float | str:
@@ -208,17 +204,12 @@ def _pair(
     one: str, other: str, turns: Sequence[TurnRecord], others: Sequence[TurnRecord]
 ) -> PairRecord:
     judged = paired(taken(turns, is_right), taken(others, is_right))
-    gaps = paired(taken(turns, _due_ms), taken(others, _due_ms))
+    gaps = paired(taken(turns, due_ms), taken(others, due_ms))
     both = list(zip(judged.one, judged.other, strict=True))
-    differ = [mine - its for mine, its in zip(gaps.one, gaps.other, strict=True) if mine != its]
     # Two without a reply are neither of them slower.
-    alike = len(gaps) - len(differ)
-    apart = percentile(
-        [ms for ms in differ if math.isfinite(ms)] + [0.0] * alike,
-        0.5,
-        censored=differ.count(math.inf),
-        below=differ.count(-math.inf),
-    )
+    apart = [
+        0.0 if mine == its else mine - its for mine, its in zip(gaps.one, gaps.other, strict=True)
+    ]
     found = difference(judged)
     value, low, high = found or (None, None, None)
     why = None if found else NONE_JUDGED
@@ -226,19 +217,14 @@ def _pair(
         one=one,
         other=other,
         right_n=len(judged),
+        right_recorded=judged.recorded,
         only_one=both.count((True, False)),
         only_other=both.count((False, True)),
         right=FigureRecord(value=value, low=low, high=high, why_none=why),
         gap_n=len(gaps),
-        gap_ms=figure_record(apart),
+        gap_recorded=gaps.recorded,
+        gap_ms=figure_record(percentile_of(apart, gaps.takes, 0.5)),
     )
-
-
-def _due_ms(turn: TurnRecord) -> float | None:
-    """The gap; endless without a reply that was due, None where none was or the agent cut in."""
-    if turn.outcome in ("no_reply", "error"):
-        return math.inf
-    return turn.gap_ms if turn.outcome in ("answered", "late") else None
 
 
 def crossings(sides: Sequence[Side]) -> list[CrossingRecord]:
@@ -306,7 +292,9 @@ def _price_ratio(one: Side, other: Side) -> LogRatio | None:
 
 def share_record(p: Proportion) -> ShareRecord:
     """A share as it is stored."""
-    return ShareRecord(hits=p.hits, n=p.n, value=p.value, low=p.low, high=p.high)
+    return ShareRecord(
+        hits=p.hits, n=p.n, value=p.value, low=p.low, high=p.high, recorded=p.recorded
+    )
 
 
 def figure_record(p: Percentile) -> FigureRecord:

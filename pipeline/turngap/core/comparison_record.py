@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from turngap.core.results import METRICS_VERSION, MachineRecord
 
-COMPARISON_SCHEMA_VERSION = 3
+COMPARISON_SCHEMA_VERSION = 4
 COMPARISON_FILE = "compare.json"
 
 
@@ -16,13 +16,17 @@ class _Stored(BaseModel):
 
 
 class ShareRecord(_Stored):
-    """A share with Wilson's 95 % interval; None where there is none to take it of."""
+    """A share with Wilson's 95 % interval; None where there is none to take it of.
+
+    `recorded`: how many recorded turns the `n` are takes of; None before schema version 4.
+    """
 
     hits: int
     n: int
     value: float | None
     low: float | None
     high: float | None
+    recorded: int | None = None
 
 
 class FigureRecord(_Stored):
@@ -100,15 +104,18 @@ class PairRecord(_Stored):
     `right`: the difference of the shares of right answers in the `right_n` takes that were judged
     with both, in `only_one` of which the one alone was right and in `only_other` the other;
     `gap_ms`: the median of the differences in the gap, over `gap_n` takes in which a reply was due.
+    `right_recorded`, `gap_recorded`: of how many recorded turns; None before schema version 4.
     """
 
     one: str
     other: str
     right_n: int
+    right_recorded: int | None = None
     only_one: int
     only_other: int
     right: FigureRecord
     gap_n: int
+    gap_recorded: int | None = None
     gap_ms: FigureRecord
 
 

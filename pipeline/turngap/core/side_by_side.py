@@ -14,28 +14,33 @@ import numpy as np
 from scipy.stats import t
 
 from turngap.core.chain import LogRatio
+from turngap.core.clusters import Take
 from turngap.core.results import TurnRecord
 from turngap.core.stats import CONFIDENCE, Proportion, proportion_of_takes
 
 Value = TypeVar("Value")
-# Scenario, turn and round.
-Take = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs(Generic[Value]):
-    """A value of each of two backends in each take that has both.
+    """A value of each of two backends in each take that has both."""
 
-    Attributes:
-        turns: of each take, the recorded turn; rounds are takes of the same ones.
-    """
-
-    turns: tuple[Hashable, ...]
+    takes: tuple[Take, ...]
     one: tuple[Value, ...]
     other: tuple[Value, ...]
 
     def __len__(self) -> int:
-        return len(self.turns)
+        return len(self.takes)
+
+    @property
+    def turns(self) -> tuple[Hashable, ...]:
+        """Of each take, the recorded turn; rounds are takes of the same ones."""
+        return tuple((scenario, turn) for scenario, turn, _ in self.takes)
+
+    @property
+    def recorded(self) -> int:
+        """How many recorded turns these are takes of."""
+        return len(set(self.turns))
 
 
 def taken(
@@ -53,7 +58,7 @@ def paired(one: Mapping[Take, Value], other: Mapping[Take, Value]) -> Pairs[Valu
     """The takes of the same turn in the same round that both have."""
     both = [take for take in one if take in other]
     return Pairs(
-        turns=tuple((scenario, turn) for scenario, turn, _ in both),
+        takes=tuple(both),
         one=tuple(one[take] for take in both),
         other=tuple(other[take] for take in both),
     )

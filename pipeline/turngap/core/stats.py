@@ -29,13 +29,17 @@ class Percentile:
 
 @dataclass(frozen=True, slots=True)
 class Proportion:
-    """`hits` of `n`, with Wilson's 95 % interval; `value` is None when n is 0."""
+    """`hits` of `n`, with Wilson's 95 % interval; `value` is None when n is 0.
+
+    `recorded`: how many recorded turns the `n` are takes of, where they are; None where not known.
+    """
 
     hits: int
     n: int
     value: float | None
     low: float | None
     high: float | None
+    recorded: int | None = None
 
 
 def n_needed(q: float) -> int:
@@ -44,11 +48,18 @@ def n_needed(q: float) -> int:
 
 
 def percentile(
-    values: Sequence[float], q: float, *, censored: int = 0, below: int = 0
+    values: Sequence[float],
+    q: float,
+    *,
+    censored: int = 0,
+    below: int = 0,
+    effective_n: float | None = None,
 ) -> Percentile:
     """The `q` quantile (0 < q < 1) of `values` and of more that lie above or `below` them all.
 
     Linear interpolation between order statistics (NumPy's default, Hyndman and Fan's type 7).
+    `effective_n`: how many independent values tell as much, where that is fewer; the interval is
+    the one of so many.
     """
     n = len(values) + censored + below
     if n < n_needed(q):
@@ -60,19 +71,24 @@ def percentile(
     value = ordered[rank]
     if share > 0:
         value += share * (ordered[rank + 1] - value)
-    low, high = _order_statistic_bounds(n, q)
+    low, high = _order_statistic_bounds(n, q, n if effective_n is None else effective_n)
     if not math.isfinite(value):
         why = f"{censored + below} of {n} turns have no reply"
         return Percentile(None, _at(ordered, low), _at(ordered, high), why)
     return Percentile(value, _at(ordered, low), _at(ordered, high))
 
 
-def _order_statistic_bounds(n: int, q: float) -> tuple[int | None, int | None]:
-    """Zero-based ranks that bound quantile `q` with 95 % confidence, None where n is too small."""
-    tail = (1 - CONFIDENCE) / 2
-    low = int(binom.ppf(tail, n, q)) - 1
-    high = int(binom.ppf(1 - tail, n, q))
-    return (low if low >= 0 else None), (high if high < n else None)
+def _order_statistic_bounds(n: int, q: float, effective_n: float) -> tuple[int | None, int | None]:
+    """Zero-based ranks that bound quantile `q` with 95 % confidence, None where n is too small.
+
+    The ranks of the effective n, spread over all n (Woodruff 1952).
+    """
+    tail, few = (1 - CONFIDENCE) / 2, max(1, math.floor(effective_n + 1e-9))
+    low = int(binom.ppf(tail, few, q)) - 1
+    high = int(binom.ppf(1 - tail, few, q))
+    # In whole numbers, as no rank may be lost to rounding: floor, and ceil less one.
+    lowest, highest = low * n // few, -(-(high + 1) * n // few) - 1
+    return (lowest if low >= 0 else None), (highest if high < few else None)
 
 
 def _at(ordered: Sequence[float], rank: int | None) -> float | None:
@@ -85,7 +101,7 @@ def proportion(hits: int, n: int) -> Proportion:
     """A share with Wilson's interval, which holds near 0 and 1 and for small n."""
     if n == 0:
         return Proportion(0, 0, None, None, None)
-    return Proportion(hits, n, hits / n, *_wilson(hits / n, n))
+    return Proportion(hits, n, hits / n, *wilson(hits / n, n))
 
 
 def proportion_of_takes(takes: Iterable[Sequence[bool]]) -> Proportion:
@@ -107,10 +123,10 @@ def proportion_of_takes(takes: Iterable[Sequence[bool]]) -> Proportion:
         between = sum((sum(take) - share * len(take)) ** 2 for take in tried)
         effect = between / (n * share * (1 - share))
         effective = max(len(tried), n / max(effect, 1.0))
-    return Proportion(hits, n, share, *_wilson(share, effective))
+    return Proportion(hits, n, share, *wilson(share, effective), recorded=len(tried))
 
 
-def _wilson(share: float, n: float) -> tuple[float, float]:
+def wilson(share: float, n: float) -> tuple[float, float]:
     """Wilson's interval of a share of `n`, which need not be a whole number."""
     z2 = float(norm.isf((1 - CONFIDENCE) / 2)) ** 2
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)

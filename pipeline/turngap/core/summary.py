@@ -3,14 +3,16 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import median
 from typing import Any
 
 from turngap.core.budget import OUTCOMES
 from turngap.core.clock import NS_PER_MS, ns_to_ms
+from turngap.core.clusters import Take, percentile_of, proportion_of
 from turngap.core.results import TurnRecord
 from turngap.core.stages import MARKS
-from turngap.core.stats import Percentile, Proportion, percentile, proportion, proportion_of_takes
+from turngap.core.stats import Percentile, Proportion, percentile, proportion_of_takes
 from turngap.core.tokens import TokenFigures, token_figures
 from turngap.core.verdicts import Verdicts, judge_verdicts, transcribed_verdicts
 
@@ -40,9 +42,11 @@ class Summary:
 
     Attributes:
         hit_rate: turns answered within budget of all turns, whatever became of them; `n` is less
-            than `turns` where some have a reason to be left out.
+            than `turns` where some have a reason to be left out. Rounds count in its interval as
+            far as they tell more (`core.clusters`), as in those of the percentiles.
         gap_n: turns behind the gap percentiles: with a reply, or with none when one was due
             (those count as slower than any measured).
+        gap_recorded: how many recorded turns these are takes of.
         left_out: turns that no gap percentile can count, by outcome or by their own reason: an
             agent that cut in was not quick, a turn that its own user abandoned was not slow, and
             one with a reason of its own (`TurnRecord.left_out`) is in no figure but `turns` and
@@ -63,6 +67,7 @@ class Summary:
     outcomes: dict[str, int]
     hit_rate: Proportion
     gap_n: int
+    gap_recorded: int
     gap_ms: dict[str, Percentile]
     left_out: dict[str, int]
     stages: tuple[StageFigure, ...]
@@ -90,7 +95,7 @@ class Summary:
 
     def as_json(self) -> dict[str, Any]:
         """The `summary` of `--json`."""
-        gap: dict[str, Any] = {"n": self.gap_n}
+        gap: dict[str, Any] = {"n": self.gap_n, "recorded": self.gap_recorded}
         why = {}
         intervals = {}
         for name, p in self.gap_ms.items():
@@ -101,6 +106,7 @@ class Summary:
         gap |= {"ci95": intervals, "why_none": why}
         return {
             "turns": self.turns,
+            "recorded_turns": self.hit_rate.recorded,
             "outcomes": self.outcomes,
             "hit_rate": self.hit_rate.value,
             "hit_rate_ci95": [self.hit_rate.low, self.hit_rate.high],
@@ -111,6 +117,7 @@ class Summary:
             "correct": {
                 "right": self.right.hits,
                 "n": self.right.n,
+                "recorded": self.right.recorded,
                 "value": self.right.value,
                 "ci95": [self.right.low, self.right.high],
                 "not_judged": self.not_judged,
@@ -129,14 +136,15 @@ def summarise(turns: Sequence[TurnRecord]) -> Summary:
     counted = counted_turns(turns)
     reasons = Counter(t.left_out for t in turns if t.left_out is not None)
     outcomes = Counter(t.outcome for t in counted)
-    gaps = [t.gap_ms for t in counted if t.outcome in ("answered", "late") and t.gap_ms is not None]
-    unanswered = outcomes["no_reply"] + outcomes["error"]
+    due = [(take_of(t), ms) for t in counted if (ms := due_ms(t)) is not None]
+    takes, gaps = [take for take, _ in due], [ms for _, ms in due]
     return Summary(
         turns=len(turns),
         outcomes={o: of_all[o] for o in OUTCOMES if of_all[o]},
-        hit_rate=proportion(outcomes["answered"], len(counted)),
-        gap_n=len(gaps) + unanswered,
-        gap_ms={k: percentile(gaps, q, censored=unanswered) for k, q in PERCENTILES.items()},
+        hit_rate=_hit_rate(counted),
+        gap_n=len(gaps),
+        gap_recorded=len({(scenario, turn) for scenario, turn, _ in takes}),
+        gap_ms={k: percentile_of(gaps, takes, q) for k, q in PERCENTILES.items()},
         left_out={o: outcomes[o] for o in ("cut_in", "abandoned") if outcomes[o]} | dict(reasons),
         stages=stage_figures(counted),
         right=right_answers(counted),
@@ -149,6 +157,24 @@ def summarise(turns: Sequence[TurnRecord]) -> Summary:
             (t.pacing.error_ms for t in turns if not t.pacing.starved), default=None
         ),
     )
+
+
+def take_of(turn: TurnRecord) -> Take:
+    """Which turn of which scenario it is, in which round."""
+    return turn.scenario, turn.turn, turn.repeat
+
+
+def due_ms(turn: TurnRecord) -> float | None:
+    """The gap; endless without a reply that was due, None where none was or the agent cut in."""
+    if turn.outcome in ("no_reply", "error"):
+        return inf
+    return turn.gap_ms if turn.outcome in ("answered", "late") else None
+
+
+def _hit_rate(turns: Sequence[TurnRecord]) -> Proportion:
+    hits = [turn.outcome == "answered" for turn in turns]
+    gaps = [inf if turn.gap_ms is None else turn.gap_ms for turn in turns]
+    return proportion_of(hits, [take_of(turn) for turn in turns], gaps)
 
 
 def right_answers(turns: Sequence[TurnRecord]) -> Proportion:

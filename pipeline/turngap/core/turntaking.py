@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from turngap.core.clusters import proportion_of
 from turngap.core.results import TurnRecord
 from turngap.core.stats import Percentile, Proportion, percentile, proportion
-from turngap.core.summary import counted_turns
+from turngap.core.summary import counted_turns, take_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def turn_taking(turns: Sequence[TurnRecord]) -> TurnTakingFigures:
     unanswered = sum(t.outcome in ("no_reply", "error") for t in turns)
     gaps = [t.gap_ms for t in answered if t.gap_ms is not None]
     return TurnTakingFigures(
-        cut_ins=proportion(sum(t.outcome == "cut_in" for t in turns), len(turns)),
+        cut_ins=proportion_of([t.outcome == "cut_in" for t in turns], [take_of(t) for t in turns]),
         false_stops=proportion(sum(b.reply_stopped for b in backchannels), len(backchannels)),
         barge_ins=len(yields),
         yield_ms=percentile(yields, 0.5),

@@ -29,6 +29,7 @@ class Verdicts:
         return {
             "right": self.right.hits,
             "n": self.right.n,
+            "recorded": self.right.recorded,
             "value": self.right.value,
             "ci95": [self.right.low, self.right.high],
             "not_judged": self.not_judged,

@@ -65,7 +65,8 @@ class MeasuredRun:
         """At least this share of all turns was answered within the budget.
 
         With `sure`, the lower end of Wilson's 95 % interval has to reach it: 0.95 then takes 73
-        turns without a miss.
+        turns without a miss. Rounds count: what is asserted is of these recordings, and not of
+        turns like them, as the interval of a report.
 
         Raises:
             LatencyError: the share is below.
@@ -79,7 +80,7 @@ class MeasuredRun:
                     "pytest.hit_rate", f"at_least={at_least!r}: expected a share, 0.95 for 95 %"
                 )
             )
-        rate = self.summary.hit_rate
+        rate = proportion(self.summary.hit_rate.hits, self.summary.hit_rate.n)
         figure, remark = words.hit_rate_words(rate)
         counted = f"{rate.hits} of {words.turns_words(rate.n)} within {self._budget_words()}"
         headline = f"hit rate {figure} ({counted}; {remark}), expected {words.percent(at_least)}"

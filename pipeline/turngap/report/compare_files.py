@@ -23,9 +23,11 @@ MARKDOWN_FILE = "compare.md"
 # As `turngap.runs.RUN_STEPS`: a new COMPARISON_SCHEMA_VERSION comes with its step here.
 # 2: how long a backend took to its first token and how fast it was then; before, only what came
 # within the window was kept. 3: each two backends beside each other, and intervals of the chain.
+# 4: how many recorded turns the takes are of, which intervals go by.
 COMPARISON_STEPS: Mapping[int, Callable[[Document], Document]] = {
     1: lambda comparison: comparison,
     2: lambda comparison: comparison,
+    3: lambda comparison: comparison,
 }
 
 

@@ -27,7 +27,7 @@ def row(backend: BackendRecord) -> tuple[str, ...]:
     """One backend's cells."""
     return (
         words.clean(backend.name) + ("" if backend.valid else " (invalid)"),
-        str(backend.turns),
+        str(backend.turns) + words.recorded_words(backend.hit_rate.n, backend.hit_rate.recorded),
         figure(backend.gap_ms["p50"]),
         figure(backend.gap_ms["p95"]),
         share(backend.hit_rate),
@@ -56,7 +56,9 @@ def share(value: ShareRecord) -> str:
 
 def right(value: ShareRecord) -> str:
     """A share of right answers with its interval, and of how many."""
-    return "–" if value.value is None else f"{share(value)} of {value.n}"
+    if value.value is None:
+        return "–"
+    return f"{share(value)} of {value.n}{words.recorded_words(value.n, value.recorded)}"
 
 
 def thousand(usd: float | None) -> str:
@@ -110,10 +112,17 @@ def llm_words(backend: BackendRecord) -> str:
 
 def pair(found: PairRecord) -> str:
     """By how much two backends differ over the same turns."""
-    gap = f"gap {_signed(found.gap_ms, 1, ' ms')} in the median, n = {found.gap_n}"
-    shares = f"right answers {_signed(found.right, 100, ' points')}, n = {found.right_n}"
+    gap_n, right_n = (
+        f"n = {words.turns_words(n, recorded)}"
+        for n, recorded in (
+            (found.gap_n, found.gap_recorded),
+            (found.right_n, found.right_recorded),
+        )
+    )
+    gap = f"gap {_signed(found.gap_ms, 1, ' ms')} in the median, {gap_n}"
+    shares = f"right answers {_signed(found.right, 100, ' points')}, {right_n}"
     if found.right_n:
-        shares += f" (it alone right in {found.only_one}, the other alone in {found.only_other})"
+        shares += f", it alone right in {found.only_one}, the other alone in {found.only_other}"
     return f"{words.clean(found.one)} less {words.clean(found.other)}: {gap}; {shares}"
 
 

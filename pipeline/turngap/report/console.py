@@ -256,7 +256,8 @@ def _hit_rate_lines(run: StoredRun, summary: Summary, width: int) -> list[Text]:
     figure, remark = words.hit_rate_words(summary.hit_rate)
     budgets = {t.budget_ms for t in run.turns} or {run.record.budget_ms}
     budget = f"{words.ms(budgets.pop())} ms" if len(budgets) == 1 else "their budget"
-    counted = f"{summary.hit_rate.hits} of {words.turns_words(summary.hit_rate.n)} within {budget}"
+    rate = summary.hit_rate
+    counted = f"{rate.hits} of {words.turns_words(rate.n, rate.recorded)} within {budget}"
     return layout.wrapped("hit rate", f"{figure}  {counted}; {remark}", width, "bold")
 
 

@@ -129,9 +129,14 @@ def instant(utc: str) -> str:
         return clean(utc)
 
 
-def turns_words(n: int) -> str:
-    """`n` turns."""
-    return "1 turn" if n == 1 else f"{n} turns"
+def turns_words(n: int, recorded: int | None = None) -> str:
+    """`n` turns, and of how many recorded ones they are takes where those are fewer."""
+    return ("1 turn" if n == 1 else f"{n} turns") + recorded_words(n, recorded)
+
+
+def recorded_words(n: int, recorded: int | None) -> str:
+    """What to say behind `n` where rounds repeat fewer recorded turns; empty where they do not."""
+    return "" if recorded in (None, n) else f" ({recorded} recorded)"
 
 
 def gap_words(turn: TurnRecord) -> tuple[str, ...]:
@@ -172,7 +177,7 @@ def right_words(summary: Summary) -> tuple[str, str] | None:
     if right.value is None or right.low is None or right.high is None:
         return None
     bounds = f"95 % interval {percent(right.low)} to {percent(right.high)}"
-    counted = f"{right.hits} of {turns_words(right.n)}; {bounds}"
+    counted = f"{right.hits} of {turns_words(right.n, right.recorded)}; {bounds}"
     return percent(right.value), "; ".join([counted, *left])
 
 
@@ -214,11 +219,9 @@ def other_right_words(record: RunRecord, summary: Summary) -> list[tuple[str, st
 def _verdicts_words(figures: Verdicts, used: JudgedWith) -> tuple[str, str]:
     right = figures.right
     remarks = [f"{clean(used.backend)}" + (", closed domain" if used.closed_domain else "")]
-    share = "–"
-    if right.value is not None and right.low is not None and right.high is not None:
-        share = percent(right.value)
-        bounds = f"95 % interval {percent(right.low)} to {percent(right.high)}"
-        remarks = [f"{right.hits} of {turns_words(right.n)}; {bounds}", *remarks]
+    share, bounds = hit_rate_words(right)
+    if right.n:
+        remarks = [f"{right.hits} of {turns_words(right.n, right.recorded)}; {bounds}", *remarks]
     if figures.both:
         remarks.append(f"as by the agent's text in {figures.agree} of {figures.both}")
     remarks += [f"{n} not judged ({clean(why)})" for why, n in figures.not_judged.items()]

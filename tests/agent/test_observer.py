@@ -15,6 +15,7 @@ from pipecat.frames.frames import (
     Frame,
     InterruptionFrame,
     LLMContextFrame,
+    LLMFullResponseEndFrame,
     OutputAudioRawFrame,
     TextFrame,
     TTSAudioRawFrame,
@@ -26,9 +27,12 @@ from pipecat.processors.aggregators.llm_response_universal import LLMUserAggrega
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.processors.frameworks.rtvi import RTVIProcessor
 from pipecat.tests.utils import run_test
+from scripted_line import EchoLLM
 from websockets.asyncio.client import ClientConnection, connect
 
 from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, StampedSerializer
+from turngap.agent.speculation import GUESS
+from turngap.backends import COUNTS
 from turngap.caller.dialect import AudioChunk, Flush, Incoming, Marks, Pong, Ready, ReplyDone
 from turngap.caller.pipecat import PipecatDialect
 from turngap.clocks import MonotonicClock, others_first
@@ -274,6 +278,27 @@ async def test_without_knowing_who_has_answered_no_turn_is_told_to_be_cold() -> 
     observer.report_to(cast(RTVIProcessor, told))
     await played(observer, "ask")
     assert COLD not in told.turns[0]["counts"]
+
+
+async def test_what_a_void_guess_says_at_last_is_no_other_turns_but_its_cost() -> None:
+    told, observer = Told(), MarksObserver()
+    observer.report_to(cast(RTVIProcessor, told))
+    user, llm, passing = LLMUserAggregator(LLMContext()), EchoLLM(), Passing()
+    guess, last = LLMContextFrame(LLMContext(), speculation=True), LLMFullResponseEndFrame()
+    guess.metadata[GUESS] = last.metadata[GUESS] = 1
+    last.metadata[COUNTS] = {"opener_ms": 700.0, "combined_usd": 0.5}
+    ask, over = LLMContextFrame(LLMContext()), BotStoppedSpeakingFrame()
+    pushes: list[tuple[FrameProcessor, Frame]] = [
+        *((user, guess), (user, EagerEndOfTurnCancelFrame()), (llm, last)),
+        *((user, ask), (user, over)),
+    ]
+    for at_ns, (source, frame) in enumerate(pushes):
+        down = FrameDirection.DOWNSTREAM
+        await observer.on_push_frame(FramePushed(source, passing, frame, down, at_ns))
+    await others_first()
+    (turn,) = told.turns
+    assert turn["counts"].get("opener_ms") is None
+    assert turn["counts"]["combined_usd"] == 0.5
 
 
 async def played(observer: MarksObserver, steps: str) -> None:

@@ -206,7 +206,8 @@ class MarksObserver(BaseObserver):
             case InterruptionFrame() | EagerEndOfTurnCancelFrame():
                 self._waste.withdrawn()
                 self._recorder.withdrawn()
-                self._guessing = None
+                # What its last frames still say is no next turn's.
+                self._guess = self._guessing = None
                 if isinstance(frame, InterruptionFrame):
                     self._recorder.finish()
             case BotStoppedSpeakingFrame():

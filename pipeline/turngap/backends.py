@@ -164,6 +164,8 @@ class BackendSpec:
         licence: SPDX id of what runs in the process; it matters where it is GPL.
         closed_domain: of an STT: whether it hears nothing but sentences that it was given.
         tools: of an LLM: whether it calls the tools that a conversation offers it.
+        toolless: why it calls none where its settings keep it from doing so; gives None where they
+            do not.
         combines: of an LLM: whether it is made of others, and tells what each of them cost.
     """
 
@@ -179,6 +181,7 @@ class BackendSpec:
     notes: str = ""
     closed_domain: bool = False
     tools: bool = False
+    toolless: Callable[[Any], str | None] | None = None
     combines: bool = False
 
     def missing(self) -> list[Need]:
@@ -188,6 +191,13 @@ class BackendSpec:
     def missing_by_default(self) -> list[Need]:
         """What this machine lacks of `by_default`."""
         return [need for need in self.by_default if not need.met()]
+
+    def why_no_tools(self, settings: BackendSettings) -> str | None:
+        """Why it calls none of the tools that a conversation offers it; None: it calls them."""
+        why = self.toolless(settings) if self.toolless else None
+        if self.tools and why is None:
+            return None
+        return f"{self.kind} backend {self.name!r} calls no tools" + (f": {why}" if why else "")
 
     def settings(self, values: dict[str, Any]) -> BackendSettings:
         """Check `values` against the engine's settings.

@@ -11,6 +11,7 @@ from scripted_line import Conversation, EchoLLM, conversing
 from turngap.agent.observer import MarksObserver
 from turngap.agent.stack import TOOLS, Stack, load_stack, override, resolved
 from turngap.agent.tools import Tool, toolbox, tools
+from turngap.backends import find
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
 from turngap.core.errors import InputError
@@ -216,17 +217,47 @@ def test_an_unknown_tool_is_refused_with_those_there_are() -> None:
     assert e.value.exit_code == 2
 
 
-def with_tools(llm: str) -> Stack:
-    return override(load_stack("embedded"), {"llm": llm}, ["tools.use=clock"])
+def with_tools(llm: str, *assignments: str) -> Stack:
+    return override(load_stack("embedded"), {"llm": llm}, ["tools.use=clock", *assignments])
 
 
-@pytest.mark.parametrize("llm", ["small", "race"])
-def test_an_llm_that_calls_no_tools_is_refused_with_those_that_do(llm: str) -> None:
-    with pytest.raises(InputError, match=f"llm backend '{llm}' calls no tools") as e:
-        list(resolved(with_tools(llm), None))
+def test_an_llm_that_calls_no_tools_is_refused_with_those_that_do() -> None:
+    with pytest.raises(InputError, match=r"llm backend 'small' calls no tools$") as e:
+        list(resolved(with_tools("small"), None))
     assert "anthropic, cerebras, groq, openai, sim," in e.value.hint
     assert e.value.kind == "tools.not_called"
 
 
 def test_one_that_calls_them_is_taken() -> None:
     assert len(list(resolved(with_tools("sim"), None))) == 4
+
+
+@pytest.mark.parametrize(
+    ("llm", "assignment", "ok"),
+    [
+        ("race", 'llm.fast="sim"', True),
+        ("race", 'llm.fast="small"', False),
+        ("race", 'llm.full="small"', False),
+        ("route", 'llm.fast="small"', True),
+        ("route", 'llm.full="small"', False),
+        ("opener", 'llm.fast="small"', True),
+        ("opener", 'llm.full="small"', False),
+        ("best-of", 'llm.candidates=["sim", "sim:full"]', True),
+        ("best-of", 'llm.candidates=["sim", "small"]', False),
+    ],
+)
+def test_whose_parts_do_not_call_is_refused_by_the_parts_name(
+    llm: str, assignment: str, ok: bool
+) -> None:
+    stack = with_tools(llm, assignment)
+    spec = find("llm", llm)
+    settings = spec.settings(stack.llm.settings)
+    if ok:
+        assert spec.why_no_tools(settings) is None
+        return
+    with pytest.raises(
+        InputError, match=f"'{llm}' calls no tools: its part 'small' calls none"
+    ) as e:
+        list(resolved(stack, None))
+    assert "make it of parts that do: anthropic" in e.value.hint
+    assert e.value.exit_code == 2

@@ -1,13 +1,16 @@
 """A combined backend in a running pipeline in virtual time, and parts that do as they are told."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 import pytest
 from pipecat.frames.frames import (
     Frame,
+    FunctionCallFromLLM,
     LLMContextFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
@@ -25,7 +28,8 @@ from turngap.backends import COUNTS, BackendSettings, BackendSpec, Price
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.testing import LoopClock, in_virtual_time
 from turngap_services.llm.combine import settings as combine_settings
-from turngap_services.llm.combine.service import PairLLMService
+from turngap_services.llm.combine.service import CombinedLLMService
+from turngap_services.llm.combine.tools import follows_a_tool, offered
 from turngap_services.llm.plain import PlainAdapter
 
 T = TypeVar("T")
@@ -35,13 +39,22 @@ TOKEN_MS = 10.0
 class ActorSettings(BackendSettings):
     """What a part is to do: say `text`'s words, the first after `ttft_ms`; fail at one of them.
 
-    With `letters`, a piece is so many characters instead of a word.
+    With `letters`, a piece is so many characters instead of a word. From the token `hangs_at` on
+    nothing comes any more. Tools that it is offered, it `calls` behind its text, with so many
+    `call_tokens` each, and says `after` to their results; where it `insists`, it calls them again.
+    What it is to do other than that with a result, `with_results` says.
     """
 
     text: str = "yes indeed"
     ttft_ms: Annotated[float, Field(ge=0)] = 50.0
     fails_after: int | None = None
     letters: int | None = None
+    hangs_at: int | None = None
+    calls: tuple[tuple[str, dict[str, Any]], ...] = ()
+    call_tokens: int = 1
+    after: str = "done"
+    insists: bool = False
+    with_results: dict[str, Any] = Field(default_factory=dict)
 
 
 @dataclass
@@ -53,6 +66,7 @@ class Actor:
     asked: int = 0
     running: int = 0
     contexts: list[list[Any]] = field(default_factory=list)
+    offered: list[set[str]] = field(default_factory=list)
 
 
 class ActorLLM(LLMService[PlainAdapter]):
@@ -76,6 +90,9 @@ class ActorLLM(LLMService[PlainAdapter]):
         )
         self._told, self._actor, self._clock = settings, actor, clock
 
+    def can_generate_metrics(self) -> bool:
+        return True
+
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
         if not isinstance(frame, LLMContextFrame):
@@ -84,44 +101,88 @@ class ActorLLM(LLMService[PlainAdapter]):
         self._actor.asked += 1
         self._actor.running += 1
         self._actor.contexts.append(list(frame.context.messages))
+        self._actor.offered.append({tool.name for tool in offered(frame.context)})
         await self.push_frame(LLMFullResponseStartFrame())
         try:
-            await self._say()
+            await self._answer(frame.context)
         finally:
             self._actor.running -= 1
             await self.push_frame(LLMFullResponseEndFrame())
 
-    async def _say(self) -> None:
-        at_ns = self._clock.now_ns() + ms_to_ns(self._told.ttft_ms)
-        text, size = self._told.text, self._told.letters
+    async def _answer(self, context: LLMContext) -> None:
+        told, has_results = self._told, follows_a_tool(context)
+        if has_results:
+            told = told.model_copy(update={"text": told.after, **told.with_results})
+        calls = told.calls if offered(context) and (told.insists or not has_results) else ()
+        await self.start_ttfb_metrics()
+        if not await self._make(told, len(calls) * told.call_tokens):
+            return
+        await self.run_function_calls(
+            [
+                FunctionCallFromLLM(
+                    function_name=name,
+                    tool_call_id=f"{told.ttft_ms}-{self._actor.asked}-{number}",
+                    arguments=arguments,
+                    context=context,
+                )
+                for number, (name, arguments) in enumerate(calls)
+            ]
+        )
+
+    async def _make(self, told: ActorSettings, silent: int) -> bool:
+        """Text, then so many tokens that nobody sees; whether it came to its end."""
+        at_ns = self._clock.now_ns() + ms_to_ns(told.ttft_ms)
+        text, size = told.text, told.letters
         words = [f"{word} " for word in text.split()]
         parts = [text[at : at + size] for at in range(0, len(text), size)] if size else words
-        for number, part in enumerate(parts):
+        for number, part in enumerate([*parts, *[""] * silent]):
+            if number == told.hangs_at:
+                await asyncio.Event().wait()  # until it is cancelled
             await self._clock.sleep_until_ns(at_ns + number * ms_to_ns(TOKEN_MS))
-            if number == self._told.fails_after:
+            if number == told.fails_after:
                 await self.push_error("out of order")
-                return
+                return False
             self._actor.made[self._actor.asked] += 1
             self._actor.last_ns = self._clock.now_ns()
-            await self._push_llm_text(part)
+            await self.stop_ttfb_metrics()
+            if part:
+                await self._push_llm_text(part)
+            else:
+                await self.stop_ttfat_metrics()
+        return True
 
 
-PRICES: dict[str, Price | None] = {"quick": Price(1, 10), "large": Price(5, 50), "free": None}
+# `plain` knows of no tools.
+PRICES: dict[str, Price | None] = {
+    "quick": Price(1, 10),
+    "large": Price(5, 50),
+    "free": None,
+    "plain": Price(2, 20),
+}
 
 
 @pytest.fixture
-def actors(monkeypatch: pytest.MonkeyPatch) -> dict[str, Actor]:
-    """Put `quick`, `large` and `free` in the place of every registered LLM."""
-    actors = {name: Actor() for name in PRICES}
+def actors() -> Iterator[dict[str, Actor]]:
+    """Put `quick`, `large`, `free` and `plain` in the place of every registered LLM."""
+    with casting() as cast:
+        yield cast
+
+
+@contextmanager
+def casting() -> Iterator[dict[str, Actor]]:
+    """As the fixture, for a test that needs them anew each time."""
+    cast = {name: Actor() for name in PRICES}
 
     def find(kind: str, name: str) -> BackendSpec:
         def create(settings: ActorSettings, clock: Clock) -> ActorLLM:
-            return ActorLLM(settings, actors[name], clock)
+            return ActorLLM(settings, cast[name], clock)
 
-        return BackendSpec(name, "llm", ActorSettings, create, price=PRICES[name])
+        tools, price = name != "plain", PRICES[name]
+        return BackendSpec(name, "llm", ActorSettings, create, price=price, tools=tools)
 
-    monkeypatch.setattr(combine_settings, "find", find)
-    return actors
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(combine_settings, "find", find)
+        yield cast
 
 
 @dataclass
@@ -174,7 +235,7 @@ def counted(frames: list[Frame]) -> dict[str, float]:
 
 
 def talk(
-    make: Callable[[Clock], PairLLMService],
+    make: Callable[[Clock], CombinedLLMService],
     with_: Callable[[Line, list[str]], Coroutine[Any, Any, T]],
 ) -> T:
     """Run `with_` on a line with the service, in virtual time.
@@ -203,6 +264,6 @@ async def passes(ms: float) -> None:
     await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(ms))
 
 
-def one_reply(make: Callable[[Clock], PairLLMService], frame: Frame | None = None) -> Said:
+def one_reply(make: Callable[[Clock], CombinedLLMService], frame: Frame | None = None) -> Said:
     """What a service answers to one question."""
     return talk(make, lambda line, errors: ask(line, frame or question(), errors))

@@ -95,7 +95,7 @@ def test_an_answer_anew_that_differs_takes_the_opening_back(
 def test_a_filler_cannot_win_by_talking(actors: dict[str, Actor]):
     said = one_reply(opener())
     assert said.counts[OPENER_MS] == pytest.approx(max(200, LETTER_MS * letters(OPENING)))
-    late = one_reply(opener(full_settings={"ttft_ms": 5000}))
+    late = one_reply(opener(full_settings={"ttft_ms": 5000}, first_token_ms=6000))
     assert late.counts[OPENER_MS] == pytest.approx(5000)
 
 

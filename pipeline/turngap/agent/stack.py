@@ -239,17 +239,14 @@ def resolved(stack: Stack, library: Path | None) -> Iterator[tuple[BackendSpec, 
             values.setdefault("library", library)
         settings = spec.settings(values)
         if kind == "llm" and stack.tools.use:
-            _require_tools(spec)
+            _require_tools(spec, settings)
         spec.require()
         yield spec, settings
 
 
-def _require_tools(spec: BackendSpec) -> None:
+def _require_tools(spec: BackendSpec, settings: BackendSettings) -> None:
     """An LLM that calls no tools would answer without them, and nobody would know why."""
-    if not spec.tools:
-        those = ", ".join(s.name for s in specs() if s.kind == "llm" and s.tools)
-        raise InputError(
-            "tools.not_called",
-            f"llm backend {spec.name!r} calls no tools",
-            hint=f"leave tools.use out, or choose one that does: {those}",
-        )
+    if (why := spec.why_no_tools(settings)) is not None:
+        those = ", ".join(s.name for s in specs() if s.kind == "llm" and s.tools and not s.combines)
+        choose = "make it of parts that do" if spec.tools else "choose one that does"
+        raise InputError("tools.not_called", why, hint=f"leave tools.use out, or {choose}: {those}")

@@ -56,6 +56,8 @@ def _spec(name: str, settings_type: type[CombinedSettings], notes: str) -> Backe
         prepare=prepare,
         licence="BSD-2-Clause",
         notes=notes,
+        tools=True,
+        toolless=settings_type.why_no_tools,
         combines=True,
     )
 

@@ -7,10 +7,11 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.phrases import tokens
-from turngap_services.llm.combine.part import PartFailedError
-from turngap_services.llm.combine.race import first_of
+from turngap_services.llm.combine.ask import Ask, PartFailedError
+from turngap_services.llm.combine.part import first_of
 from turngap_services.llm.combine.service import CombinedLLMService
 from turngap_services.llm.combine.settings import BestOfSettings
+from turngap_services.llm.combine.tools import written
 
 # Which candidate was heard, counted from 0; how many had something to say by then.
 CHOSEN, IN_TIME = "best_of_chosen", "best_of_in_time"
@@ -28,6 +29,8 @@ class BestOfLLMService(CombinedLLMService):
         asks = [await self._ask(part, context) for part in self._parts]
         over = asyncio.gather(*(ask.ended.wait() for ask in asks))
         await first_of(over, self._clock.sleep_until_ns(until_ns))
+        # A call that has begun is known when it is whole.
+        await asyncio.gather(*(ask.ready.wait() for ask in asks if ask.begun.is_set()))
         while not any(ask.answers for ask in asks):
             waiting = [ask for ask in asks if not ask.over]
             if not waiting:
@@ -38,28 +41,38 @@ class BestOfLLMService(CombinedLLMService):
                 self._fell_back(ask)
         able = [n for n, ask in enumerate(asks) if ask.answers and ask.failed is None]
         able = able or [n for n, ask in enumerate(asks) if ask.answers]
-        chosen = able[best([asks[n].said for n in able])]
+        chosen = able[best([words_of(asks[n]) for n in able])]
         self._counts |= {CHOSEN: float(chosen), IN_TIME: float(len(able))}
         others = (part for n, part in enumerate(self._parts) if n != chosen)
         await asyncio.gather(*(part.cancel() for part in others))
-        async for piece in asks[chosen].text():
+        self._kept = asks[chosen]
+        async for piece in self._kept.text():
             yield piece
 
 
-def best(texts: Sequence[str]) -> int:
-    """The text that the others agree with most; of equally good ones the first.
+def words_of(ask: Ask) -> list[str]:
+    """What a candidate is judged by: its words, and of each call the tool and the whole call.
 
-    The score of a text is its mean likeness to each other one: the words that both have by the
+    So two calls of one tool are alike, and the more so with the same arguments; a text says nothing
+    like them.
+    """
+    calls = [word for call in ask.calls for word in (f"{call.function_name}()", written(call))]
+    return [*tokens(ask.said), *calls]
+
+
+def best(words: Sequence[Sequence[str]]) -> int:
+    """Whose words the others agree with most; of equally good ones the first.
+
+    The score of a candidate is its mean likeness to each other one: the words that both have by the
     words that either has, over so many words from the beginning as the shorter of the two has (a
     longer one may just have come sooner).
     """
-    words = [tokens(text) for text in texts]
 
     def score(at: int) -> float:
         others = [w for n, w in enumerate(words) if n != at]
         return sum(_alike(words[at], other) for other in others) / max(len(others), 1)
 
-    return max(range(len(texts)), key=score)
+    return max(range(len(words)), key=score)
 
 
 def _alike(a: Sequence[str], b: Sequence[str]) -> float:

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 
-from turngap_services.llm.combine.part import Ask
+from turngap_services.llm.combine.ask import Ask
+from turngap_services.llm.combine.tools import written
 
 # Of a request that was cancelled many services never say what it cost. Four characters a token is
 # the rule of thumb for English.
 CHARS_A_TOKEN = 4
+
+_FIGURES = ("requests", "given_up", "prompt_tokens", "completion_tokens", "usd", "unpriced_tokens")
 
 
 class Meter:
@@ -18,12 +21,11 @@ class Meter:
 
     def totals(self) -> dict[str, float]:
         """Figures of the turn by name; USD of the parts that have a price, tokens of the others."""
-        totals = dict.fromkeys(
-            ("requests", "prompt_tokens", "completion_tokens", "usd", "unpriced_tokens"), 0.0
-        )
+        totals = dict.fromkeys(_FIGURES, 0.0)
         for ask in self._asks:
             prompt, completion = tokens_of(ask)
             totals["requests"] += 1
+            totals["given_up"] += ask.given_up
             totals["prompt_tokens"] += prompt
             totals["completion_tokens"] += completion
             if (price := ask.part.price) is None:
@@ -41,7 +43,8 @@ class Meter:
 
 
 def tokens_of(ask: Ask) -> tuple[int, int]:
-    """Prompt and completion tokens: as the part says, or else by its text."""
+    """Prompt and completion tokens: as the part says, or else by its text and its calls."""
     if ask.used is not None:
         return ask.used.prompt_tokens, ask.used.completion_tokens
-    return -(-ask.prompt_chars // CHARS_A_TOKEN), ask.pieces
+    called = sum(-(-len(written(call)) // CHARS_A_TOKEN) for call in ask.calls)
+    return -(-ask.prompt_chars // CHARS_A_TOKEN), ask.pieces + called

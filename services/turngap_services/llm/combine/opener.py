@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import AsyncGenerator
+from typing import Any
 
 from pipecat.processors.aggregators.llm_context import LLMContext
 
 from turngap.core.clock import Clock
 from turngap.core.spoken import LETTER_MS, letters
-from turngap_services.llm.combine.part import Ask, PartFailedError
+from turngap_services.llm.combine.ask import Ask, PartFailedError
 from turngap_services.llm.combine.service import PairLLMService
 from turngap_services.llm.combine.settings import OpenerSettings
 
@@ -34,6 +35,8 @@ class OpenerLLMService(PairLLMService):
     def __init__(self, *, settings: OpenerSettings, clock: Clock) -> None:
         super().__init__(name="opener", settings=settings, clock=clock)
         self._opener = settings
+        # What was said before an answer that is still to come, and when that was out (ns).
+        self._opened: tuple[str, int] | None = None
 
     async def _reply(self, context: LLMContext) -> AsyncGenerator[str]:
         anew = None if self._opener.told else await self._ask(self._full, context)
@@ -44,24 +47,41 @@ class OpenerLLMService(PairLLMService):
             yield opening + " "
         if fast.failed is not None:
             self._fell_back(fast)
-        said_ns = self._clock.now_ns()
-        full = anew or await self._ask(self._full, self._begun(context, opening))
+        self._opened = (opening, self._clock.now_ns()) if opening else None
+        full = anew or await self._ask(self._full, self._begun(context))
         await full.ready.wait()
         if not full.answers:
             # The opening is the fast model's own: it can go on, with what it had begun to say.
             if fast.failed is not None:
                 raise PartFailedError(f"{fast.failed}; {full.failed}")
             self._fell_back(full)
+            self._kept = fast
             if begun:
                 yield begun
             async for piece in words:
                 yield piece
             return
         await self._fast.cancel()
-        if opening:
-            waited_ms = (self._clock.now_ns() - said_ns) / 1e6
-            self._counts[OPENER_MS] = max(waited_ms, LETTER_MS * letters(opening))
-        async for piece in self._going_on(opening, full):
+        async for piece in self._answer(full):
+            yield piece
+
+    async def _answer_tools(self, context: LLMContext) -> AsyncGenerator[str]:
+        ask = await self._one_of(self._answerers(), self._reminded(context))
+        async for piece in self._answer(ask):
+            yield piece
+
+    async def _answer(self, ask: Ask) -> AsyncGenerator[str]:
+        """What the full model says, behind the opening; a call alone is no answer yet."""
+        self._kept = ask
+        if self._opened is None or not ask.pieces:
+            async for piece in ask.text():
+                yield piece
+            return
+        opening, said_ns = self._opened
+        self._opened = None
+        waited_ms = (self._clock.now_ns() - said_ns) / 1e6
+        self._counts[OPENER_MS] = max(waited_ms, LETTER_MS * letters(opening))
+        async for piece in self._going_on(opening, ask):
             yield piece
 
     async def _opening(self, words: AsyncGenerator[str]) -> tuple[str, str]:
@@ -83,16 +103,20 @@ class OpenerLLMService(PairLLMService):
             pass
         return text.strip(), ""
 
-    def _begun(self, context: LLMContext, opening: str) -> LLMContext:
-        if not opening:
+    def _begun(self, context: LLMContext) -> LLMContext:
+        """What the full model is asked with: with the opening, as said."""
+        if self._opened is None:
             return context
-        note = INSTRUCTION.format(opening=opening, correction=self._opener.correction)
-        messages = [
-            *context.messages,
-            {"role": "assistant", "content": opening},
-            {"role": "system", "content": note},
-        ]
-        return LLMContext(messages, context.tools, context.tool_choice)  # type: ignore[arg-type]
+        said: Any = {"role": "assistant", "content": self._opened[0]}
+        return self._reminded(with_messages(context, said))
+
+    def _reminded(self, context: LLMContext) -> LLMContext:
+        """With the instruction to go on from the opening, where one is told of it."""
+        if self._opened is None or not self._opener.told:
+            return context
+        opening, correction = self._opened[0], self._opener.correction
+        note: Any = INSTRUCTION.format(opening=opening, correction=correction)
+        return with_messages(context, {"role": "system", "content": note})
 
     async def _going_on(self, opening: str, full: Ask) -> AsyncGenerator[str]:
         """What the full model says, without what was said already.
@@ -120,6 +144,11 @@ class OpenerLLMService(PairLLMService):
             yield held
         async for piece in pieces:
             yield piece
+
+
+def with_messages(context: LLMContext, *more: Any) -> LLMContext:
+    """The conversation with these behind it."""
+    return LLMContext([*context.messages, *more], context.tools, context.tool_choice)
 
 
 def _words(text: str) -> list[str]:

@@ -1,156 +1,153 @@
 """One LLM inside another: asked, listened to and cancelled as a pipeline of its own."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from dataclasses import replace
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipecat.frames.frames import (
     ErrorFrame,
     Frame,
+    FunctionCallFromLLM,
     InterruptionFrame,
     LLMContextFrame,
     LLMFullResponseEndFrame,
     LLMTextFrame,
     MetricsFrame,
 )
-from pipecat.metrics.metrics import LLMTokenUsage, LLMUsageMetricsData
+from pipecat.metrics.metrics import LLMUsageMetricsData, TTFATMetricsData
 from pipecat.pipeline.pipeline import Pipeline, PipelineSink, PipelineSource
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessorSetup
 from pipecat.services.llm_service import LLMService
 
 from turngap.backends import Price
-from turngap.core.clock import Clock
+from turngap.core.clock import Clock, ms_to_ns
+from turngap_services.llm.combine.ask import Ask, prompt_chars
 
 
-class PartFailedError(Exception):
-    """A part said that it cannot answer, or not the whole of it."""
-
-
-class Ask:
-    """One request to a part, and what has come of it.
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a part may be silent.
 
     Attributes:
-        pieces: how many pieces of text came; with most services a piece is a token.
-        prompt_chars: length of what it was asked with.
-        used: the tokens that the part says it used; None: it has not said.
-        first_ms: from the request to the first piece; None: there is none.
-        failed: why the part cannot answer; None: it can.
-        ready: set once it can be told whether it answers.
-        ended: set once no more will come.
-        said: its text so far.
+        first_token_ms: from the request to its first token.
+        stall_ms: from then on, after anything that came of it.
     """
 
-    def __init__(self, part: "Part", prompt_chars: int) -> None:
-        self.part = part
-        self.prompt_chars = prompt_chars
-        self.pieces = 0
-        self.used: LLMTokenUsage | None = None
-        self.first_ms: float | None = None
-        self.failed: str | None = None
-        self.over = False
-        self.ready = asyncio.Event()
-        self.ended = asyncio.Event()
-        self.said = ""
-        self._said: asyncio.Queue[str | None] = asyncio.Queue()
-
-    @property
-    def answers(self) -> bool:
-        """Whether there is something to say."""
-        return self.pieces > 0
-
-    async def text(self) -> AsyncGenerator[str]:
-        """Its pieces as they come.
-
-        Raises:
-            PartFailedError: it ended by an error, or without a word.
-        """
-        while (piece := await self._said.get()) is not None:
-            yield piece
-        if self.failed is not None:
-            raise PartFailedError(self.failed)
-
-    def say(self, piece: str, after_ms: float) -> None:
-        """A piece came."""
-        if self.over:
-            return
-        if not self.pieces:
-            self.first_ms = after_ms
-        self.pieces += 1
-        self.said += piece
-        self._said.put_nowait(piece)
-        self.ready.set()
-
-    def end(self, error: str | None = None) -> None:
-        """No more will come."""
-        if self.over:
-            return
-        self.over = True
-        self.failed = error or (None if self.pieces else f"{self.part.name} said nothing")
-        self._said.put_nowait(None)
-        self.ready.set()
-        self.ended.set()
-
-
-def prompt_chars(context: LLMContext) -> int:
-    """The length of what a model is asked with."""
-    messages = (m for m in context.get_messages() if isinstance(m, dict))
-    return sum(len(str(m.get("content", ""))) for m in messages)
+    first_token_ms: float
+    stall_ms: float
 
 
 class Part:
     """An LLM service that answers to another instead of to the pipeline.
 
     It runs in a pipeline of its own, so that an interruption cancels its request as it would in the
-    agent's; what it pushes is heard here alone.
+    agent's; what it pushes is heard here alone. Tools that it wants to call are told and not run:
+    whose answer is heard is not decided yet, and what a tool did stays done.
 
     Attributes:
         name: of its backend.
         price: per million tokens, where known.
+        tools: whether it calls tools, and so is offered them.
     """
 
-    def __init__(self, name: str, service: LLMService[Any], price: Price | None, clock: Clock):
+    def __init__(
+        self,
+        name: str,
+        service: LLMService[Any],
+        price: Price | None,
+        clock: Clock,
+        *,
+        tools: bool,
+        patience: Patience,
+    ) -> None:
         self.name = name
         self.price = price
+        self.tools = tools
         self.service = service
         self._clock = clock
+        self._patience = patience
         self._ask: Ask | None = None
-        self._asked_ns = 0
+        self._watching: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
+        self._settled.set()
+        service.run_function_calls = self._wants
         source, sink = PipelineSource(self._hear), PipelineSink(self._hear)
         self._pipeline = Pipeline([service], source=source, sink=sink)
 
     async def setup(self, setup: FrameProcessorSetup) -> None:
-        """As a processor's; observers see the whole alone, and what is used is always told."""
-        await self._pipeline.setup(replace(setup, observer=None, enable_usage_metrics=True))
+        """As a processor's; observers see the whole alone.
+
+        What is used is always told, and when the first token came, though it be that of a call.
+        """
+        told = replace(setup, observer=None, enable_metrics=True, enable_usage_metrics=True)
+        await self._pipeline.setup(replace(told, report_only_initial_ttfb=False))
 
     async def cleanup(self) -> None:
         """As a processor's."""
+        if self._watching is not None:
+            self._watching.cancel()
         await self._pipeline.cleanup()
 
     async def hand(self, frame: Frame) -> None:
         """A frame that begins or ends the session."""
         await self._pipeline.queue_frame(frame)
 
+    def prompt(self, context: LLMContext) -> LLMContext:
+        """What it is asked with: a copy, with the tools only where it calls any.
+
+        What is said meanwhile belongs to the conversation, and not to this request.
+        """
+        messages = list(context.messages)
+        if not self.tools:
+            return LLMContext(messages)
+        return LLMContext(messages, context.tools, context.tool_choice)
+
     async def ask(self, context: LLMContext) -> Ask:
         """Ask for a reply; what comes of one before is not listened to any more."""
-        ask = self._ask = Ask(self, prompt_chars(context))
-        self._asked_ns = self._clock.now_ns()
-        # A copy: what is said meanwhile belongs to the conversation, and not to this request.
-        # Without tools: whose answer is heard is not decided yet, and what a tool did stays done.
-        copy = LLMContext(list(context.messages))
-        await self._pipeline.queue_frame(LLMContextFrame(copy))
+        await self._settled.wait()
+        prompt = self.prompt(context)
+        ask = self._ask = Ask(self, prompt_chars(prompt), self._clock.now_ns())
+        self._watching = asyncio.create_task(self._watch(ask))
+        await self._pipeline.queue_frame(LLMContextFrame(prompt))
         return ask
 
     async def cancel(self) -> None:
         """Drop the request that runs, if one does; returns when its service has let go of it."""
-        if self._ask is None or self._ask.over:
+        if self._ask is None:
             return
-        self._settled.clear()
-        await self._pipeline.queue_frame(InterruptionFrame())
-        await self._settled.wait()
+        if self._ask.over:
+            await self._settled.wait()
+            return
+        await self._drop()
         self._ask.end()
+
+    async def _drop(self) -> None:
+        if self._settled.is_set():
+            self._settled.clear()
+            await self._pipeline.queue_frame(InterruptionFrame())
+        await self._settled.wait()
+
+    async def _watch(self, ask: Ask) -> None:
+        """Give a request up that is silent too long: whoever waits for it goes on at once."""
+        while not ask.over:
+            begun = ask.begun.is_set()
+            most_ms = self._patience.stall_ms if begun else self._patience.first_token_ms
+            due_ns = ask.news_ns + ms_to_ns(most_ms)
+            if self._clock.now_ns() >= due_ns:
+                what = "nothing more" if begun else "no first token"
+                ask.given_up = True
+                ask.end(f"{self.name}: {what} for {most_ms:g} ms")
+                await self._drop()
+                return
+            news = ask.ended if begun else ask.begun
+            await first_of(news.wait(), self._clock.sleep_until_ns(due_ns))
+
+    async def _wants(self, function_calls: Sequence[FunctionCallFromLLM]) -> None:
+        """In place of the service's own: it would run them."""
+        if self._ask is not None and function_calls:
+            self._ask.call(function_calls, self._clock.now_ns())
 
     async def _hear(self, frame: Frame, direction: FrameDirection) -> None:
         ask = self._ask
@@ -160,14 +157,30 @@ class Part:
             case _ if ask is None:
                 pass
             case LLMTextFrame():
-                ask.say(frame.text, (self._clock.now_ns() - self._asked_ns) / 1e6)
+                ask.say(frame.text, self._clock.now_ns())
             case LLMFullResponseEndFrame():
                 ask.end()
             case ErrorFrame():
                 ask.end(f"{self.name}: {frame.error}")
             case MetricsFrame():
-                for data in frame.data:
-                    if isinstance(data, LLMUsageMetricsData):
-                        ask.used = data.value
+                self._measured(ask, frame)
             case _:
                 pass
+
+    def _measured(self, ask: Ask, frame: MetricsFrame) -> None:
+        for data in frame.data:
+            if isinstance(data, LLMUsageMetricsData):
+                ask.used = data.value
+            elif isinstance(data, TTFATMetricsData):
+                ask.begin(self._clock.now_ns())
+
+
+async def first_of(*waits: Awaitable[object]) -> None:
+    """Return when one of them is over; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,12 +1,12 @@
 """`race`: both models start, and the full one wins if it is there by the deadline."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 
 from pipecat.processors.aggregators.llm_context import LLMContext
 
 from turngap.core.clock import Clock, ms_to_ns
-from turngap_services.llm.combine.part import Ask, PartFailedError
+from turngap_services.llm.combine.ask import Ask, PartFailedError
+from turngap_services.llm.combine.part import first_of
 from turngap_services.llm.combine.service import PairLLMService
 from turngap_services.llm.combine.settings import RaceSettings
 
@@ -29,6 +29,7 @@ class RaceLLMService(PairLLMService):
         loser = fast if winner is full else full
         await loser.part.cancel()
         self._counts[FULL_WON] = float(winner is full)
+        self._kept = winner
         async for piece in winner.text():
             yield piece
 
@@ -37,11 +38,15 @@ class RaceLLMService(PairLLMService):
         return self._clock.now_ns() + ms_to_ns(ms)
 
     async def _winner(self, fast: Ask, full: Ask, deadline_ns: int) -> Ask:
-        """The full one up to the deadline; from then on whoever has something to say."""
-        await first_of(full.ready.wait(), self._clock.sleep_until_ns(deadline_ns))
-        if not full.ready.is_set() and not fast.ready.is_set():
-            await first_of(full.ready.wait(), fast.ready.wait())
-        preferred, other = (full, fast) if full.ready.is_set() else (fast, full)
+        """The full one up to the deadline; from then on whoever has a token first.
+
+        A call's first token counts as any; the other is kept until the call is whole.
+        """
+        await first_of(full.begun.wait(), self._clock.sleep_until_ns(deadline_ns))
+        if not full.begun.is_set() and not fast.begun.is_set():
+            await first_of(full.begun.wait(), fast.begun.wait())
+        preferred, other = (full, fast) if full.begun.is_set() else (fast, full)
+        await preferred.ready.wait()
         if preferred.answers:
             return preferred
         await other.ready.wait()
@@ -49,14 +54,3 @@ class RaceLLMService(PairLLMService):
             raise PartFailedError(f"{preferred.failed}; {other.failed}")
         self._fell_back(preferred)
         return other
-
-
-async def first_of(*waits: Awaitable[object]) -> None:
-    """Return when one of them is over; the others are cancelled."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -5,15 +5,16 @@ from collections.abc import AsyncGenerator
 from pipecat.processors.aggregators.llm_context import LLMContext
 
 from turngap.core.clock import Clock
-from turngap_services.llm.combine.difficulty import difficulty
-from turngap_services.llm.combine.part import PartFailedError
+from turngap_services.llm.combine.difficulty import difficulty, is_about
 from turngap_services.llm.combine.service import PairLLMService
 from turngap_services.llm.combine.settings import RouteSettings
+from turngap_services.llm.combine.tools import offered, texts_of
 from turngap_services.llm.plain import plain_messages
 
-# Points of the turn; 1 where the full model was asked; 1 where it would have been, had there been
-# time.
+# Points of the turn; 1 where the full model answered; 1 where it would have been asked, had there
+# been time; 1 where the turn looked like one for a tool.
 POINTS, TO_FULL, NO_TIME = "route_points", "route_full", "route_no_time"
+FOR_TOOL = "route_for_tool"
 
 # Of each new time to the first token, so much goes into the mean: the last few turns count.
 NEWS = 0.3
@@ -28,31 +29,25 @@ class RouteLLMService(PairLLMService):
         self._full_ttft_ms = settings.full_ttft_ms
 
     async def _reply(self, context: LLMContext) -> AsyncGenerator[str]:
-        part = self._full if self._is_for_full(context) else self._fast
-        ask = await self._ask(part, context)
-        await ask.ready.wait()
-        if not ask.answers:
-            other = await self._ask(self._fast if part is self._full else self._full, context)
-            await other.ready.wait()
-            if not other.answers:
-                raise PartFailedError(f"{ask.failed}; {other.failed}")
-            self._fell_back(ask)
-            ask = other
+        pair = [self._fast, self._full]
+        ask = await self._one_of(pair[::-1] if self._is_for_full(context) else pair, context)
         self._learn(ask.first_ms if ask.part is self._full else None)
         self._counts[TO_FULL] = float(ask.part is self._full)
+        self._kept = ask
         async for piece in ask.text():
             yield piece
 
     def _is_for_full(self, context: LLMContext) -> bool:
         messages = [m for m in plain_messages(context) if m["role"] != "system"]
         said, before = (messages[-1]["content"] if messages else ""), messages[:-1]
-        tools = bool(context.tools)
-        points = difficulty(said, [m["content"] for m in before], tools=tools)
-        self._counts[POINTS] = float(len(points))
+        for_tool = is_about(said, texts_of(offered(context)))
+        points = difficulty(said, [m["content"] for m in before], tools=for_tool)
+        self._counts |= {POINTS: float(len(points)), FOR_TOOL: float(for_tool)}
         hard = len(points) >= self._route.threshold
         in_time = self._full_ttft_ms <= self._left_ms()
-        self._counts[NO_TIME] = float(hard and not in_time)
-        return hard and in_time
+        self._counts[NO_TIME] = float(hard and not in_time and not for_tool)
+        # A turn with a tool is two requests, late or not: better that the tool is called rightly.
+        return for_tool or (hard and in_time)
 
     def _learn(self, full_ttft_ms: float | None) -> None:
         if full_ttft_ms is not None:

@@ -19,14 +19,22 @@ class CombinedSettings(BackendSettings):
     Attributes:
         budget_ms: of a turn, from the person's last word to the agent's first.
         after_llm_ms: what the voice and the line take of it after the first token.
+        first_token_ms: a part whose first token is not there by then has failed.
+        stall_ms: so has one of which nothing more comes for so long, before its end.
     """
 
     budget_ms: Annotated[float, Field(gt=0)] = 800.0
     after_llm_ms: Annotated[float, Field(ge=0)] = 150.0
+    first_token_ms: Annotated[float, Field(gt=0)] = 3000.0
+    stall_ms: Annotated[float, Field(gt=0)] = 5000.0
 
     def named(self) -> list[tuple[str, Setting]]:
         """The backends that it is made of, by name, each with its settings."""
         return []
+
+    def callers(self) -> list[tuple[str, Setting]]:
+        """Those of them that have to call tools for the whole to call any."""
+        return self.named()
 
     def own_prices(self) -> list[UsdPerMillion | None]:
         """What each of them costs; None: its list price, if it has one."""
@@ -46,12 +54,19 @@ class CombinedSettings(BackendSettings):
         Raises:
             InputError: there is no such backend, or it does not take these settings.
         """
-        found: list[tuple[BackendSpec, BackendSettings]] = []
-        for name, settings in self.named():
-            spec = find("llm", name)
-            library = {} if self.library is None else {"library": self.library}
-            found.append((spec, spec.settings({**library, **settings})))
-        return found
+        return [self._found(*part) for part in self.named()]
+
+    def _found(self, name: str, settings: Setting) -> tuple[BackendSpec, BackendSettings]:
+        spec = find("llm", name)
+        library = {} if self.library is None else {"library": self.library}
+        return spec, spec.settings({**library, **settings})
+
+    def why_no_tools(self) -> str | None:
+        """Why the whole calls no tools: one of its `callers` does not; None: it does."""
+        for spec, own in (self._found(*part) for part in self.callers()):
+            if spec.why_no_tools(own) is not None:
+                return f"its part {spec.name!r} calls none"
+        return None
 
     @model_validator(mode="after")
     def _parts_exist(self) -> Self:
@@ -77,6 +92,14 @@ class PairSettings(CombinedSettings):
     def named(self) -> list[tuple[str, Setting]]:
         """The fast one, then the full one."""
         return [(self.fast, self.fast_settings), (self.full, self.full_settings)]
+
+
+class ByTheFullSettings(PairSettings):
+    """Two, of which the full one is asked where a tool is to be called."""
+
+    def callers(self) -> list[tuple[str, Setting]]:
+        """The full one."""
+        return [(self.full, self.full_settings)]
 
 
 class BestOfSettings(CombinedSettings):
@@ -127,7 +150,7 @@ class RaceSettings(PairSettings):
     deadline_ms: Annotated[float, Field(ge=0)] | None = None
 
 
-class OpenerSettings(PairSettings):
+class OpenerSettings(ByTheFullSettings):
     """Settings of `opener`.
 
     Attributes:
@@ -142,7 +165,7 @@ class OpenerSettings(PairSettings):
     correction: Annotated[str, Field(min_length=1)] = "No, sorry."
 
 
-class RouteSettings(PairSettings):
+class RouteSettings(ByTheFullSettings):
     """Settings of `route`.
 
     Attributes:

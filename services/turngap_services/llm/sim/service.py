@@ -115,6 +115,8 @@ class LibraryLLMService(LLMService[PlainAdapter]):
                 async for piece in pieces:
                     if said == 0:
                         await self.stop_ttfb_metrics()
+                        if calls:  # the first token of a call is the answer's, as pipecat has it
+                            await self.stop_ttfat_metrics()
                     if not calls:
                         await self._push_llm_text(piece)
                     said += 1

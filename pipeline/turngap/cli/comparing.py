@@ -22,12 +22,11 @@ from turngap.cli.shared import (
     say,
     show_failure,
 )
-from turngap.core.errors import AgentError, ExitCode
+from turngap.core.errors import AgentError, ExitCode, TurngapError
 from turngap.core.lateness import STARVED_MS
 
 if TYPE_CHECKING:
     from turngap.core.comparison_record import ComparisonRecord
-    from turngap.core.errors import TurngapError
     from turngap.core.results import TurnRecord
     from turngap.harness.compare import ComparePlan
 
@@ -45,6 +44,12 @@ def compare(
     tts: Annotated[str | None, TTS] = None,
     set_: Annotated[list[str] | None, SET] = None,
     seed: Annotated[int | None, SEED] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            help="LLM[,KEY=VALUE…]: judges the answers too, afterwards, in a column of its own."
+        ),
+    ] = None,
     price: Annotated[
         list[str] | None,
         typer.Option(help="NAME=IN,OUT: US dollars per million tokens of one compared."),
@@ -72,7 +77,9 @@ def compare(
     a single turn.
     """
     from turngap.caller.pipecat import PipecatDialect
+    from turngap.cli.judging import judged_comparison
     from turngap.harness.compare import ComparePlan, parse_contender, parse_price
+    from turngap.harness.judge import engine
     from turngap.library import library_for, load_scenarios, require_inside, scenario_paths
     from turngap.report.compare_console import comparison_block
     from turngap.report.compare_files import comparison_json, write_markdown
@@ -96,7 +103,14 @@ def compare(
         starved_ms=starved_ms,
     )
     plan.targets()
+    model = engine("llm", judge, folder) if judge else None
     record, path, failure = _play(plan, quiet=json_)
+    if model is not None and failure is None:
+        try:
+            record = judged_comparison(record, path, model, folder, quiet=json_)
+        except TurngapError as e:
+            say(f"not judged; turngap judge {path} --llm LLM asks again")
+            failure = e
     write_markdown(record, path)
     write_page(record, path)
     if json_:

@@ -11,13 +11,16 @@ from turngap.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from turngap.core.comparison_record import ComparisonRecord
     from turngap.core.scenario import Scenario
     from turngap.harness.judge import Engine
     from turngap.runs import StoredRun
 
 
 def judge(
-    run: Annotated[str, typer.Argument(help="A run's folder or name, or `latest`.")] = "latest",
+    run: Annotated[
+        str, typer.Argument(help="A run's or a comparison's folder or name, or `latest`.")
+    ] = "latest",
     transcribe: Annotated[
         str | None,
         typer.Option(help="STT[,KEY=VALUE…]: judge what it makes of the agent's recorded sound."),
@@ -34,7 +37,8 @@ def judge(
 ) -> None:
     """Judge a stored run again: by the sound of the agent, or by a model. Both are off by default.
 
-    The verdicts are stored beside the one on the agent's own words, which stays.
+    The verdicts are stored beside the one on the agent's own words, which stays. Of a comparison a
+    model judges every backend's turns, and its verdicts are a column of their own.
 
     Examples: `turngap judge --transcribe pocketsphinx`;
     `turngap judge runs/NAME --llm openai,base_url=http://127.0.0.1:8000/v1,model=NAME`
@@ -42,6 +46,7 @@ def judge(
     from turngap.core.judging import PROMPT
     from turngap.harness.judge import engine, expectations
     from turngap.lookup import find_run
+    from turngap.report.compare_files import find_comparison
     from turngap.report.console import summary_block, turn_block
     from turngap.report.json import run_json
     from turngap.runs import read_run
@@ -57,6 +62,9 @@ def judge(
         )
     recogniser = engine("stt", transcribe, library) if transcribe else None
     model = engine("llm", llm, library) if llm else None
+    if (comparison := find_comparison(run)) is not None:
+        _show_judged(comparison, recogniser, model, library, json_=json_)
+        return
     stored = read_run(find_run(run))
     scenarios = expectations(stored, library)
     stored = _judged(stored, recogniser, model, scenarios, quiet=json_)
@@ -66,6 +74,53 @@ def judge(
     for turn in stored.turns:
         print_block(lambda width, turn=turn: turn_block(turn, width))
     print_block(lambda width: summary_block(stored, width))
+
+
+def _show_judged(
+    folder: Path,
+    recogniser: "Engine | None",
+    model: "Engine | None",
+    library: Path | None,
+    *,
+    json_: bool,
+) -> None:
+    from turngap.report.compare_console import comparison_block
+    from turngap.report.compare_files import comparison_json, read_comparison
+
+    if model is None or recogniser is not None:
+        raise InputError(
+            "judge.comparison",
+            f"{folder} is a comparison: a model judges it (--llm), and no recogniser",
+            hint="--transcribe takes one of its runs; a model then judges that one's words",
+        )
+    record = judged_comparison(read_comparison(folder), folder, model, library, quiet=json_)
+    if json_:
+        print_json(comparison_json(record, folder))
+    else:
+        print_block(lambda width: comparison_block(record, width))
+
+
+def judged_comparison(
+    record: "ComparisonRecord", folder: Path, model: "Engine", library: Path | None, *, quiet: bool
+) -> "ComparisonRecord":
+    """A stored comparison with a model's verdicts, and its pages and those of its runs anew.
+
+    Raises:
+        TurngapError: as `turngap.harness.judge_comparison.judge_comparison`.
+    """
+    from turngap.harness.judge_comparison import judge_comparison
+    from turngap.report.compare_files import write_markdown
+    from turngap.report.compare_html import write_page
+    from turngap.report.html import write_html
+
+    with progress_bar(quiet=quiet) as bar:
+        task = bar.add_task("asking the judge", total=sum(b.turns for b in record.backends))
+        record, runs = judge_comparison(record, folder, model, library, lambda: bar.advance(task))
+    for run in runs:
+        write_html(run)
+    write_markdown(record, folder)
+    write_page(record, folder)
+    return record
 
 
 def _judged(

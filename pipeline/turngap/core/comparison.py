@@ -22,6 +22,7 @@ from turngap.core.comparison_record import (
     ChainRecord,
     CrossingRecord,
     FigureRecord,
+    JudgedRecord,
     PairRecord,
     PriceRecord,
     ShareRecord,
@@ -38,6 +39,7 @@ from turngap.core.side_by_side import (
 )
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import counted_turns, due_ms, summarise, take_of
+from turngap.core.verdicts import judge_verdicts
 
 # Lengths of a task that are shown.
 LENGTHS = (1, 2, 3, 5, 10, 20)
@@ -96,6 +98,23 @@ def backend_figures(
             "price": price_of(counted, price),
             **about,
         }
+    )
+
+
+def judged_figures(turns: Sequence[TurnRecord]) -> JudgedRecord | None:
+    """A judge model's verdicts on a backend's turns; None where none was asked."""
+    counted = counted_turns(turns)
+    found = judge_verdicts(counted)
+    if found is None:
+        return None
+    sources = [t.judged.source for t in counted if t.judged and t.judged.right is not None]
+    return JudgedRecord(
+        right=share_record(found.right),
+        not_judged=found.not_judged,
+        both=found.both,
+        alone=found.alone,
+        rule_alone=found.rule_alone,
+        transcribed=sources.count("transcribed"),
     )
 
 

@@ -4,9 +4,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from turngap.core.results import METRICS_VERSION, MachineRecord
+from turngap.core.results import METRICS_VERSION, JudgedWith, MachineRecord
 
-COMPARISON_SCHEMA_VERSION = 4
+COMPARISON_SCHEMA_VERSION = 5
 COMPARISON_FILE = "compare.json"
 
 
@@ -46,6 +46,22 @@ class PriceRecord(_Stored):
     why_none: str | None = None
 
 
+class JudgedRecord(_Stored):
+    """A judge model's verdicts on one backend's turns, which are in none of the other figures.
+
+    `right`: of those that it judged; `not_judged`: the others by their reason. Of the `both` turns
+    that the rules judged, too, `alone` are right by the judge alone and `rule_alone` by the rules
+    alone. `transcribed`: turns of which it was told a recogniser's words.
+    """
+
+    right: ShareRecord
+    not_judged: dict[str, int]
+    both: int
+    alone: int
+    rule_alone: int
+    transcribed: int
+
+
 class BackendRecord(_Stored):
     """One backend over all turns.
 
@@ -55,7 +71,8 @@ class BackendRecord(_Stored):
     `window_tokens` within the LLM's window, each the median. `turn_ms`: mean time from the person's
     first word to the agent's last. In `failed` turns the agent could not make its reply, or not the
     whole of it; `first_failure` is what the first of them said. In `fell_back` turns another part
-    of a combined backend answered than should have, since that one failed.
+    of a combined backend answered than should have, since that one failed. `correct` is by the
+    scenarios' rules, and so is the price of a right answer; `judged` by the comparison's judge.
     """
 
     name: str
@@ -78,6 +95,7 @@ class BackendRecord(_Stored):
     window_tokens: float | None
     correct: ShareRecord
     not_judged: dict[str, int]
+    judged: JudgedRecord | None = None
     turn_ms: float | None
     price: PriceRecord
 
@@ -138,7 +156,10 @@ class CrossingRecord(_Stored):
 
 
 class ComparisonRecord(_Stored):
-    """The whole of `compare.json`."""
+    """The whole of `compare.json`.
+
+    `judged_with`: the model that judged the turns of all backends; None where none was asked.
+    """
 
     schema_version: int = COMPARISON_SCHEMA_VERSION
     metrics_version: int = METRICS_VERSION
@@ -151,6 +172,7 @@ class ComparisonRecord(_Stored):
     rounds: int
     budget_ms: float
     backends: tuple[BackendRecord, ...]
+    judged_with: JudgedWith | None = None
     pairs: tuple[PairRecord, ...] = ()
     chain: tuple[ChainRecord, ...]
     crossings: tuple[CrossingRecord, ...]

@@ -17,12 +17,15 @@ class Verdicts:
         right: of those that it judged.
         not_judged: turns that it did not judge, by the reason.
         both: turns that it and the rule on the agent's text judged; `agree`: alike.
+        alone: of these, turns that are right by it alone; `rule_alone`: by the rule alone.
     """
 
     right: Proportion
     not_judged: dict[str, int]
     both: int
     agree: int
+    alone: int
+    rule_alone: int
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -35,6 +38,8 @@ class Verdicts:
             "not_judged": self.not_judged,
             "agree": self.agree,
             "both": self.both,
+            "alone": self.alone,
+            "rule_alone": self.rule_alone,
         }
 
 
@@ -88,4 +93,6 @@ def _verdicts(pairs: Iterable[_Pair]) -> Verdicts | None:
         not_judged=dict(Counter(reasons)),
         both=len(both),
         agree=sum(rule == other for rule, other in both),
+        alone=both.count((False, True)),
+        rule_alone=both.count((True, False)),
     )

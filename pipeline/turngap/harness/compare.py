@@ -210,15 +210,16 @@ async def compare(
     except (asyncio.CancelledError, KeyboardInterrupt):
         # The runs are finished; of what they have played the comparison can be shown.
         stored = [read_run(run.folder) for run in runs]
-        _write(folder, _record(plan, stored, started, "interrupted by the user"))
+        store(folder, _record(plan, stored, started, "interrupted by the user"))
         raise
     stored = [run.finish(str(failure) if failure else None) for run in runs]
     record = _record(plan, stored, started, None if failure is None else str(failure))
-    _write(folder, record)
+    store(folder, record)
     return record, folder, failure
 
 
-def _write(folder: Path, record: ComparisonRecord) -> None:
+def store(folder: Path, record: ComparisonRecord) -> None:
+    """Write `compare.json` into the comparison's folder, in place of an older one."""
     write_atomically(folder / COMPARISON_FILE, record.model_dump_json(indent=2).encode() + b"\n")
 
 

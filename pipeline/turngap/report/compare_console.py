@@ -18,9 +18,11 @@ def comparison_block(record: ComparisonRecord, width: int) -> Text:
         lines += layout.wrapped(
             "!", f"ended early: {words.clean(record.failure)}", width, "bold red"
         )
-    lines += _table(text.HEAD, text.rows(record), width)
+    lines += _table(text.head(record), text.rows(record), width)
     for number, note in enumerate(text.missing(record)):
         lines += layout.wrapped("" if number else "note", note, width, "dim")
+    for number, note in enumerate(text.judge_notes(record)):
+        lines += layout.wrapped("" if number else "judge", note, width)
     for number, pair in enumerate(record.pairs):
         lines += layout.wrapped("" if number else "pairs", text.pair(pair), width)
     if record.chain:

@@ -23,11 +23,12 @@ MARKDOWN_FILE = "compare.md"
 # As `turngap.runs.RUN_STEPS`: a new COMPARISON_SCHEMA_VERSION comes with its step here.
 # 2: how long a backend took to its first token and how fast it was then; before, only what came
 # within the window was kept. 3: each two backends beside each other, and intervals of the chain.
-# 4: how many recorded turns the takes are of, which intervals go by.
+# 4: how many recorded turns the takes are of, which intervals go by. 5: a judge model's verdicts.
 COMPARISON_STEPS: Mapping[int, Callable[[Document], Document]] = {
     1: lambda comparison: comparison,
     2: lambda comparison: comparison,
     3: lambda comparison: comparison,
+    4: lambda comparison: comparison,
 }
 
 
@@ -87,10 +88,11 @@ def write_markdown(record: ComparisonRecord, folder: Path) -> Path:
 
 def markdown(record: ComparisonRecord) -> str:
     """The comparison for a pull request or a page."""
-    blocks = ["## turngap compare", _table(text.HEAD, text.rows(record))]
+    blocks = ["## turngap compare", _table(text.head(record), text.rows(record))]
     if record.failure:
         blocks.insert(1, f"**Ended early:** {escaped(record.failure)}")
     blocks += ["\n".join(f"- {escaped(note)}" for note in text.missing(record))]
+    blocks += ["\n".join(f"- {escaped(note)}" for note in text.judge_notes(record))]
     if record.pairs:
         blocks += ["\n".join(f"- {escaped(text.pair(pair))}" for pair in record.pairs)]
     if record.chain:

@@ -6,21 +6,39 @@ from turngap.core.comparison_record import (
     ComparisonRecord,
     CrossingRecord,
     FigureRecord,
+    JudgedRecord,
     PairRecord,
     ShareRecord,
 )
+from turngap.core.results import JudgedWith
 from turngap.report import words
 
 HEAD = (
     "backend", "turns", "gap p50", "p95", "hit rate", "right answers", "$/1000 turns",
     "$/1000 right", "first answer", "first token", "tokens/s", "window tokens",
 )  # fmt: skip
+RIGHT_AT = HEAD.index("right answers")
 CHAIN_HEAD = ("turns in a row",)
 
 
+def head(record: ComparisonRecord) -> tuple[str, ...]:
+    """The table's head; where a judge was asked, it says whose verdict each share is."""
+    if record.judged_with is None:
+        return HEAD
+    verdicts = ("right by the rules", f"right by {judge_name(record.judged_with)}")
+    return (*HEAD[:RIGHT_AT], *verdicts, *HEAD[RIGHT_AT + 1 :])
+
+
 def rows(record: ComparisonRecord) -> list[tuple[str, ...]]:
-    """The table of backends, a row each, as `HEAD` has it."""
-    return [row(backend) for backend in record.backends]
+    """The table of backends, a row each, as `head` has it."""
+    found = [row(backend) for backend in record.backends]
+    if record.judged_with is None:
+        return found
+    judged = ["–" if b.judged is None else right(b.judged.right) for b in record.backends]
+    behind = RIGHT_AT + 1
+    return [
+        (*cells[:behind], cell, *cells[behind:]) for cells, cell in zip(found, judged, strict=True)
+    ]
 
 
 def row(backend: BackendRecord) -> tuple[str, ...]:
@@ -89,6 +107,34 @@ def missing(record: ComparisonRecord) -> list[str]:
         if reasons:
             notes.append(words.clean(f"{backend.name}: {'; '.join(reasons)}"))
     return notes
+
+
+def judge_name(used: JudgedWith) -> str:
+    """The judge, with its model where its settings name one."""
+    model = used.settings.get("model")
+    return "judge " + words.clean(f"{used.backend} {model}" if model else used.backend)
+
+
+def judge_notes(record: ComparisonRecord) -> list[str]:
+    """How often the judge and the rules disagree, and what goes by whom; empty without a judge."""
+    if record.judged_with is None:
+        return []
+    return [
+        f"{judge_name(record.judged_with)} is in its own column alone: prices, pairs, tasks and "
+        "crossings go by the rules",
+        *(f"{words.clean(b.name)}: {_judged(b.judged)}" for b in record.backends if b.judged),
+    ]
+
+
+def _judged(judged: JudgedRecord) -> str:
+    disagree = judged.alone + judged.rule_alone
+    said = [f"judge and rules disagree in {disagree} of {words.turns_words(judged.both)}"]
+    if disagree:
+        said[0] += f" (right by the judge alone {judged.alone}, by the rules {judged.rule_alone})"
+    if judged.transcribed:
+        said.append(f"of {judged.transcribed} it was told a recogniser's words")
+    said += [f"{n} not judged by it ({words.clean(why)})" for why, n in judged.not_judged.items()]
+    return "; ".join(said)
 
 
 def failed(backend: BackendRecord) -> str:

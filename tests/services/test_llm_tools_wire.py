@@ -23,7 +23,8 @@ from test_llm_responses_wire import Peer, peer, say, whole
 from websockets.asyncio.server import ServerConnection
 
 from turngap.agent.tools import toolbox, tools
-from turngap.backends import BackendSpec
+from turngap.backends import BackendSpec, find
+from turngap.clocks import MonotonicClock
 from turngap_services.llm.anthropic import SPEC as ANTHROPIC
 from turngap_services.llm.hosted import CEREBRAS, GROQ, OPENAI
 from turngap_services.llm.small import SPEC as SMALL
@@ -190,6 +191,36 @@ async def test_the_responses_api_does_so_too(monkeypatch: pytest.MonkeyPatch) ->
     result = second["input"][-1]
     assert (result["type"], result["call_id"]) == ("function_call_output", "call_1")
     assert result["output"] == RESULT
+
+
+@pytest.mark.parametrize("which", ["route", "race", "opener", "best-of"])
+async def test_a_combined_model_calls_what_its_parts_would_have_called(
+    which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "the key")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "the key")
+    with (
+        serving(FakeOpenAI(calls=[ASKED])) as openai,
+        serving(FakeOpenAI(key="the key"), AnthropicTools) as anthropic,
+    ):
+        names = ["anthropic", "openai"]
+        urls = [anthropic.base_url.removesuffix("/v1"), openai.base_url]
+        own = [{"base_url": url, "model": "m"} for url in urls]
+        values: dict[str, Any] = {"candidates": names, "candidate_settings": own}
+        if which != "best-of":
+            values = dict(zip(("full", "fast"), names, strict=True))
+            values |= dict(zip(("full_settings", "fast_settings"), own, strict=True))
+        spec = find("llm", which)
+        # However busy this machine is.
+        settings = spec.settings(values | {"first_token_ms": 20_000})
+        context = conversation()
+        said = await answered(spec.create(settings, MonotonicClock()), context)
+    assert said == "Two pizzas."
+    roles = [message["role"] for message in context.get_messages() if isinstance(message, dict)]
+    assert roles == ["user", "assistant", "tool", "assistant"]
+    # One of them was asked with the result.
+    asked = [json.dumps(chat.body["messages"]) for chat in (*openai.chats, *anthropic.chats)]
+    assert sum("light rain" in messages for messages in asked) == 1
 
 
 @pytest.mark.parametrize("spec", [SMALL], ids=lambda s: s.name)

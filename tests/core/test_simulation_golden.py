@@ -155,13 +155,14 @@ def test_a_flow_plays_requests_as_the_engine_does(
     flow = Flow(server, policy, prefix_cache=cache, shared=20)
     requests = [Request(a.prompt, a.output, a.opening, n % 4, n) for n, a in enumerate(came)]
     engine.expect(requests, [a.at_ps for a in came])
+    numbers = range(len(came))
     flow.expect(
-        list(range(len(came))),
-        [a.at_ps for a in came],
-        prompts=[a.prompt for a in came],
-        outputs=[a.output for a in came],
-        openings=[a.opening for a in came],
-        sessions=[n % 4 for n in range(len(came))],
+        whole(numbers),
+        whole([a.at_ps for a in came]),
+        prompts=whole([a.prompt for a in came]),
+        outputs=whole([a.output for a in came]),
+        openings=whole([a.opening for a in came]),
+        sessions=whole([n % 4 for n in numbers]),
     )
     end_ps = came[-1].at_ps + 500 * PS_PER_MS
     for until_ps in (*(end_ps * n // windows for n in range(1, windows + 1)), 10**16):

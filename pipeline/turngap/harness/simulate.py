@@ -173,6 +173,7 @@ def run_simulation(
             evaluate(calls)
     else:
         capacity = find_capacity(evaluate, plan.target, most=plan.most_calls)
+    wall_s = time.perf_counter() - began  # git and the machine's description are no part of it
     record = SimulationRecord(
         turngap_version=__version__,
         commit=git_commit(),
@@ -189,7 +190,7 @@ def run_simulation(
         loads=tuple(load_record(done[calls], plan.target) for calls in sorted(done)),
         capacity=capacity and capacity_record(capacity),
         virtual_s=virtual_s,
-        wall_s=time.perf_counter() - began,
+        wall_s=wall_s,
         settings=dict(plan.settings or {}),
     )
     folder = new_folder(plan.out, "simulate")

@@ -228,7 +228,8 @@ class _Run:
         self._on = np.zeros(len(self._calls.first), dtype=np.int64)
         self._calls_on = [0] * len(self._replicas)
         self._call_end_ps = np.full(len(self._on), _NEVER_PS, dtype=np.int64)
-        self._over = np.zeros(len(self._on), dtype=bool)
+        # Calls whose end is known and not counted yet.
+        self._ending = np.empty(0, dtype=np.int64)
         # Of each window: turns that were answered, and two of their instants.
         self._answered: list[tuple[Ps, Ps, Ps]] = []
 
@@ -268,21 +269,26 @@ class _Run:
             self._answer(*replica.take_opened())
 
     def _begin_calls(self, until_ps: int) -> None:
-        """Put the calls that begin in this window on replicas: each on the one with the fewest."""
+        """Put the calls that begin in this window on replicas."""
         calls = self._calls
         end = int(np.searchsorted(calls.start_ps, until_ps))
         new = np.arange(self._begun, end)
         self._begun = end
-        over = np.flatnonzero((self._call_end_ps < until_ps) & ~self._over)
+        over = self._call_end_ps[self._ending] < until_ps
+        if len(self._replicas) > 1:
+            self._place(new, self._ending[over])
+        self._ending = self._ending[~over]
+        first = calls.first[new]
+        self._expect(calls.start_ps[new] + calls.lead_ps[first], first)
+
+    def _place(self, new: Ps, over: Ps) -> None:
+        """Put each call on the replica with the fewest, when those that are over have left."""
         for replica in self._on[over].tolist():
             self._calls_on[replica] -= 1
-        self._over[over] = True
         for call in new.tolist():
             replica = self._calls_on.index(min(self._calls_on))
             self._calls_on[replica] += 1
             self._on[call] = replica
-        first = calls.first[new]
-        self._expect(calls.start_ps[new] + calls.lead_ps[first], first)
 
     def _expect(self, at_ps: Ps, turns: Ps) -> None:
         self._due_ps = np.concatenate((self._due_ps, at_ps))
@@ -296,6 +302,7 @@ class _Run:
         of = calls.call[turns]
         last = turns == calls.last[of]
         self._call_end_ps[of[last]] = over_ps[last]
+        self._ending = np.concatenate((self._ending, of[last]))
         following = turns[~last] + 1
         self._expect(over_ps[~last] + calls.lead_ps[following], following)
 

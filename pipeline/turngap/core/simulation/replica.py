@@ -65,12 +65,12 @@ class FlowReplica:
         """See `Replica`."""
         calls = self._calls
         self._flow.expect(
-            turns.tolist(),
-            at_ps.tolist(),
-            prompts=calls.prompt[turns].tolist(),
-            outputs=calls.output[turns].tolist(),
-            openings=calls.opening[turns].tolist(),
-            sessions=calls.call[turns].tolist(),
+            turns,
+            at_ps,
+            prompts=calls.prompt[turns],
+            outputs=calls.output[turns],
+            openings=calls.opening[turns],
+            sessions=calls.call[turns],
         )
 
     def advance(self, until_ps: int) -> None:

@@ -98,7 +98,17 @@ def test_a_machine_that_is_slow_for_a_whole_conversation_has_shown_one_slow_conv
     shared = np.repeat(rng.normal(400, 100, 16), 4)
     found = percentile_of(shared.tolist(), takes, 0.5)
     conversations = percentile(shared[::4].tolist(), 0.5)
-    assert (found.low, found.high) == (conversations.low, conversations.high)
+    as_turns = percentile(shared.tolist(), 0.5)
+    widths = [_at(p.high, math.inf) - _at(p.low, -math.inf) for p in (as_turns, found)]
+    assert widths[1] > 1.5 * widths[0]
+    assert _at(conversations.low, 0) <= _at(found.low, 0) <= _at(found.high, 0)
+
+
+def test_a_few_conversations_played_once_keep_their_interval() -> None:
+    rng = np.random.default_rng(5)
+    takes = [(str(c), turn, 1) for c in range(4) for turn in range(3)]
+    for _ in range(50):
+        assert percentile_of(rng.normal(400, 50, 12).tolist(), takes, 0.5).high is not None
 
 
 def test_of_nothing_there_is_no_interval() -> None:

@@ -286,6 +286,33 @@ def test_a_cancelled_request_costs_nothing_after_its_step(
     assert engine.load == 0
 
 
+@given(
+    servers,
+    speculations,
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 30), st.floats(0, 1)), max_size=4),
+)
+def test_who_comes_after_dropped_requests_is_served_as_by_a_new_server(
+    server: Server, speculation: Speculations, dropped: list[tuple[int, int, float]]
+) -> None:
+    server = replace(server, speculation=speculation)
+    engine, fresh = (Engine(server, Policy("continuous", 4)) for _ in range(2))
+    at_ps = 0
+    for prompt, output, share in dropped:
+        loser = Request(prompt, output)
+        engine.submit(loser, at_ps)
+        # Within its reply, of which the whole takes at most so long.
+        at_ps += round(share * output * StepCosts(server).step_ps(1, 100, 40, 0, 820))
+        engine.cancel(loser, at_ps)
+        at_ps += 10**13
+    late, same = Request(30, 20), Request(30, 20)
+    engine.submit(late, at_ps)
+    fresh.submit(same, at_ps)
+    engine.advance(at_ps + 10**13)
+    fresh.advance(at_ps + 10**13)
+    assert same.done_ps >= 0
+    assert (late.first_ps, late.done_ps) == (same.first_ps, same.done_ps)
+
+
 @pytest.mark.parametrize("acceptance", [0.0, 0.5, 0.8, 1.0])
 def test_speculation_yields_as_many_tokens_a_step_as_the_formula_says(acceptance: float) -> None:
     speculation = Speculation(acceptance, draft_tokens=4)

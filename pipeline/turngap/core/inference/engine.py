@@ -300,8 +300,6 @@ class Engine:
         if self._trace is not None:
             start_ps = self.now_ps - duration_ps
             self._trace.append(Step(start_ps, self.now_ps, steps, running, computed))
-        if not running:
-            return
         tokens = running * steps
         self.sequence_steps += tokens
         if self._speculation is not None:
@@ -309,6 +307,7 @@ class Engine:
             return
         self._looked_back += tokens
         self.emitted += tokens
+        # Where nobody runs too: who was dropped is still due, and would keep others from being.
         if self.steps == self._next_due:
             self._come_due()
 

@@ -27,7 +27,6 @@ import aiohttp
 from closed_loop import Ask, Rates, ask_of, replay
 from pages import write
 from vllm_calibration import (
-    BOTH_STREAMS,
     GENERATED,
     Calibration,
     calibrate,
@@ -236,10 +235,7 @@ def _kind(step: Measured) -> str:
         return f"a step of {step.sequences} sequences"
     if not step.sequences:
         return f"a prompt of {step.prefill} tokens"
-    return (
-        f"a step of {BOTH_STREAMS} streams whose replies end all the time, {step.share:.2f} of "
-        "which read a prompt"
-    )
+    return f"a step of {step.sequences} sequences and, in the mean, {step.prompts:.2f} prompts"
 
 
 def table(loads: Sequence[Judged]) -> str:

@@ -3,7 +3,7 @@
 - the memory's bandwidth, by itself (a copy, as STREAM counts it), once;
 - steps that only decode, at batches of 2, 8, 32 and 96, by the server's own count of tokens;
 - steps that only read a prompt, a short and a long one, by the server's own clock;
-- steps that do both, of streams whose short replies end all the time, by its count of steps;
+- steps that do both, of streams whose replies end all the time, by its count of steps;
 - from a reply's last token to the next request's arrival at the engine (HTTP, template, tokens):
   what the client waits for a first token beyond that step.
 """
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import count, cycle
 from math import prod
 from pathlib import Path
+from random import Random
 from statistics import median
 
 import numpy as np
@@ -40,8 +41,9 @@ from turngap.core.inference.server import Server
 
 BATCHES = (2, 8, 32, 96)
 LONG_TOKENS = 400
-# Streams, and tokens of their replies, of the steps that do both.
-BOTH_STREAMS, BOTH_TOKENS = 8, 16
+# Streams, and tokens of their replies, of the steps that do both: a prompt costs the more, the
+# more there is beside it.
+BOTH = ((8, 16), (32, 32), (96, 64))
 # A prompt's step is the median of so many.
 PREFILLS = 12
 BOTH_S = 1.0
@@ -53,6 +55,7 @@ COPY_BYTES, COPIES = 1 << 28, 8
 GENERATED, PREFILL = "vllm:generation_tokens", "vllm:request_prefill_time_seconds"
 # A histogram of the tokens in each step; how many it has counted is how many steps there were.
 STEPS = "vllm:iteration_tokens_total_count"
+ENDED = f"{PREFILL}_count"  # vLLM notes it when the reply ends
 
 
 @dataclass(frozen=True)
@@ -105,8 +108,8 @@ async def calibrate(
         each = [await _prefill(asking, text) for _ in range(PREFILLS)]
         prefills.append(_median([step for step, _ in each]))
         turns += [turn_ms for _, turn_ms in each]
-    steps = (*decodes, *prefills, await doing_both(asking, asks))
-    return Calibration(bandwidth_gb_s, steps, median(turns))
+    both = [await doing_both(asking, asks, streams, tokens) for streams, tokens in BOTH]
+    return Calibration(bandwidth_gb_s, (*decodes, *prefills, *both), median(turns))
 
 
 async def decoding(asking: Asking, asks: Sequence[Ask], batch: int) -> Measured:
@@ -169,38 +172,53 @@ def decode_step(
     )
 
 
-async def doing_both(asking: Asking, asks: Sequence[Ask]) -> Measured:
-    """The mean step of streams that ask again as soon as they have had a short reply."""
+async def doing_both(asking: Asking, asks: Sequence[Ask], streams: int, tokens: int) -> Measured:
+    """The mean step of streams that ask again as soon as they have had a reply of some tokens."""
+    lengths = Random(1)  # about as many for each, or they would stay in step with each other
 
     async def stream(index: int) -> None:
         for number in count(index):
-            await asking.reply(asks[number % len(asks)].text, BOTH_TOKENS)
+            length = round(tokens * lengths.uniform(0.5, 1.5))
+            await asking.reply(asks[number % len(asks)].text, length)
 
     loop = asyncio.get_running_loop()
-    running = [asyncio.create_task(stream(index)) for index in range(BOTH_STREAMS)]
+    running = [asyncio.create_task(stream(index)) for index in range(streams)]
     try:
-        await until_ended(running, 0.2)  # they began together; by then they no longer end so
+        # They began together; once each has had a reply they no longer end so.
+        none = before = await asking.metrics()
+        while gained(none, before, ENDED) < streams:
+            await until_ended(running, 0.1)
+            before = await asking.metrics()
         before, began = await asking.metrics(), loop.time()
         await until_ended(running, BOTH_S)
         after, lasted_s = await asking.metrics(), loop.time() - began
     finally:
         await dropped(running)
     await asking.reply(asks[0].text, 1)
-    return mixed_step(asks, lasted_s, before, after)
+    return mixed_step(asks, tokens, lasted_s, before, after)
 
 
-def mixed_step(asks: Sequence[Ask], lasted_s: float, before: Metrics, after: Metrics) -> Measured:
-    """A step in the mean, by the server's counters at both ends of a time."""
-    steps = gained(before, after, STEPS)
-    prompts = gained(before, after, f"{PREFILL}_count")
+def mixed_step(
+    asks: Sequence[Ask], tokens: int, lasted_s: float, before: Metrics, after: Metrics
+) -> Measured:
+    """A step in the mean, by the server's counters at both ends of a time.
+
+    Args:
+        asks: whose prompts it read.
+        tokens: of a reply, in the mean.
+        lasted_s: the time.
+        before: the counters when it began.
+        after: and when it was over.
+    """
+    steps, prompts = gained(before, after, STEPS), gained(before, after, ENDED)
     prompt = sum(ask.prompt for ask in asks) / len(asks)
     return Measured(
         ms=lasted_s * 1000 / steps,
         # The first token of each reply is made by the step that reads its prompt.
         sequences=round((gained(before, after, GENERATED) - prompts) / steps),
-        context=prompt + BOTH_TOKENS / 2,
+        context=prompt + tokens / 2,
         prefill=round(prompt),
-        share=min(1.0, prompts / steps),
+        prompts=prompts / steps,
     )
 
 

@@ -34,7 +34,7 @@ from simulate_vllm import (
 )
 from vllm_calibration import (
     BATCHES,
-    BOTH_STREAMS,
+    BOTH,
     GENERATED,
     LONG_TOKENS,
     PREFILL,
@@ -109,7 +109,9 @@ class SimulatedVllm:
 @pytest.fixture(autouse=True)
 def _briefly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(vllm_calibration, "PREFILLS", 2)
-    monkeypatch.setattr(vllm_calibration, "DECODE_S", 0.5)
+    # Long beside a step of the planted server, which is slow.
+    monkeypatch.setattr(vllm_calibration, "DECODE_S", 2.0)
+    monkeypatch.setattr(vllm_calibration, "BOTH_S", 5.0)
     monkeypatch.setattr(vllm_calibration, "DECODES", 1)
     monkeypatch.setattr(simulate_vllm, "WARM_STREAMS", 2)
     monkeypatch.setattr(simulate_vllm, "PREDICTED_S", 20.0)
@@ -128,7 +130,7 @@ def measured(*, prefills: bool = True, rounds: int = 1, seconds: float = 1.0) ->
 
 def test_a_server_is_found_out_at_some_loads_and_predicted_at_others() -> None:
     found = measured(rounds=2, seconds=3.0)
-    assert not {*BATCHES, BOTH_STREAMS} & set(STREAMS)
+    assert not {*BATCHES, *(streams for streams, _ in BOTH)} & set(STREAMS)
     assert len(found.calibrations) == 3
     fitted = found.fit(MODEL)
     part = fitted.server.accelerator
@@ -156,7 +158,7 @@ def test_noisy_steps_predict_loads_that_were_not_seen() -> None:
 
     steps = [Measured(1, sequences=n, context=100) for n in BATCHES]
     steps += [Measured(1, prefill=29), Measured(1, prefill=LONG_TOKENS)]
-    steps += [Measured(1, sequences=7, context=40, prefill=29, share=0.45)]
+    steps += [Measured(1, sequences=7, context=40, prefill=29, prompts=0.45)]
     noisy_ones = [Calibration(9.0, tuple(map(noisy, steps)), TURN_MS) for _ in range(7)]
     fitted = middle(noisy_ones).fit(MODEL)
     for streams in STREAMS:
@@ -203,9 +205,9 @@ def test_a_step_is_the_time_by_the_tokens_that_each_sequence_got() -> None:
 def test_a_step_that_does_both_is_counted_by_the_server() -> None:
     before = {STEPS: 10.0, GENERATED: 100.0, f"{PREFILL}_count": 3.0}
     after = {STEPS: 210.0, GENERATED: 1700.0, f"{PREFILL}_count": 103.0}
-    step = mixed_step([Ask("x", 28, 9), Ask("y", 32, 9)], 1.2, before, after)
+    step = mixed_step([Ask("x", 28, 9), Ask("y", 32, 9)], 16, 1.2, before, after)
     # 1600 tokens in 200 steps, 100 of them the first of a reply.
-    assert step == Measured(ms=6.0, sequences=8, context=38, prefill=30, share=0.5)
+    assert step == Measured(ms=6.0, sequences=8, context=38, prefill=30, prompts=0.5)
 
 
 def test_replies_that_were_over_before_they_were_counted_are_no_measurement(
@@ -276,7 +278,7 @@ def test_the_page_says_what_the_prediction_rests_on() -> None:
     assert "Medians of 3 rounds" in text
     assert "a step 4.50 ms, 0.500 ms for each sequence in it and 1.50 ms for each prompt" in text
     assert "- a step of 32 sequences:" in text
-    assert "- a step of 8 streams whose replies end all the time, 0.45 of which read a" in text
+    assert "- a step of 7 sequences and, in the mean, 0.45 prompts: " in text
     stored = json.loads(json.dumps(document(found, fitted, loads(), context)))
     assert stored["loads"][1]["within"] is False
     assert stored["fitted"]["prompt_us"] == pytest.approx(1500, rel=0.01)

@@ -83,7 +83,7 @@ def test_what_a_prompt_adds_is_told_from_what_a_step_takes() -> None:
     truth = Server(replace(CPU, prompt_us=2500), SMALL)
     seen = [Measured(1, sequences=n, context=100) for n in (2, 8, 32)]
     seen += [Measured(1, prefill=40), Measured(1, prefill=400)]
-    seen += [Measured(1, sequences=8, context=100, prefill=40, share=0.4)]
+    seen += [Measured(1, sequences=8, context=100, prefill=40, prompts=0.4)]
     found = fit(
         knows_nothing_of(truth),
         measure(truth, seen),
@@ -103,7 +103,7 @@ def test_a_step_that_reads_a_prompt_at_times_lies_between_both() -> None:
     def ms(**kind: float) -> float:
         return predicted_ms(server, Measured(1, sequences=8, context=100, **kind))  # type: ignore[arg-type]
 
-    never, always, sometimes = ms(), ms(prefill=40), ms(prefill=40, share=0.25)
+    never, always, sometimes = ms(), ms(prefill=40), ms(prefill=40, prompts=0.25)
     assert always - never > 2.5
     assert sometimes == pytest.approx(never + 0.25 * (always - never))
 
@@ -137,7 +137,7 @@ def test_what_no_measurement_depends_on_is_said_to_be_unknown() -> None:
         ([Measured(float("nan"), sequences=1)] * 3, "above 0"),
         ([Measured(1)] * 3, "something that took it"),
         ([Measured(1, sequences=1, context=-1)] * 3, "expected"),
-        ([Measured(1, sequences=1, prefill=9, share=1.5)] * 3, "expected"),
+        ([Measured(1, sequences=1, prefill=9, prompts=-1.0)] * 3, "expected"),
     ],
 )
 def test_measurements_that_tell_nothing_are_refused(steps: list[Measured], says: str) -> None:

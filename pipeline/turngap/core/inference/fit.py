@@ -33,15 +33,15 @@ class Measured:
         ms: what it took, the typical one.
         sequences: how many decoded in it; 1000 / `ms` is the tokens a second that each of them got.
         context: tokens in the cache of each, in the mean.
-        prefill: prompt tokens that it computed, of one prompt.
-        share: of such steps in which there was a prompt; the others only decoded.
+        prefill: prompt tokens that it computed, of each prompt.
+        prompts: how many of these, in the mean of such steps.
     """
 
     ms: float
     sequences: int = 0
     context: float = 0.0
     prefill: int = 0
-    share: float = 1.0
+    prompts: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,13 @@ class Fit:
 def predicted_ms(server: Server, step: Measured) -> float:
     """What the model says such a step takes."""
     looked_back = round(step.sequences * step.context)
-    pairs, prompts = step.prefill * (step.prefill + 1) // 2, int(step.prefill > 0)
-    costs = StepCosts(server)
-    ps = costs.step_ps(step.sequences, looked_back, step.prefill, 0, pairs, prompts=prompts)
-    if step.share < 1:
+    pairs, costs = step.prefill * (step.prefill + 1) // 2, StepCosts(server)
+    if not step.prefill:
+        return costs.step_ps(step.sequences, looked_back) / PS_PER_S * 1000
+    ps = float(costs.step_ps(step.sequences, looked_back, step.prefill, 0, pairs, prompts=1))
+    if step.prompts != 1:
         without_ps = costs.step_ps(step.sequences, looked_back)
-        return (step.share * ps + (1 - step.share) * without_ps) / PS_PER_S * 1000
+        ps = without_ps + step.prompts * (ps - without_ps)
     return ps / PS_PER_S * 1000
 
 
@@ -136,7 +137,7 @@ def fit(
 def _check(measured: Sequence[Measured], unknowns: int) -> None:
     for step in measured:
         sane = step.sequences >= 0 and step.context >= 0 and step.prefill >= 0
-        sane = sane and 0 <= step.share <= 1
+        sane = sane and 0 <= step.prompts < math.inf
         if not (0 < step.ms < math.inf and sane and step.sequences + step.prefill > 0):
             raise InputError(
                 "inference.measured", f"{step}: expected a time above 0 and something that took it"

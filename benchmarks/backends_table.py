@@ -22,20 +22,20 @@ import argparse
 import asyncio
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from endings import errors_told
 from half_gap.table import ms, share
 from pages import write
 
 from turngap.caller.pipecat import PipecatDialect
 from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.comparison_record import COMPARISON_FILE, ComparisonRecord
-from turngap.core.errors import InputError, TurngapError
+from turngap.core.errors import InputError
 from turngap.core.lateness import STARVED_MS
 from turngap.core.results import TurnRecord
 from turngap.core.summary import summarise
@@ -305,15 +305,13 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="play nothing")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into a page")
     arguments = parser.parse_args()
-    try:
+    with errors_told():
         if not arguments.table:
             with larger_model(arguments.vllm, arguments.teacher) as larger:
                 more = [parse_contender(text) for text in arguments.llm]
                 everybody = [*simulated(), *real(larger), *more]
                 play(chosen(everybody, arguments.only), arguments)
         text = table(collect(arguments.out))
-    except TurngapError as e:
-        sys.exit(f"backends_table: {e}{f' ({e.hint})' if e.hint else ''}")
     print(text)
     if arguments.write is not None:
         write(arguments.write, BEGIN, text)

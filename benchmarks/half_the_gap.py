@@ -22,6 +22,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from endings import errors_told
 from half_gap import callers, curve, figures, table
 from half_gap.contenders import (
     KNOWN_ENGINES,
@@ -38,7 +39,6 @@ from half_gap.contenders import (
 )
 from half_gap.playing import play_piece
 
-from turngap.core.errors import TurngapError
 from turngap.library import (
     LoadedScenario,
     library_dir,
@@ -192,12 +192,10 @@ def main() -> None:
         help="put the tables into a page",
     )
     arguments = parser.parse_args()
-    try:
+    with errors_told():
         for part in () if arguments.table else arguments.part or PARTS:
             asyncio.run(play(part, arguments))
         texts = tables(arguments.out)
-    except TurngapError as e:
-        sys.exit(f"half_the_gap: {e}")
     print(texts[ALL])
     for page in arguments.write:
         write(page, texts, arguments.out)

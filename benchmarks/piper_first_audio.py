@@ -30,12 +30,12 @@ from pipecat.frames.frames import TTSAudioRawFrame
 from pipecat.pipeline.worker import PipelineParams
 from pipecat.services.piper.tts import PiperTTSService as StockPiper
 from pipecat.services.tts_service import TTSService
-from pipelines import running
 
 from training.voices import random_vits
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import audible_onset
 from turngap.core.clauses import parted
+from turngap.testing.pipelines import at_work, worker_of
 from turngap_services.script import scenarios
 from turngap_services.tts.piper import create, prepare
 from turngap_services.tts.piper.settings import PiperSettings
@@ -85,7 +85,8 @@ async def measured(voice: Path, sentences: list[str], rounds: int) -> dict[str, 
     services["stock"] = StockPiper(settings=stock, download_dir=voice.parent)
     heard: dict[str, list[Heard]] = {name: [] for name in services}
     orders = itertools.cycle(itertools.permutations(services))
-    async with running(list(services.values()), PipelineParams(audio_out_sample_rate=RATE)):
+    params = PipelineParams(audio_out_sample_rate=RATE)
+    async with at_work(worker_of(list(services.values()), params), patience_s=None):
         for service in services.values():  # what is slow once
             await hear(service, sentences[0], "warm")
         for number, text in enumerate(sentences * rounds):

@@ -29,6 +29,7 @@ from pathlib import Path
 from statistics import median
 
 import aiohttp
+from endings import errors_told
 from vllm_load import (
     Asking,
     Metrics,
@@ -285,7 +286,7 @@ def main() -> None:
     small = SmallModel(SmallSettings(model=chosen.small))
     small.warm_up()
     urls: dict[Lane, str | None] = {"shared": chosen.shared_url, "low-batch": chosen.low_batch_url}
-    with ExitStack() as stack:
+    with errors_told(), ExitStack() as stack:
         if chosen.shared_url:
             servers = {lane: Running(url, chosen.model) for lane, url in urls.items() if url}
         else:

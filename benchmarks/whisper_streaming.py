@@ -32,7 +32,6 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.stt_service import STTService
 from pipecat.services.whisper.stt import WhisperSTTService
 from pipecat.transcriptions.language import Language
-from pipelines import running
 from rapidfuzz.distance import Levenshtein
 
 from training.whisper.canned import SHAPES, WHISPER_PIECES, make_canned
@@ -40,6 +39,7 @@ from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.stats import percentile
 from turngap.library import library_dir, library_paths, load_scenario
+from turngap.testing.pipelines import at_work, worker_of
 from turngap_services.stt.whisper import SPEC
 from turngap_services.stt.whisper.model import WholeModel
 from turngap_services.text import spoken_words
@@ -132,8 +132,8 @@ async def listening(contender: Contender, clock: MonotonicClock) -> AsyncIterato
         contender.heard.put_nowait((clock.now_ns(), text))
 
     params = PipelineParams(audio_in_sample_rate=RATE)
-    async with running((contender.service, Ear(hear)), params) as worker:
-        contender.worker = worker
+    contender.worker = worker_of((contender.service, Ear(hear)), params)
+    async with at_work(contender.worker, patience_s=None):
         yield
 
 

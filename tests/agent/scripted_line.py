@@ -9,7 +9,6 @@ import numpy as np
 from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
 from pipecat.frames.frames import (
     EagerEndOfTurnCancelFrame,
-    EndFrame,
     Frame,
     FunctionCallFromLLM,
     LLMContextFrame,
@@ -36,7 +35,6 @@ from pipecat.turns.types import ProcessFrameResult, UserTurnSpeculation
 from pipecat.turns.user_start import BaseUserTurnStartStrategy
 from pipecat.turns.user_stop import BaseUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
-from pipecat.workers.runner import WorkerRunner
 
 from turngap.agent.heard import HeardKeeper, Ledger, MadeCounter
 from turngap.agent.observer import MarksObserver
@@ -44,9 +42,9 @@ from turngap.agent.rtvi import DiscreetRTVI
 from turngap.agent.speculation import Announcer, AudioGate, Guesses
 from turngap.agent.text import ClauseAggregator
 from turngap.clocks import MonotonicClock
+from turngap.testing.pipelines import PATIENCE_S, at_work
 
 F = TypeVar("F", bound=Frame)
-PATIENCE_S = 20.0
 RATE = 16_000
 # Each letter sounds so long: a clause's audio says which words it holds.
 LETTER_SAMPLES = RATE // 50
@@ -313,24 +311,6 @@ async def conversing(**options: Any) -> AsyncIterator[Conversation]:
     if conversation.observer is not None:
         worker.add_observer(conversation.observer)
         conversation.observer.report_to(rtvi)
-    started = asyncio.Event()
-
-    async def on_started(*_: object) -> None:
-        started.set()
-
-    worker.add_event_handler("on_pipeline_started", on_started)
-    runner = WorkerRunner(handle_sigint=False)
-    await runner.add_workers(worker)
-    run = asyncio.create_task(runner.run())
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            await started.wait()
+    async with at_work(worker):
         yield conversation
         conversation.echo.go.set()
-        await worker.queue_frame(EndFrame())
-        async with asyncio.timeout(PATIENCE_S):
-            await run
-    finally:
-        if not run.done():
-            await worker.cancel()
-            await run

@@ -1,6 +1,5 @@
 """A running pipeline from the LLM's tokens to the output, on a manual clock."""
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -8,7 +7,6 @@ from typing import TypeVar
 import numpy as np
 from pipecat.frames.frames import (
     AggregatedTextFrame,
-    EndFrame,
     Frame,
     InterruptionFrame,
     LLMFullResponseEndFrame,
@@ -16,15 +14,14 @@ from pipecat.frames.frames import (
     LLMTextFrame,
     TTSAudioRawFrame,
 )
-from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TTSService
-from pipecat.workers.runner import WorkerRunner
 
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.testing import ManualClock
+from turngap.testing.pipelines import at_work, worker_of
 
 RATE = 16_000
 F = TypeVar("F", bound=Frame)
@@ -137,31 +134,6 @@ class SpeechLine:
 async def running(clock: ManualClock, *processors: FrameProcessor) -> AsyncIterator[SpeechLine]:
     """Run the processors; ends them gracefully."""
     end = Arrivals(clock)
-    worker = PipelineWorker(
-        Pipeline([*processors, end]),
-        params=PipelineParams(),
-        enable_rtvi=False,
-        idle_timeout_secs=None,
-    )
-    started = asyncio.Event()
-
-    async def on_started(*_: object) -> None:
-        started.set()
-
-    worker.add_event_handler("on_pipeline_started", on_started)
-    runner = WorkerRunner(handle_sigint=False)
-    await runner.add_workers(worker)
-    run = asyncio.create_task(runner.run())
-    try:
-        async with asyncio.timeout(20):
-            await started.wait()
+    worker = worker_of([*processors, end], PipelineParams())
+    async with at_work(worker, passing=lambda: clock.advance(ms_to_ns(100))):
         yield SpeechLine(clock, worker, end)
-        await worker.queue_frame(EndFrame())
-        async with asyncio.timeout(20):
-            while not run.done():
-                await clock.advance(ms_to_ns(100))
-            await run
-    finally:
-        if not run.done():
-            await worker.cancel()
-            await run

@@ -9,18 +9,15 @@ import pytest
 from pipecat.frames.frames import (
     BotStartedSpeakingFrame,
     BotStoppedSpeakingFrame,
-    EndFrame,
     Frame,
     InterruptionFrame,
     TTSAudioRawFrame,
     TTSTextFrame,
 )
-from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.serializers.protobuf import ProtobufFrameSerializer
 from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams
-from pipecat.workers.runner import WorkerRunner
 
 from turngap.agent.output import YieldingOutput
 from turngap.backends import Floor
@@ -29,10 +26,10 @@ from turngap.caller.pipecat import PipecatDialect
 from turngap.clocks import MonotonicClock, others_first
 from turngap.core.clock import Clock
 from turngap.testing import ManualClock
+from turngap.testing.pipelines import PATIENCE_S, at_work, worker_of
 
 RATE = 16_000
 CHUNK = RATE // 100  # 10 ms
-PATIENCE_S = 20.0
 
 
 class Socket:
@@ -80,12 +77,7 @@ class Line:
         self.output = YieldingOutput(
             transport, client, params, floor=self.floor, ahead_ms=ahead_ms, clock=clock
         )
-        self.worker = PipelineWorker(
-            Pipeline([self.output]),
-            params=PipelineParams(audio_out_sample_rate=RATE),
-            enable_rtvi=False,
-            idle_timeout_secs=None,
-        )
+        self.worker = worker_of([self.output], PipelineParams(audio_out_sample_rate=RATE))
 
     async def cleanup(self) -> None:
         """The transport's own."""
@@ -104,27 +96,9 @@ class Line:
 @asynccontextmanager
 async def line(ahead_ms: float = 0, clock: Clock | None = None, **more: Any) -> AsyncIterator[Line]:
     line = Line(ahead_ms, clock, **more)
-    started = asyncio.Event()
-
-    async def on_started(*_: object) -> None:
-        started.set()
-
-    line.worker.add_event_handler("on_pipeline_started", on_started)
-    runner = WorkerRunner(handle_sigint=False)
-    await runner.add_workers(line.worker)
-    run = asyncio.create_task(runner.run())
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            await started.wait()
+    async with at_work(line.worker):
         yield line
         line.floor.give()
-        await line.worker.queue_frame(EndFrame())
-        async with asyncio.timeout(PATIENCE_S):
-            await run
-    finally:
-        if not run.done():
-            await line.worker.cancel()
-            await run
 
 
 async def test_the_agent_is_said_to_speak_once_it_is_on_the_line() -> None:

@@ -22,7 +22,7 @@ from made_records import make_turn
 from pages import END
 
 from turngap.caller.pipecat import PipecatDialect
-from turngap.core.errors import InputError
+from turngap.core.errors import ExitCode, InputError
 from turngap.core.results import AnswerRecord, TurnRecord
 from turngap.harness.compare import ComparePlan
 from turngap.harness.target import AgentChoice
@@ -171,13 +171,19 @@ def test_pieces_of_several_machines_are_no_table(
 
 
 def test_bad_input_is_one_line_that_says_what_there_is(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, agents: Told
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    agents: Told,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(InputError, match="no backend 'sim:fll' here") as e:
         chosen(simulated(), ["sim:fll"])
     assert "sim:full-low-batch" in e.value.hint
-    with pytest.raises(SystemExit, match="nothing was played"):
+    with pytest.raises(SystemExit) as ended:
         run_main(monkeypatch, "--table", "--out", tmp_path)
+    assert ended.value.code == ExitCode.BAD_INPUT
+    said = f"backends_table: nothing was played in {tmp_path} (leave out --table)\n"
+    assert capsys.readouterr() == ("", said)
     played(monkeypatch, tmp_path)
     page = tmp_path / "page.md"
     page.write_text("no marks", encoding="utf-8")

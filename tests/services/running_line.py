@@ -5,16 +5,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from pipecat.frames.frames import EndFrame, Frame
-from pipecat.pipeline.pipeline import Pipeline
+from pipecat.frames.frames import Frame
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pipecat.workers.runner import WorkerRunner
+
+from turngap.testing.pipelines import PATIENCE_S, at_work, worker_of
 
 F = TypeVar("F", bound=Frame)
-
-# Reached only where something hangs.
-PATIENCE_S = 20.0
 
 
 class InstantClock:
@@ -69,27 +66,6 @@ class Line(FrameProcessor):
 async def running(*processors: FrameProcessor, params: PipelineParams) -> AsyncIterator[Line]:
     """Run the processors in a pipeline; ends them gracefully."""
     line = Line()
-    worker = PipelineWorker(
-        Pipeline([*processors, line]), params=params, enable_rtvi=False, idle_timeout_secs=None
-    )
-    line.worker = worker
-    started = asyncio.Event()
-
-    async def on_started(*_: object) -> None:
-        started.set()
-
-    worker.add_event_handler("on_pipeline_started", on_started)
-    runner = WorkerRunner(handle_sigint=False)
-    await runner.add_workers(worker)
-    run = asyncio.create_task(runner.run())
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            await started.wait()
+    line.worker = worker_of([*processors, line], params)
+    async with at_work(line.worker):
         yield line
-        await worker.queue_frame(EndFrame())
-        async with asyncio.timeout(PATIENCE_S):
-            await run
-    finally:
-        if not run.done():
-            await worker.cancel()
-            await run

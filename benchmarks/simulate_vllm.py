@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -25,6 +24,7 @@ from statistics import median
 
 import aiohttp
 from closed_loop import Ask, Rates, ask_of, replay
+from endings import errors_told
 from pages import write
 from vllm_calibration import (
     GENERATED,
@@ -48,7 +48,7 @@ from vllm_load import (
     until_ended,
 )
 
-from turngap.core.errors import InconclusiveError, TurngapError
+from turngap.core.errors import InconclusiveError
 from turngap.core.inference.fit import Fit, Measured, predicted_ms
 from turngap.core.inference.model import Model
 from turngap.core.inference.policy import Policy
@@ -343,17 +343,14 @@ def main() -> None:
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into a page")
     chosen = parser.parse_args()
     cores, bandwidth_gb_s = sorted(os.sched_getaffinity(0)), memory_gb_s()
-    try:
-        with ExitStack() as stack:
-            server = started(chosen, stack, core=cores[-1], serve_args=SERVE_ARGS)
-            # The load does not disturb the core that it is measured on, where there is another.
-            os.sched_setaffinity(0, cores[:-1] or cores)
-            server.wait_until_healthy()
-            if len(cores) > 1:
-                kept_apart(cores[-1], cores)
-            text = asyncio.run(run(Running(server.base_url, server.model), chosen, bandwidth_gb_s))
-    except TurngapError as e:
-        sys.exit(f"simulate_vllm: {e}{f' ({e.hint})' if e.hint else ''}")
+    with errors_told(), ExitStack() as stack:
+        server = started(chosen, stack, core=cores[-1], serve_args=SERVE_ARGS)
+        # The load does not disturb the core that it is measured on, where there is another.
+        os.sched_setaffinity(0, cores[:-1] or cores)
+        server.wait_until_healthy()
+        if len(cores) > 1:
+            kept_apart(cores[-1], cores)
+        text = asyncio.run(run(Running(server.base_url, server.model), chosen, bandwidth_gb_s))
     print(text)
     if chosen.write is not None:
         write(chosen.write, BEGIN, text)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from combined_line import TOKEN_MS, Actor, actors, one_reply
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -80,6 +80,7 @@ def test_where_all_fail_the_turn_fails(actors: dict[str, Actor]):
 
 
 @given(st.lists(st.text(), min_size=1, max_size=5))
+@example(["", "B0C", "0:1A", "0:1A"])
 def test_there_is_a_best_of_any_texts(texts: list[str]):
     words = [tokens(text) for text in texts]
     assert 0 <= best(words) < len(texts)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from math import fsum
 
 from pipecat.processors.aggregators.llm_context import LLMContext
 
@@ -70,7 +71,8 @@ def best(words: Sequence[Sequence[str]]) -> int:
 
     def score(at: int) -> float:
         others = [w for n, w in enumerate(words) if n != at]
-        return sum(_alike(words[at], other) for other in others) / max(len(others), 1)
+        # Exact: in another order the same likenesses would add up to a little more.
+        return fsum(_alike(words[at], other) for other in others) / max(len(others), 1)
 
     return max(range(len(words)), key=score)
 

@@ -188,7 +188,7 @@ def kept_apart(core: int, others: Sequence[int]) -> None:
 
     vLLM binds its worker and nothing else. On two cores its front end and engine, which waits for
     the worker by asking again and again, take turns with it: 16 streams got 115 to 147 tokens/s
-    each so, and 163 to 234 kept apart (the same server, in turns).
+    each so, and 163 to 234 kept apart (four loads each, of one server, in turns).
     """
     for process in psutil.Process().children(recursive=True):
         if process.name().startswith("VLLM::Worker"):

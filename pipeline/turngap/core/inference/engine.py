@@ -293,14 +293,13 @@ class Engine:
         self._end_step(duration_ps, steps, 0)
 
     def _end_step(self, duration_ps: int, steps: int, computed: int) -> None:
-        running = self._running
         self.now_ps += duration_ps
         self.busy_ps += duration_ps
         self.steps += steps
         if self._trace is not None:
             start_ps = self.now_ps - duration_ps
-            self._trace.append(Step(start_ps, self.now_ps, steps, running, computed))
-        tokens = running * steps
+            self._trace.append(Step(start_ps, self.now_ps, steps, self._running, computed))
+        tokens = self._running * steps
         self.sequence_steps += tokens
         if self._speculation is not None:
             self._accept()

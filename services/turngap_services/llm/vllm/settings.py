@@ -39,7 +39,7 @@ class VllmSettings(BackendSettings):
         serve_env: further environment of it.
         nice: how much of the processor a server that turngap starts leaves to other processes, 0
             to 19. On a CPU its engine waits for its worker by asking again and again; on two cores
-            whoever hears the agent, or plays the caller, stood still for up to 2 s beside it.
+            a client that shared one with it stood still for over 2 s at times.
         start_timeout_s: how long it may take until it is healthy; a large model takes minutes.
         log: where its output goes; left out: a file in the system's directory for these.
     """

@@ -67,6 +67,7 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- |")
     found: dict[str, list[tuple[int, float, float, float]]] = {name: [] for name in FLEETS}
     with tempfile.TemporaryDirectory() as folder:
+        first = measured(plan_of(next(iter(FLEETS.values())), 1, 0.1, Path(folder, "first")))
         for number in range(chosen.rounds):
             for name, pool in FLEETS.items():
                 out = Path(folder, f"{number} {name}")
@@ -78,6 +79,7 @@ def main() -> None:
             f"| {name} | {turns:,} | {wall_s:.2f} | {virtual_s / wall_s:.0f} "
             f"| {cpu_s:.2f} | {virtual_s / cpu_s:.0f} |"
         )
+    print(f"and once a process, to load or compile the steps: {first[2]:.2f} s, {first[3]:.2f} s")
 
 
 if __name__ == "__main__":

@@ -6,11 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inference_cases import MIXTURE, SERVERS, Arrival, arrivals, servers
+from numba import njit
+from numba.core.caching import CacheImpl
 
 import turngap.core.inference.flow as flow_module
 from turngap.core.inference.engine import Engine
 from turngap.core.inference.flow import Flow
 from turngap.core.inference.hardware import H100, WAFER
+from turngap.core.inference.kernel import compiled, step_ps
 from turngap.core.inference.model import find_model
 from turngap.core.inference.policy import Policy
 from turngap.core.inference.request import Request
@@ -190,8 +193,6 @@ def test_leaps_take_as_long_together_as_one_by_one(
     server: Server, leaps: list[tuple[int, int, int]], within_ps: int
 ) -> None:
     costs = StepCosts(server)
-    columns = [whole([leap[n] for leap in leaps]) for n in range(3)]
-    assert costs.leaps_ps(*columns).tolist() == [costs.leap_ps(*leap) for leap in leaps]
     for sequences, looked_back, most in leaps:
         steps, taken_ps = costs.leap(sequences, looked_back, within_ps, most)
         assert steps == costs.begun(sequences, looked_back, within_ps, most)
@@ -201,3 +202,32 @@ def test_leaps_take_as_long_together_as_one_by_one(
 def test_a_flow_is_of_continuous_batches_only() -> None:
     with pytest.raises(ValueError, match="not Policy"):
         Flow(GPU, Policy("immediate", 1))
+
+
+def test_what_64_bits_do_not_hold_is_played_by_objects() -> None:
+    vast = Server(H100, find_model("0.1b"), 1024, weights="fp8", kv="fp8")
+    assert Flow.suits(vast, Policy("continuous", 256, chunk_tokens=512))
+    assert not Flow.suits(vast, Policy("continuous", 256))
+    out = simulate(Fleet((Pool(vast, Policy("continuous", 256)),)), WORK, Load(20, 15, 5), seed=1)
+    assert out.turns > 20
+    assert 0 < out.llm_ms.min() < out.llm_ms.max() < 1000
+
+
+def test_each_step_costs_what_the_engine_s_costs() -> None:
+    rules = flow_module._rules(SERVERS["talkative"], JOINING, keeps=True, shared=20)
+    costs = StepCosts(SERVERS["talkative"])
+    plain = step_ps.py_func  # pyright: ignore[reportFunctionMemberAccess]
+    for sequences, looked_back, prefill, read, pairs, prompts in (
+        (3, 900, 0, 0, 0, 0),
+        (2, 80, 400, 30, 92_200, 2),
+    ):
+        wanted = costs.step_ps(sequences, looked_back, prefill, read, pairs, prompts=prompts)
+        for function in (step_ps, plain):
+            assert function(rules, sequences, looked_back, prefill, read, pairs, prompts) == wanted
+
+
+def test_it_is_compiled_where_no_cache_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
+    with pytest.raises(RuntimeError, match="cannot cache"):
+        njit(lambda number: number + 1, cache=True)
+    assert compiled(lambda number: number + 1)(2) == 3

@@ -137,7 +137,7 @@ def test_it_leaves_the_processor_to_others(
     group = Path(f"/proc/{seen['pid']}/autogroup")
     if group.exists():
         assert group.read_text().endswith("nice 10\n")
-        # Empty where no session was begun since the machine started: in no group, so in no nice one.
+        # Empty where no session was begun since the machine started: no group, so no nice one.
         assert not Path("/proc/self/autogroup").read_text().endswith("nice 10\n")
 
 

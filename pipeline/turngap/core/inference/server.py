@@ -237,22 +237,6 @@ class StepCosts:
         steps = self.begun(sequences, looked_back, within_ps, most)
         return steps, self.leap_ps(sequences, looked_back, steps)
 
-    def leaps_ps(self, sequences: Whole, looked_back: Whole, steps: Whole) -> Whole:
-        """As `leap_ps`, of many leaps."""
-        moved = self.kv_ps * looked_back + (
-            self.weights_ps if self.dense else whole([self.moved_ps(n) for n in sequences.tolist()])
-        )
-        arithmetic = self.token_ps * sequences + self.attention_ps * looked_back
-        by_memory = moved >= arithmetic
-        fixed_ps = self.overhead_ps + (self.link_ps + self.sequence_ps) * sequences
-        slope = np.where(by_memory, self.kv_ps, self.attention_ps) * sequences
-        total = steps * (np.maximum(moved, arithmetic) + fixed_ps)
-        total += slope * (steps * (steps - 1) // 2)
-        # Those in which the other one may become the longer are rare.
-        for n in np.flatnonzero(by_memory != (self.kv_ps >= self.attention_ps)).tolist():
-            total[n] = self.leap_ps(int(sequences[n]), int(looked_back[n]), int(steps[n]))
-        return total
-
     def begun(self, sequences: int, looked_back: int, within_ps: int, most: int) -> int:
         """How many of `most` decode steps in a row begin within that time; the first one does."""
         one_ps = self.decode_ps(sequences, looked_back)

@@ -188,11 +188,23 @@ def wrong(wanted: list[str], got: list[str]) -> str:
     return f"{100 * errors / max(1, sum(len(a) for a, _ in pairs)):.1f} %"
 
 
-def ms(contender: Contender, q: float) -> float:
-    """A percentile; infinite where the transcripts that it would be among never came."""
+def ms(contender: Contender, q: float) -> float | None:
+    """A percentile; infinite where the transcripts that it would be among never came.
+
+    None: too few transcripts for it.
+    """
     missing = len(contender.texts) - len(contender.after_ms)
-    found = percentile(contender.after_ms, q, censored=missing).value
-    return float("nan") if found is None else found
+    return percentile(contender.after_ms, q, censored=missing).value
+
+
+def faster(contender: Contender, stock: Contender) -> str:
+    """How many times sooner than stock's the transcript comes, at the median."""
+    its, stocks = ms(contender, 0.5), ms(stock, 0.5)
+    return f"{stocks / its:.1f}x" if its and stocks else "–"
+
+
+def shown(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
 
 
 def show(every: list[Contender], said: list[Recording], *, is_canned: bool) -> None:
@@ -203,10 +215,9 @@ def show(every: list[Contender], said: list[Recording], *, is_canned: bool) -> N
     )
     print(f"{'':<24}{'p50':>12}{'p95':>12}{'n':>6}{'pipecat':>11}{'after the end':>15}")
     for each in every:
-        middle = ms(each, 0.5)
         print(
-            f"{each.name:<24}{middle:>12.1f}{ms(each, 0.95):>12.1f}{len(each.texts):>6}"
-            f"{ms(stock, 0.5) / middle:>10.1f}x{wrong(at_once.texts, each.texts):>15}"
+            f"{each.name:<24}{shown(ms(each, 0.5)):>12}{shown(ms(each, 0.95)):>12}"
+            f"{len(each.texts):>6}{faster(each, stock):>11}{wrong(at_once.texts, each.texts):>15}"
             f"{'-' if is_canned else wrong([r.say for r in said], each.texts):>8}"
             f"{1000 * each.cpu_s / len(said):>8.0f}"
         )

@@ -326,6 +326,24 @@ def test_by_default_all_that_run_here_as_they_are(
     assert offers_of(sim(tmp_path), None, tmp_path).names == ("sim", "another")
 
 
+def test_where_there_are_tools_only_those_that_call_them_are_offered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    known = tuple(find("llm", name) for name in ("sim", "small", "sim:full", "race"))
+    monkeypatch.setattr("turngap.agent.switching.specs", lambda: known)
+    offered = offers_of(sim(tmp_path), None, tmp_path, tools=True).names
+    assert {"sim", "sim:full"} <= set(offered)
+    assert "small" not in offered
+    assert "small" in offers_of(sim(tmp_path), None, tmp_path).names
+
+
+def test_one_asked_for_that_calls_no_tools_is_refused_where_there_are_some(tmp_path: Path) -> None:
+    offers_of(sim(tmp_path), ["small"], tmp_path)
+    with pytest.raises(InputError, match="'small' calls no tools") as raised:
+        offers_of(sim(tmp_path), ["small"], tmp_path, tools=True)
+    assert raised.value.kind == "tools.not_called"
+
+
 def test_one_asked_for_that_lacks_something_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -80,12 +80,13 @@ def assemble(
     `offer` names the LLMs that a caller may pick during a conversation, as `offers_of` reads them.
 
     Raises:
-        InputError, AgentError: as `turngap.agent.stack.resolved`.
+        InputError, AgentError: as `turngap.agent.stack.resolved` and `offers_of`.
     """
     engines: dict[Kind, tuple[BackendSpec, BackendSettings]] = {
         spec.kind: (spec, settings) for spec, settings in resolved(stack, library)
     }
-    return Assembly(stack, engines, clock, offers_of(engines["llm"], offer, library), traced)
+    offers = offers_of(engines["llm"], offer, library, tools=bool(stack.tools.use))
+    return Assembly(stack, engines, clock, offers, traced)
 
 
 async def converse(assembly: Assembly, socket: WebSocket, memory: Memory | None = None) -> None:

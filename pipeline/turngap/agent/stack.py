@@ -239,13 +239,17 @@ def resolved(stack: Stack, library: Path | None) -> Iterator[tuple[BackendSpec, 
             values.setdefault("library", library)
         settings = spec.settings(values)
         if kind == "llm" and stack.tools.use:
-            _require_tools(spec, settings)
+            require_tools(spec, settings)
         spec.require()
         yield spec, settings
 
 
-def _require_tools(spec: BackendSpec, settings: BackendSettings) -> None:
-    """An LLM that calls no tools would answer without them, and nobody would know why."""
+def require_tools(spec: BackendSpec, settings: BackendSettings) -> None:
+    """An LLM that calls no tools would answer without them, and nobody would know why.
+
+    Raises:
+        InputError: this is one; the message says which are not.
+    """
     if (why := spec.why_no_tools(settings)) is not None:
         those = ", ".join(s.name for s in specs() if s.kind == "llm" and s.tools and not s.combines)
         choose = "make it of parts that do" if spec.tools else "choose one that does"

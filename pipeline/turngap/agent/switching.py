@@ -29,7 +29,7 @@ from pipecat.pipeline.pipeline import Pipeline, PipelineSink, PipelineSource
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
 
-from turngap.agent.stack import value_of
+from turngap.agent.stack import require_tools, value_of
 from turngap.backends import BackendSettings, BackendSpec, find, specs
 from turngap.core.clock import Clock
 from turngap.core.errors import InputError
@@ -140,7 +140,11 @@ class Offers:
 
 
 def offers_of(
-    own: tuple[BackendSpec, BackendSettings], wanted: Sequence[str] | None, library: Path | None
+    own: tuple[BackendSpec, BackendSettings],
+    wanted: Sequence[str] | None,
+    library: Path | None,
+    *,
+    tools: bool = False,
 ) -> Offers:
     """The stack's own LLM and the others that its callers may pick.
 
@@ -149,17 +153,24 @@ def offers_of(
         wanted: `[LABEL=]BACKEND[,KEY=VALUE…]` each, loaded when the agent starts; None: every LLM
             that this machine has and that needs no settings, loaded when it is first picked.
         library: the scenarios that an engine may be made from.
+        tools: whether the conversation has tools, so that all have to call them.
 
     Raises:
-        InputError: an unknown backend or setting, or a name twice.
+        InputError: an unknown backend or setting, a name twice, or one that calls no tools.
         AgentError: one that was asked for lacks something on this machine.
     """
     spec, settings = own
     first = Offer(spec.name, spec, settings)
     if wanted is not None:
-        return Offers([first, *(_wanted(text, library) for text in wanted)], preload=True)
+        asked_for = [_wanted(text, library) for text in wanted]
+        for offer in asked_for if tools else ():
+            require_tools(offer.spec, offer.settings)
+        return Offers([first, *asked_for], preload=True)
     others = (s for s in specs() if s.kind == "llm" and s.name != spec.name and not s.missing())
-    return Offers([first, *filter(None, (_as_it_is(s, library) for s in others))])
+    ready = [offer for s in others if (offer := _as_it_is(s, library)) is not None]
+    if tools:
+        ready = [offer for offer in ready if offer.spec.why_no_tools(offer.settings) is None]
+    return Offers([first, *ready])
 
 
 def _wanted(text: str, library: Path | None) -> Offer:

@@ -13,9 +13,12 @@ Models of providers cost money: they are played where --llm names them, as any o
     python benchmarks/backends_table.py --write README.md
     python benchmarks/backends_table.py --vllm "$(tools/vllm-env)" --rounds 2 --write README.md
     python benchmarks/backends_table.py --only sim:full --only small --scenario quick-questions
+    python benchmarks/backends_table.py --waiting     # the same agent, waiting for a turn's end
     python benchmarks/backends_table.py --table       # play nothing; the table of what there is
 
-Everything is played into `--out`, and the table is of all pieces that lie there.
+Everything is played into `--out`, and the table is of all pieces that lie there. An agent that
+begins its answer early hides a slow model behind the hold that ends the turn; one that waits
+shows it, so that its gap has columns of its own.
 """
 
 import argparse
@@ -54,10 +57,14 @@ TEACHER = Path(__file__).parents[1] / "models" / "teacher"
 SERVE_ARGS = ("--dtype", "bfloat16", "--max-model-len", "512", "--enforce-eager")
 SERVE_ENV = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0"}
 
+# What is behind the name of a backend whose agent begins no answer early.
+WAITING = ", waiting"
+
 HEAD = (
     "LLM backend", "n", "gap p50, ms", "gap p95, ms", "within budget", "first token p50, ms",
     "tokens/s", f"tokens in {LLM_WINDOW_MS:.0f} ms", "right answers",
 )  # fmt: skip
+HEAD_WAITING = ("n, agent waits", "gap p50, ms", "gap p95, ms")
 
 
 RATES = (
@@ -165,6 +172,12 @@ def chosen(everybody: Sequence[Contender], only: Sequence[str]) -> list[Contende
     return [c for c in everybody if not only or c.name in only]
 
 
+def waiting(contender: Contender) -> Contender:
+    """The same backend, of an agent that begins no answer before the turn is over."""
+    sets = (*contender.sets, "turn.speculate=false")
+    return Contender(contender.name + WAITING, contender.llm, sets)
+
+
 def play(contenders: Sequence[Contender], arguments: argparse.Namespace) -> None:
     """Play one piece and keep it.
 
@@ -234,12 +247,18 @@ def collect(out: Path) -> Pieces:
 
 def table(pieces: Pieces) -> str:
     """The rows, and what they rest on, as Markdown."""
-    lines = [HEAD, ("---",) * len(HEAD)]
-    lines += [row(name, turns) for name, turns in pieces.turns.items()]
+    played = pieces.turns.items()
+    early = {name: turns for name, turns in played if not name.endswith(WAITING)}
+    late = {n.removesuffix(WAITING): turns for n, turns in played if n.endswith(WAITING)}
+    head = HEAD + (HEAD_WAITING if late else ())
+    lines = [head, ("---",) * len(head)]
+    for name in dict.fromkeys((*early, *late)):
+        cells = row(name, early.get(name, ()))
+        lines.append(cells + (gaps(late.get(name, ())) if late else ()))
     blocks = ["\n".join(f"| {' | '.join(cells)} |" for cells in lines)]
     blocks.append(f"{basis(pieces)}. {RATES}")
     notes = [f"- left out as invalid: {why}" for why in pieces.left_out]
-    if not alike(list(pieces.turns.values())):
+    if not all(alike(list(group.values())) for group in (early, late)):
         notes.append("- not all of them played the same turns: compare those whose n is the same")
     blocks.append("\n".join(notes))
     return "\n\n".join(block for block in blocks if block)
@@ -248,7 +267,7 @@ def table(pieces: Pieces) -> str:
 def alike(everybody: Sequence[Sequence[TurnRecord]]) -> bool:
     """Whether all played the same turns, each as often."""
     played = [Counter((turn.scenario, turn.turn) for turn in turns) for turns in everybody]
-    return all(counted == played[0] for counted in played)
+    return not played or all(counted == played[0] for counted in played)
 
 
 def row(name: str, turns: Sequence[TurnRecord]) -> tuple[str, ...]:
@@ -259,14 +278,22 @@ def row(name: str, turns: Sequence[TurnRecord]) -> tuple[str, ...]:
     of = f" (n={llm.n})" if llm and llm.n < summary.hit_rate.n else ""
     return (
         f"`{name}`",
-        f"{summary.turns}{recorded_words(summary.hit_rate.n, summary.hit_rate.recorded)}",
-        ms(summary.gap_ms["p50"]),
-        ms(summary.gap_ms["p95"]),
+        *gaps(turns),
         share(summary.hit_rate),
         f"{llm.ttft_ms:.0f}{of}" if llm and llm.ttft_ms is not None else "–",
         "–" if llm is None or llm.per_s is None else f"{llm.per_s:.0f}",
         "–" if llm is None or llm.in_window is None else f"{llm.in_window:g}",
         share(summary.right),
+    )
+
+
+def gaps(turns: Sequence[TurnRecord]) -> tuple[str, ...]:
+    """How many turns, and their gap."""
+    summary = summarise(turns)
+    return (
+        f"{summary.turns}{recorded_words(summary.hit_rate.n, summary.hit_rate.recorded)}",
+        ms(summary.gap_ms["p50"]),
+        ms(summary.gap_ms["p95"]),
     )
 
 
@@ -297,6 +324,7 @@ def main() -> None:
     parser.add_argument("--llm", action="append", default=[], help="one more: [LABEL=]BACKEND,…")
     parser.add_argument("--only", action="append", default=[], metavar="NAME")
     parser.add_argument("--agent", default="embedded")
+    parser.add_argument("--waiting", action="store_true", help="an agent that begins nothing early")
     parser.add_argument("--scenario", action="append", default=[], help="instead of the library")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--phases", type=int, default=1, help="positions on the 32 ms grid")
@@ -310,7 +338,8 @@ def main() -> None:
             with larger_model(arguments.vllm, arguments.teacher) as larger:
                 more = [parse_contender(text) for text in arguments.llm]
                 everybody = [*simulated(), *real(larger), *more]
-                play(chosen(everybody, arguments.only), arguments)
+                found = chosen(everybody, arguments.only)
+                play([waiting(c) for c in found] if arguments.waiting else found, arguments)
         text = table(collect(arguments.out))
     print(text)
     if arguments.write is not None:

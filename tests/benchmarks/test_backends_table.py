@@ -25,7 +25,7 @@ from turngap.caller.pipecat import PipecatDialect
 from turngap.core.errors import ExitCode, InputError
 from turngap.core.results import AnswerRecord, TurnRecord
 from turngap.harness.compare import ComparePlan
-from turngap.harness.target import AgentChoice
+from turngap.harness.target import AgentChoice, Target
 from turngap.library import library_dir
 
 README = Path(__file__).parents[2] / "README.md"
@@ -136,6 +136,29 @@ def test_pieces_add_up_to_a_table_between_the_marks_of_a_page(
     assert "says little" in text
     run_main(monkeypatch, "--out", tmp_path / "runs", "--table", "--write", page)
     assert page.read_text(encoding="utf-8") == text
+
+
+def test_an_agent_that_waits_has_its_gap_beside_the_other_s(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, agents: Told
+) -> None:
+    speculates: list[bool] = []
+    of = ComparePlan.targets
+
+    def targets(plan: ComparePlan) -> list[Target]:
+        found = of(plan)
+        speculates.extend(t.stack.turn.settings.get("speculate", True) for t in found if t.stack)
+        return found
+
+    monkeypatch.setattr(ComparePlan, "targets", targets)
+    played(monkeypatch, tmp_path, "--rounds", 7)
+    played(monkeypatch, tmp_path, "--waiting", "--rounds", 4)
+    assert speculates == [True, True, False, False]
+    text = table(collect(tmp_path))
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert [row.split(" | ")[0] for row in rows] == ["| `sim:full`", "| `small`"]
+    assert all("| 21 (3 recorded) | 398 |" in row for row in rows)
+    assert all(row.endswith("| 12 (3 recorded) | 398 | – (n=12, needs 20) |") for row in rows)
+    assert "not all of them" not in text
 
 
 def test_what_is_invalid_is_left_out_and_said(

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from commandline import ROOT, turngap_here
-from fake_agents import NEW, OLD, FakeAgents
+from fake_agents import NEW, OLD, FakeAgents, stand_in
 
 from turngap.harness.target import Target
+from turngap.report.compare_files import find_comparison, read_comparison
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -61,6 +62,31 @@ def test_an_interrupted_check_says_what_is_left_of_it(
     held = [run for run in check.iterdir() if f"turngap report {run}" in shown]
     assert len(held) == min(conversations, 2)  # A B B: after the first, only A has been heard
     assert ("nothing to show" in shown) is (conversations == 0)
+
+
+@pytest.mark.parametrize(("conversations", "turns"), [(0, None), (1, [3, 0]), (2, [3, 3])])
+def test_an_interrupted_comparison_is_kept_as_far_as_it_was_played(
+    monkeypatch: pytest.MonkeyPatch,
+    conversations: int,
+    turns: list[int] | None,
+    tmp_path: Path,
+    capsys: Capsys,
+) -> None:
+    agents = FakeAgents()
+    stand_in(monkeypatch, agents, lambda _: NEW)
+    interrupt_after(agents, conversations)
+    done = turngap_here(
+        capsys, "compare", "quick-questions", "--llm", "sim:full", "--llm", "sim:distilled",
+        "--rounds", "2", "--out", tmp_path,
+    )  # fmt: skip
+    assert (done.code, "Traceback" in done.err) == (130, False)
+    (folder,) = tmp_path.iterdir()
+    if turns is None:
+        assert "interrupted before the first turn: there is nothing to show" in done.err
+        assert find_comparison(str(folder)) is None
+    else:
+        assert f"turngap report {folder}" in done.err
+        assert [b.turns for b in read_comparison(folder).backends] == turns
 
 
 @pytest.fixture

@@ -25,11 +25,11 @@ from turngap.core.lateness import STARVED_MS
 from turngap.core.results import TurnRecord
 from turngap.files import write_atomically
 from turngap.harness.interleave import play_interleaved
-from turngap.harness.run import RunInProgress, RunPlan, all_kept, undisturbed
+from turngap.harness.run import INTERRUPTED, RunInProgress, RunPlan, all_kept, undisturbed
 from turngap.harness.target import AgentChoice, Target, resolve
 from turngap.library import LoadedScenario
 from turngap.provenance import git_commit, this_machine
-from turngap.runs import StoredRun, new_folder, read_run, utc_now
+from turngap.runs import StoredRun, new_folder, utc_now
 
 # Each backend is an agent in a process of its own, about 200 MB, for as long as this lasts; and the
 # page tells so many apart without colour.
@@ -208,9 +208,10 @@ async def compare(
     except TurngapError as e:
         failure = e
     except (asyncio.CancelledError, KeyboardInterrupt):
-        # The runs are finished; of what they have played the comparison can be shown.
-        stored = [read_run(run.folder) for run in runs]
-        store(folder, _record(plan, stored, started, "interrupted by the user"))
+        # Of what was played the comparison can be shown, even where a backend has no turn yet.
+        stored = [run.finish(INTERRUPTED) for run in runs]
+        if any(run.turns for run in stored):
+            store(folder, _record(plan, stored, started, INTERRUPTED))
         raise
     stored = [run.finish(str(failure) if failure else None) for run in runs]
     record = _record(plan, stored, started, None if failure is None else str(failure))

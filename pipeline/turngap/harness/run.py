@@ -44,6 +44,9 @@ MAX_STARVED_SHARE = 0.05
 # A greeting through LLM and TTS was seen to take one to two seconds.
 GREETING_MS = 3000.0
 
+# Why a run that Ctrl-C ended has failed.
+INTERRUPTED = "interrupted by the user"
+
 # Python hands the interpreter lock on after this long; the default, 5 ms, is a quarter of a packet.
 SWITCH_INTERVAL_S = 0.0005
 
@@ -177,7 +180,7 @@ class RunInProgress:
         except TurngapError:
             raise
         except (asyncio.CancelledError, KeyboardInterrupt):
-            self.finish("interrupted by the user")
+            self.finish(INTERRUPTED)
             raise
         except BaseException as e:
             self.finish(f"turngap itself failed: {type(e).__name__}: {e}")

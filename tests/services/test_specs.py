@@ -12,7 +12,7 @@ from huggingface_hub.file_download import repo_folder_name
 from running_line import InstantClock
 
 from turngap.agent.stack import load_stack, resolved, stack_files
-from turngap.backends import KINDS, BackendSpec, find, specs
+from turngap.backends import KINDS, BackendSpec, Need, find, specs
 from turngap.cli.agents import backends
 from turngap.core.errors import AgentError, InputError
 from turngap_services import SPECS
@@ -115,7 +115,7 @@ def test_weights_and_commands_that_settings_may_do_without_are_shown_and_not_req
     spec = BY_NAME[name]
     (need,) = spec.by_default
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setenv("COLUMNS", "100")
     here = tmp_path / need.name
     lacking = replace(spec, by_default=(replace(need, name=str(here)),))
     monkeypatch.setattr("turngap.backends.specs", lambda: (lacking,))
@@ -133,6 +133,20 @@ def test_weights_and_commands_that_settings_may_do_without_are_shown_and_not_req
     here.touch(0o755)
     backends(json_=True)
     assert json.loads(capsys.readouterr().out)[0]["missing_by_default"] == []
+
+
+def test_what_an_engine_lacks_is_listed_with_a_command_that_can_be_copied(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    remedy = "pip install 'turngap[piper]' and a voice of some length, as its own page has it"
+    lacking = replace(BY_NAME["piper"], requires=(Need("module", "no_such_module", remedy),))
+    monkeypatch.setattr("turngap.backends.specs", lambda: (lacking, BY_NAME["espeak"]))
+    monkeypatch.setenv("COLUMNS", "60")
+    backends()
+    shown = capsys.readouterr().out
+    assert "piper lacks no_such_module" in shown
+    assert f"\n  {remedy}\n" in shown
+    assert "espeak lacks" not in shown
 
 
 def test_the_weights_that_are_looked_for_are_those_that_the_defaults_load(

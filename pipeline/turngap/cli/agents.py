@@ -24,11 +24,24 @@ def backends(json_: Annotated[bool, JSON] = False) -> None:
     if json_:
         print_json(rows)
         return
+    print_block(lambda _: table([_shown(row) for row in rows]))
     for row in rows:
-        if row["available"] and row["missing_by_default"]:
-            row["available"] = "not by default"
-        row["missing"] += row.pop("missing_by_default")
-    print_block(lambda _: table(rows))
+        _print_remedy(row)
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    """What of a backend fits into a table."""
+    by_default = row["available"] and row["missing_by_default"]
+    cells = {key: row[key] for key in ("name", "kind", "available", "licence", "notes")}
+    return cells | ({"available": "not by default"} if by_default else {})
+
+
+def _print_remedy(row: dict[str, Any]) -> None:
+    """What a backend lacks and what provides it, in lines that can be copied: none is folded."""
+    if lacks := [*row["missing"], *row["missing_by_default"]]:
+        print_text(f"{row['name']} lacks {', '.join(lacks)}:")
+        for remedy in dict.fromkeys(row["remedy"]):
+            print_text(f"  {remedy}")
 
 
 def _row(spec: "BackendSpec") -> dict[str, Any]:

@@ -142,7 +142,8 @@ def talk(
     ] = True,
     terminal: Annotated[
         bool,
-        typer.Option("--terminal", help="Here, without a browser; needs turngap[audio]."),
+        # `\\[`: help is markup, and would take the extra for a style.
+        typer.Option("--terminal", help="Here, without a browser; needs turngap\\[audio]."),
     ] = False,
     device: Annotated[
         str | None, typer.Option(help="Sound device for --terminal; the default one.")

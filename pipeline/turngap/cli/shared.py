@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -181,7 +182,8 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
     for key in keys:
         out.add_column(key, overflow="fold")  # a path that is cut short cannot be used
     for row in rows:
-        out.add_row(*(_cell(row[k]) for k in keys))
+        # Whatever a cell says in brackets, as `turngap[piper]`, is no markup.
+        out.add_row(*(escape(_cell(row[k])) for k in keys))
     return out
 
 

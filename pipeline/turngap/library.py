@@ -133,6 +133,8 @@ def scenario_paths(library: Path, names: Sequence[str] = (), tag: str | None = N
     elif not names:
         paths = [p for p in paths if EXTRA not in read_scenario(p).tags]
     if not paths:
+        if not known:
+            raise none_in(library)
         wanted = f" with tag {tag!r}" if tag else ""
         raise InputError(
             "library.empty",
@@ -140,6 +142,15 @@ def scenario_paths(library: Path, names: Sequence[str] = (), tag: str | None = N
             hint="`turngap scenarios` lists what there is",
         )
     return paths
+
+
+def none_in(library: Path) -> InputError:
+    """That a folder holds no scenario at all."""
+    return InputError(
+        "library.empty",
+        f"no scenario in {library}: no *.yaml file",
+        hint="give a folder that has some; docs/scenarios.md says how to write one",
+    )
 
 
 def _named(name: str, known: dict[str, Path], library: Path) -> Path:

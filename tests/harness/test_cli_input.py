@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from commandline import SCENARIOS, turngap_here
+from made_records import make_record, make_turn
 
 from turngap.library import library_for
+from turngap.runs import RunWriter
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -123,6 +125,29 @@ def test_backends_and_scenarios_are_listed_as_json(capsys: Capsys) -> None:
     assert {("stt", "pocketsphinx"), ("llm", "sim"), ("tts", "espeak"), ("turn", "vad")} <= kinds
     names = {row["name"] for row in turngap_here(capsys, "scenarios", "--json").document()}
     assert "coffee-order" in names
+
+
+def test_a_folder_without_scenarios_says_so(tmp_path: Path, capsys: Capsys) -> None:
+    for command in (("scenarios",), ("replay",)):
+        done = turngap_here(capsys, *command, "--scenarios", tmp_path)
+        assert (done.code, done.out) == (2, "")
+        assert f"no scenario in {tmp_path}: no *.yaml file" in done.err
+        assert "docs/scenarios.md" in done.err
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: Capsys) -> None:
+    record = make_record()
+    with RunWriter.create(tmp_path, "x", record) as writer:
+        writer.append_turn(make_turn())
+        writer.finish(record)
+    picture = tmp_path / "nowhere" / "out.svg"
+    done = turngap_here(capsys, "report", writer.path, "--svg", picture)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines() == [f"error: cannot write {picture}: No such file or directory"]
+
+
+def test_an_extra_is_named_as_it_is_installed(capsys: Capsys) -> None:
+    assert "turngap[audio]" in turngap_here(capsys, "talk", "--help").out
 
 
 def test_help_has_examples(capsys: Capsys) -> None:

@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.text import Text
 
 from turngap.cli.shared import JSON, LIBRARY, print_block, print_json, print_text, say, table
+from turngap.core.errors import InputError
 
 if TYPE_CHECKING:
     from turngap.harness.label import LabelChange
@@ -58,7 +59,7 @@ def report(
         if html:
             say(f"written: {one.write_html()}")
         if svg is not None:
-            svg.write_text(one.svg(), encoding="utf-8")
+            _write_svg(svg, one.svg())
             say(f"written: {svg}")
     if json_:
         documents = [one.document() for one in stored]
@@ -66,6 +67,14 @@ def report(
         return
     for one in stored:
         print_block(lambda width, one=one: Group(*one.blocks(width)))
+
+
+def _write_svg(file: Path, picture: str) -> None:
+    """Where the user says, which may be no file; therefore not by way of another one beside it."""
+    try:
+        file.write_text(picture, encoding="utf-8")
+    except OSError as e:
+        raise InputError("report.unwritable", f"cannot write {file}: {e.strerror or e}") from e
 
 
 def _stored_run(folder: Path) -> Stored:
@@ -166,9 +175,12 @@ def scenarios(
     library: Annotated[Path | None, LIBRARY] = None, json_: Annotated[bool, JSON] = False
 ) -> None:
     """List the scenarios that can be played."""
-    from turngap.library import library_dir, library_paths, read_scenario
+    from turngap.library import library_dir, library_paths, none_in, read_scenario
 
-    found = [read_scenario(p) for p in library_paths(library_dir(library))]
+    folder = library_dir(library)
+    found = [read_scenario(p) for p in library_paths(folder)]
+    if not found:
+        raise none_in(folder)
     rows = [
         {"name": s.name, "turns": len(s.turns), "tags": list(s.tags), "about": s.about}
         for s in found

@@ -167,6 +167,9 @@ class BackendSpec:
         toolless: why it calls none where its settings keep it from doing so; gives None where they
             do not.
         combines: of an LLM: whether it is made of others, and tells what each of them cost.
+        judges: of an LLM: whether it can give a verdict on an answer. One that knows nothing but
+            its own talk cannot, nor one without pipecat's `run_inference`; one that is made of
+            others would ask but one of them.
     """
 
     name: str
@@ -183,6 +186,7 @@ class BackendSpec:
     tools: bool = False
     toolless: Callable[[Any], str | None] | None = None
     combines: bool = False
+    judges: bool = True
 
     def missing(self) -> list[Need]:
         """What this machine lacks of `requires`."""

@@ -55,7 +55,10 @@ def test_a_run_without_sound_is_not_judged_and_says_so(capsys: Capsys, run: Path
     ("flags", "told"),
     [
         (("--transcribe", "nobody"), "no stt backend named 'nobody'"),
-        (("--llm", "sim,ttft_ms"), "'ttft_ms' is no KEY=VALUE"),
+        (("--llm", "openai,model"), "'model' is no KEY=VALUE"),
+        (("--llm", "sim"), "llm backend 'sim' can give no verdict on an answer"),
+        (("--llm", "sim:full"), "those that can: anthropic, cerebras, groq, openai, vllm;"),
+        (("--llm", "race"), "llm backend 'race' can give no verdict on an answer"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -129,6 +129,7 @@ def test_a_judge_out_of_reach_leaves_the_comparison_and_says_how_to_ask_again(
     [
         (("--judge", "nobody"), "no llm backend named 'nobody'"),
         (("--judge", "openai,model"), "'model' is no KEY=VALUE"),
+        (("--judge", "small"), "llm backend 'small' can give no verdict on an answer"),
     ],
 )
 def test_a_judge_that_is_none_is_refused_before_anything_is_played(

@@ -9,7 +9,7 @@ from typing import Any
 from pipecat.processors.aggregators.llm_context import LLMContext
 
 from turngap.agent.stack import value_of
-from turngap.backends import BackendSettings, BackendSpec, Kind, find
+from turngap.backends import BackendSettings, BackendSpec, Kind, find, specs
 from turngap.clocks import MonotonicClock
 from turngap.core.answers import answer_again
 from turngap.core.errors import InputError
@@ -58,11 +58,18 @@ def engine(kind: Kind, text: str, library: Path | None) -> Engine:
     """A backend from `BACKEND[,KEY=VALUE…]`.
 
     Raises:
-        InputError: unknown backend or setting, or not of that form.
+        InputError: unknown backend or setting, not of that form, or an LLM that judges nothing.
         AgentError: it needs what this machine lacks.
     """
     name, *assignments = text.split(",")
     spec = find(kind, name.strip())
+    if kind == "llm" and not spec.judges:
+        those = ", ".join(s.name for s in specs() if s.kind == "llm" and s.judges)
+        raise InputError(
+            "judge.cannot",
+            f"llm backend {spec.name!r} can give no verdict on an answer",
+            hint=f"those that can: {those}; take another one than those judged",
+        )
     values: dict[str, Any] = {"library": library_dir(library)}
     if LISTENS_TO in spec.settings_type.model_fields:
         values[LISTENS_TO] = "agent"

@@ -59,6 +59,7 @@ def _spec(name: str, settings_type: type[CombinedSettings], notes: str) -> Backe
         tools=True,
         toolless=settings_type.why_no_tools,
         combines=True,
+        judges=False,
     )
 
 

@@ -36,5 +36,6 @@ SPEC = BackendSpec(
     requires=(Need("module", "rapidfuzz", "pip install 'turngap[embedded]'"),),
     licence="BSD-2-Clause",
     tools=True,
+    judges=False,
     notes="No model: the library's replies, with set time to first token, rate and jitter.",
 )

@@ -119,6 +119,7 @@ SPECS = tuple(
         price=profile.price,
         licence="BSD-2-Clause",
         tools=True,
+        judges=False,
         notes=profile.notes,
     )
     for profile in PROFILES

@@ -37,4 +37,5 @@ SPEC = BackendSpec(
     requires=(Need("module", "ctranslate2", _EXTRA), Need("module", "tokenizers", _EXTRA)),
     licence="MIT AND Apache-2.0 AND BSD-2-Clause",
     notes="CTranslate2 on the CPU, in process; ships with a student model of turngap's own.",
+    judges=False,
 )

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
+from turngap.core.problems import problems, reason
 
 if TYPE_CHECKING:
     from pipecat.audio.vad.vad_analyzer import VADAnalyzer
@@ -212,12 +213,12 @@ class BackendSpec:
         try:
             return self.settings_type.model_validate(values)
         except ValidationError as e:
-            problems = "; ".join(
-                f"{'.'.join(map(str, p['loc'])) or 'settings'}: {p['msg']}" for p in e.errors()
+            said = "; ".join(
+                f"{'.'.join(map(str, p['loc'])) or 'settings'}: {reason(p)}" for p in problems(e)
             )
             raise InputError(
                 "backend.settings",
-                f"{self.kind} backend {self.name!r}: {problems}",
+                f"{self.kind} backend {self.name!r}: {said}",
                 hint=f"allowed: {', '.join(self.settings_type.model_fields)}",
             ) from e
 

@@ -17,6 +17,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from turngap.core.audio import FULL_SCALE, Pcm
 from turngap.core.errors import InputError
+from turngap.core.problems import problems, reason
 from turngap.core.scenario import AT, Recorded, Scenario, SpeechBounds
 from turngap.files import is_dir, is_file
 
@@ -312,24 +313,19 @@ def _line(tree: Any, loc: Sequence[str | int]) -> int:
 
 
 def _located(path: Path, tree: CommentedMap, error: ValidationError) -> InputError:
-    problems = error.errors()
+    found = problems(error)
     lines: list[str] = []
-    for problem in problems:
+    for problem in found:
         loc = (*problem["loc"], *problem.get("ctx", {}).get(AT, ()))
-        # pydantic counts a list's valid items: one bad turn of one is "too short" as well.
-        if problem["type"] == "too_short" and any(
-            len(p["loc"]) > len(loc) and p["loc"][: len(loc)] == loc for p in problems
-        ):
-            continue
         shown = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in loc).lstrip(".")
         lines.append(f"{path}:{_line(tree, loc)}: {shown or 'scenario'}: {_reason(problem)}")
-    kinds = {p["type"] for p in problems}
+    kinds = {p["type"] for p in found}
     kind = "scenario.unknown_key" if "extra_forbidden" in kinds else "scenario.invalid"
     return InputError(kind, "\n".join(lines), hint="docs/scenarios.md shows every key")
 
 
 def _reason(problem: ErrorDetails) -> str:
-    """What is wrong and what is allowed, in the words of a YAML file instead of pydantic's."""
+    """What is wrong and what is allowed, with the keys that a scenario has at this place."""
     loc = problem["loc"]
     match problem["type"]:
         case "extra_forbidden":
@@ -338,13 +334,8 @@ def _reason(problem: ErrorDetails) -> str:
             return f"missing; keys here: {_keys(_model_at(loc[:-1]))}"
         case "model_type":
             return f"expected a mapping with the keys {_keys(_model_at(loc))}"
-        case "tuple_type":
-            return "expected a list"
-        case "too_short":
-            return "expected at least one item"
-    reason = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    found = problem["input"]
-    return f"{reason}, found {found!r}" if isinstance(found, str | int | float) else reason
+    said, found = reason(problem), problem["input"]
+    return f"{said}, found {found!r}" if isinstance(found, str | int | float) else said
 
 
 def _model_at(loc: Sequence[str | int]) -> Any:

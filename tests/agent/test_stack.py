@@ -94,17 +94,17 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        (MINIMAL.replace("[llm]", "[lm]"), "llm: Field required"),
-        (MINIMAL.replace("[llm]", "[lm]"), "lm: Extra inputs"),
-        (MINIMAL.replace('name = "mine"', ""), "name: Field required"),
-        (MINIMAL.replace('backend = "sim"', "ttft_ms = 5"), "llm.backend: Field required"),
-        (MINIMAL.replace('backend = "sim"', "backend = 5"), "llm.backend: Input should be"),
-        (MINIMAL + "[audio]\nout_chunk_ms = 15", "audio.out_chunk_ms: Input should be a multiple"),
-        (MINIMAL + "[audio]\nout_chunk_ms = 0", "audio.out_chunk_ms: Input should be greater"),
-        (MINIMAL + "[audio]\nin_sample_rate = 44100", "audio.in_sample_rate: Input should be 8000"),
-        (MINIMAL + "[audio]\nrate = 1", "audio.rate: Extra inputs"),
-        (MINIMAL + '[text]\naggregation = "word"', "text.aggregation: Input should be 'adaptive'"),
-        ('llm = "sim"\n' + MINIMAL.replace('[llm]\nbackend = "sim"', ""), "llm: Input should be"),
+        (MINIMAL.replace("[llm]", "[lm]"), "llm: missing"),
+        (MINIMAL.replace("[llm]", "[lm]"), "lm: unknown key"),
+        (MINIMAL.replace('name = "mine"', ""), "name: missing"),
+        (MINIMAL.replace('backend = "sim"', "ttft_ms = 5"), "llm.backend: missing"),
+        (MINIMAL.replace('backend = "sim"', "backend = 5"), "llm.backend: expected"),
+        (MINIMAL + "[audio]\nout_chunk_ms = 15", "audio.out_chunk_ms: expected a multiple"),
+        (MINIMAL + "[audio]\nout_chunk_ms = 0", "audio.out_chunk_ms: expected greater"),
+        (MINIMAL + "[audio]\nin_sample_rate = 44100", "audio.in_sample_rate: expected 8000"),
+        (MINIMAL + "[audio]\nrate = 1", "audio.rate: unknown key"),
+        (MINIMAL + '[text]\naggregation = "word"', "text.aggregation: expected 'adaptive'"),
+        ('llm = "sim"\n' + MINIMAL.replace('[llm]\nbackend = "sim"', ""), "llm: expected"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named_with_its_place(
@@ -164,9 +164,9 @@ def test_a_value_is_toml_or_else_a_word(stack: Stack, text: str, value: object) 
 def test_tables_that_are_no_engine_are_set_too_and_checked(stack: Stack) -> None:
     changed = override(stack, {}, ["audio.out_chunk_ms=10", "text.aggregation=clause"])
     assert (changed.audio.out_chunk_ms, changed.text.aggregation) == (10, "clause")
-    with pytest.raises(InputError, match=r"--set audio\.out_chunk_ms: Input should be a multiple"):
+    with pytest.raises(InputError, match=r"--set audio\.out_chunk_ms: expected a multiple"):
         override(stack, {}, ["audio.out_chunk_ms=15"])
-    with pytest.raises(InputError, match=r"--set audio\.chunk: Extra inputs"):
+    with pytest.raises(InputError, match=r"--set audio\.chunk: unknown key"):
         override(stack, {}, ["audio.chunk=10"])
 
 

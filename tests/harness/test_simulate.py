@@ -254,7 +254,7 @@ def test_a_fleet_can_be_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         ((*TURN, *CALL, "--fleet", "bad.toml"), "fleet.not_toml", "not TOML"),
         ((*TURN, *CALL, "--fleet", "bad.yaml"), "fleet.not_yaml", "not YAML"),
         ((*TURN, *CALL, "--fleet", "list.yaml"), "fleet.invalid", "expected tables"),
-        ((*TURN, *CALL, "--fleet", "keys.toml"), "fleet.invalid", "pool 2 gpus: Extra inputs"),
+        ((*TURN, *CALL, "--fleet", "keys.toml"), "fleet.invalid", "pool 2 gpus: unknown key"),
         ((*TURN, *CALL, "--fleet", "empty.toml"), "fleet.invalid", "pool"),
     ],
 )  # fmt: skip

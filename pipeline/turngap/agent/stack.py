@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from turngap.backends import KINDS, BackendSettings, BackendSpec, Kind, find, specs
 from turngap.core.errors import InputError
+from turngap.core.problems import problems, reason
 
 GROUP = "turngap.stacks"
 
@@ -166,12 +167,12 @@ def _validated(values: dict[str, Any], where: str) -> Stack:
     try:
         return Stack.model_validate(shaped)
     except ValidationError as e:
-        problems = "\n".join(
-            f"{where}: {'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors()
+        said = "\n".join(
+            f"{where}: {'.'.join(map(str, p['loc']))}: {reason(p)}" for p in problems(e)
         )
         raise InputError(
             "stack.invalid",
-            problems,
+            said,
             hint=f"tables: {', '.join(_TABLES)} (each engine: backend = …)",
         ) from e
 
@@ -195,9 +196,12 @@ def override(stack: Stack, backends: Mapping[Kind, str | None], sets: Sequence[s
     try:
         return Stack.model_validate(values)
     except ValidationError as e:
-        problem = e.errors()[0]
+        problem = problems(e)[0]
+        table = Stack.model_fields[str(problem["loc"][0])].annotation
         raise InputError(
-            "stack.invalid", f"--set {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+            "stack.invalid",
+            f"--set {'.'.join(map(str, problem['loc']))}: {reason(problem)}",
+            hint=f"allowed: {', '.join(getattr(table, 'model_fields', ()))}",
         ) from e
 
 

@@ -15,6 +15,7 @@ from turngap.core.inference.model import Model, find_model
 from turngap.core.inference.policy import Policy, PolicyName
 from turngap.core.inference.server import Server
 from turngap.core.inference.speculation import Speculation
+from turngap.core.problems import problems, reason
 from turngap.core.simulation.fleet import Fleet, Pool, Routing
 
 # vLLM's defaults: max_num_seqs 256; and 2048 tokens a step, which its tuning guide gives for low
@@ -134,10 +135,10 @@ def fleet_file(values: Any, where: str) -> FleetFile:
     try:
         return FleetFile.model_validate(values)
     except ValidationError as e:
-        problems = "\n".join(f"{where}: {_at(p['loc'])}: {p['msg']}" for p in e.errors())
+        said = "\n".join(f"{where}: {_at(p['loc'])}: {reason(p)}" for p in problems(e))
         raise InputError(
             "fleet.invalid",
-            problems,
+            said,
             hint=f"keys of a pool: {', '.join(PoolTable.model_fields)}; beside the pools: routing, "
             "prefix_cache",
         ) from e

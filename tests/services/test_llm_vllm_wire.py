@@ -200,7 +200,7 @@ def test_nobody_there_is_one_clear_line() -> None:
         with pytest.raises(AgentError, match="no language model answers at") as e:
             prepare(VllmSettings(base_url=url))
     assert e.value.kind == "llm.unreachable"
-    assert "base_url" in e.value.hint
+    assert "--set llm.base_url=http://HOST:PORT/v1 (compare and judge: --llm NAME," in e.value.hint
 
 
 @pytest.mark.parametrize(

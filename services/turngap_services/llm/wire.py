@@ -39,6 +39,14 @@ class Asking:
     key_env: str
     base_url: str = "http://HOST:PORT/v1"
 
+    @property
+    def correct_address(self) -> str:
+        """What to do about a wrong address, in the way that each command takes a right one."""
+        return (
+            f"correct the address: --set llm.base_url={self.base_url} "
+            f"(compare and judge: --llm NAME,base_url={self.base_url})"
+        )
+
 
 def ask(url: str, asking: Asking, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """The JSON object that `url` answers with; a POST where there is a `body`.
@@ -62,8 +70,7 @@ def ask(url: str, asking: Asking, body: dict[str, Any] | None = None) -> dict[st
         raise AgentError(
             "llm.unreachable",
             f"no language model answers at {url}: {reason or type(e).__name__}",
-            hint="start the server or connect to its network, or correct the address: "
-            f"--set llm.base_url={asking.base_url}",
+            hint=f"start the server or connect to its network, or {asking.correct_address}",
         ) from e
     if not isinstance(answer, dict):
         raise _other(url, asking, "its answer is no JSON object")
@@ -92,7 +99,7 @@ def _other(url: str, asking: Asking, why: str) -> AgentError:
     return AgentError(
         "llm.protocol",
         f"no server of this protocol at {url}: {why}",
-        hint=f"correct the address: --set llm.base_url={asking.base_url}",
+        hint=asking.correct_address,
     )
 
 

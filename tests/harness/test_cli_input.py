@@ -6,9 +6,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commandline import SCENARIOS, turngap_here
+from commandline import ROOT, SCENARIOS, turngap_here
 from made_records import make_record, make_turn
+from typer.main import get_command
 
+from turngap.cli import app
+from turngap.harness.simulate_fleet import (
+    CHUNK_TOKENS,
+    CONTINUOUS_BATCH,
+    FleetFile,
+    PoolTable,
+    SpeculationTable,
+    build_fleet,
+    read_fleet,
+)
 from turngap.library import library_for
 from turngap.runs import RunWriter
 
@@ -150,6 +161,27 @@ def test_an_extra_is_named_as_it_is_installed(capsys: Capsys) -> None:
     assert "turngap[audio]" in turngap_here(capsys, "talk", "--help").out
 
 
+def test_the_defaults_of_a_fleet_that_the_help_shows_are_those_that_count() -> None:
+    options = get_command(app).commands["simulate"].params  # type: ignore[attr-defined]
+    shown = {option.name: option.show_default for option in options if option.default is None}
+    counts = PoolTable().model_dump() | FleetFile(pool=(PoolTable(),)).model_dump()
+    counts |= SpeculationTable(acceptance=0.5).model_dump(exclude={"acceptance"})
+    counts["prefix_cache"] = "on" if counts["prefix_cache"] else "off"
+    known = {name: str(value) for name, value in counts.items() if name in shown and value}
+    assert {name: shown[name] for name in known} == known
+    assert shown["max_batch"] == f"continuous: {CONTINUOUS_BATCH}, immediate: 1"
+    assert shown["chunk_tokens"] == f"continuous: {CHUNK_TOKENS}"
+
+
+def test_the_fleet_file_of_the_docs_describes_a_fleet(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "simulate.md").read_text(encoding="utf-8")
+    file = tmp_path / "fleet.toml"
+    file.write_text(guide.partition("```toml\n")[2].partition("```")[0], encoding="utf-8")
+    first, second = build_fleet(read_fleet(file), context=1000).pools
+    assert (first.replicas, first.server.parts, second.policy.name) == (3, 2, "static")
+
+
 def test_help_has_examples(capsys: Capsys) -> None:
-    for command in ("replay", "serve", "calibrate", "report", "label"):
+    measuring = ("replay", "compare", "simulate", "judge", "calibrate")
+    for command in (*measuring, "serve", "report", "label"):
         assert f"turngap {command}" in turngap_here(capsys, command, "--help").out

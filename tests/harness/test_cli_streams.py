@@ -89,6 +89,22 @@ def test_an_interrupted_comparison_is_kept_as_far_as_it_was_played(
         assert [b.turns for b in read_comparison(folder).backends] == turns
 
 
+def test_an_interrupted_simulation_says_that_nothing_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capsys
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("turngap.harness.simulate.run_simulation", interrupted)
+    done = turngap_here(
+        capsys, "simulate", "--before-ms", "300", "--after-ms", "40", "--speech-ms", "1500",
+        "--reply-ms", "2000", "--user-tokens", "9", "--reply-tokens", "30", "--opening-tokens", "6",
+        "--system-tokens", "300", "--turns-per-call", "5", "--out", tmp_path,
+    )  # fmt: skip
+    assert (done.code, list(tmp_path.iterdir())) == (130, [])
+    assert "nothing is kept" in done.err
+
+
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> None:
     @asynccontextmanager

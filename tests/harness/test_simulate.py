@@ -55,7 +55,8 @@ def test_loads_are_simulated_shown_and_stored(
     )
     assert done.code == 0
     assert "simulated: nothing here was measured" in done.out
-    assert "95 % of turns within 800 ms: held by 5, 50 of 5, 50 calls at once" in done.out
+    assert "95 % of turns within 800 ms: held at 5, 50 calls at once" in done.out
+    assert "replies of 30, spoken from token 6 on" in " ".join(done.out.split())
     assert "h100: llama-3.1-8b fp8" in done.out
     (folder,) = tmp_path.iterdir()
     assert {f.name for f in folder.iterdir()} == {SIMULATION_FILE, "simulation.html"}
@@ -162,6 +163,8 @@ def test_a_hit_rate_can_gate(
         "--calls", calls, "--min-hit-rate", rate, "--out", tmp_path,
     )  # fmt: skip
     assert done.code == code
+    words = {0: f"held at {calls} calls", 1: "not held at", 3: "not sure at"}[code]
+    assert words in done.out
 
 
 FLEET = """

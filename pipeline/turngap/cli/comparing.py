@@ -112,12 +112,14 @@ def compare(
             say(f"not judged; turngap judge {path} --llm LLM asks again")
             failure = e
     write_markdown(record, path)
-    write_page(record, path)
+    page = write_page(record, path)
     if json_:
         print_json(comparison_json(record, path))
     else:
-        print_block(lambda width: comparison_block(record, width))
-        say(f"stored in {path}")
+        # Of agents that never answered the reason is all there is to tell.
+        if any(backend.turns for backend in record.backends):
+            print_block(lambda width: comparison_block(record, width))
+        say(f"stored in {path}\npage: {page}")
     if failure := failure or _failed(record, path):
         show_failure(failure)
         raise typer.Exit(failure.exit_code)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from turngap.harness.simulate import SimulationPlan, Source
     from turngap.harness.simulate_fleet import FleetFile
 
+# Of a fleet nothing has a default here but in what is shown: the defaults are those of a fleet file
+# (`turngap.harness.simulate_fleet`), and a flag that is not given must not override one.
 FLEET, TURN, CALL = "Fleet", "Turns (instead of, or on top of, --from)", "Calls"
 
 
@@ -49,32 +51,59 @@ def simulate(
         typer.Option(help="A .toml or .yaml file, instead of the flags.", rich_help_panel=FLEET),
     ] = None,
     hardware: Annotated[
-        str | None, typer.Option(help="h100, h200, gb200 or wafer.", rich_help_panel=FLEET)
+        str | None,
+        typer.Option(
+            help="h100, h200, gb200 or wafer.", show_default="h100", rich_help_panel=FLEET
+        ),
     ] = None,
     parts: Annotated[
-        int | None, typer.Option(help="Accelerators a replica.", rich_help_panel=FLEET)
+        int | None,
+        typer.Option(help="Accelerators a replica.", show_default="1", rich_help_panel=FLEET),
     ] = None,
     replicas: Annotated[
-        int | None, typer.Option(help="How many of these.", rich_help_panel=FLEET)
+        int | None, typer.Option(help="How many of these.", show_default="1", rich_help_panel=FLEET)
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="llama-3.3-70b, …, or a size: 20b.", rich_help_panel=FLEET)
+        str | None,
+        typer.Option(
+            help="llama-3.3-70b, …, or a size: 20b.",
+            show_default="llama-3.1-8b",
+            rich_help_panel=FLEET,
+        ),
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(help="bf16, fp8, int8, fp4 or int4.", rich_help_panel=FLEET)
+        str | None,
+        typer.Option(
+            help="bf16, fp8, int8, fp4 or int4.", show_default="bf16", rich_help_panel=FLEET
+        ),
     ] = None,
     kv: Annotated[
-        str | None, typer.Option(help="Precision of the KV cache.", rich_help_panel=FLEET)
+        str | None,
+        typer.Option(help="Precision of the KV cache.", show_default="bf16", rich_help_panel=FLEET),
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="continuous, static or immediate.", rich_help_panel=FLEET)
+        str | None,
+        typer.Option(
+            help="continuous, static or immediate.",
+            show_default="continuous",
+            rich_help_panel=FLEET,
+        ),
     ] = None,
     max_batch: Annotated[
-        int | None, typer.Option(help="Sequences at once.", rich_help_panel=FLEET)
+        int | None,
+        typer.Option(
+            help="Sequences at once.",
+            show_default="continuous: 256, immediate: 1",
+            rich_help_panel=FLEET,
+        ),
     ] = None,
     chunk_tokens: Annotated[
         int | None,
-        typer.Option(help="Tokens a step; 0: whole prompts.", rich_help_panel=FLEET),
+        typer.Option(
+            help="Tokens a step; 0: whole prompts.",
+            show_default="continuous: 2048",
+            rich_help_panel=FLEET,
+        ),
     ] = None,
     max_wait_ms: Annotated[
         float | None,
@@ -85,20 +114,28 @@ def simulate(
         typer.Option(help="Speculative decoding: share accepted.", rich_help_panel=FLEET),
     ] = None,
     draft_tokens: Annotated[
-        int | None, typer.Option(help="Tokens a draft.", rich_help_panel=FLEET)
+        int | None, typer.Option(help="Tokens a draft.", show_default="4", rich_help_panel=FLEET)
     ] = None,
     draft_cost: Annotated[
         float | None,
-        typer.Option(help="A draft's step, in steps of the model.", rich_help_panel=FLEET),
+        typer.Option(
+            help="A draft's step, in steps of the model.",
+            show_default="0.05",
+            rich_help_panel=FLEET,
+        ),
     ] = None,
     part_hour_usd: Annotated[
         float | None, typer.Option(help="Price of an accelerator-hour.", rich_help_panel=FLEET)
     ] = None,
     routing: Annotated[
-        str | None, typer.Option(help="sticky or least-busy.", rich_help_panel=FLEET)
+        str | None,
+        typer.Option(help="sticky or least-busy.", show_default="sticky", rich_help_panel=FLEET),
     ] = None,
     prefix_cache: Annotated[
-        bool | None, typer.Option(help="Keep conversations between turns.", rich_help_panel=FLEET)
+        bool | None,
+        typer.Option(
+            help="Keep conversations between turns.", show_default="on", rich_help_panel=FLEET
+        ),
     ] = None,
     turns_per_call: Annotated[
         float | None, typer.Option(min=1, max=1000, help="In the mean.", rich_help_panel=CALL)
@@ -282,13 +319,18 @@ def _run(plan: "SimulationPlan", *, json_: bool) -> "SimulationRecord":
         def on_progress(share: float) -> None:
             bar.update(task, completed=round(100 * share))
 
-        record, folder = run_simulation(plan, on_load, on_progress)
-    write_page(record, folder)
+        try:
+            record, folder = run_simulation(plan, on_load, on_progress)
+        except KeyboardInterrupt:
+            bar.stop()
+            say("interrupted: a simulation is stored when it ends, so nothing is kept of this one")
+            raise
+    page = write_page(record, folder)
     if json_:
         print_json({**record.model_dump(mode="json"), "path": str(folder)})
     else:
         print_block(lambda width: simulation_block(record, width))
-        say(f"stored in {folder}")
+        say(f"stored in {folder}\npage: {page}")
     return record
 
 

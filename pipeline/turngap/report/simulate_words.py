@@ -69,12 +69,18 @@ def answer(record: SimulationRecord) -> str:
     wanted = f"{record.target:.1%} of turns within {record.budget_ms:.0f} ms".replace(".0%", " %")
     capacity = record.capacity
     if capacity is None:
-        held = [load.calls for load in record.loads if load.holds]
-        return (
-            f"{wanted}: held by " + (", ".join(count(c) for c in held) or "none")
-            + f" of {', '.join(count(load.calls) for load in record.loads)} calls at once"
-        )  # fmt: skip
+        return f"{wanted}: {_held(record)} calls at once"
     return _searched(capacity, wanted, record)
+
+
+def _held(record: SimulationRecord) -> str:
+    """Which of the loads that were asked for: `held at 100, 200; not held at 400`."""
+    verdicts = dict.fromkeys(verdict(load) for load in record.loads)
+    calls = {
+        said: ", ".join(count(load.calls) for load in record.loads if verdict(load) == said)
+        for said in verdicts
+    }
+    return "; ".join(f"{said} at {loads}" for said, loads in calls.items())
 
 
 def _searched(capacity: CapacityRecord, wanted: str, record: SimulationRecord) -> str:
@@ -129,7 +135,7 @@ def callers_are(record: SimulationRecord) -> str:
         f"{work.turns_per_call:.1f} turns a call; in the mean {mean['speech_ms'] / 1000:.1f} s of "
         f"speech, {mean['reply_ms'] / 1000:.1f} s of reply, {work.think_ms:.0f} ms (median) to "
         f"think; prompts from {work.system_tokens} tokens, replies of {mean['reply_tokens']:.0f}, "
-        f"spoken from the {mean['opening_tokens']:.0f}th on"
+        f"spoken from token {mean['opening_tokens']:.0f} on"
     )
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from turngap.core.budget import DEFAULT_BUDGET_MS, TurnEnd, outcome_of
 from turngap.core.clock import ms_to_ns
+from turngap.core.comparison import Side, backend_figures, chain_of, crossings, pairs_of
+from turngap.core.comparison_record import ComparisonRecord
 from turngap.core.results import (
     AudioRecord,
     CalibrationRecord,
@@ -19,6 +21,7 @@ from turngap.core.results import (
     TurnRecord,
 )
 from turngap.core.stages import AGENT_MARKS, stages_of
+from turngap.provenance import this_machine
 from turngap.runs import StoredRun
 
 USER_END_NS = 5_000_000_000
@@ -148,3 +151,24 @@ def make_run(turns: Sequence[TurnRecord], path: Path = Path("runs/x"), **changes
     """A run as `read_run` would give it."""
     changes.setdefault("planned_turns", len(turns))
     return StoredRun(make_record(**changes), tuple(turns), path)
+
+
+def make_comparison(sides: list[Side]) -> ComparisonRecord:
+    """Several backends' turns, compared as `turngap compare` does."""
+    backends = [
+        backend_figures(s.name, s.turns, s.price, llm="a", run="r", valid=True) for s in sides
+    ]
+    return ComparisonRecord(
+        turngap_version="0",
+        commit=None,
+        started_utc="2026-11-20T15:28:03+00:00",
+        machine=this_machine(),
+        agent="embedded",
+        scenarios=("x",),
+        rounds=1,
+        budget_ms=800.0,
+        backends=tuple(backends),
+        pairs=pairs_of(sides),
+        chain=chain_of(backends),
+        crossings=tuple(crossings(sides)),
+    )

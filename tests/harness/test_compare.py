@@ -11,18 +11,17 @@ import pytest
 from commandline import SCENARIOS, turngap_here
 from fake_agents import FakeAgents, stand_in
 from html_page import Page
-from made_records import make_turn
+from made_records import make_comparison, make_turn
 from rich.console import Console
 
 from turngap.caller.pipecat import PipecatDialect
-from turngap.core.comparison import Side, backend_figures, chain_of, crossings, pairs_of
+from turngap.core.comparison import Side
 from turngap.core.comparison_record import COMPARISON_FILE, ComparisonRecord, CrossingRecord
 from turngap.core.errors import AgentError, InputError
 from turngap.core.results import AnswerRecord, TurnRecord
 from turngap.harness.compare import ComparePlan, Contender, compare, parse_contender, parse_price
 from turngap.harness.target import AgentChoice, Target
 from turngap.library import load_scenarios, scenario_paths
-from turngap.provenance import this_machine
 from turngap.report.compare_charts import HEIGHT_PX, LABEL_PX, charts
 from turngap.report.compare_console import comparison_block
 from turngap.report.compare_files import (
@@ -169,7 +168,7 @@ async def test_differences_over_the_same_turns_are_shown_everywhere(
 def test_labels_do_not_lie_on_one_another_nor_outside():
     turns = [made_turn("right").model_copy(update={"turn": i}) for i in range(1, 8)]
     for verdicts in (turns, [t.model_copy(update={"answer": WRONG}) for t in turns]):
-        speed, *chains = charts(made_comparison([Side(f"{n}", verdicts, None) for n in range(8)]))
+        speed, *chains = charts(make_comparison([Side(f"{n}", verdicts, None) for n in range(8)]))
         places = sorted(dot.label_y for dot in speed.dots)
         assert len(places) == 8
         assert all(b - a >= LABEL_PX - 1e-9 for a, b in pairwise(places))
@@ -186,7 +185,7 @@ def test_drawings_stay_in_their_frames_whatever_the_figures():
                 made_turn("right" if i <= right else "wrong").model_copy(update={"turn": i})
                 for i in range(1, n + 1)
             ]
-            record = made_comparison([Side("one", turns, price), Side(SCRIPT, turns, price)])
+            record = make_comparison([Side("one", turns, price), Side(SCRIPT, turns, price)])
             for chart in charts(record):
                 assert all(0 <= m.at <= 100 for m in (*chart.x_marks, *chart.rules))
                 assert all(0 <= d.x <= 100 and 0 <= d.y <= HEIGHT_PX for d in chart.dots)
@@ -242,26 +241,6 @@ def pieces(path: str) -> list[str]:
 def made_turn(verdict: str) -> TurnRecord:
     made = Answering().turn("good", "x", 1, 1, 0)
     return made.model_copy(update={"answer": AnswerRecord.model_validate({"verdict": verdict})})
-
-
-def made_comparison(sides: list[Side]) -> ComparisonRecord:
-    backends = [
-        backend_figures(s.name, s.turns, s.price, llm="a", run="r", valid=True) for s in sides
-    ]
-    return ComparisonRecord(
-        turngap_version="0",
-        commit=None,
-        started_utc="2026-11-20T15:28:03+00:00",
-        machine=this_machine(),
-        agent="embedded",
-        scenarios=("x",),
-        rounds=1,
-        budget_ms=800.0,
-        backends=tuple(backends),
-        pairs=pairs_of(sides),
-        chain=chain_of(backends),
-        crossings=tuple(crossings(sides)),
-    )
 
 
 async def test_a_line_that_is_lost_leaves_what_was_played(tmp_path: Path, agents: Answering):

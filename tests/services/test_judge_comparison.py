@@ -95,7 +95,7 @@ def test_a_stored_comparison_is_judged_and_printed_again(capsys: Capsys, tmp_pat
     with serving(judge("WRONG\nIt does not.")) as server:
         asked = ("judge", folder, "--llm", model(server), "--scenarios", SCENARIOS)
         text = " ".join(turngap_here(capsys, *asked).out.split())
-    assert "right by judge openai m: 0 % (0 % to 56 %) of 3" in text
+    assert "right by judge openai m 0 % (0 % to 56 %) of 3 0 % (0 % to 56 %) of 3" in text
     assert "disagree in 3 of 3 turns (right by the judge alone 0, by the rules 3)" in text
     assert " ".join(turngap_here(capsys, "report", folder).out.split()) in text
 
@@ -107,7 +107,7 @@ def test_a_judge_that_gave_no_verdict_is_not_right_and_says_why(
         done = compared(capsys, tmp_path, "--judge", model(server))
     assert done.code == 0
     text = " ".join(done.out.split())
-    assert "right by judge openai m: –" in text
+    assert "right by judge openai m – –" in text
     assert "3 not judged by it (no verdict in the judge's answer: maybe)" in text
 
 

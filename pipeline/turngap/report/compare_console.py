@@ -18,7 +18,7 @@ def comparison_block(record: ComparisonRecord, width: int) -> Text:
         lines += layout.wrapped(
             "!", f"ended early: {words.clean(record.failure)}", width, "bold red"
         )
-    lines += _table(text.head(record), text.rows(record), width)
+    lines += _backends(text.head(record), text.rows(record), width)
     for number, note in enumerate(text.missing(record)):
         lines += layout.wrapped("" if number else "note", note, width, "dim")
     for number, note in enumerate(text.judge_notes(record)):
@@ -29,7 +29,7 @@ def comparison_block(record: ComparisonRecord, width: int) -> Text:
         names = [words.clean(chain.name) for chain in record.chain]
         lines += [Text(), Text("a task of several turns", style="bold")]
         lines += layout.wrapped("", text.CHAIN_NOTE, width, "dim")
-        lines += _table((*text.CHAIN_HEAD, *names), text.chain_rows(record), width)
+        lines += _folded((*text.CHAIN_HEAD, *names), text.chain_rows(record), width)
     for number, crossing in enumerate(record.crossings):
         lines += layout.wrapped("" if number else "overtaken", text.crossing(crossing), width)
     lines += layout.wrapped("compared", text.basis(record), width, "dim")
@@ -41,23 +41,41 @@ def comparison_svg(record: ComparisonRecord, name: str) -> str:
     return layout.svg(name, [comparison_block(record, SVG_WIDTH)], SVG_WIDTH)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Text]:
-    """A table, or on a terminal too narrow for it each row as a list of its cells."""
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    if sum(widths) + 2 * len(widths) <= width:
-        return [
-            Text(_line(row, widths), style="" if number else "bold")
-            for number, row in enumerate((head, *rows))
-        ]
-    lines: list[Text] = []
-    for row in rows:
-        title = row[0] if head[0] == text.HEAD[0] else f"{head[0]}: {row[0]}"
-        lines.append(Text(layout.cropped(title, width), style="bold"))
-        for name, cell in zip(head[1:], row[1:], strict=True):
-            lines.append(Text(layout.cropped(f"  {name}: {cell}", width)))
-    return lines
+def _backends(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Text]:
+    """A row each; on a narrower terminal a column each, so that they stay beside each other."""
+    if sum(_widths([head, *rows])) <= width:
+        return _folded(head, rows, width)
+    turned = [tuple(cells) for cells in zip(head, *rows, strict=True)]
+    return _folded(turned[0], turned[1:], width)
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = zip(cells, widths, strict=True)
-    return "  ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)])
+def _folded(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Text]:
+    """A table; below one another, each with its first column, as many columns as fit.
+
+    What is too wide even alone is cut.
+    """
+    lines = [head, *rows]
+    widths = _widths(lines)
+    tables: list[list[int]] = []
+    for column in range(1, len(head)):
+        if tables and sum(widths[i] for i in (0, *tables[-1], column)) <= width:
+            tables[-1].append(column)
+        else:
+            tables.append([column])
+    shown: list[Text] = []
+    for columns in tables:
+        shown += [Text()] if shown else []
+        for number, line in enumerate(lines):
+            cells = layout.cropped(_line(line, widths, columns), width)
+            shown.append(Text(cells, style="" if number else "bold"))
+    return shown
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    """Of each column, with what parts it from the next."""
+    return [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[int]) -> str:
+    first = cells[0].ljust(widths[0] - 2)
+    return "  ".join([first, *(cells[i].rjust(widths[i] - 2) for i in columns)])

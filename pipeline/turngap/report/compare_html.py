@@ -7,6 +7,8 @@ from turngap.report import compare_charts, pages
 from turngap.report import compare_words as text
 
 PAGE_FILE = "report.html"
+# Of more backends than three, the sentences of each two would bury the figures: they are folded.
+FEW = 3
 
 
 def render(record: ComparisonRecord) -> str:
@@ -16,11 +18,21 @@ def render(record: ComparisonRecord) -> str:
         styles=("simulate", "compare"),
         record=record,
         text=text,
+        breakable=breakable,
+        few=FEW,
         chain_head=(*text.CHAIN_HEAD, *(chain.name for chain in record.chain)),
         charts=compare_charts.charts(record),
         height_px=compare_charts.HEIGHT_PX,
         box=compare_charts.BOX,
     )
+
+
+def breakable(cell: str) -> str:
+    """A cell that may be broken where a new figure begins, and nowhere else."""
+    whole = cell.replace(" ", "\N{NO-BREAK SPACE}")
+    for new in (",\N{NO-BREAK SPACE}", "\N{NO-BREAK SPACE}("):
+        whole = whole.replace(new, new.replace("\N{NO-BREAK SPACE}", " "))
+    return whole
 
 
 def write_page(record: ComparisonRecord, folder: Path) -> Path:

@@ -19,6 +19,7 @@ HEAD = (
 )  # fmt: skip
 RIGHT_AT = HEAD.index("right answers")
 CHAIN_HEAD = ("turns in a row",)
+MOST_USD = 10_000
 
 
 def head(record: ComparisonRecord) -> tuple[str, ...]:
@@ -86,27 +87,37 @@ def thousand(usd: float | None) -> str:
 
 def digits(value: float, most: int) -> str:
     """So many digits of a number, and all of those before its point."""
-    return f"{value:.0f}" if value >= 10**most else f"{value:.{most}g}"
+    return f"{value:,.0f}" if value >= 10**most else f"{value:.{most}g}"
 
 
 def missing(record: ComparisonRecord) -> list[str]:
-    """Why figures are missing, and what counts for nothing."""
-    notes: list[str] = []
-    for backend in record.backends:
-        other = {o: n for o, n in backend.outcomes.items() if o not in ("answered", "late")}
-        reasons = [
-            *(f"{n} of {backend.turns} turns {o}" for o, n in other.items()),
-            *([failed(backend)] if backend.failed else []),
-            *([fell_back(backend)] if backend.fell_back else []),
-            *(f"{q}: {f.why_none}" for q, f in backend.gap_ms.items() if f.why_none),
-            *([f"price: {backend.price.why_none}"] if backend.price.why_none else []),
-            *([llm_words(backend)] if backend.llm_n < backend.turns else []),
-            *(f"{n} answers not judged ({why})" for why, n in backend.not_judged.items()),
-            *([backend.why_invalid] if backend.why_invalid else []),
-        ]
-        if reasons:
-            notes.append(words.clean(f"{backend.name}: {'; '.join(reasons)}"))
-    return notes
+    """Why figures are missing, and what counts for nothing; what is so of each backend, once."""
+    reasons = {backend.name: _reasons(backend) for backend in record.backends}
+    shared = [
+        reason
+        for reason in next(iter(reasons.values()))
+        if len(reasons) > 1 and all(reason in others for others in reasons.values())
+    ]
+    own = {name: [r for r in said if r not in shared] for name, said in reasons.items()}
+    return [
+        words.clean(f"{name}: {'; '.join(said)}")
+        for name, said in {"each of them": shared, **own}.items()
+        if said
+    ]
+
+
+def _reasons(backend: BackendRecord) -> list[str]:
+    other = {o: n for o, n in backend.outcomes.items() if o not in ("answered", "late")}
+    return [
+        *(f"{n} of {backend.turns} turns {o}" for o, n in other.items()),
+        *([failed(backend)] if backend.failed else []),
+        *([fell_back(backend)] if backend.fell_back else []),
+        *(f"{q}: {f.why_none}" for q, f in backend.gap_ms.items() if f.why_none),
+        *([f"price: {backend.price.why_none}"] if backend.price.why_none else []),
+        *([llm_words(backend)] if backend.llm_n < backend.turns else []),
+        *(f"{n} answers not judged ({why})" for why, n in backend.not_judged.items()),
+        *([backend.why_invalid] if backend.why_invalid else []),
+    ]
 
 
 def judge_name(used: JudgedWith) -> str:
@@ -158,16 +169,12 @@ def llm_words(backend: BackendRecord) -> str:
 
 def pair(found: PairRecord) -> str:
     """By how much two backends differ over the same turns."""
-    gap_n, right_n = (
-        f"n = {words.turns_words(n, recorded)}"
-        for n, recorded in (
-            (found.gap_n, found.gap_recorded),
-            (found.right_n, found.right_recorded),
-        )
-    )
-    gap = f"gap {_signed(found.gap_ms, 1, ' ms')} in the median, {gap_n}"
-    shares = f"right answers {_signed(found.right, 100, ' points')}, {right_n}"
+    gap = f"gap {_signed(found.gap_ms, 1, ' ms')}"
+    if found.gap_ms.value is not None:
+        gap += f" in the median, n = {words.turns_words(found.gap_n, found.gap_recorded)}"
+    shares = f"right answers {_signed(found.right, 100, ' points')}"
     if found.right_n:
+        shares += f", n = {words.turns_words(found.right_n, found.right_recorded)}"
         shares += f", it alone right in {found.only_one}, the other alone in {found.only_other}"
     return f"{words.clean(found.one)} less {words.clean(found.other)}: {gap}; {shares}"
 
@@ -195,8 +202,13 @@ def chain_cell(chain: ChainRecord, n: int) -> str:
         bounds = f" ({words.percent(low)} to {words.percent(high)})"
     ms, usd = chain.ms[n], chain.usd[n]
     time = "never" if ms is None else seconds(ms)
-    price = "" if usd is None else f", ${digits(usd, 2)}"
+    price = "" if usd is None else f", {dollars(usd)}"
     return f"{words.percent(chain.success[n])}{bounds}, {time}{price}"
+
+
+def dollars(usd: float) -> str:
+    """The price of a task; beyond what anybody would pay no digit says more."""
+    return f"${digits(usd, 2)}" if usd <= MOST_USD else f"over ${MOST_USD:,}"
 
 
 def seconds(ms: float) -> str:

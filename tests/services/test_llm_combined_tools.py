@@ -22,6 +22,7 @@ from turngap.testing import LoopClock
 from turngap_services.llm.combine import SPECS, create
 from turngap_services.llm.combine.best_of import CHOSEN
 from turngap_services.llm.combine.difficulty import is_about
+from turngap_services.llm.combine.opener import FOR_TOOL as OPENER_FOR_TOOL
 from turngap_services.llm.combine.opener import OPENER_MS
 from turngap_services.llm.combine.race import FULL_WON
 from turngap_services.llm.combine.route import FOR_TOOL, NO_TIME, TO_FULL
@@ -207,6 +208,27 @@ def test_the_opening_is_said_and_the_full_model_calls_and_goes_on(
     roles = [message["role"] for message in actors["large"].contexts[-1]]
     assert roles == ["user", "assistant", "assistant", "tool", *(["system"] if told else [])]
     paid(heard, actors)
+
+
+def test_one_that_knows_of_no_tools_has_no_opening_where_one_is_to_be_asked(
+    actors: dict[str, Actor],
+):
+    simple = {**FAST, "text": "It is lost, I think."}
+    heard = tool_turn(combined("opener", FULL, simple, who="plain"))
+    assert (heard.text, heard.ran) == ("It is there.", [ORDER])
+    assert heard.counts[OPENER_FOR_TOOL] == 1
+    assert OPENER_MS not in heard.counts
+    assert actors["plain"].asked == 0
+    paid(heard, actors)
+    heard = tool_turn(combined("opener", {"text": "Bye."}, simple, who="plain"), SMALL_TALK)
+    assert heard.text.startswith("It is lost,")
+    assert OPENER_FOR_TOOL not in heard.counts
+
+
+def test_it_answers_itself_where_the_full_model_cannot(actors: dict[str, Actor]):
+    heard = tool_turn(combined("opener", {"fails_after": 0}, FAST, who="plain"))
+    assert (heard.text, heard.ran, heard.errors) == (FAST["text"], [], [])
+    assert heard.counts["combined_fell_back"] == 1
 
 
 def test_a_fast_model_that_would_call_a_tool_has_no_opening(actors: dict[str, Actor]):

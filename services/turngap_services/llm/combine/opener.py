@@ -11,11 +11,14 @@ from turngap.core.spoken import LETTER_MS, letters
 from turngap_services.llm.combine.ask import Ask, PartFailedError
 from turngap_services.llm.combine.service import PairLLMService
 from turngap_services.llm.combine.settings import OpenerSettings
+from turngap_services.llm.combine.tools import is_for_tool
 
 # How long after the first audio the answer's own began: what was said before it, or waited for it.
 OPENER_MS = "opener_ms"
 # 1 where the full model took back what the fast one had said.
 CORRECTED = "opener_corrected"
+# 1 where nothing was opened with, for a tool has to be asked and the fast model knows of none.
+FOR_TOOL = "opener_for_tool"
 
 # Not behind a digit: "9:" and "7." go on.
 _CLAUSE_END = re.compile(r"(?<!\d)[,.;:?!…]$")
@@ -39,6 +42,13 @@ class OpenerLLMService(PairLLMService):
         self._opened: tuple[str, int] | None = None
 
     async def _reply(self, context: LLMContext) -> AsyncGenerator[str]:
+        self._opened = None
+        if not self._fast.tools and is_for_tool(context):
+            # What it opened with would be made up, and the result would take it back.
+            self._counts[FOR_TOOL] = 1.0
+            async for piece in self._answer(await self._one_of(self._parts[::-1], context)):
+                yield piece
+            return
         anew = None if self._opener.told else await self._ask(self._full, context)
         fast = await self._ask(self._fast, context)
         words = fast.text()

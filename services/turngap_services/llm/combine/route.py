@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator
 from pipecat.processors.aggregators.llm_context import LLMContext
 
 from turngap.core.clock import Clock
-from turngap_services.llm.combine.difficulty import difficulty, is_about
+from turngap_services.llm.combine.difficulty import difficulty
 from turngap_services.llm.combine.service import PairLLMService
 from turngap_services.llm.combine.settings import RouteSettings
-from turngap_services.llm.combine.tools import offered, texts_of
+from turngap_services.llm.combine.tools import is_for_tool
 from turngap_services.llm.plain import plain_messages
 
 # Points of the turn; 1 where the full model answered; 1 where it would have been asked, had there
@@ -40,7 +40,7 @@ class RouteLLMService(PairLLMService):
     def _is_for_full(self, context: LLMContext) -> bool:
         messages = [m for m in plain_messages(context) if m["role"] != "system"]
         said, before = (messages[-1]["content"] if messages else ""), messages[:-1]
-        for_tool = is_about(said, texts_of(offered(context)))
+        for_tool = is_for_tool(context)
         points = difficulty(said, [m["content"] for m in before], tools=for_tool)
         self._counts |= {POINTS: float(len(points)), FOR_TOOL: float(for_tool)}
         hard = len(points) >= self._route.threshold

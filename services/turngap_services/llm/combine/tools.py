@@ -9,6 +9,9 @@ from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
 from pipecat.frames.frames import FunctionCallFromLLM
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMSpecificMessage
 
+from turngap_services.llm.combine.difficulty import is_about
+from turngap_services.llm.plain import plain_messages
+
 # Of a parameter's JSON schema: what it is for, and what it may be.
 _TELLING = ("description", "enum", "const")
 
@@ -26,6 +29,13 @@ def texts_of(tools: Sequence[FunctionSchema]) -> list[str]:
         texts += [tool.name, tool.description or "", *_names(tool.properties)]
         texts += _told(tool.properties)
     return texts
+
+
+def is_for_tool(context: LLMContext) -> bool:
+    """Whether the person's last words look like some for a tool of the conversation's."""
+    messages = [m for m in plain_messages(context) if m["role"] != "system"]
+    said = messages[-1]["content"] if messages else ""
+    return is_about(said, texts_of(offered(context)))
 
 
 def _names(properties: Any) -> list[str]:

@@ -1,6 +1,6 @@
 """`route`: what looks hard, and who is asked; in virtual time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -36,6 +36,20 @@ def route(**settings: Any) -> Callable[[Clock], RouteLLMService]:
         values[role] |= settings.pop(role, {})
     made = RouteSettings.model_validate(values | settings)
     return lambda clock: RouteLLMService(settings=made, clock=clock)
+
+
+def hard_turns(
+    turns: int, *, ttft_ms: float = 200, of: RouteLLMService | None = None
+) -> Callable[[Line, list[str]], Coroutine[Any, Any, list[str]]]:
+    """Ask so often what looks hard, of a full model that takes so long; what was said."""
+
+    async def asked(line: Line, errors: list[str]) -> list[str]:
+        if of is not None:
+            actor: Any = of._full.service
+            actor._told = actor._told.model_copy(update={"ttft_ms": ttft_ms})
+        return [(await ask(line, question(HARD), errors)).text for _ in range(turns)]
+
+    return asked
 
 
 @pytest.mark.parametrize(
@@ -124,14 +138,34 @@ def test_the_end_of_an_earlier_turn_does_not_count(actors: dict[str, Actor]):
 
 
 def test_what_the_full_model_needs_is_learnt_from_what_it_took(actors: dict[str, Actor]):
-    async def often(line: Line, errors: list[str]) -> list[str]:
-        return [(await ask(line, question(HARD), errors)).text for _ in range(8)]
+    # 650 ms is what the budget leaves: after a few turns it is seldom asked.
+    texts = talk(route(full_settings={"ttft_ms": 1000}), hard_turns(38))
+    assert texts[:3] == ["full", "full", "fast"]
+    # About every fourth time is tried whether it still takes so long.
+    assert 6 <= texts[-32:].count("full") <= 10
 
-    # 700 ms is over what the budget leaves: after a few turns it is asked no more.
-    texts = talk(route(full_settings={"ttft_ms": 1000}), often)
-    assert texts[0] == "full"
-    assert texts[-1] == "fast"
-    assert texts == sorted(texts, reverse=True)
+
+def test_one_slow_turn_does_not_keep_the_full_model_out_for_good(actors: dict[str, Actor]):
+    made: list[RouteLLMService] = []
+
+    def make(clock: Clock) -> RouteLLMService:
+        made.append(route()(clock))
+        return made[0]
+
+    async def once_slow(line: Line, errors: list[str]) -> list[str]:
+        slow = hard_turns(1, ttft_ms=2000, of=made[0])
+        return [*await slow(line, errors), *await hard_turns(8, of=made[0])(line, errors)]
+
+    texts = talk(make, once_slow)
+    assert texts[:3] == ["full", "fast", "fast"]
+    assert texts[-3:] == ["full"] * 3
+
+
+def test_a_full_model_that_hangs_is_not_waited_for_in_every_turn(actors: dict[str, Actor]):
+    texts = talk(route(full_settings={"hangs_at": 0}), hard_turns(18))
+    assert texts == ["fast"] * 18
+    # Waited for once, left alone while that is remembered, and tried again.
+    assert actors["large"].asked == 2
 
 
 @pytest.mark.parametrize(

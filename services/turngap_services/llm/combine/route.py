@@ -18,6 +18,9 @@ FOR_TOOL = "route_for_tool"
 
 # Of each new time to the first token, so much goes into the mean: the last few turns count.
 NEWS = 0.3
+# Of what that is above the setting, so much is forgotten whenever there was no time for it: who is
+# not asked says nothing new, and one slow turn would keep it out for the rest of the session.
+FORGOTTEN = 0.1
 
 
 class RouteLLMService(PairLLMService):
@@ -30,8 +33,10 @@ class RouteLLMService(PairLLMService):
 
     async def _reply(self, context: LLMContext) -> AsyncGenerator[str]:
         pair = [self._fast, self._full]
-        ask = await self._one_of(pair[::-1] if self._is_for_full(context) else pair, context)
-        self._learn(ask.first_ms if ask.part is self._full else None)
+        try:
+            ask = await self._one_of(pair[::-1] if self._is_for_full(context) else pair, context)
+        finally:
+            self._learn()
         self._counts[TO_FULL] = float(ask.part is self._full)
         self._kept = ask
         async for piece in ask.text():
@@ -45,10 +50,21 @@ class RouteLLMService(PairLLMService):
         self._counts |= {POINTS: float(len(points)), FOR_TOOL: float(for_tool)}
         hard = len(points) >= self._route.threshold
         in_time = self._full_ttft_ms <= self._left_ms()
-        self._counts[NO_TIME] = float(hard and not in_time and not for_tool)
+        no_time = hard and not in_time and not for_tool
+        self._counts[NO_TIME] = float(no_time)
+        if no_time:
+            self._forget()
         # A turn with a tool is two requests, late or not: better that the tool is called rightly.
         return for_tool or (hard and in_time)
 
-    def _learn(self, full_ttft_ms: float | None) -> None:
-        if full_ttft_ms is not None:
-            self._full_ttft_ms += NEWS * (full_ttft_ms - self._full_ttft_ms)
+    def _forget(self) -> None:
+        above_ms = self._full_ttft_ms - self._route.full_ttft_ms
+        self._full_ttft_ms -= FORGOTTEN * max(0.0, above_ms)
+
+    def _learn(self) -> None:
+        """When the full model's first token came, or for how long it was waited for in vain."""
+        for ask in self._asks:
+            in_vain_ms = self._route.first_token_ms if ask.given_up else None
+            ms = in_vain_ms if ask.first_ms is None else ask.first_ms
+            if ask.part is self._full and ms is not None:
+                self._full_ttft_ms += NEWS * (ms - self._full_ttft_ms)

@@ -87,6 +87,22 @@ def test_without_a_miss_the_recorded_turns_count() -> None:
     assert ends(none) == ends(proportion(0, 21))
 
 
+def test_too_few_in_the_tail_to_show_whose_they_are_have_at_least_the_medians_effect() -> None:
+    # Recordings differ, and hardly from round to round; but three takes alone, each of another
+    # recording and play, are far slower than all others and miss the budget.
+    takes = [(str(n), 1, r) for n in range(21) for r in range(3)]
+    slow = {("4", 1, 0), ("9", 1, 1), ("15", 1, 2)}
+    gaps = [100.0 + 10 * int(n) + r + 5000 * ((n, t, r) in slow) for n, t, r in takes]
+    tail, as_turns = percentile_of(gaps, takes, 0.95), percentile(gaps, 0.95)
+    assert tail.low is not None
+    assert as_turns.low is not None
+    assert tail.low < as_turns.low
+    in_time = [gap < 800 for gap in gaps]
+    by_misses, by_gaps = proportion_of(in_time, takes), proportion_of(in_time, takes, gaps)
+    assert ends(by_misses) == pytest.approx(ends(proportion(60, 63)))
+    assert ends(by_gaps)[0] < ends(by_misses)[0] - 0.03
+
+
 def test_of_one_recording_alone_its_takes_count() -> None:
     gaps, takes = [400.0 + i for i in range(20)], [("a", 1, r) for r in range(20)]
     assert percentile_of(gaps, takes, 0.5) == percentile(gaps, 0.5)

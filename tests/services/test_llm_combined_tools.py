@@ -1,6 +1,6 @@
 """Tools through the combined backends: who calls, that it runs once, what it costs."""
 
-from collections.abc import Callable
+import json
 from typing import Any
 
 import pytest
@@ -10,13 +10,24 @@ from hypothesis import strategies as st
 from pipecat.frames.frames import EagerEndOfTurnCancelFrame
 from running_line import InstantClock
 from scripted_line import conversing
-from tool_line import ALL_MS, ORDER, TOOL_MS, Heard, box, tool_turn
+from tool_line import (
+    ALL_MS,
+    CALLS,
+    FAST,
+    FULL,
+    ORDER,
+    TOOL_MS,
+    TYPES,
+    box,
+    combined,
+    paid,
+    tool_turn,
+)
 
 from turngap.agent.observer import MarksObserver
 from turngap.agent.stack import TOOLS
 from turngap.agent.tools import toolbox, tools
 from turngap.clocks import MonotonicClock
-from turngap.core.clock import Clock
 from turngap.core.spoken import LETTER_MS, letters
 from turngap.testing import LoopClock
 from turngap_services.llm.combine import SPECS, create
@@ -26,41 +37,12 @@ from turngap_services.llm.combine.opener import FOR_TOOL as OPENER_FOR_TOOL
 from turngap_services.llm.combine.opener import OPENER_MS
 from turngap_services.llm.combine.race import FULL_WON
 from turngap_services.llm.combine.route import FOR_TOOL, NO_TIME, TO_FULL
-from turngap_services.llm.combine.service import CombinedLLMService
 from turngap_services.llm.combine.tools import texts_of
 
 __all__ = ["actors"]
 
 NAMES = tuple(spec.name for spec in SPECS)
 SMALL_TALK = "thank you very much"
-CALLS: dict[str, Any] = {"text": "", "calls": (ORDER,), "call_tokens": 20, "after": "It is there."}
-FULL: dict[str, Any] = {"ttft_ms": 200, **CALLS}
-FAST: dict[str, Any] = {"text": "I do not know.", "ttft_ms": 20}
-TYPES = {spec.name: spec.settings_type for spec in SPECS}
-
-
-def combined(
-    which: str,
-    full: dict[str, Any] = FULL,
-    fast: dict[str, Any] = FAST,
-    *,
-    who: str = "quick",
-    **values: Any,
-) -> Callable[[Clock], CombinedLLMService]:
-    """One of them, of `large` and of `who`."""
-    values = {"first_token_ms": 1000, "stall_ms": 500, **values}
-    if which == "best-of":
-        values |= {"candidates": ["large", who], "candidate_settings": [full, fast]}
-    else:
-        values |= {"full": "large", "full_settings": full, "fast": who, "fast_settings": fast}
-    made = TYPES[which].model_validate(values)
-    return lambda clock: create(which, made, clock)
-
-
-def paid(heard: Heard, actors: dict[str, Actor]) -> None:
-    """Every token that was made is on the bill, and every request."""
-    assert heard.counts["combined_requests"] == sum(a.asked for a in actors.values())
-    assert all(actor.running == 0 for actor in actors.values())
 
 
 # --- one call, by the part that is kept --------------------------------------------------------
@@ -99,13 +81,22 @@ def test_several_calls_of_one_reply_all_run(actors: dict[str, Actor], which: str
     assert (heard.text, heard.replies) == ("It is there.", 2)
 
 
+def test_in_the_next_turn_another_part_may_call_the_same(actors: dict[str, Actor]):
+    turns = ("where is my order", SMALL_TALK)  # the one is the full model's, the other is not
+    heard = tool_turn(combined("route", FULL, {**CALLS, "after": "Still."}), *turns)
+    assert (heard.ran, heard.errors) == ([ORDER, ORDER], [])
+    assert (heard.text, heard.replies) == ("It is there. Still.", 4)
+
+
 def test_the_calls_tokens_are_paid_by_whoever_made_them(actors: dict[str, Actor]):
     heard = tool_turn(combined("route"))
     # As long as the part does not say, by four characters a token.
     written = -(-len('order({"number": "7"})') // 4)
     assert heard.counts["combined_completion_tokens"] == written + 3  # "It is there."
-    # The tools are part of what is read, both times.
-    assert heard.counts["combined_prompt_tokens"] > 2 * 2 * len('"description": "Where') / 4
+    # The tools are part of what is read, both times; beside them are a few words.
+    offered = box([], InstantClock()).standard_tools
+    known = sum(len(json.dumps(tool.to_default_dict())) for tool in offered)
+    assert 2 * known / 4 < heard.counts["combined_prompt_tokens"] < 2 * known / 4 + 80
     assert heard.counts["combined_usd"] == pytest.approx(
         (heard.counts["combined_prompt_tokens"] * 5 + (written + 3) * 50) / 1e6
     )
@@ -229,6 +220,18 @@ def test_it_answers_itself_where_the_full_model_cannot(actors: dict[str, Actor])
     heard = tool_turn(combined("opener", {"fails_after": 0}, FAST, who="plain"))
     assert (heard.text, heard.ran, heard.errors) == (FAST["text"], [], [])
     assert heard.counts["combined_fell_back"] == 1
+
+
+def test_what_is_said_before_a_call_goes_on_from_the_opening_and_its_result_does_not(
+    actors: dict[str, Actor],
+):
+    fast = {**FAST, "text": "Let me see, I think so."}
+    heard = tool_turn(combined("opener", {**FULL, "text": "one moment."}, fast))
+    assert (heard.text, heard.ran) == ("Let me see, one moment. It is there.", [ORDER])
+    # To the full model's first word, and not once more to what it says of the result.
+    waited, spoken = FULL["ttft_ms"], LETTER_MS * letters("Let me see,")
+    assert heard.counts[OPENER_MS] == pytest.approx(max(waited, spoken))
+    assert "system" not in [message["role"] for message in actors["large"].contexts[-1]]
 
 
 def test_a_fast_model_that_would_call_a_tool_has_no_opening(actors: dict[str, Actor]):

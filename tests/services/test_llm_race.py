@@ -78,8 +78,11 @@ def test_after_the_deadline_whoever_is_there_first_speaks(actors: dict[str, Acto
 def test_the_loser_costs_nothing_more_once_the_race_is_decided(
     actors: dict[str, Actor], full_ms: float, loser: str, most: float
 ):
-    one_reply(race(full_ms=full_ms))
-    # Within one token of the decision; `talk` lets a second pass in which it could go on.
+    # Both have far more to say than can be said before the decision.
+    long = {"text": "word " * 60}
+    said = one_reply(race(full_ms=full_ms, fast_settings=long, full_settings=long))
+    assert said.text.split() == ["word"] * 60
+    # Within one token of the decision; the winner goes on for half a second behind it.
     assert actors[loser].made[1] <= most + 1
     assert all(actor.running == 0 for actor in actors.values())
 

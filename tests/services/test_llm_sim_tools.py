@@ -13,7 +13,7 @@ from pipecat.frames.frames import (
     LLMTextFrame,
     MetricsFrame,
 )
-from pipecat.metrics.metrics import LLMUsageMetricsData
+from pipecat.metrics.metrics import LLMUsageMetricsData, TTFATMetricsData
 from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.aggregators.llm_context import LLMContext
 from running_line import InstantClock, running
@@ -127,6 +127,9 @@ async def test_a_call_is_billed_as_the_tokens_that_it_is() -> None:
     data = [d for frame in line.of(MetricsFrame) for d in frame.data]
     (usage,) = [d.value for d in data if isinstance(d, LLMUsageMetricsData)]
     assert usage.completion_tokens >= 10
+    # The call's first token is told before it is whole, as of any server: a race may wait for it.
+    kinds = [type(d) for d in data]
+    assert kinds.index(TTFATMetricsData) < kinds.index(LLMUsageMetricsData)
 
 
 # --- what it knows of tools -------------------------------------------------------------------

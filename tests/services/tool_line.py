@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from combined_line import counted, passes
+from combined_line import Actor, counted, passes
 from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
 from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
 from pipecat.frames.frames import (
@@ -29,12 +29,18 @@ from running_line import running
 
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.testing import LoopClock, in_virtual_time
+from turngap_services.llm.combine import SPECS, create
 from turngap_services.llm.combine.service import CombinedLLMService
 
 TOOL_MS = 100.0
 # Nothing that a test plays takes so long.
 ALL_MS = 60_000.0
 ORDER = ("order", {"number": "7"})
+# What a part does: it calls, behind so many tokens; the full model does; the fast one talks.
+CALLS: dict[str, Any] = {"text": "", "calls": (ORDER,), "call_tokens": 20, "after": "It is there."}
+FULL: dict[str, Any] = {"ttft_ms": 200, **CALLS}
+FAST: dict[str, Any] = {"text": "I do not know.", "ttft_ms": 20}
+TYPES = {spec.name: spec.settings_type for spec in SPECS}
 
 
 @dataclass
@@ -66,6 +72,24 @@ class _Stamps(FrameProcessor):
         await self.push_frame(frame, direction)
 
 
+def combined(
+    which: str,
+    full: dict[str, Any] = FULL,
+    fast: dict[str, Any] = FAST,
+    *,
+    who: str = "quick",
+    **values: Any,
+) -> Callable[[Clock], CombinedLLMService]:
+    """One of them, of `large` and of `who`."""
+    values = {"first_token_ms": 1000, "stall_ms": 500, **values}
+    if which == "best-of":
+        values |= {"candidates": ["large", who], "candidate_settings": [full, fast]}
+    else:
+        values |= {"full": "large", "full_settings": full, "fast": who, "fast_settings": fast}
+    made = TYPES[which].model_validate(values)
+    return lambda clock: create(which, made, clock)
+
+
 def box(ran: list[tuple[str, dict[str, Any]]], clock: Clock) -> ToolsSchema:
     """A shop's tool and one for the weather; each notes that it ran, when it has begun to."""
 
@@ -87,9 +111,9 @@ def box(ran: list[tuple[str, dict[str, Any]]], clock: Clock) -> ToolsSchema:
 
 
 def tool_turn(
-    make: Callable[[Clock], CombinedLLMService], said: str = "where is my order"
+    make: Callable[[Clock], CombinedLLMService], said: str = "where is my order", *later: str
 ) -> Heard:
-    """Ask once in a conversation that has tools, and wait for whatever comes of it."""
+    """Ask in a conversation that has tools, and wait for whatever comes of it; then the next."""
 
     async def main() -> Heard:
         clock, heard = LoopClock(), Heard()
@@ -111,11 +135,21 @@ def tool_turn(
             begun_ns = clock.now_ns()
             await line.send(LLMRunFrame())
             await passes(ALL_MS)
+            for text in later:
+                context.add_message({"role": "user", "content": text})
+                await line.send(LLMRunFrame())
+                await passes(ALL_MS)
         _told(heard, stamps.seen, begun_ns)
         heard.roles = [m["role"] for m in context.get_messages() if isinstance(m, dict)]
         return heard
 
     return in_virtual_time(main())
+
+
+def paid(heard: Heard, actors: dict[str, Actor]) -> None:
+    """Every request is on the bill, and none goes on."""
+    assert heard.counts["combined_requests"] == sum(a.asked for a in actors.values())
+    assert all(actor.running == 0 for actor in actors.values())
 
 
 def _told(heard: Heard, seen: list[tuple[int, Frame]], begun_ns: int) -> None:

@@ -103,7 +103,7 @@ def compare(
         starved_ms=starved_ms,
     )
     plan.targets()
-    model = engine("llm", judge, folder) if judge else None
+    model = None if judge is None else engine("llm", judge, folder)
     record, path, failure = _play(plan, quiet=json_)
     if model is not None and failure is None:
         try:

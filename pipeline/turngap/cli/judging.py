@@ -60,8 +60,8 @@ def judge(
             "nothing to judge with",
             hint="--transcribe STT, --llm LLM or both; `turngap backends` lists them",
         )
-    recogniser = engine("stt", transcribe, library) if transcribe else None
-    model = engine("llm", llm, library) if llm else None
+    recogniser = None if transcribe is None else engine("stt", transcribe, library)
+    model = None if llm is None else engine("llm", llm, library)
     if (comparison := find_comparison(run)) is not None:
         _show_judged(comparison, recogniser, model, library, json_=json_)
         return

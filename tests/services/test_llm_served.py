@@ -50,8 +50,10 @@ ALONE = Background(0)
 GPU = Server(H100, find_model("llama-3.1-8b"), weights="fp8")
 
 
-def live(clock: Clock, background: Background = ALONE, max_batch: int = 8) -> LiveServer:
-    return LiveServer(GPU, background, max_batch=max_batch, seed=1, clock=clock)
+def live(
+    clock: Clock, background: Background = ALONE, max_batch: int = 8, server: Server = GPU
+) -> LiveServer:
+    return LiveServer(server, background, max_batch=max_batch, seed=1, clock=clock)
 
 
 def service(clock: Clock, accuracy: float = 1.0, **settings: object) -> ServedLLMService:
@@ -196,10 +198,11 @@ async def test_an_idle_server_does_not_catch_up_with_hours() -> None:
     assert server.steps < steps + 1000
 
 
-@pytest.mark.parametrize("streams", [20, 150])
-async def test_the_background_is_as_large_as_asked(streams: int) -> None:
-    clock = InstantClock()
-    server = live(clock, Background(streams), max_batch=4 * streams)
+@pytest.mark.parametrize(("streams", "prompt_us"), [(20, 0), (150, 0), (80, 5_000)])
+async def test_the_background_is_as_large_as_asked(streams: int, prompt_us: float) -> None:
+    clock, part = InstantClock(), replace(GPU.accelerator, prompt_us=prompt_us)
+    gpu = replace(GPU, accelerator=part)
+    server = live(clock, Background(streams), max_batch=4 * streams, server=gpu)
     loads: list[int] = []
     for _ in range(400):
         await instants(clock, server.tokens(50, 1))

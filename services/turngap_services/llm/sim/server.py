@@ -158,6 +158,6 @@ def _rate(costs: StepCosts, background: Background) -> float:
         round(unread),
         round(coming * known),
         round(unread * (known + background.unread / 2)),
-        prompts=round(coming),
     )
+    step_ps += costs.prompt_ps * coming  # mostly less than one, which is no number of prompts
     return streams / (background.output * step_ps / PS_PER_S)

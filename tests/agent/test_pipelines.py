@@ -5,7 +5,11 @@ import asyncio
 import pytest
 from pipecat.frames.frames import EndFrame, Frame, StartFrame, TextFrame
 from pipecat.pipeline.worker import PipelineParams
-from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.processors.frame_processor import (
+    FrameDirection,
+    FrameProcessor,
+    FrameProcessorSetup,
+)
 
 from turngap.core.clock import NS_PER_S
 from turngap.testing import ManualClock
@@ -64,4 +68,29 @@ async def test_what_fails_in_the_block_cancels_it() -> None:
         async with at_work(worker_of([step], PipelineParams())):
             raise ZeroDivisionError
     assert step.kinds == [StartFrame]  # no end
+    assert asyncio.all_tasks() == before
+
+
+class NoVoice(FrameProcessor):
+    """Cannot be set up."""
+
+    async def setup(self, setup: FrameProcessorSetup) -> None:
+        raise ValueError("no such voice")
+
+
+class NoStart(FrameProcessor):
+    """Can, and fails at the first frame."""
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        raise ValueError("no such voice")
+
+
+@pytest.mark.parametrize("broken", [NoVoice, NoStart])
+async def test_who_cannot_begin_is_named_at_once_however_long_one_would_wait(
+    broken: type[FrameProcessor],
+) -> None:
+    before = asyncio.all_tasks()
+    with pytest.raises(RuntimeError, match=rf"^{broken.__name__}#\d+: .*no such voice"):
+        async with at_work(worker_of([broken()], PipelineParams()), patience_s=None):
+            pytest.fail("it has begun")
     assert asyncio.all_tasks() == before

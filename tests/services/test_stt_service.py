@@ -254,6 +254,8 @@ async def test_turn_strategies_are_told_a_latency_between_the_vads_and_a_human_p
 
 async def test_a_rate_the_model_was_not_made_for_is_refused() -> None:
     service = stt()
-    async with running(service, params=PipelineParams(audio_in_sample_rate=8000)):
-        # pipecat reports what `setup` raises and gives the service no more work.
-        assert not service.is_usable
+    # pipecat reports what `setup` raises and gives the service no more work.
+    with pytest.raises(RuntimeError, match="hears 16000 Hz, the pipeline has 8000 Hz"):
+        async with running(service, params=PipelineParams(audio_in_sample_rate=8000)):
+            pytest.fail("it has begun")
+    assert not service.is_usable

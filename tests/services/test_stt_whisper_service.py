@@ -293,5 +293,7 @@ async def test_turn_strategies_are_told_what_a_reading_takes_here() -> None:
 
 async def test_a_rate_that_whisper_was_not_made_for_is_refused() -> None:
     service, _ = stt()
-    async with running(service, params=PipelineParams(audio_in_sample_rate=8000)):
-        assert not service.is_usable
+    with pytest.raises(RuntimeError, match="hears 16000 Hz, the pipeline has 8000 Hz"):
+        async with running(service, params=PipelineParams(audio_in_sample_rate=8000)):
+            pytest.fail("it has begun")
+    assert not service.is_usable

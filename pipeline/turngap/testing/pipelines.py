@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from pipecat.frames.frames import EndFrame
+from pipecat.frames.frames import EndFrame, ErrorFrame
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameProcessor
@@ -33,7 +33,8 @@ async def at_work(
 ) -> AsyncIterator[None]:
     """Run it, from when all have begun; what was queued is done before this returns.
 
-    Where the block fails, the pipeline is cancelled instead.
+    Where the block fails, the pipeline is cancelled instead. One whose processor fails as it begins
+    would never have begun.
 
     Args:
         worker: what runs.
@@ -42,20 +43,27 @@ async def at_work(
             stands still by itself.
 
     Raises:
+        RuntimeError: a processor failed before it had begun; the message says which and why.
         TimeoutError: it did not begin or end within `patience_s`.
     """
-    begun = asyncio.Event()
+    begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def on_started(*_: object) -> None:
-        begun.set()
+        if not begun.done():
+            begun.set_result(None)
+
+    async def on_error(_: object, frame: ErrorFrame) -> None:
+        if not begun.done():
+            begun.set_exception(RuntimeError(f"{frame.processor}: {frame.error}"))
 
     worker.add_event_handler("on_pipeline_started", on_started)
+    worker.add_event_handler("on_pipeline_error", on_error)
     runner = WorkerRunner(handle_sigint=False)
     await runner.add_workers(worker)
     run = asyncio.create_task(runner.run())
     try:
         async with asyncio.timeout(patience_s):
-            await begun.wait()
+            await begun
         yield
         await worker.queue_frame(EndFrame())
         async with asyncio.timeout(patience_s):

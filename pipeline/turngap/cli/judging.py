@@ -85,7 +85,8 @@ def _show_judged(
     json_: bool,
 ) -> None:
     from turngap.report.compare_console import comparison_block
-    from turngap.report.compare_files import comparison_json, read_comparison
+    from turngap.report.compare_files import comparison_json, read_comparison, write_markdown
+    from turngap.report.compare_html import write_page
 
     if model is None or recogniser is not None:
         raise InputError(
@@ -94,6 +95,8 @@ def _show_judged(
             hint="--transcribe takes one of its runs; a model then judges that one's words",
         )
     record = judged_comparison(read_comparison(folder), folder, model, library, quiet=json_)
+    write_markdown(record, folder)
+    write_page(record, folder)
     if json_:
         print_json(comparison_json(record, folder))
     else:
@@ -103,14 +106,12 @@ def _show_judged(
 def judged_comparison(
     record: "ComparisonRecord", folder: Path, model: "Engine", library: Path | None, *, quiet: bool
 ) -> "ComparisonRecord":
-    """A stored comparison with a model's verdicts, and its pages and those of its runs anew.
+    """A stored comparison with a model's verdicts, and the pages of its runs anew.
 
     Raises:
         TurngapError: as `turngap.harness.judge_comparison.judge_comparison`.
     """
     from turngap.harness.judge_comparison import judge_comparison
-    from turngap.report.compare_files import write_markdown
-    from turngap.report.compare_html import write_page
     from turngap.report.html import write_html
 
     with progress_bar(quiet=quiet) as bar:
@@ -118,8 +119,6 @@ def judged_comparison(
         record, runs = judge_comparison(record, folder, model, library, lambda: bar.advance(task))
     for run in runs:
         write_html(run)
-    write_markdown(record, folder)
-    write_page(record, folder)
     return record
 
 

@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from endings import errors_told
 from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 
+from turngap.core.errors import InputError
 from turngap.core.results import TurnRecord
 from turngap.core.summary import counted_turns
 from turngap.runs import TURNS_FILE, read_run
@@ -26,7 +28,7 @@ KINDS = ("recording", "play", "conversation")
 
 
 def scores(gaps: Sequence[float]) -> Floats:
-    """The normal scores of the gaps of a run."""
+    """The normal scores of the gaps of a run, two of which differ."""
     found = norm.ppf((rankdata(gaps) - 0.5) / len(gaps))
     return found / np.sqrt(np.mean(found**2))
 
@@ -40,9 +42,17 @@ def correlations(runs: Sequence[Sequence[TurnRecord]]) -> dict[str, tuple[float 
     names: list[tuple[str, int, tuple[int, int]]] = []
     gaps: list[Floats] = []
     for number, turns in enumerate(runs):
-        known = [(t, t.gap_ms) for t in counted_turns(turns) if t.outcome in ("answered", "late")]
+        known = [
+            (t, t.gap_ms)
+            for t in counted_turns(turns)
+            if t.outcome in ("answered", "late") and t.gap_ms is not None
+        ]
+        if len({ms for _, ms in known}) < 2:
+            continue  # nothing in it is slower than anything else
         names += [(t.scenario, t.turn, (number, t.repeat)) for t, _ in known]
-        gaps.append(scores([ms for _, ms in known if ms is not None]))
+        gaps.append(scores([ms for _, ms in known]))
+    if not gaps:
+        return dict.fromkeys(KINDS, (None, 0))
     z = np.concatenate(gaps)
     products = np.outer(z, z)
 
@@ -67,18 +77,28 @@ def main() -> None:
     """Print a line for each folder."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path)
-    for folder in parser.parse_args().folders:
-        found = [path.parent for path in sorted(folder.glob(f"**/{TURNS_FILE}"))]
-        runs = [read_run(run).turns for run in found]
-        if not runs:
-            continue
-        conversations = {turn.scenario for turns in runs for turn in turns}
-        said = [
-            f"{kind} {'–' if value is None else f'{value:.2f}'} ({n})"
-            for kind, (value, n) in correlations(runs).items()
-        ]
-        print(f"{folder.name}: {len(runs)} runs, {len(conversations)} conversations; ", end="")
-        print(", ".join(said))
+    with errors_told():
+        for folder in parser.parse_args().folders:
+            print(line(folder))
+
+
+def line(folder: Path) -> str:
+    """What is said of a folder.
+
+    Raises:
+        InputError: it has no runs, or one that cannot be read.
+    """
+    found = [path.parent for path in sorted(folder.glob(f"**/{TURNS_FILE}"))]
+    if not found:
+        raise InputError("gap_correlations.no_runs", f"there is no run in {folder}")
+    runs = [read_run(run).turns for run in found]
+    conversations = {turn.scenario for turns in runs for turn in turns}
+    said = [
+        f"{kind} {'–' if value is None else f'{value:.2f}'} ({n})"
+        for kind, (value, n) in correlations(runs).items()
+    ]
+    head = f"{folder.name}: {len(runs)} runs, {len(conversations)} conversations; "
+    return head + ", ".join(said)
 
 
 if __name__ == "__main__":

@@ -134,6 +134,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=1000)
     trials = parser.parse_args().trials
+    if trials < 1:
+        parser.error("--trials: 1 or more")
     columns = [(f, w) for f in (*QUANTILES, "hit rate") for w in WAYS]
     columns.remove(("hit rate", "bootstrap"))
     print(f"| recorded, rounds | recording, play | {' | '.join(map(' '.join, columns))} |")

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import psutil
+from endings import errors_told
 
 from turngap.caller.conversation import Conversation
 from turngap.caller.line import open_line
@@ -84,7 +85,9 @@ async def measure(levels: list[int]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 2, 4])
-    asyncio.run(measure(parser.parse_args().callers))
+    callers = parser.parse_args().callers
+    with errors_told():
+        asyncio.run(measure(callers))
 
 
 if __name__ == "__main__":

@@ -303,7 +303,9 @@ def document(
     }
 
 
-async def run(server: Running, chosen: argparse.Namespace, bandwidth_gb_s: float) -> str:
+async def run(
+    server: Running, chosen: argparse.Namespace, model: Model, bandwidth_gb_s: float
+) -> str:
     """Measure it; returns what is for a page, and keeps the rest."""
     # A stream waits for nothing but the server, which closes connections that rest for 5 s.
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)
@@ -316,11 +318,11 @@ async def run(server: Running, chosen: argparse.Namespace, bandwidth_gb_s: float
             rounds=chosen.rounds,
             seconds=chosen.seconds,
         )
-    fitted = found.fit(model_of(Path(chosen.model)))
+    fitted = found.fit(model)
     loads = found.judged(fitted)
     context = {
         "vllm": version,
-        "model": Path(chosen.model).name,
+        "model": model.name,
         "cpu": this_machine().cpu,
         "commit": git_commit() or "unknown",
         "rounds": chosen.rounds,
@@ -342,15 +344,19 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep all of it")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into a page")
     chosen = parser.parse_args()
-    cores, bandwidth_gb_s = sorted(os.sched_getaffinity(0)), memory_gb_s()
+    if chosen.rounds < 1 or not chosen.seconds > 0:
+        parser.error("--rounds: 1 or more; --seconds: more than 0")
     with errors_told(), ExitStack() as stack:
+        model = model_of(Path(chosen.model))
+        cores, bandwidth_gb_s = sorted(os.sched_getaffinity(0)), memory_gb_s()
         server = started(chosen, stack, core=cores[-1], serve_args=SERVE_ARGS)
         # The load does not disturb the core that it is measured on, where there is another.
         os.sched_setaffinity(0, cores[:-1] or cores)
         server.wait_until_healthy()
         if len(cores) > 1:
             kept_apart(cores[-1], cores)
-        text = asyncio.run(run(Running(server.base_url, server.model), chosen, bandwidth_gb_s))
+        running = Running(server.base_url, server.model)
+        text = asyncio.run(run(running, chosen, model, bandwidth_gb_s))
     print(text)
     if chosen.write is not None:
         write(chosen.write, BEGIN, text)

@@ -33,7 +33,7 @@ from vllm_load import (
     until_ended,
 )
 
-from turngap.core.errors import InconclusiveError
+from turngap.core.errors import InconclusiveError, InputError
 from turngap.core.inference.fit import Fit, Measured, fit
 from turngap.core.inference.hardware import Accelerator
 from turngap.core.inference.model import Model
@@ -116,15 +116,15 @@ async def decoding(asking: Asking, asks: Sequence[Ask], batch: int) -> Measured:
     """A step of so many sequences, all of which decode: the median time.
 
     Raises:
-        InconclusiveError: this client fell so far behind that replies had ended.
+        InconclusiveError: this client fell so far behind that replies had ended, or the server had
+            made nothing meanwhile.
     """
     found = [await _decoding(asking, asks, batch) for _ in range(DECODES)]
     steps = [step for step in found if step is not None]
     if not steps:
-        raise InconclusiveError(
-            "simulate_vllm.late",
-            f"the replies of {batch} sequences were over before the server's counters were read",
-            hint="the machine is too busy: run it on a quiet one",
+        raise _too_busy(
+            f"the replies of {batch} sequences were over before the server's counters were read, "
+            "or none of them had a token more"
         )
     return _median(steps)
 
@@ -144,12 +144,17 @@ async def _decoding(asking: Asking, asks: Sequence[Ask], batch: int) -> Measured
         # Asked more often than this, the counters cost the server's front end half of its time.
         await until_ended(running, DECODE_S)
         after, lasted_s = await asking.metrics(), loop.time() - began_s
-        late = any(task.done() for task in running)
+        void = any(task.done() for task in running) or not gained(before, after, GENERATED)
     finally:
         await dropped(running)
     await asking.reply(asks[0].text, 1)  # those that were dropped are gone before it is answered
     prompts = [ask.prompt for ask in chosen]
-    return None if late else decode_step(batch, prompts, lasted_s, (at_first, before, after))
+    return None if void else decode_step(batch, prompts, lasted_s, (at_first, before, after))
+
+
+def _too_busy(what: str) -> InconclusiveError:
+    hint = "the machine is too busy: run it on a quiet one"
+    return InconclusiveError("simulate_vllm.late", what, hint=hint)
 
 
 def decode_step(
@@ -173,7 +178,11 @@ def decode_step(
 
 
 async def doing_both(asking: Asking, asks: Sequence[Ask], streams: int, tokens: int) -> Measured:
-    """The mean step of streams that ask again as soon as they have had a reply of some tokens."""
+    """The mean step of streams that ask again as soon as they have had a reply of some tokens.
+
+    Raises:
+        InconclusiveError: the server made no step meanwhile.
+    """
     lengths = Random(1)  # about as many for each, or they would stay in step with each other
 
     async def stream(index: int) -> None:
@@ -195,6 +204,8 @@ async def doing_both(asking: Asking, asks: Sequence[Ask], streams: int, tokens: 
     finally:
         await dropped(running)
     await asking.reply(asks[0].text, 1)
+    if not gained(before, after, STEPS):
+        raise _too_busy(f"the server made no step for {streams} streams in {lasted_s:.1f} s")
     return mixed_step(asks, tokens, lasted_s, before, after)
 
 
@@ -268,11 +279,22 @@ def memory_gb_s() -> float:
 
 
 def model_of(folder: Path) -> Model:
-    """A model's shape, from its config.json and the header of its weights."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    with (folder / "model.safetensors").open("rb") as weights:
-        (length,) = struct.unpack("<Q", weights.read(8))
-        header = json.loads(weights.read(length))
+    """A model's shape, from its config.json and the header of its weights.
+
+    Raises:
+        InputError: it has not both.
+    """
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        with (folder / "model.safetensors").open("rb") as weights:
+            (length,) = struct.unpack("<Q", weights.read(8))
+            header = json.loads(weights.read(length))
+    except OSError as e:
+        raise InputError(
+            "simulate_vllm.model",
+            f"{e.filename}: {e.strerror}",
+            hint="--model: a folder with config.json and model.safetensors",
+        ) from e
     params = sum(prod(part["shape"]) for name, part in header.items() if name != "__metadata__")
     return Model(
         folder.name,

@@ -283,10 +283,10 @@ def main() -> None:
     chosen = parser.parse_args()
     if (chosen.shared_url is None) != (chosen.low_batch_url is None):
         parser.error("give both --shared-url and --low-batch-url, or neither")
-    small = SmallModel(SmallSettings(model=chosen.small))
-    small.warm_up()
     urls: dict[Lane, str | None] = {"shared": chosen.shared_url, "low-batch": chosen.low_batch_url}
     with errors_told(), ExitStack() as stack:
+        small = SmallModel(SmallSettings(model=chosen.small))
+        small.warm_up()
         if chosen.shared_url:
             servers = {lane: Running(url, chosen.model) for lane, url in urls.items() if url}
         else:

@@ -3,7 +3,7 @@
 from math import sqrt
 
 import pytest
-from interval_coverage import Library, coverage
+from interval_coverage import Library, coverage, main
 
 TRIALS = 100
 
@@ -45,3 +45,12 @@ def test_where_nothing_links_them_one_round_is_hardly_wider() -> None:
     found = coverage(Library(16, 1, 0.0, 0.0), TRIALS, ways=("independent", "turngap"))
     for figure in ("p50", "hit rate"):
         assert found[figure, "turngap"][1] <= 1.2 * found[figure, "independent"][1]
+
+
+def test_of_no_trials_there_is_no_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["interval_coverage.py", "--trials", "0"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "--trials: 1 or more" in capsys.readouterr().err

@@ -35,6 +35,7 @@ from simulate_vllm import (
 from vllm_calibration import (
     BATCHES,
     BOTH,
+    ENDED,
     GENERATED,
     LONG_TOKENS,
     PREFILL,
@@ -42,6 +43,7 @@ from vllm_calibration import (
     Calibration,
     decode_step,
     decoding,
+    doing_both,
     long_text,
     middle,
     mixed_step,
@@ -49,7 +51,7 @@ from vllm_calibration import (
 )
 from vllm_load import Asking, Metrics, Reply, Running
 
-from turngap.core.errors import InconclusiveError
+from turngap.core.errors import ExitCode, InconclusiveError
 from turngap.core.inference.fit import Measured, predicted_ms
 from turngap.core.inference.hardware import Accelerator
 from turngap.core.inference.policy import Policy
@@ -220,6 +222,55 @@ def test_replies_that_were_over_before_they_were_counted_are_no_measurement(
 
     with pytest.raises(InconclusiveError, match="the replies of 2 sequences were over"):
         in_virtual_time(late())
+
+
+class StandsStill(SimulatedVllm):
+    """Its counters stop where one of them has come so far, as a stalled server's do."""
+
+    def __init__(self, name: str, at: float) -> None:
+        super().__init__()
+        self._name, self._at = name, at
+        self._still: Metrics | None = None
+
+    async def metrics(self) -> Metrics:
+        seen = await super().metrics()
+        if self._still is None and seen[self._name] >= self._at:
+            self._still = seen
+        return self._still or seen
+
+
+def test_a_server_that_stands_still_is_no_measurement() -> None:
+    async def of_decodes() -> Measured:
+        return await decoding(StandsStill(GENERATED, 8), ASKS, 2)  # type: ignore[arg-type]
+
+    async def of_both() -> Measured:
+        return await doing_both(StandsStill(ENDED, 8), ASKS, 8, 16)  # type: ignore[arg-type]
+
+    with pytest.raises(InconclusiveError, match="none of them had a token more"):
+        in_virtual_time(of_decodes())
+    with pytest.raises(InconclusiveError, match=r"made no step for 8 streams in 5\.0 s"):
+        in_virtual_time(of_both())
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--rounds", "0"), "--rounds: 1 or more"),
+        (("--seconds", "0"), "--seconds: more than 0"),
+        (("--model", "nowhere"), "simulate_vllm: nowhere/config.json: No such file or directory"),
+    ],
+)
+def test_bad_input_is_said_before_a_server_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: tuple[str, str],
+    said: str,
+) -> None:
+    monkeypatch.setattr("sys.argv", ["simulate_vllm.py", "--command", "/nowhere/vllm", *flags])
+    with pytest.raises(SystemExit) as ended:
+        simulate_vllm.main()
+    assert ended.value.code == ExitCode.BAD_INPUT
+    assert said in capsys.readouterr().err
 
 
 def test_the_long_prompt_is_as_long_as_the_server_says() -> None:

@@ -11,6 +11,7 @@ from made_records import make_record, make_turn
 from typer.main import get_command
 
 from turngap.cli import app
+from turngap.core.errors import InputError
 from turngap.harness.simulate_fleet import (
     CHUNK_TOKENS,
     CONTINUOUS_BATCH,
@@ -179,6 +180,29 @@ def test_the_fleet_file_of_the_docs_describes_a_fleet(tmp_path: Path) -> None:
     file.write_text(guide.partition("```toml\n")[2].partition("```")[0], encoding="utf-8")
     first, second = build_fleet(read_fleet(file), context=1000).pools
     assert (first.replicas, first.server.parts, second.policy.name) == (3, 2, "static")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("hardware = {name = 'x'}", ["hardware memory_gb: missing", "hardware tflops: missing"]),
+        ("hardware = 3", ["hardware: expected a valid string"]),
+        ("model = {layers = 2.5}", ["model heads: missing", "model layers: expected a valid integer"]),
+        ("speculation = 3", ["speculation: expected a valid dictionary"]),
+        ("weights = 'fp3'", ["weights: expected 'bf16', 'fp16'"]),
+    ],
+)  # fmt: skip
+def test_a_fleet_file_is_told_what_is_wrong_with_what_it_says_and_no_more(
+    tmp_path: Path, line: str, says: list[str]
+) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text(f"[[pool]]\n{line}\n", encoding="utf-8")
+    with pytest.raises(InputError) as e:
+        read_fleet(file)
+    for expected in says:
+        assert f"{file}: pool 1 {expected}" in e.value.message
+    assert "Table" not in e.value.message.replace("dictionary or instance of SpeculationTable", "")
+    assert " str: " not in e.value.message
 
 
 def test_help_has_examples(capsys: Capsys) -> None:

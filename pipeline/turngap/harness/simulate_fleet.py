@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -135,7 +136,7 @@ def fleet_file(values: Any, where: str) -> FleetFile:
     try:
         return FleetFile.model_validate(values)
     except ValidationError as e:
-        said = "\n".join(f"{where}: {_at(p['loc'])}: {reason(p)}" for p in problems(e))
+        said = "\n".join(f"{where}: {_at(p['loc'])}: {reason(p)}" for p in problems(e) if _meant(p))
         raise InputError(
             "fleet.invalid",
             said,
@@ -144,9 +145,20 @@ def fleet_file(values: Any, where: str) -> FleetFile:
         ) from e
 
 
+# What pydantic adds to a place where either a name or a table may stand.
+_EITHER = {"str", HardwareTable.__name__, ModelTable.__name__}
+
+
+def _meant(problem: ErrorDetails) -> bool:
+    """Whether it is of what was written: of a table nobody need be told that it is no name."""
+    if not problem["loc"] or problem["loc"][-1] not in _EITHER:
+        return True
+    return isinstance(problem["input"], Mapping) != (problem["loc"][-1] == "str")
+
+
 def _at(loc: Sequence[int | str]) -> str:
     """`pool 2, weights`: where in the file; pools count from 1."""
-    parts = [f"{p + 1}" if isinstance(p, int) else p for p in loc]
+    parts = [f"{p + 1}" if isinstance(p, int) else p for p in loc if p not in _EITHER]
     return " ".join(parts) or "fleet"
 
 

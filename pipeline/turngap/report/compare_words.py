@@ -1,5 +1,7 @@
 """How a comparison is said: the cells of its tables and the sentences beneath."""
 
+from decimal import Decimal
+
 from turngap.core.comparison_record import (
     BackendRecord,
     ChainRecord,
@@ -86,8 +88,8 @@ def thousand(usd: float | None) -> str:
 
 
 def digits(value: float, most: int) -> str:
-    """So many digits of a number, and all of those before its point."""
-    return f"{value:,.0f}" if value >= 10**most else f"{value:.{most}g}"
+    """So many digits of a number, and all of those before its point; never as `9.5e-05`."""
+    return f"{value:,.0f}" if value >= 10**most else f"{Decimal(f'{value:.{most}g}'):f}"
 
 
 def missing(record: ComparisonRecord) -> list[str]:

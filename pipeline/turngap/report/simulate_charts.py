@@ -63,7 +63,8 @@ class Chart:
 def charts(record: SimulationRecord) -> tuple[Chart, ...]:
     """Hit rate, gap and price over the load."""
     across = _Across([load.calls for load in record.loads])
-    price = any(load.usd_per_1000 is not None for load in record.loads)
+    # Of a fleet that costs nothing, what it spends is its hours.
+    price = any(load.usd_per_1000 for load in record.loads)
     return (
         _hit_rates(record, across),
         _gaps(record, across),
@@ -185,8 +186,9 @@ def _costs(record: SimulationRecord, across: _Across, *, price: bool) -> Chart:
         share = (math.log10(value) - bottom) / (top - bottom)
         return round(HEIGHT_PX * (1 - share), 2)
 
-    def label(value: float) -> str:
-        return f"${value:g}" if price else f"{value:g}"
+    def label(exponent: int) -> str:
+        number = f"{10.0**exponent:,.{max(0, -exponent)}f}"
+        return f"${number}" if price else number
 
     def said(load: LoadRecord) -> str:
         return words.usd(load) if price else f"{words.hours(load)} accelerator-hours"
@@ -207,7 +209,7 @@ def _costs(record: SimulationRecord, across: _Across, *, price: bool) -> Chart:
         band="",
         rule=None,
         x_marks=across.marks(),
-        y_marks=tuple(Mark(y(10.0**e), label(10.0**e)) for e in range(bottom, top + 1)),
+        y_marks=tuple(Mark(y(10.0**e), label(e)) for e in range(bottom, top + 1)),
         beyond=0,
         spoken=_spoken(record, name, said),
     )

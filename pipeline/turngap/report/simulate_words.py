@@ -1,5 +1,7 @@
 """A simulation's figures as people read them."""
 
+from decimal import Decimal
+
 from turngap.core.simulation.record import (
     CapacityRecord,
     LoadRecord,
@@ -50,13 +52,18 @@ def usd(load: LoadRecord) -> str:
     if price is None:
         return "–"
     # Cents where there are any, else two digits.
-    return f"${price:,.2f}" if price >= 1 else f"${price:#.2g}" if price else "$0"
+    return f"${price:,.2f}" if price >= 1 else f"${_two_digits(price)}" if price else "$0"
 
 
 def hours(load: LoadRecord) -> str:
     """Accelerator-hours of 1000 turns."""
     spent = load.part_hours_per_1000
-    return "–" if spent is None else f"{spent:.2f}" if spent >= 1 else f"{spent:#.2g}"
+    return "–" if spent is None else f"{spent:.2f}" if spent >= 1 else _two_digits(spent)
+
+
+def _two_digits(value: float) -> str:
+    """`0.000095`, not `9.5e-05`."""
+    return f"{Decimal(f'{value:#.2g}'):f}"
 
 
 def verdict(load: LoadRecord) -> str:
@@ -66,7 +73,7 @@ def verdict(load: LoadRecord) -> str:
 
 def answer(record: SimulationRecord) -> str:
     """The one sentence that a search is for."""
-    wanted = f"{record.target:.1%} of turns within {record.budget_ms:.0f} ms".replace(".0%", " %")
+    wanted = f"{100 * record.target:.4g} % of turns within {record.budget_ms:.0f} ms"
     capacity = record.capacity
     if capacity is None:
         return f"{wanted}: {_held(record)} calls at once"
@@ -89,8 +96,8 @@ def _searched(capacity: CapacityRecord, wanted: str, record: SimulationRecord) -
         what = "not one call" if first.holds is False else "not sure of one call"
         return (
             f"{what}: at {count(first.calls)} at once {share(first.hit_rate)} of turns are "
-            f"within {record.budget_ms:.0f} ms, and {record.target:.0%} are asked for; the gap is "
-            f"{ms(first.gap_ms['p50'])} ms p50, of which the LLM takes {ms(first.llm_ms['p50'])}"
+            f"within {record.budget_ms:.0f} ms, and {100 * record.target:.4g} % are asked for; the "
+            f"gap is {ms(first.gap_ms['p50'])} ms p50, of which the LLM takes {ms(first.llm_ms['p50'])}"
         )
     if capacity.not_held is None:
         return f"{wanted}: {count(capacity.held)} calls at once and more (the search ended there)"
@@ -109,7 +116,7 @@ def pool(described: PoolRecord) -> str:
     if described.max_wait_ms is not None:
         batch += f", leaves after {described.max_wait_ms:g} ms"
     if described.speculation:
-        batch += f", drafts accepted at {described.speculation['acceptance']:.0%}"
+        batch += f", drafts accepted at {100 * described.speculation['acceptance']:g} %"
     split = f"({parts}{described.hardware})" if replicas and parts else parts + described.hardware
     return (
         f"{replicas}{split}: {described.model} {described.weights}, KV {described.kv}; {batch}; "

@@ -187,7 +187,7 @@ def test_the_fleet_file_of_the_docs_describes_a_fleet(tmp_path: Path) -> None:
     [
         ("hardware = {name = 'x'}", ["hardware memory_gb: missing", "hardware tflops: missing"]),
         ("hardware = 3", ["hardware: expected a valid string"]),
-        ("model = {layers = 2.5}", ["model heads: missing", "model layers: expected a valid integer"]),
+        ("model = {layers = 2.5}", ["model heads: missing", "model layers: expected a valid int"]),
         ("speculation = 3", ["speculation: expected a valid dictionary"]),
         ("weights = 'fp3'", ["weights: expected 'bf16', 'fp16'"]),
     ],

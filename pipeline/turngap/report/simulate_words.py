@@ -94,10 +94,11 @@ def _searched(capacity: CapacityRecord, wanted: str, record: SimulationRecord) -
     if capacity.held is None:
         first = record.loads[0]
         what = "not one call" if first.holds is False else "not sure of one call"
+        gap, llm = ms(first.gap_ms["p50"]), ms(first.llm_ms["p50"])
         return (
             f"{what}: at {count(first.calls)} at once {share(first.hit_rate)} of turns are "
             f"within {record.budget_ms:.0f} ms, and {100 * record.target:.4g} % are asked for; the "
-            f"gap is {ms(first.gap_ms['p50'])} ms p50, of which the LLM takes {ms(first.llm_ms['p50'])}"
+            f"gap is {gap} ms p50, of which the LLM takes {llm}"
         )
     if capacity.not_held is None:
         return f"{wanted}: {count(capacity.held)} calls at once and more (the search ended there)"

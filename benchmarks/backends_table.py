@@ -18,7 +18,8 @@ Models of providers cost money: they are played where --llm names them, as any o
 
 Everything is played into `--out`, and the table is of all pieces that lie there. An agent that
 begins its answer early hides a slow model behind the hold that ends the turn; one that waits
-shows it, so that its gap has columns of its own.
+shows it, so that its gap has columns of its own. An opener's clause ends the gap: when the answer
+itself began is beside it.
 """
 
 import argparse
@@ -37,11 +38,12 @@ from pages import write
 
 from turngap.caller.pipecat import PipecatDialect
 from turngap.core.budget import LLM_WINDOW_MS
+from turngap.core.comparison import first_answer
 from turngap.core.comparison_record import COMPARISON_FILE, ComparisonRecord
 from turngap.core.errors import InputError
 from turngap.core.lateness import STARVED_MS
 from turngap.core.results import TurnRecord
-from turngap.core.summary import summarise
+from turngap.core.summary import counted_turns, summarise
 from turngap.harness.compare import ComparePlan, Contender, compare, parse_contender
 from turngap.harness.target import AgentChoice
 from turngap.library import library_dir, load_scenarios, scenario_paths
@@ -61,10 +63,12 @@ SERVE_ENV = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0"}
 WAITING = ", waiting"
 
 HEAD = (
-    "LLM backend", "n", "gap p50, ms", "gap p95, ms", "within budget", "first token p50, ms",
-    "tokens/s", f"tokens in {LLM_WINDOW_MS:.0f} ms", "right answers",
+    "LLM backend", "n", "gap p50, ms", "gap p95, ms", "first answer p50, ms", "within budget",
+    "first token p50, ms", "tokens/s", f"tokens in {LLM_WINDOW_MS:.0f} ms", "right answers",
 )  # fmt: skip
-HEAD_WAITING = ("n, agent waits", "gap p50, ms", "gap p95, ms")
+HEAD_WAITING = (
+    "n, waiting", "gap p50, waiting", "gap p95, waiting", "first answer p50, waiting",
+)  # fmt: skip
 
 
 RATES = (
@@ -288,12 +292,13 @@ def row(name: str, turns: Sequence[TurnRecord]) -> tuple[str, ...]:
 
 
 def gaps(turns: Sequence[TurnRecord]) -> tuple[str, ...]:
-    """How many turns, and their gap."""
+    """How many turns, their gap, and the time to the answer's own first audio."""
     summary = summarise(turns)
     return (
         f"{summary.turns}{recorded_words(summary.hit_rate.n, summary.hit_rate.recorded)}",
         ms(summary.gap_ms["p50"]),
         ms(summary.gap_ms["p95"]),
+        ms(first_answer(counted_turns(turns))),
     )
 
 

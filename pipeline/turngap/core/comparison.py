@@ -70,7 +70,6 @@ def backend_figures(
     summary = summarise(turns)
     counted = counted_turns(turns)
     gaps = summary.gap_ms
-    firsts = [(take_of(t), ms) for t in counted if (ms := first_answer_ms(t)) is not None]
     llm = summary.llm
     errors = [t.error for t in turns if t.error is not None]
     took = [ms for t in counted if (ms := turn_ms(t)) is not None]
@@ -85,9 +84,7 @@ def backend_figures(
             "hit_rate": share_record(summary.hit_rate),
             "gap_n": summary.gap_n,
             "gap_ms": {q: figure_record(gaps[q]) for q in ("p50", "p95")},
-            "first_answer_ms": figure_record(
-                percentile_of([ms for _, ms in firsts], [take for take, _ in firsts], 0.5)
-            ),
+            "first_answer_ms": figure_record(first_answer(counted)),
             "llm_n": llm.n if llm else 0,
             "ttft_ms": llm.ttft_ms if llm else None,
             "tokens_per_s": llm.per_s if llm else None,
@@ -135,6 +132,12 @@ def first_answer_ms(turn: TurnRecord) -> float | None:
     """
     due = due_ms(turn)
     return None if due is None else due + turn.counts.get("opener_ms", 0.0)
+
+
+def first_answer(turns: Sequence[TurnRecord]) -> Percentile:
+    """The median of it, ms, over the turns that have it."""
+    firsts = [(take_of(t), ms) for t in turns if (ms := first_answer_ms(t)) is not None]
+    return percentile_of([ms for _, ms in firsts], [take for take, _ in firsts], 0.5)
 
 
 def turn_usd(turn: TurnRecord, price: UsdPerMillion | None) -> float | str:

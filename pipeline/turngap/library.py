@@ -181,11 +181,18 @@ def parse_scenario(path: Path, text: str) -> Scenario:
     return _parsed(path, text)[0]
 
 
+_A_SCENARIO = "give a scenario's .yaml file, which names its recordings"
+
+
 def _text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise InputError("scenario.unreadable", f"{path}: cannot be read: {e}") from e
+    except OSError as e:
+        raise InputError(
+            "scenario.unreadable", f"{path}: cannot be read: {e.strerror or e}", hint=_A_SCENARIO
+        ) from e
+    except UnicodeDecodeError as e:
+        raise InputError("scenario.unreadable", f"{path}: not a text file", hint=_A_SCENARIO) from e
 
 
 def _parsed(path: Path, text: str) -> tuple[Scenario, CommentedMap]:

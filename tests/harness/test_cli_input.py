@@ -174,6 +174,24 @@ def test_the_defaults_of_a_fleet_that_the_help_shows_are_those_that_count() -> N
     assert shown["chunk_tokens"] == f"continuous: {CHUNK_TOKENS}"
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("none.yaml", "none.yaml: cannot be read: No such file or directory"),
+        ("", "cannot be read: Is a directory"),
+        ("1.flac", "1.flac: not a text file"),
+    ],
+)
+def test_what_is_no_scenario_is_not_labelled(
+    library: Path, name: str, says: str, capsys: Capsys
+) -> None:
+    done = turngap_here(capsys, "label", library / "quick-questions" / name)
+    assert done.code == 2
+    first, hint = done.err.splitlines()
+    assert first.endswith(says)
+    assert hint == "  give a scenario's .yaml file, which names its recordings"
+
+
 def test_the_fleet_file_of_the_docs_describes_a_fleet(tmp_path: Path) -> None:
     guide = (ROOT / "docs" / "simulate.md").read_text(encoding="utf-8")
     file = tmp_path / "fleet.toml"

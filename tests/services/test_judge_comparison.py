@@ -110,6 +110,7 @@ def test_a_judge_that_gave_no_verdict_is_not_right_and_says_why(
     assert done.code == 0
     text = " ".join(done.out.split())
     assert "right by judge openai m – –" in text
+    assert "sim:full: no turn has a verdict of both; 3 not judged by it" in text
     assert "3 not judged by it (no verdict in the judge's answer: maybe)" in text
 
 

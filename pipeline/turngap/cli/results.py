@@ -28,7 +28,8 @@ class Stored:
 
 def report(
     runs: Annotated[
-        list[str] | None, typer.Argument(help="Folders, names, or `latest` (the default).")
+        list[str] | None,
+        typer.Argument(help="Folders, names, or `latest` (the default), the run that began last."),
     ] = None,
     html: Annotated[bool, typer.Option("--html", help="Write the HTML page again too.")] = False,
     svg: Annotated[

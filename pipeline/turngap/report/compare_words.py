@@ -141,7 +141,9 @@ def judge_notes(record: ComparisonRecord) -> list[str]:
 
 def _judged(judged: JudgedRecord) -> str:
     disagree = judged.alone + judged.rule_alone
-    said = [f"judge and rules disagree in {disagree} of {words.turns_words(judged.both)}"]
+    said = ["no turn has a verdict of both"]
+    if judged.both:
+        said = [f"judge and rules disagree in {disagree} of {words.turns_words(judged.both)}"]
     if disagree:
         said[0] += f" (right by the judge alone {judged.alone}, by the rules {judged.rule_alone})"
     if judged.transcribed:

@@ -23,7 +23,8 @@ class FakeVllm:
         ]
         for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
             lines += [f"# TYPE vllm:{name} gauge", f"vllm:{name} 0.5"]
-        for name in ("request_queue_time_seconds", "request_prefill_time_seconds"):
+        of_requests = ("request_queue_time_seconds", "request_prefill_time_seconds")
+        for name in (*of_requests, "iteration_tokens_total"):
             lines += [f"# TYPE vllm:{name} histogram", f'vllm:{name}_bucket{{le="+Inf"}} 1']
             lines += [f"vllm:{name}_sum 0.1", f"vllm:{name}_count 1"]
         return web.Response(text="\n".join([*lines, ""]))

@@ -361,6 +361,8 @@ async def test_the_wire_is_read_as_vllm_writes_it() -> None:
         await runner.cleanup()
     assert (counted.prompt, plain.prompt) == (PROMPT_TOKENS, None)
     assert counters[GENERATED] == 10
+    assert (counters[STEPS], counters[ENDED]) == (1, 1)
+    assert not any(name.endswith("_bucket") for name in counters)
     assert counted.first_ms is not None
     assert counted.first_ms >= 0
 

@@ -51,9 +51,13 @@ def test_the_same_seed_is_the_same_outcome_and_another_is_not() -> None:
     assert not equal(first, simulate(FLEET, WORK, load, seed=4))
 
 
-def test_an_idle_fleet_answers_in_the_time_that_its_steps_take() -> None:
-    outcome = simulate(FLEET, replace(WORK, think_sigma=0), Load(1, 3600), seed=1)
-    idle_ms = idle_turn_ms(FLEET, WORK)
+@pytest.mark.parametrize("prompt_us", [0, 50_000])
+def test_an_idle_fleet_answers_in_the_time_that_its_steps_take(prompt_us: float) -> None:
+    part = replace(SERVER.accelerator, prompt_us=prompt_us)
+    fleet = Fleet((replace(SMALL, server=replace(SERVER, accelerator=part)),))
+    outcome = simulate(fleet, replace(WORK, think_sigma=0), Load(1, 3600), seed=1)
+    idle_ms = idle_turn_ms(fleet, WORK)
+    assert idle_ms - idle_turn_ms(FLEET, WORK) == pytest.approx(prompt_us / 1000)
     # What a conversation has said before is read from the cache, so prompts take no longer.
     assert np.median(outcome.llm_ms) == pytest.approx(idle_ms, rel=0.1)
     assert outcome.llm_ms.min() > 0.7 * idle_ms

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from turngap.core.budget import OUTCOMES, Outcome, TurnEnd
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.results import AnswerRecord, PacingRecord, StageRecord, TurnRecord
+from turngap.core.stats import proportion
 from turngap.core.summary import summarise
 
 ENDED: dict[Outcome, TurnEnd] = {
@@ -191,6 +192,25 @@ def test_rounds_are_counted_as_turns_and_said_to_be_of_recorded_ones() -> None:
     assert (both["gap_ms"]["n"], both["gap_ms"]["recorded"]) == (42, 21)
     # The second round was as the first, to the last digit.
     assert both["gap_ms"]["ci95"]["p50"] == one["gap_ms"]["ci95"]["p50"]
+
+
+def test_a_few_misses_do_not_hide_that_rounds_repeat_the_gaps() -> None:
+    def gap_ms(n: int, r: int) -> float:
+        # Each round misses the budget once, in another turn.
+        return 2000.0 if n == 5 * r else 100.0 + 10 * n
+
+    def hit_rate(rounds: int) -> float:
+        made = [
+            turn("late" if n == 5 * r else "answered", gap_ms(n, r), take=(n, r))
+            for n in range(1, 22)
+            for r in range(1, rounds + 1)
+        ]
+        return summarise(made).hit_rate.low or 0.0
+
+    # As if independent, 60 of 63 would be known far better than 20 of 21.
+    independent = proportion(60, 63).low or 0.0
+    assert hit_rate(1) == pytest.approx(proportion(20, 21).low, abs=0.01)
+    assert hit_rate(3) < independent - 0.05
 
 
 def judged(verdict: str, why: str | None = None, **changes: object) -> TurnRecord:

@@ -90,6 +90,12 @@ def test_too_few_turns_are_inconclusive_and_no_pass(
     skipped.stdout.fnmatch_lines(["*inconclusive, skipped", "SKIPPED*inconclusive: *"])
 
 
+def test_rounds_make_sure_of_these_recordings(inner: Inner, play: Play) -> None:
+    play(made_turns(73))  # three recorded ones
+    code = f'def test_it(turngap):\n    turngap.replay("{URL}").assert_hit_rate(0.95, sure=True)\n'
+    inner(code).assert_outcomes(passed=1)
+
+
 def test_few_turns_that_are_all_too_slow_are_too_slow(inner: Inner, play: Play) -> None:
     play(made_turns(3))
     result = inner(f'def test_it(turngap):\n    turngap.replay("{URL}").assert_gap(p95_ms=200)')

@@ -26,6 +26,15 @@ def test_cut_ins_are_counted_over_all_turns():
     assert figures.cut_ins.low < 0.2 < (figures.cut_ins.high or 0)
 
 
+def test_who_cuts_in_whenever_it_hears_a_turn_has_cut_in_on_one():
+    cut_in = {"received": -600.0, "agent_onset": -500.0}
+    once = [make_turn(turn=n, marks_ms=cut_in) if n == 4 else make_turn(turn=n) for n in range(10)]
+    rounds = [turn.model_copy(update={"repeat": r}) for r in range(5) for turn in once]
+    of_one, of_five = turn_taking(once).cut_ins, turn_taking(rounds).cut_ins
+    assert (of_five.hits, of_five.n, of_five.recorded) == (5, 50, 10)
+    assert (of_five.low, of_five.high) == pytest.approx((of_one.low, of_one.high))
+
+
 def test_false_stops_are_counted_over_all_backchannels():
     turns = [
         make_turn(turn=1, backchannels=(backchannel(True), backchannel(False))),

@@ -16,6 +16,7 @@ from math import inf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.stats import norm
 
 from turngap.core.clusters import Take, percentile_of, proportion_of
@@ -27,19 +28,23 @@ WAYS = ("independent", "bootstrap", "turngap")
 IN_TIME = 0.9
 TURNS = 3
 RESAMPLES = 1000
+# By how many standard deviations a slow recording is slower, in every round.
+SLOWER = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
     """So many conversations of three turns, played so often.
 
-    `recording` and `play` are the correlations of two gaps of one recording and of one play.
+    `recording` and `play` are the correlations of two gaps of one recording and of one play; `slow`
+    is the share of recordings that are far slower than all others.
     """
 
     conversations: int
     rounds: int
     recording: float
     play: float
+    slow: float = 0.0
 
     def takes(self) -> list[Take]:
         """Every take of every turn, as they are played."""
@@ -51,12 +56,24 @@ class Library:
         ]
 
     def gaps(self, rng: np.random.Generator) -> Floats:
-        """Standard normal, in the order of the takes."""
+        """Standard normal but for those that are slow, in the order of the takes."""
         shape = (self.conversations, TURNS, self.rounds)
         of_recording = rng.normal(size=(*shape[:2], 1))
         of_play = rng.normal(size=(shape[0], 1, shape[2]))
         own = sqrt(1 - self.recording - self.play) * rng.normal(size=shape)
-        return (sqrt(self.recording) * of_recording + sqrt(self.play) * of_play + own).ravel()
+        gaps = sqrt(self.recording) * of_recording + sqrt(self.play) * of_play + own
+        if self.slow:
+            gaps += SLOWER * (rng.random((*shape[:2], 1)) < self.slow)
+        return gaps.ravel()
+
+    def truth(self, q: float) -> float:
+        """The quantile that is to be held."""
+
+        def beyond(gap: float) -> float:
+            fast, slow = norm.cdf(gap), norm.cdf(gap - SLOWER)
+            return float((1 - self.slow) * fast + self.slow * slow) - q
+
+        return float(brentq(beyond, -10, 10 + SLOWER))
 
 
 LIBRARIES = [
@@ -76,6 +93,8 @@ LIBRARIES = [
         (8, 0.3, 0.3),
     )
 ]
+# What no interval can know that takes likeness for what all recordings have.
+LIBRARIES += [Library(n, rounds, 0.0, 0.0, slow=1 / 12) for n, rounds in ((7, 3), (7, 8), (16, 8))]
 
 
 def bounds(found: Percentile | Proportion) -> tuple[float, float]:
@@ -98,7 +117,8 @@ def trial(
     """Of each figure and way its name, whether the interval held the truth, and how wide it is."""
     gaps, takes = library.gaps(rng), library.takes()
     values = gaps.tolist()
-    hits = [value <= norm.ppf(IN_TIME) for value in values]
+    budget, truths = library.truth(IN_TIME), {q: library.truth(q) for q in QUANTILES.values()}
+    hits = [value <= budget for value in values]
     for way in ways:
         for name, q in QUANTILES.items():
             if way == "bootstrap":
@@ -107,7 +127,7 @@ def trial(
                 low, high = bounds(percentile_of(values, takes, q))
             else:
                 low, high = bounds(percentile(values, q))
-            yield name, way, low <= norm.ppf(q) <= high, high - low
+            yield name, way, low <= truths[q] <= high, high - low
         if way != "bootstrap":
             plain = proportion(sum(hits), len(hits))
             low, high = bounds(proportion_of(hits, takes, values) if way == "turngap" else plain)
@@ -144,7 +164,8 @@ def main() -> None:
         found = coverage(library, trials)
         cells = [f"{100 * found[c][0]:.1f} ({found[c][1]:.2f})" for c in columns]
         played = f"{TURNS * library.conversations}, {library.rounds}"
-        print(f"| {played} | {library.recording}, {library.play} | {' | '.join(cells)} |")
+        planted = f"{library.recording}, {library.play}" + ", a twelfth slow" * (library.slow > 0)
+        print(f"| {played} | {planted} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from math import sqrt
 
+import numpy as np
 import pytest
 from interval_coverage import Library, coverage, main
 
@@ -45,6 +46,15 @@ def test_where_nothing_links_them_one_round_is_hardly_wider() -> None:
     found = coverage(Library(16, 1, 0.0, 0.0), TRIALS, ways=("independent", "turngap"))
     for figure in ("p50", "hit rate"):
         assert found[figure, "turngap"][1] <= 1.2 * found[figure, "independent"][1]
+
+
+def test_what_is_slow_in_every_round_is_in_what_is_to_be_held() -> None:
+    plain, slow = Library(200, 20, 0.0, 0.0), Library(200, 20, 0.0, 0.0, slow=1 / 12)
+    for library in (plain, slow):
+        gaps = library.gaps(np.random.default_rng(1))
+        for q in (0.5, 0.9, 0.95):
+            assert library.truth(q) == pytest.approx(float(np.quantile(gaps, q)), abs=0.15)
+    assert slow.truth(0.95) > plain.truth(0.95) + 0.5
 
 
 def test_of_no_trials_there_is_no_table(

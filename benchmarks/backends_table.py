@@ -37,19 +37,18 @@ from half_gap.table import ms, share
 from pages import write
 
 from turngap.caller.pipecat import PipecatDialect
-from turngap.core.budget import LLM_WINDOW_MS
-from turngap.core.comparison import first_answer
-from turngap.core.comparison_record import COMPARISON_FILE, ComparisonRecord
+from turngap.compare.figures import first_answer
+from turngap.compare.files import read_comparison, write_markdown
+from turngap.compare.play import ComparePlan, Contender, compare, parse_contender
+from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
+from turngap.core.budget import LLM_WINDOW_MS, STARVED_MS
 from turngap.core.errors import InputError
-from turngap.core.lateness import STARVED_MS
 from turngap.core.results import TurnRecord
 from turngap.core.summary import counted_turns, summarise
-from turngap.harness.compare import ComparePlan, Contender, compare, parse_contender
-from turngap.harness.target import AgentChoice
-from turngap.library import library_dir, load_scenarios, scenario_paths
-from turngap.report.compare_files import read_comparison, write_markdown
+from turngap.play.target import AgentChoice
 from turngap.report.words import recorded_words
-from turngap.runs import read_run
+from turngap.scenario.library import library_dir, load_scenarios, scenario_paths
+from turngap.store.runs import read_run
 from turngap_services.llm.vllm.server import Server
 from turngap_services.llm.vllm.settings import VllmSettings
 

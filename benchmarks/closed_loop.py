@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from turngap.core.inference.engine import Engine
-from turngap.core.inference.policy import Policy
-from turngap.core.inference.request import Request
-from turngap.core.inference.server import PS_PER_MS, PS_PER_S, Server
+from turngap.inference.engine import Engine
+from turngap.inference.policy import Policy
+from turngap.inference.request import Request
+from turngap.inference.server import PS_PER_MS, PS_PER_S, Server
 
 
 @dataclass(frozen=True)

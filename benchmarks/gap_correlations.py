@@ -20,7 +20,7 @@ from scipy.stats import norm, rankdata
 from turngap.core.errors import InputError
 from turngap.core.results import TurnRecord
 from turngap.core.summary import counted_turns
-from turngap.runs import TURNS_FILE, read_run
+from turngap.store.runs import TURNS_FILE, read_run
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -1,6 +1,6 @@
 """How often the regression gate is right, on made-up runs with the noise of a real machine.
 
-No audio is played: `turngap.testing.trials` makes the pairs of turns, `turngap.core.verdict` judges
+No audio is played: `turngap.check.trials` makes the pairs of turns, `turngap.check.verdict` judges
 them. Every share comes with its 95 % interval (Clopper and Pearson). Deterministic.
 
     python benchmarks/gate_trials.py [--trials 300] [--only null,shift,…]
@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import binomtest
 
-from turngap.core.verdict import Judgement, MetricVerdict, judge
-from turngap.testing.trials import QUIET, ROUGH, SHARED, Injected, Noise, simulated_pairs
+from turngap.check.trials import QUIET, ROUGH, SHARED, Injected, Noise, simulated_pairs
+from turngap.check.verdict import Judgement, MetricVerdict, judge
 
 MACHINES = {"quiet": QUIET, "rough": ROUGH}
 STAGE = "llm_first_token"

@@ -39,7 +39,7 @@ from half_gap.contenders import (
 )
 from half_gap.playing import play_piece
 
-from turngap.library import (
+from turngap.scenario.library import (
     LoadedScenario,
     library_dir,
     library_paths,

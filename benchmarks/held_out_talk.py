@@ -25,7 +25,7 @@ from training.grammar.dialogue import BASE_PROMPT, HELD_OUT_SEED, Dialogue, make
 from training.grammar.turn import Turn
 from training.whisper.speech import RATE, Voice, speak
 from turngap.core.audio import LINE_FLOOR_DBFS, dbfs_to_amplitude
-from turngap.harness.label import label_file
+from turngap.scenario.label import label_file
 
 # Those that pocketsphinx reads best (services/training/whisper/speech.py).
 VOICES = ("edward", "michel", "Reed", "f2", "f3")

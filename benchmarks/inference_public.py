@@ -4,19 +4,19 @@ python benchmarks/inference_public.py [--all]
 
 The figures are those of TensorRT-LLM 1.0 (NVIDIA/TensorRT-LLM, docs/source/performance/
 perf-overview.md): total output tokens/s with all requests there from the beginning. The
-efficiencies of `turngap.core.inference.hardware` were fitted to them: this is no independent check.
+efficiencies of `turngap.inference.hardware` were fitted to them: this is no independent check.
 """
 
 import argparse
 from dataclasses import dataclass
 from statistics import fmean
 
-from turngap.core.inference.engine import Engine
-from turngap.core.inference.hardware import Precision, find_accelerator
-from turngap.core.inference.model import find_model
-from turngap.core.inference.policy import Policy
-from turngap.core.inference.request import FOREVER_PS, Request
-from turngap.core.inference.server import PS_PER_S, Server
+from turngap.inference.engine import Engine
+from turngap.inference.hardware import Precision, find_accelerator
+from turngap.inference.model import find_model
+from turngap.inference.policy import Policy
+from turngap.inference.request import FOREVER_PS, Request
+from turngap.inference.server import PS_PER_S, Server
 
 # Prompt and reply in tokens, and how many requests that benchmark makes of them.
 LENGTHS = (

@@ -19,8 +19,15 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from turngap.core.clusters import Take, percentile_of, proportion_of
-from turngap.core.stats import Percentile, Proportion, percentile, proportion
+from turngap.core.stats import (
+    Percentile,
+    Proportion,
+    Take,
+    percentile,
+    percentile_of,
+    proportion,
+    proportion_of,
+)
 
 Floats = NDArray[np.float64]
 QUANTILES = {"p50": 0.5, "p95": 0.95}

@@ -19,9 +19,9 @@ from turngap.caller.pipecat import PipecatDialect
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
 from turngap.core.results import OffsetRecord
-from turngap.harness.cues import cues_of
-from turngap.harness.process import running
-from turngap.library import library_dir, load_scenario, scenario_paths
+from turngap.play.process import running
+from turngap.play.run import cues_of
+from turngap.scenario.library import library_dir, load_scenario, scenario_paths
 
 NO_OFFSET = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from turngap.core.simulation import THINK_MS, THINK_SIGMA
-from turngap.core.simulation.workload import Workload
-from turngap.harness.simulate import SimulationPlan, run_simulation, source_of_flags
-from turngap.harness.simulate_fleet import build_fleet, fleet_file
+from turngap.fleet import THINK_MS, THINK_SIGMA
+from turngap.fleet.files import build_fleet, fleet_file
+from turngap.fleet.run import SimulationPlan, run_simulation, source_of_flags
+from turngap.fleet.workload import Workload
 
 # A turn as the embedded agent's are on the shipped library, rounded.
 TURN = {

@@ -49,10 +49,10 @@ from vllm_load import (
 )
 
 from turngap.core.errors import InconclusiveError
-from turngap.core.inference.fit import Fit, Measured, predicted_ms
-from turngap.core.inference.model import Model
-from turngap.core.inference.policy import Policy
-from turngap.provenance import git_commit, this_machine
+from turngap.inference.fit import Fit, Measured, predicted_ms
+from turngap.inference.model import Model
+from turngap.inference.policy import Policy
+from turngap.store.provenance import git_commit, this_machine
 from turngap_services.script import scenarios
 
 BEGIN = "<!-- made by benchmarks/simulate_vllm.py -->"

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from turngap.agent.stack import load_stack
-from turngap.core.scenario import ReplyExpectation
+from turngap.scenario.model import ReplyExpectation
 from turngap_services.llm.small.model import SmallModel
 from turngap_services.llm.small.settings import SmallSettings
 from turngap_services.script import scenarios

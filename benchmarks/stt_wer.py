@@ -19,7 +19,7 @@ from pipecat.audio.vad.silero import SileroVADAnalyzer
 from pipecat.audio.vad.vad_analyzer import VADParams, VADState
 from rapidfuzz.distance import Levenshtein
 
-from turngap.library import library_dir, load_scenario, scenario_paths
+from turngap.scenario.library import library_dir, load_scenario, scenario_paths
 from turngap_services.stt.pocketsphinx.hearing import Hearing
 from turngap_services.stt.pocketsphinx.model import RATE, library_model
 from turngap_services.stt.pocketsphinx.settings import PocketsphinxSettings

@@ -34,10 +34,10 @@ from vllm_load import (
 )
 
 from turngap.core.errors import InconclusiveError, InputError
-from turngap.core.inference.fit import Fit, Measured, fit
-from turngap.core.inference.hardware import Accelerator
-from turngap.core.inference.model import Model
-from turngap.core.inference.server import Server
+from turngap.inference.fit import Fit, Measured, fit
+from turngap.inference.hardware import Accelerator
+from turngap.inference.model import Model
+from turngap.inference.server import Server
 
 BATCHES = (2, 8, 32, 96)
 LONG_TOKENS = 400

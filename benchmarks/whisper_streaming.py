@@ -38,7 +38,7 @@ from training.whisper.canned import SHAPES, WHISPER_PIECES, make_canned
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.stats import percentile
-from turngap.library import library_dir, library_paths, load_scenario
+from turngap.scenario.library import library_dir, library_paths, load_scenario
 from turngap.testing.pipelines import at_work, worker_of
 from turngap_services.stt.whisper import SPEC
 from turngap_services.stt.whisper.model import WholeModel

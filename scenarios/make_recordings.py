@@ -35,10 +35,9 @@ from turngap.core.audio import (
     audible_onset,
     rms_dbfs,
 )
-from turngap.core.labels import speech_bounds
-from turngap.core.scenario import Backchannel, SpeechBounds, UserTurn
-from turngap.harness.label import write_bounds
-from turngap.library import EXTRA, read_scenario
+from turngap.scenario.label import speech_bounds, write_bounds
+from turngap.scenario.library import EXTRA, read_scenario
+from turngap.scenario.model import Backchannel, SpeechBounds, UserTurn
 
 HERE = Path(__file__).parent
 RATE = 16_000

@@ -12,15 +12,14 @@ from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.caller.line import open_line
 from turngap.caller.pipecat import PipecatDialect
 from turngap.clocks import MonotonicClock
+from turngap.core.budget import STARVED_MS
 from turngap.core.clock import ms_to_ns, ns_to_ms
-from turngap.core.lateness import STARVED_MS
 from turngap.core.results import OffsetRecord
 from turngap.core.stats import Percentile, Proportion, percentile, proportion
-from turngap.harness.cues import cues_of
-from turngap.harness.process import running
-from turngap.harness.run import undisturbed
-from turngap.harness.target import AgentChoice
-from turngap.library import LoadedScenario
+from turngap.play.process import running
+from turngap.play.run import cues_of, undisturbed
+from turngap.play.target import AgentChoice
+from turngap.scenario.library import LoadedScenario
 
 NO_OFFSET = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
 

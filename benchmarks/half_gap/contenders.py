@@ -8,7 +8,7 @@ from pathlib import Path
 
 from turngap.agent.stack import Stack, load_stack, override
 from turngap.backends import KINDS, Kind
-from turngap.harness.target import AgentChoice
+from turngap.play.target import AgentChoice
 
 # The same engines for all of them.
 ENGINES = ("tts.speed_wpm=200",)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from half_gap.contenders import Contender, full, stock
 from turngap.caller.pipecat import PipecatDialect
-from turngap.core.turntaking import TurnTakingFigures
-from turngap.harness.sweep import SweepPlan, sweep
-from turngap.library import LoadedScenario, library_dir
+from turngap.core.summary import TurnTakingFigures
+from turngap.play.sweep import SweepPlan, sweep
+from turngap.scenario.library import LoadedScenario, library_dir
 
 # What an agent's patience is set by: pipecat's is the VAD's, ours the hold after a whole sentence.
 SETTINGS = {

@@ -7,13 +7,12 @@ from statistics import median
 
 from half_gap.contenders import FULL, PAUSE_MS, STOCK, STOCK_VAD, TTFT_MS, UNTRACED
 from half_gap.playing import AS
-from turngap.core.pairs import Pair, Reading
-from turngap.core.ratios import Ratio, gap_ratio
+from turngap.core.paired import Pair, Ratio, Reading, gap_ratio
 from turngap.core.results import TurnRecord
-from turngap.core.scenario import Scenario
 from turngap.core.stats import Percentile, Proportion, percentile, proportion
-from turngap.library import EXTRA
-from turngap.runs import StoredRun, read_run
+from turngap.scenario.library import EXTRA
+from turngap.scenario.model import Scenario
+from turngap.store.runs import StoredRun, read_run
 
 # The recordings of turns that hold a pause to think; of the tables booked, the first turn.
 PAUSED = ("second-thoughts", "thinking-aloud")

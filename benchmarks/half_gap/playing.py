@@ -5,11 +5,10 @@ from pathlib import Path
 
 from half_gap.contenders import Contender
 from turngap.caller.pipecat import PipecatDialect
-from turngap.harness.interleave import play_interleaved
-from turngap.harness.run import RunInProgress, RunPlan, undisturbed
-from turngap.harness.target import resolve
-from turngap.library import LoadedScenario, library_dir
-from turngap.runs import new_folder
+from turngap.play.run import RunInProgress, RunPlan, play_interleaved, undisturbed
+from turngap.play.target import resolve
+from turngap.scenario.library import LoadedScenario, library_dir
+from turngap.store.runs import new_folder
 
 AS = "half-the-gap"
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from half_gap.callers import Level
 from half_gap.contenders import FULL, STOCK
 from half_gap.figures import Overhead, Row
-from turngap.core.ratios import Ratio
+from turngap.core.paired import Ratio
 from turngap.core.stats import Percentile, Proportion
 
 # The figures: ratios to stock, ms, shares.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from turngap.core.scenario import Scenario
+    from turngap.scenario.model import Scenario
 
 
 @cache
@@ -16,6 +16,6 @@ def scenarios(library: Path | None) -> tuple["Scenario", ...]:
         InputError: no library, or a scenario in it that cannot be read.
     """
     # ruamel.yaml and soundfile cost 0.1 s to import: not at the registry's import.
-    from turngap.library import library_dir, library_paths, read_scenario
+    from turngap.scenario.library import library_dir, library_paths, read_scenario
 
     return tuple(read_scenario(path) for path in library_paths(library_dir(library)))

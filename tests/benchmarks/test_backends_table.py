@@ -22,11 +22,11 @@ from made_records import make_turn
 from pages import END
 
 from turngap.caller.pipecat import PipecatDialect
+from turngap.compare.play import ComparePlan
 from turngap.core.errors import ExitCode, InputError
 from turngap.core.results import AnswerRecord, TurnRecord
-from turngap.harness.compare import ComparePlan
-from turngap.harness.target import AgentChoice, Target
-from turngap.library import library_dir
+from turngap.play.target import AgentChoice, Target
+from turngap.scenario.library import library_dir
 
 README = Path(__file__).parents[2] / "README.md"
 SERVED = Model("vllm: teacher", "vllm", {"base_url": "http://127.0.0.1:9/v1", "model": "a b"})

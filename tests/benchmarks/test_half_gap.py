@@ -11,7 +11,7 @@ from made_records import MARKS_MS, make_turn
 from turngap.agent.stack import load_stack
 from turngap.core.results import TurnRecord
 from turngap.core.stats import percentile, proportion
-from turngap.library import library_dir, read_scenario
+from turngap.scenario.library import library_dir, read_scenario
 
 
 def as_played(

@@ -8,9 +8,9 @@ from held_out_talk import expectation, main, without_facts
 
 from training.grammar.score import right
 from training.grammar.turn import Turn, held_out
-from turngap.core.answers import Hearing, judge
-from turngap.core.scenario import ReplyExpectation
-from turngap.library import library_paths, load_scenario
+from turngap.scenario.answers import Hearing, judge
+from turngap.scenario.library import library_paths, load_scenario
+from turngap.scenario.model import ReplyExpectation
 
 DIALOGUES = list(itertools.islice(without_facts(), 80))
 JUDGED = [t for d in DIALOGUES for t in d.turns if t.content is not None]

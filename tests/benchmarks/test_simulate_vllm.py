@@ -52,10 +52,10 @@ from vllm_calibration import (
 from vllm_load import Asking, Metrics, Reply, Running
 
 from turngap.core.errors import ExitCode, InconclusiveError
-from turngap.core.inference.fit import Measured, predicted_ms
-from turngap.core.inference.hardware import Accelerator
-from turngap.core.inference.policy import Policy
-from turngap.core.inference.server import Server
+from turngap.inference.fit import Measured, predicted_ms
+from turngap.inference.hardware import Accelerator
+from turngap.inference.policy import Policy
+from turngap.inference.server import Server
 from turngap.testing import LoopClock, in_virtual_time
 from turngap_services.llm.sim.server import Background, LiveServer
 

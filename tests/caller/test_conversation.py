@@ -9,13 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from turngap.caller.conversation import (
-    BackchannelCue,
-    Conversation,
-    Patience,
-    PlayedTurn,
-    TurnCue,
-)
+from turngap.caller.conversation import BackchannelCue, Conversation, Patience, PlayedTurn, TurnCue
 from turngap.caller.dialect import Incoming, Message
 from turngap.caller.line import Line, open_line
 from turngap.caller.pipecat import PipecatDialect
@@ -24,9 +18,9 @@ from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm
 from turngap.core.clock import Clock
 from turngap.core.events import AgentMarks, AgentSpeech, TurnEnded, UserSpeech
-from turngap.core.scenario import SpeechBounds, When
 from turngap.core.stages import UNATTRIBUTED
-from turngap.harness.process import running
+from turngap.play.process import running
+from turngap.scenario.model import SpeechBounds, When
 from turngap.testing.agent import IDLE_MS, Reply, Script, script_to_json
 from turngap.testing.memory import line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time

@@ -5,14 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngap.core.clock import (
-    NS_PER_MS,
-    Clock,
-    ms_to_ns,
-    ns_to_ms,
-    ns_to_samples,
-    samples_to_ns,
-)
+from turngap.core.clock import NS_PER_MS, Clock, ms_to_ns, ns_to_ms, ns_to_samples, samples_to_ns
 from turngap.testing import ManualClock
 
 RATES = st.sampled_from([8_000, 11_025, 16_000, 22_050, 24_000, 44_100, 48_000])

@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngap.core.clusters import Take, percentile_of, proportion_of
-from turngap.core.stats import Proportion, percentile, proportion
+from turngap.core.stats import (
+    Proportion,
+    Take,
+    percentile,
+    percentile_of,
+    proportion,
+    proportion_of,
+)
 
 GAPS = st.floats(0, 5_000)
 QS = st.sampled_from([0.5, 0.9, 0.95])

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from turngap.core.budget import Outcome
-from turngap.core.pairs import Pair, Reading
-from turngap.core.ratios import gap_ratio
+from turngap.core.paired import Pair, Reading, gap_ratio
 
 
 def reading(gap_ms: float | None, outcome: Outcome = "answered") -> Reading:

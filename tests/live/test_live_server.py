@@ -16,8 +16,7 @@ from live_server import CLOCK, RATE, Page, Serving, serving, silence, tone
 from turngap.agent.access import Access
 from turngap.caller.pipecat import audio_frame
 from turngap.live.limits import Limits
-from turngap.lookup import find_run
-from turngap.runs import read_run
+from turngap.store.runs import find_run, read_run
 
 TOKEN = "0123456789abcdef-token"
 

@@ -21,7 +21,7 @@ from page_browser import (
     scripted_agent,
 )
 
-from turngap.library import load_scenario
+from turngap.scenario.library import load_scenario
 from turngap.testing.agent import Reply, Script
 
 pytestmark = [needs_chromium, pytest.mark.realtime]

@@ -12,13 +12,13 @@ from turngap.caller.stream import RATE
 from turngap.core.audio import LINE_FLOOR_DBFS, Pcm, dbfs_to_amplitude
 from turngap.core.errors import InputError
 from turngap.core.results import TurnRecord
-from turngap.harness.label import label_file
-from turngap.library import load_scenario
 from turngap.live.conversation import KeptTurn, LiveConversation
 from turngap.live.keeping import Keeping, LiveRun
 from turngap.live.saving import save
 from turngap.live.wire import TurnReport, parsed
-from turngap.runs import read_run
+from turngap.scenario.label import label_file
+from turngap.scenario.library import load_scenario
+from turngap.store.runs import read_run
 
 START_MS, END_MS = 1000.0, 1900.0
 

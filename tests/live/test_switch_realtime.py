@@ -17,12 +17,12 @@ from turngap.caller.line import open_line
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm, audible_end
 from turngap.core.clock import ms_to_ns
-from turngap.harness.process import running
-from turngap.library import library_dir, load_scenario
 from turngap.live.keeping import Keeping, LiveRun
 from turngap.live.sound import DEVICE_RATE
 from turngap.live.terminal import Shown, TalkDialect, TerminalTalk
-from turngap.runs import read_run
+from turngap.play.process import running
+from turngap.scenario.library import library_dir, load_scenario
+from turngap.store.runs import read_run
 
 pytestmark = pytest.mark.realtime
 

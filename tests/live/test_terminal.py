@@ -18,7 +18,7 @@ from turngap.core.results import TurnRecord
 from turngap.live.keeping import Keeping, LiveRun
 from turngap.live.sound import BLOCK, DEVICE_RATE, Block, PortAudioDevice
 from turngap.live.terminal import Shown, TalkDialect, TerminalTalk
-from turngap.runs import read_run
+from turngap.store.runs import read_run
 from turngap.testing.agent import Reply, Script, ScriptedAgent
 
 

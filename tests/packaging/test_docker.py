@@ -18,8 +18,8 @@ from ruamel.yaml import YAML
 
 from turngap.agent.stack import resolved
 from turngap.backends import Kind
-from turngap.harness.target import AgentChoice
-from turngap.library import library_dir
+from turngap.play.target import AgentChoice
+from turngap.scenario.library import library_dir
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE, COMPOSE = ROOT / "docker/Dockerfile", ROOT / "docker/compose.yaml"

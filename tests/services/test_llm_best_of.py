@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from turngap.core.clock import Clock
-from turngap.core.phrases import tokens
+from turngap.scenario.phrases import tokens
 from turngap_services.llm.combine.best_of import CHOSEN, IN_TIME, BestOfLLMService, best
 from turngap_services.llm.combine.settings import BestOfSettings
 

@@ -20,10 +20,10 @@ from running_line import InstantClock, running
 
 from turngap.backends import COUNTS, Price, find
 from turngap.core.clock import NS_PER_MS, NS_PER_S, Clock
-from turngap.core.inference.hardware import H100
-from turngap.core.inference.model import find_model
-from turngap.core.inference.server import Server, StepCosts
-from turngap.core.scenario import Scenario
+from turngap.inference.hardware import H100
+from turngap.inference.model import find_model
+from turngap.inference.server import Server, StepCosts
+from turngap.scenario.model import Scenario
 from turngap.testing import ManualClock
 from turngap_services.llm.sim.profiles import PROFILES, server_of
 from turngap_services.llm.sim.script import lines

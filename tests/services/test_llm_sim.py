@@ -16,7 +16,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from running_line import InstantClock, running
 
 from turngap.core.clock import NS_PER_MS, NS_PER_S, Clock
-from turngap.core.scenario import Scenario
+from turngap.scenario.model import Scenario
 from turngap.testing import ManualClock
 from turngap_services.llm.sim.script import (
     FLOOR,

@@ -20,7 +20,7 @@ from running_line import InstantClock, running
 from scripted_line import Conversation, conversing
 
 from turngap.agent.tools import toolbox, tools
-from turngap.core.scenario import Call, Scenario
+from turngap.scenario.model import Call, Scenario
 from turngap_services.llm.plain import plain_messages
 from turngap_services.llm.sim.calls import filled, offers, results_of
 from turngap_services.llm.sim.profiles import FULL

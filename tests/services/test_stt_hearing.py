@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from turngap.core.audio import rms_dbfs
-from turngap.library import library_dir, load_scenario
+from turngap.scenario.library import library_dir, load_scenario
 from turngap_services.stt.pocketsphinx.hearing import Hearing
 from turngap_services.stt.pocketsphinx.model import RATE, Saying, build_model, library_model
 from turngap_services.stt.pocketsphinx.settings import PocketsphinxSettings

@@ -19,7 +19,7 @@ from pipecat.processors.audio.vad_processor import VADProcessor
 from rapidfuzz.distance import Levenshtein
 from running_line import InstantClock, Line, running
 
-from turngap.library import LoadedScenario, library_dir, library_paths, load_scenario
+from turngap.scenario.library import LoadedScenario, library_dir, library_paths, load_scenario
 from turngap_services.stt.pocketsphinx import create
 from turngap_services.stt.pocketsphinx.service import PocketsphinxSTTService
 from turngap_services.stt.pocketsphinx.settings import PocketsphinxSettings

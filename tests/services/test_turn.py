@@ -8,7 +8,7 @@ from pipecat.turns.user_stop import (
 from running_line import InstantClock
 
 from turngap.backends import TurnTaking
-from turngap.library import library_dir, load_scenario
+from turngap.scenario.library import library_dir, load_scenario
 from turngap_services.turn.vad import (
     SMART_TURN,
     VAD,

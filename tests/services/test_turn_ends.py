@@ -19,7 +19,7 @@ from pipecat.processors.aggregators.llm_response_universal import (
 from pipecat.processors.frame_processor import FrameProcessor
 from running_line import InstantClock, running
 
-from turngap.library import library_dir, load_scenario
+from turngap.scenario.library import library_dir, load_scenario
 from turngap_services.stt.pocketsphinx import create
 from turngap_services.stt.pocketsphinx.settings import PocketsphinxSettings
 from turngap_services.turn.vad import VadSettings, create_vad

@@ -30,8 +30,8 @@ from pipecat.processors.aggregators.llm_response_universal import (
 from running_line import Line, running
 
 from turngap.core.audio import LINE_FLOOR_DBFS, Pcm
-from turngap.core.scenario import Recorded
-from turngap.library import library_dir, load_scenario
+from turngap.scenario.library import library_dir, load_scenario
+from turngap.scenario.model import Recorded
 from turngap.testing import ManualClock
 from turngap_services.stt.pocketsphinx import create as create_stt
 from turngap_services.stt.pocketsphinx.settings import PocketsphinxSettings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turngap.library import library_dir, load_scenario, scenario_paths
+from turngap.scenario.library import library_dir, load_scenario, scenario_paths
 from turngap_services.text import spoken_words
 from turngap_services.turn.adaptive.phrasing import (
     Phrase,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from turngap.core.audio import LINE_FLOOR_DBFS, Pcm
 from turngap.core.clock import ms_to_ns
-from turngap.library import LoadedScenario, library_dir, load_scenario
+from turngap.scenario.library import LoadedScenario, library_dir, load_scenario
 from turngap_services.turn.adaptive import silero
 from turngap_services.turn.adaptive.arrival import PAUSED_MS, Arrivals
 from turngap_services.turn.adaptive.voice import HOP_MS, STARTING_HOPS, WINDOW_MS, Voice

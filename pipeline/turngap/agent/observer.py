@@ -51,11 +51,9 @@ from pipecat.services.stt_service import STTService
 from pipecat.services.tts_service import TTSService
 from pipecat.transports.base_output import BaseOutputTransport
 
-from turngap.agent.failures import failure_of
-from turngap.agent.marks import AgentTurn, MarksRecorder, costs
+from turngap.agent.marks import AgentTurn, MarksRecorder, Waste, costs, failure_of
 from turngap.agent.speculation import GUESS, SpeculationDropped
-from turngap.agent.speech_output import SpeechOutput
-from turngap.agent.waste import Waste
+from turngap.agent.voice.speech_output import SpeechOutput
 from turngap.backends import COUNTS, Decision
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock

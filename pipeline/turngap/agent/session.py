@@ -23,16 +23,16 @@ from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPI
 from pipecat.workers.runner import WorkerRunner
 
 from turngap.agent.controls import Controls
-from turngap.agent.feed import SpeechFeed
-from turngap.agent.heard import HeardKeeper, Ledger, MadeCounter
 from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, StampedSerializer
 from turngap.agent.output import YieldingTransport
 from turngap.agent.rtvi import DiscreetRTVI
-from turngap.agent.speaking import Speaking, speaking
 from turngap.agent.speculation import Announcer, AudioGate, Guesses
 from turngap.agent.stack import Stack, resolved
 from turngap.agent.switching import LlmSwitch, Memory, Offers, offers_of
 from turngap.agent.tools import PROMPT, toolbox, tools
+from turngap.agent.voice.feed import SpeechFeed
+from turngap.agent.voice.heard import HeardKeeper, Ledger, MadeCounter
+from turngap.agent.voice.speech_output import Speaking, speaking
 from turngap.agent.warming import PrefixWarmer, Warming, warm_voice
 from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
 from turngap.core.clock import Clock

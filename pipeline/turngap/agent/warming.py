@@ -11,7 +11,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator
 from pipecat.services.tts_service import TTSService
 
-from turngap.agent.waste import CHARS_A_TOKEN
+from turngap.agent.marks import CHARS_A_TOKEN
 from turngap.core.clock import Clock, ms_to_ns, ns_to_ms
 from turngap.core.speeds import Request, VoiceSpeed
 

@@ -17,8 +17,8 @@ from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError
 from turngap.core.events import Event, PlayoutFlushed, TurnEnded, UserSpeech
 from turngap.core.results import OffsetRecord
-from turngap.core.scenario import AFTER_REPLY_MS, When
 from turngap.core.turns import Turn
+from turngap.scenario.model import AFTER_REPLY_MS, When
 
 __all__ = [
     "BackchannelCue",

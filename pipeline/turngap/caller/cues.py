@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from turngap.caller.ear import SPEECH_GAP_MS
 from turngap.core.audio import Pcm
-from turngap.core.scenario import SpeechBounds, When
+from turngap.scenario.model import SpeechBounds, When
 
 
 @dataclass(frozen=True, slots=True)

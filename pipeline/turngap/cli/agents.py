@@ -62,7 +62,7 @@ def doctor(
     library: Annotated[Path | None, LIBRARY] = None, json_: Annotated[bool, JSON] = False
 ) -> None:
     """Check whether this machine is fit to measure, and which agents it can run."""
-    from turngap.harness.doctor import Check, examine
+    from turngap.play.doctor import Check, examine
 
     checks: list[Check] = []
     for check in examine(library):

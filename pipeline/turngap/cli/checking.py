@@ -32,14 +32,14 @@ from turngap.cli.shared import (
     say,
     show_failure,
 )
+from turngap.core.budget import STARVED_MS
 from turngap.core.errors import ExitCode, InputError
-from turngap.core.lateness import STARVED_MS
 
 if TYPE_CHECKING:
-    from turngap.core.checks import CheckRecord
+    from turngap.check.plan import CheckPlan
+    from turngap.check.play import Checked
+    from turngap.check.record import CheckRecord
     from turngap.core.results import TurnRecord
-    from turngap.harness.check import Checked
-    from turngap.harness.check_plan import CheckPlan
 
 EXIT_CODES = {
     "pass": ExitCode.PASS,
@@ -110,9 +110,9 @@ def check(
     `turngap check --budget gap=800 --budget llm_first_token=450`.
     """
     from turngap.caller.pipecat import PipecatDialect
-    from turngap.core.verdict import Limits
-    from turngap.harness.check_plan import CheckPlan
-    from turngap.harness.target import AgentChoice, resolve
+    from turngap.check.plan import CheckPlan
+    from turngap.check.verdict import Limits
+    from turngap.play.target import AgentChoice, resolve
 
     if against is not None and baseline is not None:
         raise InputError("check.two_references", "give --against or --baseline, not both")
@@ -193,7 +193,7 @@ def _budgets(assignments: Sequence[str]) -> dict[str, float]:
 
 
 def _play(plan: "CheckPlan", *, quiet: bool) -> "Checked":
-    from turngap.harness.check import CheckProgress, check
+    from turngap.check.play import CheckProgress, check
 
     if not quiet:
         beside = "" if plan.reference is None else f", half of them {plan.reference.choice.name}'s"
@@ -217,8 +217,8 @@ def _play(plan: "CheckPlan", *, quiet: bool) -> "Checked":
 
 
 def _show(checked: "Checked", *, json_: bool) -> None:
-    from turngap.report.check_console import check_block
-    from turngap.report.check_files import PAGE_FILE, write_reports
+    from turngap.check.console import check_block
+    from turngap.check.files import PAGE_FILE, write_reports
 
     write_reports(checked.record, checked.path, checked.candidate, checked.reference)
     if json_:

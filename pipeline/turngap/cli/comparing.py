@@ -22,13 +22,13 @@ from turngap.cli.shared import (
     say,
     show_failure,
 )
+from turngap.core.budget import STARVED_MS
 from turngap.core.errors import AgentError, ExitCode, TurngapError
-from turngap.core.lateness import STARVED_MS
 
 if TYPE_CHECKING:
-    from turngap.core.comparison_record import ComparisonRecord
+    from turngap.compare.play import ComparePlan
+    from turngap.compare.record import ComparisonRecord
     from turngap.core.results import TurnRecord
-    from turngap.harness.compare import ComparePlan
 
 
 def compare(
@@ -78,12 +78,12 @@ def compare(
     """
     from turngap.caller.pipecat import PipecatDialect
     from turngap.cli.judging import judged_comparison
-    from turngap.harness.compare import ComparePlan, parse_contender, parse_price
-    from turngap.harness.judge import engine
-    from turngap.library import library_for, load_scenarios, require_inside, scenario_paths
-    from turngap.report.compare_console import comparison_block
-    from turngap.report.compare_files import comparison_json, write_markdown
-    from turngap.report.compare_html import write_page
+    from turngap.compare.console import comparison_block
+    from turngap.compare.files import comparison_json, write_markdown
+    from turngap.compare.page import write_page
+    from turngap.compare.play import ComparePlan, parse_contender, parse_price
+    from turngap.judge.play import engine
+    from turngap.scenario.library import library_for, load_scenarios, require_inside, scenario_paths
 
     folder = library_for(scenarios or (), library)
     paths = scenario_paths(folder, scenarios or (), tag)
@@ -129,7 +129,7 @@ def compare(
 
 def _failed(record: "ComparisonRecord", path: Path) -> AgentError | None:
     """That a backend could not make some of its replies; None where all of them could."""
-    from turngap.report.compare_words import failed
+    from turngap.compare.words import failed
 
     broken = [backend for backend in record.backends if backend.failed]
     if not broken:
@@ -144,7 +144,7 @@ def _failed(record: "ComparisonRecord", path: Path) -> AgentError | None:
 def _play(
     plan: "ComparePlan", *, quiet: bool
 ) -> "tuple[ComparisonRecord, Path, TurngapError | None]":
-    from turngap.harness.compare import compare
+    from turngap.compare.play import compare
 
     if not quiet:
         say(f"{plan.turns} turns, {len(plan.contenders)} backends in turns, in real time")

@@ -11,10 +11,10 @@ from turngap.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from turngap.core.comparison_record import ComparisonRecord
-    from turngap.core.scenario import Scenario
-    from turngap.harness.judge import Engine
-    from turngap.runs import StoredRun
+    from turngap.compare.record import ComparisonRecord
+    from turngap.judge.play import Engine
+    from turngap.scenario.model import Scenario
+    from turngap.store.runs import StoredRun
 
 
 def judge(
@@ -43,13 +43,12 @@ def judge(
     Examples: `turngap judge --transcribe pocketsphinx`;
     `turngap judge runs/NAME --llm openai,base_url=http://127.0.0.1:8000/v1,model=NAME`
     """
-    from turngap.core.judging import PROMPT
-    from turngap.harness.judge import engine, expectations
-    from turngap.lookup import find_run
-    from turngap.report.compare_files import find_comparison
+    from turngap.compare.files import find_comparison
+    from turngap.judge.play import engine, expectations
+    from turngap.judge.prompt import PROMPT
     from turngap.report.console import summary_block, turn_block
     from turngap.report.json import run_json
-    from turngap.runs import read_run
+    from turngap.store.runs import find_run, read_run
 
     if show_judge_prompt:
         print_text(PROMPT)
@@ -84,9 +83,9 @@ def _show_judged(
     *,
     json_: bool,
 ) -> None:
-    from turngap.report.compare_console import comparison_block
-    from turngap.report.compare_files import comparison_json, read_comparison, write_markdown
-    from turngap.report.compare_html import write_page
+    from turngap.compare.console import comparison_block
+    from turngap.compare.files import comparison_json, read_comparison, write_markdown
+    from turngap.compare.page import write_page
 
     if model is None or recogniser is not None:
         raise InputError(
@@ -109,9 +108,9 @@ def judged_comparison(
     """A stored comparison with a model's verdicts, and the pages of its runs anew.
 
     Raises:
-        TurngapError: as `turngap.harness.judge_comparison.judge_comparison`.
+        TurngapError: as `turngap.judge.play.judge_comparison`.
     """
-    from turngap.harness.judge_comparison import judge_comparison
+    from turngap.judge.play import judge_comparison
     from turngap.report.html import write_html
 
     with progress_bar(quiet=quiet) as bar:
@@ -131,7 +130,7 @@ def _judged(
     quiet: bool,
 ) -> "StoredRun":
     """First the sound: a model judges what was made of it."""
-    from turngap.harness.judge import judged, transcribed
+    from turngap.judge.play import judged, transcribed
     from turngap.report.html import write_html
 
     steps = [(transcribed, recogniser, "transcribing"), (judged, model, "asking the judge")]

@@ -31,14 +31,14 @@ from turngap.cli.shared import (
     say,
     show_failure,
 )
+from turngap.core.budget import STARVED_MS
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
-from turngap.core.lateness import STARVED_MS
 
 if TYPE_CHECKING:
     from turngap.core.results import TurnRecord
-    from turngap.harness.calibrate import Calibration
-    from turngap.harness.replay import ReplayPlan
-    from turngap.runs import StoredRun
+    from turngap.play.calibrate import Calibration
+    from turngap.play.replay import ReplayPlan
+    from turngap.store.runs import StoredRun
 
 DIALECTS = ("pipecat",)
 
@@ -85,8 +85,8 @@ def replay(
     """
     from turngap.caller.pipecat import PipecatDialect
     from turngap.caller.stream import RATE
-    from turngap.harness.replay import ReplayPlan
-    from turngap.harness.target import resolve
+    from turngap.play.replay import ReplayPlan
+    from turngap.play.target import resolve
     from turngap.report.console import summary_block
     from turngap.report.html import write_html
     from turngap.report.json import run_json
@@ -124,7 +124,7 @@ def replay(
 
 def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[StoredRun, TurngapError | None]":
     """Play the plan with a progress bar, printing each turn as it is stored."""
-    from turngap.harness.replay import Progress, replay
+    from turngap.play.replay import Progress, replay
     from turngap.report.console import turn_block
 
     console = Console(highlight=False, quiet=quiet)
@@ -210,8 +210,8 @@ def calibrate(
 
 
 def _calibrate(turns: int, seed: int, *, quiet: bool) -> "Calibration":
-    from turngap.harness.calibrate import calibrate
-    from turngap.harness.run import undisturbed
+    from turngap.play.calibrate import calibrate
+    from turngap.play.run import undisturbed
 
     with tempfile.TemporaryDirectory() as folder, progress_bar(quiet=quiet) as bar:
         task = bar.add_task("known gaps", total=turns)

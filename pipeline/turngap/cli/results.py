@@ -13,7 +13,7 @@ from turngap.cli.shared import JSON, LIBRARY, print_block, print_json, print_tex
 from turngap.core.errors import InputError
 
 if TYPE_CHECKING:
-    from turngap.harness.label import LabelChange
+    from turngap.scenario.label import LabelChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ def report(
 
     Examples: `turngap report`; `turngap report runs/NAME --html`; `turngap report --svg out.svg`
     """
-    from turngap.lookup import find_run
-    from turngap.report.check_files import find_check
-    from turngap.report.compare_files import find_comparison
-    from turngap.report.simulate_html import find_simulation
+    from turngap.check.files import find_check
+    from turngap.compare.files import find_comparison
+    from turngap.fleet.page import find_simulation
+    from turngap.store.runs import find_run
 
     stored: list[Stored] = []
     for name in runs or ["latest"]:
@@ -82,7 +82,7 @@ def _stored_run(folder: Path) -> Stored:
     from turngap.report.console import run_svg, summary_block, turn_block
     from turngap.report.html import write_html
     from turngap.report.json import run_json
-    from turngap.runs import read_run
+    from turngap.store.runs import read_run
 
     run = read_run(folder)
     return Stored(
@@ -97,8 +97,8 @@ def _stored_run(folder: Path) -> Stored:
 
 
 def _stored_check(folder: Path) -> Stored:
-    from turngap.report.check_console import check_block, check_svg
-    from turngap.report.check_files import PAGE_FILE, check_json, read_check, write_reports
+    from turngap.check.console import check_block, check_svg
+    from turngap.check.files import PAGE_FILE, check_json, read_check, write_reports
 
     record, candidate, reference = read_check(folder)
 
@@ -115,9 +115,9 @@ def _stored_check(folder: Path) -> Stored:
 
 
 def _stored_comparison(folder: Path) -> Stored:
-    from turngap.report.compare_console import comparison_block, comparison_svg
-    from turngap.report.compare_files import comparison_json, read_comparison
-    from turngap.report.compare_html import write_page
+    from turngap.compare.console import comparison_block, comparison_svg
+    from turngap.compare.files import comparison_json, read_comparison
+    from turngap.compare.page import write_page
 
     record = read_comparison(folder)
     return Stored(
@@ -129,8 +129,8 @@ def _stored_comparison(folder: Path) -> Stored:
 
 
 def _stored_simulation(folder: Path) -> Stored:
-    from turngap.report.simulate_console import simulation_block, simulation_svg
-    from turngap.report.simulate_html import read_simulation, write_page
+    from turngap.fleet.console import simulation_block, simulation_svg
+    from turngap.fleet.page import read_simulation, write_page
 
     record = read_simulation(folder)
     return Stored(
@@ -155,7 +155,7 @@ def label(
 
     Example: `turngap label scenarios/coffee-order.yaml`
     """
-    from turngap.harness.label import label_file
+    from turngap.scenario.label import label_file
 
     changes = [c for file in files for c in label_file(file, only_missing=only_missing, dbfs=dbfs)]
     if json_:
@@ -176,7 +176,7 @@ def scenarios(
     library: Annotated[Path | None, LIBRARY] = None, json_: Annotated[bool, JSON] = False
 ) -> None:
     """List the scenarios that can be played."""
-    from turngap.library import library_dir, library_paths, none_in, read_scenario
+    from turngap.scenario.library import library_dir, library_paths, none_in, read_scenario
 
     folder = library_dir(library)
     found = [read_scenario(p) for p in library_paths(folder)]

@@ -10,21 +10,12 @@ from urllib.parse import quote
 
 import typer
 
-from turngap.cli.shared import (
-    LIBRARY,
-    LLM,
-    SEED,
-    SET,
-    STT,
-    TTS,
-    agent_choice,
-    say,
-)
+from turngap.cli.shared import LIBRARY, LLM, SEED, SET, STT, TTS, agent_choice, say
 from turngap.core.errors import InputError
 
 if TYPE_CHECKING:
-    from turngap.harness.target import AgentChoice
     from turngap.live.keeping import Keeping
+    from turngap.play.target import AgentChoice
 
 TOKEN_VARIABLE = "TURNGAP_TOKEN"
 
@@ -225,7 +216,7 @@ def remarks(where: Where, max_sessions: int) -> list[str]:
 def _keeping(out: Path | None, record: Path | None, keep: bool) -> "Keeping":
     from turngap.live.keeping import Keeping
     from turngap.report.html import write_html
-    from turngap.runs import DEFAULT_ROOT
+    from turngap.store.runs import DEFAULT_ROOT
 
     if not keep and (out is not None or record is not None):
         raise InputError(
@@ -247,8 +238,8 @@ def _serve(
     from turngap.agent.access import Access
     from turngap.agent.session import assemble
     from turngap.clocks import MonotonicClock
-    from turngap.library import library_dir
     from turngap.live.app import LiveServer, LiveSettings
+    from turngap.scenario.library import library_dir
 
     choice = wanted.choice
     if choice.is_url:

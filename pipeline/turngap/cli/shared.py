@@ -14,14 +14,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from turngap.core.budget import MAX_STARVED_MS
 from turngap.core.errors import TurngapError
-from turngap.core.lateness import MAX_STARVED_MS
-from turngap.provenance import without_url_secrets
+from turngap.store.provenance import without_url_secrets
 
 if TYPE_CHECKING:
     from turngap.backends import Kind
-    from turngap.harness.target import AgentChoice
-    from turngap.library import LoadedScenario
+    from turngap.play.target import AgentChoice
+    from turngap.scenario.library import LoadedScenario
 
 SCENARIOS = typer.Argument(help="Names or files; default: all of the library.")
 TAG = typer.Option("--tag", help="Only scenarios with this tag.")
@@ -62,7 +62,7 @@ def agent_choice(
     marks: bool,
 ) -> "AgentChoice":
     """The agent that the flags name."""
-    from turngap.harness.target import AgentChoice
+    from turngap.play.target import AgentChoice
 
     return AgentChoice(agent, engines, tuple(sets or ()), seed, marks)
 
@@ -75,7 +75,7 @@ def chosen_scenarios(
     Raises:
         InputError: there is no such scenario, or an agent of ours would not know its words.
     """
-    from turngap.library import library_for, load_scenarios, require_inside, scenario_paths
+    from turngap.scenario.library import library_for, load_scenarios, require_inside, scenario_paths
 
     folder = library_for(names or (), library)
     paths = scenario_paths(folder, names or (), tag)
@@ -158,7 +158,7 @@ def progress_bar(*, quiet: bool) -> Progress:
 @contextmanager
 def kept_when_interrupted(bar: Progress) -> Iterator[Callable[[Path], None]]:
     """Say what Ctrl-C leaves behind of several runs, whose folder is told to what this gives."""
-    from turngap.lookup import holds_turns, run_folders
+    from turngap.store.runs import holds_turns, run_folders
 
     folders: list[Path] = []
     try:

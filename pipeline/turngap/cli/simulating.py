@@ -8,15 +8,15 @@ import typer
 from turngap.cli.shared import JSON, print_block, print_json, progress_bar, say
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import ExitCode, InputError
-from turngap.core.simulation import THINK_MS, THINK_SIGMA
+from turngap.fleet import THINK_MS, THINK_SIGMA
 
 if TYPE_CHECKING:
-    from turngap.core.simulation.record import SimulationRecord
-    from turngap.harness.simulate import SimulationPlan, Source
-    from turngap.harness.simulate_fleet import FleetFile
+    from turngap.fleet.files import FleetFile
+    from turngap.fleet.record import SimulationRecord
+    from turngap.fleet.run import SimulationPlan, Source
 
 # Of a fleet nothing has a default here but in what is shown: the defaults are those of a fleet file
-# (`turngap.harness.simulate_fleet`), and a flag that is not given must not override one.
+# (`turngap.fleet.files`), and a flag that is not given must not override one.
 FLEET, TURN, CALL = "Fleet", "Turns (instead of, or on top of, --from)", "Calls"
 
 
@@ -243,7 +243,7 @@ def _fleet(
     file: Path | None, flags: dict[str, Any], draft: dict[str, Any], whole: dict[str, Any]
 ) -> "FleetFile":
     """The fleet of the file, or of the flags."""
-    from turngap.harness.simulate_fleet import fleet_file, read_fleet
+    from turngap.fleet.files import fleet_file, read_fleet
 
     given = {k: v for k, v in (flags | draft | whole).items() if v is not None}
     if file is not None:
@@ -277,9 +277,8 @@ def _loads(calls: str | None) -> tuple[float, ...]:
 
 
 def _source(runs: "list[str] | tuple[()]", turn: dict[str, float | None]) -> "Source":
-    from turngap.harness.simulate import source_of_flags, source_of_runs, with_flags
-    from turngap.lookup import find_run
-    from turngap.runs import read_run
+    from turngap.fleet.run import source_of_flags, source_of_runs, with_flags
+    from turngap.store.runs import find_run, read_run
 
     if not runs:
         return source_of_flags(turn)
@@ -289,9 +288,9 @@ def _source(runs: "list[str] | tuple[()]", turn: dict[str, float | None]) -> "So
 def _plan(
     described: "FleetFile", source: "Source", call: dict[str, Any], **rest: Any
 ) -> "SimulationPlan":
-    from turngap.core.simulation.workload import Workload
-    from turngap.harness.simulate import SimulationPlan
-    from turngap.harness.simulate_fleet import build_fleet
+    from turngap.fleet.files import build_fleet
+    from turngap.fleet.run import SimulationPlan
+    from turngap.fleet.workload import Workload
 
     known = {"system_tokens": source.system_tokens, "turns": source.turns}
     call = known | {k: v for k, v in call.items() if v is not None}
@@ -306,9 +305,9 @@ def _plan(
 
 
 def _run(plan: "SimulationPlan", *, json_: bool) -> "SimulationRecord":
-    from turngap.harness.simulate import run_simulation
-    from turngap.report.simulate_console import simulation_block
-    from turngap.report.simulate_html import write_page
+    from turngap.fleet.console import simulation_block
+    from turngap.fleet.page import write_page
+    from turngap.fleet.run import run_simulation
 
     with progress_bar(quiet=json_) as bar:
         task = bar.add_task("", total=100)

@@ -29,13 +29,13 @@ from turngap.cli.shared import (
     say,
     show_failure,
 )
+from turngap.core.budget import STARVED_MS
 from turngap.core.errors import ExitCode, InputError
-from turngap.core.lateness import STARVED_MS
 
 if TYPE_CHECKING:
     from turngap.core.errors import TurngapError
     from turngap.core.results import TurnRecord
-    from turngap.harness.sweep import Sweep, SweepPlan
+    from turngap.play.sweep import Sweep, SweepPlan
 
 
 def sweep(
@@ -62,7 +62,7 @@ def sweep(
     Example: `turngap sweep turn.hold_ms=0,150,300,600 --tag pause --rounds 4 --phases 4`
     """
     from turngap.caller.pipecat import PipecatDialect
-    from turngap.harness.sweep import SweepPlan
+    from turngap.play.sweep import SweepPlan
     from turngap.report.sweep import sweep_block
 
     name, equals, values = setting.partition("=")
@@ -99,7 +99,7 @@ def sweep(
 
 
 def _play(plan: "SweepPlan", *, quiet: bool) -> "tuple[Sweep, TurngapError | None]":
-    from turngap.harness.sweep import sweep
+    from turngap.play.sweep import sweep
 
     with progress_bar(quiet=quiet) as bar:
         task = bar.add_task("", total=plan.turns)

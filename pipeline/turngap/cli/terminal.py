@@ -14,10 +14,10 @@ from turngap.core.errors import TurngapError
 
 if TYPE_CHECKING:
     from turngap.core.results import TurnRecord
-    from turngap.harness.target import AgentChoice, Target
     from turngap.live.keeping import Keeping, LiveRun
     from turngap.live.sound import Device
     from turngap.live.terminal import Commands
+    from turngap.play.target import AgentChoice, Target
 
 
 def talk_in_terminal(
@@ -28,9 +28,9 @@ def talk_in_terminal(
     Raises:
         TurngapError: the agent, the line or the device failed. What was said is kept.
     """
-    from turngap.harness.target import resolve
-    from turngap.library import library_dir
     from turngap.live.keeping import LiveRun
+    from turngap.play.target import resolve
+    from turngap.scenario.library import library_dir
 
     target = resolve(choice, library_dir(library))
     run = LiveRun(keeping, f"{choice.name}-talk", target.describe())
@@ -68,7 +68,7 @@ async def _talk(target: "Target", run: "LiveRun", device: "Device") -> None:
 
 def _show_end(run: "LiveRun") -> None:
     from turngap.report.console import summary_block
-    from turngap.runs import read_run
+    from turngap.store.runs import read_run
 
     if run.turns and run.path is not None:
         with suppress(TurngapError):

@@ -3,7 +3,7 @@
 All instants are nanoseconds of the caller's clock.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,3 +121,9 @@ Event = (
     | AgentText
     | TurnEnded
 )
+
+
+def calls_of(agent_turns: Sequence[AgentMarks]) -> tuple[ToolCall, ...] | None:
+    """All that was called in a turn, whatever became of it; None: the agent does not tell."""
+    told = [turn.calls for turn in agent_turns if turn.calls is not None]
+    return tuple(call for calls in told for call in calls) if told else None

@@ -13,12 +13,15 @@ slower therefore never raises a p-value (a test of ranks or of percentiles does 
 """
 
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, t
+
+from turngap.core.budget import Outcome, outcome_of
+from turngap.core.stats import CONFIDENCE, n_needed
 
 Floats = NDArray[np.float64]
 Signs = NDArray[np.float32]
@@ -170,3 +173,146 @@ def resampled_quantiles(values: Floats, q: float, pairs: Exchanges) -> Floats:
     weights = pairs.counts[:, pairs.groups[order]].cumsum(axis=1)
     first = (weights >= q * weights[:, -1:]).argmax(axis=1)
     return values[order][first]
+
+
+# The same turns, taken by two agents.
+
+# Shifts up to this are real on a quiet machine and matter to nobody.
+TOLERANCE_MS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One turn as one agent took it.
+
+    Attributes:
+        gap_ms: None without a reply.
+        stages: in ms by name.
+        budget_ms: the budget behind `outcome`; None where that is not known.
+        caller_error_ms: by how much the gap may read long, since the caller was starved; 0 where it
+            was not.
+    """
+
+    outcome: Outcome
+    gap_ms: float | None
+    stages: Mapping[str, float]
+    budget_ms: float | None = None
+    caller_error_ms: float = 0.0
+
+    @property
+    def starved(self) -> bool:
+        """Whether the caller was later in this turn than its run accepts."""
+        return self.caller_error_ms > 0
+
+    @property
+    def at_best(self) -> "Reading":
+        """The turn at its quickest: as read, with all taken off that may be the caller's.
+
+        A turn without a reply stays one: late packets delay an answer, they do not swallow it.
+        """
+        if not self.starved or self.gap_ms is None or self.gap_ms <= 0:
+            return self
+        if self.outcome not in ("answered", "late"):
+            return self
+        gap_ms = max(0.0, self.gap_ms - self.caller_error_ms)
+        outcome = self.outcome
+        if self.budget_ms is not None:
+            outcome = outcome_of(gap_ms, self.budget_ms, "reply_done")
+        return replace(self, outcome=outcome, gap_ms=gap_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The same turn taken by both. `key`: scenario, turn, and what tells its conversation apart."""
+
+    key: tuple[str | int | float, ...]
+    reference: Reading
+    candidate: Reading
+
+    @property
+    def conversation(self) -> tuple[str | int | float, ...]:
+        """The conversation that the turn belongs to."""
+        return (*self.key[:1], *self.key[2:])
+
+    @property
+    def starved(self) -> bool:
+        """Whether the caller was starved on either side."""
+        return self.reference.starved or self.candidate.starved
+
+    @property
+    def in_doubt_for(self) -> "Pair":
+        """The candidate at its quickest beside the reference as read: what surely is a loss."""
+        return replace(self, candidate=self.candidate.at_best)
+
+    @property
+    def in_doubt_against(self) -> "Pair":
+        """The candidate as read beside the reference at its quickest: what may be a loss."""
+        return replace(self, reference=self.reference.at_best)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The smallest regression that must not pass unseen, per metric."""
+
+    p50_ms: float = 30.0
+    p95_ms: float = 100.0
+    hit_rate: float = 0.10
+
+
+# How many times as long one agent's gap is as another's, over the same turns.
+
+# An agent that cut in was not quick, and a turn that its user abandoned has no gap.
+WITHOUT_GAP = ("cut_in", "abandoned")
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Candidate's percentile of the gap by reference's; `value` is None for `why_none`.
+
+    `low` and `high` bound it with 95 % confidence, from resamples of whole conversations; either is
+    None where that resample has turns without a reply at the percentile. `n` counts the pairs.
+    """
+
+    n: int
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    why_none: str | None = None
+
+
+def gap_ratio(pairs: Sequence[Pair], q: float, seed: int = 0) -> Ratio:
+    """The ratio of the `q` quantiles (0 < q < 1) over the pairs in which both were due a reply.
+
+    A turn without a reply counts as slower than any.
+    """
+    counted = [p for p in pairs if _counts(p.reference) and _counts(p.candidate)]
+    if len(counted) < n_needed(q):
+        return Ratio(len(counted), None, why_none=f"n={len(counted)}, needs {n_needed(q)}")
+    drawn = exchanges([p.conversation for p in counted], np.random.default_rng(seed))
+    ours, theirs = _gaps([p.candidate for p in counted]), _gaps([p.reference for p in counted])
+    mine, their = _quantile(ours, q), _quantile(theirs, q)
+    if not (np.isfinite(mine) and np.isfinite(their) and their > 0):
+        return Ratio(len(counted), None, why_none="too many turns without a reply")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        resampled = resampled_quantiles(ours, q, drawn) / resampled_quantiles(theirs, q, drawn)
+    resampled = np.sort(np.where(np.isnan(resampled), np.inf, resampled))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = (resampled[int(at * (len(resampled) - 1))] for at in (tail, 1 - tail))
+    return Ratio(len(counted), mine / their, _finite(low), _finite(high))
+
+
+def _counts(reading: Reading) -> bool:
+    return reading.outcome not in WITHOUT_GAP
+
+
+def _gaps(readings: Sequence[Reading]) -> NDArray[np.float64]:
+    return np.array([np.inf if r.gap_ms is None else r.gap_ms for r in readings])
+
+
+def _quantile(values: NDArray[np.float64], q: float) -> float:
+    """As `resampled_quantiles` has it: the first value that so large a share does not exceed."""
+    return float(np.sort(values)[int(np.ceil(q * len(values) - 1e-9)) - 1])
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -4,8 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from turngap.core.budget import Outcome, TurnEnd
-from turngap.core.lateness import STARVED_MS
+from turngap.core.budget import STARVED_MS, Outcome, TurnEnd
 
 SCHEMA_VERSION = 6
 # Changes whenever a figure would come out differently from the same events.

@@ -1,7 +1,7 @@
 """From turns to the figures that are shown: hit rate, gap percentiles, outcomes, slowest stage."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from statistics import median
@@ -9,12 +9,165 @@ from typing import Any
 
 from turngap.core.budget import OUTCOMES
 from turngap.core.clock import NS_PER_MS, ns_to_ms
-from turngap.core.clusters import Take, percentile_of, proportion_of
 from turngap.core.results import TurnRecord
 from turngap.core.stages import MARKS
-from turngap.core.stats import Percentile, Proportion, percentile, proportion_of_takes
+from turngap.core.stats import (
+    Percentile,
+    Proportion,
+    Take,
+    percentile,
+    percentile_of,
+    proportion,
+    proportion_of,
+    proportion_of_takes,
+)
 from turngap.core.tokens import TokenFigures, token_figures
-from turngap.core.verdicts import Verdicts, judge_verdicts, transcribed_verdicts
+
+# Who spoke when they should not have: cut-ins, false stops, and how slowly the agent yields.
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTakingFigures:
+    """A run's turn-taking.
+
+    Attributes:
+        cut_ins: turns in which the agent spoke before the user had ended, of all turns.
+        false_stops: backchannels for which the agent stopped its reply, of all backchannels.
+        yield_ms: barge-in, from the user's onset to the agent's silence at the caller's ear, with
+            all that was still buffered; the median over `barge_ins` turns.
+        endpoint_ms: the agent's endpoint stage over the answered turns that report it.
+    """
+
+    cut_ins: Proportion
+    false_stops: Proportion
+    barge_ins: int
+    yield_ms: Percentile
+    endpoint_ms: Percentile
+    gap_ms: Percentile
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "cut_in_rate": self.cut_ins.value,
+            "cut_ins": self.cut_ins.hits,
+            "backchannels": self.false_stops.n,
+            "false_stops": self.false_stops.hits,
+            "barge_ins": self.barge_ins,
+            "yield_ms_p50": self.yield_ms.value,
+            "endpoint_ms_p50": self.endpoint_ms.value,
+        }
+
+
+def turn_taking(turns: Sequence[TurnRecord]) -> TurnTakingFigures:
+    """All turn-taking figures of a run; with no turns every one is None."""
+    turns = counted_turns(turns)
+    answered = [t for t in turns if t.outcome in ("answered", "late")]
+    yields = [t.yield_ms for t in turns if t.yield_ms is not None]
+    backchannels = [b for t in turns for b in t.backchannels]
+    endpoints = [s.ms for t in answered for s in t.stages if s.name == "endpoint"]
+    unanswered = sum(t.outcome in ("no_reply", "error") for t in turns)
+    gaps = [t.gap_ms for t in answered if t.gap_ms is not None]
+    return TurnTakingFigures(
+        cut_ins=proportion_of([t.outcome == "cut_in" for t in turns], [take_of(t) for t in turns]),
+        false_stops=proportion(sum(b.reply_stopped for b in backchannels), len(backchannels)),
+        barge_ins=len(yields),
+        yield_ms=percentile(yields, 0.5),
+        endpoint_ms=percentile(endpoints, 0.5),
+        gap_ms=percentile(gaps, 0.5, censored=unanswered),
+    )
+
+
+# Verdicts beside the rule's on the agent's own words: by the sound of it, and a judge model's.
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Another way to judge the same turns.
+
+    Attributes:
+        right: of those that it judged.
+        not_judged: turns that it did not judge, by the reason.
+        both: turns that it and the rule on the agent's text judged; `agree`: alike.
+        alone: of these, turns that are right by it alone; `rule_alone`: by the rule alone.
+    """
+
+    right: Proportion
+    not_judged: dict[str, int]
+    both: int
+    agree: int
+    alone: int
+    rule_alone: int
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "right": self.right.hits,
+            "n": self.right.n,
+            "recorded": self.right.recorded,
+            "value": self.right.value,
+            "ci95": [self.right.low, self.right.high],
+            "not_judged": self.not_judged,
+            "agree": self.agree,
+            "both": self.both,
+            "alone": self.alone,
+            "rule_alone": self.rule_alone,
+        }
+
+
+# The turn, the rule's verdict on the agent's text and the other one, each None where it has none,
+# and why the other has none.
+_Pair = tuple[tuple[str, int], bool | None, bool | None, str | None]
+
+_RIGHT = {"right": True, "wrong": False, "not_judged": None}
+
+
+def transcribed_verdicts(turns: Sequence[TurnRecord]) -> Verdicts | None:
+    """By the sound of the agent; None where no recogniser was asked."""
+    return _verdicts(
+        (
+            (turn.scenario, turn.turn),
+            _RIGHT[turn.answer.verdict],
+            _RIGHT[turn.transcribed.verdict],
+            turn.transcribed.why,
+        )
+        for turn in turns
+        if turn.transcribed is not None
+    )
+
+
+def judge_verdicts(turns: Sequence[TurnRecord]) -> Verdicts | None:
+    """A judge model's; None where none was asked."""
+    return _verdicts(
+        (
+            (turn.scenario, turn.turn),
+            _RIGHT[turn.answer.verdict],
+            turn.judged.right,
+            turn.judged.why,
+        )
+        for turn in turns
+        if turn.judged is not None
+    )
+
+
+def _verdicts(pairs: Iterable[_Pair]) -> Verdicts | None:
+    known = list(pairs)
+    if not known:
+        return None
+    takes: dict[tuple[str, int], list[bool]] = {}
+    for turn, _, other, _ in known:
+        if other is not None:
+            takes.setdefault(turn, []).append(other)
+    both = [(rule, other) for _, rule, other, _ in known if rule is not None and other is not None]
+    reasons = (why or "not known" for *_, other, why in known if other is None)
+    return Verdicts(
+        right=proportion_of_takes(takes.values()),
+        not_judged=dict(Counter(reasons)),
+        both=len(both),
+        agree=sum(rule == other for rule, other in both),
+        alone=both.count((False, True)),
+        rule_alone=both.count((True, False)),
+    )
+
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95}
 

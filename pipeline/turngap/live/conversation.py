@@ -17,12 +17,12 @@ from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.clock import NS_PER_MS, ms_to_ns, samples_to_ns
 from turngap.core.errors import InputError
 from turngap.core.events import Event, TurnEnded, UserSpeech
-from turngap.core.labels import speech_bounds, speech_level_dbfs
-from turngap.core.records import heard_agent_turn, plain_event, stored_fields
 from turngap.core.results import AudioRecord, PacingRecord, TurnRecord
 from turngap.core.turns import Turn
 from turngap.live.connection import Connection, Fact
 from turngap.live.wire import Played, TurnReport
+from turngap.scenario.label import speech_bounds, speech_level_dbfs
+from turngap.store.turns import heard_agent_turn, plain_event, stored_fields
 
 # FACTS: a browser's audio device was seen to stand still; where the audio clock falls behind the
 # wall clock by more than this within a turn, the turn's gap is not the agent's.

@@ -16,8 +16,8 @@ import soxr
 from turngap.caller.stream import RATE
 from turngap.core.audio import AUDIBLE_DBFS, Pcm, SpeechDetector, SpeechEnd, SpeechStart
 from turngap.core.clock import samples_to_ns
-from turngap.core.labels import ABOVE_FLOOR_DB, speech_level_dbfs
 from turngap.live.sound import DEVICE_RATE, Block
+from turngap.scenario.label import ABOVE_FLOOR_DB, speech_level_dbfs
 
 DECIMATION = DEVICE_RATE // RATE
 # Linear phase: what it delays, 0.65 ms, is known and the same at every frequency.

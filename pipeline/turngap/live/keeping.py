@@ -19,8 +19,8 @@ from turngap.core.errors import InputError
 from turngap.core.results import OffsetRecord, RunRecord, TurnRecord
 from turngap.live.conversation import KeptTurn
 from turngap.live.saving import Saved, can_be_saved, save, scenario_name
-from turngap.provenance import git_commit, this_machine, without_secrets
-from turngap.runs import RunWriter, StoredRun, read_run, utc_now
+from turngap.store.provenance import git_commit, this_machine, without_secrets
+from turngap.store.runs import RunWriter, StoredRun, read_run, utc_now
 
 # Makes a run's report.html; reports are of a layer that this one does not know.
 Render = Callable[[StoredRun], object]

@@ -21,11 +21,11 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_MS
 from turngap.core.errors import InputError
-from turngap.core.labels import speech_bounds, speech_level_dbfs
-from turngap.core.phrases import tokens
 from turngap.core.results import TurnRecord
-from turngap.core.scenario import SpeechBounds
-from turngap.library import load_scenario
+from turngap.scenario.label import speech_bounds, speech_level_dbfs
+from turngap.scenario.library import load_scenario
+from turngap.scenario.model import SpeechBounds
+from turngap.scenario.phrases import tokens
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 

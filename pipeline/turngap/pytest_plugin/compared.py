@@ -5,18 +5,19 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from turngap.core.checks import BaselineRecord, CheckRecord, CheckVerdict
+from turngap.check import baseline as baselines
+from turngap.check import words as check_words
+from turngap.check.play import Checked
+from turngap.check.record import BaselineRecord, CheckRecord, CheckVerdict
+from turngap.check.verdict import Judgement, Limits, Reading, judge
 from turngap.core.errors import InconclusiveError, InputError
 from turngap.core.results import TurnRecord
-from turngap.core.verdict import Judgement, Limits, Reading, judge
-from turngap.harness import baseline as baselines
-from turngap.harness.check import Checked
-from turngap.provenance import this_machine
 from turngap.pytest_plugin import wording
 from turngap.pytest_plugin.failures import LatencyError
 from turngap.pytest_plugin.measured import MeasuredRun
-from turngap.report import check_words, words
-from turngap.runs import StoredRun
+from turngap.report import words
+from turngap.store.provenance import this_machine
+from turngap.store.runs import StoredRun
 
 Gaps = Mapping[baselines.Key, float | None]
 

@@ -10,19 +10,13 @@ import pytest
 from turngap.backends import Kind
 from turngap.caller.pipecat import PipecatDialect
 from turngap.caller.stream import RATE
+from turngap.check.files import write_reports
+from turngap.check.plan import CheckPlan, refuse
+from turngap.check.play import Checked, CheckProgress, check
+from turngap.check.verdict import Limits
 from turngap.core.errors import InconclusiveError, InputError, TurngapError
-from turngap.core.verdict import Limits
-from turngap.harness.check import Checked, CheckProgress, check
-from turngap.harness.check_plan import CheckPlan, refuse
-from turngap.harness.replay import Progress, ReplayPlan, replay
-from turngap.harness.target import AgentChoice, Target, resolve
-from turngap.library import (
-    LoadedScenario,
-    library_for,
-    load_scenarios,
-    require_inside,
-    scenario_paths,
-)
+from turngap.play.replay import Progress, ReplayPlan, replay
+from turngap.play.target import AgentChoice, Target, resolve
 from turngap.pytest_plugin.compared import Comparison, baseline_file, compare, invalid, save
 from turngap.pytest_plugin.failures import INCONCLUSIVE, LatencyError, in_full
 from turngap.pytest_plugin.lock import one_at_a_time
@@ -37,9 +31,15 @@ from turngap.pytest_plugin.settings import (
     wanted,
 )
 from turngap.report import words
-from turngap.report.check_files import write_reports
 from turngap.report.html import write_html
-from turngap.runs import StoredRun
+from turngap.scenario.library import (
+    LoadedScenario,
+    library_for,
+    load_scenarios,
+    require_inside,
+    scenario_paths,
+)
+from turngap.store.runs import StoredRun
 
 Result = TypeVar("Result")
 Budgets = Mapping[str, float]

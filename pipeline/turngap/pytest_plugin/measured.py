@@ -14,7 +14,7 @@ from turngap.core.summary import Summary, summarise
 from turngap.pytest_plugin import wording
 from turngap.pytest_plugin.failures import LatencyError, in_full
 from turngap.report import words
-from turngap.runs import StoredRun
+from turngap.store.runs import StoredRun
 
 STAGES = (*MARKS[1:], UNATTRIBUTED)
 _QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95}

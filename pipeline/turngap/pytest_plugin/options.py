@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from turngap.core.lateness import MAX_STARVED_MS, STARVED_MS
+from turngap.core.budget import MAX_STARVED_MS, STARVED_MS
 
 INCONCLUSIVE = ("fail", "skip")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -8,8 +8,8 @@ from typing import Any, TypedDict
 
 import pytest
 
+from turngap.core.budget import MAX_STARVED_MS, STARVED_MS
 from turngap.core.errors import InputError
-from turngap.core.lateness import MAX_STARVED_MS, STARVED_MS
 from turngap.pytest_plugin.options import Options
 
 

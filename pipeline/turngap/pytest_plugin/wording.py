@@ -4,9 +4,9 @@ import shutil
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from turngap.core.checks import MetricRecord, StageShiftRecord
+from turngap.check.record import MetricRecord, StageShiftRecord
+from turngap.check.verdict import MetricVerdict, StageShift
 from turngap.core.results import TurnRecord
-from turngap.core.verdict import MetricVerdict, StageShift
 from turngap.report import words
 from turngap.report.console import turn_block
 

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
-from turngap.core.budget import NATURAL_MS, OUTCOMES, Outcome
-from turngap.core.lateness import STARVED_MS
+from turngap.core.budget import NATURAL_MS, OUTCOMES, STARVED_MS, Outcome
 from turngap.core.results import StageRecord, TurnRecord
 from turngap.core.stages import UNATTRIBUTED
 from turngap.core.summary import Summary, summarise
 from turngap.report import layout, words
 from turngap.report.layout import GUTTER, MIN_WIDTH
-from turngap.runs import StoredRun
+from turngap.store.runs import StoredRun
 
 # Of a scenario's name at least this much is shown.
 MIN_NAME = 8

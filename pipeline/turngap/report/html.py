@@ -9,7 +9,7 @@ from turngap.core.budget import NATURAL_MS, OUTCOMES
 from turngap.core.results import TurnRecord
 from turngap.core.summary import Summary, summarise
 from turngap.report import charts, pages, words
-from turngap.runs import StoredRun
+from turngap.store.runs import StoredRun
 
 REPORT_FILE = "report.html"
 

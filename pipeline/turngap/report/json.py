@@ -3,9 +3,8 @@
 from typing import Any
 
 from turngap.core.results import TurnRecord
-from turngap.core.summary import summarise
-from turngap.core.turntaking import turn_taking
-from turngap.runs import StoredRun
+from turngap.core.summary import summarise, turn_taking
+from turngap.store.runs import StoredRun
 
 
 def run_json(run: StoredRun) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from turngap.core.errors import InputError
 from turngap.core.results import TurnRecord
-from turngap.files import write_atomically
 from turngap.report import charts, words
-from turngap.runs import StoredRun
+from turngap.store.documents import write_atomically
+from turngap.store.runs import StoredRun
 
 # A turn's clip begins so long before the person speaks: a player that starts on the word cuts it.
 LEAD_IN_MS = 300.0

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from turngap.core.budget import LLM_WINDOW_MS, Outcome
-from turngap.core.calls import call_text
-from turngap.core.lateness import STARVED_MS
+from turngap.core.budget import LLM_WINDOW_MS, STARVED_MS, Outcome
 from turngap.core.results import (
     AnswerRecord,
     JudgedWith,
@@ -18,9 +16,9 @@ from turngap.core.results import (
     TurnRecord,
 )
 from turngap.core.stats import Percentile, Proportion
-from turngap.core.summary import Summary
+from turngap.core.summary import Summary, Verdicts
 from turngap.core.tokens import COLD, OTHERS, RATE, SERVER, TTFT, WINDOW, TokenFigures
-from turngap.core.verdicts import Verdicts
+from turngap.scenario.calls import call_text
 
 # Beside the word, never instead of it: a report must be readable without colour.
 SYMBOLS: dict[Outcome, str] = {

@@ -7,7 +7,7 @@ from math import fsum
 from pipecat.processors.aggregators.llm_context import LLMContext
 
 from turngap.core.clock import Clock, ms_to_ns
-from turngap.core.phrases import tokens
+from turngap.scenario.phrases import tokens
 from turngap_services.llm.combine.ask import Ask, PartFailedError
 from turngap_services.llm.combine.part import first_of
 from turngap_services.llm.combine.service import CombinedLLMService

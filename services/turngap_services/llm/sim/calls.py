@@ -11,7 +11,7 @@ from pipecat.frames.frames import FunctionCallFromLLM
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMSpecificMessage
 
 if TYPE_CHECKING:
-    from turngap.core.scenario import Call
+    from turngap.scenario.model import Call
 
 _PLACE = re.compile(r"\{(\w+)\}")
 

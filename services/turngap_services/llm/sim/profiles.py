@@ -6,7 +6,7 @@ that for $30/$150 (platform.claude.com, fast mode); and a model at over 1,000 to
 distilled from one that solves 77.3 % of an agent benchmark (Terminal-Bench 2.0), of which it solves
 58.4 %.
 
-What runs them is the engine of `turngap.core.inference` in real time. Nobody outside knows the
+What runs them is the engine of `turngap.inference` in real time. Nobody outside knows the
 servers: ours are such that the rates come out.
 """
 
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from turngap.backends import BackendSpec, Need, Price
 from turngap.core.clock import Clock
-from turngap.core.inference.hardware import Precision, find_accelerator
-from turngap.core.inference.model import find_model
+from turngap.inference.hardware import Precision, find_accelerator
+from turngap.inference.model import find_model
 from turngap_services.llm.sim.settings import ServedSettings
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def create(profile: Profile, settings: ServedSettings, clock: Clock) -> "ServedL
 @cache
 def server_of(profile: Profile, streams: int | None, seed: int, clock: Clock) -> "LiveServer":
     """The process's one server of that profile."""
-    from turngap.core.inference.server import Server
+    from turngap.inference.server import Server
     from turngap_services.llm.sim.server import Background, LiveServer
 
     background = Background(profile.streams if streams is None else streams)

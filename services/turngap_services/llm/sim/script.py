@@ -14,7 +14,7 @@ from turngap_services.llm.sim.calls import filled
 from turngap_services.text import spoken_words
 
 if TYPE_CHECKING:
-    from turngap.core.scenario import Call, Scenario
+    from turngap.scenario.model import Call, Scenario
 
 # Likeness of two texts: rapidfuzz's normalised indel similarity of their spoken words, 0 to 1. The
 # library's 34 sentences with one word in five replaced at random keep 0.71 (lowest 1 % of 1,700);

@@ -12,7 +12,7 @@ from turngap_services.llm.sim.service import LibraryLLMService, prompt_tokens
 from turngap_services.llm.sim.settings import ServedSettings
 
 if TYPE_CHECKING:
-    from turngap.core.scenario import Call
+    from turngap.scenario.model import Call
 
 # What a turn's record says of it, 1 where the reply was made wrong on purpose.
 WRONG = "sim_wrong"

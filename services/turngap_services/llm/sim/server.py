@@ -1,14 +1,14 @@
-"""A simulated inference server in real time: the engine of `turngap.core.inference` on a clock."""
+"""A simulated inference server in real time: the engine of `turngap.inference` on a clock."""
 
 import random
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from turngap.core.clock import Clock
-from turngap.core.inference.engine import Engine
-from turngap.core.inference.policy import Policy
-from turngap.core.inference.request import Request
-from turngap.core.inference.server import PS_PER_S, Server, StepCosts
+from turngap.inference.engine import Engine
+from turngap.inference.policy import Policy
+from turngap.inference.request import Request
+from turngap.inference.server import PS_PER_S, Server, StepCosts
 
 PS_PER_NS = 1000
 # A server that nobody asked for so long is not caught up with: its background begins anew.

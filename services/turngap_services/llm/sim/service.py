@@ -31,7 +31,7 @@ from turngap_services.llm.sim.script import (
 from turngap_services.llm.sim.settings import SimSettings, SpokenSettings
 
 if TYPE_CHECKING:
-    from turngap.core.scenario import Call
+    from turngap.scenario.model import Call
 
 
 class LibraryLLMService(LLMService[PlainAdapter]):

@@ -12,14 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from turngap.core.audio import (
-    AUDIBLE_DBFS,
-    FULL_SCALE,
-    LINE_FLOOR_DBFS,
-    Pcm,
-    audible_end,
-    rms_dbfs,
-)
+from turngap.core.audio import AUDIBLE_DBFS, FULL_SCALE, LINE_FLOOR_DBFS, Pcm, audible_end, rms_dbfs
 
 # A window's samples, float in -1 to 1, to the probability that they are speech.
 Model = Callable[[NDArray[np.float32]], float]

@@ -1,0 +1,250 @@
+"""Speech on its way to the caller: measured, without silence first, held where it must be.
+
+`PacedText` stands before the TTS and `SpeechOutput` behind it; both tell one `SpeechFeed` what
+happens and do what it says.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from pipecat.frames.frames import (
+    AggregatedTextFrame,
+    EndFrame,
+    Frame,
+    InterruptionFrame,
+    SystemFrame,
+    TTSAudioRawFrame,
+    TTSStartedFrame,
+    TTSStoppedFrame,
+    TTSTextFrame,
+)
+from pipecat.processors.aggregators.llm_text_processor import LLMTextProcessor
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.utils.text.base_text_aggregator import BaseTextAggregator
+
+from turngap.agent.speculation import SpeculationDropped
+from turngap.agent.stack import Stack
+from turngap.agent.voice.feed import SpeechFeed
+from turngap.agent.voice.paced import PacedText
+from turngap.agent.voice.text import ClauseAggregator, ReplyAggregator, WordAggregator
+from turngap.core.audio import Pcm
+from turngap.core.clauses import ends_clause
+from turngap.core.clock import Clock
+from turngap.core.lead import LeadCut
+
+# A break shorter than this in running speech is not heard as one.
+HEARD_BREAK_MS = 5.0
+
+Count = Callable[[str, float], None]
+
+
+class SpeechOutput(FrameProcessor):
+    """Passes speech on: without the silence before it, and not before it lasts.
+
+    It has no queue. Where it holds speech, because the engines are too slow for it to last, all
+    that follows waits behind it.
+
+    Args:
+        feed: what the `PacedText` before the TTS goes by; None: speech is passed on at once.
+        cut_lead: whether silence before a reply, and before a piece that goes on in mid-clause, is
+            cut off.
+        gated: whether somebody behind it decides when the caller hears the speech, and says so to
+            `playing`.
+        stir: called when the TTS is ready for more text.
+        count: told how much silence was cut and how often and how long speech ran dry.
+    """
+
+    def __init__(
+        self,
+        feed: SpeechFeed | None,
+        clock: Clock,
+        *,
+        cut_lead: bool,
+        gated: bool = False,
+        stir: Callable[[], None] = lambda: None,
+        count: Count = lambda name, value: None,
+    ) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._feed = feed
+        self._clock = clock
+        self._cuts = cut_lead
+        self._gated = gated
+        self._stir = stir
+        self._count = count
+        self._lead: LeadCut | None = None
+        self._in_clause = False
+        self._held: list[Frame] = []
+        self._open = True
+        self._passing = asyncio.Lock()
+
+    def playing(self, at_ns: int) -> None:
+        """The caller hears the speech from now on (only where it is gated)."""
+        if self._feed is not None and self._feed.begin(at_ns):
+            self._stir()
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        """Take note of what the TTS makes, and pass it on."""
+        await super().process_frame(frame, direction)
+        if direction != FrameDirection.DOWNSTREAM or isinstance(frame, SystemFrame):
+            if isinstance(frame, InterruptionFrame):
+                self._forget()
+                # Of a guess that was dropped, `PacedText` has seen to it, and the words that the
+                # feed has by now are the next one's: to a TTS it takes a while to fall silent.
+                if self._feed is not None and not isinstance(frame, SpeculationDropped):
+                    self._feed.reset()
+            await self.push_frame(frame, direction)
+            return
+        async with self._passing:
+            for passed in self._noted(frame):
+                if self._open and not self._held:
+                    await self.push_frame(passed)
+                else:
+                    self._held.append(passed)
+            await self._let_through(over=isinstance(frame, TTSStoppedFrame | EndFrame))
+
+    async def look_again(self) -> None:
+        """Text has come: speech that was held may last now."""
+        if self._held:
+            async with self._passing:
+                await self._let_through(over=False)
+
+    async def _let_through(self, *, over: bool) -> None:
+        feed, now_ns = self._feed, self._clock.now_ns()
+        if feed is None or self._open:
+            return
+        if over or feed.may_begin(now_ns):
+            self._open = True
+            if not self._gated:
+                feed.begin(now_ns)
+            held, self._held = self._held, []
+            for frame in held:
+                await self.push_frame(frame)
+            self._stir()
+
+    def _noted(self, frame: Frame) -> list[Frame]:
+        """What of it is passed on."""
+        match frame:
+            case TTSAudioRawFrame():
+                return self._heard(frame)
+            case TTSTextFrame():
+                if frame.pts is None:  # behind the speech, not a word of it as it is spoken
+                    self._made()
+            case AggregatedTextFrame() if frame.will_be_spoken:
+                self._asked(frame.text)
+            case TTSStartedFrame():
+                self._open = self._feed is None
+                self._lead = None
+            case TTSStoppedFrame():
+                self._made()
+                if self._feed is not None:
+                    self._feed.over()
+            case _:
+                pass
+        return [frame]
+
+    def _asked(self, text: str) -> None:
+        if self._in_clause:
+            self._lead = None
+        self._in_clause = not ends_clause(text)
+        if self._feed is not None:
+            self._feed.asked(self._clock.now_ns(), len(text))
+
+    def _made(self) -> None:
+        if self._feed is not None:
+            self._feed.made()
+            self._stir()
+
+    def _heard(self, frame: TTSAudioRawFrame) -> list[Frame]:
+        passed = self._from_onset(frame) if self._cuts and frame.num_channels == 1 else frame
+        if passed is None:
+            return []
+        if self._feed is not None:
+            audio_ms = passed.num_frames * 1000 / passed.sample_rate
+            dry_ms = self._feed.audio(self._clock.now_ns(), audio_ms)
+            if dry_ms > HEARD_BREAK_MS:
+                self._count("ran_dry", 1)
+                self._count("dry_ms", dry_ms)
+        return [passed]
+
+    def _from_onset(self, frame: TTSAudioRawFrame) -> TTSAudioRawFrame | None:
+        """The frame, or what of it is left of it once the silence is cut off."""
+        lead = self._lead = self._lead or LeadCut(frame.sample_rate)
+        if lead.sounds:
+            return frame
+        rest = lead.feed(np.frombuffer(frame.audio, dtype="<i2"))
+        if lead.sounds:
+            self._count("lead_cut_ms", lead.cut_ms)
+        return _with_audio(frame, rest) if len(rest) else None
+
+    def _forget(self) -> None:
+        self._held = []
+        self._open = True  # until the next speech begins: what else comes waits for nothing
+        self._lead, self._in_clause = None, False
+
+
+def _with_audio(frame: TTSAudioRawFrame, pcm: Pcm) -> TTSAudioRawFrame:
+    """Another frame, since those who watch the pipeline may not have looked at this one yet."""
+    other = TTSAudioRawFrame(
+        pcm.tobytes(), frame.sample_rate, frame.num_channels, context_id=frame.context_id
+    )
+    other.pts = frame.pts
+    other.interruptible = frame.interruptible
+    other.transport_destination = frame.transport_destination
+    return other
+
+
+# From the LLM's tokens to speech on its way to the caller, as the stack's settings say.
+
+# `sentence` is the TTS service's own way, `adaptive` is paced.
+AGGREGATORS: dict[str, type[BaseTextAggregator]] = {
+    "token": WordAggregator,
+    "clause": ClauseAggregator,
+    "reply": ReplyAggregator,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Speaking:
+    """The processors from the LLM to the output, in order.
+
+    Attributes:
+        playing: to be told when the caller hears a reply from (ns), where somebody behind these
+            processors decides that.
+    """
+
+    processors: tuple[FrameProcessor, ...]
+    playing: Callable[[int], None]
+
+
+def speaking(
+    stack: Stack,
+    tts: FrameProcessor,
+    clock: Clock,
+    *,
+    feed: SpeechFeed,
+    gated: bool,
+    count: Count = lambda name, value: None,
+) -> Speaking:
+    """How a reply is spoken in one session, whose engines' speed is known to `feed`.
+
+    `gated` says that something behind the TTS may keep a reply from being heard; `count` is told
+    what happened to the speech, by name.
+    """
+    paced = PacedText(feed, clock) if stack.text.aggregation == "adaptive" else None
+    aggregator = AGGREGATORS.get(stack.text.aggregation)
+    gathered = [LLMTextProcessor(text_aggregator=aggregator())] if aggregator else []
+    if paced is None and not stack.audio.cut_lead_in:
+        return Speaking((*gathered, tts), lambda at_ns: None)
+    output = SpeechOutput(
+        feed if paced else None,
+        clock,
+        cut_lead=stack.audio.cut_lead_in,
+        gated=gated,
+        stir=paced.stir if paced else lambda: None,
+        count=count,
+    )
+    if paced is not None:
+        paced.heard_by(output.look_again)
+    return Speaking((*([paced] if paced else gathered), tts, output), output.playing)

@@ -1,0 +1,224 @@
+"""Stored references: written, read, and refused where a comparison would not mean anything."""
+
+import json
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from turngap.check.record import CHECK_SCHEMA_VERSION, BaselineRecord, BaselineTurn
+from turngap.check.verdict import Pair, Reading
+from turngap.core.budget import STARVED_MS, outcome_of
+from turngap.core.errors import InputError
+from turngap.core.results import METRICS_VERSION, MachineRecord, RunRecord, TurnRecord
+from turngap.core.summary import summarise
+from turngap.store.documents import write_atomically
+from turngap.store.runs import Document, upgrade, utc_now
+
+# As `turngap.store.runs.RUN_STEPS`: a new CHECK_SCHEMA_VERSION comes with its step here.
+# Whatever a later version added is missing: an older baseline is read, and not compared with.
+BASELINE_STEPS: Mapping[int, Callable[[Document], Document]] = {
+    1: lambda baseline: baseline | {"older_schema": 1},
+    2: lambda baseline: baseline | {"older_schema": baseline.get("older_schema") or 2},
+}
+
+Key = tuple[str, int, float, int]
+
+
+def reading_of(turn: TurnRecord) -> Reading:
+    """A stored turn as the comparison takes it; stages of one name are summed."""
+    stages: dict[str, float] = {}
+    for stage in turn.stages:
+        stages[stage.name] = stages.get(stage.name, 0.0) + stage.ms
+    error_ms = turn.pacing.error_ms if turn.pacing.starved else 0.0
+    return Reading(turn.outcome, turn.gap_ms, stages, turn.budget_ms, error_ms)
+
+
+def key_of(turn: TurnRecord) -> Key:
+    """Which turn this is, so that the other side's same turn can be found."""
+    return (turn.scenario, turn.turn, turn.phase_ms, turn.repeat)
+
+
+def pairs_of(reference: Mapping[Key, Reading], candidate: Mapping[Key, Reading]) -> list[Pair]:
+    """The turns that both sides took, in the candidate's order."""
+    return [
+        Pair(key, reference[key], reading) for key, reading in candidate.items() if key in reference
+    ]
+
+
+def readings(turns: Sequence[TurnRecord]) -> dict[Key, Reading]:
+    """Stored turns by key."""
+    return {key_of(turn): reading_of(turn) for turn in turns}
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """The pairs of a run's turns with a baseline's; `BaselineUse` says what the counts are."""
+
+    pairs: list[Pair]
+    unmatched: int
+    rejudged: int
+
+
+def matched(baseline: BaselineRecord, turns: Sequence[TurnRecord]) -> Matched:
+    """Pair a run with a baseline, both judged by the run's budgets.
+
+    A budget that has changed since would otherwise move the hit rate of an agent that has not.
+    """
+    known = {_baseline_key(t): t for t in baseline.turns}
+    pairs: list[Pair] = []
+    rejudged = 0
+    for turn in turns:
+        twin = known.get(key_of(turn))
+        if twin is not None:
+            rejudged += twin.budget_ms not in (None, turn.budget_ms)
+            pairs.append(Pair(key_of(turn), _judged(twin, turn.budget_ms), reading_of(turn)))
+    return Matched(pairs, len(turns) - len(pairs), rejudged)
+
+
+def _judged(turn: BaselineTurn, budget_ms: float) -> Reading:
+    outcome = turn.outcome
+    if outcome in ("answered", "late"):
+        outcome = outcome_of(turn.gap_ms, budget_ms, "reply_done")
+    return Reading(outcome, turn.gap_ms, turn.stages, budget_ms, turn.caller_error_ms)
+
+
+def more_pairs(
+    baseline: BaselineRecord,
+    scenarios: Container[str],
+    rounds: int,
+    phase_ms: Callable[[int], float],
+) -> int:
+    """How many pairs more rounds than `rounds` could make, round by round at its phase."""
+    return sum(
+        turn.scenario in scenarios
+        and turn.repeat > rounds
+        and turn.phase_ms == phase_ms(turn.repeat - 1)
+        for turn in baseline.turns
+    )
+
+
+def save(path: Path, run: RunRecord, turns: Sequence[TurnRecord]) -> None:
+    """Write a run as a baseline, whole or not at all.
+
+    Raises:
+        InputError: there is nothing to save, or the file cannot be written.
+    """
+    if not turns:
+        raise InputError("baseline.empty", "a baseline needs turns; none was finished")
+    record = BaselineRecord(
+        saved_utc=utc_now(),
+        machine=run.machine,
+        agent=run.agent,
+        scenario_hashes=run.scenario_hashes,
+        starved_ms=run.starved_ms,
+        caller_error_ms=summarise(turns).caller_error_ms,
+        turns=tuple(_stored(turn) for turn in turns),
+    )
+    try:
+        write_atomically(path, record.model_dump_json(indent=1).encode())
+    except OSError as e:
+        raise InputError("baseline.unwritable", f"{path}: cannot be written: {e.strerror}") from e
+
+
+def _stored(turn: TurnRecord) -> BaselineTurn:
+    reading = reading_of(turn)
+    return BaselineTurn(
+        scenario=turn.scenario,
+        turn=turn.turn,
+        phase_ms=turn.phase_ms,
+        repeat=turn.repeat,
+        outcome=turn.outcome,
+        budget_ms=turn.budget_ms,
+        gap_ms=turn.gap_ms,
+        stages=dict(reading.stages),
+        caller_error_ms=reading.caller_error_ms,
+    )
+
+
+def load(path: Path) -> BaselineRecord:
+    """Read a baseline.
+
+    Raises:
+        InputError: it is missing, cut short, of a newer schema, or no baseline.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise InputError(
+            "baseline.unreadable",
+            f"{path}: cannot be read: {e}",
+            hint=f"turngap check --save {path} makes one",
+        ) from e
+    try:
+        document = json.loads(text)
+    except ValueError as e:
+        raise InputError(
+            "baseline.not_json", f"{path}: not JSON (cut short?): {e}", hint="save it again"
+        ) from e
+    if not isinstance(document, dict):
+        raise InputError(
+            "baseline.invalid", f"{path}: expected a JSON object", hint="save it again"
+        )
+    try:
+        current = upgrade(document, BASELINE_STEPS, str(path), current=CHECK_SCHEMA_VERSION)
+        return BaselineRecord.model_validate(current)
+    except InputError as e:
+        kind = "baseline.newer" if e.kind == "run.newer" else "baseline.invalid"
+        raise InputError(kind, e.message, hint=e.hint or "save it again") from e
+    except ValidationError as e:
+        problem = e.errors()[0]
+        where = ".".join(map(str, problem["loc"])) or "document"
+        raise InputError(
+            "baseline.invalid", f"{path}: {where}: {problem['msg']}", hint="save it again"
+        ) from e
+
+
+def why_not_comparable(
+    baseline: BaselineRecord,
+    machine: MachineRecord,
+    scenario_hashes: Mapping[str, str],
+    starved_ms: float = STARVED_MS,
+) -> list[str]:
+    """Every reason why figures of `baseline` say nothing about a run made here and now."""
+    reasons: list[str] = []
+    if baseline.machine.fingerprint != machine.fingerprint:
+        reasons.append(
+            f"it was saved on another machine ({baseline.machine.cpu}, "
+            f"{baseline.machine.cores} cores; here {machine.cpu}, {machine.cores} cores)"
+        )
+    if baseline.metrics_version != METRICS_VERSION:
+        reasons.append(
+            f"its figures are of metrics version {baseline.metrics_version}, "
+            f"these of {METRICS_VERSION}"
+        )
+    if baseline.starved_ms != starved_ms:
+        # A late caller slows every figure of its run, and of that run alone.
+        reasons.append(
+            f"its caller might be {baseline.starved_ms:g} ms late, this one {starved_ms:g}: give "
+            f"both the same starved-ms"
+        )
+    if baseline.older_schema is not None:
+        reasons.append(
+            f"it was saved in schema version {baseline.older_schema}, this turngap compares "
+            f"{CHECK_SCHEMA_VERSION}: save it again"
+        )
+    for name, content in scenario_hashes.items():
+        known = baseline.scenario_hashes.get(name)
+        if known is None:
+            reasons.append(f"it has no scenario {name}")
+        elif known != content:
+            reasons.append(f"scenario {name} or one of its recordings has changed since")
+    if not baseline.turns:
+        reasons.append("it holds no turns")
+    return reasons
+
+
+def gaps(baseline: BaselineRecord) -> dict[Key, float | None]:
+    """The gap of each of its turns."""
+    return {_baseline_key(turn): turn.gap_ms for turn in baseline.turns}
+
+
+def _baseline_key(turn: BaselineTurn) -> Key:
+    return (turn.scenario, turn.turn, turn.phase_ms, turn.repeat)

@@ -1,0 +1,405 @@
+"""Where things lie in the drawings of a check; as in `charts`, per cent across and pixels down.
+
+The reference is A: dashed, hollow. The candidate is B: solid, filled. No drawing needs colour.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from turngap.check import words as check_words
+from turngap.check.record import BudgetRecord, CheckRecord, MetricRecord
+from turngap.core.results import TurnRecord
+from turngap.core.stats import percentile
+from turngap.core.summary import counted_turns
+from turngap.core.tokens import token_figures
+from turngap.report import words
+from turngap.report.charts import Domain, Tick, curve, domain_of, plot_ticks
+
+# The turns of a check side by side, and which of them are worth a look.
+
+# Of these, at most so many are shown; the runs beside the check hold the rest.
+MOST_SHOWN = 8
+# Turns that came out worse with the candidate take at most this part of them.
+MOST_FAILED = 5
+# Slower by less than this is not worth a recording.
+WORTH_MS = 20.0
+# From good to bad; `abandoned` says nothing about the agent.
+BADNESS = {"answered": 0, "abandoned": 0, "late": 1, "cut_in": 2, "no_reply": 3, "error": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPair:
+    """The same turn as both agents took it; `reference` is None where only one did.
+
+    `shift_ms`: candidate's gap less reference's; None where either has none to compare.
+    """
+
+    candidate: TurnRecord
+    reference: TurnRecord | None
+    shift_ms: float | None
+
+    @property
+    def worse_outcome(self) -> bool:
+        """Whether the candidate failed the person where the reference did less so, or is alone."""
+        before = BADNESS[self.reference.outcome] if self.reference else 0
+        return BADNESS[self.candidate.outcome] > before
+
+
+def paired(candidate: Sequence[TurnRecord], reference: Sequence[TurnRecord]) -> list[TurnPair]:
+    """Every turn of the candidate with the reference's same turn, in the candidate's order."""
+    by_key = {_key(turn): turn for turn in reference}
+    return [_pair(turn, by_key.get(_key(turn))) for turn in candidate]
+
+
+def _key(turn: TurnRecord) -> tuple[str, int, float, int]:
+    return (turn.scenario, turn.turn, turn.phase_ms, turn.repeat)
+
+
+def _pair(candidate: TurnRecord, reference: TurnRecord | None) -> TurnPair:
+    comparable = all(
+        t is not None and t.outcome in ("answered", "late") for t in (candidate, reference)
+    )
+    if not comparable or reference is None or candidate.gap_ms is None or reference.gap_ms is None:
+        return TurnPair(candidate, reference, None)
+    return TurnPair(candidate, reference, candidate.gap_ms - reference.gap_ms)
+
+
+def worst(pairs: Sequence[TurnPair]) -> list[TurnPair]:
+    """Turns with a worse outcome first, the worst of them leading; then the most slowed."""
+    failed = [p for p in pairs if p.worse_outcome]
+    failed.sort(key=lambda p: (-BADNESS[p.candidate.outcome], -(p.shift_ms or 0.0)))
+    chosen = failed[:MOST_FAILED]
+    slowed = [p for p in pairs if (p.shift_ms or 0.0) >= WORTH_MS and p not in chosen]
+    slowed.sort(key=lambda p: -(p.shift_ms or 0.0))
+    return [*chosen, *slowed][:MOST_SHOWN]
+
+
+def stage_medians(turns: Sequence[TurnRecord]) -> dict[str, float]:
+    """Each stage's median in ms over the turns that were answered and have it."""
+    found: dict[str, list[float]] = {}
+    for turn in turns:
+        if turn.outcome in ("answered", "late"):
+            for name, ms in _stages(turn).items():
+                found.setdefault(name, []).append(ms)
+    return {name: median(values) for name, values in found.items()}
+
+
+def _stages(turn: TurnRecord) -> dict[str, float]:
+    """Stages of one name are one stage."""
+    stages: dict[str, float] = {}
+    for stage in turn.stages:
+        stages[stage.name] = stages.get(stage.name, 0.0) + stage.ms
+    return stages
+
+
+def llm_words(candidate: Sequence[TurnRecord], reference: Sequence[TurnRecord]) -> list[str]:
+    """How fast each side's language model was: a line for whoever told anything of it."""
+    sides = (("reference", reference), ("candidate", candidate))
+    return [
+        f"language model of the {name}: {words.token_figures_words(figures)}"
+        for name, turns in sides
+        if (figures := token_figures(counted_turns(turns))) is not None
+    ]
+
+
+def moved_in(pair: TurnPair) -> str:
+    """The stages that made this turn slower or quicker, the largest first; empty where unknown."""
+    if pair.shift_ms is None or pair.reference is None:
+        return ""
+    before, after = _stages(pair.reference), _stages(pair.candidate)
+    moved = {n: after.get(n, 0.0) - before.get(n, 0.0) for n in dict.fromkeys([*before, *after])}
+    largest = sorted(moved.items(), key=lambda item: -abs(item[1]))[:3]
+    return ", ".join(
+        f"{words.clean(name)} {check_words.signed_ms(ms)} ms"
+        for name, ms in largest
+        if abs(ms) >= 1
+    )
+
+
+def heading(pair: TurnPair) -> str:
+    """What became of the turn, in words."""
+    if pair.shift_ms is not None:
+        slower = "slower" if pair.shift_ms > 0 else "quicker"
+        return f"{words.ms(abs(pair.shift_ms))} ms {slower} than the reference"
+    if pair.reference is None:
+        return pair.candidate.outcome
+    return f"{pair.candidate.outcome} (reference: {pair.reference.outcome})"
+
+
+STRIP_ROW_PX = 26
+PAIRS_PX = 180
+# Ticks of pairs beyond this share of all would flatten the others: they run over the edge.
+PAIRS_SHOWN_WHOLE = 0.98
+# Nothing below fills a drawing of shifts: on a quiet machine it is noise.
+LEAST_MS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """An estimate with its interval beside zero and a limit, each per cent of the width."""
+
+    zero: float
+    limit: float
+    low: float
+    width: float
+    at: float
+    spoken: str
+
+
+def metric_range(metric: MetricRecord) -> Range | None:
+    """The change as drawn: to the right is always worse. None without figures.
+
+    An interval without an end runs over the drawing's edge.
+    """
+    if metric.difference is None:
+        return None
+    bounds = (metric.low, metric.high)
+    ends = [0.0, metric.limit, metric.difference, *(b for b in bounds if b is not None)]
+    room = (max(ends) - min(ends)) * 0.06
+    low, high = min(ends) - room, max(ends) + room
+
+    def x(value: float) -> float:
+        return round(100 * (value - low) / (high - low), 3)
+
+    interval = check_words.interval_words(metric)
+    spoken = (
+        f"{words.clean(metric.name)} {check_words.difference_words(metric)}, "
+        f"95 % interval {interval or 'not known'}, limit {check_words.limit_words(metric)}"
+    )
+    left = 0.0 if metric.low is None else x(metric.low)
+    right = 100.0 if metric.high is None else x(metric.high)
+    width = round(max(right - left, 0.5), 3)
+    return Range(x(0.0), x(metric.limit), left, width, x(metric.difference), spoken)
+
+
+def budget_range(budget: BudgetRecord) -> Range | None:
+    """The share of turns within, from none to all; `limit` is the target. None without turns."""
+    if budget.share is None or budget.low is None or budget.high is None:
+        return None
+    share, interval = check_words.budget_figures(budget)
+    target = check_words.percents(budget.target)
+    spoken = f"{share} within, 95 % interval {interval}, target {target}"
+    left, width = 100 * budget.low, 100 * (budget.high - budget.low)
+    return Range(
+        0.0, round(100 * budget.target, 3), round(left, 3), round(width, 3),
+        round(100 * budget.share, 3), spoken,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SideDot:
+    """One turn's gap in the strip of its side."""
+
+    x: float
+    y: int
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One agent in the drawing. `letter_at`: where its letter stands beside the curve."""
+
+    letter: str
+    name: str
+    path: str
+    dots: tuple[SideDot, ...]
+    letter_at: tuple[float, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GapsPlot:
+    """Both agents' shares of turns answered within each gap, over a strip of dots for each."""
+
+    sides: tuple[Side, ...]
+    rule: float
+    ticks: tuple[Tick, ...]
+    without_gap: int
+    beyond: int
+    spoken: str
+
+
+def gaps_plot(
+    candidate: Sequence[TurnRecord],
+    reference: Sequence[TurnRecord],
+    budget_ms: float,
+    names: tuple[str, str],
+) -> GapsPlot:
+    """`names` are the reference's and the candidate's; without turns a side is not drawn."""
+    domain = domain_of([*reference, *candidate], shown_whole=0.98)
+    medians = [_median(turns) for turns in (reference, candidate)]
+    left_first = (medians[0] or 0.0) <= (medians[1] or 0.0)
+    sides: list[Side] = []
+    for index, turns in enumerate((reference, candidate)):
+        if turns:
+            is_left = (index == 0) == left_first
+            middle = medians[index]
+            at = domain.x(middle, budget_ms) if middle is not None else 50.0
+            sides.append(
+                Side(
+                    letter="AB"[index],
+                    name=names[index],
+                    path=curve(turns, domain, budget_ms),
+                    dots=_dots(turns, domain, budget_ms),
+                    letter_at=(at, "end" if is_left else "start"),
+                )
+            )
+    every = [*reference, *candidate]
+    gaps = [t.gap_ms for t in every if t.gap_ms is not None]
+    return GapsPlot(
+        sides=tuple(sides),
+        rule=domain.x(budget_ms, budget_ms),
+        ticks=plot_ticks(domain, budget_ms),
+        without_gap=len(every) - len(gaps),
+        beyond=sum(domain.beyond(gap, budget_ms) for gap in gaps),
+        spoken="; ".join(
+            _curve_in_words(letter, turns)
+            for letter, turns in (("A", reference), ("B", candidate))
+            if turns
+        ),
+    )
+
+
+def _dots(turns: Sequence[TurnRecord], domain: Domain, budget_ms: float) -> tuple[SideDot, ...]:
+    return tuple(
+        SideDot(
+            domain.x(turn.gap_ms, budget_ms),
+            6 + number * 7 % (STRIP_ROW_PX - 12),  # spread, or equal gaps would hide one another
+            f"{turn_name(turn)}: {turn.outcome}, {words.ms(turn.gap_ms)} ms",
+        )
+        for number, turn in enumerate(turns)
+        if turn.gap_ms is not None
+    )
+
+
+def turn_name(turn: TurnRecord) -> str:
+    """Which turn this is."""
+    repeat = f", repeat {turn.repeat}" if turn.repeat > 1 else ""
+    return f"{words.clean(turn.scenario)}, turn {turn.turn}{repeat}"
+
+
+def _median(turns: Sequence[TurnRecord]) -> float | None:
+    values = [t.gap_ms for t in turns if t.outcome in ("answered", "late") and t.gap_ms is not None]
+    return percentile(values, 0.5, censored=0).value
+
+
+def _curve_in_words(letter: str, turns: Sequence[TurnRecord]) -> str:
+    hits = sum(turn.outcome == "answered" for turn in turns)
+    middle = _median(turns)
+    figure = "" if middle is None else f", median {words.ms(middle)} ms"
+    return f"{letter}: {hits} of {words.turns_words(len(turns))} within budget{figure}"
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """One stage on both sides in ms, None where unknown; its bar runs from the middle."""
+
+    name: str
+    reference_ms: float | None
+    candidate_ms: float | None
+    shift_ms: float | None
+    remark: str
+    x: float
+    width: float
+
+
+def stage_rows(
+    record: CheckRecord, reference: dict[str, float], candidate: dict[str, float]
+) -> list[StageRow]:
+    """Every stage of either side; shifts are the record's, which knows what is beyond chance."""
+    shifts = {stage.name: stage for stage in record.stages}
+    names = dict.fromkeys([*reference, *candidate, *shifts])
+    most = max([LEAST_MS, *(abs(stage.shift_ms) for stage in record.stages)])
+    rows: list[StageRow] = []
+    for name in names:
+        stage = shifts.get(name)
+        shift = stage.shift_ms if stage else None
+        length = round(50 * abs(shift or 0.0) / most, 3)
+        rows.append(
+            StageRow(
+                name=name,
+                reference_ms=reference.get(name),
+                candidate_ms=candidate.get(name),
+                shift_ms=shift,
+                remark=check_words.stage_remark(stage, record) if stage else "",
+                x=50.0 if (shift or 0.0) >= 0 else 50.0 - length,
+                width=length,
+            )
+        )
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class PairTick:
+    """One pair's difference: a line from zero up (slower) or down (quicker)."""
+
+    x: float
+    width: float
+    y: float
+    height: float
+    slower: bool
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class PairsPlot:
+    """Every pair's difference, from the quickest candidate to the slowest."""
+
+    ticks: tuple[PairTick, ...]
+    zero: float
+    marks: tuple[tuple[float, str], ...]
+    without: int
+    beyond: int
+    spoken: str
+
+
+def pairs_plot(pairs: Sequence[TurnPair]) -> PairsPlot | None:
+    """None where no pair has a difference."""
+    shifts = sorted(
+        ((p.shift_ms, p) for p in pairs if p.shift_ms is not None), key=lambda item: item[0]
+    )
+    if not shifts:
+        return None
+    sizes = sorted(abs(shift) for shift, _ in shifts)
+    edge = max(LEAST_MS, sizes[math.ceil(PAIRS_SHOWN_WHOLE * len(sizes)) - 1] * 1.05)
+    top = edge if shifts[-1][0] > 0 else LEAST_MS / 2
+    bottom = -edge if shifts[0][0] < -LEAST_MS / 2 else -LEAST_MS / 2
+
+    def y(ms: float) -> float:
+        return round(PAIRS_PX * (top - min(top, max(bottom, ms))) / (top - bottom), 2)
+
+    step = 100 / len(shifts)
+    ticks = tuple(
+        PairTick(
+            x=round(step * rank + step * 0.15, 3),
+            width=round(min(step * 0.7, 1.2), 3),
+            y=min(y(shift), y(0)),
+            height=max(abs(y(shift) - y(0)), 1.0),
+            slower=shift > 0,
+            title=f"{turn_name(pair.candidate)}: {check_words.signed_ms(shift)} ms",
+        )
+        for rank, (shift, pair) in enumerate(shifts)
+    )
+    slower = sum(shift > 0 for shift, _ in shifts)
+    middle = median(shift for shift, _ in shifts)
+    return PairsPlot(
+        ticks=ticks,
+        zero=y(0),
+        marks=tuple((y(ms), f"{check_words.signed_ms(ms)} ms") for ms in _steps(bottom, top)),
+        without=len(pairs) - len(shifts),
+        beyond=sum(not bottom <= shift <= top for shift, _ in shifts),
+        spoken=(
+            f"Differences of {check_words.pairs_words(len(shifts))}: the candidate was slower in "
+            f"{slower}; median {check_words.signed_ms(middle)}, from "
+            f"{check_words.signed_ms(shifts[0][0])} to {check_words.signed_ms(shifts[-1][0])} ms"
+        ),
+    )
+
+
+def _steps(low: float, high: float) -> list[float]:
+    """Round marks within, about four of them."""
+    rough = (high - low) / 4
+    size = 10 ** math.floor(math.log10(rough))
+    step = next(size * m for m in (1, 2, 5, 10) if size * m >= rough)
+    return [step * k for k in range(math.ceil(low / step), math.floor(high / step) + 1)]

@@ -1,0 +1,271 @@
+"""What a check found, as it is stored: the verdict and what it rests on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+import numpy as np
+
+from turngap.check import baseline as baselines
+from turngap.check.plan import CheckPlan
+from turngap.check.record import (
+    NOTHING_COMPARED,
+    BaselineRecord,
+    BaselineUse,
+    BudgetRecord,
+    CheckRecord,
+    CheckVerdict,
+    MetricRecord,
+    NoiseRecord,
+    SideRecord,
+    StageShiftRecord,
+    StarvationRecord,
+)
+from turngap.check.verdict import MAX_STARVED_PAIRS, Judgement, Limits, judge
+from turngap.core.errors import TurngapError
+from turngap.core.paired import Pair
+from turngap.core.results import TurnRecord
+from turngap.core.stats import proportion
+from turngap.core.summary import summarise
+from turngap.store.provenance import this_machine, without_url_secrets
+from turngap.store.runs import StoredRun, utc_now
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """Both sides when they have been played, and what was found.
+
+    Attributes:
+        stored: the baseline that stands in for the reference.
+        obstacles: what forbids any verdict on what was played.
+    """
+
+    plan: CheckPlan
+    started_utc: str
+    rounds: int
+    candidate: StoredRun
+    reference: StoredRun | None
+    stored: BaselineRecord | None
+    judgement: Judgement | None
+    budgets: tuple[BudgetRecord, ...]
+    use: BaselineUse | None
+    obstacles: Sequence[str]
+
+
+def record_of(played: Played) -> CheckRecord:
+    """What `check.json` holds, but for what becomes of `--save`."""
+    plan, judgement = played.plan, played.judgement
+    verdict, why = verdict_of(judgement, played.budgets)
+    if played.obstacles:
+        verdict, why = "cannot_compare", tuple(played.obstacles)
+    reference = played.reference
+    return CheckRecord(
+        verdict=verdict,
+        why=why,
+        started_utc=played.started_utc,
+        finished_utc=utc_now(),
+        machine=this_machine(),
+        reference=_reference_side(reference, played.stored),
+        candidate=_side(played.candidate),
+        scenarios=tuple(s.scenario.name for s in plan.scenarios),
+        rounds=played.rounds,
+        phases=plan.phases,
+        starved_ms=plan.starved_ms,
+        pairs=judgement.n if judgement else 0,
+        left_out=judgement.left_out if judgement else 0,
+        starvation=StarvationRecord(**asdict(judgement.starvation)) if judgement else None,
+        metrics=tuple(MetricRecord(**asdict(m)) for m in judgement.metrics) if judgement else (),
+        stages=tuple(StageShiftRecord(**asdict(s)) for s in judgement.stages) if judgement else (),
+        moved_stage=judgement.moved_stage if judgement else None,
+        budgets=played.budgets,
+        noise=noise_of(reference.turns, plan.limits) if reference is not None else None,
+        baseline=played.use,
+    )
+
+
+def verdict_of(
+    judgement: Judgement | None, budgets: Sequence[BudgetRecord]
+) -> tuple[CheckVerdict, tuple[str, ...]]:
+    """The verdict over all metrics and budgets, and what decided it."""
+    parts = [(m.name, m.verdict) for m in judgement.metrics] if judgement else []
+    parts += [(f"{b.name} within {b.budget_ms:g} ms", b.verdict) for b in budgets]
+    if not parts:
+        return "cannot_compare", (NOTHING_COMPARED,)
+    verdicts: tuple[CheckVerdict, ...] = ("regressed", "undecided")
+    for verdict in verdicts:
+        names = [name for name, found in parts if found == verdict]
+        if names:
+            return verdict, (f"{verdict}: {', '.join(names)}",)
+    return "pass", ()
+
+
+def refusals(
+    plan: CheckPlan, stored: BaselineRecord | None, hashes: Mapping[str, str]
+) -> list[str]:
+    """Why the baseline says nothing about any run made here and now."""
+    if stored is None:
+        return []
+    reasons = baselines.why_not_comparable(stored, this_machine(), hashes, plan.starved_ms)
+    return [f"the baseline does not compare: {reason}" for reason in reasons]
+
+
+def obstacles(
+    candidate: StoredRun,
+    reference: StoredRun | None,
+    failure: TurngapError | None,
+    judgement: Judgement | None,
+    starved_ms: float,
+) -> list[str]:
+    """What forbids any verdict on what was played."""
+    if failure is not None:
+        return [f"it ended early: {without_url_secrets(str(failure))}"]
+    for side, run in (("candidate", candidate), ("reference", reference)):
+        if run is not None and not run.turns:
+            return [f"the {side}'s run is invalid: no turn was finished"]
+    starved = too_starved(candidate.turns, judgement)
+    if starved is None:
+        return []
+    return [
+        f"{starved}; its packets or its event loop were over {starved_ms:g} ms late: quiet the "
+        "machine and run again, or accept that error with a larger starved-ms"
+    ]
+
+
+def too_starved(turns: Sequence[TurnRecord], judgement: Judgement | None) -> str | None:
+    """Why the candidate cannot be judged, since its caller was late; None where it can."""
+    why = None if judgement is None else judgement.starvation.why_not_judged
+    starved = sum(turn.pacing.starved for turn in turns)
+    if why is None and starved > MAX_STARVED_PAIRS * len(turns):
+        return f"the caller was starved in {starved} of {len(turns)} turns"
+    return why
+
+
+def why_not_saved(record: CheckRecord, plan: CheckPlan, obstacles: Sequence[str]) -> str | None:
+    """Why the candidate is not to be what later ones are compared with; None where it may be.
+
+    Whatever was slower than its own reference would be the next one's measure.
+    """
+    if obstacles:
+        return "; ".join(obstacles)
+    if plan.only_saves or record.verdict == "pass":
+        return None
+    return f"the verdict is {record.verdict}"
+
+
+def _side(run: StoredRun) -> SideRecord:
+    return SideRecord(
+        agent=run.record.agent,
+        run=run.path.name,
+        valid=run.record.valid,
+        turns=len(run.turns),
+        starved=summarise(run.turns).starved,
+        caller_error_ms=summarise(run.turns).caller_error_ms,
+    )
+
+
+def _reference_side(run: StoredRun | None, stored: BaselineRecord | None) -> SideRecord | None:
+    if run is not None:
+        return _side(run)
+    if stored is None:
+        return None
+    return SideRecord(
+        agent=stored.agent,
+        run=None,
+        valid=None,
+        turns=len(stored.turns),
+        starved=sum(turn.caller_error_ms > 0 for turn in stored.turns),
+        caller_error_ms=stored.caller_error_ms,
+    )
+
+
+# What a check tells beside its verdict on two agents: this machine's noise, and budgets.
+
+
+def noise_of(turns: Sequence[TurnRecord], limits: Limits | None = None) -> NoiseRecord | None:
+    """The reference against itself: its odd repeats beside its even ones, A and A of A B B A."""
+    by_key = baselines.readings(turns)
+    pairs = [
+        Pair(key, reading, by_key[(*key[:3], key[3] + 1)])
+        for key, reading in by_key.items()
+        if key[3] % 2 == 1 and (*key[:3], key[3] + 1) in by_key
+    ]
+    shifts = [
+        p.candidate.gap_ms - p.reference.gap_ms
+        for p in pairs
+        if p.candidate.gap_ms is not None and p.reference.gap_ms is not None
+    ]
+    if not shifts:
+        return None
+    return NoiseRecord(
+        n=len(shifts),
+        shift_p50_ms=median(shifts),
+        spread_p95_ms=float(np.quantile(np.abs(shifts), 0.95)),
+        verdict=judge(pairs, limits).verdict,
+    )
+
+
+def budgets_of(
+    turns: Sequence[TurnRecord], budgets: Mapping[str, float], target: float
+) -> tuple[BudgetRecord, ...]:
+    """Each budget's verdict: `pass` and `regressed` only where the interval leaves no doubt.
+
+    Nor may a starved caller: a turn that it may have made read long passes as it was read, and is
+    over its budget only where it was so at its quickest.
+    """
+    return tuple(_budget(turns, name, ms, target) for name, ms in budgets.items())
+
+
+def _budget(
+    turns: Sequence[TurnRecord], name: str, budget_ms: float, target: float
+) -> BudgetRecord:
+    replied = [turn for turn in turns if turn.outcome in ("answered", "late")]
+    if name != "gap" and replied and not any(_spent(turn, name) for turn in replied):
+        # An agent without marks: nothing was measured, so nothing is over.
+        return BudgetRecord(
+            name=name,
+            budget_ms=budget_ms,
+            target=target,
+            verdict="undecided",
+            n=0,
+            share=None,
+            low=None,
+            high=None,
+        )
+    within = proportion(sum(_within(turn, name, budget_ms) for turn in turns), len(turns))
+    at_best = proportion(
+        sum(_within(turn, name, budget_ms + _caller_error_ms(turn)) for turn in turns), len(turns)
+    )
+    verdict = "undecided"
+    if within.low is not None and within.low >= target:
+        verdict = "pass"
+    elif at_best.high is not None and at_best.high < target:
+        verdict = "regressed"
+    return BudgetRecord(
+        name=name,
+        budget_ms=budget_ms,
+        target=target,
+        verdict=verdict,
+        n=within.n,
+        share=within.value,
+        low=within.low,
+        high=at_best.high,
+    )
+
+
+def _caller_error_ms(turn: TurnRecord) -> float:
+    return turn.pacing.error_ms if turn.pacing.starved else 0.0
+
+
+def _spent(turn: TurnRecord, name: str) -> list[float]:
+    """What the turn's stages of that name took, ms; empty where it has none."""
+    return [stage.ms for stage in turn.stages if stage.name == name]
+
+
+def _within(turn: TurnRecord, name: str, budget_ms: float) -> bool:
+    """A turn without the figure (no reply, a cut-in) is not within its budget."""
+    if turn.outcome not in ("answered", "late"):
+        return False
+    if name == "gap":
+        return turn.gap_ms is not None and turn.gap_ms <= budget_ms
+    spent = _spent(turn, name)
+    return bool(spent) and sum(spent) <= budget_ms

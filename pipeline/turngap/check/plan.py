@@ -1,0 +1,146 @@
+"""What a check is asked to do, and what it cannot be asked."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from turngap.caller.dialect import Dialect
+from turngap.caller.stream import RATE
+from turngap.check.verdict import Limits
+from turngap.core.budget import MAX_STARVED_MS, STARVED_MS
+from turngap.core.errors import InputError
+from turngap.core.stages import MARKS
+from turngap.play.target import Target
+from turngap.scenario.library import LoadedScenario
+from turngap.store.documents import is_dir
+
+# A window of the agent's VAD, in samples: what phases are spread over.
+VAD_WINDOW = 512
+MAX_PHASES = 32
+# What a budget can be of.
+BUDGETS = ("gap", *MARKS[1:])
+# So many turns have to be played, and kept, for Wilson's bound to reach it.
+_TARGETS = "0.9 takes 35 turns without a miss, 0.95 takes 73, 0.99 takes 381"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPlan:
+    """What to compare, and for how long.
+
+    Attributes:
+        reference: an agent at hand; None to compare with `baseline`, or with budgets alone.
+        save: where to store the candidate as a baseline, if it passes or nothing else is asked.
+        rounds: how often the scenarios are played; with a reference at hand each round plays them
+            twice on both sides, in the order A B B A.
+        phases: so many positions on the agent's 32 ms grid, one after another over the rounds.
+        budgets: `gap` or a stage's name to its budget in ms.
+        target: the share of turns that must be within each budget.
+        until_decided: go on with more rounds while undecided, up to `max_minutes` or to 16 times
+            the rounds.
+        starved_ms: how late the caller may be before a turn counts as starved.
+    """
+
+    candidate: Target
+    scenarios: Sequence[LoadedScenario]
+    dialect: Dialect
+    reference: Target | None = None
+    baseline: Path | None = None
+    save: Path | None = None
+    rounds: int = 2
+    phases: int = 1
+    limits: Limits = field(default_factory=Limits)
+    budgets: Mapping[str, float] = field(default_factory=dict)
+    target: float = 0.95
+    until_decided: bool = False
+    max_minutes: float = 10.0
+    calibration_turns: int = 8
+    out: Path | None = None
+    settings: dict[str, Any] | None = None
+    starved_ms: float = STARVED_MS
+
+    @property
+    def turns(self) -> int:
+        """How many turns the planned rounds play, on both sides together."""
+        once = sum(len(s.scenario.turns) for s in self.scenarios)
+        return self.rounds * once * (1 if self.reference is None else 4)
+
+    @property
+    def only_saves(self) -> bool:
+        """Whether there is nothing to judge the candidate by."""
+        return self.reference is None and self.baseline is None and not self.budgets
+
+    def phase(self, number: int) -> int:
+        """The position of round `number`, counted from 0, in samples."""
+        return (number % self.phases) * VAD_WINDOW // self.phases
+
+    def phase_ms(self, number: int) -> float:
+        """The same in ms, as stored with a turn."""
+        return self.phase(number) * 1000 / RATE
+
+
+def refuse(plan: CheckPlan) -> None:
+    """Refuse what cannot be played, or could not be decided however long it was.
+
+    Raises:
+        InputError: says what was given and what can be.
+    """
+    _whole("rounds", plan.rounds, 1)
+    _whole("phases", plan.phases, 1, MAX_PHASES)
+    _number("limit_p50_ms", plan.limits.p50_ms)
+    _number("limit_p95_ms", plan.limits.p95_ms)
+    _number("max_minutes", plan.max_minutes)
+    _number("starved_ms", plan.starved_ms, 1, MAX_STARVED_MS)
+    _refuse_budgets(plan)
+    if plan.save is not None:
+        _refuse_save(plan.save)
+
+
+def _whole(name: str, value: int, least: int, most: float = inf) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InputError("check.setting", f"{name}={value!r}: expected a whole number")
+    _number(name, value, least, most)
+
+
+def _number(name: str, value: float, least: float = 0, most: float = inf) -> None:
+    if not least <= value <= most or value == inf:
+        end = "on" if most == inf else f"to {most:g}"
+        raise InputError(
+            "check.setting", f"{name}={value!r}: expected a number from {least:g} {end}"
+        )
+
+
+def _refuse_budgets(plan: CheckPlan) -> None:
+    for name, ms in plan.budgets.items():
+        if name not in BUDGETS or not 0 < ms < inf:
+            raise InputError(
+                "check.budget",
+                f"budget {name}={ms!r}: expected a name and a number of ms",
+                hint=f"names: {', '.join(BUDGETS)}; for example gap=800",
+            )
+    if plan.target == 1:
+        raise InputError(
+            "check.target",
+            "target=1: no number of turns shows that every turn will keep its budget",
+            hint=_TARGETS,
+        )
+    if not 0 < plan.target < 1:
+        raise InputError(
+            "check.target",
+            f"target={plan.target!r}: expected a share between 0 and 1, 0.95 for 95 %",
+            hint=_TARGETS,
+        )
+
+
+def _refuse_save(file: Path) -> None:
+    if not is_dir(file.parent):
+        raise InputError(
+            "baseline.unwritable",
+            f"{file}: there is no folder {file.parent} to save it in",
+            hint=f"mkdir -p {file.parent}",
+        )
+    if is_dir(file):
+        raise InputError(
+            "baseline.unwritable", f"{file} is a folder", hint=f"for example {file / 'base.json'}"
+        )

@@ -1,0 +1,273 @@
+"""The regression gate: candidate against reference, interleaved, until there is a verdict."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from turngap.check import baseline as baselines
+from turngap.check.findings import (
+    Played,
+    budgets_of,
+    obstacles,
+    record_of,
+    refusals,
+    too_starved,
+    verdict_of,
+    why_not_saved,
+)
+from turngap.check.plan import CheckPlan, refuse
+from turngap.check.record import (
+    CHECK_FILE,
+    BaselineRecord,
+    BaselineUse,
+    BudgetRecord,
+    CheckRecord,
+    SaveRecord,
+)
+from turngap.check.verdict import Judgement, judge
+from turngap.clocks import MonotonicClock
+from turngap.core.clock import NS_PER_S
+from turngap.core.errors import InputError, TurngapError
+from turngap.core.results import TurnRecord
+from turngap.play.calibrate import calibrate
+from turngap.play.run import RunInProgress, RunPlan, content_hash, undisturbed
+from turngap.play.target import Target
+from turngap.store.documents import write_atomically
+from turngap.store.runs import StoredRun, new_folder, utc_now
+
+# So often at most `--until-decided` looks at what there is, each time after twice as many rounds.
+LOOKS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CheckProgress:
+    """Told while a check runs."""
+
+    on_step: Callable[[str], None] = lambda _: None
+    on_turn: Callable[[str, TurnRecord], None] = lambda _side, _turn: None
+    on_folder: Callable[[Path], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A finished check: its record as stored, and the runs behind it."""
+
+    record: CheckRecord
+    path: Path
+    candidate: StoredRun
+    reference: StoredRun | None
+    failure: TurngapError | None
+
+
+async def check(plan: CheckPlan, progress: CheckProgress) -> Checked:
+    """Play, judge and store. An agent that fails ends the check; what was played is kept.
+
+    Where the baseline does not compare, nothing is played.
+
+    Raises:
+        InputError: a setting is wrong, the baseline cannot be read, or the folder cannot be made.
+    """
+    started = utc_now()
+    refuse(plan)
+    stored = None if plan.baseline is None else baselines.load(plan.baseline)
+    refused = refusals(plan, stored, {s.scenario.name: content_hash(s) for s in plan.scenarios})
+    folder = new_folder(plan.out, "check")
+    progress.on_folder(folder)
+    sides = _Sides(plan, folder, progress, stored)
+    failure: TurngapError | None = None
+    try:
+        with undisturbed(), sides.kept():
+            if not refused:
+                await sides.play()
+    except TurngapError as e:
+        failure = e
+    candidate, reference = sides.finish(failure)
+    judgement = sides.judge()
+    found = refused or obstacles(candidate, reference, failure, judgement, plan.starved_ms)
+    played = Played(
+        plan=plan,
+        started_utc=started,
+        rounds=sides.rounds,
+        candidate=candidate,
+        reference=reference,
+        stored=stored,
+        judgement=judgement,
+        budgets=sides.budgets(),
+        use=sides.use(),
+        obstacles=found,
+    )
+    record, failed = _saved(plan, record_of(played), candidate, found)
+    write_atomically(folder / CHECK_FILE, record.model_dump_json(indent=2).encode())
+    return Checked(record, folder, candidate, reference, failure or failed)
+
+
+def _saved(
+    plan: CheckPlan, record: CheckRecord, candidate: StoredRun, found: Sequence[str]
+) -> tuple[CheckRecord, TurngapError | None]:
+    """Save the candidate as a baseline where it may be one, and note what came of it."""
+    if plan.save is None:
+        return record, None
+    failed: TurngapError | None = None
+    why_not = why_not_saved(record, plan, found)
+    if why_not is None:
+        try:
+            baselines.save(plan.save, candidate.record, candidate.turns)
+        except InputError as e:
+            failed, why_not = e, str(e)
+    saved = SaveRecord(file=str(plan.save), done=why_not is None, why_not=why_not)
+    return record.model_copy(update={"saved": saved}), failed
+
+
+class _Sides:
+    """Both runs while they are played."""
+
+    def __init__(
+        self,
+        plan: CheckPlan,
+        folder: Path,
+        progress: CheckProgress,
+        stored: BaselineRecord | None,
+    ) -> None:
+        self.plan = plan
+        self.stored = stored
+        self._folder = folder
+        self._progress = progress
+        self._share = 1.0
+        self._open_metrics = True
+        self.rounds = 0
+        self.candidate = self._run(plan.candidate, "candidate")
+        self.reference = self._run(plan.reference, "reference") if plan.reference else None
+
+    def _run(self, target: Target, side: str) -> RunInProgress:
+        plan = RunPlan(
+            target=target,
+            scenarios=self.plan.scenarios,
+            dialect=self.plan.dialect,
+            planned_turns=self.plan.turns // (1 if self.plan.reference is None else 2),
+            name=side,
+            out=self._folder,
+            settings=self.plan.settings,
+            starved_ms=self.plan.starved_ms,
+        )
+        return RunInProgress(plan, lambda turn: self._progress.on_turn(side, turn))
+
+    async def play(self) -> None:
+        """All planned rounds, and more while that is asked for and would decide."""
+        if self.plan.calibration_turns:
+            self._progress.on_step("calibrating the instrument")
+            log = self._folder / "calibration.log"
+            calibration = await calibrate(self.plan.calibration_turns, log=log)
+            self.candidate.calibration = calibration.record()
+        async with AsyncExitStack() as stack:
+            await self._rounds(await self._serve(stack))
+
+    async def _rounds(self, urls: Mapping[str, str]) -> None:
+        """Each look uses up half of the errors that are left: a hundred looks would find anything.
+
+        See docs/methodology.md, "The gate".
+        """
+        clock = MonotonicClock()
+        deadline_ns = clock.now_ns() + int(self.plan.max_minutes * 60 * NS_PER_S)
+        for look in range(LOOKS if self.plan.until_decided else 1):
+            due = self.plan.rounds * 2**look
+            # The first look is played to its end, whatever that takes.
+            while self.rounds < due and (
+                look == 0 or self._may_go_on(clock.now_ns() < deadline_ns)
+            ):
+                await self._round(self.rounds, urls)
+                self.rounds += 1
+            self._share = 0.5 ** (look + 1) if self.plan.until_decided else 1.0
+            judgement, budgets = self.judge(), self.budgets()
+            # More turns may show as well that the caller was late by chance, and seldom.
+            starved = too_starved(self.candidate.turns, judgement) is not None
+            self._open_metrics = judgement is not None and (
+                starved or judgement.verdict == "undecided"
+            )
+            undecided = starved or verdict_of(judgement, budgets)[0] == "undecided"
+            if not undecided or not self._may_go_on(clock.now_ns() < deadline_ns):
+                return
+
+    def _may_go_on(self, in_time: bool) -> bool:
+        """Whether another round may decide: a stored baseline has turns for so many and no more."""
+        used_up = self.stored is not None and not self._more_pairs()
+        return in_time and not (self._open_metrics and used_up)
+
+    async def _serve(self, stack: AsyncExitStack) -> dict[str, str]:
+        self._progress.on_step("starting the agents")
+        urls: dict[str, str] = {}
+        for side, run, target in (
+            ("candidate", self.candidate, self.plan.candidate),
+            ("reference", self.reference, self.plan.reference),
+        ):
+            if run is not None and target is not None:
+                log = run.folder / "agent.log"
+                urls[side] = await stack.enter_async_context(target.serving(log))
+        return urls
+
+    async def _round(self, number: int, urls: Mapping[str, str]) -> None:
+        """Every scenario once (no reference at hand) or twice on each side, A B B A."""
+        phase = self.plan.phase(number)
+        first, second = 2 * number + 1, 2 * number + 2
+        for scenario in self.plan.scenarios:
+            self._progress.on_step(scenario.scenario.name)
+            if self.reference is None:
+                await self.candidate.play(
+                    scenario, urls["candidate"], repeat=number + 1, phase=phase
+                )
+                continue
+            for run, side, repeat in (
+                (self.reference, "reference", first),
+                (self.candidate, "candidate", first),
+                (self.candidate, "candidate", second),
+                (self.reference, "reference", second),
+            ):
+                await run.play(scenario, urls[side], repeat=repeat, phase=phase)
+
+    def judge(self) -> Judgement | None:
+        """What is known of the two so far; None without a reference."""
+        if self.reference is not None:
+            pairs = baselines.pairs_of(
+                baselines.readings(self.reference.turns), baselines.readings(self.candidate.turns)
+            )
+        elif self.stored is not None:
+            pairs = baselines.matched(self.stored, self.candidate.turns).pairs
+        else:
+            return None
+        return judge(pairs, self.plan.limits, share=self._share)
+
+    def use(self) -> BaselineUse | None:
+        """How far the stored baseline goes; None without one."""
+        if self.stored is None:
+            return None
+        matched = baselines.matched(self.stored, self.candidate.turns)
+        return BaselineUse(
+            unmatched=matched.unmatched, more_pairs=self._more_pairs(), rejudged=matched.rejudged
+        )
+
+    def _more_pairs(self) -> int:
+        """How many pairs the stored baseline still has for further rounds."""
+        if self.stored is None:
+            return 0
+        names = {s.scenario.name for s in self.plan.scenarios}
+        return baselines.more_pairs(self.stored, names, self.rounds, self.plan.phase_ms)
+
+    def budgets(self) -> tuple[BudgetRecord, ...]:
+        """What is known of the candidate's budgets so far."""
+        return budgets_of(self.candidate.turns, self.plan.budgets, self.plan.target)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Store both runs also where something else than an agent ends them."""
+        with self.candidate.kept():
+            if self.reference is None:
+                yield
+                return
+            with self.reference.kept():
+                yield
+
+    def finish(self, failure: TurngapError | None) -> tuple[StoredRun, StoredRun | None]:
+        """Close both runs."""
+        why = str(failure) if failure else None
+        reference = self.reference.finish(why) if self.reference else None
+        return self.candidate.finish(why), reference

@@ -1,0 +1,548 @@
+"""Is the candidate slower than the reference? Paired statistics that know their own power.
+
+Identical code on a shared runner has been seen to move p95 by more than half, so a fixed "5 %
+worse" either cries wolf or sleeps. Here each turn of the candidate is paired with the same turn of
+the reference (same recording, same phase, same round), a difference must be beyond chance after
+correcting for the number of metrics, and a pass must exclude a regression of the size that matters.
+docs/methodology.md says how, and what that catches.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+import numpy as np
+from scipy.stats import beta, binomtest, norm
+
+from turngap.core.paired import (
+    TOLERANCE_MS,
+    Exchanges,
+    Floats,
+    Limits,
+    Pair,
+    Reading,
+    Score,
+    detectable,
+    exchanges,
+    resampled_quantiles,
+    shift,
+    shift_interval,
+    tail,
+    typical,
+)
+from turngap.core.stats import n_needed
+
+__all__ = [
+    "Judgement",
+    "Limits",
+    "MetricVerdict",
+    "Pair",
+    "Reading",
+    "StageShift",
+    "Verdict",
+    "judge",
+]
+
+
+# Which stage moved: what explains a verdict, and makes none.
+
+# Over all stages together. More than the verdict itself is allowed, since it only explains one.
+STAGE_ALPHA = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class StageShift:
+    """How a stage moved.
+
+    Attributes:
+        shift_ms: of the typical turn.
+        slowed: in how many turns more it took long (half the p95 limit) over its pair than under.
+        moved: whether it grew, in the bulk or in the tail, beyond chance.
+    """
+
+    name: str
+    n: int
+    shift_ms: float
+    slowed: int
+    p_value: float
+    moved: bool
+
+
+def stage_shifts(pairs: Sequence[Pair], limits: Limits, swaps: Exchanges) -> tuple[StageShift, ...]:
+    """Each stage's shift, and by Holm over the stages whether it grew."""
+    names = dict.fromkeys(name for p in pairs for name in p.reference.stages)
+    shifts = [s for s in (_stage_shift(name, pairs, limits, swaps) for name in names) if s]
+    grown: set[str] = set()
+    for rank, stage in enumerate(sorted(shifts, key=lambda s: s.p_value)):
+        if stage.p_value > STAGE_ALPHA / (len(shifts) - rank):
+            break
+        grown.add(stage.name)
+    return tuple(replace(s, moved=s.name in grown) for s in shifts)
+
+
+def _stage_shift(
+    name: str, pairs: Sequence[Pair], limits: Limits, swaps: Exchanges
+) -> StageShift | None:
+    known = np.array([name in p.reference.stages and name in p.candidate.stages for p in pairs])
+    both = [p for p, has in zip(pairs, known, strict=True) if has]
+    if len(both) < n_needed(0.5):
+        return None
+    moved = np.array([p.candidate.stages[name] - p.reference.stages[name] for p in both])
+    swaps = swaps.of(known)
+    bulk = swaps.p_value(typical(limits.p50_ms, TOLERANCE_MS)(moved))
+    far = swaps.p_value(tail(limits.p95_ms)(moved))
+    long = limits.p95_ms / 2
+    return StageShift(
+        name=name,
+        n=len(both),
+        shift_ms=shift(moved, limits.p50_ms),
+        slowed=int(np.sum(moved > long)) - int(np.sum(moved < -long)),
+        p_value=min(1.0, 2 * min(bulk, far)),
+        moved=False,
+    )
+
+
+# Pairs in which the caller itself was late: how many a comparison bears, and on which side.
+#
+# Each verdict holds whatever the caller's lateness did to those turns (`Pair.in_doubt_for`,
+# `Pair.in_doubt_against`); docs/methodology.md, "A starved caller", says why none is left out.
+
+# However much of a typical pair is in doubt, it counts for one limit in p50's balance: a quarter of
+# them moves p50's bounds by at most a third of the limit (0.25 / 0.75), and what is left still
+# decides. A quiet shared machine with two cores stalled in 5 of 72 turns; a build beside the caller
+# does in most.
+MAX_STARVED_PAIRS = 0.25
+# Two-sided, that it was chance which of the two agents the caller was starved beside.
+ONE_SIDED_ALPHA = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Starvation:
+    """How often the caller was starved, and beside whom.
+
+    Attributes:
+        pairs: pairs in which it was, on either side, of `of`.
+        reference, candidate: turns of either side in which it was.
+        error_ms: by how much one of these gaps may at most read long.
+        p_value: of its having been chance which side they are on, conversations exchanged whole;
+            1 without any.
+    """
+
+    pairs: int
+    of: int
+    reference: int
+    candidate: int
+    error_ms: float
+    p_value: float
+
+    @property
+    def why_not_judged(self) -> str | None:
+        """Why a comparison does not bear it; None where it does."""
+        if self.p_value <= ONE_SIDED_ALPHA:
+            sides = [(self.candidate, "candidate"), (self.reference, "reference")]
+            (more, beside), (fewer, other) = sorted(sides, reverse=True)
+            return (
+                f"the caller was starved in {more} turns of the {beside} and in {fewer} of the "
+                f"{other}, which is no chance (p = {self.p_value:.2g}): the {beside} takes the "
+                "processor that the caller needs"
+            )
+        if self.pairs > MAX_STARVED_PAIRS * self.of:
+            return f"the caller was starved in {self.pairs} of {self.of} pairs of turns"
+        return None
+
+
+def starvation_of(pairs: Sequence[Pair], swaps: Exchanges) -> Starvation:
+    """Count it; `swaps` are the exchanges of all of `pairs`.
+
+    The test on the sides is exact: it asks how many exchanges of whole conversations put at least
+    as many more of the starved turns on one side (a sign test, if each lies in another one).
+    """
+    candidate = np.array([p.candidate.starved for p in pairs], dtype=np.float64)
+    reference = np.array([p.reference.starved for p in pairs], dtype=np.float64)
+    more = candidate - reference
+    p_value = 1.0
+    if np.any(more):
+        p_value = min(1.0, 2 * float(min(swaps.p_value(more), swaps.p_value(-more))))
+    errors = [r.caller_error_ms for p in pairs for r in (p.reference, p.candidate)]
+    return Starvation(
+        pairs=sum(p.starved for p in pairs),
+        of=len(pairs),
+        reference=int(reference.sum()),
+        candidate=int(candidate.sum()),
+        error_ms=max(errors, default=0.0),
+        p_value=p_value,
+    )
+
+
+Verdict = Literal["pass", "regressed", "undecided"]
+
+# An agent compared with itself is called slower in at most this share of comparisons.
+ALPHA = 0.01
+POWER = 0.95
+# Each end of an interval is wrong in at most this share: 95 % in all.
+MISSED = 0.025
+# A turn without a reply is slower than any with one; longer than any caller waits.
+CENSORED_MS = 10_000.0
+# Of the width that is left, `turns_needed` lets the estimate take this much (80 % of cases).
+_LUCK = 1 + float(norm.ppf(0.8)) / float(norm.ppf(1 - MISSED))
+
+
+@dataclass(frozen=True, slots=True)
+class MetricVerdict:
+    """What is known of one metric's change, candidate less reference (for `hit_rate`: the loss).
+
+    Attributes:
+        difference: for p50 the shift of the typical turn (Huber's location of the paired
+            differences), for p95 the difference of the two; None where n is too small.
+        low, high: its 95 % interval; an end is None where n is too small to bound it.
+        p_value: one-sided, of no regression; before correction for several metrics.
+        detectable: the regression that this comparison would have caught with 95 % power: every
+            turn slower by so much, or that share of turns lost.
+        turns_needed: about how many more pairs would decide, where more would help.
+        why: why there is no figure, or why it is undecided.
+    """
+
+    name: str
+    unit: Literal["ms", "share"]
+    verdict: Verdict
+    n: int
+    limit: float
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    detectable: float | None = None
+    turns_needed: int | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The verdict over all metrics; `left_out` are pairs without a gap to compare.
+
+    It holds whatever a late caller did to the turns that `starvation` counts, as long as that names
+    no reason not to judge.
+    """
+
+    verdict: Verdict
+    metrics: tuple[MetricVerdict, ...]
+    stages: tuple[StageShift, ...]
+    n: int
+    left_out: int
+    starvation: Starvation
+
+    @property
+    def moved_stage(self) -> str | None:
+        """The stage to blame for a regression: of those that grew, the one that grew most."""
+        grown = [s for s in self.stages if s.moved]
+        if self.verdict != "regressed" or not grown:
+            return None
+        return max(grown, key=lambda s: (max(s.shift_ms, TOLERANCE_MS), s.slowed)).name
+
+
+def judge(
+    pairs: Sequence[Pair], limits: Limits | None = None, *, seed: int = 1, share: float = 1.0
+) -> Judgement:
+    """Compare paired turns; deterministic for a seed.
+
+    `share` is the part of the allowed errors that this look may use up: who looks again and again
+    while more turns come in, and stops at the first decision, divides them among the looks.
+    """
+    limits = limits or Limits()
+    usable = [p for p in pairs if _comparable(p)]
+    rng = np.random.default_rng(seed)
+    swaps = exchanges([p.conversation for p in usable], rng)
+    every = swaps if len(usable) == len(pairs) else exchanges([p.conversation for p in pairs], rng)
+    sample = _Sample(
+        a=_gaps([p.reference for p in usable]),
+        b=_gaps([p.candidate for p in usable]),
+        a_at_best=_gaps([p.reference.at_best for p in usable]),
+        b_at_best=_gaps([p.candidate.at_best for p in usable]),
+        swaps=swaps,
+        share=share,
+    )
+    measured = [
+        _typical_metric(sample, limits.p50_ms),
+        _tail_metric(sample, limits.p95_ms),
+        _hit_rate_metric(pairs, every, limits.hit_rate, share),
+    ]
+    metrics = tuple(_decided(measured, ALPHA * share, swaps.conversations))
+    # What a late caller did to a stage is not known: it is among the agent's own marks.
+    timely = np.array([not p.starved for p in usable], dtype=np.bool_)
+    return Judgement(
+        verdict=_overall(metrics),
+        metrics=metrics,
+        stages=stage_shifts([p for p in usable if not p.starved], limits, swaps.of(timely)),
+        n=len(pairs),
+        left_out=len(pairs) - len(usable),
+        starvation=starvation_of(pairs, every),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """The gaps of both sides, pair by pair, and what this look may use up of the errors.
+
+    As read, and at their quickest where a starved caller may have made them read long. A score that
+    never falls has its least sum at the least differences and its greatest at the greatest, so that
+    tests and bounds at those hold for whatever lies between.
+    """
+
+    a: Floats
+    b: Floats
+    a_at_best: Floats
+    b_at_best: Floats
+    swaps: Exchanges
+    share: float
+
+    @property
+    def n(self) -> int:
+        return len(self.a)
+
+    @property
+    def differences(self) -> Floats:
+        return self.b - self.a
+
+    @property
+    def least(self) -> Floats:
+        return self.b_at_best - self.a
+
+    @property
+    def greatest(self) -> Floats:
+        return self.b - self.a_at_best
+
+    def p_value(self, score: Score) -> float:
+        return self.swaps.p_value(score(self.least))
+
+    def detectable(self, score: Score) -> float | None:
+        return detectable(self.least, score, self.swaps, ALPHA * self.share / 3, POWER)
+
+
+def _comparable(pair: Pair) -> bool:
+    """A cut-in was not quick: it has no gap. Two turns that the user did not let finish have none.
+
+    Where only one side had not answered when the user went on, it was the slower one.
+    """
+    outcomes = (pair.reference.outcome, pair.candidate.outcome)
+    return "cut_in" not in outcomes and outcomes != ("abandoned", "abandoned")
+
+
+def _gaps(readings: Sequence[Reading]) -> Floats:
+    failed = ("no_reply", "error", "abandoned")
+    return np.array(
+        [CENSORED_MS if r.gap_ms is None or r.outcome in failed else r.gap_ms for r in readings],
+        dtype=np.float64,
+    )
+
+
+def _typical_metric(sample: _Sample, limit: float) -> MetricVerdict:
+    metric = MetricVerdict("gap p50", "ms", "undecided", sample.n, limit)
+    if sample.n < n_needed(0.5):
+        return _too_few(metric, n_needed(0.5))
+    score = typical(limit, TOLERANCE_MS)
+    interval = shift_interval(
+        sample.least, sample.greatest, limit, sample.swaps, MISSED * sample.share
+    )
+    return replace(
+        metric,
+        difference=shift(sample.differences, limit),
+        low=interval[0] if interval else None,
+        high=interval[1] if interval else None,
+        p_value=sample.p_value(score),
+        detectable=sample.detectable(score),
+    )
+
+
+def _tail_metric(sample: _Sample, limit: float) -> MetricVerdict:
+    metric = MetricVerdict("gap p95", "ms", "undecided", sample.n, limit)
+    if sample.n < n_needed(0.95):
+        return _too_few(metric, n_needed(0.95))
+    score = tail(limit)
+    tested = replace(
+        metric,
+        p_value=sample.p_value(score),
+        detectable=sample.detectable(score),
+    )
+    ends = float(np.quantile(sample.a, 0.95)), float(np.quantile(sample.b, 0.95))
+    if max(np.quantile(x, 0.95, method="higher") for x in (sample.a, sample.b)) >= CENSORED_MS:
+        return replace(tested, why="p95 lies among turns without a reply")
+    missed = MISSED * sample.share
+    low = float(np.quantile(_p95s(sample.b_at_best, sample) - _p95s(sample.a, sample), missed))
+    high = float(np.quantile(_p95s(sample.b, sample) - _p95s(sample.a_at_best, sample), 1 - missed))
+    bounded = sample.n >= _n_bounding(0.95, missed)
+    return replace(tested, difference=ends[1] - ends[0], low=low, high=high if bounded else None)
+
+
+def _p95s(gaps: Floats, sample: _Sample) -> Floats:
+    return resampled_quantiles(gaps, 0.95, sample.swaps)
+
+
+def _n_bounding(q: float, missed: float) -> int:
+    """Turns by which one at least of the slowest 1 - `q` is among them, but for `missed`.
+
+    With fewer, no resampling can know how slow those are.
+    """
+    return math.ceil(math.log(missed) / math.log(q))
+
+
+def _too_few(metric: MetricVerdict, needed: int) -> MetricVerdict:
+    return replace(metric, turns_needed=needed - metric.n, why=f"n={metric.n}, needs {needed}")
+
+
+def _hit_rate_metric(
+    pairs: Sequence[Pair], swaps: Exchanges, limit: float, share: float
+) -> MetricVerdict:
+    """The turns that only one of the two answered in time, of all turns."""
+    metric = MetricVerdict("hit rate", "share", "undecided", len(pairs), limit)
+    if not pairs:
+        return replace(metric, why="no turns")
+    loss = loss_of(pairs, swaps, error=MISSED * share, alpha=ALPHA * share / 3, power=POWER)
+    return replace(metric, **asdict(loss))
+
+
+def _decided(
+    measured: Sequence[MetricVerdict], alpha: float, conversations: int
+) -> list[MetricVerdict]:
+    """Holm's correction over all metrics, known or not, then a verdict for each."""
+    known = sorted((m for m in measured if m.p_value is not None), key=lambda m: m.p_value or 0.0)
+    regressed: set[str] = set()
+    for rank, metric in enumerate(known):
+        if metric.p_value is None or metric.p_value > alpha / (len(measured) - rank):
+            break
+        regressed.add(metric.name)
+    enough = math.ceil(-math.log2(alpha / len(measured)))
+    return [_with_verdict(m, m.name in regressed, alpha, conversations, enough) for m in measured]
+
+
+def _with_verdict(
+    metric: MetricVerdict, regressed: bool, alpha: float, conversations: int, enough: int
+) -> MetricVerdict:
+    if regressed:
+        return replace(metric, verdict="regressed")
+    if metric.why is not None:
+        return metric
+    if metric.high is not None and metric.high < metric.limit:
+        return replace(metric, verdict="pass")
+    if metric.unit == "ms" and conversations < enough:
+        why = f"in {conversations} of the {enough} conversations that it takes"
+        missing = math.ceil(metric.n * (enough / conversations - 1))
+        return replace(metric, turns_needed=missing, why=why)
+    why = f"a regression of {_shown(metric, metric.limit)} is not excluded"
+    return replace(metric, turns_needed=_turns_needed(metric, alpha), why=why)
+
+
+def _turns_needed(metric: MetricVerdict, alpha: float) -> int | None:
+    """More pairs narrow an interval by their square root: until the limit is out of it, or 0 is."""
+    difference, high, n = metric.difference, metric.high, metric.n
+    if difference is None or metric.p_value is None:
+        return None
+    if high is None:
+        return max(1, _n_bounding(0.95, MISSED * alpha / ALPHA) - n)
+    candidates: list[float] = []
+    if difference < metric.limit:
+        candidates.append(n * (_LUCK * (high - difference) / (metric.limit - difference)) ** 2)
+    seen = float(norm.isf(max(metric.p_value, 1e-12)))
+    if seen > 0:
+        candidates.append(n * (float(norm.isf(alpha / 3)) / seen) ** 2)
+    return max(1, math.ceil(min(candidates)) - n) if candidates else None
+
+
+def _shown(metric: MetricVerdict, value: float) -> str:
+    return f"{value:g} ms" if metric.unit == "ms" else f"{100 * value:g} %"
+
+
+def _overall(metrics: Sequence[MetricVerdict]) -> Verdict:
+    verdicts = {m.verdict for m in metrics}
+    if "regressed" in verdicts:
+        return "regressed"
+    return "undecided" if "undecided" in verdicts else "pass"
+
+
+# Turns that only one of two agents answered in time, and whether that is more than chance.
+#
+# Conversations are exchanged and drawn whole, as for the other metrics: a machine that stalls
+# through nine turns of one conversation has shown one slow conversation.
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The share of all turns lost, net of those won, with the interval that its caller asked for.
+
+    `detectable`: the share of turns, each lost by itself, that the test would have found with the
+    asked power; None where no share of these conversations would be enough.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    detectable: float | None
+
+
+def loss_of(
+    pairs: Sequence[Pair], swaps: Exchanges, *, error: float, alpha: float, power: float
+) -> Loss:
+    """What the candidate lost of `pairs`, at least one; `swaps` are the exchanges of all of them.
+
+    `error` is what either end of the interval may be wrong in, `alpha` the level of the test. Where
+    a starved caller may have made a turn late, each bound takes it for what serves it least.
+    """
+    surely = _moved([p.in_doubt_for for p in pairs])
+    perhaps = _moved([p.in_doubt_against for p in pairs])
+    return Loss(
+        difference=float(_moved(pairs).mean()),
+        low=_interval(surely, swaps, error)[0],
+        high=_interval(perhaps, swaps, error)[1],
+        p_value=swaps.p_value(surely),
+        detectable=_detectable(swaps.sums(surely), len(pairs), alpha, power),
+    )
+
+
+def _moved(pairs: Sequence[Pair]) -> Floats:
+    return np.array([_hit(p.reference) - _hit(p.candidate) for p in pairs], dtype=np.float64)
+
+
+def _hit(reading: Reading) -> int:
+    return int(reading.outcome == "answered")
+
+
+def _interval(moved: Floats, swaps: Exchanges, error: float) -> tuple[float, float]:
+    """The wider of two at either end: neither alone is enough.
+
+    Turn by turn a loss that was never seen still has a bound, but turns of a conversation are not
+    lost one by one. Resampled conversations know that, and nothing of what was never seen.
+    """
+    n, lost, won = len(moved), int(np.sum(moved > 0)), int(np.sum(moved < 0))
+    # What was lost less what was won, each bounded by Clopper and Pearson at half the error.
+    half = error / 2
+    turns = (
+        _share_at_least(lost, n, half) - _share_at_most(won, n, half),
+        _share_at_most(lost, n, half) - _share_at_least(won, n, half),
+    )
+    sizes = swaps.sums(np.ones(n))
+    resampled = (swaps.counts @ swaps.sums(moved)) / (swaps.counts @ sizes)
+    low, high = (float(end) for end in np.quantile(resampled, (error, 1 - error)))
+    return min(turns[0], low), max(turns[1], high)
+
+
+def _share_at_most(k: int, n: int, error: float) -> float:
+    return 1.0 if k == n else float(beta.ppf(1 - error, k + 1, n - k))
+
+
+def _share_at_least(k: int, n: int, error: float) -> float:
+    return 0.0 if k == 0 else float(beta.ppf(error, k, n - k + 1))
+
+
+def _detectable(sums: Floats, turns: int, alpha: float, power: float) -> float | None:
+    """From the conversations that have to lose a turn, beside as many that win one."""
+    k, won = len(sums), int(np.sum(sums < 0))
+    enough = next((lost for lost in range(1, k + 1) if _sign_test(lost, won) <= alpha), None)
+    if enough is None:
+        return None
+    of_conversations = float(beta.ppf(power, enough, k - enough + 1))
+    return 1 - (1 - of_conversations) ** (k / turns)
+
+
+def _sign_test(lost: int, won: int) -> float:
+    return float(binomtest(lost, lost + won, 0.5, alternative="greater").pvalue)

@@ -1,0 +1,375 @@
+"""How reports say what a check found: one spelling for terminal, page, Markdown and JUnit.
+
+The record counts a loss of hit rate as positive; here every change is candidate less reference, so
+that "+41 ms" is slower and "−5 points" is fewer turns in time.
+"""
+
+import math
+import shlex
+from dataclasses import dataclass
+
+from turngap.check.record import (
+    BaselineUse,
+    BudgetRecord,
+    CheckRecord,
+    CheckVerdict,
+    MetricRecord,
+    NoiseRecord,
+    SideRecord,
+    StageShiftRecord,
+)
+from turngap.core.budget import STARVED_MS
+from turngap.report import words
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictLook:
+    """A verdict's symbol, its name in capitals and in a sentence, and what it means."""
+
+    symbol: str
+    title: str
+    word: str
+    means: str
+
+
+VERDICTS: dict[CheckVerdict, VerdictLook] = {
+    "pass": VerdictLook("✓", "PASS", "pass", "no regression of the size that matters"),
+    "regressed": VerdictLook("✗", "REGRESSED", "regressed", "slower beyond chance"),
+    "undecided": VerdictLook("?", "UNDECIDED", "undecided", "neither shown nor excluded"),
+    "cannot_compare": VerdictLook(
+        "≠", "CANNOT COMPARE", "cannot compare", "these figures do not bear a verdict"
+    ),
+}
+
+
+# Nothing was asked but to save, and it was.
+SAVED = VerdictLook("↓", "SAVED", "saved", "as a baseline; nothing was compared")
+
+# A shift below this is not worth a name where it is not beyond chance.
+WORTH_NAMING_MS = 5.0
+
+
+def look_of(record: CheckRecord) -> VerdictLook:
+    """How the verdict is shown; a check that was only to save has none to show."""
+    if record.verdict == "cannot_compare" and record.saved is not None and record.saved.done:
+        return SAVED
+    return VERDICTS[record.verdict]
+
+
+def verdict_words(record: CheckRecord, verdict: CheckVerdict) -> str:
+    """Symbol and word of a metric or budget, which has none where the whole bears none."""
+    if record.verdict == "cannot_compare":
+        return "≠ no verdict"
+    look = VERDICTS[verdict]
+    return f"{look.symbol} {look.word}"
+
+
+def why_words(record: CheckRecord) -> list[str]:
+    """What decided, one reason a line; never empty."""
+    if record.why:
+        return [words.clean(why) for why in record.why]
+    return ["every metric and budget holds"]
+
+
+def signed_ms(value: float) -> str:
+    """A difference of ms, its sign always shown."""
+    text = words.ms(value)
+    return f"+{text}" if value >= 0.05 else text
+
+
+def change(metric: MetricRecord, value: float, *, unit: bool = True) -> str:
+    """A value of `metric` as a change from reference to candidate."""
+    if metric.unit == "ms":
+        return signed_ms(value) + (" ms" if unit else "")
+    points = -100 * value
+    text = f"{abs(points):.1f}".removesuffix(".0") if abs(points) < 9.95 else f"{abs(points):.0f}"
+    sign = "" if text == "0" else "−" if points < 0 else "+"
+    return f"{sign}{text}" + (" points" if unit else "")
+
+
+def difference_words(metric: MetricRecord) -> str:
+    """The estimate, or a dash."""
+    return "–" if metric.difference is None else change(metric, metric.difference)
+
+
+def interval_words(metric: MetricRecord) -> str:
+    """The estimate's 95 % interval, from the lower to the higher end as far as n bounds them."""
+    low, high = (
+        None if end is None else change(metric, end, unit=False)
+        for end in ((metric.low, metric.high) if metric.unit == "ms" else (metric.high, metric.low))
+    )
+    if low is not None and high is not None:
+        return f"{low} to {high}"
+    if low is not None:
+        return f"at least {low}"
+    return "" if high is None else f"at most {high}"
+
+
+def limit_words(metric: MetricRecord) -> str:
+    """The smallest change that must not pass unseen."""
+    return change(metric, metric.limit)
+
+
+def detectable_words(metric: MetricRecord) -> str:
+    """What a real regression would have had to be, to be seen by this comparison."""
+    if metric.detectable is None:
+        return ""
+    return f"would have caught {change(metric, metric.detectable)} with 95 % power"
+
+
+def p_words(p_value: float | None) -> str:
+    """A p-value as far as it can be told apart from none."""
+    if p_value is None:
+        return "–"
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+
+
+def metric_note(record: CheckRecord, metric: MetricRecord) -> str:
+    """Why there is no figure or no decision, and how many more turns would bring one."""
+    notes = [words.clean(metric.why)] if metric.why else []
+    if metric.turns_needed is not None and record.verdict != "cannot_compare":
+        notes.append(f"about {more_pairs(metric.turns_needed)} would decide")
+    return "; ".join(notes)
+
+
+def more_pairs(n: int) -> str:
+    """`n` further pairs."""
+    return "1 more pair of turns" if n == 1 else f"{n} more pairs of turns"
+
+
+def pairs_words(n: int) -> str:
+    """`n` pairs."""
+    return "1 pair" if n == 1 else f"{n} pairs"
+
+
+def to_decide(record: CheckRecord) -> str:
+    """What would bring a verdict, where it is undecided and more turns would; else empty."""
+    needed = [m.turns_needed for m in record.metrics if m.turns_needed is not None]
+    if record.verdict != "undecided":
+        return ""
+    if not needed:
+        open_budgets = [b for b in record.budgets if b.verdict == "undecided"]
+        return "more turns: they narrow the budgets' intervals" if open_budgets else ""
+    if record.baseline is not None:
+        return _to_decide_beside(record.baseline, record, max(needed))
+    text = f"about {more_pairs(max(needed))}"
+    if rounds := _rounds_for(record, max(needed)):
+        text += f": --rounds {rounds}, or --until-decided"
+    return text
+
+
+def _rounds_for(record: CheckRecord, more: int) -> int | None:
+    """How many rounds would hold so many more pairs; None where none had any."""
+    if not record.rounds or not record.pairs:
+        return None
+    return record.rounds + math.ceil(more / (record.pairs / record.rounds))
+
+
+def _to_decide_beside(use: BaselineUse, record: CheckRecord, needed: int) -> str:
+    """A stored baseline has only so many turns to be paired with."""
+    rounds = _rounds_for(record, needed)
+    if needed <= use.more_pairs and rounds:
+        return f"about {more_pairs(needed)}, which the baseline has: --rounds {rounds}"
+    if not record.pairs:
+        return "the rounds and phases that the baseline was saved with: none of its turns was met"
+    left = f"only {use.more_pairs}" if use.more_pairs else "none"
+    return (
+        f"about {more_pairs(needed)}, of which the baseline has {left}: a bigger one "
+        f"(--save with --rounds {rounds}), or the reference itself (--against)"
+    )
+
+
+def moved_words(record: CheckRecord) -> str:
+    """Which stage is to blame, and by how much; or which ones grew, or that none did."""
+    if not record.stages:
+        return "stages not known: too few pairs with a caller in time and marks from both agents"
+    blamed = [s for s in record.stages if s.name == record.moved_stage]
+    grown = blamed or [s for s in record.stages if s.moved]
+    if not grown:
+        text = "no stage grew beyond chance"
+        largest = max(record.stages, key=lambda s: s.shift_ms)
+        if largest.shift_ms < WORTH_NAMING_MS:
+            return text
+        return f"{text}; the largest shift: {_stage_moved(largest)}"
+    text = "; ".join(map(_stage_moved, grown))
+    return text if blamed else f"grew, without a regression of the whole: {text}"
+
+
+def _stage_moved(stage: StageShiftRecord) -> str:
+    tail = f", {words.turns_words(stage.slowed)} far slower" if stage.slowed > 0 else ""
+    return (
+        f"{words.clean(stage.name)} {signed_ms(stage.shift_ms)} ms in the typical pair{tail} "
+        f"(n={stage.n}, {p_words(stage.p_value)})"
+    )
+
+
+def stage_remark(stage: StageShiftRecord, record: CheckRecord) -> str:
+    """What there is to say of a stage beside its shift; `slowed` is net of turns far quicker."""
+    remark = "moved" if stage.name == record.moved_stage else "grew" if stage.moved else ""
+    return (
+        f"{remark}; {words.turns_words(stage.slowed)} far slower"
+        if remark and stage.slowed > 0
+        else remark
+    )
+
+
+def budget_name(budget: BudgetRecord) -> str:
+    """What must hold for a turn to be within the budget."""
+    return f"{words.clean(budget.name)} ≤ {budget.budget_ms:g} ms"
+
+
+def budget_figures(budget: BudgetRecord) -> tuple[str, str]:
+    """The share of turns within, and its interval; a dash where no turn was played."""
+    if budget.share is None or budget.low is None or budget.high is None:
+        return "–", "no turns"
+    return words.percent(budget.share), f"{percents(budget.low)} to {percents(budget.high)}"
+
+
+def percents(share: float) -> str:
+    """A share to a tenth of a per cent: beside a target of 95 %, "95 %" could be either side."""
+    return f"{share * 100:.1f}".removesuffix(".0") + " %"
+
+
+def noise_words(noise: NoiseRecord | None) -> str:
+    """What this machine does to identical code, so that a verdict can be put beside it."""
+    if noise is None:
+        return "not known: no reference was played beside the candidate"
+    figures = [f"reference against itself, n={noise.n}"]
+    if noise.shift_p50_ms is not None:
+        figures.append(f"median shift {signed_ms(noise.shift_p50_ms)} ms")
+    if noise.spread_p95_ms is not None:
+        figures.append(f"95 % of turns within ±{words.ms(noise.spread_p95_ms)} ms")
+    if noise.verdict == "regressed":
+        figures.append("identical code was called REGRESSED: quiet the machine and run again")
+    elif noise.verdict is not None:
+        figures.append(f"judged {noise.verdict}")
+    return "; ".join(figures)
+
+
+def pairs_played(record: CheckRecord) -> str:
+    """How much the verdict rests on."""
+    rounds = "1 round" if record.rounds == 1 else f"{record.rounds} rounds"
+    if record.reference is None:
+        return f"{words.turns_words(record.candidate.turns)} in {rounds}, none compared"
+    text = f"{pairs_words(record.pairs)} in {rounds}"
+    if record.left_out:
+        text += f"; {record.left_out} left out of the gaps (cut in or interrupted: no gap there)"
+    if record.baseline is not None and record.baseline.unmatched:
+        unmatched = words.turns_words(record.baseline.unmatched)
+        text += f"; {unmatched} without a twin in the baseline (other rounds or phases)"
+    if record.baseline is not None and record.baseline.rejudged:
+        text += f"; {record.baseline.rejudged} saved under another budget, judged by this one"
+    return text
+
+
+def saved_words(record: CheckRecord) -> str:
+    """What became of `--save`; empty where it was not asked for."""
+    if record.saved is None:
+        return ""
+    file = words.clean(record.saved.file)
+    if record.saved.done:
+        return f"as a baseline: {file}"
+    return f"not saved as {file}: {words.clean(record.saved.why_not or 'no reason was stored')}"
+
+
+def starved_words(record: CheckRecord) -> str:
+    """In how many turns the caller itself was late, and what became of them; empty for none."""
+    starvation = record.starvation
+    if starvation is not None and starvation.pairs:
+        text = (
+            f"starved in {starvation.pairs} of {pairs_words(starvation.of)} (the reference's turns "
+            f"{starvation.reference}, the candidate's {starvation.candidate}), which may read up "
+            f"to {words.ms(starvation.error_ms)} ms long"
+        )
+    elif record.candidate.starved:
+        turns = words.turns_words(record.candidate.turns)
+        text = f"starved in {record.candidate.starved} of {turns}"
+    else:
+        return ""
+    if record.verdict == "cannot_compare":
+        return text
+    return f"{text}: the verdict holds with and without what that added"
+
+
+def accepted_words(record: CheckRecord) -> str:
+    """How late the caller might be, and how far off either side's gaps may be for it."""
+    sides = [record.candidate, *([record.reference] if record.reference else [])]
+    errors = [side.caller_error_ms for side in sides if side.caller_error_ms is not None]
+    return words.accepted_words(record.starved_ms, max(errors, default=None))
+
+
+def no_reference_words(record: CheckRecord) -> str:
+    """What stands in the place of a reference."""
+    return "none: budgets only" if record.budgets else "none"
+
+
+def side_name(side: SideRecord) -> str:
+    """The agent's name, as `--agent` and `--against` take it: `DIR#STACK` for a checkout's."""
+    named = side.agent.get("stack") or side.agent.get("url") or "agent"
+    if checkout := side.agent.get("checkout"):
+        named = f"{checkout}#{named}"
+    return words.clean(str(named))
+
+
+def side_words(side: SideRecord) -> str:
+    """An agent, how many turns it was heard for, and whether its run may be used."""
+    parts = [side_name(side), words.turns_words(side.turns)]
+    if side.run is None:
+        parts.append("stored baseline")
+    else:
+        parts.append(f"run {words.clean(side.run)}")
+    if side.valid is not None:
+        # Percentiles of the run alone do not hold then; a verdict bounds what the caller added.
+        alone = " by itself" if side.starved else ""
+        parts.append("valid" if side.valid else f"INVALID{alone}")
+    return " · ".join(parts)
+
+
+def differences(record: CheckRecord) -> list[tuple[str, str, str]]:
+    """What is set differently in the two agents: name, reference's value, candidate's value.
+
+    Of an agent from another checkout only its commit and overrides are known, not its settings.
+    """
+    if record.reference is None:
+        return []
+    sides = record.reference, record.candidate
+    a, b = (
+        {words.clean(k): words.clean(v) for k, v in words.flat(side.agent) if v not in ("{}", "[]")}
+        for side in sides
+    )
+    names = dict.fromkeys([*a, *b])
+    if any("checkout" in side.agent for side in sides):
+        names = [
+            n for n in names if n in ("checkout", "commit", "sets", "seed") or (n in a and n in b)
+        ]
+    return [(n, a.get(n, "–"), b.get(n, "–")) for n in names if a.get(n) != b.get(n)]
+
+
+def again_words(record: CheckRecord) -> str:
+    """What stands above the command: overrides of a stack are not in it."""
+    with_sets = " (add what is set differently: --set, --against-set)"
+    return f"To do it again{with_sets if differences(record) else ''}:"
+
+
+def command(record: CheckRecord) -> str:
+    """The command line of such a check. Overrides of a stack are not in it: see `differences`."""
+    parts = ["turngap", "check", *record.scenarios, "--agent", side_name(record.candidate)]
+    if record.reference is not None and record.reference.run is not None:
+        parts += ["--against", side_name(record.reference)]
+    elif record.reference is not None:
+        parts += ["--baseline", "BASELINE.json"]
+    for metric in record.metrics:
+        if metric.name in ("gap p50", "gap p95"):
+            parts += [f"--limit-{metric.name.split()[-1]}-ms", f"{metric.limit:g}"]
+    for budget in record.budgets:
+        parts += ["--budget", f"{budget.name}={budget.budget_ms:g}"]
+    if record.budgets:
+        parts += ["--target", f"{record.budgets[0].target:g}"]
+    parts += ["--rounds", str(max(record.rounds, 1))]
+    if record.phases > 1:
+        parts += ["--phases", str(record.phases)]
+    if record.starved_ms != STARVED_MS:
+        parts += ["--starved-ms", f"{record.starved_ms:g}"]
+    if record.saved is not None:
+        parts += ["--save", record.saved.file]
+    return " ".join(shlex.quote(words.clean(part)) for part in parts)

@@ -1,0 +1,1 @@
+"""`turngap compare`: the same agent with several LLM backends, side by side."""

@@ -1,0 +1,278 @@
+"""Compare: several LLM backends of one agent over the same recordings, in turns."""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from turngap import __version__
+from turngap.agent.stack import value_of
+from turngap.backends import find
+from turngap.caller.dialect import Dialect
+from turngap.compare.figures import (
+    Side,
+    UsdPerMillion,
+    backend_figures,
+    chain_of,
+    crossings,
+    pairs_of,
+)
+from turngap.compare.record import BackendRecord, ComparisonRecord, store
+from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
+from turngap.core.errors import InputError, TurngapError
+from turngap.core.results import TurnRecord
+from turngap.play.run import (
+    INTERRUPTED,
+    RunInProgress,
+    RunPlan,
+    all_kept,
+    play_interleaved,
+    undisturbed,
+)
+from turngap.play.target import AgentChoice, Target, resolve
+from turngap.scenario.library import LoadedScenario
+from turngap.store.provenance import git_commit, this_machine
+from turngap.store.runs import StoredRun, new_folder, utc_now
+
+# Each backend is an agent in a process of its own, about 200 MB, for as long as this lasts; and the
+# page tells so many apart without colour.
+MAX_BACKENDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A backend as it was asked for: what it is called here, which it is, and its settings."""
+
+    name: str
+    llm: str
+    sets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ComparePlan:
+    """What to compare, over which recordings.
+
+    Attributes:
+        choice: the agent that all of them answer for.
+        prices: US dollars per million tokens in and out, by a contender's name; else the backend's.
+        phases: so many positions on the agent's 32 ms grid, one after another over the rounds.
+        most: backends at most.
+    """
+
+    choice: AgentChoice
+    library: Path
+    contenders: Sequence[Contender]
+    scenarios: Sequence[LoadedScenario]
+    dialect: Dialect
+    prices: dict[str, UsdPerMillion] = dataclasses.field(default_factory=dict)
+    rounds: int = 1
+    phases: int = 1
+    budget_ms: float | None = None
+    out: Path | None = None
+    starved_ms: float = STARVED_MS
+    most: int = MAX_BACKENDS
+
+    @property
+    def turns(self) -> int:
+        """How many turns are played in all."""
+        each = sum(len(s.scenario.turns) for s in self.scenarios)
+        return self.rounds * len(self.contenders) * each
+
+    def targets(self) -> list[Target]:
+        """One agent a backend, checked before anything is started.
+
+        Raises:
+            InputError: too few or too many, two of one name, an unknown backend or setting, a price
+                for nobody, or somebody's server.
+            AgentError: a backend needs what this machine lacks.
+        """
+        names = [c.name for c in self.contenders]
+        if not 2 <= len(names) <= self.most:
+            raise InputError(
+                "compare.backends",
+                f"{len(names)} backend{'' if len(names) == 1 else 's'}; expected 2 to {self.most}",
+                hint="turngap compare --llm sim:full --llm sim:distilled",
+            )
+        if len(set(names)) < len(names):
+            raise InputError(
+                "compare.twice",
+                f"two backends have the same name: {', '.join(names)}",
+                hint="name one: --llm slow=sim,ttft_ms=400",
+            )
+        if strangers := set(self.prices) - set(names):
+            raise InputError(
+                "compare.price",
+                f"--price for {', '.join(sorted(strangers))}, which is not compared",
+                hint=f"compared: {', '.join(names)}",
+            )
+        for contender in self.contenders:
+            if contender.name in self.prices and find("llm", contender.llm).combines:
+                raise InputError(
+                    "compare.price",
+                    f"--price {contender.name}: it is made of other backends, each with its own",
+                    hint="give its parts' (llm.fast_price, llm.full_price, llm.candidate_prices), "
+                    f"e.g. --llm '{contender.llm},full_price=[5, 25]'",
+                )
+        if self.choice.is_url:
+            raise InputError("compare.url", f"{self.choice.agent} is a running agent; name a stack")
+        return [resolve(self._with(c), self.library) for c in self.contenders]
+
+    def _with(self, contender: Contender) -> AgentChoice:
+        backends = {**self.choice.backends, "llm": contender.llm}
+        sets = (*self.choice.sets, *contender.sets)
+        return dataclasses.replace(self.choice, backends=backends, sets=sets)
+
+    def price(self, contender: Contender) -> UsdPerMillion | None:
+        """What a million tokens of it cost, if known."""
+        if contender.name in self.prices:
+            return self.prices[contender.name]
+        price = find("llm", contender.llm).price
+        return None if price is None else (price.input_usd, price.output_usd)
+
+
+def parse_contender(text: str) -> Contender:
+    """A backend from `[LABEL=]BACKEND[,KEY=VALUE…]`.
+
+    Raises:
+        InputError: it is not of that form.
+    """
+    head, *assignments = _split(text)
+    label, equals, backend = head.partition("=")
+    for assignment in assignments:
+        if "=" not in assignment:
+            raise InputError(
+                "compare.unreadable",
+                f"--llm {text!r}: {assignment!r} is no KEY=VALUE",
+                hint="expected [LABEL=]BACKEND[,KEY=VALUE…], e.g. slow=sim,ttft_ms=400",
+            )
+    name = label.strip() if equals else text.strip()
+    llm = (backend if equals else label).strip()
+    return Contender(name, llm, tuple(f"llm.{a.strip()}" for a in assignments))
+
+
+def _split(text: str) -> list[str]:
+    """At its commas, but for those within a list or a table of TOML."""
+    pieces, depth = [""], 0
+    for c in text:
+        depth += (c in "[{") - (c in "]}")
+        if c == "," and depth <= 0:
+            pieces.append("")
+        else:
+            pieces[-1] += c
+    return pieces
+
+
+def parse_price(text: str) -> tuple[str, UsdPerMillion]:
+    """A price from `NAME=IN,OUT`, US dollars per million tokens.
+
+    Raises:
+        InputError: it is not of that form.
+    """
+    name, _, figures = text.rpartition("=")
+    values = [value_of(v) for v in figures.split(",")]
+    good = len(values) == 2 and all(isinstance(v, int | float) and v >= 0 for v in values)
+    if not name or not good:
+        raise InputError(
+            "compare.price",
+            f"--price {text!r}: expected NAME=IN,OUT in US dollars per million tokens",
+            hint="for example --price small=0.1,0.4",
+        )
+    return name.strip(), (float(values[0]), float(values[1]))
+
+
+async def compare(
+    plan: ComparePlan,
+    on_step: Callable[[str], None] = lambda _: None,
+    on_turn: Callable[[TurnRecord], None] = lambda _: None,
+    on_folder: Callable[[Path], None] = lambda _: None,
+) -> tuple[ComparisonRecord, Path, TurngapError | None]:
+    """Play every scenario against each backend in turn; what was played is stored in any case.
+
+    `on_folder` is told where, before anything is played.
+    """
+    targets = plan.targets()
+    started = utc_now()
+    folder = new_folder(plan.out, "compare")
+    on_folder(folder)
+    runs = [
+        RunInProgress(_run_plan(plan, target, contender, folder), on_turn)
+        for target, contender in zip(targets, plan.contenders, strict=True)
+    ]
+    failure: TurngapError | None = None
+    try:
+        with all_kept(runs), undisturbed():
+            await play_interleaved(
+                list(zip(targets, runs, strict=True)),
+                plan.scenarios,
+                rounds=plan.rounds,
+                phases=plan.phases,
+                on_step=on_step,
+            )
+    except TurngapError as e:
+        failure = e
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        # Of what was played the comparison can be shown, even where a backend has no turn yet.
+        stored = [run.finish(INTERRUPTED) for run in runs]
+        if any(run.turns for run in stored):
+            store(folder, _record(plan, stored, started, INTERRUPTED))
+        raise
+    stored = [run.finish(str(failure) if failure else None) for run in runs]
+    record = _record(plan, stored, started, None if failure is None else str(failure))
+    store(folder, record)
+    return record, folder, failure
+
+
+def _record(
+    plan: ComparePlan, stored: Sequence[StoredRun], started: str, failure: str | None
+) -> ComparisonRecord:
+    backends = [
+        _backend(plan, contender, run)
+        for contender, run in zip(plan.contenders, stored, strict=True)
+    ]
+    sides = [
+        Side(contender.name, run.turns, plan.price(contender))
+        for contender, run in zip(plan.contenders, stored, strict=True)
+    ]
+    return ComparisonRecord(
+        turngap_version=__version__,
+        commit=git_commit(),
+        started_utc=started,
+        machine=this_machine(),
+        agent=plan.choice.name,
+        scenarios=tuple(s.scenario.name for s in plan.scenarios),
+        rounds=plan.rounds,
+        budget_ms=plan.budget_ms or DEFAULT_BUDGET_MS,
+        backends=tuple(backends),
+        pairs=pairs_of(sides),
+        chain=chain_of(backends),
+        crossings=tuple(crossings(sides)),
+        failure=failure,
+        settings={"seed": plan.choice.seed, "starved_ms": plan.starved_ms},
+    )
+
+
+def _backend(plan: ComparePlan, contender: Contender, run: StoredRun) -> BackendRecord:
+    return backend_figures(
+        contender.name,
+        run.turns,
+        plan.price(contender),
+        llm=contender.llm,
+        run=run.path.name,
+        valid=run.record.valid,
+        why_invalid="; ".join(run.record.why_invalid),
+    )
+
+
+def _run_plan(plan: ComparePlan, target: Target, contender: Contender, folder: Path) -> RunPlan:
+    return RunPlan(
+        target=target,
+        scenarios=plan.scenarios,
+        dialect=plan.dialect,
+        planned_turns=plan.turns // len(plan.contenders),
+        name=contender.name,
+        budget_ms=plan.budget_ms,
+        out=folder,
+        settings={"compare": contender.name},
+        starved_ms=plan.starved_ms,
+    )

@@ -1,0 +1,214 @@
+"""What `turngap compare` leaves on disk: `compare.json`, beside the run of each backend."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from turngap.core.results import METRICS_VERSION, JudgedWith, MachineRecord, TurnRecord
+from turngap.core.stats import Proportion
+from turngap.core.summary import counted_turns, judge_verdicts
+from turngap.store.documents import write_atomically
+
+COMPARISON_SCHEMA_VERSION = 5
+COMPARISON_FILE = "compare.json"
+
+
+class _Stored(BaseModel):
+    # JSON has no inf or nan: written as null, they could not be read back.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ShareRecord(_Stored):
+    """A share with Wilson's 95 % interval; None where there is none to take it of.
+
+    `recorded`: how many recorded turns the `n` are takes of; None before schema version 4.
+    """
+
+    hits: int
+    n: int
+    value: float | None
+    low: float | None
+    high: float | None
+    recorded: int | None = None
+
+
+class FigureRecord(_Stored):
+    """A figure with its 95 % interval, percentiles in ms; None with the reason in `why_none`."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    why_none: str | None = None
+
+
+class PriceRecord(_Stored):
+    """US dollars a turn in the mean, and a right answer; None with the reason in `why_none`."""
+
+    usd_per_turn: float | None
+    usd_per_right: float | None
+    why_none: str | None = None
+
+
+class JudgedRecord(_Stored):
+    """A judge model's verdicts on one backend's turns, which are in none of the other figures.
+
+    `right`: of those that it judged; `not_judged`: the others by their reason. Of the `both` turns
+    that the rules judged, too, `alone` are right by the judge alone and `rule_alone` by the rules
+    alone. `transcribed`: turns of which it was told a recogniser's words.
+    """
+
+    right: ShareRecord
+    not_judged: dict[str, int]
+    both: int
+    alone: int
+    rule_alone: int
+    transcribed: int
+
+
+class BackendRecord(_Stored):
+    """One backend over all turns.
+
+    `llm` is the backend's name, `name` what it was called in this comparison; `run` its run's
+    folder beside this file. `gap_n` turns are behind the gap. Of the `llm_n` turns whose agent told
+    how fast its LLM was: `ttft_ms`, to the first token, `tokens_per_s` after it, and
+    `window_tokens` within the LLM's window, each the median. `turn_ms`: mean time from the person's
+    first word to the agent's last. In `failed` turns the agent could not make its reply, or not the
+    whole of it; `first_failure` is what the first of them said. In `fell_back` turns another part
+    of a combined backend answered than should have, since that one failed. `correct` is by the
+    scenarios' rules, and so is the price of a right answer; `judged` by the comparison's judge.
+    """
+
+    name: str
+    llm: str
+    run: str
+    valid: bool
+    why_invalid: str = ""
+    turns: int
+    outcomes: dict[str, int]
+    failed: int = 0
+    first_failure: str | None = None
+    fell_back: int = 0
+    hit_rate: ShareRecord
+    gap_n: int
+    gap_ms: dict[str, FigureRecord]
+    first_answer_ms: FigureRecord
+    llm_n: int = 0
+    ttft_ms: float | None = None
+    tokens_per_s: float | None = None
+    window_tokens: float | None
+    correct: ShareRecord
+    not_judged: dict[str, int]
+    judged: JudgedRecord | None = None
+    turn_ms: float | None
+    price: PriceRecord
+
+
+class ChainRecord(_Stored):
+    """A task of so many turns, all of which have to be right; what went wrong shows at its end.
+
+    `success`: the probability of getting through at once, `success_low` to `success_high` by the
+    interval of the right answers; `ms` and `usd`: what it takes in the mean until a whole task went
+    well, begun anew each time; None where that is endless or not known.
+    """
+
+    name: str
+    success: dict[int, float]
+    success_low: dict[int, float] = {}
+    success_high: dict[int, float] = {}
+    ms: dict[int, float | None]
+    usd: dict[int, float | None]
+
+
+class PairRecord(_Stored):
+    """Two backends over the same takes of the same turns, `one` less `other`.
+
+    `right`: the difference of the shares of right answers in the `right_n` takes that were judged
+    with both, in `only_one` of which the one alone was right and in `only_other` the other;
+    `gap_ms`: the median of the differences in the gap, over `gap_n` takes in which a reply was due.
+    `right_recorded`, `gap_recorded`: of how many recorded turns; None before schema version 4.
+    """
+
+    one: str
+    other: str
+    right_n: int
+    right_recorded: int | None = None
+    only_one: int
+    only_other: int
+    right: FigureRecord
+    gap_n: int
+    gap_recorded: int | None = None
+    gap_ms: FigureRecord
+
+
+class CrossingRecord(_Stored):
+    """The shortest task at which `follower` costs less than `leader`, as `core.chain.Crossing`.
+
+    `n`: the takes that were judged with both (None before schema version 3, when `earliest` and
+    `latest` knew nothing of pairs). `why_none`: why neither overtakes the other at all.
+    """
+
+    what: Literal["time", "price"]
+    leader: str
+    follower: str
+    turns: int | None
+    earliest: int | None
+    latest: int | None
+    longest: int
+    n: int | None = None
+    why_none: str | None = None
+
+
+class ComparisonRecord(_Stored):
+    """The whole of `compare.json`.
+
+    `judged_with`: the model that judged the turns of all backends; None where none was asked.
+    """
+
+    schema_version: int = COMPARISON_SCHEMA_VERSION
+    metrics_version: int = METRICS_VERSION
+    turngap_version: str
+    commit: str | None
+    started_utc: str
+    machine: MachineRecord
+    agent: str
+    scenarios: tuple[str, ...]
+    rounds: int
+    budget_ms: float
+    backends: tuple[BackendRecord, ...]
+    judged_with: JudgedWith | None = None
+    pairs: tuple[PairRecord, ...] = ()
+    chain: tuple[ChainRecord, ...]
+    crossings: tuple[CrossingRecord, ...]
+    failure: str | None = None
+    settings: dict[str, Any] = {}
+
+
+def share_record(p: Proportion) -> ShareRecord:
+    """A share as it is stored."""
+    return ShareRecord(
+        hits=p.hits, n=p.n, value=p.value, low=p.low, high=p.high, recorded=p.recorded
+    )
+
+
+def judged_figures(turns: Sequence[TurnRecord]) -> JudgedRecord | None:
+    """A judge model's verdicts on a backend's turns; None where none was asked."""
+    counted = counted_turns(turns)
+    found = judge_verdicts(counted)
+    if found is None:
+        return None
+    sources = [t.judged.source for t in counted if t.judged and t.judged.right is not None]
+    return JudgedRecord(
+        right=share_record(found.right),
+        not_judged=found.not_judged,
+        both=found.both,
+        alone=found.alone,
+        rule_alone=found.rule_alone,
+        transcribed=sources.count("transcribed"),
+    )
+
+
+def store(folder: Path, record: ComparisonRecord) -> None:
+    """Write `compare.json` into the comparison's folder, in place of an older one."""
+    write_atomically(folder / COMPARISON_FILE, record.model_dump_json(indent=2).encode() + b"\n")

@@ -1,0 +1,280 @@
+"""How a comparison is said: the cells of its tables and the sentences beneath."""
+
+from decimal import Decimal
+
+from turngap.compare.record import (
+    BackendRecord,
+    ChainRecord,
+    ComparisonRecord,
+    CrossingRecord,
+    FigureRecord,
+    JudgedRecord,
+    PairRecord,
+    ShareRecord,
+)
+from turngap.core.results import JudgedWith
+from turngap.report import words
+
+HEAD = (
+    "backend", "turns", "gap p50", "p95", "hit rate", "right answers", "$/1000 turns",
+    "$/1000 right", "first answer", "first token", "tokens/s", "window tokens",
+)  # fmt: skip
+RIGHT_AT = HEAD.index("right answers")
+CHAIN_HEAD = ("turns in a row",)
+MOST_USD = 10_000
+
+
+def head(record: ComparisonRecord) -> tuple[str, ...]:
+    """The table's head; where a judge was asked, it says whose verdict each share is."""
+    if record.judged_with is None:
+        return HEAD
+    verdicts = ("right by the rules", f"right by {judge_name(record.judged_with)}")
+    return (*HEAD[:RIGHT_AT], *verdicts, *HEAD[RIGHT_AT + 1 :])
+
+
+def rows(record: ComparisonRecord) -> list[tuple[str, ...]]:
+    """The table of backends, a row each, as `head` has it."""
+    found = [row(backend) for backend in record.backends]
+    if record.judged_with is None:
+        return found
+    judged = ["–" if b.judged is None else right(b.judged.right) for b in record.backends]
+    behind = RIGHT_AT + 1
+    return [
+        (*cells[:behind], cell, *cells[behind:]) for cells, cell in zip(found, judged, strict=True)
+    ]
+
+
+def row(backend: BackendRecord) -> tuple[str, ...]:
+    """One backend's cells."""
+    return (
+        words.clean(backend.name) + ("" if backend.valid else " (invalid)"),
+        str(backend.turns) + words.recorded_words(backend.hit_rate.n, backend.hit_rate.recorded),
+        figure(backend.gap_ms["p50"]),
+        figure(backend.gap_ms["p95"]),
+        share(backend.hit_rate),
+        right(backend.correct),
+        thousand(backend.price.usd_per_turn),
+        thousand(backend.price.usd_per_right),
+        figure(backend.first_answer_ms),
+        "–" if backend.ttft_ms is None else f"{words.ms(backend.ttft_ms)} ms",
+        "–" if backend.tokens_per_s is None else f"{backend.tokens_per_s:.0f}",
+        "–" if backend.window_tokens is None else f"{backend.window_tokens:g}",
+    )
+
+
+def figure(value: FigureRecord) -> str:
+    """A percentile in ms."""
+    return "–" if value.value is None else f"{words.ms(value.value)} ms"
+
+
+def share(value: ShareRecord) -> str:
+    """A share with its interval."""
+    if value.value is None or value.low is None or value.high is None:
+        return "–"
+    bounds = f"{words.percent(value.low)} to {words.percent(value.high)}"
+    return f"{words.percent(value.value)} ({bounds})"
+
+
+def right(value: ShareRecord) -> str:
+    """A share of right answers with its interval, and of how many."""
+    if value.value is None:
+        return "–"
+    return f"{share(value)} of {value.n}{words.recorded_words(value.n, value.recorded)}"
+
+
+def thousand(usd: float | None) -> str:
+    """The price of a thousand, three digits of it."""
+    return "–" if usd is None else digits(usd * 1000, 3)
+
+
+def digits(value: float, most: int) -> str:
+    """So many digits of a number, and all of those before its point; never as `9.5e-05`."""
+    return f"{value:,.0f}" if value >= 10**most else f"{Decimal(f'{value:.{most}g}'):f}"
+
+
+def missing(record: ComparisonRecord) -> list[str]:
+    """Why figures are missing, and what counts for nothing; what is so of each backend, once."""
+    reasons = {backend.name: _reasons(backend) for backend in record.backends}
+    shared = [
+        reason
+        for reason in next(iter(reasons.values()))
+        if len(reasons) > 1 and all(reason in others for others in reasons.values())
+    ]
+    own = {name: [r for r in said if r not in shared] for name, said in reasons.items()}
+    return [
+        words.clean(f"{name}: {'; '.join(said)}")
+        for name, said in {"each of them": shared, **own}.items()
+        if said
+    ]
+
+
+def _reasons(backend: BackendRecord) -> list[str]:
+    other = {o: n for o, n in backend.outcomes.items() if o not in ("answered", "late")}
+    return [
+        *(f"{n} of {backend.turns} turns {o}" for o, n in other.items()),
+        *([failed(backend)] if backend.failed else []),
+        *([fell_back(backend)] if backend.fell_back else []),
+        *(f"{q}: {f.why_none}" for q, f in backend.gap_ms.items() if f.why_none),
+        *([f"price: {backend.price.why_none}"] if backend.price.why_none else []),
+        *([llm_words(backend)] if backend.llm_n < backend.turns else []),
+        *(f"{n} answers not judged ({why})" for why, n in backend.not_judged.items()),
+        *([backend.why_invalid] if backend.why_invalid else []),
+    ]
+
+
+def judge_name(used: JudgedWith) -> str:
+    """The judge, with its model where its settings name one."""
+    model = used.settings.get("model")
+    return "judge " + words.clean(f"{used.backend} {model}" if model else used.backend)
+
+
+def judge_notes(record: ComparisonRecord) -> list[str]:
+    """How often the judge and the rules disagree, and what goes by whom; empty without a judge."""
+    if record.judged_with is None:
+        return []
+    return [
+        f"{judge_name(record.judged_with)} is in its own column alone: prices, pairs, tasks and "
+        "crossings go by the rules",
+        *(f"{words.clean(b.name)}: {_judged(b.judged)}" for b in record.backends if b.judged),
+    ]
+
+
+def _judged(judged: JudgedRecord) -> str:
+    disagree = judged.alone + judged.rule_alone
+    said = ["no turn has a verdict of both"]
+    if judged.both:
+        said = [f"judge and rules disagree in {disagree} of {words.turns_words(judged.both)}"]
+    if disagree:
+        said[0] += f" (right by the judge alone {judged.alone}, by the rules {judged.rule_alone})"
+    if judged.transcribed:
+        said.append(f"of {judged.transcribed} it was told a recogniser's words")
+    said += [f"{n} not judged by it ({words.clean(why)})" for why, n in judged.not_judged.items()]
+    return "; ".join(said)
+
+
+def failed(backend: BackendRecord) -> str:
+    """In how many turns the agent failed, and how it began."""
+    said = words.clean(backend.first_failure or "")
+    return f"the agent failed in {backend.failed} of {backend.turns} turns, first: {said}"
+
+
+def fell_back(backend: BackendRecord) -> str:
+    """That these are not the figures of the backend as it should be."""
+    return (
+        f"a part failed in {backend.fell_back} of {backend.turns} turns, and another answered "
+        "(agent.log in its run says why)"
+    )
+
+
+def llm_words(backend: BackendRecord) -> str:
+    """Of how many turns the language model's figures are."""
+    return f"first token, tokens/s and window tokens: of {backend.llm_n} of {backend.turns} turns"
+
+
+def pair(found: PairRecord) -> str:
+    """By how much two backends differ over the same turns."""
+    gap = f"gap {_signed(found.gap_ms, 1, ' ms')}"
+    if found.gap_ms.value is not None:
+        gap += f" in the median, n = {words.turns_words(found.gap_n, found.gap_recorded)}"
+    shares = f"right answers {_signed(found.right, 100, ' points')}"
+    if found.right_n:
+        shares += f", n = {words.turns_words(found.right_n, found.right_recorded)}"
+        shares += f", it alone right in {found.only_one}, the other alone in {found.only_other}"
+    return f"{words.clean(found.one)} less {words.clean(found.other)}: {gap}; {shares}"
+
+
+def _signed(figure: FigureRecord, factor: float, unit: str) -> str:
+    if figure.value is None:
+        return f"– ({words.clean(figure.why_none or '')})"
+    low, high = (
+        "?" if bound is None else f"{factor * bound:+.0f}" for bound in (figure.low, figure.high)
+    )
+    return f"{factor * figure.value:+.0f}{unit} (95 % interval {low} to {high})"
+
+
+def chain_rows(record: ComparisonRecord) -> list[tuple[str, ...]]:
+    """The task's table: a row for each length, of each backend the success, time and price."""
+    lengths = list(record.chain[0].success) if record.chain else []
+    return [(str(n), *(chain_cell(chain, n) for chain in record.chain)) for n in lengths]
+
+
+def chain_cell(chain: ChainRecord, n: int) -> str:
+    """How likely at once, with its interval; and until it went well, how long and how dear."""
+    bounds = ""
+    if n in chain.success_low and n in chain.success_high:
+        low, high = chain.success_low[n], chain.success_high[n]
+        bounds = f" ({words.percent(low)} to {words.percent(high)})"
+    ms, usd = chain.ms[n], chain.usd[n]
+    time = "never" if ms is None else seconds(ms)
+    price = "" if usd is None else f", {dollars(usd)}"
+    return f"{words.percent(chain.success[n])}{bounds}, {time}{price}"
+
+
+def dollars(usd: float) -> str:
+    """The price of a task; beyond what anybody would pay no digit says more."""
+    return f"${digits(usd, 2)}" if usd <= MOST_USD else f"over ${MOST_USD:,}"
+
+
+def seconds(ms: float) -> str:
+    """A time for people."""
+    s = ms / 1000
+    if s < 60:
+        return f"{s:.1f} s"
+    if s < 3600:
+        return f"{s / 60:.1f} min"
+    return f"{s / 3600:.1f} h" if s < 100 * 3600 else "over 100 h"
+
+
+def crossing(found: CrossingRecord) -> str:
+    """Where one backend overtakes another, and how sure that is."""
+    leader, follower = words.clean(found.leader), words.clean(found.follower)
+    if found.why_none is not None:
+        return f"in {found.what}, {leader} and {follower}: {words.clean(found.why_none)}"
+    if found.turns is None:
+        text = f"in {found.what}, {leader} stays ahead of {follower} up to {found.longest} turns"
+    elif found.turns == 1:
+        text = f"in {found.what}, {follower} is ahead of {leader} from a task of 1 turn on"
+    else:
+        text = f"in {found.what}, {follower} overtakes {leader} at a task of {found.turns} turns"
+    n = "" if found.n is None else f"; n = {found.n}"
+    return f"{text} ({_sure(found)}{n})"
+
+
+def at(found: CrossingRecord) -> str:
+    """The same for a label in a drawing."""
+    if found.latest is None:
+        return f"{found.turns} (not sure)"
+    return f"{found.turns} ({found.earliest} to {found.latest})"
+
+
+def _sure(found: CrossingRecord) -> str:
+    """What the intervals leave open; a crossing that they do not bear out is not claimed."""
+    at_none = f"at none up to {found.longest}"
+    if found.turns is None:
+        if found.earliest is None:
+            return "and so by the 95 % intervals"
+        later = f"{words.clean(found.follower)} may overtake it from {found.earliest} on"
+        return f"as measured; not sure, by the 95 % intervals {later}"
+    if found.latest is None:
+        earliest = at_none if found.earliest is None else f"at {found.earliest} or {at_none}"
+        return f"as measured; not sure, by the 95 % intervals {earliest}"
+    return f"95 % interval: {found.earliest} to {found.latest}"
+
+
+def basis(record: ComparisonRecord) -> str:
+    """What it rests on."""
+    scenarios = _many(len(record.scenarios), "scenario")
+    return (
+        f"{words.clean(record.agent)}, {scenarios}, {_many(record.rounds, 'round')}, in turns on "
+        f"one machine ({words.clean(record.machine.cpu)}, {record.machine.cores} cores)"
+    )
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+CHAIN_NOTE = (
+    "all turns right at once; then time and price until a whole task went well, begun anew each "
+    "time that it did not, and that noticed only at its end"
+)

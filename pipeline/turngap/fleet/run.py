@@ -1,0 +1,244 @@
+"""Simulations: what a fleet would do to the turn gap of many calls at once."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from turngap import __version__
+from turngap.core.errors import InconclusiveError, InputError
+from turngap.fleet.figures import MOST_CALLS, LoadFigures, figures, find_capacity
+from turngap.fleet.fleet import DRAIN_S, Fleet, Load, Pool, idle_turn_ms, simulate
+from turngap.fleet.measured import measured_turns
+from turngap.fleet.record import (
+    SIMULATION_FILE,
+    PoolRecord,
+    SimulationRecord,
+    WorkloadRecord,
+    capacity_record,
+    load_record,
+)
+from turngap.fleet.workload import TurnSample, Workload
+from turngap.inference.server import PS_PER_S, StepCosts
+from turngap.store.documents import write_atomically
+from turngap.store.provenance import git_commit, this_machine
+from turngap.store.runs import StoredRun, new_folder, utc_now
+
+# What a load is measured over, unless it is said: as many turns as give the hit rate to +-0.3 %,
+# within these bounds.
+TURNS = 20_000
+LEAST_S, MOST_S = 300.0, 1800.0
+# However short a time is asked for: of fewer turns, all of them in time, 99 % is not sure.
+LEAST_TURNS = 400
+# Fewer measured turns say too little of what turns are like.
+LEAST_SAMPLES = 5
+
+SAMPLE_FIELDS = tuple(field.name for field in fields(TurnSample))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Turns to draw from, and where they are from.
+
+    Attributes:
+        system_tokens, turns: of the calls that were measured; None where that is not known.
+    """
+
+    samples: tuple[TurnSample, ...]
+    runs: tuple[str, ...] = ()
+    left_out: Mapping[str, int] | None = None
+    system_tokens: int | None = None
+    turns: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationPlan:
+    """What to simulate.
+
+    Attributes:
+        loads: calls at once, one load after another; empty: search for what the fleet holds.
+        seconds: of virtual time to measure each load over, longer where that is less than
+            `LEAST_TURNS`; None: as `TURNS` need.
+        settings: stored with the record.
+    """
+
+    fleet: Fleet
+    workload: Workload
+    source: Source
+    loads: Sequence[float] = ()
+    budget_ms: float = 800.0
+    target: float = 0.95
+    seconds: float | None = None
+    most_calls: float = MOST_CALLS
+    seed: int = 1
+    out: Path | None = None
+    settings: Mapping[str, Any] | None = None
+
+    def load(self, calls: float) -> Load:
+        """How long that load is measured."""
+        turn_s = (self.workload.mean_turn_ms + idle_turn_ms(self.fleet, self.workload)) / 1000
+        wanted = self.seconds or min(MOST_S, max(LEAST_S, TURNS * turn_s / calls))
+        return Load(calls, max(wanted, LEAST_TURNS * turn_s / calls))
+
+
+def source_of_runs(runs: Sequence[StoredRun]) -> Source:
+    """Turns of stored runs.
+
+    Raises:
+        InconclusiveError: too few of them can be used; the message says why.
+    """
+    turns = [turn for run in runs for turn in run.turns]
+    found = measured_turns(turns)
+    if len(found.samples) < LEAST_SAMPLES:
+        reasons = "; ".join(f"{n} × {why}" for why, n in found.left_out.items())
+        raise InconclusiveError(
+            "simulate.few_turns",
+            f"{len(found.samples)} of {len(turns)} turns can be drawn from, expected "
+            f"{LEAST_SAMPLES} or more" + (f": {reasons}" if reasons else ""),
+            hint="replay more (--repeat), or describe a turn: --before-ms, --after-ms, …",
+        )
+    calls = {(id(run), t.scenario, t.repeat) for run in runs for t in run.turns}
+    prompts = [str(run.record.agent.get("pipeline", {}).get("system_prompt", "")) for run in runs]
+    words = max((len(prompt.split()) for prompt in prompts), default=0)
+    return Source(
+        samples=found.samples,
+        runs=tuple(run.path.name for run in runs),
+        left_out=found.left_out,
+        system_tokens=round(words * (found.tokens_per_word or 0)) or None,
+        turns=len(turns) / len(calls),
+    )
+
+
+def source_of_flags(values: Mapping[str, float | None]) -> Source:
+    """One turn as flags describe it, the same every time.
+
+    Raises:
+        InputError: something of it is not said.
+    """
+    missing = [name for name in SAMPLE_FIELDS if values.get(name) is None]
+    if missing:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+        raise InputError(
+            "simulate.no_source",
+            f"nothing says what a turn is like: no --from RUN, and no {flags}",
+            hint="measure one: turngap replay, then turngap simulate --from latest",
+        )
+    return Source((_sample(values, None),))
+
+
+def with_flags(source: Source, values: Mapping[str, float | None]) -> Source:
+    """A source with some of its turns' parts replaced by what flags say."""
+    given = {k: v for k, v in values.items() if v is not None}
+    samples = tuple(_sample(given, sample) for sample in source.samples)
+    return Source(samples, source.runs, source.left_out, source.system_tokens, source.turns)
+
+
+def _sample(values: Mapping[str, float | None], base: TurnSample | None) -> TurnSample:
+    parts: dict[str, Any] = {}
+    for name in SAMPLE_FIELDS:
+        value = values.get(name)
+        value = getattr(base, name) if value is None and base is not None else value
+        parts[name] = int(value or 0) if name.endswith("_tokens") else value
+    if "opening_tokens" not in values and base is not None:
+        parts["opening_tokens"] = min(parts["opening_tokens"], parts["reply_tokens"])
+    return TurnSample(**parts)
+
+
+def run_simulation(
+    plan: SimulationPlan,
+    on_load: Callable[[float], None] = lambda _: None,
+    on_progress: Callable[[float], None] = lambda _: None,
+) -> tuple[SimulationRecord, Path]:
+    """Simulate each load, or search for the most that is held, and store the record.
+
+    `on_load` is told the calls of each load that begins, `on_progress` its share that is done.
+    """
+    done: dict[float, LoadFigures] = {}
+    virtual_s = 0.0
+    started, began = utc_now(), time.perf_counter()
+
+    def evaluate(calls: float) -> LoadFigures:
+        nonlocal virtual_s
+        on_load(calls)
+        load = plan.load(calls)
+        outcome = simulate(plan.fleet, plan.workload, load, seed=plan.seed, on_progress=on_progress)
+        virtual_s += load.settle_s + load.seconds + DRAIN_S
+        done[calls] = figures(plan.fleet, calls, outcome, plan.budget_ms)
+        return done[calls]
+
+    capacity = None
+    if plan.loads:
+        for calls in plan.loads:
+            evaluate(calls)
+    else:
+        capacity = find_capacity(evaluate, plan.target, most=plan.most_calls)
+    wall_s = time.perf_counter() - began  # git and the machine's description are no part of it
+    record = SimulationRecord(
+        turngap_version=__version__,
+        commit=git_commit(),
+        name="simulate",
+        started_utc=started,
+        machine=this_machine(),
+        routing=plan.fleet.routing,
+        prefix_cache=plan.fleet.prefix_cache,
+        pools=tuple(_pool_record(pool) for pool in plan.fleet.pools),
+        workload=_workload_record(plan),
+        budget_ms=plan.budget_ms,
+        target=plan.target,
+        seed=plan.seed,
+        loads=tuple(load_record(done[calls], plan.target) for calls in sorted(done)),
+        capacity=capacity and capacity_record(capacity),
+        virtual_s=virtual_s,
+        wall_s=wall_s,
+        settings=dict(plan.settings or {}),
+    )
+    folder = new_folder(plan.out, "simulate")
+    content = record.model_dump_json(indent=2).encode() + b"\n"
+    write_atomically(folder / SIMULATION_FILE, content)
+    return record, folder
+
+
+def _pool_record(pool: Pool) -> PoolRecord:
+    server, policy = pool.server, pool.policy
+    alone_s = StepCosts(server).step_ps(1, server.context // 2) / PS_PER_S
+    speculation = server.speculation
+    tokens = speculation.tokens_per_step if speculation else 1.0
+    return PoolRecord(
+        hardware=server.accelerator.name,
+        parts=server.parts,
+        replicas=pool.replicas,
+        model=server.model.name,
+        weights=server.weights,
+        kv=server.kv,
+        policy=policy.name,
+        max_batch=policy.max_batch,
+        chunk_tokens=policy.chunk_tokens,
+        max_wait_ms=policy.max_wait_ms,
+        speculation=speculation
+        and {
+            "acceptance": speculation.acceptance,
+            "draft_tokens": speculation.draft_tokens,
+            "draft_cost": speculation.draft_cost,
+        },
+        part_hour_usd=pool.part_hour_usd,
+        alone_tokens_per_s=tokens / alone_s,
+        most_tokens=server.kv_tokens,
+    )
+
+
+def _workload_record(plan: SimulationPlan) -> WorkloadRecord:
+    work, source = plan.workload, plan.source
+    return WorkloadRecord(
+        runs=source.runs,
+        samples=len(work.samples),
+        left_out=dict(source.left_out or {}),
+        system_tokens=work.system_tokens,
+        turns_per_call=work.turns,
+        think_ms=work.think_ms,
+        think_sigma=work.think_sigma,
+        mean={
+            name: sum(getattr(s, name) for s in work.samples) / len(work.samples)
+            for name in SAMPLE_FIELDS
+        },
+    )

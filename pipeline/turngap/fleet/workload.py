@@ -1,0 +1,257 @@
+"""What calls are made of: turns drawn from measured ones, and how people pause between them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turngap.core.errors import InputError
+from turngap.inference.server import PS_PER_MS
+
+# A call of more turns than so many times the mean is cut there: prompts need a longest one.
+LONGEST = 4
+BLOCK = 256
+
+Ps = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSample:
+    """A turn as measured, but for the LLM.
+
+    Turns to come are drawn from these as a whole, so that what belongs together (a long question
+    and its long answer) stays together.
+
+    Attributes:
+        before_ms: from the person's last word to the request at the LLM.
+        after_ms: from the token that can be spoken to the first word at the caller's ear.
+        speech_ms: how long the person speaks.
+        reply_ms: how long the reply sounds.
+        user_tokens: what the person's words add to the prompt.
+        reply_tokens: tokens of the reply.
+        opening_tokens: tokens of it until the TTS has something to say.
+    """
+
+    before_ms: float
+    after_ms: float
+    speech_ms: float
+    reply_ms: float
+    user_tokens: int
+    reply_tokens: int
+    opening_tokens: int
+
+    def __post_init__(self) -> None:
+        for name in ("before_ms", "after_ms", "reply_ms"):
+            if not 0 <= getattr(self, name) < 1e7:
+                raise _bad(name, getattr(self, name), "0 or more ms")
+        # Without a floor a call could ask again in the instant in which it was answered.
+        if not 1 <= self.speech_ms < 1e7:
+            raise _bad("speech_ms", self.speech_ms, "1 ms or more")
+        if self.user_tokens < 1:
+            raise _bad("user_tokens", self.user_tokens, "1 or more")
+        if not 1 <= self.opening_tokens <= self.reply_tokens:
+            raise _bad(
+                "opening_tokens", self.opening_tokens, f"1 to reply_tokens ({self.reply_tokens})"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Who calls.
+
+    Attributes:
+        samples: measured turns, drawn with equal chance.
+        system_tokens: the prompt before the first turn; the same in every call.
+        turns: turns of a call, in the mean; how many is geometric, so that each turn may as well
+            be the last, and no more than `LONGEST` times the mean.
+        think_ms: median of the pause between the reply's end and the person's next word.
+        think_sigma: sigma of its lognormal spread.
+    """
+
+    samples: Sequence[TurnSample]
+    system_tokens: int
+    turns: float
+    think_ms: float
+    think_sigma: float
+
+    def __post_init__(self) -> None:
+        if not self.samples:
+            raise _bad("samples", 0, "one turn or more")
+        for name, low, high in (
+            ("system_tokens", 1, 1e6),
+            ("turns", 1, 1000),
+            ("think_ms", 0, 1e6),
+            ("think_sigma", 0, 3),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise _bad(name, getattr(self, name), f"{low:g} to {high:g}")
+
+    @property
+    def most_turns(self) -> int:
+        """Turns of the longest call."""
+        return max(1, round(LONGEST * self.turns))
+
+    @property
+    def longest_tokens(self) -> int:
+        """Tokens of the longest conversation that can be drawn: what a server must have room for.
+
+        A call of the longest turns only; long before that the chance is nil, but a server that
+        refused one request in a million would be refused for it.
+        """
+        most = max(s.user_tokens + s.reply_tokens for s in self.samples)
+        return self.system_tokens + self.most_turns * most
+
+    @property
+    def mean_turn_ms(self) -> float:
+        """A turn and the pause before it, in the mean, but for the LLM."""
+        samples = self.samples
+        own = sum(s.before_ms + s.after_ms + s.speech_ms + s.reply_ms for s in samples)
+        return own / len(samples) + self.think_ms * float(np.exp(self.think_sigma**2 / 2))
+
+    @property
+    def least_turn_ps(self) -> int:
+        """The least time from an opening to the same call's next request."""
+        samples = self.samples
+        answered = min(s.after_ms + s.reply_ms for s in samples)
+        return round((answered + min(s.speech_ms + s.before_ms for s in samples)) * PS_PER_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Calls, and all of their turns in one row: call `c` has turns `first[c]` to `last[c]`.
+
+    Attributes:
+        start_ps: when each call begins.
+        lead_ps: for each turn, from the end of the reply before to its request.
+        tail_ps: from its opening to the end of its reply.
+        fixed_ps: its gap but for the LLM.
+        prompt, output, opening: its tokens, as `Request` has them.
+        call: whose turn it is.
+    """
+
+    start_ps: Ps
+    first: Ps
+    last: Ps
+    lead_ps: Ps
+    tail_ps: Ps
+    fixed_ps: Ps
+    prompt: Ps
+    output: Ps
+    opening: Ps
+    call: Ps
+
+    def __add__(self, more: "Calls") -> "Calls":
+        """These and then those."""
+        turns = len(self.lead_ps)
+        joined = {
+            name: np.concatenate((getattr(self, name), getattr(more, name)))
+            for name in ("start_ps", "lead_ps", "tail_ps", "fixed_ps", "prompt", "output",
+                         "opening")
+        }  # fmt: skip
+        return Calls(
+            **joined,
+            first=np.concatenate((self.first, more.first + turns)),
+            last=np.concatenate((self.last, more.last + turns)),
+            call=np.concatenate((self.call, more.call + len(self.first))),
+        )
+
+
+def draw_calls(workload: Workload, seed: int, start_ps: Ps, *, under_way: bool) -> Calls:
+    """One call for each start.
+
+    Call number n is the same call whatever the starts are: it depends on `seed` and n alone. Calls
+    that are `under_way` began some turns ago, and are somewhere in a turn now.
+    """
+    blocks = [
+        _draw_block(workload, np.random.default_rng([seed, int(under_way), block]), under_way)
+        for block in range(-(-len(start_ps) // BLOCK))
+    ]
+    counts = _joined([b.counts for b in blocks])[: len(start_ps)]
+    behind = _joined([b.behind for b in blocks])[: len(start_ps)]
+    phase = np.concatenate([b.phase for b in blocks] or [np.empty(0)])[: len(start_ps)]
+    turns = int(counts.sum())
+    drawn = _joined([b.drawn for b in blocks])[:turns]
+    think_ps = _joined([b.think_ps for b in blocks])[:turns]
+    table = _Table(workload.samples)
+    ends = np.cumsum(counts)
+    first = ends - counts + behind
+    lead_ps, tail_ps = think_ps + table.asking_ps[drawn], table.answering_ps[drawn]
+    if under_way and turns:
+        whole = lead_ps[first] + tail_ps[first]
+        lead_ps[first] = np.round(whole * phase).astype(np.int64)
+    output = table.output[drawn]
+    return Calls(
+        start_ps=start_ps,
+        first=first,
+        last=ends - 1,
+        lead_ps=lead_ps,
+        tail_ps=tail_ps,
+        fixed_ps=table.fixed_ps[drawn],
+        prompt=_prompts(workload, table.user[drawn], output, ends, counts),
+        output=output,
+        opening=table.opening[drawn],
+        call=np.repeat(np.arange(len(counts)), counts),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """`BLOCK` calls: turns of each, how many of these lie behind it, and each turn's draws."""
+
+    counts: Ps
+    behind: Ps
+    phase: NDArray[np.float64]
+    drawn: Ps
+    think_ps: Ps
+
+
+def _draw_block(workload: Workload, random: np.random.Generator, under_way: bool) -> _Block:
+    chance = 1 / workload.turns
+    counts = np.minimum(random.geometric(chance, BLOCK), workload.most_turns)
+    behind = np.zeros(BLOCK, dtype=np.int64)
+    if under_way:
+        # Of a call whose every turn may be the last, age and rest are alike and independent.
+        behind = np.minimum(random.geometric(chance, BLOCK) - 1, workload.most_turns - counts)
+        counts = counts + behind
+    total = int(counts.sum())
+    think_ms = workload.think_ms * np.exp(workload.think_sigma * random.standard_normal(total))
+    return _Block(
+        counts=counts,
+        behind=behind,
+        phase=random.random(BLOCK),
+        drawn=random.integers(len(workload.samples), size=total),
+        think_ps=np.round(think_ms * PS_PER_MS).astype(np.int64),
+    )
+
+
+class _Table:
+    """The samples as columns."""
+
+    def __init__(self, samples: Sequence[TurnSample]) -> None:
+        before, after = _ps([s.before_ms for s in samples]), _ps([s.after_ms for s in samples])
+        self.asking_ps = _ps([s.speech_ms for s in samples]) + before
+        self.answering_ps = after + _ps([s.reply_ms for s in samples])
+        self.fixed_ps = before + after
+        self.user = np.array([s.user_tokens for s in samples], dtype=np.int64)
+        self.output = np.array([s.reply_tokens for s in samples], dtype=np.int64)
+        self.opening = np.array([s.opening_tokens for s in samples], dtype=np.int64)
+
+
+def _prompts(workload: Workload, user: Ps, output: Ps, ends: Ps, counts: Ps) -> Ps:
+    """Tokens of each turn's prompt: the system's, and all that was said in the call so far."""
+    said = np.cumsum(user + output)
+    before_call = np.concatenate(([0], said[ends[:-1] - 1])) if len(ends) else said
+    return workload.system_tokens + said - output - np.repeat(before_call, counts)
+
+
+def _joined(arrays: Sequence[Ps]) -> Ps:
+    return np.concatenate([np.empty(0, dtype=np.int64), *arrays])
+
+
+def _ps(ms: Sequence[float]) -> Ps:
+    return np.round(np.array(ms, dtype=float) * PS_PER_MS).astype(np.int64)
+
+
+def _bad(name: str, value: object, want: str) -> InputError:
+    return InputError("simulate.workload", f"{name} is {value!r}, expected {want}")

@@ -1,1 +1,0 @@
-"""What is done with an agent and a caller: replay, calibrate, label."""

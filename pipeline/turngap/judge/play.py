@@ -1,0 +1,255 @@
+"""Stored runs judged again: by the sound of the agent, and by a model."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipecat.processors.aggregators.llm_context import LLMContext
+
+from turngap.agent.stack import value_of
+from turngap.backends import BackendSettings, BackendSpec, Kind, find, specs
+from turngap.clocks import MonotonicClock
+from turngap.compare.record import ComparisonRecord, judged_figures, store
+from turngap.core.errors import InputError
+from turngap.core.results import AnswerRecord, JudgedWith, JudgeRecord, TurnRecord
+from turngap.judge.prompt import MAX_TOKENS, PROMPT, question, verdict_of
+from turngap.judge.transcribe import reply_audio, transcribe
+from turngap.play.run import content_hash
+from turngap.scenario.answers import answer_again
+from turngap.scenario.library import library_dir, library_paths, load_scenario
+from turngap.scenario.model import Scenario
+from turngap.store.provenance import without_secrets
+from turngap.store.runs import StoredRun, read_run, rewritten, utc_now
+
+# Of an engine's settings: the side of the conversation that a closed-domain recogniser knows.
+LISTENS_TO = "listens_to"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A backend as it was asked for, checked."""
+
+    spec: BackendSpec
+    settings: BackendSettings
+
+    def prepare(self) -> None:
+        """Load it, or see that its server answers.
+
+        Raises:
+            TurngapError: it cannot be used.
+        """
+        if self.spec.prepare is not None:
+            self.spec.prepare(self.settings)
+
+    def record(self, prompt: str | None = None) -> JudgedWith:
+        """As a run stores it."""
+        settings = self.settings.model_dump(mode="json", exclude={"library"})
+        return JudgedWith(
+            backend=self.spec.name,
+            settings=without_secrets(settings),
+            closed_domain=self.spec.closed_domain,
+            prompt=prompt,
+            utc=utc_now(),
+        )
+
+
+def engine(kind: Kind, text: str, library: Path | None) -> Engine:
+    """A backend from `BACKEND[,KEY=VALUE…]`.
+
+    Raises:
+        InputError: unknown backend or setting, not of that form, or an LLM that judges nothing.
+        AgentError: it needs what this machine lacks.
+    """
+    name, *assignments = text.split(",")
+    spec = find(kind, name.strip())
+    if kind == "llm" and not spec.judges:
+        those = ", ".join(s.name for s in specs() if s.kind == "llm" and s.judges)
+        raise InputError(
+            "judge.cannot",
+            f"llm backend {spec.name!r} can give no verdict on an answer",
+            hint=f"those that can: {those}; take another one than those judged",
+        )
+    values: dict[str, Any] = {"library": library_dir(library)}
+    if LISTENS_TO in spec.settings_type.model_fields:
+        values[LISTENS_TO] = "agent"
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise InputError(
+                "judge.unreadable",
+                f"{text!r}: {assignment!r} is no KEY=VALUE",
+                hint=f"expected BACKEND[,KEY=VALUE…], e.g. {name.strip()},KEY=VALUE",
+            )
+        values[key.strip()] = value_of(value)
+    spec.require()
+    return Engine(spec, spec.settings(values))
+
+
+def expectations(run: StoredRun, library: Path | None) -> Mapping[str, Scenario]:
+    """The scenarios that a run played, by name.
+
+    Raises:
+        InputError: one is not there, or is not what was played any more.
+    """
+    folder = library_dir(library)
+    known = {path.stem: path for path in library_paths(folder)}
+    names = dict.fromkeys(turn.scenario for turn in run.turns)
+    found: dict[str, Scenario] = {}
+    for name in names:
+        if name not in known:
+            raise InputError(
+                "judge.no_scenario",
+                f"{run.path} played the scenario {name!r}, which is not in {folder}",
+                hint="name the folder that it was played from: --scenarios DIR",
+            )
+        loaded, played = load_scenario(known[name]), run.record.scenario_hashes.get(name)
+        if played is not None and content_hash(loaded) != played:
+            raise InputError(
+                "judge.changed",
+                f"{known[name]} is not what {run.path} played: it was changed since",
+                hint="judge with the scenarios of that time, or play again",
+            )
+        found[name] = loaded.scenario
+    return found
+
+
+OnTurn = Callable[[], None]
+
+
+def transcribed(
+    run: StoredRun, recogniser: Engine, scenarios: Mapping[str, Scenario], on_turn: OnTurn
+) -> StoredRun:
+    """Judge each turn by what the recogniser makes of the agent's recorded sound, and store that.
+
+    Raises:
+        InputError: the run cannot be written to.
+        TurngapError: the recogniser cannot be made.
+    """
+    recogniser.prepare()
+
+    async def answers() -> list[AnswerRecord]:
+        return [await _answer(run, turn, recogniser, scenarios, on_turn) for turn in run.turns]
+
+    turns = [
+        turn.model_copy(update={"transcribed": answer})
+        for turn, answer in zip(run.turns, asyncio.run(answers()), strict=True)
+    ]
+    return _stored(run, turns, {"transcribed_with": recogniser.record()})
+
+
+async def _answer(
+    run: StoredRun,
+    turn: TurnRecord,
+    recogniser: Engine,
+    scenarios: Mapping[str, Scenario],
+    on_turn: OnTurn,
+) -> AnswerRecord:
+    expected = scenarios[turn.scenario].turns[turn.turn - 1].expect
+    pcm = reply_audio(run, turn) if expected.reply is not None else None
+    text, why = "", "no sound of it was recorded"
+    if pcm is not None:
+        transcript = await transcribe(recogniser.spec, recogniser.settings, pcm)
+        text, why = transcript.text, transcript.why_none or ""
+    on_turn()
+    return answer_again(expected, turn, text, why)
+
+
+def judged(
+    run: StoredRun, model: Engine, scenarios: Mapping[str, Scenario], on_turn: OnTurn
+) -> StoredRun:
+    """Have a model judge each turn of which something was heard, and store its verdicts.
+
+    It judges the recogniser's words where a run was transcribed, else the agent's.
+
+    Raises:
+        InputError: the run cannot be written to.
+        TurngapError: the model cannot be used at all; of one that fails at a turn, that is stored.
+    """
+    model.prepare()
+
+    async def verdicts() -> list[JudgeRecord]:
+        service = model.spec.create(model.settings, MonotonicClock())
+        try:
+            return [await _verdict(run, turn, service, scenarios, on_turn) for turn in run.turns]
+        finally:
+            await service.cleanup()
+
+    turns = [
+        turn.model_copy(update={"judged": verdict})
+        for turn, verdict in zip(run.turns, asyncio.run(verdicts()), strict=True)
+    ]
+    return _stored(run, turns, {"judged_with": model.record(PROMPT)})
+
+
+async def _verdict(
+    run: StoredRun,
+    turn: TurnRecord,
+    service: Any,
+    scenarios: Mapping[str, Scenario],
+    on_turn: OnTurn,
+) -> JudgeRecord:
+    asked = scenarios[turn.scenario].turns[turn.turn - 1]
+    answer = turn.transcribed or turn.answer
+    if asked.expect.reply is None:
+        verdict = JudgeRecord(right=None, why="nothing is expected of this reply")
+    elif not answer.heard:
+        verdict = JudgeRecord(right=None, why="no words of a reply are known")
+    else:
+        text = question(asked, _before(run, turn), answer.heard)
+        verdict = await _asked(service, text)
+    on_turn()
+    return verdict.model_copy(update={"source": answer.source})
+
+
+def _before(run: StoredRun, turn: TurnRecord) -> list[TurnRecord]:
+    """The turns of the same call before this one."""
+    call = (turn.scenario, turn.repeat)
+    return [t for t in run.turns if (t.scenario, t.repeat) == call and t.turn < turn.turn]
+
+
+async def _asked(service: Any, text: str) -> JudgeRecord:
+    messages: Any = [{"role": "system", "content": PROMPT}, {"role": "user", "content": text}]
+    try:
+        said = await service.run_inference(LLMContext(messages), max_tokens=MAX_TOKENS)
+    except Exception as e:
+        why = " ".join(str(e).split())[:200]
+        return JudgeRecord(right=None, why=f"the judge failed: {type(e).__name__}: {why}")
+    return verdict_of(said)
+
+
+def _stored(run: StoredRun, turns: Iterable[TurnRecord], about: dict[str, Any]) -> StoredRun:
+    record = run.record.model_copy(update=about)
+    return rewritten(run, record, tuple(turns))
+
+
+# The turns of a stored comparison, judged by a model: each backend's by the same one.
+
+
+def judge_comparison(
+    record: ComparisonRecord,
+    folder: Path,
+    model: Engine,
+    library: Path | None,
+    on_turn: Callable[[], None] = lambda: None,
+) -> tuple[ComparisonRecord, list[StoredRun]]:
+    """Have the model judge every run of the comparison in `folder`, and store what it said.
+
+    The rules' verdicts, and all that rests on them, stay as they are.
+
+    Raises:
+        InputError: a run or its scenarios are not there or were changed, or cannot be written to.
+        TurngapError: the model cannot be used; what it had judged by then is stored in its runs.
+    """
+    runs = [read_run(folder / backend.run) for backend in record.backends]
+    known = [expectations(run, library) for run in runs]
+    again = [judged(run, model, of, on_turn) for run, of in zip(runs, known, strict=True)]
+    backends = tuple(
+        backend.model_copy(update={"judged": judged_figures(run.turns)})
+        for backend, run in zip(record.backends, again, strict=True)
+    )
+    used = again[0].record.judged_with
+    after = record.model_copy(update={"backends": backends, "judged_with": used})
+    store(folder, after)
+    return after, again

@@ -1,0 +1,123 @@
+"""What an agent said, by the sound of it: a recogniser over what the caller recorded."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import soundfile
+import soxr
+from pipecat.frames.frames import (
+    EndFrame,
+    ErrorFrame,
+    Frame,
+    InputAudioRawFrame,
+    TranscriptionFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.workers.runner import WorkerRunner
+
+from turngap.backends import BackendSettings, BackendSpec
+from turngap.clocks import MonotonicClock
+from turngap.core.audio import FULL_SCALE, Pcm
+from turngap.core.results import TurnRecord
+from turngap.store.runs import StoredRun
+
+RATE = 16_000
+PACKET = RATE // 50
+# Kept before the first audible sample: the soft beginning of an f or an h.
+BEFORE_MS = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What a recogniser made of a reply, or why it made nothing of it."""
+
+    text: str
+    why_none: str | None = None
+
+
+class _Sink(FrameProcessor):
+    """Keeps what the recogniser says."""
+
+    def __init__(self) -> None:
+        super().__init__(enable_direct_mode=True)
+        self.texts: list[str] = []
+        self.errors: list[str] = []
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, TranscriptionFrame):
+            self.texts.append(frame.text)
+        await self.push_frame(frame, direction)
+
+
+async def transcribe(spec: BackendSpec, settings: BackendSettings, pcm: Pcm) -> Transcript:
+    """Have a recogniser read a reply, mono int16 at `RATE`, as one utterance.
+
+    Each reply gets a recogniser of its own, so that none is read by what was learnt of another. It
+    is for engines that have said all by the time their utterance ends, or when they are ended.
+    """
+    service, sink = spec.create(settings, MonotonicClock()), _Sink()
+
+    async def on_error(_: object, frame: ErrorFrame) -> None:
+        sink.errors.append(" ".join(frame.error.split()))
+
+    service.add_event_handler("on_error", on_error)
+    worker = PipelineWorker(
+        Pipeline([service, sink]),
+        params=PipelineParams(audio_in_sample_rate=RATE),
+        enable_rtvi=False,
+        idle_timeout_secs=None,
+    )
+    runner = WorkerRunner(handle_sigint=False)
+    await runner.add_workers(worker)
+    await worker.queue_frames([*_utterance(pcm), EndFrame()])
+    await runner.run()
+    if text := " ".join(text.strip() for text in sink.texts if text.strip()):
+        return Transcript(text)
+    return Transcript("", sink.errors[0] if sink.errors else "the recogniser made out no word")
+
+
+def _utterance(pcm: Pcm) -> Iterator[Frame]:
+    yield VADUserStartedSpeakingFrame()
+    for at in range(0, len(pcm), PACKET):
+        yield InputAudioRawFrame(pcm[at : at + PACKET].tobytes(), RATE, 1)
+    yield VADUserStoppedSpeakingFrame()
+
+
+def reply_audio(run: StoredRun, turn: TurnRecord) -> Pcm | None:
+    """The agent's side of a turn from its onset on, up to where the file's next turn begins.
+
+    None where nothing was heard or recorded, or the file lies outside the run's folder: a stored
+    run may come from anybody.
+    """
+    audio = turn.audio
+    if audio is None or audio.onset_ms is None:
+        return None
+    path = PurePosixPath(audio.file)
+    if path.is_absolute() or ".." in path.parts or not (run.path / path).is_file():
+        return None
+    samples, rate = _agent_side(run.path / path)
+    later = [
+        other.audio.user_start_ms
+        for other in run.turns
+        if other.audio
+        and other.audio.file == audio.file
+        and other.audio.user_start_ms > audio.user_start_ms
+    ]
+    first = max(0, round((audio.onset_ms - BEFORE_MS) * rate / 1000))
+    last = round(min(later) * rate / 1000) if later else len(samples)
+    cut = samples[first:last]
+    heard = soxr.resample(cut, rate, RATE) if rate != RATE else cut
+    return np.rint(heard * FULL_SCALE).clip(-FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
+
+
+def _agent_side(file: Path) -> tuple[np.ndarray, int]:
+    """The right channel, as floats, and its rate."""
+    samples, rate = soundfile.read(file, dtype="float32", always_2d=True)
+    return samples[:, -1], rate

@@ -1,0 +1,352 @@
+"""One run while it happens: conversations are played into it, each turn is stored as it ends."""
+
+import asyncio
+import gc
+import hashlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, aclosing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import soundfile
+
+from turngap import __version__
+from turngap.caller.conversation import BackchannelCue, Conversation, PlayedTurn, TurnCue
+from turngap.caller.cues import Patience
+from turngap.caller.dialect import Dialect
+from turngap.caller.line import open_line
+from turngap.caller.recording import agent_side, user_side
+from turngap.caller.stream import RATE
+from turngap.clocks import MonotonicClock
+from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
+from turngap.core.errors import InputError, TurngapError
+from turngap.core.results import CalibrationRecord, OffsetRecord, RunRecord, TurnRecord
+from turngap.core.stats import n_needed
+from turngap.core.summary import Summary, summarise
+from turngap.play.target import Target
+from turngap.play.turn_record import turn_record
+from turngap.scenario.library import LoadedScenario
+from turngap.scenario.model import Backchannel, SpeechBounds, UserTurn
+from turngap.store.provenance import git_commit, this_machine, without_secrets, without_url_secrets
+from turngap.store.runs import RunWriter, StoredRun, utc_now
+
+# Above this share of starved turns even p95 rests on turns that the caller itself delayed.
+MAX_STARVED_SHARE = 0.05
+
+# A greeting through LLM and TTS was seen to take one to two seconds.
+GREETING_MS = 3000.0
+
+# Why a run that Ctrl-C ended has failed.
+INTERRUPTED = "interrupted by the user"
+
+# Python hands the interpreter lock on after this long; the default, 5 ms, is a quarter of a packet.
+SWITCH_INTERVAL_S = 0.0005
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What is to be played against which agent, and where it is kept.
+
+    Attributes:
+        planned_turns: how many turns the whole run will have, stored with it.
+        settings: what the user asked for, stored with the run.
+        greeting_ms: how long an agent has to speak first; None: found out at the first line.
+        name: of the run's folder, after the UTC stamp.
+        starved_ms: how late the caller may be before a turn counts as starved.
+    """
+
+    target: Target
+    scenarios: Sequence[LoadedScenario]
+    dialect: Dialect
+    planned_turns: int
+    name: str
+    budget_ms: float | None = None
+    out: Path | None = None
+    settings: dict[str, Any] | None = None
+    greeting_ms: float | None = None
+    starved_ms: float = STARVED_MS
+
+
+class RunInProgress:
+    """A run's folder that fills. `finish` judges and closes it, whatever happened before.
+
+    Raises (when made):
+        InputError: the folder cannot be made.
+    """
+
+    def __init__(
+        self, plan: RunPlan, on_turn: Callable[[TurnRecord], None] = lambda _: None
+    ) -> None:
+        self._plan = plan
+        self._on_turn = on_turn
+        self._opening = _opening_record(plan)
+        self._writer = RunWriter.create(plan.out, plan.name, self._opening)
+        self._offset: OffsetRecord | None = None
+        self._greets: bool | None = None
+        self.calibration: CalibrationRecord | None = None
+        self.turns: list[TurnRecord] = []
+
+    @property
+    def folder(self) -> Path:
+        """Where it is kept."""
+        return self._writer.path
+
+    async def play(
+        self, scenario: LoadedScenario, url: str, *, repeat: int = 1, phase: int = 0
+    ) -> None:
+        """Play one conversation against the agent at `url`, `phase` samples off the grid.
+
+        Raises:
+            AgentError: the agent cannot be reached, or the line was lost; what was finished before
+                is stored.
+        """
+        clock = MonotonicClock(precise=True)
+        async with open_line(url, self._plan.dialect, clock) as line:
+            offset = await line.clock_offset()
+            self._offset = _worse(self._offset, offset)
+            cues = cues_of(scenario, self._plan.budget_ms)
+            patience = Patience(greeting_ms=self._greeting_ms())
+            conversation = Conversation(
+                line, cues, clock, offset=offset, patience=patience, phase=phase
+            )
+            async with aclosing(conversation.play()) as turns:
+                async for played in turns:
+                    faults = tuple(conversation.faults)
+                    del conversation.faults[: len(faults)]
+                    where = (scenario, repeat, phase)
+                    await _in_a_thread(self._keep, where, conversation, played, faults)
+                    gc.collect(0)
+            self._greets = conversation.greeted or bool(self._greets)
+            if conversation.failure is not None:
+                raise conversation.failure
+
+    def _greeting_ms(self) -> float:
+        """An agent that is not ours may greet: it is given time to, unless it has shown otherwise.
+
+        A greeting that comes after the first turn has begun would be taken for the answer to it.
+        """
+        if self._plan.greeting_ms is not None:
+            return self._plan.greeting_ms
+        ours = not self._plan.target.choice.is_url
+        return 0.0 if ours or self._greets is False else GREETING_MS
+
+    def _keep(
+        self,
+        where: tuple[LoadedScenario, int, int],
+        conversation: Conversation,
+        played: PlayedTurn,
+        faults: tuple[str, ...],
+    ) -> None:
+        scenario, repeat, phase = where
+        try:
+            file = self._writer.write_audio(
+                f"{len(self.turns) + 1:03d}",
+                user_side(conversation.stream, played.window),
+                agent_side(conversation.heard, played.window),
+                RATE,
+            )
+        except (OSError, soundfile.LibsndfileError) as e:
+            raise _cannot_write(self.folder, e) from e
+        record = turn_record(
+            scenario.scenario,
+            played,
+            repeat=repeat,
+            phase_ms=phase * 1000 / RATE,
+            file=file,
+            faults=faults,
+            budget_ms=self._plan.budget_ms,
+            starved_ms=self._plan.starved_ms,
+        )
+        try:
+            self._writer.append_turn(record)
+        except OSError as e:
+            raise _cannot_write(self.folder, e) from e
+        self.turns.append(record)
+        self._on_turn(record)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Store the run as failed, with the reason, when something else than an agent ends it."""
+        try:
+            yield
+        except TurngapError:
+            raise
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            self.finish(INTERRUPTED)
+            raise
+        except BaseException as e:
+            self.finish(f"turngap itself failed: {type(e).__name__}: {e}")
+            raise
+
+    def finish(self, failure: str | None = None) -> StoredRun:
+        """Judge the run's validity and write its last record."""
+        failure = failure and without_url_secrets(failure)
+        reasons = why_invalid(summarise(self.turns), self._plan.starved_ms)
+        if failure is not None:
+            played, planned = len(self.turns), self._opening.planned_turns
+            reasons = (*reasons, f"ended after {played} of {planned} turns: {failure}")
+        closing = self._opening.model_copy(
+            update={
+                "finished_utc": utc_now(),
+                "clock_offset": self._offset,
+                "calibration": self.calibration,
+                "valid": not reasons,
+                "why_invalid": reasons,
+                "failure": failure,
+            }
+        )
+        self._writer.finish(closing)
+        return StoredRun(closing, tuple(self.turns), self._writer.path)
+
+
+async def _in_a_thread(work: Callable[..., None], *arguments: Any) -> None:
+    """Do file and console work in a thread, while the line goes on; whole even if cancelled."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
+
+
+def _cannot_write(folder: Path, error: Exception) -> InputError:
+    return InputError(
+        "run.unwritable",
+        f"cannot write to {folder}: {error}",
+        hint="is the disk full? the turns before this one are stored",
+    )
+
+
+@contextmanager
+def all_kept(runs: Iterable[RunInProgress]) -> Iterator[None]:
+    """Store every one of them as failed when something else than an agent ends them."""
+    with ExitStack() as stack:
+        for run in runs:
+            stack.enter_context(run.kept())
+        yield
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Keep Python from pausing the caller: no collection of old objects, short lock intervals."""
+    interval = sys.getswitchinterval()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+        gc.enable()
+        gc.unfreeze()
+
+
+def _worse(a: OffsetRecord | None, b: OffsetRecord) -> OffsetRecord:
+    """The comparison with the wider bound speaks for the run; an unanswered one says nothing."""
+    if a is None or a.bound_ns is None:
+        return b
+    return b if b.bound_ns is not None and b.bound_ns > a.bound_ns else a
+
+
+def _opening_record(plan: RunPlan) -> RunRecord:
+    return RunRecord(
+        turngap_version=__version__,
+        commit=git_commit(),
+        name=plan.target.choice.name,
+        started_utc=utc_now(),
+        machine=this_machine(),
+        agent=without_secrets(plan.target.describe()),
+        settings=without_secrets(plan.settings or {}),
+        scenario_hashes={s.scenario.name: content_hash(s) for s in plan.scenarios},
+        planned_turns=plan.planned_turns,
+        budget_ms=plan.budget_ms or DEFAULT_BUDGET_MS,
+        starved_ms=plan.starved_ms,
+    )
+
+
+def why_invalid(summary: Summary, starved_ms: float = STARVED_MS) -> tuple[str, ...]:
+    """Why a run's figures are not to be used; empty when they are."""
+    if not summary.turns:
+        return ("no turn was finished",)
+    # One turn alone is marked, and moves no median of five or more.
+    several = summary.starved > 1 or summary.turns < n_needed(0.5)
+    if several and summary.starved / summary.turns > MAX_STARVED_SHARE:
+        return (
+            f"the caller was starved in {summary.starved} of {summary.turns} turns (its packets or "
+            f"its event loop over {starved_ms:g} ms late): quiet the machine and run again, or "
+            "accept that error with a larger starved-ms",
+        )
+    return ()
+
+
+def content_hash(scenario: LoadedScenario) -> str:
+    """Of the file and every recording: a baseline is comparable only if all of it is the same."""
+    digest = hashlib.sha256(scenario.path.read_bytes())
+    for name in sorted(scenario.clips):
+        digest.update(scenario.clips[name].pcm.tobytes())
+    return digest.hexdigest()[:16]
+
+
+# Scenarios as the caller plays them: recordings at the line's rate.
+
+
+def cues_of(scenario: LoadedScenario, budget_ms: float | None = None) -> list[TurnCue]:
+    """A loaded scenario's turns as cues; `budget_ms` overrides what the scenario expects."""
+    return [
+        TurnCue(
+            pcm=scenario.clips[turn.audio].at_rate(RATE),
+            speech=_speech(turn),
+            when=turn.when,
+            budget_ms=budget_ms or turn.expect.budget_ms,
+            backchannels=tuple(
+                BackchannelCue(scenario.clips[b.audio].at_rate(RATE), _speech(b), b.reply_ms)
+                for b in turn.backchannels
+            ),
+        )
+        for turn in scenario.scenario.turns
+    ]
+
+
+def _speech(recorded: UserTurn | Backchannel) -> SpeechBounds:
+    if recorded.speech is None:
+        raise AssertionError(f"{recorded.audio} is unlabelled: load_scenario refuses that")
+    return recorded.speech
+
+
+# Several agents over the same recordings, in turns, so that a slow spell hits them all alike.
+
+# Samples of a voice-activity window at 16 kHz: the grid that phases are positions on.
+VAD_WINDOW = 512
+
+
+async def play_interleaved(
+    sides: Sequence[tuple[Target, RunInProgress]],
+    scenarios: Sequence[LoadedScenario],
+    *,
+    rounds: int = 1,
+    phases: int = 1,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Play every scenario against each agent in turn, the next round in the opposite order.
+
+    The rounds go through so many `phases`: positions on the agents' 32 ms grid.
+
+    Raises:
+        TurngapError: an agent does not start, cannot be reached, or the line was lost; what was
+            finished before is stored.
+    """
+    async with AsyncExitStack() as stack:
+        on_step("starting the agents")
+        served = [
+            (run, await stack.enter_async_context(target.serving(run.folder / "agent.log")))
+            for target, run in sides
+        ]
+        for number in range(rounds):
+            phase = (number % phases) * VAD_WINDOW // phases
+            for scenario in scenarios:
+                on_step(scenario.scenario.name)
+                for run, url in served if number % 2 == 0 else reversed(served):
+                    await run.play(scenario, url, repeat=number + 1, phase=phase)

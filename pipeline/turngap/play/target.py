@@ -1,0 +1,198 @@
+"""What `--agent` and `--against` may name: a stack, a stack file, a URL or another checkout."""
+
+import dataclasses
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turngap.agent.stack import Stack, load_stack, override, resolved, stack_files
+from turngap.backends import Kind, find
+from turngap.core.errors import AgentError, InputError
+from turngap.play.process import running
+from turngap.store.provenance import git_commit
+
+
+@dataclass(frozen=True, slots=True)
+class AgentChoice:
+    """The agent as chosen on the command line.
+
+    Attributes:
+        agent: a stack's name, a stack file, a `ws://` URL, or the folder of a checkout of turngap,
+            where `DIR#STACK` names one of its stacks (else `embedded`). A stack's name is never a
+            folder that happens to be called so: `./NAME` is.
+        backends: replacements of a stack's engines, by kind.
+        sets: `table.key=value` settings of a stack.
+        seed: for engines that draw random numbers.
+        traced: whether the agent reports its marks.
+        offers: LLMs that a caller may switch to, as `turngap serve --offer` has them.
+    """
+
+    agent: str = "embedded"
+    backends: Mapping[Kind, str | None] = dataclasses.field(default_factory=dict)
+    sets: tuple[str, ...] = ()
+    seed: int | None = None
+    traced: bool = True
+    offers: tuple[str, ...] = ()
+
+    @property
+    def is_url(self) -> bool:
+        """Whether the agent is somebody's running server."""
+        return "://" in self.agent
+
+    @property
+    def checkout(self) -> "Checkout | None":
+        """The checkout that is meant: what lies in a folder, or `DIR#STACK`."""
+        folder, mark, stack = self.agent.partition("#")
+        if self.is_url or not (mark or (Path(folder).is_dir() and folder not in stack_files())):
+            return None
+        return Checkout(Path(folder).resolve(), stack or "embedded")
+
+    @property
+    def name(self) -> str:
+        """A short name for the run's folder."""
+        if self.checkout is not None:
+            return f"{self.checkout.folder.name}-{self.checkout.stack}"
+        return "remote" if self.is_url else Path(self.agent).stem
+
+    def stack(self) -> Stack:
+        """The stack with its overrides.
+
+        Raises:
+            InputError: unknown stack, backend or setting.
+        """
+        stack = override(load_stack(self.agent), self.backends, self.sets)
+        if self.seed is None:
+            return stack
+        seeded = [f"{k}.seed={self.seed}" for k in ("stt", "llm", "tts") if _has_seed(stack, k)]
+        return override(stack, {}, seeded)
+
+
+def _has_seed(stack: Stack, kind: Kind) -> bool:
+    return "seed" in find(kind, stack.engine(kind).backend).settings_type.model_fields
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """Another checkout of turngap, which serves a stack of its own with its own code."""
+
+    folder: Path
+    stack: str
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter; not resolved, or the link would lead out of the environment."""
+        return self.folder / ".venv" / "bin" / "python"
+
+    def require(self) -> None:
+        """Check that it can be started.
+
+        Raises:
+            InputError: it is no checkout, or has not been set up.
+        """
+        if not (self.folder / "pipeline" / "turngap").is_dir():
+            raise InputError(
+                "checkout.none",
+                f"{self.folder} is no checkout of turngap (it has no pipeline/turngap)",
+                hint="give a checkout's folder, a stack's name, a stack file or a ws:// URL",
+            )
+        if not os.access(self.python, os.X_OK):
+            raise InputError(
+                "checkout.not_set_up",
+                f"{self.folder} has no environment of its own (.venv)",
+                hint=f"cd {self.folder} && ./run setup",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An agent that can be played against, checked as far as it can be without starting it."""
+
+    choice: AgentChoice
+    library: Path
+    stack: Stack | None
+
+    def describe(self) -> dict[str, Any]:
+        """What a run stores about its agent."""
+        if (checkout := self.choice.checkout) is not None:
+            return {
+                "stack": checkout.stack,
+                "checkout": checkout.folder.name,
+                "commit": git_commit(checkout.folder),
+                "sets": list(self.choice.sets),
+                "seed": self.choice.seed,
+            }
+        if self.stack is None:
+            return {"url": self.choice.agent}
+        return {"stack": self.stack.name, **self.stack.model_dump(exclude={"name"})}
+
+    @asynccontextmanager
+    async def serving(self, log: Path) -> AsyncIterator[str]:
+        """The agent's URL; a stack is served by a process of its own for as long as this lasts."""
+        checkout = self.choice.checkout
+        if checkout is not None:
+            async with _serving(checkout, self._serve_arguments(checkout.stack), log) as url:
+                yield url
+        elif self.stack is None:
+            yield self.choice.agent
+        else:
+            async with running(["turngap", *self._serve_arguments(self.choice.agent)], log) as url:
+                yield url
+
+    def _serve_arguments(self, agent: str) -> list[str]:
+        choice = self.choice
+        arguments = ["serve", "--agent", agent, "--port", "0", "--json"]
+        # Both sides know the same words: those of the library that is played.
+        arguments += ["--scenarios", str(self.library.resolve())]
+        for kind, name in choice.backends.items():
+            arguments += [f"--{kind}", name] if name is not None else []
+        for assignment in choice.sets:
+            arguments += ["--set", assignment]
+        for offer in choice.offers:
+            arguments += ["--offer", offer]
+        if choice.seed is not None:
+            arguments += ["--seed", str(choice.seed)]
+        return arguments if choice.traced else [*arguments, "--no-marks"]
+
+
+@asynccontextmanager
+async def _serving(checkout: Checkout, arguments: list[str], log: Path) -> AsyncIterator[str]:
+    argv, python = ["turngap", *arguments], str(checkout.python)
+    try:
+        async with running(argv, log, python=python, cwd=checkout.folder) as url:
+            yield url
+    except AgentError as e:
+        # What it said itself is right as it is; that it did not start may be for its age.
+        if e.kind != "agent.not_started":
+            raise
+        raise AgentError(
+            "checkout.not_serving",
+            f"{checkout.folder} does not serve its stack {checkout.stack!r}: {e.message}",
+            hint=f"cd {checkout.folder} && ./run setup, or is it too old? {e.hint}",
+        ) from e
+
+
+def resolve(choice: AgentChoice, library: Path) -> Target:
+    """Check the choice before anything is started or played.
+
+    Raises:
+        InputError: unknown agent, backend or setting, or an override of somebody's server.
+        AgentError: an engine needs what this machine lacks.
+    """
+    if choice.checkout is not None:
+        choice.checkout.require()
+        return Target(choice, library, None)
+    if not choice.is_url:
+        stack = choice.stack()
+        list(resolved(stack, library))
+        return Target(choice, library, stack)
+    changed = any(choice.backends.values()) or choice.sets or choice.offers or choice.seed
+    if changed or not choice.traced:
+        raise InputError(
+            "agent.override",
+            f"{choice.agent} is a running agent: its engines and marks cannot be set from here",
+            hint="drop --llm/--stt/--tts/--set/--seed/--no-marks, or name a stack",
+        )
+    return Target(choice, library, None)

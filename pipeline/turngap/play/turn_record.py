@@ -1,0 +1,79 @@
+"""Played turns as they are stored."""
+
+from statistics import median
+
+from turngap.caller.conversation import PlayedTurn
+from turngap.core.budget import STARVED_MS
+from turngap.core.clock import NS_PER_MS, ns_to_ms
+from turngap.core.results import AudioRecord, BackchannelRecord, PacingRecord, TurnRecord
+from turngap.scenario.answers import answer_of
+from turngap.scenario.model import Scenario
+from turngap.store.turns import plain_event, stored_fields
+
+
+def turn_record(
+    scenario: Scenario,
+    played: PlayedTurn,
+    *,
+    repeat: int,
+    phase_ms: float,
+    file: str,
+    faults: tuple[str, ...],
+    budget_ms: float | None,
+    starved_ms: float = STARVED_MS,
+) -> TurnRecord:
+    """One line of `turns.jsonl`."""
+    turn = played.turn
+    asked = scenario.turns[turn.turn - 1]
+    begun_ns = played.window[0]
+    return TurnRecord(
+        scenario=scenario.name,
+        repeat=repeat,
+        phase_ms=phase_ms,
+        say=asked.say,
+        budget_ms=budget_ms or asked.expect.budget_ms,
+        backchannels=tuple(
+            BackchannelRecord(
+                say=asked.backchannels[b.index].say,
+                start_ms=_since(begun_ns, b.start_ns),
+                reply_stopped=b.reply_stopped,
+            )
+            for b in played.backchannels
+        ),
+        pacing=pacing_record(played.late_ns, played.lag_ns, starved_ms),
+        audio=AudioRecord(
+            file=file,
+            user_start_ms=_since(begun_ns, turn.user_start_ns),
+            user_end_ms=_since(begun_ns, turn.user_end_ns),
+            onset_ms=None if turn.onset_ns is None else _since(begun_ns, turn.onset_ns),
+        ),
+        faults=faults,
+        answer=answer_of(
+            asked.expect,
+            turn,
+            played.events,
+            played.window[1],
+            stopped=any(b.reply_stopped for b in played.backchannels),
+        ),
+        events=tuple(plain_event(event) for event in played.events),
+        **stored_fields(turn),
+    )
+
+
+def _since(origin_ns: int, at_ns: int) -> float:
+    return (at_ns - origin_ns) / NS_PER_MS
+
+
+def pacing_record(
+    late_ns: tuple[int, ...], lag_ns: int | None, starved_ms: float = STARVED_MS
+) -> PacingRecord:
+    """How late the caller was, from each packet's lateness and the loop's worst lag."""
+    late_ms = [ns_to_ms(ns) for ns in late_ns]
+    lag_ms = None if lag_ns is None else ns_to_ms(lag_ns)
+    return PacingRecord(
+        packets=len(late_ms),
+        late_ms_p50=median(late_ms) if late_ms else None,
+        late_ms_max=max(late_ms, default=None),
+        loop_lag_ms_max=lag_ms,
+        starved=max([*late_ms, lag_ms or 0.0]) > starved_ms,
+    )

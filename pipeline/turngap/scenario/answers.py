@@ -1,0 +1,238 @@
+"""Whether a turn was answered rightly: what the person heard of the reply, and what was called."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from turngap.core.clock import ms_to_ns, ns_to_ms
+from turngap.core.events import (
+    AgentSilence,
+    AgentSpeech,
+    AgentText,
+    Event,
+    PlayoutFlushed,
+    calls_of,
+)
+from turngap.core.results import AnswerRecord, TurnRecord
+from turngap.core.spoken import LETTER_MS, letters, words_heard
+from turngap.core.turns import STALE_GAP_MS, Turn
+from turngap.scenario.calls import Called, find
+from turngap.scenario.model import Expectation, ReplyExpectation, ToolsExpectation
+from turngap.scenario.phrases import says
+
+NOTHING_EXPECTED = "nothing is expected of this reply"
+ABANDONED = "the person went on before any reply"
+NO_TEXT = "the agent did not report what it said"
+NO_CALLS = "the agent did not report which tools it called"
+BROKEN_OFF = "the person broke the reply off before it could be told"
+NO_REPLY = "no reply was heard"
+STOPPED = "unbroken: it stopped for a backchannel"
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """What the person heard in a turn, and whether they heard its last reply to the end."""
+
+    text: str
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """What speaks against an answer: `missing` from it, `wrong` in it, `unknown` to anybody."""
+
+    missing: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+    unknown: str | None = None
+
+    def __add__(self, other: "_Findings") -> "_Findings":
+        unknown = self.unknown or other.unknown
+        return _Findings(self.missing + other.missing, self.wrong + other.wrong, unknown)
+
+    def verdict(self, heard: Hearing | None, *, whole: bool) -> AnswerRecord:
+        """What is missing from an answer that was broken off is no fault of the agent's."""
+        text = heard.text if heard else ""
+        if self.wrong or (self.missing and whole):
+            return AnswerRecord(verdict="wrong", heard=text, failed=(*self.missing, *self.wrong))
+        if why := self.unknown or (BROKEN_OFF if self.missing else None):
+            return AnswerRecord(verdict="not_judged", heard=text, why=why)
+        return AnswerRecord(verdict="right", heard=text)
+
+
+def answer_of(
+    expected: Expectation,
+    turn: Turn,
+    events: Sequence[Event],
+    upto_ns: int,
+    *,
+    stopped: bool = False,
+) -> AnswerRecord:
+    """Judge a finished turn.
+
+    Args:
+        expected: what the scenario expects of its answer.
+        turn: the turn as the tracker finished it.
+        events: what happened in the turn, up to the announcement of the next one.
+        upto_ns: when the person began to speak again, or the caller stopped listening.
+        stopped: whether the reply stopped for a backchannel: what it lacks is the agent's fault.
+    """
+    if expected.reply is None and expected.tools is None:
+        return AnswerRecord(verdict="not_judged", why=NOTHING_EXPECTED)
+    if turn.onset_ns is None:
+        if turn.outcome == "abandoned":
+            return AnswerRecord(verdict="not_judged", why=ABANDONED)
+        return AnswerRecord(verdict="wrong", failed=(NO_REPLY,))
+    heard = heard_of(turn, events, upto_ns) if turn.reply else None
+    reply = _of_reply(expected.reply, heard, stopped=stopped)
+    findings = reply + _of_calls(expected.tools, calls_of(turn.agent_turns))
+    heard_out = heard.whole if heard else turn.ended == "reply_done"
+    own_fault = stopped or turn.outcome == "error"
+    return findings.verdict(heard, whole=heard_out or own_fault)
+
+
+def answer_again(
+    expected: Expectation, turn: TurnRecord, text: str, why_no_text: str
+) -> AnswerRecord:
+    """Judge a stored turn by what a recogniser made of its sound, if it made anything of it.
+
+    What was recorded was heard: only of a turn that was broken off it is not the whole reply.
+    """
+    before = turn.answer.model_copy(update={"source": "transcribed", "heard": ""})
+    if (expected.reply is None and expected.tools is None) or turn.gap_ns is None:
+        return before  # nothing was expected, or nothing was heard
+    heard_out = turn.ended == "reply_done"
+    stopped = any(extra.reply_stopped for extra in turn.backchannels)
+    heard = Hearing(text, whole=heard_out) if text else None
+    reply = _of_reply(expected.reply, heard, stopped=stopped)
+    if heard is None and expected.reply is not None:
+        reply = _Findings(unknown=why_no_text)
+    findings = reply + _of_calls(expected.tools, turn.calls)
+    own_fault = stopped or turn.outcome == "error"
+    record = findings.verdict(heard, whole=heard_out or own_fault)
+    return record.model_copy(update={"source": "transcribed"})
+
+
+def judge(
+    expected: ReplyExpectation, heard: Hearing, *, own_fault: bool = False, stopped: bool = False
+) -> AnswerRecord:
+    """Judge what was heard of a reply.
+
+    What is missing from a reply that the person broke off is no fault of the agent's, unless it
+    ended the reply itself, by an error (`own_fault`) or for a backchannel (`stopped`); what must
+    not be said and was heard, is.
+    """
+    findings = _of_reply(expected, heard, stopped=stopped)
+    return findings.verdict(heard, whole=heard.whole or own_fault or stopped)
+
+
+def _of_reply(
+    expected: ReplyExpectation | None, heard: Hearing | None, *, stopped: bool
+) -> _Findings:
+    if expected is None:
+        return _Findings()
+    if heard is None:
+        return _Findings(unknown=NO_TEXT)
+    wrong = [
+        f'forbid: "{phrase}" was said' for phrase in expected.forbid if says(heard.text, phrase)
+    ]
+    if stopped and expected.unbroken:
+        wrong.append(STOPPED)
+    return _Findings(missing=tuple(_missing(expected, heard.text)), wrong=tuple(wrong))
+
+
+def _of_calls(expected: ToolsExpectation | None, calls: Sequence[Called] | None) -> _Findings:
+    if expected is None:
+        return _Findings()
+    if calls is None:
+        return _Findings(unknown=NO_CALLS)
+    found = find(expected, calls)
+    return _Findings(missing=found.missing, wrong=found.unwanted)
+
+
+def _missing(expected: ReplyExpectation, text: str) -> Iterator[str]:
+    if expected.any_of and not any(says(text, phrase) for phrase in expected.any_of):
+        yield f"any_of: none of {_quoted(expected.any_of)} was said"
+    if absent := [phrase for phrase in expected.all_of if not says(text, phrase)]:
+        yield f"all_of: {_quoted(absent)} was not said"
+    if expected.regex is not None and not re.search(expected.regex, text, re.IGNORECASE):
+        yield f"regex: {expected.regex} does not match"
+
+
+def _quoted(phrases: Iterable[str]) -> str:
+    return ", ".join(f'"{phrase}"' for phrase in phrases)
+
+
+def heard_of(turn: Turn, events: Sequence[Event], upto_ns: int) -> Hearing:
+    """The agent's text as far as it was heard by `upto_ns`.
+
+    A reply that was played to its end was heard whole. Of one that was broken off, by a flush or by
+    the person, the words count for which there was time at 65 ms a letter: the agent's text has no
+    times of its own.
+    """
+    replies = [_as_heard(part, turn, events, upto_ns) for part in _parts(turn, events)]
+    # An agent that cut in and was talked down still owes an answer, and could give one.
+    return Hearing(" ".join(reply.text for reply in replies if reply.text), replies[-1].whole)
+
+
+@dataclass(slots=True)
+class _Part:
+    """The text between two flushes, the last of which came at `flushed_ns`, if any."""
+
+    text: str
+    since_ns: int
+    flushed_ns: int | None
+
+
+def _parts(turn: Turn, events: Sequence[Event]) -> list[_Part]:
+    """The turn's replies; where its events do not give its text (none were kept), one whole one."""
+    flushes = sorted(e.at_ns for e in events if isinstance(e, PlayoutFlushed))
+    bounds = [turn.user_start_ns, *(ns for ns in flushes if ns > turn.user_start_ns)]
+    parts = [
+        _Part("", since, until) for since, until in zip(bounds, [*bounds[1:], None], strict=True)
+    ]
+    for piece in events:
+        if isinstance(piece, AgentText) and piece.at_ns >= turn.user_start_ns:
+            next(p for p in reversed(parts) if p.since_ns <= piece.at_ns).text += piece.text
+    for part in parts:
+        part.text = part.text.strip()
+    spoken = [part for part in parts if part.text]
+    # What the tracker leaves out is the text of the reply before, which is still being dropped.
+    while spoken and " ".join(part.text for part in spoken) != turn.reply:
+        del spoken[0]
+    return spoken or [_Part(turn.reply, turn.user_start_ns, None)]
+
+
+def _as_heard(part: _Part, turn: Turn, events: Sequence[Event], upto_ns: int) -> Hearing:
+    ends_ns = upto_ns if part.flushed_ns is None else part.flushed_ns
+    spoken_ns, last_ns = _spoken(events, part.since_ns, ends_ns)
+    if part.flushed_ns is None:
+        broken_off = turn.ended in ("interrupted", "line_lost")
+    else:
+        # Dropped while it was heard, in a pause between two sentences, or before it began.
+        broken_off = last_ns is None or ends_ns - last_ns < ms_to_ns(STALE_GAP_MS)
+    if not broken_off:
+        return Hearing(part.text, whole=True)
+    whole_ms = LETTER_MS * letters(part.text)
+    return Hearing(words_heard(part.text, ns_to_ms(spoken_ns), whole_ms), whole=False)
+
+
+def _spoken(events: Sequence[Event], since_ns: int, upto_ns: int) -> tuple[int, int | None]:
+    """How long the agent was audible between two instants, and when it last was."""
+    total_ns, last_ns, began_ns = 0, None, None
+    edges = [e for e in events if isinstance(e, AgentSpeech | AgentSilence)]
+    for edge in sorted(edges, key=_instant):
+        if isinstance(edge, AgentSpeech):
+            began_ns = _instant(edge) if began_ns is None else began_ns
+        elif began_ns is not None:
+            total_ns += max(0, min(edge.at_ns, upto_ns) - max(began_ns, since_ns))
+            if edge.at_ns > since_ns and began_ns < upto_ns:
+                last_ns = min(edge.at_ns, upto_ns)
+            began_ns = None
+    if began_ns is not None and began_ns < upto_ns:
+        total_ns += upto_ns - max(began_ns, since_ns)
+        last_ns = upto_ns
+    return total_ns, last_ns
+
+
+def _instant(edge: AgentSpeech | AgentSilence) -> int:
+    return edge.onset_ns if isinstance(edge, AgentSpeech) else edge.at_ns

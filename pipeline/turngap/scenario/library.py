@@ -1,0 +1,361 @@
+"""Scenario files and their recordings: found, read, checked before anything is played."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import soundfile
+import soxr
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from turngap.core.audio import FULL_SCALE, Pcm
+from turngap.core.errors import InputError
+from turngap.core.problems import problems, reason
+from turngap.scenario.model import AT, Recorded, Scenario, SpeechBounds
+from turngap.store.documents import is_dir, is_file
+
+SUFFIXES = (".yaml", ".yml")
+
+# Scenarios with this tag are played by name or by tag alone, so that playing all of a library does
+# not take longer for them. Engines made from a library know them all the same.
+EXTRA = "extra"
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """A recording at its own rate. `speech` is None until `turngap label` has written it."""
+
+    pcm: Pcm
+    rate: int
+    speech: SpeechBounds | None
+
+    @property
+    def duration_ms(self) -> float:
+        """Length of the recording."""
+        return len(self.pcm) * 1000 / self.rate
+
+    def at_rate(self, rate: int) -> Pcm:
+        """The samples at `rate` Hz, resampled once where it differs."""
+        if rate == self.rate:
+            return self.pcm
+        return soxr.resample(self.pcm, self.rate, rate)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedScenario:
+    """A checked scenario and the recordings it names, by their path as written in it."""
+
+    scenario: Scenario
+    path: Path
+    clips: dict[str, Clip]
+
+
+def library_dir(explicit: Path | None = None) -> Path:
+    """The scenario library: an explicit path, then `./scenarios`, then the one that ships.
+
+    Raises:
+        InputError: the explicit path does not exist, or no library is found.
+    """
+    if explicit is not None:
+        if not is_dir(explicit):
+            raise InputError(
+                "library.missing",
+                f"scenario library {explicit} is not a folder",
+                hint="give a folder of *.yaml scenarios",
+            )
+        return explicit
+    shipped = Path(str(resources.files("turngap"))) / "_scenarios"
+    # An editable install has no packaged copy; its sources lie beside the package's parent.
+    checkout = Path(__file__).parents[3] / "scenarios"
+    for candidate in (Path("scenarios"), shipped, checkout):
+        if candidate.is_dir() and any(candidate.glob("*.yaml")):
+            return candidate
+    raise InputError(
+        "library.missing",
+        "no scenario library found (looked for ./scenarios and the shipped one)",
+        hint="pass --scenarios DIR",
+    )
+
+
+def library_for(names: Sequence[str], explicit: Path | None = None) -> Path:
+    """The library to play `names` from: where all of them are files of one folder, that folder.
+
+    Raises:
+        InputError: as `library_dir`.
+    """
+    files = [Path(name) for name in names]
+    folders = {file.parent for file in files if file.suffix in SUFFIXES and is_file(file)}
+    if explicit is None and len(folders) == 1 and all(f.suffix in SUFFIXES for f in files):
+        return folders.pop()
+    return library_dir(explicit)
+
+
+def require_inside(library: Path, paths: Iterable[Path]) -> None:
+    """Refuse scenarios from elsewhere for an agent whose engines are made from `library`.
+
+    Raises:
+        InputError: a recogniser made from other sentences would hear something else, and say so to
+            nobody.
+    """
+    for path in paths:
+        if path.resolve().parent != library.resolve():
+            raise InputError(
+                "library.outside",
+                f"{path} lies outside the library {library}, from which the agent's recogniser and "
+                "simulated model are made",
+                hint=f"--scenarios {path.parent}",
+            )
+
+
+def library_paths(library: Path) -> list[Path]:
+    """The files of every scenario of the library."""
+    return [p for p in sorted(library.iterdir()) if p.suffix in SUFFIXES]
+
+
+def scenario_paths(library: Path, names: Sequence[str] = (), tag: str | None = None) -> list[Path]:
+    """The files of the named scenarios, of those with a tag, or of the whole library but extras.
+
+    A name is a scenario's name in `library` or a path to a file.
+
+    Raises:
+        InputError: a name is unknown, or nothing is left to play.
+    """
+    known = {p.stem: p for p in library_paths(library)}
+    paths = [_named(name, known, library) for name in names] if names else list(known.values())
+    if tag is not None:
+        paths = [p for p in paths if tag in read_scenario(p).tags]
+    elif not names:
+        paths = [p for p in paths if EXTRA not in read_scenario(p).tags]
+    if not paths:
+        if not known:
+            raise none_in(library)
+        wanted = f" with tag {tag!r}" if tag else ""
+        raise InputError(
+            "library.empty",
+            f"no scenario{wanted} in {library}",
+            hint="`turngap scenarios` lists what there is",
+        )
+    return paths
+
+
+def none_in(library: Path) -> InputError:
+    """That a folder holds no scenario at all."""
+    return InputError(
+        "library.empty",
+        f"no scenario in {library}: no *.yaml file",
+        hint="give a folder that has some; docs/scenarios.md says how to write one",
+    )
+
+
+def _named(name: str, known: dict[str, Path], library: Path) -> Path:
+    as_path = Path(name)
+    if as_path.suffix in SUFFIXES and is_file(as_path):
+        return as_path
+    if name in known:
+        return known[name]
+    raise InputError(
+        "library.unknown",
+        f"no scenario {name!r} in {library} and no such file",
+        hint=f"known: {', '.join(known) or 'none'}",
+    )
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Parse and check one file; recordings are not opened.
+
+    Raises:
+        InputError: with file, line, reason and the allowed keys.
+    """
+    return parse_scenario(path, _text_of(path))
+
+
+def parse_scenario(path: Path, text: str) -> Scenario:
+    """`read_scenario` of text at hand; `path` is what errors name and what the name must match."""
+    return _parsed(path, text)[0]
+
+
+_A_SCENARIO = "give a scenario's .yaml file, which names its recordings"
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as e:
+        raise InputError(
+            "scenario.unreadable", f"{path}: cannot be read: {e.strerror or e}", hint=_A_SCENARIO
+        ) from e
+    except UnicodeDecodeError as e:
+        raise InputError("scenario.unreadable", f"{path}: not a text file", hint=_A_SCENARIO) from e
+
+
+def _parsed(path: Path, text: str) -> tuple[Scenario, CommentedMap]:
+    try:
+        tree = YAML(typ="rt").load(text)
+    except MarkedYAMLError as e:
+        line = e.problem_mark.line + 1 if e.problem_mark else 1
+        raise InputError("scenario.not_yaml", f"{path}:{line}: not YAML: {e.problem}") from e
+    except (YAMLError, RecursionError) as e:  # the latter: nested deeper than any scenario is
+        raise InputError("scenario.not_yaml", f"{path}:1: not YAML: {e}") from e
+    if not isinstance(tree, CommentedMap):
+        raise InputError(
+            "scenario.not_a_mapping",
+            f"{path}:1: expected a mapping with the keys {_keys(Scenario)}",
+        )
+    try:
+        scenario = Scenario.model_validate(_plain(tree))
+    except ValidationError as e:
+        raise _located(path, tree, e) from e
+    if scenario.name != path.stem:
+        raise InputError(
+            "scenario.name",
+            f"{path}:{_line(tree, ('name',))}: name {scenario.name!r} must equal the file's name "
+            f"{path.stem!r}, by which it is played",
+        )
+    return scenario, tree
+
+
+def load_scenario(path: Path, *, need_labels: bool = True) -> LoadedScenario:
+    """Read a scenario and its recordings, and check the one against the other.
+
+    Raises:
+        InputError: as `read_scenario`; also for a missing or non-audio file, and (with
+            `need_labels`) for a label that is missing or lies outside its recording.
+    """
+    scenario, tree = _parsed(path, _text_of(path))
+    clips: dict[str, Clip] = {}
+    for i, turn in enumerate(scenario.turns):
+        here = ("turns", i)
+        extras = [((*here, "backchannels", j), e) for j, e in enumerate(turn.backchannels)]
+        for where, recorded in [(here, turn), *extras]:
+            clip = _clip(path, _line(tree, (*where, "audio")), recorded)
+            if need_labels:
+                _check_label(path, _line(tree, (*where, "speech")), recorded, clip)
+            clips[recorded.audio] = clip
+    return LoadedScenario(scenario, path, clips)
+
+
+def load_scenarios(paths: Iterable[Path]) -> list[LoadedScenario]:
+    """Load all, so that a bad one is refused before anything is played."""
+    return [load_scenario(path) for path in paths]
+
+
+def _clip(path: Path, line: int, recorded: Recorded) -> Clip:
+    at = f"{path}:{line}"
+    file = path.parent / recorded.audio
+    if not file.resolve().is_relative_to(path.parent.resolve()):
+        raise InputError(
+            "scenario.outside",
+            f"{at}: {recorded.audio} leads outside the scenario's folder (a link?)",
+        )
+    if not is_file(file):
+        raise InputError("scenario.audio_missing", f"{at}: no such recording: {file}")
+    pcm, rate = _samples(at, file)
+    return Clip(pcm, rate, recorded.speech)
+
+
+def _samples(at: str, file: Path) -> tuple[Pcm, int]:
+    try:
+        with soundfile.SoundFile(file) as audio:
+            rate, channels = audio.samplerate, audio.channels
+            samples = audio.read(dtype="float32")
+    except (soundfile.LibsndfileError, OSError) as e:
+        raise InputError(
+            "scenario.not_audio",
+            f"{at}: {file} is not audio that can be read: {e}",
+            hint="allowed: WAV or FLAC, one channel, any rate",
+        ) from e
+    if channels != 1:
+        raise InputError(
+            "scenario.not_mono",
+            f"{at}: {file} has {channels} channels, expected 1",
+            hint=f"sox {file.name} mono.wav remix -",
+        )
+    # By way of float, exact for PCM16: read as integers, libsndfile makes silence of float files.
+    scaled = np.rint(samples * FULL_SCALE).clip(-FULL_SCALE, FULL_SCALE - 1)
+    return scaled.astype(np.int16), rate
+
+
+def _check_label(path: Path, line: int, recorded: Recorded, clip: Clip) -> None:
+    speech, audio = recorded.speech, recorded.audio
+    if speech is None:
+        raise InputError(
+            "scenario.unlabelled",
+            f"{path}:{line}: {audio} has no speech bounds",
+            hint=f"turngap label {path}",
+        )
+    if speech.end_ms > clip.duration_ms:
+        raise InputError(
+            "scenario.label_outside",
+            f"{path}:{line}: speech.end_ms {speech.end_ms:g} lies outside {audio}, which lasts "
+            f"{clip.duration_ms:.0f} ms",
+            hint=f"turngap label {path}",
+        )
+
+
+def _plain(node: Any) -> Any:
+    if isinstance(node, CommentedMap):
+        return {str(k): _plain(v) for k, v in node.items()}
+    if isinstance(node, CommentedSeq):
+        return [_plain(v) for v in node]
+    return node
+
+
+def _line(tree: Any, loc: Sequence[str | int]) -> int:
+    """One-based line of the innermost part of `loc` that is in the file."""
+    line, node = 1, tree
+    for key in loc:
+        try:
+            position = node.lc.key(key) if isinstance(node, CommentedMap) else node.lc.item(key)
+            line, node = position[0] + 1, node[key]
+        except (KeyError, IndexError, AttributeError, TypeError):
+            break
+    return line
+
+
+def _located(path: Path, tree: CommentedMap, error: ValidationError) -> InputError:
+    found = problems(error)
+    lines: list[str] = []
+    for problem in found:
+        loc = (*problem["loc"], *problem.get("ctx", {}).get(AT, ()))
+        shown = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in loc).lstrip(".")
+        lines.append(f"{path}:{_line(tree, loc)}: {shown or 'scenario'}: {_reason(problem)}")
+    kinds = {p["type"] for p in found}
+    kind = "scenario.unknown_key" if "extra_forbidden" in kinds else "scenario.invalid"
+    return InputError(kind, "\n".join(lines), hint="docs/scenarios.md shows every key")
+
+
+def _reason(problem: ErrorDetails) -> str:
+    """What is wrong and what is allowed, with the keys that a scenario has at this place."""
+    loc = problem["loc"]
+    match problem["type"]:
+        case "extra_forbidden":
+            return f"unknown key; allowed here: {_keys(_model_at(loc[:-1]))}"
+        case "missing":
+            return f"missing; keys here: {_keys(_model_at(loc[:-1]))}"
+        case "model_type":
+            return f"expected a mapping with the keys {_keys(_model_at(loc))}"
+    said, found = reason(problem), problem["input"]
+    return f"{said}, found {found!r}" if isinstance(found, str | int | float) else said
+
+
+def _model_at(loc: Sequence[str | int]) -> Any:
+    """The model that the keys at `loc` belong to, found by walking the annotations."""
+    model: Any = Scenario
+    for key in loc:
+        if isinstance(key, int):
+            continue
+        annotation = model.model_fields[key].annotation
+        candidates = [annotation, *get_args(annotation)]
+        model = next((c for c in candidates if hasattr(c, "model_fields")), model)
+    return model
+
+
+def _keys(model: Any) -> str:
+    return ", ".join(model.model_fields)

@@ -1,0 +1,226 @@
+"""What a scenario file may hold. Reading files is `turngap.scenario.library`'s part."""
+
+import re
+from pathlib import PurePosixPath
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from turngap.core.budget import DEFAULT_BUDGET_MS
+from turngap.scenario.calls import is_call
+from turngap.scenario.phrases import says, tokens
+
+# Where a check of several parts fails, this key of the error's context holds the path from the
+# checked field to the part that is wrong, so that a reader of files can name its line.
+AT = "at"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class SpeechBounds(_Strict):
+    """First and last audible sample of a recording, in ms from its start (`turngap label`)."""
+
+    start_ms: Annotated[float, Field(ge=0)]
+    end_ms: Annotated[float, Field(gt=0)]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.end_ms <= self.start_ms:
+            raise ValueError(
+                f"end_ms ({self.end_ms:g}) must lie after start_ms ({self.start_ms:g})"
+            )
+        return self
+
+
+class ReplyExpectation(_Strict):
+    """What the reply must hold to be right; `turngap.scenario.phrases` says how text is compared.
+
+    `unbroken`: besides, it must not stop for a backchannel, even if it begins again.
+    """
+
+    any_of: tuple[str, ...] = ()
+    all_of: tuple[str, ...] = ()
+    forbid: tuple[str, ...] = ()
+    regex: str | None = None
+    unbroken: bool = False
+
+    @field_validator("regex")
+    @classmethod
+    def _compiles(cls, pattern: str | None) -> str | None:
+        if pattern is not None:
+            try:
+                re.compile(pattern)
+            except re.error as e:
+                raise ValueError(f"not a regular expression: {e}") from e
+        return pattern
+
+    @field_validator("any_of", "all_of", "forbid")
+    @classmethod
+    def _have_words(cls, phrases: tuple[str, ...]) -> tuple[str, ...]:
+        for i, phrase in enumerate(phrases):
+            if not tokens(phrase):
+                raise PydanticCustomError(
+                    "no_words", "{phrase} holds no word", {"phrase": repr(phrase), AT: (i,)}
+                )
+        return phrases
+
+    @model_validator(mode="after")
+    def _can_be_met(self) -> Self:
+        if not (self.any_of or self.all_of or self.forbid or self.regex):
+            raise ValueError("expects nothing: give any_of, all_of, forbid or regex")
+        for i, phrase in enumerate(self.forbid):
+            required = next((p for p in self.all_of if says(p, phrase)), None)
+            if required is None and self.any_of and all(says(p, phrase) for p in self.any_of):
+                required = self.any_of[0]
+            if required is not None:
+                raise PydanticCustomError(
+                    "never_right",
+                    "{phrase} is forbidden, and part of {required}, which is wanted",
+                    {"phrase": repr(phrase), "required": repr(required), AT: ("forbid", i)},
+                )
+        return self
+
+
+class Call(_Strict):
+    """A tool call, with its arguments or some of them; `turngap.scenario.calls` compares them."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
+    arguments: dict[str, JsonValue] = {}
+
+
+class ToolsExpectation(_Strict):
+    """Which tools the agent must call for a turn, and which it must not.
+
+    `all_of`: each is called with at least these arguments, and `in_order`: one after the other,
+    whatever is called between them. `none`: no tool at all is called.
+    """
+
+    all_of: tuple[Call, ...] = ()
+    in_order: bool = False
+    forbid: tuple[Call, ...] = ()
+    none: bool = False
+
+    @model_validator(mode="after")
+    def _can_be_met(self) -> Self:
+        if not (self.all_of or self.forbid or self.none):
+            raise ValueError("expects nothing: give all_of, forbid or none: true")
+        if self.none and (self.all_of or self.forbid):
+            raise ValueError("none: true stands alone, without all_of and forbid")
+        if self.in_order and len(self.all_of) < 2:
+            raise ValueError("in_order needs two calls or more in all_of")
+        for i, banned in enumerate(self.forbid):
+            for wanted in self.all_of:
+                if is_call(wanted.name, wanted.arguments, banned.name, banned.arguments):
+                    raise PydanticCustomError(
+                        "never_right",
+                        "a call of {name} that is wanted is forbidden, too",
+                        {"name": wanted.name, AT: ("forbid", i)},
+                    )
+        return self
+
+
+class Expectation(_Strict):
+    """What a turn is checked against."""
+
+    reply: ReplyExpectation | None = None
+    tools: ToolsExpectation | None = None
+    budget_ms: Annotated[float, Field(gt=0)] = DEFAULT_BUDGET_MS
+
+
+class When(_Strict):
+    """When the user begins to speak; exactly one of the three.
+
+    `after_reply_ms`: so long after the reply to the turn before has ended. `barge_in_ms`: so long
+    after it began, while it still plays. `at_ms`: so long after the user's own turn before ended,
+    whatever the agent does.
+    """
+
+    after_reply_ms: Annotated[float, Field(ge=0)] | None = None
+    barge_in_ms: Annotated[float, Field(ge=0)] | None = None
+    at_ms: Annotated[float, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if sum(v is not None for v in (self.after_reply_ms, self.barge_in_ms, self.at_ms)) != 1:
+            raise ValueError("give exactly one of after_reply_ms, barge_in_ms, at_ms")
+        return self
+
+
+# People leave about this much between an answer and their next sentence; not part of any figure.
+AFTER_REPLY_MS = 200.0
+
+
+class Recorded(_Strict):
+    """Something the user says, and its recording."""
+
+    say: Annotated[str, Field(min_length=1)]
+    # No file system takes longer names.
+    audio: Annotated[str, Field(max_length=255)]
+    speech: SpeechBounds | None = None
+
+    @field_validator("audio")
+    @classmethod
+    def _inside(cls, audio: str) -> str:
+        path = PurePosixPath(audio)
+        if path.is_absolute() or ".." in path.parts or "\\" in audio:
+            raise ValueError("must be a relative path inside the scenario's folder")
+        if path.suffix.lower() not in (".wav", ".flac") or "\0" in audio:
+            raise ValueError("must name a .wav or .flac file")
+        return audio
+
+
+class Backchannel(Recorded):
+    """A word like "mm-hm" laid over the reply. It takes no turn, so it has no outcome.
+
+    In square brackets `say` names a sound that has no words, as "[cough]".
+    """
+
+    reply_ms: Annotated[float, Field(ge=0)]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is said in it."""
+        return self.say.startswith("[") and self.say.endswith("]")
+
+
+class UserTurn(Recorded):
+    """One turn of the user: what is said, its recording, and what is expected.
+
+    `calls` are the tools that the simulated model calls before its `reply`, in which `{key}` stands
+    for what their results hold.
+    """
+
+    calls: tuple[Call, ...] = ()
+    reply: str | None = None
+    expect: Expectation = Expectation()
+    when: When = When(after_reply_ms=AFTER_REPLY_MS)
+    backchannels: tuple[Backchannel, ...] = ()
+
+    @model_validator(mode="after")
+    def _says_what_came_of_it(self) -> Self:
+        if self.calls and self.reply is None:
+            raise ValueError("calls need a reply, which may hold what they gave: {key}")
+        return self
+
+
+class Scenario(_Strict):
+    """One conversation."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    about: str = ""
+    tags: tuple[str, ...] = ()
+    turns: Annotated[tuple[UserTurn, ...], Field(min_length=1)]
+
+    @field_validator("turns")
+    @classmethod
+    def _first_turn_waits_for_nobody(cls, turns: tuple[UserTurn, ...]) -> tuple[UserTurn, ...]:
+        if turns[0].when.barge_in_ms is not None:
+            raise PydanticCustomError(
+                "nothing_to_barge_into",
+                "the first turn has no reply to barge into; allowed: after_reply_ms, at_ms",
+                {AT: (0, "when", "barge_in_ms")},
+            )
+        return turns

@@ -1,0 +1,434 @@
+"""A run's folder: written turn by turn while it happens, read back whole.
+
+    runs/<utc>-<name>/  run.json  turns.jsonl  audio/NNN.wav  report.html
+
+A turn is on disk before the next one is asked for, so a run that is killed loses the turn in flight
+and nothing else. `turngap.core.results` says what the files hold.
+"""
+
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import soundfile
+from pydantic import BaseModel, ValidationError
+
+from turngap.core.audio import Pcm
+from turngap.core.budget import STARVED_MS
+from turngap.core.errors import InputError
+from turngap.core.results import METRICS_VERSION, SCHEMA_VERSION, RunRecord, TurnRecord
+from turngap.store.documents import is_dir, is_file, write_atomically
+from turngap.store.provenance import without_secrets, without_url_secrets
+
+DEFAULT_ROOT = Path("runs")
+RUN_FILE = "run.json"
+TURNS_FILE = "turns.jsonl"
+AUDIO_DIR = "audio"
+
+RUN_HINT = "give a run's folder or name, or `latest`; `turngap replay` makes one"
+
+NOT_JUDGED_THEN = "stored before replies were judged"
+
+Document = dict[str, Any]
+# Step k turns a document of schema version k into one of version k + 1. A new SCHEMA_VERSION comes
+# with its step here, so that old runs stay readable.
+# 2: a run says how late its caller may have been; in version 1 that was no setting.
+# 3: a turn says what kept the agent from its reply; before, nothing was known of it.
+# 4: a turn says whether its reply was right; before, nobody asked.
+# 5: a turn says which tools were called; before, nobody asked.
+# 6: a turn may be judged by its sound and by a model, too; before, it could not.
+RUN_STEPS: Mapping[int, Callable[[Document], Document]] = {
+    1: lambda run: run | {"starved_ms": STARVED_MS},
+    2: lambda run: run,
+    3: lambda run: run,
+    4: lambda run: run,
+    5: lambda run: run,
+}
+TURN_STEPS: Mapping[int, Callable[[Document], Document]] = {
+    1: lambda turn: turn,
+    2: lambda turn: turn,
+    3: lambda turn: turn | {"answer": {"verdict": "not_judged", "why": NOT_JUDGED_THEN}},
+    4: lambda turn: turn,
+    5: lambda turn: turn,
+}
+
+Record = TypeVar("Record", bound=BaseModel)
+
+
+def utc_now() -> str:
+    """Now as `RunRecord` stores it, ISO 8601 to the millisecond. For people, not for timing."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class RunWriter:
+    """Writes one run's folder.
+
+    Every method blocks on the disk: call them from a worker thread while audio plays. Calls from
+    different threads are put in line.
+
+    Attributes:
+        path: the run's folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._turns = (path / TURNS_FILE).open("ab", buffering=0)
+
+    @classmethod
+    def create(cls, out: Path | None, name: str, record: RunRecord) -> Self:
+        """Make a new folder in `out` (default `./runs`) and write `record` there.
+
+        The folder is named after `record.started_utc` and `name`, and is never an existing one.
+
+        Raises:
+            InputError: `out` cannot be written to.
+        """
+        path = new_folder(out, name, started_at(record))
+        try:
+            (path / AUDIO_DIR).mkdir()
+            writer = cls(path)
+        except OSError as e:
+            raise _unwritable(path, e) from e
+        writer._write_record(record)
+        return writer
+
+    def append_turn(self, turn: TurnRecord) -> None:
+        """Add one finished turn; it is on the disk (fsync) when this returns."""
+        line = _encode(turn) + b"\n"
+        with self._lock:
+            _write_all(self._turns.fileno(), line)
+            os.fsync(self._turns.fileno())
+
+    def write_audio(self, name: str, left: Pcm, right: Pcm, rate: int) -> str:
+        """Store what was said (left) and heard (right), each mono int16 at `rate` Hz.
+
+        The shorter one is filled up with silence. Write it before the turns that name it.
+
+        Returns:
+            The file's path within the run's folder, as `AudioRecord.file` has it.
+        """
+        stereo = np.zeros((max(len(left), len(right)), 2), dtype=np.int16)
+        stereo[: len(left), 0] = left
+        stereo[: len(right), 1] = right
+        file = f"{AUDIO_DIR}/{_slug(name)}.wav"
+        soundfile.write(self.path / file, stereo, rate, subtype="PCM_16", format="WAV")
+        return file
+
+    def finish(self, record: RunRecord) -> None:
+        """Write `record` in place of the one at the start, and close the run."""
+        self._write_record(record)
+        self.close()
+
+    def close(self) -> None:
+        """Close the files; without `finish` the run stays marked as unfinished."""
+        with self._lock:
+            self._turns.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _write_record(self, record: RunRecord) -> None:
+        clean = record.model_copy(
+            update={
+                "agent": without_secrets(record.agent),
+                "settings": without_secrets(record.settings),
+                "failure": record.failure and without_url_secrets(record.failure),
+            }
+        )
+        with self._lock:
+            write_atomically(self.path / RUN_FILE, _encode(clean, indent=2) + b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run as read from its folder.
+
+    Attributes:
+        problems: what is odd about the folder, in words: unfinished, cut short, older metrics.
+    """
+
+    record: RunRecord
+    turns: tuple[TurnRecord, ...]
+    path: Path
+    problems: tuple[str, ...] = ()
+
+
+def read_run(path: Path) -> StoredRun:
+    """Read a run's folder, of this schema version or any older one.
+
+    A last line that was cut off in mid-write is left out and named in `problems`.
+
+    Raises:
+        InputError: not a run, no turn in it, of a newer turngap, or damaged (with the line).
+    """
+    record = read_record(path)
+    turns, problems = _read_turns(path / TURNS_FILE)
+    if record.finished_utc is None:
+        of_planned = f" of {record.planned_turns} planned" if record.planned_turns else ""
+        problems.insert(0, f"unfinished: {len(turns)}{of_planned} turns were played")
+    if record.metrics_version != METRICS_VERSION:
+        problems.append(
+            f"figures of metrics version {record.metrics_version}, this turngap computes version "
+            f"{METRICS_VERSION}: do not compare the two"
+        )
+    if not turns:
+        why = f" ({record.failure})" if record.failure else ""
+        raise InputError("run.empty", f"{path}: the run holds no finished turn{why}", hint=RUN_HINT)
+    return StoredRun(record, tuple(turns), path, tuple(problems))
+
+
+def rewritten(run: StoredRun, record: RunRecord, turns: tuple[TurnRecord, ...]) -> StoredRun:
+    """Store what is known of a run by now in place of what was.
+
+    Raises:
+        InputError: its folder cannot be written to.
+    """
+    try:
+        write_atomically(run.path / TURNS_FILE, b"".join(_encode(turn) + b"\n" for turn in turns))
+        write_atomically(run.path / RUN_FILE, _encode(record, indent=2) + b"\n")
+    except OSError as e:
+        raise InputError("run.unwritable", f"cannot write to {run.path}: {e.strerror or e}") from e
+    return StoredRun(record, turns, run.path, run.problems)
+
+
+def started_at(record: RunRecord) -> datetime:
+    """When the run started; an instant without a zone is UTC, as the field's name says."""
+    try:
+        started = datetime.fromisoformat(record.started_utc)
+    except ValueError as e:
+        raise InputError(
+            "run.started_utc", f"started_utc {record.started_utc!r} is not an ISO 8601 instant"
+        ) from e
+    return started.astimezone(UTC) if started.tzinfo else started.replace(tzinfo=UTC)
+
+
+def _slug(name: str) -> str:
+    """`name` as a plain file name: no separators, no dots in front, not too long."""
+    return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-.")[:60] or "run"
+
+
+def new_folder(out: Path | None, name: str, started: datetime | None = None) -> Path:
+    """Make a folder `<utc>-<name>` in `out` (default `./runs`), never an existing one.
+
+    Raises:
+        InputError: `out` cannot be written to.
+    """
+    root = out or DEFAULT_ROOT
+    stem = f"{started or datetime.now(UTC):%Y%m%dT%H%M%SZ}-{_slug(name)}"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        return _new_folder(root, stem)
+    except OSError as e:
+        raise _unwritable(root, e) from e
+
+
+def _unwritable(root: Path, error: OSError) -> InputError:
+    return InputError(
+        "run.unwritable",
+        f"cannot make a run in {root}: {error.strerror or error}",
+        hint="give a folder that can be written to: --out DIR",
+    )
+
+
+def _new_folder(root: Path, stem: str) -> Path:
+    """Make `root/stem`; where it exists already, `root/stem-2` and so on."""
+    number = 1
+    while True:
+        path = root / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def _encode(record: BaseModel, *, indent: int | None = None) -> bytes:
+    """JSON in UTF-8.
+
+    What an agent sent may hold half of a surrogate pair, for which UTF-8 has no bytes (and which
+    pydantic refuses): it becomes a question mark, and the turn is kept.
+    """
+    text = json.dumps(record.model_dump(mode="json"), ensure_ascii=False, indent=indent)
+    return text.encode("utf-8", errors="replace")
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """os.write may take less than it is given (a full disk, a signal)."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def read_record(path: Path) -> RunRecord:
+    """Read `run.json` alone; raises `InputError` as `read_run` does."""
+    file = path / RUN_FILE
+    if not path.is_dir():
+        raise InputError("run.missing", f"{path}: no such run folder", hint=RUN_HINT)
+    try:
+        raw = file.read_bytes()
+    except FileNotFoundError as e:
+        raise InputError(
+            "run.not_a_run", f"{path} is not a run's folder: it has no {RUN_FILE}", hint=RUN_HINT
+        ) from e
+    except OSError as e:
+        raise InputError("run.unreadable", f"{file}: cannot be read: {e.strerror}") from e
+    return _parse(raw, RunRecord, RUN_STEPS, str(file))
+
+
+def _read_turns(file: Path) -> tuple[list[TurnRecord], list[str]]:
+    try:
+        lines = file.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return [], [f"{TURNS_FILE} is missing"]
+    except OSError as e:
+        raise InputError("run.unreadable", f"{file}: cannot be read: {e.strerror}") from e
+    unterminated = lines.pop()
+    turns = [
+        _parse(line, TurnRecord, TURN_STEPS, f"{file}:{number}")
+        for number, line in enumerate(lines, start=1)
+    ]
+    if not unterminated:
+        return turns, []
+    where = f"{file}:{len(lines) + 1}"
+    if not _is_json(unterminated):
+        return turns, [f"{TURNS_FILE}:{len(lines) + 1}: the last line was cut off and is left out"]
+    return [*turns, _parse(unterminated, TurnRecord, TURN_STEPS, where)], []
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        json.loads(raw)
+    except ValueError:
+        return False
+    return True
+
+
+def _parse(
+    raw: bytes,
+    model: type[Record],
+    steps: Mapping[int, Callable[[Document], Document]],
+    where: str,
+) -> Record:
+    try:
+        document = json.loads(raw)
+    except ValueError as e:
+        raise InputError(
+            "run.damaged", f"{where}: expected one JSON object, found {_excerpt(raw)}: {e}"
+        ) from e
+    if not isinstance(document, dict):
+        raise InputError("run.damaged", f"{where}: expected one JSON object, found {_excerpt(raw)}")
+    try:
+        return model.model_validate(upgrade(document, steps, where))
+    except ValidationError as e:
+        problem = e.errors()[0]
+        at = ".".join(map(str, problem["loc"])) or model.__name__
+        raise InputError("run.damaged", f"{where}: {at}: {problem['msg']}") from e
+
+
+def upgrade(
+    document: Document,
+    steps: Mapping[int, Callable[[Document], Document]],
+    where: str,
+    *,
+    current: int = SCHEMA_VERSION,
+) -> Document:
+    """Bring a stored document to schema version `current`, one step at a time.
+
+    Raises:
+        InputError: the document is newer than `current`, or says no version.
+    """
+    version = document.get("schema_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise InputError(
+            "run.damaged", f"{where}: schema_version is {version!r}, expected 1 to {current}"
+        )
+    if version > current:
+        raise InputError(
+            "run.newer",
+            f"{where}: schema version {version}, this turngap reads 1 to {current}",
+            hint="pip install --upgrade turngap",
+        )
+    for step in range(version, current):
+        document = steps[step](document) | {"schema_version": step + 1}
+    return document
+
+
+def _excerpt(raw: bytes) -> str:
+    text = raw[:40].decode(errors="replace")
+    return repr(text + ("…" if len(raw) > 40 else ""))
+
+
+# Which stored run is meant: by path, by name, or the latest one.
+
+
+def latest_run(root: Path | None = None) -> Path:
+    """The folder of the run that started last in `root` (default `./runs`) and holds a turn.
+
+    One that was interrupted before its first turn has nothing to show; it counts only where there
+    is no other, so that its reason is told.
+
+    Raises:
+        InputError: there is none.
+    """
+    root = root or DEFAULT_ROOT
+    if folders := run_folders(root):
+        return next((f for f in reversed(folders) if holds_turns(f)), folders[-1])
+    raise InputError("run.none", f"no run in {root}", hint=RUN_HINT)
+
+
+def find_run(name_or_path: str, root: Path | None = None) -> Path:
+    """The folder that is meant by a path, by a folder's name in `root`, or by `latest`.
+
+    Raises:
+        InputError: there is none; the hint names the latest few.
+    """
+    root = root or DEFAULT_ROOT
+    if name_or_path == "latest":
+        return latest_run(root)
+    for candidate in (Path(name_or_path), root / name_or_path):
+        if is_dir(candidate):
+            return candidate
+        if candidate.name == RUN_FILE and is_file(candidate):
+            return candidate.parent
+    known = ", ".join(folder.name for folder in reversed(run_folders(root)[-5:]))
+    raise InputError(
+        "run.unknown",
+        f"no run {name_or_path!r}: neither a folder nor a run in {root}",
+        hint=f"latest: {known}" if known else RUN_HINT,
+    )
+
+
+def run_folders(root: Path) -> list[Path]:
+    """Every run's folder in `root`, in the order in which they started."""
+    if not root.is_dir():
+        return []
+    folders = [path.parent for path in root.glob(f"*/{RUN_FILE}")]
+    return sorted(folders, key=_start_order)
+
+
+def holds_turns(folder: Path) -> bool:
+    """Whether any turn of a run was finished."""
+    try:
+        return (folder / TURNS_FILE).stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _start_order(folder: Path) -> tuple[datetime, str]:
+    """By the start that the run itself tells; a run that cannot be read comes first."""
+    try:
+        return started_at(read_record(folder)), folder.name
+    except InputError:
+        return datetime.min.replace(tzinfo=UTC), folder.name

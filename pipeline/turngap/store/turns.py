@@ -1,0 +1,101 @@
+"""A finished turn as it is stored: what is the same however it was measured."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from turngap.core.clock import ns_to_ms
+from turngap.core.events import AgentMarks, Event, calls_of
+from turngap.core.results import MarkRecord, StageRecord, ToolCallRecord
+from turngap.core.stages import AGENT_MARKS
+from turngap.core.tokens import COLD, OTHERS, RATE, SERVER, TTFT, WINDOW
+from turngap.core.turns import Turn
+
+# Of a reply; what was never heard adds nothing to them.
+_OF_THE_REPLY = frozenset({"hold_ms", TTFT, RATE, WINDOW, COLD, OTHERS, *SERVER.values()})
+
+
+def stored_fields(turn: Turn) -> dict[str, Any]:
+    """The fields of a `TurnRecord` that follow from the turn itself."""
+    return {
+        "turn": turn.turn,
+        "outcome": turn.outcome,
+        "ended": turn.ended,
+        "gap_ns": turn.gap_ns,
+        "gap_ms": None if turn.gap_ns is None else ns_to_ms(turn.gap_ns),
+        "why_no_gap": turn.why_no_gap,
+        "error": turn.error,
+        "stages": tuple(StageRecord(name=s.name, ns=s.ns, ms=ns_to_ms(s.ns)) for s in turn.stages),
+        "transcript": turn.transcript,
+        "reply": turn.reply,
+        "lead_ms": None if turn.lead_ns is None else ns_to_ms(turn.lead_ns),
+        "yield_ms": None if turn.yield_ns is None else ns_to_ms(turn.yield_ns),
+        "marks": _marks(turn),
+        "agent_turns": tuple(_reported(reported) for reported in turn.agent_turns),
+        "counts": _counts(turn),
+        "calls": _calls(turn),
+        "endpoint_why": heard.why if (heard := heard_agent_turn(turn)) else None,
+    }
+
+
+def heard_agent_turn(turn: Turn) -> AgentMarks | None:
+    """The agent's own turn whose marks the stages were cut from; None where it reported none."""
+    for reported in turn.agent_turns:
+        if reported.marks.items() <= turn.marks.items():
+            return reported
+    return None
+
+
+def _counts(turn: Turn) -> dict[str, float]:
+    """What was counted over all that the agent did in the turn; some are of the reply alone."""
+    counts: dict[str, float] = {}
+    for reported in turn.agent_turns:
+        for name, n in reported.counts.items():
+            counts[name] = counts.get(name, 0.0) + n
+    heard = heard_agent_turn(turn)
+    if heard is not None:
+        counts = {name: n for name, n in counts.items() if name not in _OF_THE_REPLY}
+        counts |= {name: n for name, n in heard.counts.items() if name in _OF_THE_REPLY}
+    return counts
+
+
+def _calls(turn: Turn) -> tuple[ToolCallRecord, ...] | None:
+    calls = calls_of(turn.agent_turns)
+    if calls is None:
+        return None
+    return tuple(
+        ToolCallRecord(
+            name=call.name,
+            arguments=dict(call.arguments),
+            ms=call.ms,
+            result=call.result,
+            error=call.error,
+        )
+        for call in calls
+    )
+
+
+def plain_event(event: Event) -> dict[str, Any]:
+    """An event as JSON keeps it."""
+    return {"event": type(event).__name__, **dataclasses.asdict(event)}
+
+
+def _marks(turn: Turn) -> tuple[MarkRecord, ...]:
+    heard = heard_agent_turn(turn)
+    raw: Mapping[str, int] = heard.raw if heard else {}
+    return tuple(
+        MarkRecord(
+            name=name,
+            at_ns=at_ns,
+            vantage="agent" if name in AGENT_MARKS else "caller",
+            raw_ns=raw.get(name),
+        )
+        for name, at_ns in turn.marks.items()
+    )
+
+
+def _reported(reported: AgentMarks) -> tuple[MarkRecord, ...]:
+    return tuple(
+        MarkRecord(name=n, at_ns=at, vantage="agent", raw_ns=reported.raw.get(n))
+        for n, at in reported.marks.items()
+    )

@@ -1,0 +1,118 @@
+"""`turngap check` on the command line: exit codes, flags that cannot be, checkouts."""
+
+from pathlib import Path
+
+import pytest
+from commandline import Finished, turngap_here
+from fake_agents import NEW, OLD, FakeAgents, spoil
+
+from turngap.play.target import AgentChoice
+
+Capsys = pytest.CaptureFixture[str]
+
+# --- the command line -------------------------------------------------------------------------
+
+
+def run(capsys: Capsys, tmp_path: Path, *arguments: str | Path) -> Finished:
+    plain = ("check", "quick-questions", "--calibration", "0", "--out", tmp_path / "runs")
+    return turngap_here(capsys, *plain, *arguments)
+
+
+def test_exit_codes_follow_the_verdict(agents: FakeAgents, tmp_path: Path, capsys: Capsys) -> None:
+    both = ("--agent", NEW, "--against", OLD)
+    done = run(capsys, tmp_path, *both, "--rounds", "13", "--json")
+    assert (done.code, done.document()["verdict"]) == (0, "pass")
+    done = run(capsys, tmp_path, *both, "--rounds", "1", "--json")
+    assert (done.code, done.document()["verdict"]) == (3, "undecided")
+    agents.slower[NEW] = lambda _: 60.0
+    done = run(capsys, tmp_path, *both, "--rounds", "5")
+    assert done.code == 1
+    assert "60 turns in rounds of 12, half of them " in done.err
+    assert "REGRESSED" in done.out
+    assert "llm_first_token" in done.out
+    agents.dies_after = len(agents.played) + 3
+    done = run(capsys, tmp_path, *both, "--json")
+    assert (done.code, done.document()["verdict"]) == (4, "cannot_compare")
+    assert "the line was lost" in done.err
+
+
+def test_a_baseline_on_the_command_line(agents: FakeAgents, tmp_path: Path, capsys: Capsys) -> None:
+    base = tmp_path / "base.json"
+    agent = ("--agent", NEW, "--rounds", "26")
+    only_saved = run(capsys, tmp_path, *agent, "--save", base)
+    assert only_saved.code == 0
+    assert "↓ SAVED" in only_saved.out
+    assert "pass" not in only_saved.out.lower()
+    done = run(capsys, tmp_path, *agent, "--baseline", base, "--budget", "gap=800", "--json")
+    assert (done.code, done.document()["verdict"]) == (0, "pass")
+    spoil(base, metrics_version=99)
+    done = run(capsys, tmp_path, *agent, "--baseline", base)
+    assert done.code == 3
+    assert "CANNOT COMPARE" in done.out
+    base.write_bytes(base.read_bytes()[:-9])
+    done = run(capsys, tmp_path, *agent, "--baseline", base)
+    assert (done.code, done.out) == (2, "")
+    assert "cut short" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "nothing to compare with"),
+        (["--against", OLD, "--baseline", "x"], "not both"),
+        (["--budget", "gap"], "expected NAME=MS"),
+        (["--budget", "nap=3"], "names: gap, endpoint"),
+        (["--budget", "gap=-1"], "expected NAME=MS"),
+        (["--budget", "gap=nan"], "expected NAME=MS"),
+        (["--baseline", "none.json"], "none.json: cannot be read"),
+        (["--against", "nobody"], "known: embedded"),
+        (["--against", "tests"], "is no checkout of turngap"),
+        (["--against", "nowhere#stock"], "is no checkout of turngap"),
+        (["--against", OLD, "--rounds", "0"], "--rounds"),
+        (["--against", OLD, "--phases", "0"], "--phases"),
+        (["--against", OLD, "--starved-ms", "0"], "--starved-ms"),
+        (["--budget", "gap=1", "--target", "2"], "target=2.0: expected a share between 0 and 1"),
+        (["--budget", "gap=1", "--target", "1"], "no number of turns shows"),
+        (["--save", "nowhere/base.json"], "there is no folder nowhere"),
+        (["--save", "."], ". is a folder"),
+    ],
+)
+def test_bad_flags(
+    agents: FakeAgents, tmp_path: Path, capsys: Capsys, arguments: list[str], says: str
+) -> None:
+    done = run(capsys, tmp_path, *arguments)
+    assert done.code == 2
+    assert says in done.err
+    assert agents.played == []
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_checkout_that_was_not_set_up_says_how(tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "old" / "pipeline" / "turngap").mkdir(parents=True)
+    done = run(capsys, tmp_path, "--against", tmp_path / "old")
+    assert done.code == 2
+    assert "no environment of its own" in done.err
+    assert "./run setup" in done.err
+
+
+def test_a_stacks_name_is_the_stack_whatever_lies_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "embedded").mkdir()
+    (tmp_path / "main").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert AgentChoice("embedded").checkout is None
+    for folder in ("./embedded", str(tmp_path / "embedded"), "embedded#stock", "main"):
+        assert AgentChoice(folder).checkout is not None
+
+
+def test_a_checkout_that_is_too_old_says_so(tmp_path: Path, capsys: Capsys) -> None:
+    python = tmp_path / "old" / ".venv" / "bin" / "python"
+    (tmp_path / "old" / "pipeline" / "turngap").mkdir(parents=True)
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\necho No such option: --scenarios >&2\nexit 2\n")
+    python.chmod(0o755)
+    done = run(capsys, tmp_path, "--against", f"{tmp_path / 'old'}#stock")
+    assert done.code == 4
+    assert "does not serve its stack 'stock'" in done.err
+    assert "No such option: --scenarios" in done.err

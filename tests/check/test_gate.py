@@ -1,0 +1,209 @@
+"""The gate from end to end: whole conversations, a regression planted in one of two agents."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from turngap.caller import lag
+from turngap.caller.dialect import Dialect
+from turngap.caller.line import Line
+from turngap.caller.pipecat import PipecatDialect
+from turngap.check import play as checking
+from turngap.check.plan import CheckPlan
+from turngap.check.play import CheckProgress, check
+from turngap.check.record import CheckRecord
+from turngap.core.budget import MAX_STARVED_MS
+from turngap.core.clock import Clock, ms_to_ns
+from turngap.play import run
+from turngap.play.target import AgentChoice, resolve
+from turngap.scenario.library import load_scenarios, scenario_paths
+from turngap.testing import LoopClock, in_virtual_time
+from turngap.testing.memory import line_to
+from turngap.testing.script import Reply, Script
+from turngap.testing.virtual import VirtualLoop
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+
+ONE_TURN = """
+name: {name}
+turns:
+  - say: "what time is it"
+    audio: {name}/1.flac
+    speech: {{start_ms: 120, end_ms: 925.1}}
+    reply: "Ten past nine, sir."
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five conversations of one short turn: ten pieces of evidence a round."""
+    folder = tmp_path_factory.mktemp("library")
+    for number in range(5):
+        name = f"time-{number}"
+        (folder / name).mkdir()
+        shutil.copy(SCENARIOS / "quick-questions" / "1.flac", folder / name)
+        (folder / f"{name}.yaml").write_text(ONE_TURN.format(name=name), encoding="utf-8")
+    return folder
+
+
+async def checked(
+    library: Path,
+    out: Path,
+    candidate: AgentChoice,
+    old: AgentChoice,
+    *,
+    rounds: int = 1,
+    # What is planted is large; whether the machine is busy is not.
+    starved_ms: float = MAX_STARVED_MS,
+) -> CheckRecord:
+    plan = CheckPlan(
+        candidate=resolve(candidate, library),
+        reference=resolve(old, library),
+        scenarios=load_scenarios(scenario_paths(library)),
+        dialect=PipecatDialect(),
+        rounds=rounds,
+        calibration_turns=0,
+        out=out,
+        starved_ms=starved_ms,
+    )
+    return (await check(plan, CheckProgress())).record
+
+
+def shift_ms(record: CheckRecord, stage: str) -> float:
+    return next(s.shift_ms for s in record.stages if s.name == stage)
+
+
+@pytest.fixture
+def stalled(request: pytest.FixtureRequest) -> Callable[[int], bool]:
+    """Whether the machine stands still again and again while the nth conversation is played."""
+    return getattr(request, "param", lambda _: False)
+
+
+@pytest.fixture
+def scripted(
+    monkeypatch: pytest.MonkeyPatch, stalled: Callable[[int], bool]
+) -> Callable[[float], AgentChoice]:
+    """Agents in memory and virtual time that answer so many ms after the person's last word."""
+    scripts: dict[str, Script] = {}
+    played = count()
+
+    @asynccontextmanager
+    async def line(url: str, dialect: Dialect, clock: Clock) -> AsyncIterator[Line]:
+        stalls = asyncio.create_task(stand_still()) if stalled(next(played)) else None
+        try:
+            async with line_to(scripts[url], dialect, clock) as line:
+                yield line
+        finally:
+            if stalls is not None:
+                stalls.cancel()
+
+    def clock(**_: object) -> Clock:
+        return LoopClock()
+
+    monkeypatch.setattr(run, "open_line", line)
+    for module in (run, lag, checking):
+        monkeypatch.setattr(module, "MonotonicClock", clock)
+
+    def agent(delay_ms: float) -> AgentChoice:
+        url = f"ws://in-memory/{delay_ms:g}"
+        scripts[url] = Script(replies=(Reply(delay_ms=delay_ms, speech_ms=100),))
+        return AgentChoice(url)
+
+    return agent
+
+
+def test_80_ms_more_are_regressed_within_a_round_and_the_same_twice_is_not(
+    library: Path, tmp_path: Path, scripted: Callable[[float], AgentChoice]
+) -> None:
+    record = in_virtual_time(checked(library, tmp_path, scripted(330), scripted(250)))
+    assert record.verdict == "regressed", record
+    assert record.metrics[0].verdict == "regressed"
+    assert record.metrics[0].difference == pytest.approx(80, abs=0.1)
+    assert record.moved_stage == "unattributed"  # a scripted agent has no marks in between
+    # The reference beside itself, of the same run.
+    assert record.noise is not None
+    assert (record.noise.n, record.noise.verdict) == (5, "undecided")
+    assert record.noise.shift_p50_ms == pytest.approx(0, abs=0.1)
+
+
+async def stand_still() -> None:
+    """For 22 ms, five times a second: as a shared machine does that is quiet otherwise."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    while True:
+        await LoopClock().sleep_until_ns(loop.now_ns() + ms_to_ns(200))
+        loop.hold_up(22)
+
+
+def seldom(nth: int) -> bool:
+    """One conversation of each side in ten; the order is A B B A."""
+    return nth % 40 in (1, 8, 23, 30)
+
+
+def hogged(nth: int) -> bool:
+    """Every second conversation of the candidate."""
+    return nth % 4 == 1
+
+
+@pytest.mark.parametrize("stalled", [seldom], indirect=True)
+@pytest.mark.parametrize(("delay_ms", "verdict"), [(330, "regressed"), (250, "pass")])
+def test_a_machine_that_stands_still_now_and_then_does_not_keep_the_gate_from_its_verdict(
+    library: Path,
+    tmp_path: Path,
+    scripted: Callable[[float], AgentChoice],
+    delay_ms: float,
+    verdict: str,
+) -> None:
+    record = in_virtual_time(
+        checked(library, tmp_path, scripted(delay_ms), scripted(250), rounds=8, starved_ms=10)
+    )
+    assert record.verdict == verdict, record
+    assert record.starvation is not None
+    assert record.starvation.pairs == 16
+    assert record.starvation.reference == record.starvation.candidate == 8
+    assert 22 <= record.starvation.error_ms < 60
+    p50 = record.metrics[0]
+    assert p50.low is not None
+    assert p50.high is not None
+    assert p50.low <= delay_ms - 250 <= p50.high  # whatever the stalls added
+
+
+@pytest.mark.parametrize("stalled", [hogged], indirect=True)
+def test_an_agent_beside_which_the_machine_stands_still_is_not_compared(
+    library: Path, tmp_path: Path, scripted: Callable[[float], AgentChoice]
+) -> None:
+    record = in_virtual_time(
+        checked(library, tmp_path, scripted(330), scripted(250), rounds=4, starved_ms=10)
+    )
+    assert record.verdict == "cannot_compare", record
+    assert "the candidate takes the processor" in record.why[0]
+
+
+def test_an_agent_that_is_as_fast_as_the_other_is_not_regressed(
+    library: Path, tmp_path: Path, scripted: Callable[[float], AgentChoice]
+) -> None:
+    record = in_virtual_time(checked(library, tmp_path, scripted(250), scripted(250)))
+    assert record.verdict == "undecided", record  # a round is too little to say that it passes
+    assert record.metrics[0].difference == pytest.approx(0, abs=0.1)
+
+
+@pytest.mark.realtime
+async def test_a_tts_that_waits_for_the_whole_reply_is_caught_and_named(
+    library: Path, tmp_path: Path
+) -> None:
+    # At 125 ms each, a word and a full stop that a first clause does not wait for. `adaptive` text
+    # would, from so slow a model, and an answer begun early would hide some of it. Quick speech
+    # keeps the test short.
+    plain = ("text.aggregation=clause", "turn.speculate=false")
+    old = AgentChoice(sets=("llm.tokens_per_s=8", "tts.speed_wpm=400", *plain), seed=3)
+    slow = AgentChoice(sets=(*old.sets, "text.aggregation=reply"), seed=3)
+    record = await checked(library, tmp_path, slow, old)
+    assert record.verdict == "regressed", record
+    assert record.moved_stage == "tts_request"
+    assert shift_ms(record, "tts_request") > 150
+    assert abs(shift_ms(record, "llm_first_token")) < 100

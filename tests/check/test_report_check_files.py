@@ -1,0 +1,309 @@
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from commandline import turngap_here
+from hypothesis import given
+from hypothesis import strategies as st
+from made_checks import (
+    beside_a_baseline,
+    budgets_only_check,
+    every_check,
+    incomparable_check,
+    make_budget,
+    make_check,
+    make_metric,
+    make_side,
+    make_stages,
+    make_turns,
+    regressed_check,
+    saved_check,
+    store,
+    undecided_check,
+)
+from made_records import make_run, make_turn, scaled
+
+from turngap.check.files import check_text, find_check, read_check, write_reports
+from turngap.check.junit import junit
+from turngap.check.markdown import markdown
+from turngap.check.record import CHECK_FILE, CheckRecord
+from turngap.core.errors import InputError
+from turngap.report.markdown import escaped
+
+
+def stored(folder: Path, record: CheckRecord, turns: int = 6) -> CheckRecord:
+    """`record` with its runs in `folder`, as `turngap check` leaves it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    candidate = store(folder, "candidate", make_turns(turns, slower_ms=41))
+    update = {"candidate": make_side(candidate.path.name, turns=turns)}
+    if record.reference is not None and record.reference.run is not None:
+        reference = store(folder, "reference", make_turns(turns))
+        update["reference"] = make_side(reference.path.name, turns=turns)
+    record = record.model_copy(update=update)
+    (folder / CHECK_FILE).write_text(record.model_dump_json(indent=2), encoding="utf-8")
+    return record
+
+
+def cases(record: CheckRecord) -> list[ElementTree.Element]:
+    return suite_of(record).findall("testcase")
+
+
+def suite_of(record: CheckRecord) -> ElementTree.Element:
+    suite = ElementTree.fromstring(junit(record, check_text(record))).find("testsuite")
+    assert suite is not None
+    return suite
+
+
+@pytest.mark.parametrize("record", every_check())
+def test_junit_counts_what_it_holds(record):
+    suite = suite_of(record)
+    found = suite.findall("testcase")
+    assert int(suite.get("tests", "")) == len(found) > 0
+    assert int(suite.get("failures", "")) == len(suite.findall("testcase/failure"))
+    assert int(suite.get("skipped", "")) == len(suite.findall("testcase/skipped"))
+    assert (suite.findtext("system-out") or "").startswith(check_text(record).splitlines()[0])
+    assert float(suite.get("time", "")) == pytest.approx(191.25)
+
+
+def test_junit_has_a_case_for_each_metric_and_budget():
+    names = [case.get("name") for case in cases(regressed_check())]
+    assert names == ["gap p50", "gap p95", "hit rate", "gap ≤ 800 ms"]
+    (failed,) = [c for c in cases(regressed_check()) if c.find("failure") is not None]
+    failure = failed.find("failure")
+    assert failed.get("name") == "gap p50"
+    assert failure is not None
+    assert "+41 ms" in failure.get("message", "")
+
+
+def test_junit_never_passes_what_was_not_decided():
+    for record in (undecided_check(), incomparable_check()):
+        skipped = [case.find("skipped") for case in cases(record)]
+        assert all(s is not None and s.get("message") for s in skipped)
+    (first, *_) = cases(incomparable_check())
+    skipped = first.find("skipped")
+    assert skipped is not None
+    assert "another machine" in skipped.get("message", "")
+    empty = incomparable_check(metrics=(), budgets=())
+    assert [case.get("name") for case in cases(empty)] == ["comparison"]
+    nothing = make_check(metrics=(), stages=(), budgets=(), reference=None)
+    assert [case.find("skipped") is not None for case in cases(nothing)] == [True]
+
+
+@given(st.text())
+def test_junit_is_xml_whatever_the_texts_hold(text):
+    hostile = text + "\x00\x08\x1b]]>\ufffe\ud800<&\"'"
+    record = regressed_check(
+        why=(hostile,),
+        started_utc=hostile,
+        candidate=make_side(agent={"stack": hostile}),
+        metrics=(make_metric(hostile, verdict="regressed", why=hostile),),
+        budgets=(make_budget(name=hostile, verdict="undecided"),),
+        moved_stage=hostile,
+    )
+    root = ElementTree.fromstring(junit(record, check_text(record) + hostile))
+    assert len(root.findall("testsuite/testcase")) == 2
+
+
+@pytest.mark.parametrize("record", every_check())
+def test_markdown_says_the_verdict_first_and_its_tables_are_whole(record):
+    text = markdown(record)
+    head, *_ = text.splitlines()
+    assert head.startswith("## ")
+    only_saved = record.saved is not None and record.saved.done
+    title = "SAVED" if only_saved else record.verdict.replace("_", " ").upper()
+    assert head.split(": ")[1] == title
+    tables = re.findall(r"(?:^\|.*\n?)+", text, flags=re.MULTILINE)
+    for table in tables:
+        rows = table.strip().splitlines()
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
+    wanted = bool(record.metrics) + bool(record.stages) + bool(record.budgets)
+    assert len(tables) >= wanted
+    assert re.search(r"```sh\nturngap check .*\n```\n$", text)
+
+
+def test_markdown_names_the_moved_stage_and_how_to_decide():
+    assert r"Moved stage: llm\_first\_token +41 ms" in markdown(regressed_check())
+    assert "To decide: about 47 more pairs of turns" in markdown(undecided_check())
+
+
+def test_markdown_tells_how_to_do_it_again():
+    text = markdown(regressed_check())
+    for part in ("--against embedded", "--limit-p50-ms 30", "--budget gap=800", "--rounds 2"):
+        assert part in text
+    assert "--against" not in markdown(budgets_only_check())
+    assert "--baseline" in markdown(incomparable_check())
+    assert "To do it again:" in text
+    other = make_side(agent={"stack": "embedded", "llm": {"settings": {"first_token_ms": 400}}})
+    assert "again (add what is set differently: --set" in markdown(make_check(candidate=other))
+    again = markdown(beside_a_baseline())
+    assert "turngap check coffee-order --agent embedded --baseline BASELINE.json" in again
+    assert "--rounds 4 --phases 2 --starved-ms 40 --save new.json\n" in again
+
+
+@pytest.mark.parametrize(
+    "attack",
+    ["<script>", "a | b", "`x`", "[x](y)", "@team", "https://x.example", "**x**", "&lt;", "a\nb"],
+)
+def test_markdown_takes_nothing_for_markup(attack):
+    plain = re.sub(r"\\.", "", escaped(attack))
+    assert not re.search(r"[<>|`*\[\]@\n]|://", plain)
+    agent = {"stack": f"x```\n{attack}", "k": attack}
+    text = markdown(make_check(candidate=make_side(agent=agent), why=(attack,)))
+    assert text.count("```") == 2
+
+
+def test_reports_are_written_and_replace_older_ones(tmp_path):
+    record = stored(tmp_path, regressed_check())
+    for name in ("check.html", "summary.md", "junit.xml"):
+        (tmp_path / name).write_text("old")
+    write_reports(*_arguments(tmp_path, record))
+    assert "REGRESSED" in (tmp_path / "check.html").read_text(encoding="utf-8")
+    assert (tmp_path / "summary.md").read_text(encoding="utf-8").startswith("## ✗")
+    ElementTree.parse(tmp_path / "junit.xml")
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_how_fast_each_sides_llm_was_is_in_the_summary_and_on_the_page(tmp_path):
+    def run(ttft_ms, slower):
+        counts = {"llm_ttft_ms": ttft_ms, "llm_tokens_per_s": 64.0, "llm_window_tokens": 8.0}
+        return make_run([make_turn(turn=n, counts=counts, marks_ms=scaled(slower)) for n in (1, 2)])
+
+    write_reports(regressed_check(), tmp_path, run(194.0, 1.3), run(153.0, 1.0))
+    texts = [(tmp_path / name).read_text("utf-8") for name in ("summary.md", "check.html")]
+    for text in texts:
+        for side, ms in (("reference", 153), ("candidate", 194)):
+            whole = f"language model of the {side}: first token p50 {ms} ms · p50 64 tokens/s"
+            assert whole in text
+    assert texts[1].count("first token after 194 ms · 64 tokens/s · 8 within 450 ms") == 2
+    write_reports(regressed_check(), tmp_path, make_run([make_turn()]), None)
+    assert "language model" not in (tmp_path / "summary.md").read_text("utf-8")
+
+
+def _arguments(folder: Path, record: CheckRecord):
+    _, candidate, reference = read_check(folder)
+    return record, folder, candidate, reference
+
+
+def test_a_folder_that_cannot_be_written_is_bad_input(tmp_path):
+    record = stored(tmp_path, make_check())
+    _, _, candidate, reference = _arguments(tmp_path, record)
+    with pytest.raises(InputError, match="cannot write"):
+        write_reports(record, tmp_path / "gone", candidate, reference)
+
+
+@pytest.mark.parametrize("record", [make_check(), budgets_only_check(), incomparable_check()])
+def test_a_check_is_read_as_it_was_stored(tmp_path, record):
+    record = stored(tmp_path, record)
+    again, candidate, reference = read_check(tmp_path)
+    assert again == record
+    assert len(candidate.turns) == 6
+    assert (reference is None) == (record.reference is None or record.reference.run is None)
+
+
+def test_a_check_that_failed_before_its_first_turn_can_be_read(tmp_path):
+    record = stored(tmp_path, incomparable_check(), turns=0)
+    write_reports(*_arguments(tmp_path, record))
+    assert read_check(tmp_path)[1].turns == ()
+
+
+@pytest.mark.parametrize("left", [0, 1, 40, 400, -2])
+def test_a_check_that_was_cut_short_is_bad_input(tmp_path, left):
+    stored(tmp_path, make_check())
+    file = tmp_path / CHECK_FILE
+    file.write_bytes(file.read_bytes()[:left])
+    with pytest.raises(InputError, match="not JSON") as raised:
+        read_check(tmp_path)
+    assert raised.value.kind == "check.damaged"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"verdict": "maybe"}, "verdict"),
+        ({"surprise": 1}, "surprise"),
+        ({"schema_version": 99}, "schema version 99"),
+        ({"schema_version": None}, "schema_version is None"),
+        ({"candidate": {"agent": {}, "run": None, "valid": None, "turns": 0}}, "no run"),
+    ],
+)
+def test_a_check_of_another_kind_is_bad_input(tmp_path, change, says):
+    stored(tmp_path, make_check())
+    file = tmp_path / CHECK_FILE
+    file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | change))
+    with pytest.raises(InputError, match=says):
+        read_check(tmp_path)
+
+
+def test_a_check_of_the_first_schema_is_read_with_what_was_so_then(tmp_path):
+    added = ("scenarios", "phases", "starved_ms", "baseline", "saved")
+    for record in (make_check(), regressed_check(), saved_check(verdict="pass", why=())):
+        folder = tmp_path / record.verdict / str(len(record.metrics))
+        document = json.loads(stored(folder, record).model_dump_json())
+        for side in ("reference", "candidate"):
+            (document[side] or {}).pop("caller_error_ms", None)
+        older = {k: v for k, v in document.items() if k not in added} | {"schema_version": 1}
+        (folder / CHECK_FILE).write_text(json.dumps(older))
+        read, *_ = read_check(folder)
+        assert (read.starved_ms, read.saved) == (10.0, None)
+        # What was played to be saved, with nothing beside it, was called a pass.
+        assert read.verdict == (record.verdict if record.metrics else "cannot_compare")
+        assert read.why or read.metrics
+
+
+@pytest.mark.parametrize("document", ["[]", "3", '"x"', "null"])
+def test_json_that_is_no_object_is_bad_input(tmp_path, document):
+    (tmp_path / CHECK_FILE).write_text(document)
+    with pytest.raises(InputError, match="expected one JSON object"):
+        read_check(tmp_path)
+
+
+@pytest.mark.parametrize("run", ["../outside", "/etc", "..", ".", "", "a/b"])
+def test_a_check_cannot_lead_out_of_its_folder(tmp_path, run):
+    record = stored(tmp_path / "check", make_check())
+    store(tmp_path, "outside", make_turns(3))
+    evil = record.model_copy(update={"candidate": make_side(run)})
+    (tmp_path / "check" / CHECK_FILE).write_text(evil.model_dump_json())
+    with pytest.raises(InputError, match="no folder beside it"):
+        read_check(tmp_path / "check")
+
+
+def test_a_run_that_is_gone_is_named(tmp_path):
+    record = make_check(candidate=make_side("gone"), reference=None)
+    (tmp_path / CHECK_FILE).write_text(record.model_dump_json())
+    with pytest.raises(InputError, match="gone"):
+        read_check(tmp_path)
+
+
+def test_a_check_is_found_by_folder_file_and_name(tmp_path):
+    stored(tmp_path / "c", make_check())
+    for name in (str(tmp_path / "c"), str(tmp_path / "c" / CHECK_FILE), "c"):
+        assert find_check(name, tmp_path) == tmp_path / "c"
+    assert find_check("other", tmp_path) is None
+    assert find_check(str(tmp_path), tmp_path) is None
+
+
+def test_report_prints_a_stored_check_again(tmp_path, capsys):
+    record = stored(tmp_path, regressed_check(stages=make_stages("sent"), moved_stage="sent"))
+    done = turngap_here(capsys, "report", tmp_path)
+    assert done.code == 0
+    assert done.out.splitlines()[0].startswith("✗ REGRESSED")
+    assert not (tmp_path / "check.html").exists()
+    assert turngap_here(capsys, "report", tmp_path, "--json").document() == {
+        **record.model_dump(mode="json"),
+        "path": str(tmp_path),
+    }
+    svg = tmp_path / "check.svg"
+    written = turngap_here(capsys, "report", tmp_path / CHECK_FILE, "--html", "--svg", svg)
+    assert "check.html" in written.err
+    for file in (svg, *(tmp_path / name for name in ("check.html", "summary.md", "junit.xml"))):
+        assert file.stat().st_size
+
+
+def test_report_on_a_damaged_check_says_so(tmp_path, capsys):
+    (tmp_path / CHECK_FILE).write_text("{")
+    done = turngap_here(capsys, "report", tmp_path)
+    assert done.code == 2
+    assert "cut short" in done.err
+    assert "Traceback" not in done.err

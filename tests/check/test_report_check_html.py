@@ -1,0 +1,345 @@
+import re
+from pathlib import Path
+
+import pytest
+from html_page import Page
+from made_checks import (
+    MACHINE,
+    budgets_only_check,
+    every_check,
+    incomparable_check,
+    make_budget,
+    make_check,
+    make_metric,
+    make_side,
+    make_stages,
+    make_turns,
+    regressed_check,
+    store,
+    undecided_check,
+)
+from made_records import MARKS_MS, make_run, make_turn
+
+from turngap.check.charts import (
+    MOST_SHOWN,
+    PAIRS_PX,
+    budget_range,
+    gaps_plot,
+    heading,
+    metric_range,
+    moved_in,
+    paired,
+    pairs_plot,
+    stage_medians,
+    stage_rows,
+    worst,
+)
+from turngap.check.page import render
+from turngap.core.results import AudioRecord
+from turngap.store.runs import StoredRun
+
+SCRIPT = "<script>alert(1)</script>"
+ATTRIBUTE = '" onload="alert(1)" x=\''
+FOLDER = Path("runs/check")
+
+
+def page_of(record, candidate=None, reference=None) -> Page:
+    """A page over made-up turns; with a reference where the record has one that was played."""
+    slower = 41.0 if record.moved_stage else 0.0
+    b = make_run(make_turns(60, slower_ms=slower) if candidate is None else candidate)
+    played = record.reference is not None and record.reference.run is not None
+    a = make_run(make_turns(60) if reference is None else reference) if played else None
+    return Page(render(record, FOLDER, b, a))
+
+
+@pytest.mark.parametrize("record", every_check())
+def test_page_is_sound_whatever_the_verdict(record):
+    page = page_of(record)
+    page.assert_safe()
+    page.assert_accessible()
+    (h1,) = page.all("h1")
+    assert record.verdict in (h1["class"] or "")
+    assert len(page.all("article")) <= MOST_SHOWN
+
+
+@pytest.mark.parametrize("record", every_check())
+def test_a_check_that_played_nothing_has_a_page(record):
+    page_of(record, (), ()).assert_accessible()
+
+
+def test_verdict_and_reason_come_before_any_figure():
+    text = page_of(regressed_check()).text
+    at = [text.index(s) for s in ("REGRESSED", "regressed: gap p50", "Metrics", "+41 ms")]
+    assert at == sorted(at)
+
+
+def test_both_agents_are_drawn_apart_without_colour():
+    page = page_of(regressed_check())
+    curves = [path["class"] for path in page.all("path")]
+    assert curves == ["curve a", "curve b"]
+    dashed = re.search(r"\.curve\.a \{[^}]*stroke-dasharray", page.style)
+    assert dashed
+    assert not re.search(r"\.curve\.b \{[^}]*dasharray", page.style)
+    assert re.search(r"\.dot\.a \{ fill: none", page.style)
+    letters = [a for a in page.all("text") if "letter" in (a.get("class") or "")]
+    assert len(letters) >= 4
+
+
+def test_no_reference_means_no_column_for_one():
+    page = page_of(budgets_only_check())
+    assert "A, reference" not in page.text
+    assert "Paired differences" not in page.text
+    assert [path["class"] for path in page.all("path")] == ["curve b"]
+
+
+def test_a_baseline_has_no_turns_to_draw():
+    page = page_of(regressed_check(reference=make_side(None)))
+    assert "stored baseline" in page.text
+    assert "llm_first_token +41 ms" in page.text
+    assert [path["class"] for path in page.all("path")] == ["curve b"]
+    assert "not in this check's folder to be drawn" in page.text
+
+
+def test_figures_that_cannot_be_compared_have_no_verdict():
+    text = page_of(incomparable_check()).text
+    assert "≠ no verdict" in text
+    assert "✗ regressed" not in text
+
+
+def test_what_is_missing_is_a_dash_and_its_reason():
+    text = page_of(undecided_check()).text
+    assert "n=12, needs 20" in text
+    assert "None" not in text
+    assert "nan" not in text
+
+
+@pytest.mark.parametrize("attack", [SCRIPT, ATTRIBUTE, "{{ 7 * 7 }}", "&lt;b&gt; </style><b>"])
+def test_everything_a_check_holds_is_text(attack):
+    turn = make_turn(
+        scenario=attack,
+        say=attack,
+        transcript=attack,
+        reply=attack,
+        faults=(attack,),
+        audio=AudioRecord(file=attack, user_start_ms=1, user_end_ms=2, onset_ms=None),
+        marks_ms={name: at * 4 for name, at in MARKS_MS.items()},
+    )
+    turn = turn.model_copy(
+        update={"stages": tuple(s.model_copy(update={"name": attack}) for s in turn.stages)}
+    )
+    run = make_run([turn], agent={attack: attack}, settings={attack: attack}, commit=attack)
+    run = StoredRun(run.record, run.turns, run.path, (attack,))
+    stage = make_stages("sent")[0].model_copy(update={"name": attack})
+    record = regressed_check(
+        why=(attack,),
+        started_utc=attack,
+        machine=MACHINE.model_copy(update={"cpu": attack, "fingerprint": attack}),
+        candidate=make_side(attack, agent={"stack": attack, attack: attack}),
+        reference=make_side(attack, agent={"stack": attack + "!", attack: "!" + attack}),
+        metrics=(make_metric(attack, why=attack),),
+        budgets=(make_budget(name=attack),),
+        stages=(stage,),
+        moved_stage=attack,
+    )
+    page = Page(render(record, FOLDER, run, run))
+    plain = page_of(regressed_check(), make_turns(9, slower_ms=90), make_turns(9))
+    assert {tag for tag, _ in page.tags} <= {tag for tag, _ in plain.tags} | {"strong", "section"}
+    allowed = {name for _, attrs in plain.tags for name in attrs} | {"src"}
+    assert {name for _, attrs in page.tags for name in attrs} <= allowed
+    assert page.text.count(attack) >= 15
+
+
+def test_players_lead_to_both_recordings_by_a_relative_path(tmp_path):
+    turns = make_turns(6, slower_ms=60), make_turns(6)
+    b, a = (store(tmp_path, name, t) for name, t in zip(("b", "a"), turns, strict=True))
+    page = Page(render(regressed_check(), tmp_path, b, a))
+    players = page.all("audio")
+    assert len(players) == 2 * len(page.all("article")) > 0
+    for player in players:
+        link = (player["src"] or "").partition("#")[0]
+        assert not link.startswith(("/", ".."))
+        assert (tmp_path / link).is_file()
+        assert "controls" in player
+        assert player["aria-label"]
+    assert {Path(p["src"] or "").parts[0] for p in players} == {a.path.name, b.path.name}
+
+
+def test_no_player_for_a_recording_outside_the_check(tmp_path):
+    (tmp_path / "check").mkdir()
+    run = store(tmp_path, "elsewhere", make_turns(6, slower_ms=900))
+    page = Page(render(budgets_only_check(), tmp_path / "check", run, None))
+    assert page.all("article")
+    assert not page.all("audio")
+
+
+def test_pairs_are_the_same_turn_of_the_same_repeat_and_phase():
+    reference = [make_turn(turn=1), make_turn(turn=1, repeat=2), make_turn(turn=1, phase_ms=8.0)]
+    candidate = [make_turn(turn=1, phase_ms=8.0), make_turn(turn=1), make_turn(turn=2)]
+    pairs = paired(candidate, reference)
+    assert [p.reference for p in pairs] == [reference[2], reference[0], None]
+    assert pairs[0].shift_ms == 0.0
+    assert pairs[2].shift_ms is None
+
+
+def test_a_turn_without_a_gap_has_no_difference():
+    silent = make_turn(marks_ms=None, ended="timeout")
+    early = make_turn(marks_ms={"agent_onset": -300.0})
+    for candidate in (silent, early):
+        (pair,) = paired([candidate], [make_turn()])
+        assert pair.shift_ms is None
+        assert pair.worse_outcome
+        assert heading(pair) == f"{candidate.outcome} (reference: answered)"
+
+
+def test_worst_turns_are_failures_first_then_the_most_slowed():
+    slow = {name: at + 300 for name, at in MARKS_MS.items()}
+    slower = {name: at + 350 for name, at in MARKS_MS.items()}
+    reference = [make_turn(turn=n) for n in range(1, 7)]
+    silent = make_turn(turn=6, marks_ms=None, ended="timeout")
+    candidate = [
+        make_turn(turn=1),
+        make_turn(turn=2, marks_ms=slow),
+        make_turn(turn=3, marks_ms={"agent_onset": -300.0}),
+        make_turn(turn=4, marks_ms=slower),
+        make_turn(turn=5),
+        silent,
+    ]
+    shown = worst(paired(candidate, reference))
+    assert [p.candidate.turn for p in shown] == [6, 3, 4, 2]
+    # As bad with the reference: not this change's doing.
+    both = paired([silent], [make_turn(turn=6, marks_ms=None, ended="timeout")])
+    assert worst(both) == []
+
+
+def test_worst_turns_are_few():
+    turns = [make_turn(turn=n + 1, marks_ms=None, ended="timeout") for n in range(40)]
+    slow = [
+        make_turn(turn=n, marks_ms={k: v + 99 for k, v in MARKS_MS.items()}) for n in range(50, 90)
+    ]
+    reference = [make_turn(turn=n) for n in [*range(1, 41), *range(50, 90)]]
+    shown = worst(paired([*turns, *slow], reference))
+    assert len(shown) == MOST_SHOWN
+    assert {p.candidate.outcome for p in shown} == {"no_reply", "answered"}
+
+
+def test_stages_that_moved_in_a_turn_are_named_largest_first():
+    later = {
+        name: at + (60 if name not in ("endpoint", "transcript") else 0)
+        for name, at in MARKS_MS.items()
+    }
+    (pair,) = paired([make_turn(marks_ms=later)], [make_turn()])
+    assert moved_in(pair) == "llm_request +60 ms"
+    assert heading(pair) == "60 ms slower than the reference"
+
+
+def test_stage_medians_leave_failed_turns_out():
+    turns = [make_turn(), make_turn(marks_ms={"agent_onset": -300.0})]
+    assert stage_medians(turns)["endpoint"] == pytest.approx(231.0)
+    assert "unattributed" not in stage_medians(turns)
+
+
+def test_stage_rows_hold_both_sides_and_the_records_shift():
+    rows = {
+        row.name: row
+        for row in stage_rows(regressed_check(), {"endpoint": 200.0}, {"llm_first_token": 160.0})
+    }
+    assert rows["endpoint"].reference_ms == 200.0
+    assert rows["endpoint"].candidate_ms is None
+    moved = rows["llm_first_token"]
+    assert (moved.x, moved.width, moved.remark[:5]) == (50.0, 50.0, "moved")
+    quicker = rows["transcript"]
+    assert quicker.x + quicker.width == pytest.approx(50.0)
+    assert 0 < quicker.width < 2
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [(-51.0, 44.0), (36.0, 46.0), (None, 44.0), (3.0, None), (None, None), (-900.0, 2000.0)],
+)
+def test_intervals_stay_inside_their_drawing(ends):
+    drawn = metric_range(make_metric(difference=40.0, low=ends[0], high=ends[1]))
+    assert drawn is not None
+    assert drawn.low >= 0
+    assert drawn.low + drawn.width <= 100.5
+    for x in (drawn.zero, drawn.limit, drawn.at):
+        assert 0 < x < 100
+    assert drawn.zero < drawn.limit
+    assert metric_range(make_metric(difference=None)) is None
+
+
+def test_budgets_are_drawn_from_none_to_all():
+    drawn = budget_range(make_budget(share=0.5, low=0.4, high=0.6))
+    assert drawn is not None
+    assert (drawn.low, drawn.width, drawn.at, drawn.limit) == (
+        40.0,
+        pytest.approx(20.0),
+        50.0,
+        95.0,
+    )
+    assert budget_range(make_budget(share=None, low=None, high=None)) is None
+
+
+def test_pairs_are_sorted_and_drawn_from_zero():
+    pairs = paired(make_turns(60, slower_ms=10), make_turns(60))
+    plot = pairs_plot(pairs)
+    assert plot is not None
+    tops = [tick.y if tick.slower else tick.y + tick.height for tick in plot.ticks]
+    assert tops == sorted(tops, reverse=True)
+    assert {tick.slower for tick in plot.ticks} == {True, False}
+    for tick in plot.ticks:
+        edge = tick.y + tick.height if tick.slower else tick.y
+        assert edge == pytest.approx(plot.zero, abs=1.01)  # a hairline is widened to be seen
+        assert 0 <= tick.x <= tick.x + tick.width <= 100
+        assert -0.01 <= tick.y <= PAIRS_PX
+    assert f"slower in {sum(t.slower for t in plot.ticks)}" in plot.spoken
+
+
+def test_pairs_without_a_difference_are_counted_not_drawn():
+    reference = make_turns(12)
+    candidate = [
+        *make_turns(11, slower_ms=5),
+        make_turn(turn=6, repeat=2, marks_ms=None, ended="timeout"),
+    ]
+    plot = pairs_plot(paired(candidate, reference))
+    assert plot is not None
+    assert (len(plot.ticks), plot.without) == (11, 1)
+    assert pairs_plot([]) is None
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.001, 3.0, 50_000.0])
+def test_any_size_of_difference_can_be_drawn(shift):
+    later = {name: at + shift for name, at in MARKS_MS.items()}
+    plot = pairs_plot(paired([make_turn(marks_ms=later)], [make_turn()]))
+    assert plot is not None
+    assert 2 <= len(plot.marks) <= 8
+
+
+def test_curves_count_every_turn_of_their_side():
+    silent = [make_turn(turn=n, marks_ms=None, ended="timeout") for n in range(10)]
+    plot = gaps_plot([*make_turns(10), *silent], make_turns(10), 800.0, ("a", "b"))
+    heights = [float(re.findall(r"V([\d.]+)", side.path)[-1]) for side in plot.sides]
+    assert heights[0] == pytest.approx(0.0)
+    assert heights[1] == pytest.approx(85.0)
+    assert plot.without_gap == 10
+    assert all(0 <= dot.x <= 100 for side in plot.sides for dot in side.dots)
+
+
+def test_warnings_of_either_run_are_shown():
+    a = make_run(make_turns(6), valid=False, why_invalid=("caller starved",))
+    b = make_run(make_turns(6))
+    b = StoredRun(b.record, b.turns, b.path, ("unfinished: 6 of 60",))
+    text = Page(render(make_check(), FOLDER, b, a)).text
+    # The verdict bounds what the caller added; percentiles of the run alone do not.
+    assert "reference: its percentiles do not hold by themselves, the verdict does: caller" in text
+    unjudged = Page(render(incomparable_check(), FOLDER, a, None)).text
+    assert "candidate: INVALID, do not use these figures: caller starved" in unjudged
+    assert "candidate: unfinished: 6 of 60" in text
+
+
+def test_what_the_verdict_says_already_is_not_said_twice():
+    why = "the caller was starved in 8 of 24 turns"
+    b = make_run(make_turns(6), valid=False, why_invalid=(why,))
+    record = incomparable_check(why=(f"the candidate's run is invalid: {why}",))
+    page = Page(render(record, FOLDER, b, None))
+    assert page.text.index(why) < page.text.index("Metrics")
+    assert not page.all("section", **{"class": "alert"})

@@ -1,0 +1,150 @@
+"""What becomes of a command whose reader has gone, or whose user has had enough."""
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from commandline import ROOT, turngap_here
+from fake_agents import NEW, OLD, FakeAgents, stand_in
+
+from turngap.compare.files import find_comparison, read_comparison
+from turngap.play.target import Target
+
+Capsys = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize("arguments", [("scenarios",), ("scenarios", "--json"), ("backends",)])
+def test_a_closed_pipe_ends_a_command_quietly_and_with_its_own_exit_code(
+    arguments: tuple[str, ...],
+) -> None:
+    read, write = os.pipe()
+    os.close(read)  # as `| head` does when it has seen enough
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "turngap", *arguments],
+            stdout=write,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            timeout=180,
+            check=False,
+        )
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+
+
+def interrupt_after(agents: FakeAgents, conversations: int) -> None:
+    def interrupt(played: int) -> float:
+        if played > conversations:
+            raise KeyboardInterrupt
+        return 0.0
+
+    agents.slower = dict.fromkeys((NEW, OLD), interrupt)
+
+
+@pytest.mark.parametrize("conversations", [0, 1, 3])
+def test_an_interrupted_check_says_what_is_left_of_it(
+    agents: FakeAgents, conversations: int, tmp_path: Path, capsys: Capsys
+) -> None:
+    interrupt_after(agents, conversations)
+    out = tmp_path / "runs"
+    done = turngap_here(
+        capsys, "check", "quick-questions", "--agent", NEW, "--against", OLD,
+        "--calibration", "0", "--out", out,
+    )  # fmt: skip
+    assert done.code not in (0, 1)
+    (check,) = out.iterdir()
+    shown = done.err.replace("\n", "")
+    held = [run for run in check.iterdir() if f"turngap report {run}" in shown]
+    assert len(held) == min(conversations, 2)  # A B B: after the first, only A has been heard
+    assert ("nothing to show" in shown) is (conversations == 0)
+
+
+@pytest.mark.parametrize(("conversations", "turns"), [(0, None), (1, [3, 0]), (2, [3, 3])])
+def test_an_interrupted_comparison_is_kept_as_far_as_it_was_played(
+    monkeypatch: pytest.MonkeyPatch,
+    conversations: int,
+    turns: list[int] | None,
+    tmp_path: Path,
+    capsys: Capsys,
+) -> None:
+    agents = FakeAgents()
+    stand_in(monkeypatch, agents, lambda _: NEW)
+    interrupt_after(agents, conversations)
+    done = turngap_here(
+        capsys, "compare", "quick-questions", "--llm", "sim:full", "--llm", "sim:distilled",
+        "--rounds", "2", "--out", tmp_path,
+    )  # fmt: skip
+    assert (done.code, "Traceback" in done.err) == (130, False)
+    (folder,) = tmp_path.iterdir()
+    if turns is None:
+        assert "interrupted before the first turn: there is nothing to show" in done.err
+        assert find_comparison(str(folder)) is None
+    else:
+        assert f"turngap report {folder}" in done.err
+        assert [b.turns for b in read_comparison(folder).backends] == turns
+
+
+def test_an_interrupted_simulation_says_that_nothing_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capsys
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("turngap.fleet.run.run_simulation", interrupted)
+    done = turngap_here(
+        capsys, "simulate", "--before-ms", "300", "--after-ms", "40", "--speech-ms", "1500",
+        "--reply-ms", "2000", "--user-tokens", "9", "--reply-tokens", "30", "--opening-tokens", "6",
+        "--system-tokens", "300", "--turns-per-call", "5", "--out", tmp_path,
+    )  # fmt: skip
+    assert (done.code, list(tmp_path.iterdir())) == (130, [])
+    assert "nothing is kept" in done.err
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> None:
+    @asynccontextmanager
+    async def serving(_: Target, __: Path) -> AsyncIterator[str]:
+        yield NEW
+
+    monkeypatch.setattr(Target, "serving", serving)
+
+
+def swept(capsys: Capsys, out: Path, *arguments: str) -> tuple[int, str, str]:
+    done = turngap_here(
+        capsys, "sweep", "turn.hold_ms=0,100", "quick-questions",
+        "--out", out, *arguments,
+    )  # fmt: skip
+    return done.code, done.out, done.err.replace("\n", "")
+
+
+@pytest.mark.usefixtures("served")
+def test_a_sweep_whose_caller_was_starved_says_so_and_exits_with_3(
+    agents: FakeAgents, tmp_path: Path, capsys: Capsys
+) -> None:
+    assert swept(capsys, tmp_path)[0] == 0
+    agents.starved = lambda _url, _nth: True
+    code, out, _ = swept(capsys, tmp_path)
+    assert code == 3
+    assert "0 is invalid: the caller was starved in 3 of 3 turns" in out
+    assert "0 (invalid)" in out
+
+
+@pytest.mark.usefixtures("served")
+def test_an_interrupted_sweep_says_what_is_left_of_it(
+    agents: FakeAgents, tmp_path: Path, capsys: Capsys
+) -> None:
+    interrupt_after(agents, 1)
+    code, _, err = swept(capsys, tmp_path, "--starved-ms", "40")
+    assert code not in (0, 1)
+    (folder,) = tmp_path.iterdir()
+    runs = sorted(folder.iterdir())
+    assert f"turngap report {runs[0]}" in err
+    assert f"turngap report {runs[1]}" not in err
+    stored = (runs[0] / "run.json").read_text(encoding="utf-8")
+    assert "interrupted by the user" in stored
+    assert '"starved_ms": 40.0' in stored

@@ -1,0 +1,426 @@
+"""`turngap compare`: what is refused, what is played in which order, what is stored and said."""
+
+import asyncio
+import io
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commandline import SCENARIOS, turngap_here
+from fake_agents import FakeAgents, stand_in
+from html_page import Page
+from made_records import make_comparison, make_turn
+from rich.console import Console
+
+from turngap.caller.pipecat import PipecatDialect
+from turngap.compare.charts import HEIGHT_PX, LABEL_PX, charts
+from turngap.compare.console import comparison_block
+from turngap.compare.figures import Side
+from turngap.compare.files import (
+    comparison_json,
+    find_comparison,
+    markdown,
+    read_comparison,
+    write_markdown,
+)
+from turngap.compare.page import render, write_page
+from turngap.compare.play import ComparePlan, Contender, compare, parse_contender, parse_price
+from turngap.compare.record import COMPARISON_FILE, ComparisonRecord, CrossingRecord
+from turngap.compare.words import crossing as words_of
+from turngap.core.errors import AgentError, InputError
+from turngap.core.results import AnswerRecord, TurnRecord
+from turngap.play.target import AgentChoice, Target
+from turngap.scenario.library import load_scenarios, scenario_paths
+
+SCRIPT = "<script>alert(1)</script>"
+WRONG = AnswerRecord(verdict="wrong", failed=("x",))
+GOOD, QUICK = Contender("good", "sim:full"), Contender("quick", "sim:distilled")
+
+
+class Answering(FakeAgents):
+    """Agents that are right in all turns, or in two of three."""
+
+    def turn(self, url: str, scenario: str, number: int, repeat: int, phase: int) -> TurnRecord:
+        made = make_turn(scenario=scenario, turn=number, repeat=repeat)
+        wrong = url == "quick" and number == 3
+        counts = {"llm_prompt_tokens": 100.0, "llm_completion_tokens": 10.0}
+        if number != 2:
+            counts |= {"llm_ttft_ms": 153.2, "llm_tokens_per_s": 64.4, "llm_window_tokens": 8.0}
+        events = (
+            {"event": "UserSpeech", "start_ns": 0},
+            {"event": "AgentSilence", "at_ns": 2_000_000_000 if url == "quick" else 3_000_000_000},
+        )
+        answer = AnswerRecord(verdict="wrong" if wrong else "right", failed=("x",) * wrong)
+        update = {"answer": answer, "counts": counts, "events": events}
+        return made.model_copy(update=update)
+
+
+@pytest.fixture
+def agents(monkeypatch: pytest.MonkeyPatch) -> Answering:
+    fake = Answering()
+
+    def name_of(target: Target) -> str:
+        return "quick" if target.choice.backends["llm"] == QUICK.llm else "good"
+
+    stand_in(monkeypatch, fake, name_of)
+    return fake
+
+
+def plan(tmp_path: Path, **changes: Any) -> ComparePlan:
+    values: dict[str, Any] = {
+        "choice": AgentChoice("embedded"),
+        "library": SCENARIOS,
+        "contenders": [GOOD, QUICK],
+        "scenarios": load_scenarios(scenario_paths(SCENARIOS, ["quick-questions"])),
+        "dialect": PipecatDialect(),
+        "rounds": 7,
+        "out": tmp_path,
+    }
+    return ComparePlan(**(values | changes))
+
+
+def shown(record: ComparisonRecord, width: int) -> str:
+    file = io.StringIO()
+    Console(file=file, width=width).print(comparison_block(record, width))
+    return file.getvalue()
+
+
+async def test_backends_take_turns_and_what_they_did_is_stored(tmp_path: Path, agents: Answering):
+    told: list[TurnRecord] = []
+    record, folder, failure = await compare(plan(tmp_path), on_turn=told.append)
+    assert failure is None
+    assert [url for url, *_ in agents.played[:4]] == ["good", "quick", "quick", "good"]
+    assert len(told) == plan(tmp_path).turns == 42
+    assert read_comparison(folder) == record
+    good, quick = record.backends
+    assert (good.correct.value, quick.correct.hits, quick.correct.n) == (1.0, 14, 21)
+    assert good.price.usd_per_turn == pytest.approx((100 * 5 + 10 * 25) / 1e6)
+    assert quick.price.usd_per_right == pytest.approx((100 * 0.75 + 10 * 4.5) / 1e6 * 1.5)
+    assert all((folder / b.run / "turns.jsonl").is_file() for b in record.backends)
+    in_time = next(c for c in record.crossings if c.what == "time")
+    assert (in_time.leader, in_time.follower, in_time.turns) == ("quick", "good", 2)  # 9/4 > 3/2
+
+
+async def test_it_is_shown_on_any_width_as_markdown_and_as_json(tmp_path: Path, agents: Answering):
+    record, folder, _ = await compare(plan(tmp_path))
+    for width in (20, 60, 100, 200):
+        assert all(len(line) <= max(width, 40) for line in shown(record, width).splitlines())
+    text = shown(record, 200)
+    for expected in (
+        "67 % (21 % to 94 %) of 21 (3 recorded)",
+        "100 % (44 % to 100 %)",  # of three recorded turns, however often
+        "398 ms",
+        "good overtakes quick at a task of 2 turns",
+    ):
+        assert expected in text
+    assert "153 ms" in text
+    assert "first token, tokens/s and window tokens: of 14 of 21 turns" in text
+    page = markdown(record)
+    assert "| 153 ms | 64 | 8 |" in page
+    head = page.split("| backend |")[1].splitlines()[0]
+    # What decides stands where a narrow page still shows it.
+    assert head.startswith(" turns | gap p50 | p95 | hit rate | right answers | $/1000 turns")
+    assert page.count("\n| good |") == page.count("\n| quick |") == 1
+    assert "| 10 |" in page
+    assert "good overtakes quick at a task of 2 turns" in page
+    assert write_markdown(record, folder).read_text("utf-8") == page
+    document = json.loads(json.dumps(comparison_json(record, folder), allow_nan=False))
+    assert document["valid"] is True
+    for entry in document["backends"]:
+        assert {"gap_ms", "hit_rate", "correct", "price", "name"} <= set(entry)
+        assert entry["hit_rate"] == 1.0
+
+
+async def test_the_page_shows_each_backend_and_where_one_overtakes_another(
+    tmp_path: Path, agents: Answering
+):
+    record, folder, _ = await compare(plan(tmp_path))
+    html = write_page(record, folder).read_text("utf-8")
+    page = Page(html)
+    page.assert_safe()
+    page.assert_accessible()
+    assert len(page.all("circle")) == 2
+    assert len(page.all("path", **{"class": "curve"})) == 2 * 2 * 2  # two charts, with legends
+    assert page.text.count("good past quick at 2 (not sure)") == 1
+    assert "good · $0.75 per 1000" in page.text
+
+
+async def test_differences_over_the_same_turns_are_shown_everywhere(
+    tmp_path: Path, agents: Answering
+):
+    record, folder, _ = await compare(plan(tmp_path))
+    (found,) = record.pairs
+    assert (found.right_n, found.only_one, found.only_other) == (21, 7, 0)
+    assert (found.right_recorded, found.gap_n, found.gap_recorded) == (3, 21, 3)
+    said = (
+        "good less quick: gap +0 ms (95 % interval ? to ?) in the median, n = 21 turns "
+        "(3 recorded); right answers +33 points (95 % interval -29 to +79), n = 21 turns "
+        "(3 recorded), it alone right in 7, the other alone in 0"
+    )
+    assert said in shown(record, 250)
+    assert said in markdown(record)
+    assert said in Page(write_page(record, folder).read_text("utf-8")).text
+    assert "67 % (21 % to 94 %), 3.0 s" in shown(record, 300)  # a task of one turn
+
+
+def test_labels_do_not_lie_on_one_another_nor_outside():
+    turns = [made_turn("right").model_copy(update={"turn": i}) for i in range(1, 8)]
+    for verdicts in (turns, [t.model_copy(update={"answer": WRONG}) for t in turns]):
+        speed, *chains = charts(make_comparison([Side(f"{n}", verdicts, None) for n in range(8)]))
+        places = sorted(dot.label_y for dot in speed.dots)
+        assert len(places) == 8
+        assert all(b - a >= LABEL_PX - 1e-9 for a, b in pairwise(places))
+        assert places[0] >= 0
+        assert places[-1] <= HEIGHT_PX
+        # Nobody overtakes anybody, so that no line says so.
+        assert all(chart.rules == () for chart in chains)
+
+
+def test_drawings_stay_in_their_frames_whatever_the_figures():
+    for right, n in ((0, 20), (1, 20), (20, 20)):
+        for price in (None, (1.0, 10.0), (0.0, 0.0)):
+            turns = [
+                made_turn("right" if i <= right else "wrong").model_copy(update={"turn": i})
+                for i in range(1, n + 1)
+            ]
+            record = make_comparison([Side("one", turns, price), Side(SCRIPT, turns, price)])
+            for chart in charts(record):
+                assert all(0 <= m.at <= 100 for m in (*chart.x_marks, *chart.rules))
+                assert all(0 <= d.x <= 100 and 0 <= d.y <= HEIGHT_PX for d in chart.dots)
+                ys = [float(p.split()[1]) for line in chart.lines for p in pieces(line.path)]
+                assert all(-0.1 <= y <= HEIGHT_PX + 0.1 for y in ys)
+            page = Page(render(record))
+            page.assert_safe()
+            assert SCRIPT in page.text
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ((6, 3, 12), "b overtakes a at a task of 6 turns (95 % interval: 3 to 12; n = 21)"),
+        (
+            (6, 3, None),
+            "b overtakes a at a task of 6 turns (as measured; not sure, by the 95 % intervals at "
+            "3 or at none up to 20; n = 21)",
+        ),
+        ((1, 1, 1), "b is ahead of a from a task of 1 turn on (95 % interval: 1 to 1; n = 21)"),
+        (
+            (None, 4, None),
+            "a stays ahead of b up to 20 turns (as measured; not sure, by the 95 % intervals b may "
+            "overtake it from 4 on; n = 21)",
+        ),
+        (
+            (None, None, None),
+            "a stays ahead of b up to 20 turns (and so by the 95 % intervals; n = 21)",
+        ),
+    ],
+)
+def test_a_crossing_is_claimed_as_far_as_its_intervals_bear_it_out(
+    at: tuple[int | None, int | None, int | None], said: str
+):
+    turns, earliest, latest = at
+    found = CrossingRecord(
+        what="time",
+        leader="a",
+        follower="b",
+        turns=turns,
+        earliest=earliest,
+        latest=latest,
+        longest=20,
+        n=21,
+    )
+    assert words_of(found) == f"in time, {said}"
+
+
+def pieces(path: str) -> list[str]:
+    return path.removeprefix("M").split(" L") if path else []
+
+
+def made_turn(verdict: str) -> TurnRecord:
+    made = Answering().turn("good", "x", 1, 1, 0)
+    return made.model_copy(update={"answer": AnswerRecord.model_validate({"verdict": verdict})})
+
+
+async def test_a_line_that_is_lost_leaves_what_was_played(tmp_path: Path, agents: Answering):
+    agents.dies_after = 3
+    record, folder, failure = await compare(plan(tmp_path))
+    assert isinstance(failure, AgentError)
+    assert [b.turns for b in record.backends] == [3, 6]
+    assert not any(b.valid for b in record.backends)
+    assert "ended early: the line was lost" in shown(read_comparison(folder), 100)
+    assert comparison_json(record, folder)["valid"] is False
+
+
+def test_an_interruption_leaves_runs_that_say_so(
+    tmp_path: Path, agents: Answering, monkeypatch: pytest.MonkeyPatch
+):
+    played = agents.play
+
+    async def interrupted(*where: Any, **how: Any) -> None:
+        if len(agents.played) == 2:
+            raise asyncio.CancelledError
+        await played(*where, **how)
+
+    monkeypatch.setattr(agents, "play", interrupted)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(compare(plan(tmp_path)))
+    stored = [run.read_text(encoding="utf-8") for run in tmp_path.glob("*/*/run.json")]
+    assert len(stored) == 2
+    assert all("interrupted by the user" in run for run in stored)
+    (folder,) = tmp_path.iterdir()
+    record = read_comparison(folder)
+    assert [b.turns for b in record.backends] == [3, 3]
+    assert record.failure == "interrupted by the user"
+    assert record.pairs[0].right_n == 3
+
+
+def test_whoever_interrupts_is_told_how_to_see_what_was_played(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    agents: Answering,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    played = agents.play
+    patience = 2
+
+    async def interrupted(*where: Any, **how: Any) -> None:
+        if len(agents.played) == patience:
+            raise KeyboardInterrupt
+        await played(*where, **how)
+
+    monkeypatch.setattr(agents, "play", interrupted)
+    arguments = ["quick-questions", "--llm", GOOD.llm, "--llm", QUICK.llm, "--scenarios", SCENARIOS]
+    done = turngap_here(capsys, "compare", "--out", tmp_path, "--rounds", "2", *arguments)
+    (folder,) = tmp_path.iterdir()
+    assert done.code == 130
+    assert f"turngap report {folder}" in done.err
+    shown_again = turngap_here(capsys, "report", folder)
+    assert "ended early: interrupted by the user" in shown_again.out
+
+
+async def test_turns_that_failed_are_said_and_so_is_who_stood_in(
+    tmp_path: Path, agents: Answering, monkeypatch: pytest.MonkeyPatch
+):
+    made = agents.turn
+
+    def failing(url: str, scenario: str, number: int, repeat: int, phase: int) -> TurnRecord:
+        turn = made(url, scenario, number, repeat, phase)
+        if url == "quick" and number == 1:
+            return turn.model_copy(update={"outcome": "error", "error": "connection refused"})
+        if url == "good" and number == 2:
+            return turn.model_copy(update={"counts": {**turn.counts, "combined_fell_back": 1.0}})
+        return turn
+
+    monkeypatch.setattr(agents, "turn", failing)
+    record, *_ = await compare(plan(tmp_path))
+    good, quick = record.backends
+    assert (quick.failed, quick.first_failure, quick.fell_back) == (7, "connection refused", 0)
+    assert (good.failed, good.fell_back) == (0, 7)
+    for text in (shown(record, 250), markdown(record), Page(render(record)).text):
+        assert "7 of 21 turns error" in text
+        assert "the agent failed in 7 of 21 turns, first: connection refused" in text
+        assert "a part failed in 7 of 21 turns, and another answered" in text
+
+
+def test_a_backend_that_failed_in_some_turns_is_an_exit_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    agents: Answering,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    made = agents.turn
+    monkeypatch.setattr(
+        agents,
+        "turn",
+        lambda *where: made(*where).model_copy(update={"outcome": "error", "error": "refused"}),
+    )
+    arguments = ["quick-questions", "--llm", GOOD.llm, "--llm", QUICK.llm, "--scenarios", SCENARIOS]
+    done = turngap_here(capsys, "compare", "--out", tmp_path, *arguments)
+    assert done.code == 4
+    assert "sim:full: the agent failed in 3 of 3 turns, first: refused" in done.err
+
+
+async def test_a_price_given_is_the_one_that_counts(tmp_path: Path, agents: Answering):
+    record, *_ = await compare(plan(tmp_path, prices={"quick": (0.0, 100.0)}))
+    assert record.backends[1].price.usd_per_turn == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "contender"),
+    [
+        ("sim", Contender("sim", "sim")),
+        ("slow=sim,ttft_ms=400", Contender("slow", "sim", ("llm.ttft_ms=400",))),
+        (
+            "race,fast_settings={a = 1, b = [2, 3]},full=sim:full",
+            Contender(
+                "race,fast_settings={a = 1, b = [2, 3]},full=sim:full",
+                "race",
+                ("llm.fast_settings={a = 1, b = [2, 3]}", "llm.full=sim:full"),
+            ),
+        ),
+        (
+            "race,fast=small, full=sim:full",
+            Contender(
+                "race,fast=small, full=sim:full", "race", ("llm.fast=small", "llm.full=sim:full")
+            ),
+        ),
+    ],
+)
+def test_a_backend_is_read_with_its_label_and_settings(text: str, contender: Contender):
+    assert parse_contender(text) == contender
+
+
+def test_a_price_is_read():
+    assert parse_price("slow=sim=1,2.5") == ("slow=sim", (1.0, 2.5))
+
+
+@pytest.mark.parametrize("text", ["small", "small=1", "small=1,2,3", "=1,2", "small=-1,2", "a=x,y"])
+def test_a_price_that_is_none_is_refused(text: str):
+    with pytest.raises(InputError, match="NAME=IN,OUT"):
+        parse_price(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "0 backends; expected 2 to 8"),
+        (["--llm", "sim"], "1 backend; expected 2 to 8"),
+        (["--llm", "sim", "--llm", "r=race", "--price", "r=1,2"], "made of other backends"),
+        (["--llm", "sim", "--llm", "sim"], "two backends have the same name"),
+        (["--llm", "sim", "--llm", "nobody"], "no llm backend named 'nobody'"),
+        (["--llm", "sim", "--llm", "a=sim,speed"], "'speed' is no KEY=VALUE"),
+        (["--llm", "sim", "--llm", "a=sim,speed=1"], "speed"),
+        (["--llm", "sim", "--llm", "sim:full", "--price", "x=1,2"], "--price for x"),
+        (["--llm", "sim", "--llm", "sim:full", "--agent", "ws://127.0.0.1:9/"], "name a stack"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_is_played(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], said: str
+):
+    done = turngap_here(capsys, "compare", "--out", tmp_path, *arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_report_prints_it_again(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, agents: Answering
+):
+    _, folder, _ = await compare(plan(tmp_path))
+    assert find_comparison(str(folder)) == find_comparison(folder.name, tmp_path) == folder
+    assert find_comparison(str(tmp_path)) is None
+    assert read_comparison(folder).backends[0].name == "good"
+    old = json.loads((folder / COMPARISON_FILE).read_bytes()) | {"schema_version": 1}
+    for entry in old["backends"]:
+        for since in ("llm_n", "ttft_ms", "tokens_per_s"):
+            del entry[since]
+    (folder / COMPARISON_FILE).write_text(json.dumps(old))
+    assert "| – | – | 8 |" in markdown(read_comparison(folder))
+    (folder / COMPARISON_FILE).write_text('{"schema_version": 1}')
+    with pytest.raises(InputError, match=r"compare\.json: turngap_version"):
+        read_comparison(folder)
+    (folder / COMPARISON_FILE).write_text('{"schema_version": 99}')
+    with pytest.raises(InputError, match="schema version 99"):
+        read_comparison(folder)

@@ -1,0 +1,110 @@
+"""How a comparison of many backends is shown: beside each other on any width, and nothing twice."""
+
+import io
+
+import pytest
+from html_page import Page
+from made_records import make_comparison, make_turn
+from rich.console import Console
+
+from turngap.compare.console import comparison_block
+from turngap.compare.figures import Side
+from turngap.compare.page import FEW, render
+from turngap.compare.record import ComparisonRecord
+from turngap.compare.words import dollars, missing, pair
+from turngap.core.results import AnswerRecord, TurnRecord
+
+UNNAMED = "race,fast=small,full=sim:full"
+NO_PRICE = "price: the backend has no price (--price NAME=IN,OUT)"
+
+
+def turns(n: int) -> list[TurnRecord]:
+    answer = AnswerRecord(verdict="right")
+    counts = {"llm_prompt_tokens": 100.0, "llm_completion_tokens": 10.0}
+    spoken = (
+        {"event": "UserSpeech", "start_ns": 0},
+        {"event": "AgentSilence", "at_ns": 3_000_000_000},
+    )
+    about = {"answer": answer, "counts": counts, "events": spoken}
+    return [make_turn(turn=i, **about) for i in range(1, n + 1)]
+
+
+def compared(
+    *names: str, n: int = 20, price: tuple[float, float] | None = None
+) -> ComparisonRecord:
+    return make_comparison([Side(name, turns(n), price) for name in names])
+
+
+def shown(record: ComparisonRecord, width: int) -> list[str]:
+    file = io.StringIO()
+    Console(file=file, width=width).print(comparison_block(record, width))
+    return file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 300])
+def test_backends_stand_beside_each_other_as_far_as_the_terminal_is_wide(width: int) -> None:
+    names = ["one", "two", UNNAMED, "four", "five"]
+    lines = shown(compared(*names), width)
+    assert all(len(line) <= width for line in lines)
+    heads = [line.split() for line in lines if line.startswith("backend")]
+    if width == 300:
+        assert heads[0][:3] == ["backend", "turns", "gap"]
+        return
+    # A column each, each once; and every table names its figures.
+    assert [name for _, *of_one in heads for name in of_one] == names
+    assert len([line for line in lines if line.startswith("hit rate")]) == len(heads)
+    assert len(heads) == {60: 5, 80: 3, 100: 3}[width]
+
+
+def test_a_task_is_folded_by_backends_each_part_with_its_lengths() -> None:
+    lines = shown(compared("one", "two", "three", "four", "five"), 100)
+    heads = [line.split()[4:] for line in lines if line.startswith("turns in a row")]
+    assert [name for names in heads for name in names] == ["one", "two", "three", "four", "five"]
+    assert len([line for line in lines if line.startswith("20 ")]) == len(heads) > 1
+
+
+def test_what_is_so_of_each_backend_is_said_once() -> None:
+    few = missing(compared("one", "two", n=3))
+    assert few[0].startswith("each of them: p50: n=3, needs 5; p95: n=3, needs 20")
+    assert sum(NO_PRICE in note for note in few) == 1
+    sides = [Side("free", turns(20), None), Side("dear", turns(20), (5.0, 25.0))]
+    of_one = [note for note in missing(make_comparison(sides)) if "price" in note]
+    assert of_one == [f"free: {NO_PRICE} (20 of 20 turns)"]
+
+
+def test_a_difference_that_is_not_known_is_of_no_turns() -> None:
+    said = pair(compared("one", "two", n=3).pairs[0])
+    assert said.startswith("one less two: gap – (n=3, needs 5); right answers +0 points")
+
+
+@pytest.mark.parametrize(
+    ("usd", "said"),
+    [(0.0052, "$0.0052"), (9.6, "$9.6"), (1303.4, "$1,303"), (153_883_418.0, "over $10,000")],
+)
+def test_no_price_of_a_task_has_more_digits_than_it_means(usd: float, said: str) -> None:
+    assert dollars(usd) == said
+
+
+def test_a_page_of_many_backends_folds_their_sentences_and_breaks_labels_at_commas() -> None:
+    page = Page(render(compared("one", "two", UNNAMED, "four")))
+    page.assert_safe()
+    page.assert_accessible()
+    details = page.all("details")
+    assert len(details) == 2
+    assert not any("open" in attrs for attrs in details)
+    assert "Over the same turns, each two beside each other (6)" in page.text
+    assert len(page.all("wbr")) == 2 * UNNAMED.count(",")  # its row, and its column of the task
+    assert "100\N{NO-BREAK SPACE}% (" in render(compared("one", "two"))
+
+
+def test_a_page_of_few_backends_shows_their_sentences() -> None:
+    page = Page(render(compared("one", "two")))
+    assert len(compared("one", "two").pairs) <= FEW
+    assert all("open" in attrs for attrs in page.all("details"))
+    assert "none has a place by speed and quality" not in page.text
+
+
+def test_a_page_without_a_place_for_anybody_says_why() -> None:
+    page = Page(render(compared("one", "two", n=3)))
+    assert page.all("circle") == []
+    assert "No backend has both a gap p50 and judged answers" in page.text

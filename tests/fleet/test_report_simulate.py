@@ -1,0 +1,42 @@
+"""How a simulation's figures are written: plainly, however small or free."""
+
+from pathlib import Path
+
+import pytest
+from commandline import turngap_here
+from html_page import Page
+
+from turngap.fleet.page import read_simulation, render
+from turngap.fleet.words import hours, usd
+
+TURN = (
+    "--before-ms", "300", "--after-ms", "40", "--speech-ms", "1500", "--reply-ms", "2000",
+    "--user-tokens", "10", "--reply-tokens", "30", "--opening-tokens", "6",
+    "--system-tokens", "300", "--turns-per-call", "5", "--minutes", "0.2",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("price", "shown", "chart"),
+    [
+        ("0", "$0", "Accelerator-hours for 1000 turns"),  # free has no place on a logarithmic axis
+        ("0.00001", "$0.00000", "Price of 1000 turns"),
+        ("3", "$0.", "Price of 1000 turns"),
+    ],
+)
+def test_whatever_a_fleet_costs_is_shown_and_drawn(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, price: str, shown: str, chart: str
+) -> None:
+    done = turngap_here(
+        capsys, "simulate", *TURN, "--calls", "5,50", "--part-hour-usd", price, "--out", tmp_path
+    )
+    assert done.code == 0, done.err
+    (folder,) = tmp_path.iterdir()
+    record = read_simulation(folder)
+    said = [usd(load) for load in record.loads]
+    assert all(text.startswith(shown) and text in done.out for text in said)
+    page = Page(render(record))
+    assert chart in page.text
+    assert not any("e-" in text for text in (*said, *(hours(load) for load in record.loads)))
+    assert "e-0" not in page.text
+    assert f"page: {folder / 'simulation.html'}" in done.err

@@ -1,0 +1,400 @@
+"""`turngap simulate` as its user runs it, and what it leaves behind."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commandline import turngap_here
+from html_page import Page
+from made_records import make_record, make_turn
+
+from turngap.fleet.charts import HEIGHT_PX, charts
+from turngap.fleet.console import simulation_block
+from turngap.fleet.page import read_simulation, render
+from turngap.fleet.record import SIMULATION_FILE, SimulationRecord
+from turngap.store.runs import RunWriter
+
+TURN = (
+    "--before-ms", "300", "--after-ms", "40", "--speech-ms", "1500", "--reply-ms", "2000",
+    "--user-tokens", "10", "--reply-tokens", "30", "--opening-tokens", "6",
+)  # fmt: skip
+CALL = ("--system-tokens", "300", "--turns-per-call", "5")
+QUICK = (*TURN, *CALL, "--weights", "fp8", "--minutes", "0.5")
+
+
+def spoken_turn(turn: int, *, tokens: int = 12) -> Any:
+    """A made turn with what an agent that streams its text would have reported."""
+    made = make_turn(turn=turn)
+    marks = {mark.name: mark.at_ns for mark in made.marks}
+    first = marks["llm_first_token"]
+    events = [
+        {"event": "AgentText", "at_ns": first + n * 4_000_000, "text": f" {n}"}
+        for n in range(tokens)
+    ]
+    silence = {"event": "AgentSilence", "at_ns": marks["agent_onset"] + 1_800_000_000}
+    return made.model_copy(update={"events": (*events, silence)})
+
+
+def stored_run(out: Path, turns: int = 8, **agent: Any) -> Path:
+    record = make_record(planned_turns=turns)
+    record = record.model_copy(update={"agent": record.agent | agent})
+    with RunWriter.create(out, "replay", record) as writer:
+        for number in range(1, turns + 1):
+            writer.append_turn(spoken_turn(number))
+        writer.finish(record)
+        return writer.path
+
+
+def test_loads_are_simulated_shown_and_stored(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    done = turngap_here(
+        capsys, "simulate", *QUICK, "--calls", "5,50", "--part-hour-usd", "3", "--out", tmp_path
+    )
+    assert done.code == 0
+    assert "simulated: nothing here was measured" in done.out
+    assert "95 % of turns within 800 ms: held at 5, 50 calls at once" in done.out
+    assert "replies of 30, spoken from token 6 on" in " ".join(done.out.split())
+    assert "h100: llama-3.1-8b fp8" in done.out
+    (folder,) = tmp_path.iterdir()
+    assert {f.name for f in folder.iterdir()} == {SIMULATION_FILE, "simulation.html"}
+    record = read_simulation(folder)
+    assert [load.calls for load in record.loads] == [5, 50]
+    assert record.capacity is None
+    assert all(load.usd_per_1000 for load in record.loads)
+    again = turngap_here(capsys, "report", folder)
+    assert again.code == 0
+    assert again.out == done.out
+
+
+def test_json_is_one_document_and_the_same_seed_the_same_figures(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ("simulate", *QUICK, "--calls", "20", "--json", "--out", tmp_path)
+    first = turngap_here(capsys, *arguments).document()
+    second = turngap_here(capsys, *arguments).document()
+    other = turngap_here(capsys, *arguments, "--seed", "2").document()
+    assert first["loads"] == second["loads"] != other["loads"]
+    (load,) = first["loads"]
+    assert load["hit_rate"]["low"] <= load["hit_rate"]["value"] <= load["hit_rate"]["high"]
+    assert load["usd_per_1000"] is None
+    assert load["why_no_usd"] == "no accelerator's price is given"
+    assert load["part_hours_per_1000"] == pytest.approx(
+        load["seconds"] / 3600 * 1000 / load["turns"]
+    )
+    assert first["path"].startswith(str(tmp_path))
+    shown = turngap_here(capsys, "report", first["path"], "--json").document()
+    assert shown == first
+
+
+def test_a_measured_run_gives_everything_but_the_llm(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = stored_run(tmp_path / "runs", pipeline={"system_prompt": "Be brief and kind."})
+    done = turngap_here(
+        capsys, "simulate", "--from", run, "--calls", "5", "--minutes", "1", "--weights", "fp8",
+        "--json", "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert done.code == 0
+    document = done.document()
+    work = document["workload"]
+    assert work["runs"] == [run.name]
+    assert (work["samples"], work["left_out"]) == (8, {})
+    # Up to the request 233.1 ms of the made turn's 398.25, and 36.65 after the TTS was asked.
+    assert work["mean"]["before_ms"] == pytest.approx(233.1)
+    assert work["mean"]["after_ms"] == pytest.approx(36.65)
+    assert work["mean"]["speech_ms"] == 500
+    assert work["mean"]["reply_ms"] == pytest.approx(1800)
+    assert work["mean"]["reply_tokens"] == 12
+    assert work["mean"]["opening_tokens"] == 3
+    assert work["turns_per_call"] == 8
+    assert work["system_tokens"] == 8  # four words of two tokens each
+    (load,) = document["loads"]
+    gap, llm = load["gap_ms"]["p50"]["value"], load["llm_ms"]["p50"]["value"]
+    assert gap - llm == pytest.approx(233.1 + 36.65, abs=0.1)
+
+
+def test_flags_replace_what_was_measured(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = stored_run(tmp_path / "runs")
+    done = turngap_here(
+        capsys, "simulate", "--from", run, *CALL, "--before-ms", "100", "--reply-tokens", "2",
+        "--calls", "5", "--minutes", "1", "--json", "--out", tmp_path / "out",
+    )  # fmt: skip
+    mean = done.document()["workload"]["mean"]
+    assert mean["before_ms"] == 100
+    assert mean["reply_tokens"] == mean["opening_tokens"] == 2
+    assert mean["after_ms"] == pytest.approx(36.65)
+
+
+def test_the_search_names_what_is_held(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    done = turngap_here(
+        capsys, "simulate", *QUICK, "--policy", "immediate", "--json", "--out", tmp_path
+    )
+    document = done.document()
+    held, not_held = document["capacity"]["held"], document["capacity"]["not_held"]
+    assert 1 <= held < not_held <= max(held + 1, held * 1.021)
+    by_calls = {load["calls"]: load for load in document["loads"]}
+    assert by_calls[held]["holds"] is True
+    assert by_calls[not_held]["holds"] is not True
+
+
+def test_not_one_call_is_said_with_the_reason(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    done = turngap_here(capsys, "simulate", *QUICK, "--budget-ms", "340", "--out", tmp_path)
+    assert done.code == 0
+    assert "not one call: at 1 at once 0.0 % of turns are within 340 ms" in " ".join(
+        done.out.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("calls", "rate", "code"), [("5", "0.95", 0), ("100000", "0.95", 1), ("5", "0.9999", 3)]
+)
+def test_a_hit_rate_can_gate(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, calls: str, rate: str, code: int
+) -> None:
+    done = turngap_here(
+        capsys, "simulate", *QUICK[:-1], "0.1", "--minutes", "0.2", "--policy", "immediate",
+        "--calls", calls, "--min-hit-rate", rate, "--out", tmp_path,
+    )  # fmt: skip
+    assert done.code == code
+    words = {0: f"held at {calls} calls", 1: "not held at", 3: "not sure at"}[code]
+    assert words in done.out
+
+
+FLEET = """
+routing = "least-busy"
+prefix_cache = false
+
+[[pool]]
+hardware = "h100"
+parts = 2
+replicas = 3
+model = "llama-3.3-70b"
+weights = "fp8"
+kv = "fp8"
+max_batch = 64
+part_hour_usd = 2.5
+speculation = { acceptance = 0.7, draft_tokens = 3 }
+
+[[pool]]
+hardware = { name = "mine", memory_gb = 24, bandwidth_gb_s = 1000, tflops = { bf16 = 150 } }
+model = { name = "small", params_b = 3, layers = 28, heads = 24, kv_heads = 8, head_dim = 128 }
+policy = "static"
+max_batch = 8
+max_wait_ms = 30
+"""
+
+
+def test_a_fleet_can_be_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text(FLEET)
+    done = turngap_here(
+        capsys, "simulate", *TURN, *CALL, "--minutes", "0.2", "--calls", "5", "--fleet", file,
+        "--json", "--out", tmp_path / "out",
+    )  # fmt: skip
+    document = done.document()
+    assert (document["routing"], document["prefix_cache"]) == ("least-busy", False)
+    first, second = document["pools"]
+    assert (first["parts"], first["replicas"], first["chunk_tokens"]) == (2, 3, 2048)
+    assert first["speculation"]["acceptance"] == 0.7
+    assert (second["hardware"], second["model"], second["policy"]) == ("mine", "small", "static")
+    assert (second["max_wait_ms"], second["chunk_tokens"]) == (30, None)
+    # One pool without a price makes the fleet's price unknown.
+    assert document["loads"][0]["usd_per_1000"] is None
+    yaml = tmp_path / "fleet.yaml"
+    yaml.write_text("pool:\n  - {hardware: wafer, model: 20b, weights: fp16}\n")
+    done = turngap_here(
+        capsys, "simulate", *TURN, *CALL, "--minutes", "0.2", "--calls", "5", "--fleet", yaml,
+        "--json", "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert done.document()["pools"][0]["hardware"] == "wafer"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "says"),
+    [
+        ((), "simulate.no_source", "no --from RUN, and no --before-ms, --after-ms"),
+        (("--before-ms", "300"), "simulate.no_source", "no --after-ms"),
+        (TURN, "simulate.no_source", "--system-tokens"),
+        ((*TURN, "--system-tokens", "9"), "simulate.no_source", "--turns-per-call"),
+        (("--from", "no-such-run"), "run.unknown", "no-such-run"),
+        ((*QUICK, "--calls", "many"), "simulate.calls", "expected N1,N2"),
+        ((*QUICK, "--calls", "5,0"), "simulate.calls", "expected N1,N2"),
+        ((*QUICK, "--calls", "nan"), "simulate.calls", "expected N1,N2"),
+        ((*QUICK, "--min-hit-rate", "0.9"), "simulate.no_load", "is of a load"),
+        ((*QUICK, "--hardware", "h300"), "inference.hardware", "no accelerator 'h300'"),
+        ((*QUICK, "--model", "llama-9"), "inference.model", "no model 'llama-9'"),
+        ((*QUICK, "--weights", "fp7"), "fleet.invalid", "pool 1 weights"),
+        ((*QUICK, "--kv", "x"), "fleet.invalid", "pool 1 kv"),
+        ((*QUICK, "--policy", "eager"), "fleet.invalid", "pool 1 policy"),
+        ((*QUICK, "--policy", "static"), "inference.policy", "how many that is"),
+        ((*QUICK, "--max-batch", "0"), "inference.policy", "max_batch is 0"),
+        ((*QUICK, "--chunk-tokens", "-5"), "fleet.invalid", "chunk_tokens"),
+        ((*QUICK, "--chunk-tokens", "100"), "inference.policy", "chunk_tokens is 100"),
+        ((*QUICK, "--max-wait-ms", "5"), "inference.policy", "only `static` waits"),
+        ((*QUICK, "--parts", "0"), "inference.parts", "0 accelerators"),
+        ((*QUICK, "--replicas", "0"), "simulate.replicas", "0 replicas"),
+        ((*QUICK, "--draft-tokens", "3"), "fleet.invalid", "acceptance"),
+        ((*QUICK, "--acceptance", "1.5"), "inference.speculation", "acceptance is 1.5"),
+        ((*QUICK, "--routing", "random"), "fleet.invalid", "routing"),
+        ((*QUICK, "--part-hour-usd", "-1"), "simulate.price", "-1.0 USD"),
+        ((*QUICK, "--opening-tokens", "31"), "simulate.workload", "opening_tokens is 31"),
+        ((*QUICK, "--speech-ms", "0"), "simulate.workload", "speech_ms"),
+        (
+            (*QUICK, "--hardware", "wafer", "--model", "70b", "--weights", "fp16"),
+            "inference.no_fit",
+            "dense-70b at fp16 does not fit",
+        ),
+        ((*QUICK, "--fleet", "no.toml"), "simulate.two_fleets", "--weights"),
+        ((*TURN, *CALL, "--fleet", "no.toml"), "fleet.unreadable", "no.toml"),
+        ((*TURN, *CALL, "--fleet", "fleet.json"), "fleet.suffix", ".toml, .yaml"),
+        ((*TURN, *CALL, "--fleet", "bad.toml"), "fleet.not_toml", "not TOML"),
+        ((*TURN, *CALL, "--fleet", "bad.yaml"), "fleet.not_yaml", "not YAML"),
+        ((*TURN, *CALL, "--fleet", "list.yaml"), "fleet.invalid", "expected tables"),
+        ((*TURN, *CALL, "--fleet", "keys.toml"), "fleet.invalid", "pool 2 gpus: unknown key"),
+        ((*TURN, *CALL, "--fleet", "empty.toml"), "fleet.invalid", "pool"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named_and_nothing_is_stored(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, *, arguments: Any, kind: str, says: str
+) -> None:
+    files = {
+        "fleet.json": "{}",
+        "bad.toml": "pool = [",
+        "bad.yaml": "pool: [",
+        "list.yaml": "- 1\n",
+        "keys.toml": "[[pool]]\n[[pool]]\ngpus = 2\n",
+        "empty.toml": "pool = []\n",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with contextlib.chdir(tmp_path):
+        done = turngap_here(capsys, "simulate", *arguments, "--json", "--out", tmp_path / "out")
+    problem = done.document()["error"]
+    assert (done.code, problem["kind"]) == (2, kind)
+    assert says in problem["message"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_without_usable_turns_says_why(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    record = make_record(planned_turns=6)
+    with RunWriter.create(tmp_path / "runs", "replay", record) as writer:
+        for number in range(1, 7):
+            writer.append_turn(make_turn(turn=number))
+        writer.finish(record)
+    done = turngap_here(capsys, "simulate", "--from", writer.path, "--out", tmp_path / "out")
+    assert done.code == 3
+    assert "0 of 6 turns can be drawn from" in done.err
+    assert "6 × the agent did not report its reply's text token by token" in " ".join(
+        done.err.split()
+    )
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> SimulationRecord:
+    """A search with loads that are held, not held, and with turns that were never answered."""
+    from turngap.fleet.files import build_fleet, fleet_file
+    from turngap.fleet.run import SimulationPlan, run_simulation, source_of_flags
+    from turngap.fleet.workload import Workload
+
+    source = source_of_flags(
+        {
+            "before_ms": 300, "after_ms": 40, "speech_ms": 1500, "reply_ms": 2000,
+            "user_tokens": 10, "reply_tokens": 30, "opening_tokens": 6,
+        }
+    )  # fmt: skip
+    work = Workload(source.samples, 300, 5, 200, 0.8)
+    described = fleet_file({"pool": [{"weights": "fp8", "policy": "immediate"}]}, "test")
+    plan = SimulationPlan(
+        fleet=build_fleet(described, work.longest_tokens),
+        workload=work,
+        source=source,
+        seconds=40,
+        out=tmp_path_factory.mktemp("out"),
+    )
+    return run_simulation(plan)[0]
+
+
+def test_the_page_is_safe_accessible_and_says_that_it_is_simulated(
+    searched: SimulationRecord,
+) -> None:
+    page = Page(render(searched))
+    page.assert_safe()
+    page.assert_accessible()
+    assert "simulated: nothing here was measured on this hardware" in page.text
+    assert "calls at once" in page.text
+    assert len(page.all("circle")) == 4 * len(searched.loads)
+    assert len([s for s in page.all("svg") if s.get("role") == "img"]) == 3
+
+
+def test_what_a_record_names_is_text_in_the_page(searched: SimulationRecord) -> None:
+    evil = "<script>alert(1)</script>"
+    work = searched.workload.model_copy(update={"runs": (evil,)})
+    pool = searched.pools[0].model_copy(update={"model": evil})
+    page = Page(render(searched.model_copy(update={"workload": work, "pools": (pool,)})))
+    page.assert_safe()
+    assert "<script>alert(1)</script>" in page.text
+
+
+def test_drawings_stay_inside_and_run_with_the_load(searched: SimulationRecord) -> None:
+    drawn = charts(searched)
+    assert [chart.title for chart in drawn] == [
+        "Turns answered in time",
+        "Turn gap, p50 and p95",
+        "Accelerator-hours for 1000 turns",
+    ]
+    for chart in drawn:
+        for curve in chart.curves:
+            places = [dot.x for dot in curve.dots]
+            assert places == sorted(places)
+            assert all(0 <= dot.x <= 100 and 0 <= dot.y <= HEIGHT_PX for dot in curve.dots)
+        assert all(0 <= mark.at <= 100 for mark in chart.x_marks)
+        assert all(-0.01 <= mark.at <= HEIGHT_PX + 0.01 for mark in chart.y_marks)
+        assert 2 <= len(chart.x_marks) <= 7
+
+
+def test_one_load_can_be_drawn_too(searched: SimulationRecord) -> None:
+    one = searched.model_copy(update={"loads": searched.loads[:1], "capacity": None})
+    Page(render(one)).assert_accessible()
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_table_fits_the_terminal(searched: SimulationRecord, width: int) -> None:
+    lines = simulation_block(searched, width).plain.splitlines()
+    assert max(map(len, lines)) <= width
+    assert not any(line != line.rstrip() for line in lines)
+    header = next(line for line in lines if line.lstrip().startswith("calls "))
+    assert "95 % interval" in header
+    assert ("part-h" in header) is (width >= 120)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"{", "simulation.damaged"),
+        (b"[]", "simulation.damaged"),
+        (b'{"schema_version": 99}', "run.newer"),
+        (b'{"schema_version": 1}', "simulation.damaged"),
+    ],
+)
+def test_a_damaged_simulation_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes, kind: str
+) -> None:
+    (tmp_path / SIMULATION_FILE).write_bytes(content)
+    done = turngap_here(capsys, "report", tmp_path, "--json")
+    assert (done.code, done.document()["error"]["kind"]) == (2, kind)
+
+
+def test_the_record_is_plain_json(searched: SimulationRecord) -> None:
+    text = searched.model_dump_json()
+    assert SimulationRecord.model_validate_json(text) == searched
+    assert "NaN" not in text
+    json.loads(text)

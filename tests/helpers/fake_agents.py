@@ -1,0 +1,103 @@
+"""Agents that answer at once, so that a whole check takes no time."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commandline import SCENARIOS
+from made_records import MARKS_MS, make_turn
+
+from turngap.check.plan import CheckPlan
+from turngap.check.play import Checked, CheckProgress, check
+from turngap.check.record import CheckRecord
+from turngap.core.errors import AgentError
+from turngap.core.results import PacingRecord, TurnRecord
+from turngap.play.run import RunInProgress
+from turngap.play.target import AgentChoice, Target, resolve
+
+OLD, NEW = "ws://127.0.0.1:9/old", "ws://127.0.0.1:9/new"
+ENOUGH = 13  # rounds of 6 pairs: more than the 72 that p95 needs
+
+
+class FakeAgents:
+    """Stands in for audio: `marks` of a turn by agent, with noise; and notes what was played."""
+
+    def __init__(self) -> None:
+        self.played: list[tuple[str, int, int]] = []
+        self.slower: dict[str, Callable[[int], float]] = {}
+        self.starved: Callable[[str, int], bool] = lambda _url, _nth: False
+        self.dies_after: int | None = None
+        self._rng = np.random.default_rng(1)
+
+    async def play(
+        self, run: Any, scenario: Any, url: str, *, repeat: int = 1, phase: int = 0
+    ) -> None:
+        """In place of `RunInProgress.play`."""
+        self.played.append((url, repeat, phase))
+        if self.dies_after is not None and len(self.played) > self.dies_after:
+            raise AgentError("line.lost", "the line was lost")
+        for number, _ in enumerate(scenario.scenario.turns, start=1):
+            turn = self.turn(url, scenario.scenario.name, number, repeat, phase)
+            run._writer.append_turn(turn)
+            run.turns.append(turn)
+            run._on_turn(turn)
+
+    def turn(self, url: str, scenario: str, number: int, repeat: int, phase: int) -> TurnRecord:
+        starved = self.starved(url, len(self.played))
+        late = self._rng.normal(0, 5) + self.slower.get(url, lambda _: 0.0)(len(self.played))
+        marks = {k: at + (late if at > 300 else 0.0) for k, at in MARKS_MS.items()}
+        return make_turn(
+            scenario=scenario,
+            turn=number,
+            repeat=repeat,
+            phase_ms=phase / 16,
+            marks_ms=marks,
+            pacing=PacingRecord(
+                packets=150, late_ms_p50=0.1, late_ms_max=22.0 if starved else 0.4, starved=starved
+            ),
+        )
+
+
+class Served:
+    """In place of a process: it is reached by its name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def __aenter__(self) -> str:
+        return self.name
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+def stand_in(
+    monkeypatch: pytest.MonkeyPatch, fake: FakeAgents, name_of: Callable[[Target], str]
+) -> None:
+    """Have `fake` played against in place of every stack, by the name that `name_of` gives it."""
+
+    async def play(run: Any, *where: Any, **how: Any) -> None:
+        await fake.play(run, *where, **how)
+
+    monkeypatch.setattr(RunInProgress, "play", play)
+    monkeypatch.setattr(Target, "serving", lambda target, _log: Served(name_of(target)))
+
+
+def target(agent: str) -> Target:
+    return resolve(AgentChoice(agent), SCENARIOS)
+
+
+async def checked(plan: CheckPlan) -> Checked:
+    return await check(plan, CheckProgress())
+
+
+def stored(done: Checked) -> CheckRecord:
+    return CheckRecord.model_validate_json((done.path / "check.json").read_text(encoding="utf-8"))
+
+
+def spoil(path: Path, **changes: Any) -> None:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(document | changes), encoding="utf-8")

@@ -1,0 +1,277 @@
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from html_page import Page
+from made_records import MARKS_MS, every_outcome, make_record, make_run, make_turn, scaled
+
+from turngap.core.errors import InputError
+from turngap.core.results import AnswerRecord, AudioRecord, BackchannelRecord, ToolCallRecord
+from turngap.report.charts import CHARACTER_SHARE, Domain, domain_of, gap_plot, waterfall
+from turngap.report.html import render, write_html
+from turngap.store.runs import RunWriter, StoredRun, read_run
+
+SCRIPT = "<script>alert(1)</script>"
+ATTRIBUTE = '" onload="alert(1)" x=\''
+
+
+def stored(tmp_path: Path, turns) -> StoredRun:
+    record = make_record(planned_turns=len(turns))
+    with RunWriter.create(tmp_path, "replay", record) as writer:
+        silence = np.zeros(16_000, np.int16)
+        writer.write_audio("001", silence, silence, 16_000)
+        for turn in turns:
+            writer.append_turn(turn)
+        writer.finish(record)
+    return read_run(writer.path)
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 200])
+def test_page_is_well_formed_for_any_length_of_run(n):
+    turns = [make_turn(turn=i + 1, marks_ms=scaled(0.3 + i / 50)) for i in range(n)]
+    page = Page(render(make_run(turns)))
+    assert len(page.all("article")) == n
+    assert len(page.all("svg", **{"class": "waterfall"})) == n
+
+
+def test_every_outcome_is_shown_with_its_words():
+    run = make_run(every_outcome())
+    page = Page(render(run))
+    for turn in run.turns:
+        assert turn.outcome in page.text
+        if turn.why_no_gap:
+            assert turn.why_no_gap in page.text
+    assert "−340 ms, before the person had finished" in page.text
+    assert "1 cut_in (an agent that cuts in is not quick)" in page.text
+
+
+def test_right_and_wrong_answers_are_shown():
+    failed = (SCRIPT,)
+    turns = [make_turn(answer=AnswerRecord(verdict="wrong", failed=failed)), make_turn(turn=2)]
+    page = Page(render(make_run(turns)))
+    assert f"✗ wrong: {SCRIPT}" in page.text
+    assert "right answers" in page.text
+    assert "0 of 1 turn" in page.text
+    page.assert_safe()
+    assert "right answers" not in Page(render(make_run([make_turn()]))).text
+
+
+def test_how_fast_the_llm_was_is_said_of_each_turn_and_of_the_run():
+    counts = {"llm_ttft_ms": 153.0, "llm_tokens_per_s": 64.0, "llm_window_tokens": 8.0}
+    text = Page(render(make_run([make_turn(counts=counts), make_turn(turn=2)]))).text
+    assert text.count("first token after 153 ms · 64 tokens/s · 8 within 450 ms") == 1
+    whole = "Language model: first token p50 153 ms · p50 64 tokens/s · p50 8 within 450 ms (n=1)."
+    assert whole in text
+    assert "tokens/s" not in Page(render(make_run([make_turn()]))).text
+
+
+def test_the_tools_that_were_called_are_shown():
+    call = ToolCallRecord(name="weather", arguments={"day": SCRIPT}, ms=12.3, result=SCRIPT)
+    page = Page(render(make_run([make_turn(calls=(call,))])))
+    assert f"weather(day={SCRIPT}) gave after 12 ms: {SCRIPT}" in page.text
+    page.assert_safe()
+
+
+def test_nothing_is_fetched_from_anywhere():
+    run = make_run(every_outcome(), agent={"url": "https://agent.example.org/ws", "stack": "x"})
+    page = Page(render(run))
+    assert "https://agent.example.org/ws" in page.text  # shown, not linked
+    page.assert_safe()
+
+
+def test_a_browser_is_told_to_run_and_fetch_nothing():
+    (policy,) = Page(render(make_run([]))).all("meta", **{"http-equiv": "Content-Security-Policy"})
+    content = policy["content"] or ""
+    assert content.startswith("default-src 'none'")
+    assert "script-src" not in content
+
+
+@pytest.mark.parametrize("attack", [SCRIPT, ATTRIBUTE, "{{ 7 * 7 }}", "&lt;b&gt; </style><b>"])
+def test_everything_a_run_holds_is_text(attack):
+    turn = make_turn(
+        scenario=attack,
+        say=attack,
+        transcript=attack,
+        reply=attack,
+        faults=(attack,),
+        backchannels=(BackchannelRecord(say=attack, start_ms=1, reply_stopped=True),),
+        audio=AudioRecord(file=attack, user_start_ms=1, user_end_ms=2, onset_ms=None),
+    )
+    stages = tuple(s.model_copy(update={"name": attack}) for s in turn.stages)
+    turns = [
+        turn.model_copy(update={"stages": stages}),
+        make_turn(marks_ms=None, ended="timeout", why_no_gap=attack),
+    ]
+    run = make_run(
+        turns,
+        name=attack,
+        agent={"stack": attack, attack: attack},
+        settings={attack: {attack: [attack]}},
+        valid=False,
+        why_invalid=(attack,),
+        failure=attack,
+        commit=attack,
+        started_utc=attack,
+    )
+    run = StoredRun(run.record, run.turns, run.path, (attack,))
+    page = Page(render(run))
+    plain = Page(render(make_run(every_outcome())))
+    assert {tag for tag, _ in page.tags} <= {tag for tag, _ in plain.tags} | {"strong"}
+    allowed = {name for _, attrs in plain.tags for name in attrs}
+    assert {name for _, attrs in page.tags for name in attrs} <= allowed
+    assert page.text.count(attack) >= 15
+
+
+def test_drawings_and_tables_can_be_heard():
+    page = Page(render(make_run(every_outcome())))
+    labels = [svg["aria-label"] or "" for svg in page.all("svg", role="img")]
+    assert any("endpoint 231 ms" in label and "398 ms" in label for label in labels)
+    assert any("Share of turns" in label for label in labels)
+    page.assert_accessible()
+    assert len(page.all("table")) >= 5
+
+
+def test_light_dark_and_paper_are_styled():
+    style = Page(render(make_run([]))).style
+    assert "prefers-color-scheme: dark" in style
+    assert "@media print" in style
+
+
+def test_percentiles_without_a_value_give_the_reason():
+    text = Page(render(make_run([make_turn()]))).text
+    assert "n=1, needs 20" in text
+    assert "1 of 1 turn answered within budget" in text
+
+
+def test_invalid_and_unfinished_runs_say_so_before_any_figure():
+    run = make_run([make_turn()], valid=False, why_invalid=("caller starved",), failure="gone")
+    text = Page(render(StoredRun(run.record, run.turns, run.path, ("unfinished: 1 of 7",)))).text
+    at = [text.index(s) for s in ("INVALID", "gone", "unfinished: 1 of 7", "hit rate")]
+    assert at == sorted(at)
+
+
+def test_page_of_a_run_without_names():
+    page = Page(render(make_run([make_turn()], name="", agent={}, settings={})))
+    assert page.all("h1")
+    assert "against" not in page.text
+    assert "Settings" not in page.text
+
+
+def test_facts_are_there():
+    text = Page(render(make_run([make_turn()]))).text
+    for fact in ("730e11888299", "7ae7a1d", "error p50 0.12", "±0.03 ms", "pocketsphinx"):
+        assert fact in text
+    assert "llm.first_token_ms 120" in text
+
+
+def test_page_is_written_beside_the_run_and_replaces_an_older_one(tmp_path):
+    run = stored(tmp_path, [make_turn()])
+    (run.path / "report.html").write_text("old")
+    file = write_html(run)
+    assert file == run.path / "report.html"
+    assert Page(file.read_text(encoding="utf-8")).all("article")
+    assert not list(run.path.glob(".report*"))
+
+
+def test_a_folder_that_cannot_be_written_is_bad_input(tmp_path):
+    with pytest.raises(InputError, match="cannot write"):
+        write_html(make_run([make_turn()], tmp_path / "gone"))
+
+
+def test_players_play_their_turn_of_the_recording(tmp_path):
+    run = stored(tmp_path, [make_turn(turn=1), make_turn(turn=2)])
+    players = Page(render(run)).all("audio")
+    assert [p["src"] for p in players] == ["audio/001.wav#t=0.70,2.00", "audio/001.wav#t=1.70"]
+    assert all("controls" in p and p["aria-label"] for p in players)
+
+
+@pytest.mark.parametrize("file", ["audio/404.wav", "../other/001.wav", "/etc/hostname"])
+def test_no_player_for_what_is_not_in_the_folder(tmp_path, file):
+    audio = AudioRecord(file=file, user_start_ms=1, user_end_ms=2, onset_ms=None)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "001.wav").write_bytes(b"")
+    page = Page(render(stored(tmp_path, [make_turn(audio=audio)])))
+    assert not page.all("audio")
+    assert "is not in the run's folder" in page.text
+
+
+def test_turn_without_a_recording_has_no_player(tmp_path):
+    page = Page(render(stored(tmp_path, [make_turn(audio=None)])))
+    assert not page.all("audio")
+    assert "is not in the run's folder" not in page.text
+
+
+def test_half_a_surrogate_pair_does_not_stop_the_page(tmp_path):
+    (tmp_path / "r").mkdir()
+    assert write_html(make_run([make_turn(reply="\ud83d x")], tmp_path / "r")).stat().st_size
+
+
+def test_rule_is_in_one_place_for_all_turns_of_a_run():
+    turns = [*every_outcome(), make_turn(budget_ms=1500.0), make_turn(marks_ms=scaled(9))]
+    domain = domain_of(turns)
+    drawn = [waterfall(turn, domain) for turn in turns]
+    assert len({w.rule for w in drawn}) == 1
+    assert len({w.zero for w in drawn}) == 1
+    assert all(0 < w.rule < 100 for w in drawn)
+
+
+def test_bars_of_a_waterfall_follow_one_another():
+    turn = make_turn()
+    drawn = waterfall(turn, Domain(0.0, 2.0))
+    assert drawn.rows[0].label == "endpoint 231"
+    for row, following in zip(drawn.rows, drawn.rows[1:], strict=False):
+        assert row.x + row.width <= following.x + 0.4  # hairlines are widened to be seen
+    last = drawn.rows[-1]
+    assert last.x + last.width == pytest.approx(100 * 398.25 / 1600, abs=0.01)
+    assert drawn.short == "llm_request, tts_first_audio, sent, received: under 1 ms each"
+
+
+def test_turns_over_either_edge_say_so():
+    domain = Domain(-0.1, 1.25)
+    assert waterfall(make_turn(marks_ms=scaled(5)), domain).overflow == "▸"
+    assert waterfall(make_turn(marks_ms={"agent_onset": -300.0}), domain).overflow == "◂"
+    assert waterfall(make_turn(), domain).overflow == ""
+
+
+@pytest.mark.parametrize("factor", [0.1, 1, 2, 5, 100])
+def test_drawings_stay_inside_their_frame(factor):
+    turns = [make_turn(marks_ms=scaled(factor)), *every_outcome()]
+    domain = domain_of(turns)
+    for turn in turns:
+        for row in waterfall(turn, domain).rows:
+            assert 0 <= row.x <= 100
+            assert row.x + row.width <= 100.3
+            assert 0 <= row.label_x <= 100
+    plot = gap_plot(turns, [str(n) for n in range(len(turns))], 800.0, "")
+    assert all(0 <= dot.x <= 100 for dot in plot.dots)
+    assert len(plot.dots) + plot.without_gap == len(turns)
+
+
+@pytest.mark.parametrize("start_ms", [0, 300, 480, 560, 640, 720])
+def test_labels_of_tiny_stages_are_not_crossed_out_by_the_budgets_rule(start_ms):
+    turn = make_turn(marks_ms={name: start_ms + 6 * i for i, name in enumerate(MARKS_MS, start=1)})
+    drawn = waterfall(turn, domain_of([turn]))
+    assert len(drawn.rows) == len(MARKS_MS)
+    for row in drawn.rows:
+        room = CHARACTER_SHARE * len(row.label)
+        assert row.side in ("after", "before") or row.width >= room
+        if row.side == "after":
+            assert row.label_x + room <= drawn.rule
+        else:
+            assert row.label_x >= room
+
+
+def test_curve_stands_at_the_hit_rate_at_the_budget():
+    turns = [make_turn(marks_ms=scaled(n / 5)) for n in range(1, 15)] + every_outcome()[2:6]
+    plot = gap_plot(turns, [""] * len(turns), 800.0, "")
+    hits = sum(t.outcome == "answered" for t in turns)
+    steps = re.findall(r"H([\d.]+)V([\d.]+)", plot.path)
+    level = [float(y) for x, y in steps if float(x) <= plot.rule * 10][-1]
+    assert 1 - level / 170 == pytest.approx(hits / len(turns), abs=1e-4)
+
+
+def test_plot_says_how_many_turns_lie_beyond_its_edge():
+    turns = [make_turn(), make_turn(marks_ms=scaled(50))]
+    assert gap_plot(turns, ["a", "b"], 800.0, "").beyond == 1
+    assert "1 turn beyond the edge" in Page(render(make_run(turns))).text

@@ -1,0 +1,72 @@
+"""What a stored turn says that the agent counted."""
+
+from turngap.core.clock import ms_to_ns
+from turngap.core.events import AgentMarks, AgentSpeech, ToolCall, TurnEnded, UserSpeech
+from turngap.core.results import ToolCallRecord
+from turngap.core.turns import Turn, TurnTracker
+from turngap.store.turns import stored_fields
+
+
+def played(*told: AgentMarks) -> Turn:
+    """A turn from 0 to 1000 ms that is answered at 1400, and what the agent told of it."""
+    tracker = TurnTracker()
+    tracker.feed(UserSpeech(1, 0, ms_to_ns(1000)))
+    tracker.feed(AgentSpeech(ms_to_ns(1400), ms_to_ns(1390)))
+    for marks in told:
+        tracker.feed(marks)
+    (turn,) = tracker.feed(TurnEnded(1, ms_to_ns(3000), "reply_done"))
+    return turn
+
+
+def marks(number: int, sent_ms: float, why: str, **counts: float) -> AgentMarks:
+    return AgentMarks(number, {"sent": ms_to_ns(sent_ms)}, {}, counts, why)
+
+
+def test_what_was_counted_adds_up_and_the_hold_is_that_of_what_was_heard() -> None:
+    early = marks(1, 700, "open", hold_ms=1200, speculations=2, speculations_wasted=1)
+    heard = marks(2, 1388, "complete", hold_ms=250, speculations=3)
+    fields = stored_fields(played(early, heard))
+    assert fields["counts"] == {"hold_ms": 250, "speculations": 5, "speculations_wasted": 1}
+    assert fields["endpoint_why"] == "complete"
+
+
+def test_how_fast_the_llm_was_is_of_what_was_heard() -> None:
+    early = marks(1, 700, "open", llm_ttft_ms=90, llm_cold=1, llm_queue_ms=7, llm_prompt_tokens=50)
+    heard = marks(2, 1388, "complete", llm_ttft_ms=150, llm_tokens_per_s=60, llm_prompt_tokens=70)
+    assert stored_fields(played(early, heard))["counts"] == {
+        "llm_ttft_ms": 150,
+        "llm_tokens_per_s": 60,
+        "llm_prompt_tokens": 120,
+    }
+
+
+def test_what_is_told_in_two_pieces_is_counted_once() -> None:
+    first = marks(1, 1388, "complete", hold_ms=250, speculations=1)
+    whole = marks(1, 1388, "complete", hold_ms=250, speculations=1, lead_cut_ms=4)
+    fields = stored_fields(played(first, whole))
+    assert fields["counts"] == {"hold_ms": 250, "speculations": 1, "lead_cut_ms": 4}
+
+
+def test_an_agent_that_counts_nothing_has_no_counts() -> None:
+    fields = stored_fields(played())
+    assert (fields["counts"], fields["endpoint_why"]) == ({}, None)
+
+
+def test_calls_are_stored_those_of_answers_never_heard_too_and_a_silent_agent_is_known() -> None:
+    sent = {"sent": ms_to_ns(700)}
+    early = AgentMarks(1, sent, calls=(ToolCall("clock", {}, error="cancelled"),))
+    heard = AgentMarks(2, {"sent": ms_to_ns(1388)}, calls=(ToolCall("clock", {}, 5.0, "{}"),))
+    assert stored_fields(played(early, heard))["calls"] == (
+        ToolCallRecord(name="clock", error="cancelled"),
+        ToolCallRecord(name="clock", ms=5.0, result="{}"),
+    )
+    assert stored_fields(played(AgentMarks(1, sent, calls=())))["calls"] == ()
+    assert stored_fields(played(AgentMarks(1, sent)))["calls"] is None
+
+
+def test_of_what_is_told_in_two_pieces_the_later_calls_count() -> None:
+    sent = {"sent": ms_to_ns(1388)}
+    first = AgentMarks(1, sent, calls=(ToolCall("clock", {}),))
+    then = AgentMarks(1, sent, calls=(ToolCall("clock", {}, 5.0),))
+    (call,) = stored_fields(played(first, then))["calls"]
+    assert call.ms == 5.0

@@ -1,0 +1,386 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from made_records import every_outcome, make_record, make_turn
+
+from turngap.core.budget import STARVED_MS
+from turngap.core.errors import ExitCode, InputError
+from turngap.core.results import METRICS_VERSION, SCHEMA_VERSION, AnswerRecord
+from turngap.store.provenance import REMOVED
+from turngap.store.runs import (
+    NOT_JUDGED_THEN,
+    RunWriter,
+    find_run,
+    latest_run,
+    read_run,
+    run_folders,
+    upgrade,
+    utc_now,
+)
+
+
+def written(out: Path, turns=None, **changes) -> Path:
+    record = make_record(**changes)
+    with RunWriter.create(out, "replay", record) as writer:
+        for turn in every_outcome() if turns is None else turns:
+            writer.append_turn(turn)
+        writer.finish(record)
+    return writer.path
+
+
+def refused(path: Path) -> InputError:
+    with pytest.raises(InputError) as e:
+        read_run(path)
+    assert e.value.exit_code is ExitCode.BAD_INPUT
+    return e.value
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    run = read_run(written(tmp_path))
+    assert list(run.turns) == every_outcome()
+    assert run.record.machine == make_record().machine
+    assert run.problems == ()
+
+
+def test_folder_is_named_by_utc_start_and_name(tmp_path):
+    started = "2026-11-20T16:28:03+01:00"
+    with RunWriter.create(tmp_path, "Coffee order/../x", make_record(started_utc=started)) as w:
+        assert w.path == tmp_path / "20261120T152803Z-coffee-order-..-x"
+
+
+@pytest.mark.parametrize("name", ["", "..", "///", "\x1b[31m"])
+def test_no_name_leaves_the_folder(tmp_path, name):
+    with RunWriter.create(tmp_path, name, make_record()) as w:
+        assert w.path.parent == tmp_path
+        assert w.path.name.startswith("20261120T152803Z-")
+
+
+def test_runs_of_one_second_do_not_meet(tmp_path):
+    paths = [written(tmp_path, started_utc=f"2026-11-20T15:28:03.{i}+00:00") for i in range(3)]
+    assert len(set(paths)) == 3
+    assert run_folders(tmp_path) == paths
+    assert latest_run(tmp_path) == paths[-1]
+
+
+def test_a_folder_that_cannot_be_written_is_bad_input(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot make a run") as e:
+        RunWriter.create(tmp_path / "file", "x", make_record())
+    assert "--out" in e.value.hint
+
+
+def test_started_utc_must_be_an_instant(tmp_path):
+    with pytest.raises(InputError, match="ISO 8601"):
+        RunWriter.create(tmp_path, "x", make_record(started_utc="yesterday"))
+
+
+def test_secrets_never_reach_the_disk(tmp_path):
+    agent = {"url": "wss://ann:pw-1@host:1/x?api_key=sk-2&model=m", "headers": {"Cookie": "sk-3"}}
+    failure = "no answer from wss://ann:pw-1@host:1/x?api_key=sk-2"
+    path = written(tmp_path, agent=agent, failure=failure)
+    everything = b"".join(f.read_bytes() for f in path.iterdir() if f.is_file())
+    for secret in (b"sk-123", b"pw-1", b"sk-2", b"sk-3"):
+        assert secret not in everything
+    assert read_run(path).record.settings["llm"] == {"first_token_ms": 120, "api_key": REMOVED}
+
+
+def test_turns_are_appended_from_many_threads_unbroken(tmp_path):
+    with RunWriter.create(tmp_path, "x", make_record()) as writer:
+
+        def append(n):
+            writer.append_turn(make_turn(turn=n, reply="long " * 5000))
+
+        threads = [threading.Thread(target=append, args=(n,)) for n in range(1, 21)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    assert sorted(t.turn for t in read_run(writer.path).turns) == list(range(1, 21))
+
+
+def test_each_turn_is_synced_to_the_disk_before_append_returns(tmp_path, monkeypatch):
+    synced: list[tuple[int, int]] = []
+    real = os.fsync
+
+    def watched(fd):
+        real(fd)
+        synced.append((os.fstat(fd).st_ino, os.fstat(fd).st_size))
+
+    with RunWriter.create(tmp_path, "x", make_record()) as writer:
+        monkeypatch.setattr(os, "fsync", watched)
+        for n in range(1, 4):
+            writer.append_turn(make_turn(turn=n))
+            status = (writer.path / "turns.jsonl").stat()
+            assert synced[-1] == (status.st_ino, status.st_size)
+    assert len(synced) == 3
+
+
+def test_audio_is_stereo_user_left_heard_right(tmp_path):
+    with RunWriter.create(tmp_path, "x", make_record()) as writer:
+        left, right = np.full(100, 1000, np.int16), np.full(160, -2000, np.int16)
+        file = writer.write_audio("001", left, right, 16_000)
+    assert file == "audio/001.wav"
+    pcm, rate = soundfile.read(writer.path / file, dtype="int16")
+    assert rate == 16_000
+    assert pcm.shape == (160, 2)
+    np.testing.assert_array_equal(pcm[:, 0], np.pad(left, (0, 60)))
+    np.testing.assert_array_equal(pcm[:, 1], right)
+    assert soundfile.info(writer.path / file).subtype == "PCM_16"
+
+
+def test_unfinished_run_says_so(tmp_path):
+    with RunWriter.create(tmp_path, "x", make_record(finished_utc=None)) as writer:
+        writer.append_turn(make_turn())
+    assert read_run(writer.path).problems == ("unfinished: 1 of 7 planned turns were played",)
+
+
+def test_half_a_surrogate_pair_from_the_agent_costs_no_turn(tmp_path):
+    turn = make_turn(reply="caf\u00e9 \ud83d", events=({"text": "\ude00", "at_ns": 1},))
+    (read,) = read_run(written(tmp_path, [turn])).turns
+    assert read.reply == "café ?"
+    assert read.events == ({"text": "?", "at_ns": 1},)
+
+
+@pytest.mark.parametrize("cut", [1, 40, -60])
+def test_a_last_line_cut_off_is_dropped_and_reported(tmp_path, cut):
+    path = written(tmp_path)
+    file = path / "turns.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:-1]) + lines[-1][:cut])
+    run = read_run(path)
+    assert list(run.turns) == every_outcome()[:-1]
+    assert run.problems == ("turns.jsonl:7: the last line was cut off and is left out",)
+
+
+def test_a_cut_inside_a_multibyte_letter_is_a_cut(tmp_path):
+    path = written(tmp_path, [make_turn(), make_turn(turn=2, scenario="ä")])
+    file = path / "turns.jsonl"
+    raw = file.read_bytes()
+    file.write_bytes(raw[: raw.index("ä".encode()) + 1])
+    assert [t.turn for t in read_run(path).turns] == [1]
+
+
+def test_a_whole_last_line_without_its_newline_counts(tmp_path):
+    path = written(tmp_path)
+    file = path / "turns.jsonl"
+    file.write_bytes(file.read_bytes().rstrip(b"\n"))
+    assert len(read_run(path).turns) == 7
+    assert read_run(path).problems == ()
+
+
+@pytest.mark.parametrize("garbage", [b"garbage\n", b"\n", b"[1]\n", b"\xff\xfe\n", b'{"a": 1}\n'])
+def test_garbage_in_the_middle_is_refused_with_its_line(tmp_path, garbage):
+    path = written(tmp_path)
+    file = path / "turns.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:2], garbage, *lines[2:]]))
+    error = refused(path)
+    assert error.kind == "run.damaged"
+    assert "turns.jsonl:3:" in error.message
+
+
+def test_a_wrong_value_is_refused_with_line_and_field(tmp_path):
+    path = written(tmp_path)
+    file = path / "turns.jsonl"
+    file.write_text(file.read_text().replace('"late"', '"tardy"'))
+    assert refused(path).message.startswith(f"{file}:2: outcome: Input should be 'answered'")
+
+
+def test_newer_schema_is_refused(tmp_path):
+    path = written(tmp_path)
+    for name in ("turns.jsonl", "run.json"):
+        file = path / name
+        newer = file.read_text().replace(
+            f'"schema_version": {SCHEMA_VERSION}', f'"schema_version": {SCHEMA_VERSION + 1}'
+        )
+        file.write_text(newer)
+        error = refused(path)
+        assert error.kind == "run.newer"
+        assert name in error.message
+        assert "upgrade" in error.hint
+
+
+@pytest.mark.parametrize("version", [None, "1", 0, True, 1.0])
+def test_a_version_that_is_none_is_refused(version):
+    with pytest.raises(InputError, match="expected 1 to"):
+        upgrade({"schema_version": version}, {}, "x")
+
+
+def test_older_documents_are_brought_up_step_by_step():
+    steps = {
+        1: lambda d: {k if k != "gap" else "gap_ms": v for k, v in d.items()},
+        2: lambda d: d | {"phase_ms": 0.0},
+    }
+    assert upgrade({"schema_version": 1, "gap": 3}, steps, "x", current=3) == {
+        "schema_version": 3,
+        "gap_ms": 3,
+        "phase_ms": 0.0,
+    }
+
+
+def test_every_older_schema_version_has_its_step():
+    from turngap.store.runs import RUN_STEPS, TURN_STEPS
+
+    older = set(range(1, SCHEMA_VERSION))
+    assert set(RUN_STEPS) == older
+    assert set(TURN_STEPS) == older
+
+
+def test_a_run_of_the_first_schema_is_read_with_the_lateness_that_was_accepted_then(tmp_path):
+    path = written(tmp_path)
+    record = json.loads((path / "run.json").read_text())
+    del record["starved_ms"]
+    (path / "run.json").write_text(json.dumps(record | {"schema_version": 1}))
+    lines = [json.loads(line) for line in (path / "turns.jsonl").read_text().splitlines()]
+    older = [json.dumps(line | {"schema_version": 1}) for line in lines]
+    (path / "turns.jsonl").write_text("\n".join(older) + "\n")
+    run = read_run(path)
+    assert (run.record.schema_version, run.record.starved_ms) == (SCHEMA_VERSION, STARVED_MS)
+    assert {turn.schema_version for turn in run.turns} == {SCHEMA_VERSION}
+
+
+def test_of_a_run_from_before_replies_were_judged_none_is(tmp_path):
+    path = written(tmp_path)
+    lines = [json.loads(line) for line in (path / "turns.jsonl").read_text().splitlines()]
+    older = []
+    for line in lines:
+        del line["answer"]
+        older.append(json.dumps(line | {"schema_version": 3}))
+    (path / "turns.jsonl").write_text("\n".join(older) + "\n")
+    for turn in read_run(path).turns:
+        assert turn.answer == AnswerRecord(verdict="not_judged", why=NOT_JUDGED_THEN)
+
+
+def test_of_a_run_from_before_tools_were_stored_nothing_is_known_of_them(tmp_path):
+    path = written(tmp_path)
+    lines = [json.loads(line) for line in (path / "turns.jsonl").read_text().splitlines()]
+    older = []
+    for line in lines:
+        del line["calls"]
+        older.append(json.dumps(line | {"schema_version": 4}))
+    (path / "turns.jsonl").write_text("\n".join(older) + "\n")
+    assert {turn.calls for turn in read_run(path).turns} == {None}
+
+
+def test_other_metrics_are_named(tmp_path):
+    path = written(tmp_path, metrics_version=METRICS_VERSION + 1)
+    assert "do not compare" in read_run(path).problems[0]
+
+
+def test_what_is_no_run_is_refused_with_a_hint(tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for path, kind in ((tmp_path / "none", "run.missing"), (empty, "run.not_a_run")):
+        error = refused(path)
+        assert error.kind == kind
+        assert str(path) in error.message
+        assert "turngap replay" in error.hint
+
+
+def test_a_run_without_turns_is_refused_and_says_why(tmp_path):
+    error = refused(written(tmp_path, [], failure="connection refused"))
+    assert error.kind == "run.empty"
+    assert "connection refused" in error.message
+
+
+def test_a_run_without_its_turns_file_is_refused(tmp_path):
+    path = written(tmp_path)
+    (path / "turns.jsonl").unlink()
+    assert refused(path).kind == "run.empty"
+
+
+def test_run_json_cut_off_is_refused(tmp_path):
+    path = written(tmp_path)
+    (path / "run.json").write_text('{"schema_version": 1, ')
+    assert refused(path).kind == "run.damaged"
+
+
+def test_find_run_by_path_name_and_latest(tmp_path):
+    path = written(tmp_path)
+    for name in (str(path), str(path / "run.json"), path.name, "latest"):
+        assert find_run(name, tmp_path) == path
+
+
+def test_find_run_names_what_there_is(tmp_path):
+    path = written(tmp_path)
+    with pytest.raises(InputError) as e:
+        find_run("nope", tmp_path)
+    assert path.name in e.value.hint
+
+
+def test_no_run_at_all(tmp_path):
+    for root in (tmp_path, tmp_path / "none"):
+        with pytest.raises(InputError, match="no run in"):
+            latest_run(root)
+
+
+def test_latest_run_survives_a_damaged_neighbour(tmp_path):
+    path = written(tmp_path)
+    broken = written(tmp_path, started_utc="2027-01-01T00:00:00+00:00")
+    (broken / "run.json").write_text("{")
+    assert latest_run(tmp_path) == path
+
+
+def test_a_run_that_was_stopped_before_its_first_turn_is_not_the_latest(tmp_path):
+    later = {"started_utc": "2027-01-01T00:00:00+00:00"}
+    empty = RunWriter.create(tmp_path, "empty", make_record(**later))
+    empty.finish(make_record(**later, failure="interrupted by the user"))
+    assert latest_run(tmp_path) == empty.path  # there is no other: it says why
+    assert latest_run(tmp_path) != (path := written(tmp_path))
+    assert latest_run(tmp_path) == path
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from made_records import make_record, make_turn
+from turngap.store.runs import RunWriter
+writer = RunWriter.create(Path(sys.argv[1]), "killed", make_record(finished_utc=None))
+for n in range(1, 4):
+    writer.append_turn(make_turn(turn=n))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_sigkill_loses_no_finished_turn(tmp_path):
+    here = str(Path(__file__).parents[1] / "helpers")
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), here], check=False)
+    assert done.returncode == -signal.SIGKILL
+    run = read_run(latest_run(tmp_path))
+    assert [t.turn for t in run.turns] == [1, 2, 3]
+    assert run.problems == ("unfinished: 3 of 7 planned turns were played",)
+
+
+def test_rewriting_run_json_leaves_no_scraps(tmp_path):
+    path = written(tmp_path)
+    assert sorted(p.name for p in path.iterdir()) == ["audio", "run.json", "turns.jsonl"]
+
+
+def test_a_failed_rewrite_leaves_the_old_record(tmp_path, monkeypatch):
+    with RunWriter.create(tmp_path, "x", make_record(finished_utc=None)) as writer:
+        writer.append_turn(make_turn())
+
+        def full_disk(fd):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full_disk)
+        with pytest.raises(OSError, match="No space"):
+            writer.finish(make_record())
+    assert json.loads((writer.path / "run.json").read_text())["finished_utc"] is None
+    assert not list(writer.path.glob(".run.json*"))
+
+
+def test_utc_now_is_what_a_writer_takes(tmp_path):
+    started = utc_now()
+    assert started.endswith("+00:00")
+    with RunWriter.create(tmp_path, "x", make_record(started_utc=started)) as writer:
+        assert writer.path.name.startswith(started[:4])

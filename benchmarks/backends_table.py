@@ -43,7 +43,7 @@ from turngap.compare.play import ComparePlan, Contender, compare, parse_contende
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
 from turngap.core.budget import LLM_WINDOW_MS, STARVED_MS
 from turngap.core.errors import InputError
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.summary import counted_turns, summarise
 from turngap.play.target import AgentChoice
 from turngap.report.words import recorded_words
@@ -214,7 +214,7 @@ class Pieces:
     """All that was played: turns by backend, what they rest on, and what was left out of them."""
 
     records: list[ComparisonRecord] = field(default_factory=list[ComparisonRecord])
-    turns: dict[str, list[TurnRecord]] = field(default_factory=dict[str, list[TurnRecord]])
+    turns: dict[str, list[Turn]] = field(default_factory=dict[str, list[Turn]])
     left_out: list[str] = field(default_factory=list[str])
 
 
@@ -267,13 +267,13 @@ def table(pieces: Pieces) -> str:
     return "\n\n".join(block for block in blocks if block)
 
 
-def alike(everybody: Sequence[Sequence[TurnRecord]]) -> bool:
+def alike(everybody: Sequence[Sequence[Turn]]) -> bool:
     """Whether all played the same turns, each as often."""
     played = [Counter((turn.scenario, turn.turn) for turn in turns) for turns in everybody]
     return not played or all(counted == played[0] for counted in played)
 
 
-def row(name: str, turns: Sequence[TurnRecord]) -> tuple[str, ...]:
+def row(name: str, turns: Sequence[Turn]) -> tuple[str, ...]:
     """One backend's cells; in brackets 95 % intervals, and n where it is not that of the row."""
     summary = summarise(turns)
     llm = summary.llm
@@ -290,7 +290,7 @@ def row(name: str, turns: Sequence[TurnRecord]) -> tuple[str, ...]:
     )
 
 
-def gaps(turns: Sequence[TurnRecord]) -> tuple[str, ...]:
+def gaps(turns: Sequence[Turn]) -> tuple[str, ...]:
     """How many turns, their gap, and the time to the answer's own first audio."""
     summary = summarise(turns)
     return (

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 
 from turngap.core.errors import InputError
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.summary import counted_turns
 from turngap.store.runs import TURNS_FILE, read_run
 
@@ -33,7 +33,7 @@ def scores(gaps: Sequence[float]) -> Floats:
     return found / np.sqrt(np.mean(found**2))
 
 
-def correlations(runs: Sequence[Sequence[TurnRecord]]) -> dict[str, tuple[float | None, int]]:
+def correlations(runs: Sequence[Sequence[Turn]]) -> dict[str, tuple[float | None, int]]:
     """By kind the correlation, None without a pair, and of how many pairs.
 
     `recording`: takes of one recorded turn; `play`: turns of a conversation that was played once;
@@ -42,11 +42,7 @@ def correlations(runs: Sequence[Sequence[TurnRecord]]) -> dict[str, tuple[float 
     names: list[tuple[str, int, tuple[int, int]]] = []
     gaps: list[Floats] = []
     for number, turns in enumerate(runs):
-        known = [
-            (t, t.gap_ms)
-            for t in counted_turns(turns)
-            if t.outcome in ("answered", "late") and t.gap_ms is not None
-        ]
+        known = [(t, t.gap_ms) for t in counted_turns(turns) if t.replied and t.gap_ms is not None]
         if len({ms for _, ms in known}) < 2:
             continue  # nothing in it is slower than anything else
         names += [(t.scenario, t.turn, (number, t.repeat)) for t, _ in known]

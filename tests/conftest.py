@@ -18,12 +18,12 @@ from made_records import make_run
 from turngap.caller.pipecat import PipecatDialect
 from turngap.check.plan import CheckPlan
 from turngap.core.errors import TurngapError
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.play.run import RunInProgress
 from turngap.pytest_plugin import fixture
 from turngap.scenario.library import load_scenarios, scenario_paths
 from turngap.store.provenance import this_machine
-from turngap.store.runs import StoredRun, new_folder
+from turngap.store.runs import Run, new_folder
 
 # No deadline: how long an example takes says more of the machine than of the code. In CI the same
 # examples every time, so that a red build is the change's doing; elsewhere new ones, to find more.
@@ -90,7 +90,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     """Runs that are made up instead of played, one after another; gives the plans asked for."""
 
     def play(
-        *runs: Sequence[TurnRecord],
+        *runs: Sequence[Turn],
         failure: TurngapError | None = None,
         during: Callable[[], None] = lambda: None,
         **record: Any,
@@ -98,7 +98,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
         plans: list[Any] = []
         left = list(runs)
 
-        async def replay(plan: Any, _: Any) -> tuple[StoredRun, TurngapError | None]:
+        async def replay(plan: Any, _: Any) -> tuple[Run, TurngapError | None]:
             plans.append(plan)
             during()
             folder = new_folder(plan.out, "made")

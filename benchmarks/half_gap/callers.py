@@ -80,7 +80,7 @@ async def _one_level(
     played = await asyncio.gather(*(_caller(url, scenario, n, times) for n in range(callers)))
     turns = [turn for conversation in played for turn in conversation]
     wall_s = (clock.now_ns() - started_ns) / 1e9
-    answered = [t.turn for t in turns if t.turn.outcome in ("answered", "late")]
+    answered = [t.turn for t in turns if t.turn.replied]
     silent = sum(t.turn.outcome in ("no_reply", "error") for t in turns)
     planned = callers * turns_of_one * times
     return Level(

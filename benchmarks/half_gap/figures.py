@@ -8,11 +8,11 @@ from statistics import median
 from half_gap.contenders import FULL, PAUSE_MS, STOCK, STOCK_VAD, TTFT_MS, UNTRACED
 from half_gap.playing import AS
 from turngap.core.paired import Pair, Ratio, Reading, gap_ratio
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.stats import Percentile, Proportion, percentile, proportion
 from turngap.scenario.library import EXTRA
 from turngap.scenario.model import Scenario
-from turngap.store.runs import StoredRun, read_run
+from turngap.store.runs import Run, read_run
 
 # The recordings of turns that hold a pause to think; of the tables booked, the first turn.
 PAUSED = ("second-thoughts", "thinking-aloud")
@@ -30,7 +30,7 @@ class Played:
     """All that one agent played with the same engines, by what tells its turns apart."""
 
     name: str
-    turns: Mapping[Key, TurnRecord]
+    turns: Mapping[Key, Turn]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Collected:
 
 def collect(out: Path, scenarios: Mapping[str, Scenario]) -> Collected:
     """Read the pieces that are kept in a folder."""
-    found: dict[str, dict[str, dict[Key, TurnRecord]]] = {"": {}, STEPS: {}, OVERHEAD: {}}
+    found: dict[str, dict[str, dict[Key, Turn]]] = {"": {}, STEPS: {}, OVERHEAD: {}}
     for run in runs(out):
         name, part = str(run.record.settings[AS]), str(run.record.settings["part"])
         turns = found[part if part in found else ""].setdefault(name, {})
@@ -88,7 +88,7 @@ def collect(out: Path, scenarios: Mapping[str, Scenario]) -> Collected:
     return Collected(*groups)
 
 
-def runs(out: Path) -> Iterable[StoredRun]:
+def runs(out: Path) -> Iterable[Run]:
     """Every run of every piece that is kept in a folder."""
     for record in sorted(out.glob("*/*/run.json")):
         run = read_run(record.parent)
@@ -139,14 +139,14 @@ def _is_usual(key: Key, scenarios: Mapping[str, Scenario]) -> bool:
     return part in GAPS and EXTRA not in scenarios[scenario].tags
 
 
-def is_paused(turn: TurnRecord) -> bool:
+def is_paused(turn: Turn) -> bool:
     """Whether the person stops to think in the middle of the turn."""
     return turn.scenario in PAUSED or (turn.scenario in PAUSED_FIRST and turn.turn == 1)
 
 
-def gaps_of(turns: Iterable[TurnRecord]) -> list[float]:
+def gaps_of(turns: Iterable[Turn]) -> list[float]:
     """The gaps of the turns that were answered."""
-    return [t.gap_ms for t in turns if t.outcome in ("answered", "late") and t.gap_ms is not None]
+    return [t.gap_ms for t in turns if t.replied and t.gap_ms is not None]
 
 
 def paired(reference: Played, candidate: Played, scenarios: Mapping[str, Scenario]) -> list[Pair]:
@@ -158,7 +158,7 @@ def paired(reference: Played, candidate: Played, scenarios: Mapping[str, Scenari
     ]
 
 
-def _reading(turn: TurnRecord) -> Reading:
+def _reading(turn: Turn) -> Reading:
     return Reading(turn.outcome, turn.gap_ms, {s.name: s.ms for s in turn.stages})
 
 
@@ -174,7 +174,7 @@ def overhead(played: Played, hold_ms: float | None) -> Overhead:
     for turn in played.turns.values():
         silent += turn.outcome in ("no_reply", "error")
         needed = needed_ms(turn, hold_ms)
-        if turn.outcome in ("answered", "late") and turn.gap_ms is not None and needed is not None:
+        if turn.replied and turn.gap_ms is not None and needed is not None:
             over.append(turn.gap_ms - needed)
             late.append(turn.gap_ms - min(needed, soonest_ms(turn, needed)))
     return Overhead(
@@ -186,13 +186,13 @@ def overhead(played: Played, hold_ms: float | None) -> Overhead:
     )
 
 
-def soonest_ms(turn: TurnRecord, needed: float) -> float:
+def soonest_ms(turn: Turn, needed: float) -> float:
     """What would do if a guess were made at the first sign of silence, and never later."""
     held_ms = turn.counts.get("hold_ms")
     return needed if held_ms is None else max(held_ms, PAUSE_MS + TTFT_MS)
 
 
-def needed_ms(turn: TurnRecord, hold_ms: float | None) -> float | None:
+def needed_ms(turn: Turn, hold_ms: float | None) -> float | None:
     """The gap that the chosen hold and the engines' known time leave no way around."""
     held_ms = turn.counts.get("hold_ms", hold_ms)
     if held_ms is None:

@@ -24,7 +24,7 @@ from pages import END
 from turngap.caller.pipecat import PipecatDialect
 from turngap.compare.play import ComparePlan
 from turngap.core.errors import ExitCode, InputError
-from turngap.core.results import AnswerRecord, TurnRecord
+from turngap.core.results import AnswerRecord, Turn
 from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import library_dir
 
@@ -35,7 +35,7 @@ SERVED = Model("vllm: teacher", "vllm", {"base_url": "http://127.0.0.1:9/v1", "m
 class Told(FakeAgents):
     """Agents that say how fast their LLM was, but for the second turn, and are right but there."""
 
-    def turn(self, url: str, scenario: str, number: int, repeat: int, phase: int) -> TurnRecord:
+    def turn(self, url: str, scenario: str, number: int, repeat: int, phase: int) -> Turn:
         made = make_turn(scenario=scenario, turn=number, repeat=repeat)
         counts = {"llm_ttft_ms": 120.0, "llm_tokens_per_s": 64.0, "llm_window_tokens": 9.0}
         verdict, failed = ("wrong", ("x",)) if number == 2 else ("right", ())

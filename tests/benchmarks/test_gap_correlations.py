@@ -9,12 +9,12 @@ from interval_coverage import Library
 from made_records import make_turn
 
 from turngap.core.errors import ExitCode
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 
 NOTHING = {"recording": (None, 0), "play": (None, 0), "conversation": (None, 0)}
 
 
-def played(library: Library, seed: int) -> list[TurnRecord]:
+def played(library: Library, seed: int) -> list[Turn]:
     """A run of a made-up library."""
     gaps = 400 + 50 * library.gaps(np.random.default_rng(seed))
     return [

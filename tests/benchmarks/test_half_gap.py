@@ -9,19 +9,19 @@ from half_gap.callers import Level
 from made_records import MARKS_MS, make_turn
 
 from turngap.agent.stack import load_stack
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.stats import percentile, proportion
 from turngap.scenario.library import library_dir, read_scenario
 
 
 def as_played(
-    name: str, turns: Sequence[TurnRecord], part: str = "ratio", piece: str = "1"
+    name: str, turns: Sequence[Turn], part: str = "ratio", piece: str = "1"
 ) -> figures.Played:
     keys = [(t.scenario, t.turn, part, piece, t.repeat, t.phase_ms) for t in turns]
     return figures.Played(name, dict(zip(keys, turns, strict=True)))
 
 
-def held(turn: TurnRecord, hold_ms: float) -> TurnRecord:
+def held(turn: Turn, hold_ms: float) -> Turn:
     return turn.model_copy(update={"counts": {"hold_ms": hold_ms}})
 
 

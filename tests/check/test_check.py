@@ -13,7 +13,7 @@ from turngap.check.files import check_text, read_check, write_reports
 from turngap.check.findings import budgets_of, noise_of
 from turngap.check.plan import CheckPlan
 from turngap.check.verdict import Limits
-from turngap.core.results import PacingRecord, TurnRecord
+from turngap.core.results import PacingRecord, Turn
 
 # --- against an agent at hand -----------------------------------------------------------------
 
@@ -180,7 +180,7 @@ async def test_a_run_whose_last_line_was_cut_off_is_read_as_far_as_it_goes(
 # --- budgets ----------------------------------------------------------------------------------
 
 
-def turns(*gaps_ms: float | None) -> list[TurnRecord]:
+def turns(*gaps_ms: float | None) -> list[Turn]:
     scaled = [
         None if gap is None else {k: at * gap / 398.25 for k, at in MARKS_MS.items()}
         for gap in gaps_ms

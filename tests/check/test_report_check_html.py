@@ -36,7 +36,7 @@ from turngap.check.charts import (
 )
 from turngap.check.page import render
 from turngap.core.results import AudioRecord
-from turngap.store.runs import StoredRun
+from turngap.store.runs import Run
 
 SCRIPT = "<script>alert(1)</script>"
 ATTRIBUTE = '" onload="alert(1)" x=\''
@@ -128,7 +128,7 @@ def test_everything_a_check_holds_is_text(attack):
         update={"stages": tuple(s.model_copy(update={"name": attack}) for s in turn.stages)}
     )
     run = make_run([turn], agent={attack: attack}, settings={attack: attack}, commit=attack)
-    run = StoredRun(run.record, run.turns, run.path, (attack,))
+    run = Run(run.record, run.turns, run.path, (attack,))
     stage = make_stages("sent")[0].model_copy(update={"name": attack})
     record = regressed_check(
         why=(attack,),
@@ -327,7 +327,7 @@ def test_curves_count_every_turn_of_their_side():
 def test_warnings_of_either_run_are_shown():
     a = make_run(make_turns(6), valid=False, why_invalid=("caller starved",))
     b = make_run(make_turns(6))
-    b = StoredRun(b.record, b.turns, b.path, ("unfinished: 6 of 60",))
+    b = Run(b.record, b.turns, b.path, ("unfinished: 6 of 60",))
     text = Page(render(make_check(), FOLDER, b, a)).text
     # The verdict bounds what the caller added; percentiles of the run alone do not.
     assert "reference: its percentiles do not hold by themselves, the verdict does: caller" in text

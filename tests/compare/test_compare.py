@@ -30,7 +30,7 @@ from turngap.compare.play import ComparePlan, Contender, compare, parse_contende
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord, CrossingRecord
 from turngap.compare.words import crossing as words_of
 from turngap.core.errors import AgentError, InputError
-from turngap.core.results import AnswerRecord, TurnRecord
+from turngap.core.results import AnswerRecord, Turn
 from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import load_scenarios, scenario_paths
 
@@ -42,7 +42,7 @@ GOOD, QUICK = Contender("good", "sim:full"), Contender("quick", "sim:distilled")
 class Answering(FakeAgents):
     """Agents that are right in all turns, or in two of three."""
 
-    def turn(self, url: str, scenario: str, number: int, repeat: int, phase: int) -> TurnRecord:
+    def turn(self, url: str, scenario: str, number: int, repeat: int, phase: int) -> Turn:
         made = make_turn(scenario=scenario, turn=number, repeat=repeat)
         wrong = url == "quick" and number == 3
         counts = {"llm_prompt_tokens": 100.0, "llm_completion_tokens": 10.0}
@@ -88,7 +88,7 @@ def shown(record: ComparisonRecord, width: int) -> str:
 
 
 async def test_backends_take_turns_and_what_they_did_is_stored(tmp_path: Path, agents: Answering):
-    told: list[TurnRecord] = []
+    told: list[Turn] = []
     record, folder, failure = await compare(plan(tmp_path), on_turn=told.append)
     assert failure is None
     assert [url for url, *_ in agents.played[:4]] == ["good", "quick", "quick", "good"]
@@ -238,7 +238,7 @@ def pieces(path: str) -> list[str]:
     return path.removeprefix("M").split(" L") if path else []
 
 
-def made_turn(verdict: str) -> TurnRecord:
+def made_turn(verdict: str) -> Turn:
     made = Answering().turn("good", "x", 1, 1, 0)
     return made.model_copy(update={"answer": AnswerRecord.model_validate({"verdict": verdict})})
 
@@ -305,7 +305,7 @@ async def test_turns_that_failed_are_said_and_so_is_who_stood_in(
 ):
     made = agents.turn
 
-    def failing(url: str, scenario: str, number: int, repeat: int, phase: int) -> TurnRecord:
+    def failing(url: str, scenario: str, number: int, repeat: int, phase: int) -> Turn:
         turn = made(url, scenario, number, repeat, phase)
         if url == "quick" and number == 1:
             return turn.model_copy(update={"outcome": "error", "error": "connection refused"})

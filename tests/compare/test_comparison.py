@@ -22,14 +22,14 @@ from turngap.compare.figures import (
     turn_usd,
 )
 from turngap.compare.record import BackendRecord, ChainRecord
-from turngap.core.results import AnswerRecord, PacingRecord, TurnRecord
+from turngap.core.results import AnswerRecord, PacingRecord, Turn
 
 PRICE = (1.0, 10.0)
 
 
 def turn(
     verdict: str = "right", gap_ms: float | None = 400.0, *, ms: float = 3000.0, **changes: Any
-) -> TurnRecord:
+) -> Turn:
     values: dict[str, Any] = {
         "scenario": "made-up",
         "turn": 1,
@@ -64,10 +64,10 @@ def turn(
             {"event": "AgentSilence", "at_ns": 1_000_000_000 + round(ms * 1e6)},
         ),
     }
-    return TurnRecord(**(values | changes))
+    return Turn(**(values | changes))
 
 
-def figures(name: str, turns: list[TurnRecord], price: Any = PRICE) -> BackendRecord:
+def figures(name: str, turns: list[Turn], price: Any = PRICE) -> BackendRecord:
     return backend_figures(name, turns, price, llm=name, run=f"run-{name}", valid=True)
 
 

@@ -12,13 +12,13 @@ from turngap.compare.figures import Side
 from turngap.compare.page import FEW, render
 from turngap.compare.record import ComparisonRecord
 from turngap.compare.words import dollars, missing, pair
-from turngap.core.results import AnswerRecord, TurnRecord
+from turngap.core.results import AnswerRecord, Turn
 
 UNNAMED = "race,fast=small,full=sim:full"
 NO_PRICE = "price: the backend has no price (--price NAME=IN,OUT)"
 
 
-def turns(n: int) -> list[TurnRecord]:
+def turns(n: int) -> list[Turn]:
     answer = AnswerRecord(verdict="right")
     counts = {"llm_prompt_tokens": 100.0, "llm_completion_tokens": 10.0}
     spoken = (

@@ -16,7 +16,7 @@ from turngap.core.results import (
     PacingRecord,
     Quantiles,
     RunRecord,
-    TurnRecord,
+    Turn,
 )
 
 _scalars = (
@@ -52,11 +52,11 @@ def _of_type(annotation: Any) -> st.SearchStrategy[Any]:
     return st.from_type(annotation)
 
 
-@given(models(TurnRecord))
-def test_a_turn_is_read_back_as_it_was_written(turn: TurnRecord) -> None:
-    assert TurnRecord.model_validate_json(turn.model_dump_json()) == turn
+@given(models(Turn))
+def test_a_turn_is_read_back_as_it_was_written(turn: Turn) -> None:
+    assert Turn.model_validate_json(turn.model_dump_json()) == turn
     as_line = json.dumps(turn.model_dump(mode="json"))
-    assert TurnRecord.model_validate(json.loads(as_line)) == turn
+    assert Turn.model_validate(json.loads(as_line)) == turn
 
 
 @given(models(RunRecord))
@@ -87,7 +87,7 @@ def test_an_unknown_key_is_refused(run: RunRecord, key: str) -> None:
 
 
 def test_records_carry_the_versions_that_readers_decide_by() -> None:
-    for name in ("TurnRecord", "RunRecord"):
+    for name in ("Turn", "RunRecord"):
         fields = getattr(results, name).model_fields
         assert fields["schema_version"].default == SCHEMA_VERSION
     assert RunRecord.model_fields["metrics_version"].default == METRICS_VERSION

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from turngap.core.budget import OUTCOMES, Outcome, TurnEnd
 from turngap.core.clock import ms_to_ns, ns_to_ms
-from turngap.core.results import AnswerRecord, PacingRecord, StageRecord, TurnRecord
+from turngap.core.results import AnswerRecord, PacingRecord, StageRecord, Turn
 from turngap.core.stats import proportion
 from turngap.core.summary import summarise
 
@@ -37,10 +37,10 @@ def turn(
     starved: bool = False,
     left_out: str | None = None,
     take: tuple[int, int] = (1, 1),
-) -> TurnRecord:
+) -> Turn:
     if gap_ms is None:
         gap_ms = GAPS_MS[outcome]
-    return TurnRecord(
+    return Turn(
         scenario="made-up",
         turn=take[0],
         repeat=take[1],
@@ -213,7 +213,7 @@ def test_a_few_misses_do_not_hide_that_rounds_repeat_the_gaps() -> None:
     assert hit_rate(3) < independent - 0.05
 
 
-def judged(verdict: str, why: str | None = None, **changes: object) -> TurnRecord:
+def judged(verdict: str, why: str | None = None, **changes: object) -> Turn:
     answer = AnswerRecord.model_validate({"verdict": verdict, "why": why})
     return turn().model_copy(update={"answer": answer, **changes})
 

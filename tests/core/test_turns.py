@@ -18,7 +18,7 @@ from turngap.core.events import (
     UserTranscript,
 )
 from turngap.core.stages import AGENT_MARKS, UNATTRIBUTED
-from turngap.core.turns import Turn, TurnTracker
+from turngap.core.turns import TrackedTurn, TurnTracker
 
 
 def user(turn: int, start: float, end: float, *, over: bool = False) -> UserSpeech:
@@ -58,20 +58,20 @@ def ended(turn: int, at: float, reason: TurnEnd = "reply_done") -> TurnEnded:
     return TurnEnded(turn, ms_to_ns(at), reason)
 
 
-def play(*events: Event) -> list[Turn]:
+def play(*events: Event) -> list[TrackedTurn]:
     tracker = TurnTracker()
     return [turn for event in events for turn in tracker.feed(event)]
 
 
-def outcomes(turns: Sequence[Turn]) -> list[Outcome]:
+def outcomes(turns: Sequence[TrackedTurn]) -> list[Outcome]:
     return [turn.outcome for turn in turns]
 
 
-def gap_ms(turn: Turn) -> float | None:
+def gap_ms(turn: TrackedTurn) -> float | None:
     return None if turn.gap_ns is None else turn.gap_ns / 1e6
 
 
-def yield_ms(turn: Turn) -> float | None:
+def yield_ms(turn: TrackedTurn) -> float | None:
     return None if turn.yield_ns is None else turn.yield_ns / 1e6
 
 

@@ -20,7 +20,7 @@ from turngap.core.events import (
     UserTranscript,
 )
 from turngap.core.stages import MARKS, UNATTRIBUTED
-from turngap.core.turns import Turn, TurnTracker
+from turngap.core.turns import TrackedTurn, TurnTracker
 
 # Few turns, few instants, coarse: so that events meet, coincide and cross.
 TURNS = st.integers(1, 4)
@@ -70,7 +70,7 @@ def courses(draw: st.DrawFn) -> list[Event]:
     return events
 
 
-def play(events: Sequence[Event]) -> list[Turn]:
+def play(events: Sequence[Event]) -> list[TrackedTurn]:
     tracker = TurnTracker()
     return [turn for event in events for turn in tracker.feed(event)]
 

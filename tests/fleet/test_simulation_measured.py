@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.stages import stages_of
 from turngap.fleet.measured import measured_turns
 
@@ -23,7 +23,7 @@ MARKS_MS = {
 CALLED_MS = {"tool_call": 300.0, "tool_result": 340.0}
 
 
-def turn(marks_ms: dict[str, float] = MARKS_MS, **changes: Any) -> TurnRecord:
+def turn(marks_ms: dict[str, float] = MARKS_MS, **changes: Any) -> Turn:
     """A turn of 452 ms whose ten tokens came 20 ms apart, four of them before the TTS was asked."""
     marks = {"user_end": USER_END_NS} | {
         name: USER_END_NS + round(ms * 1e6) for name, ms in marks_ms.items()
@@ -57,7 +57,7 @@ def turn(marks_ms: dict[str, float] = MARKS_MS, **changes: Any) -> TurnRecord:
         "audio": {"file": "a.wav", "user_start_ms": 100.0, "user_end_ms": 1700.0, "onset_ms": 1},
         "events": events,
     }
-    return TurnRecord.model_validate(values | changes)
+    return Turn.model_validate(values | changes)
 
 
 def test_a_turn_is_taken_apart_into_what_is_the_llms_and_what_is_not() -> None:
@@ -105,7 +105,7 @@ def test_work_done_ahead_of_time_takes_no_time() -> None:
         (turn(events=()), "the agent did not report its reply's text token by token"),
     ],
 )
-def test_turns_that_tell_nothing_are_counted_by_reason(bad: TurnRecord, why: str) -> None:
+def test_turns_that_tell_nothing_are_counted_by_reason(bad: Turn, why: str) -> None:
     found = measured_turns([turn(), bad, bad])
     assert len(found.samples) == 1
     assert found.left_out == {why: 2}

@@ -14,7 +14,7 @@ from turngap.check.plan import CheckPlan
 from turngap.check.play import Checked, CheckProgress, check
 from turngap.check.record import CheckRecord
 from turngap.core.errors import AgentError
-from turngap.core.results import PacingRecord, TurnRecord
+from turngap.core.results import PacingRecord, Turn
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target, resolve
 
@@ -45,7 +45,7 @@ class FakeAgents:
             run.turns.append(turn)
             run._on_turn(turn)
 
-    def turn(self, url: str, scenario: str, number: int, repeat: int, phase: int) -> TurnRecord:
+    def turn(self, url: str, scenario: str, number: int, repeat: int, phase: int) -> Turn:
         starved = self.starved(url, len(self.played))
         late = self._rng.normal(0, 5) + self.slower.get(url, lambda _: 0.0)(len(self.played))
         marks = {k: at + (late if at > 300 else 0.0) for k, at in MARKS_MS.items()}

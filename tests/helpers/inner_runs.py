@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from made_records import MARKS_MS, make_turn
 
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 
 URL = "ws://127.0.0.1:9/ws"
 PLAIN = f"""
@@ -31,7 +31,7 @@ def slower(**by_ms: float) -> dict[str, float]:
     return marks
 
 
-def made_turns(n: int, **by_ms: float) -> list[TurnRecord]:
+def made_turns(n: int, **by_ms: float) -> list[Turn]:
     """`n` turns, three a repeat, no two alike."""
     return [
         make_turn(

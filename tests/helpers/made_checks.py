@@ -19,8 +19,8 @@ from turngap.check.record import (
     SideRecord,
     StageShiftRecord,
 )
-from turngap.core.results import AudioRecord, TurnRecord
-from turngap.store.runs import RunWriter, StoredRun, read_run
+from turngap.core.results import AudioRecord, Turn
+from turngap.store.runs import Run, RunWriter, read_run
 
 MACHINE = make_record().machine
 STAGES = tuple(name for name in MARKS_MS)
@@ -228,10 +228,10 @@ def every_check() -> list[CheckRecord]:
     ]
 
 
-def make_turns(n: int, *, slower_ms: float = 0.0, seed: int = 0) -> list[TurnRecord]:
+def make_turns(n: int, *, slower_ms: float = 0.0, seed: int = 0) -> list[Turn]:
     """`n` turns whose gaps scatter; those of one seed pair up, but for a few ms."""
     rng, jitter = random.Random(seed), random.Random(f"{seed} {slower_ms}")
-    turns: list[TurnRecord] = []
+    turns: list[Turn] = []
     for i in range(n):
         factor = rng.lognormvariate(0.2, 0.25)
         marks = {name: at * factor for name, at in MARKS_MS.items()}
@@ -246,7 +246,7 @@ def make_turns(n: int, *, slower_ms: float = 0.0, seed: int = 0) -> list[TurnRec
     return turns
 
 
-def store(folder: Path, name: str, turns: Sequence[TurnRecord]) -> StoredRun:
+def store(folder: Path, name: str, turns: Sequence[Turn]) -> Run:
     """A run with its recordings in `folder`."""
     record = make_record(name=name, planned_turns=len(turns))
     with RunWriter.create(folder, name, record) as writer:
@@ -256,4 +256,4 @@ def store(folder: Path, name: str, turns: Sequence[TurnRecord]) -> StoredRun:
                 writer.write_audio(Path(turn.audio.file).stem, silence, silence, 16_000)
             writer.append_turn(turn)
         writer.finish(record)
-    return read_run(writer.path) if turns else StoredRun(record, (), writer.path)
+    return read_run(writer.path) if turns else Run(record, (), writer.path)

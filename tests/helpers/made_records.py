@@ -18,11 +18,11 @@ from turngap.core.results import (
     Quantiles,
     RunRecord,
     StageRecord,
-    TurnRecord,
+    Turn,
 )
 from turngap.core.stages import AGENT_MARKS, stages_of
 from turngap.store.provenance import this_machine
-from turngap.store.runs import StoredRun
+from turngap.store.runs import Run
 
 USER_END_NS = 5_000_000_000
 
@@ -55,7 +55,7 @@ def make_turn(
     starved: bool = False,
     why_no_gap: str | None = "no audible reply before the caller stopped waiting",
     **changes: Any,
-) -> TurnRecord:
+) -> Turn:
     """One turn; `marks_ms` holds its marks from the user's end, None for a turn without a reply."""
     instants = {"user_end": USER_END_NS}
     for name, at_ms in (marks_ms or {}).items():
@@ -91,10 +91,10 @@ def make_turn(
             onset_ms=1000.0 * turn + 500 + gap_ms if gap_ms is not None else None,
         ),
     }
-    return TurnRecord(**(values | changes))
+    return Turn(**(values | changes))
 
 
-def every_outcome() -> list[TurnRecord]:
+def every_outcome() -> list[Turn]:
     """One turn of each outcome, and a lost line both before and after the reply began."""
     nothing = None
     return [
@@ -147,10 +147,10 @@ def make_record(**changes: Any) -> RunRecord:
     return RunRecord(**(values | changes))
 
 
-def make_run(turns: Sequence[TurnRecord], path: Path = Path("runs/x"), **changes: Any) -> StoredRun:
+def make_run(turns: Sequence[Turn], path: Path = Path("runs/x"), **changes: Any) -> Run:
     """A run as `read_run` would give it."""
     changes.setdefault("planned_turns", len(turns))
-    return StoredRun(make_record(**changes), tuple(turns), path)
+    return Run(make_record(**changes), tuple(turns), path)
 
 
 def make_comparison(sides: list[Side]) -> ComparisonRecord:

@@ -15,14 +15,14 @@ from made_records import make_record, make_turn
 
 from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
-from turngap.core.results import AnswerRecord, AudioRecord, ToolCallRecord, TurnRecord
+from turngap.core.results import AnswerRecord, AudioRecord, ToolCallRecord, Turn
 from turngap.judge.play import Engine, engine, expectations, judged, transcribed
 from turngap.judge.transcribe import RATE, reply_audio, transcribe
 from turngap.play.run import content_hash
 from turngap.report.console import summary_block, turn_block
 from turngap.scenario.library import load_scenario
 from turngap.scenario.model import Scenario
-from turngap.store.runs import RunWriter, StoredRun, read_run
+from turngap.store.runs import Run, RunWriter, read_run
 from turngap_services.stt.pocketsphinx.model import library_replies
 from turngap_services.tts.espeak.engine import Voice
 from turngap_services.tts.espeak.engine import engine as voice_engine
@@ -65,7 +65,7 @@ async def speech(text: str) -> Pcm:
     return soxr.resample(made, 22_050, RATE).astype(np.int16)
 
 
-async def stored(folder: Path, library: Path, *replies: str, **changes: Any) -> StoredRun:
+async def stored(folder: Path, library: Path, *replies: str, **changes: Any) -> Run:
     """A run of `talk` in which an agent that reports no text said these."""
     path = load_scenario(library / "talk.yaml")
     hashes = {"talk": content_hash(path)}
@@ -91,7 +91,7 @@ def nothing() -> None:
     pass
 
 
-def heard(run: StoredRun, library: Path) -> StoredRun:
+def heard(run: Run, library: Path) -> Run:
     """The run judged by pocketsphinx, as it is on the disk then."""
     made = transcribed(run, engine("stt", "pocketsphinx", library), scenarios(library), nothing)
     again = read_run(run.path)
@@ -99,7 +99,7 @@ def heard(run: StoredRun, library: Path) -> StoredRun:
     return again
 
 
-def verdicts(run: StoredRun) -> list[str]:
+def verdicts(run: Run) -> list[str]:
     return [turn.transcribed.verdict for turn in run.turns if turn.transcribed is not None]
 
 
@@ -139,7 +139,7 @@ async def test_silence_is_not_judged_and_a_turn_without_a_reply_is_as_wrong_as_b
     run = await stored(tmp_path, library, "", "Sure, one small pizza with mushrooms.")
     wrong = AnswerRecord(verdict="wrong", failed=("no reply was heard",))
     unheard = make_turn(turn=2, scenario="talk", marks_ms=None, ended="timeout", answer=wrong)
-    run = StoredRun(run.record, (run.turns[0], unheard), run.path)
+    run = Run(run.record, (run.turns[0], unheard), run.path)
     again = await run_in_thread(heard, run, library)
     silent, none = (turn.transcribed for turn in again.turns)
     assert (silent.verdict, silent.why) == ("not_judged", "the recogniser made out no word")
@@ -176,7 +176,7 @@ async def test_a_recogniser_that_fails_says_so_and_judges_nothing(library: Path)
 
 
 def test_only_a_recording_within_the_run_is_read(tmp_path: Path) -> None:
-    run = StoredRun(make_record(), (), tmp_path)
+    run = Run(make_record(), (), tmp_path)
     soundfile.write(tmp_path.parent / "x.wav", np.zeros((RATE, 2)), RATE)
     for file in ("../x.wav", str(tmp_path.parent / "x.wav"), "missing.wav"):
         where = AudioRecord(file=file, user_start_ms=0, user_end_ms=1, onset_ms=2)
@@ -190,8 +190,8 @@ def test_of_a_file_of_several_turns_each_has_its_own_stretch(tmp_path: Path) -> 
     soundfile.write(tmp_path / "x.wav", samples, RATE, subtype="FLOAT")
     first = AudioRecord(file="x.wav", user_start_ms=0, user_end_ms=1000, onset_ms=2000)
     second = AudioRecord(file="x.wav", user_start_ms=3500, user_end_ms=4000, onset_ms=4500)
-    turns: tuple[TurnRecord, ...] = (make_turn(audio=first), make_turn(turn=2, audio=second))
-    pcm = reply_audio(StoredRun(make_record(), turns, tmp_path), turns[0])
+    turns: tuple[Turn, ...] = (make_turn(audio=first), make_turn(turn=2, audio=second))
+    pcm = reply_audio(Run(make_record(), turns, tmp_path), turns[0])
     assert pcm is not None
     assert len(pcm) == 1.6 * RATE
     assert np.flatnonzero(pcm)[0] == 0.1 * RATE
@@ -215,7 +215,7 @@ def judge_of(server: FakeOpenAI) -> Engine:
     return engine("llm", f"openai,base_url={server.base_url},model=m", None)
 
 
-def told(tmp_path: Path, library: Path, *verdict: str) -> StoredRun:
+def told(tmp_path: Path, library: Path, *verdict: str) -> Run:
     """A run of an agent that reports its text, with the rule's verdicts."""
     record = make_record(
         scenario_hashes={"talk": content_hash(load_scenario(library / "talk.yaml"))}

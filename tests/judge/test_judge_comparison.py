@@ -10,7 +10,7 @@ from fake_openai import FakeOpenAI, serving
 from made_records import make_turn
 
 from turngap.compare.files import MARKDOWN_FILE, read_comparison
-from turngap.core.results import AnswerRecord, TurnRecord
+from turngap.core.results import AnswerRecord, Turn
 from turngap.store.runs import read_run, rewritten
 
 Capsys = pytest.CaptureFixture[str]
@@ -22,7 +22,7 @@ SAID = "right by the judge alone 1, by the rules 0"
 class Heard(FakeAgents):
     """Agents whose words are known; the quick one's third answer is wrong by the rules."""
 
-    def turn(self, url: str, scenario: str, number: int, repeat: int, phase: int) -> TurnRecord:
+    def turn(self, url: str, scenario: str, number: int, repeat: int, phase: int) -> Turn:
         wrong = url == QUICK and number == 3
         answer = AnswerRecord(
             verdict="wrong" if wrong else "right", heard="It may.", failed=("x",) * wrong
@@ -84,7 +84,7 @@ def test_a_judge_has_a_column_of_its_own_and_says_where_it_and_the_rules_disagre
     assert "right by judge openai m" in (folder / "report.html").read_text("utf-8")
 
 
-def of_backend(folder: Path, name: str) -> tuple[TurnRecord, ...]:
+def of_backend(folder: Path, name: str) -> tuple[Turn, ...]:
     (run,) = (b.run for b in read_comparison(folder).backends if b.name == name)
     return read_run(folder / run).turns
 

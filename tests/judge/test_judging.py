@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from made_records import make_turn
 
-from turngap.core.results import AnswerRecord, JudgeRecord, TurnRecord
+from turngap.core.results import AnswerRecord, JudgeRecord, Turn
 from turngap.core.summary import judge_verdicts, transcribed_verdicts
 from turngap.judge.prompt import PROMPT, question, verdict_of
 from turngap.scenario.model import UserTurn
@@ -74,7 +74,7 @@ def test_an_answer_that_is_no_verdict_is_none(said: str | None, right: bool | No
 # --- in figures -------------------------------------------------------------------------------
 
 
-def turn(rule: str, sound: str | None = None, judge: bool | None = None) -> TurnRecord:
+def turn(rule: str, sound: str | None = None, judge: bool | None = None) -> Turn:
     about: dict[str, Any] = {"right": {}, "wrong": {"failed": ("x",)}, "not_judged": {"why": "odd"}}
     changes: dict[str, Any] = {
         "answer": AnswerRecord.model_validate({"verdict": rule, **about[rule]})

@@ -8,7 +8,7 @@ import pytest
 from turngap.caller import dialect as said
 from turngap.core.clock import ms_to_ns
 from turngap.core.errors import InputError
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.live.connection import Connection
 from turngap.live.conversation import KeptTurn, LiveConversation
 from turngap.live.wire import Played, TurnReport, parsed
@@ -82,7 +82,7 @@ class Talk:
             max(marks_ms.values()), said.Marks(agent_turn, marks, {"hold_ms": 120.0}, "complete")
         )
 
-    def kept(self, report: TurnReport) -> TurnRecord:
+    def kept(self, report: TurnReport) -> Turn:
         (turn,) = self.live.report(report)
         return turn.record
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from turngap.core.results import AudioRecord, PacingRecord, TurnRecord
+from turngap.core.results import AudioRecord, PacingRecord, Turn
 from turngap.live.figures import figures_of
 
 ALL = ("answered", "late", "no_reply", "cut_in", "abandoned", "error")
 
 
-def turn(outcome: str, gap_ms: float | None, **more: object) -> TurnRecord:
+def turn(outcome: str, gap_ms: float | None, **more: object) -> Turn:
     pacing = PacingRecord(
         packets=0, late_ms_p50=None, late_ms_max=None, loop_lag_ms_max=None, starved=False
     )
@@ -32,7 +32,7 @@ def turn(outcome: str, gap_ms: float | None, **more: object) -> TurnRecord:
         "pacing": pacing,
         "audio": AudioRecord(file="", user_start_ms=0, user_end_ms=0, onset_ms=None),
     }
-    return TurnRecord.model_validate(fields | more)
+    return Turn.model_validate(fields | more)
 
 
 def test_before_the_first_turn_there_is_nothing() -> None:

@@ -11,7 +11,7 @@ import pytest
 from turngap.caller.stream import RATE
 from turngap.core.audio import LINE_FLOOR_DBFS, Pcm, dbfs_to_amplitude
 from turngap.core.errors import InputError
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.live.conversation import KeptTurn, LiveConversation
 from turngap.live.keeping import Keeping, LiveRun
 from turngap.live.saving import save
@@ -41,7 +41,7 @@ class Conversation:
         self.connection = self.live.connect()
         self.run = LiveRun(Keeping(out), "made-live", agent or {"stack": "made"})
 
-    def add(self, say: str = "hello", reply: str = "Good morning.", **more: Any) -> TurnRecord:
+    def add(self, say: str = "hello", reply: str = "Good morning.", **more: Any) -> Turn:
         """A turn in which the agent answers 300 ms after the user's end."""
         n = self.live.turns
         begun_ns = round(n * 3.5e9)

@@ -14,7 +14,7 @@ from turngap.caller.line import open_line
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm
 from turngap.core.errors import AgentError, ExitCode
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.live.keeping import Keeping, LiveRun
 from turngap.live.sound import BLOCK, DEVICE_RATE, Block, PortAudioDevice
 from turngap.live.terminal import Shown, TalkDialect, TerminalTalk
@@ -55,7 +55,7 @@ async def talk(
     run = LiveRun(Keeping(tmp_path / "runs", tmp_path / "saved"), "made-talk", {"url": "here"})
     typist, said = Typist(*lines), []
 
-    def on_turn(turn: TurnRecord) -> None:
+    def on_turn(turn: Turn) -> None:
         typist.turns += 1
         typist.came.set()
 
@@ -67,7 +67,7 @@ async def talk(
     return run, said
 
 
-def turns_of(run: LiveRun) -> Sequence[TurnRecord]:
+def turns_of(run: LiveRun) -> Sequence[Turn]:
     return read_run(run.stored()).turns
 
 

@@ -10,13 +10,13 @@ from turngap.core.errors import InputError
 from turngap.core.results import AnswerRecord, AudioRecord, BackchannelRecord, ToolCallRecord
 from turngap.report.charts import CHARACTER_SHARE, Domain, domain_of, gap_plot, waterfall
 from turngap.report.html import render, write_html
-from turngap.store.runs import RunWriter, StoredRun, read_run
+from turngap.store.runs import Run, RunWriter, read_run
 
 SCRIPT = "<script>alert(1)</script>"
 ATTRIBUTE = '" onload="alert(1)" x=\''
 
 
-def stored(tmp_path: Path, turns) -> StoredRun:
+def stored(tmp_path: Path, turns) -> Run:
     record = make_record(planned_turns=len(turns))
     with RunWriter.create(tmp_path, "replay", record) as writer:
         silence = np.zeros(16_000, np.int16)
@@ -114,7 +114,7 @@ def test_everything_a_run_holds_is_text(attack):
         commit=attack,
         started_utc=attack,
     )
-    run = StoredRun(run.record, run.turns, run.path, (attack,))
+    run = Run(run.record, run.turns, run.path, (attack,))
     page = Page(render(run))
     plain = Page(render(make_run(every_outcome())))
     assert {tag for tag, _ in page.tags} <= {tag for tag, _ in plain.tags} | {"strong"}
@@ -146,7 +146,7 @@ def test_percentiles_without_a_value_give_the_reason():
 
 def test_invalid_and_unfinished_runs_say_so_before_any_figure():
     run = make_run([make_turn()], valid=False, why_invalid=("caller starved",), failure="gone")
-    text = Page(render(StoredRun(run.record, run.turns, run.path, ("unfinished: 1 of 7",)))).text
+    text = Page(render(Run(run.record, run.turns, run.path, ("unfinished: 1 of 7",)))).text
     at = [text.index(s) for s in ("INVALID", "gone", "unfinished: 1 of 7", "hit rate")]
     assert at == sorted(at)
 

@@ -2,13 +2,13 @@
 
 from made_records import make_run, make_turn
 
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.summary import summarise
 from turngap.core.tokens import token_figures
 from turngap.report.console import summary_block, turn_block
 
 
-def told(turn: int, ttft_ms: float, per_s: float | None, window: float) -> TurnRecord:
+def told(turn: int, ttft_ms: float, per_s: float | None, window: float) -> Turn:
     counts = {"llm_ttft_ms": ttft_ms, "llm_window_tokens": window}
     counts |= {} if per_s is None else {"llm_tokens_per_s": per_s}
     return make_turn(turn=turn, counts=counts)

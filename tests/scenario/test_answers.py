@@ -19,7 +19,7 @@ from turngap.core.events import (
 )
 from turngap.core.results import AnswerRecord
 from turngap.core.spoken import LETTER_MS, letters
-from turngap.core.turns import Turn, TurnTracker
+from turngap.core.turns import TrackedTurn, TurnTracker
 from turngap.scenario.answers import (
     ABANDONED,
     BROKEN_OFF,
@@ -95,10 +95,10 @@ def test_what_is_missing_from_a_reply_that_was_broken_off_is_nobodys_fault():
     assert judge(expected, broken("Fry onions in"), own_fault=True).verdict == "wrong"
 
 
-def turns(events: Sequence[Event]) -> dict[int, tuple[Turn, list[Event]]]:
+def turns(events: Sequence[Event]) -> dict[int, tuple[TrackedTurn, list[Event]]]:
     """Each turn and its events, cut where the next one was announced."""
     tracker = TurnTracker()
-    finished: dict[int, tuple[Turn, list[Event]]] = {}
+    finished: dict[int, tuple[TrackedTurn, list[Event]]] = {}
     mine: dict[int, list[Event]] = {}
     latest = 0
     for event in events:

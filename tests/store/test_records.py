@@ -3,11 +3,11 @@
 from turngap.core.clock import ms_to_ns
 from turngap.core.events import AgentMarks, AgentSpeech, ToolCall, TurnEnded, UserSpeech
 from turngap.core.results import ToolCallRecord
-from turngap.core.turns import Turn, TurnTracker
+from turngap.core.turns import TrackedTurn, TurnTracker
 from turngap.store.turns import stored_fields
 
 
-def played(*told: AgentMarks) -> Turn:
+def played(*told: AgentMarks) -> TrackedTurn:
     """A turn from 0 to 1000 ms that is answered at 1400, and what the agent told of it."""
     tracker = TurnTracker()
     tracker.feed(UserSpeech(1, 0, ms_to_ns(1000)))

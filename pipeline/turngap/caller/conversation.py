@@ -17,7 +17,7 @@ from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError
 from turngap.core.events import Event, PlayoutFlushed, TurnEnded, UserSpeech
 from turngap.core.results import OffsetRecord
-from turngap.core.turns import Turn
+from turngap.core.turns import TrackedTurn
 from turngap.scenario.model import AFTER_REPLY_MS, When
 
 __all__ = [
@@ -56,7 +56,7 @@ class PlayedTurn:
         lag_ns: the longest hold-up of the caller's event loop in the same stretch; None: not known.
     """
 
-    turn: Turn
+    turn: TrackedTurn
     window: tuple[int, int]
     late_ns: tuple[int, ...]
     lag_ns: int | None
@@ -340,7 +340,7 @@ class Conversation:
     def _played(
         self,
         running: _Running,
-        turn: Turn,
+        turn: TrackedTurn,
         events: tuple[Event, ...],
         following: _Running | None,
     ) -> PlayedTurn:

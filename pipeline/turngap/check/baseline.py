@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from turngap.check.record import CHECK_SCHEMA_VERSION, BaselineRecord, BaselineTurn
 from turngap.check.verdict import Pair, Reading
-from turngap.core.budget import STARVED_MS, outcome_of
+from turngap.core.budget import REPLIED, STARVED_MS, outcome_of
 from turngap.core.errors import InputError
-from turngap.core.results import METRICS_VERSION, MachineRecord, RunRecord, TurnRecord
+from turngap.core.results import METRICS_VERSION, MachineRecord, RunRecord, Turn
 from turngap.core.summary import summarise
 from turngap.store.documents import write_atomically
 from turngap.store.runs import Document, upgrade, utc_now
@@ -26,7 +26,7 @@ BASELINE_STEPS: Mapping[int, Callable[[Document], Document]] = {
 Key = tuple[str, int, float, int]
 
 
-def reading_of(turn: TurnRecord) -> Reading:
+def reading_of(turn: Turn) -> Reading:
     """A stored turn as the comparison takes it; stages of one name are summed."""
     stages: dict[str, float] = {}
     for stage in turn.stages:
@@ -35,7 +35,7 @@ def reading_of(turn: TurnRecord) -> Reading:
     return Reading(turn.outcome, turn.gap_ms, stages, turn.budget_ms, error_ms)
 
 
-def key_of(turn: TurnRecord) -> Key:
+def key_of(turn: Turn) -> Key:
     """Which turn this is, so that the other side's same turn can be found."""
     return (turn.scenario, turn.turn, turn.phase_ms, turn.repeat)
 
@@ -47,7 +47,7 @@ def pairs_of(reference: Mapping[Key, Reading], candidate: Mapping[Key, Reading])
     ]
 
 
-def readings(turns: Sequence[TurnRecord]) -> dict[Key, Reading]:
+def readings(turns: Sequence[Turn]) -> dict[Key, Reading]:
     """Stored turns by key."""
     return {key_of(turn): reading_of(turn) for turn in turns}
 
@@ -61,7 +61,7 @@ class Matched:
     rejudged: int
 
 
-def matched(baseline: BaselineRecord, turns: Sequence[TurnRecord]) -> Matched:
+def matched(baseline: BaselineRecord, turns: Sequence[Turn]) -> Matched:
     """Pair a run with a baseline, both judged by the run's budgets.
 
     A budget that has changed since would otherwise move the hit rate of an agent that has not.
@@ -79,7 +79,7 @@ def matched(baseline: BaselineRecord, turns: Sequence[TurnRecord]) -> Matched:
 
 def _judged(turn: BaselineTurn, budget_ms: float) -> Reading:
     outcome = turn.outcome
-    if outcome in ("answered", "late"):
+    if outcome in REPLIED:
         outcome = outcome_of(turn.gap_ms, budget_ms, "reply_done")
     return Reading(outcome, turn.gap_ms, turn.stages, budget_ms, turn.caller_error_ms)
 
@@ -99,7 +99,7 @@ def more_pairs(
     )
 
 
-def save(path: Path, run: RunRecord, turns: Sequence[TurnRecord]) -> None:
+def save(path: Path, run: RunRecord, turns: Sequence[Turn]) -> None:
     """Write a run as a baseline, whole or not at all.
 
     Raises:
@@ -122,7 +122,7 @@ def save(path: Path, run: RunRecord, turns: Sequence[TurnRecord]) -> None:
         raise InputError("baseline.unwritable", f"{path}: cannot be written: {e.strerror}") from e
 
 
-def _stored(turn: TurnRecord) -> BaselineTurn:
+def _stored(turn: Turn) -> BaselineTurn:
     reading = reading_of(turn)
     return BaselineTurn(
         scenario=turn.scenario,

@@ -10,7 +10,7 @@ from statistics import median
 
 from turngap.check import words as check_words
 from turngap.check.record import BudgetRecord, CheckRecord, MetricRecord
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.stats import percentile
 from turngap.core.summary import counted_turns
 from turngap.core.tokens import token_figures
@@ -36,8 +36,8 @@ class TurnPair:
     `shift_ms`: candidate's gap less reference's; None where either has none to compare.
     """
 
-    candidate: TurnRecord
-    reference: TurnRecord | None
+    candidate: Turn
+    reference: Turn | None
     shift_ms: float | None
 
     @property
@@ -47,20 +47,18 @@ class TurnPair:
         return BADNESS[self.candidate.outcome] > before
 
 
-def paired(candidate: Sequence[TurnRecord], reference: Sequence[TurnRecord]) -> list[TurnPair]:
+def paired(candidate: Sequence[Turn], reference: Sequence[Turn]) -> list[TurnPair]:
     """Every turn of the candidate with the reference's same turn, in the candidate's order."""
     by_key = {_key(turn): turn for turn in reference}
     return [_pair(turn, by_key.get(_key(turn))) for turn in candidate]
 
 
-def _key(turn: TurnRecord) -> tuple[str, int, float, int]:
+def _key(turn: Turn) -> tuple[str, int, float, int]:
     return (turn.scenario, turn.turn, turn.phase_ms, turn.repeat)
 
 
-def _pair(candidate: TurnRecord, reference: TurnRecord | None) -> TurnPair:
-    comparable = all(
-        t is not None and t.outcome in ("answered", "late") for t in (candidate, reference)
-    )
+def _pair(candidate: Turn, reference: Turn | None) -> TurnPair:
+    comparable = all(t is not None and t.replied for t in (candidate, reference))
     if not comparable or reference is None or candidate.gap_ms is None or reference.gap_ms is None:
         return TurnPair(candidate, reference, None)
     return TurnPair(candidate, reference, candidate.gap_ms - reference.gap_ms)
@@ -76,17 +74,17 @@ def worst(pairs: Sequence[TurnPair]) -> list[TurnPair]:
     return [*chosen, *slowed][:MOST_SHOWN]
 
 
-def stage_medians(turns: Sequence[TurnRecord]) -> dict[str, float]:
+def stage_medians(turns: Sequence[Turn]) -> dict[str, float]:
     """Each stage's median in ms over the turns that were answered and have it."""
     found: dict[str, list[float]] = {}
     for turn in turns:
-        if turn.outcome in ("answered", "late"):
+        if turn.replied:
             for name, ms in _stages(turn).items():
                 found.setdefault(name, []).append(ms)
     return {name: median(values) for name, values in found.items()}
 
 
-def _stages(turn: TurnRecord) -> dict[str, float]:
+def _stages(turn: Turn) -> dict[str, float]:
     """Stages of one name are one stage."""
     stages: dict[str, float] = {}
     for stage in turn.stages:
@@ -94,7 +92,7 @@ def _stages(turn: TurnRecord) -> dict[str, float]:
     return stages
 
 
-def llm_words(candidate: Sequence[TurnRecord], reference: Sequence[TurnRecord]) -> list[str]:
+def llm_words(candidate: Sequence[Turn], reference: Sequence[Turn]) -> list[str]:
     """How fast each side's language model was: a line for whoever told anything of it."""
     sides = (("reference", reference), ("candidate", candidate))
     return [
@@ -221,8 +219,8 @@ class GapsPlot:
 
 
 def gaps_plot(
-    candidate: Sequence[TurnRecord],
-    reference: Sequence[TurnRecord],
+    candidate: Sequence[Turn],
+    reference: Sequence[Turn],
     budget_ms: float,
     names: tuple[str, str],
 ) -> GapsPlot:
@@ -261,7 +259,7 @@ def gaps_plot(
     )
 
 
-def _dots(turns: Sequence[TurnRecord], domain: Domain, budget_ms: float) -> tuple[SideDot, ...]:
+def _dots(turns: Sequence[Turn], domain: Domain, budget_ms: float) -> tuple[SideDot, ...]:
     return tuple(
         SideDot(
             domain.x(turn.gap_ms, budget_ms),
@@ -273,18 +271,18 @@ def _dots(turns: Sequence[TurnRecord], domain: Domain, budget_ms: float) -> tupl
     )
 
 
-def turn_name(turn: TurnRecord) -> str:
+def turn_name(turn: Turn) -> str:
     """Which turn this is."""
     repeat = f", repeat {turn.repeat}" if turn.repeat > 1 else ""
     return f"{words.clean(turn.scenario)}, turn {turn.turn}{repeat}"
 
 
-def _median(turns: Sequence[TurnRecord]) -> float | None:
-    values = [t.gap_ms for t in turns if t.outcome in ("answered", "late") and t.gap_ms is not None]
+def _median(turns: Sequence[Turn]) -> float | None:
+    values = [t.gap_ms for t in turns if t.replied and t.gap_ms is not None]
     return percentile(values, 0.5, censored=0).value
 
 
-def _curve_in_words(letter: str, turns: Sequence[TurnRecord]) -> str:
+def _curve_in_words(letter: str, turns: Sequence[Turn]) -> str:
     hits = sum(turn.outcome == "answered" for turn in turns)
     middle = _median(turns)
     figure = "" if middle is None else f", median {words.ms(middle)} ms"

@@ -23,7 +23,7 @@ from turngap.check.record import (
 )
 from turngap.core.errors import InputError
 from turngap.report import pages
-from turngap.store.runs import DEFAULT_ROOT, StoredRun, read_record, read_run, upgrade
+from turngap.store.runs import DEFAULT_ROOT, Run, read_record, read_run, upgrade
 
 PAGE_FILE = "check.html"
 TEXT_WIDTH = 100
@@ -40,9 +40,7 @@ _UNJUDGED = {"verdict": "cannot_compare", "why": [NOTHING_COMPARED]}
 _HINT = "give the folder that `turngap check` names at its end"
 
 
-def write_reports(
-    record: CheckRecord, folder: Path, candidate: StoredRun, reference: StoredRun | None
-) -> None:
+def write_reports(record: CheckRecord, folder: Path, candidate: Run, reference: Run | None) -> None:
     """Write `check.html`, `summary.md` and `junit.xml` into `folder`, each whole or not at all.
 
     Raises:
@@ -82,7 +80,7 @@ def find_check(name_or_path: str, root: Path | None = None) -> Path | None:
     return None
 
 
-def read_check(path: Path) -> tuple[CheckRecord, StoredRun, StoredRun | None]:
+def read_check(path: Path) -> tuple[CheckRecord, Run, Run | None]:
     """Read a check's folder: its record, the candidate's run, the reference's where it was played.
 
     Raises:
@@ -98,9 +96,7 @@ def read_check(path: Path) -> tuple[CheckRecord, StoredRun, StoredRun | None]:
     return _still_borne(record, candidate, reference), candidate, reference
 
 
-def _still_borne(
-    record: CheckRecord, candidate: StoredRun, reference: StoredRun | None
-) -> CheckRecord:
+def _still_borne(record: CheckRecord, candidate: Run, reference: Run | None) -> CheckRecord:
     """A verdict whose runs have lost turns since cannot be shown by them any more."""
     sides = [("candidate", record.candidate, candidate)]
     if record.reference is not None and reference is not None:
@@ -143,7 +139,7 @@ def _read_record(file: Path) -> CheckRecord:
         raise InputError("check.damaged", f"{file}: {at}: {problem['msg']}", hint=_HINT) from e
 
 
-def _read_side(folder: Path, side: SideRecord) -> StoredRun | None:
+def _read_side(folder: Path, side: SideRecord) -> Run | None:
     """The run beside `check.json`; a check that failed at once has one without turns.
 
     Its name must be one: a stored check may come from anybody, and is not to lead elsewhere.
@@ -160,4 +156,4 @@ def _read_side(folder: Path, side: SideRecord) -> StoredRun | None:
     except InputError as e:
         if e.kind != "run.empty":
             raise
-        return StoredRun(read_record(path), (), path)
+        return Run(read_record(path), (), path)

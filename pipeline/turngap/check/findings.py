@@ -24,11 +24,11 @@ from turngap.check.record import (
 from turngap.check.verdict import MAX_STARVED_PAIRS, Judgement, Limits, judge
 from turngap.core.errors import TurngapError
 from turngap.core.paired import Pair
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.stats import proportion
 from turngap.core.summary import summarise
 from turngap.store.provenance import this_machine, without_url_secrets
-from turngap.store.runs import StoredRun, utc_now
+from turngap.store.runs import Run, utc_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Played:
     plan: CheckPlan
     started_utc: str
     rounds: int
-    candidate: StoredRun
-    reference: StoredRun | None
+    candidate: Run
+    reference: Run | None
     stored: BaselineRecord | None
     judgement: Judgement | None
     budgets: tuple[BudgetRecord, ...]
@@ -110,8 +110,8 @@ def refusals(
 
 
 def obstacles(
-    candidate: StoredRun,
-    reference: StoredRun | None,
+    candidate: Run,
+    reference: Run | None,
     failure: TurngapError | None,
     judgement: Judgement | None,
     starved_ms: float,
@@ -131,7 +131,7 @@ def obstacles(
     ]
 
 
-def too_starved(turns: Sequence[TurnRecord], judgement: Judgement | None) -> str | None:
+def too_starved(turns: Sequence[Turn], judgement: Judgement | None) -> str | None:
     """Why the candidate cannot be judged, since its caller was late; None where it can."""
     why = None if judgement is None else judgement.starvation.why_not_judged
     starved = sum(turn.pacing.starved for turn in turns)
@@ -152,7 +152,7 @@ def why_not_saved(record: CheckRecord, plan: CheckPlan, obstacles: Sequence[str]
     return f"the verdict is {record.verdict}"
 
 
-def _side(run: StoredRun) -> SideRecord:
+def _side(run: Run) -> SideRecord:
     return SideRecord(
         agent=run.record.agent,
         run=run.path.name,
@@ -163,7 +163,7 @@ def _side(run: StoredRun) -> SideRecord:
     )
 
 
-def _reference_side(run: StoredRun | None, stored: BaselineRecord | None) -> SideRecord | None:
+def _reference_side(run: Run | None, stored: BaselineRecord | None) -> SideRecord | None:
     if run is not None:
         return _side(run)
     if stored is None:
@@ -181,7 +181,7 @@ def _reference_side(run: StoredRun | None, stored: BaselineRecord | None) -> Sid
 # What a check tells beside its verdict on two agents: this machine's noise, and budgets.
 
 
-def noise_of(turns: Sequence[TurnRecord], limits: Limits | None = None) -> NoiseRecord | None:
+def noise_of(turns: Sequence[Turn], limits: Limits | None = None) -> NoiseRecord | None:
     """The reference against itself: its odd repeats beside its even ones, A and A of A B B A."""
     by_key = baselines.readings(turns)
     pairs = [
@@ -205,7 +205,7 @@ def noise_of(turns: Sequence[TurnRecord], limits: Limits | None = None) -> Noise
 
 
 def budgets_of(
-    turns: Sequence[TurnRecord], budgets: Mapping[str, float], target: float
+    turns: Sequence[Turn], budgets: Mapping[str, float], target: float
 ) -> tuple[BudgetRecord, ...]:
     """Each budget's verdict: `pass` and `regressed` only where the interval leaves no doubt.
 
@@ -215,10 +215,8 @@ def budgets_of(
     return tuple(_budget(turns, name, ms, target) for name, ms in budgets.items())
 
 
-def _budget(
-    turns: Sequence[TurnRecord], name: str, budget_ms: float, target: float
-) -> BudgetRecord:
-    replied = [turn for turn in turns if turn.outcome in ("answered", "late")]
+def _budget(turns: Sequence[Turn], name: str, budget_ms: float, target: float) -> BudgetRecord:
+    replied = [turn for turn in turns if turn.replied]
     if name != "gap" and replied and not any(_spent(turn, name) for turn in replied):
         # An agent without marks: nothing was measured, so nothing is over.
         return BudgetRecord(
@@ -252,18 +250,18 @@ def _budget(
     )
 
 
-def _caller_error_ms(turn: TurnRecord) -> float:
+def _caller_error_ms(turn: Turn) -> float:
     return turn.pacing.error_ms if turn.pacing.starved else 0.0
 
 
-def _spent(turn: TurnRecord, name: str) -> list[float]:
+def _spent(turn: Turn, name: str) -> list[float]:
     """What the turn's stages of that name took, ms; empty where it has none."""
     return [stage.ms for stage in turn.stages if stage.name == name]
 
 
-def _within(turn: TurnRecord, name: str, budget_ms: float) -> bool:
+def _within(turn: Turn, name: str, budget_ms: float) -> bool:
     """A turn without the figure (no reply, a cut-in) is not within its budget."""
-    if turn.outcome not in ("answered", "late"):
+    if not turn.replied:
         return False
     if name == "gap":
         return turn.gap_ms is not None and turn.gap_ms <= budget_ms

@@ -9,9 +9,9 @@ from turngap.check import charts as check_pairs
 from turngap.check import words as check_words
 from turngap.check.record import CheckRecord
 from turngap.core.budget import DEFAULT_BUDGET_MS
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.report import charts, pages, words
-from turngap.store.runs import StoredRun
+from turngap.store.runs import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class SideView:
     """One agent's take of a turn. `audio` is a link from the check's folder, or None."""
 
     letter: str
-    turn: TurnRecord
+    turn: Turn
     waterfall: charts.Waterfall
     audio: str | None
     why: str | None
@@ -38,9 +38,7 @@ class PairView:
     sides: tuple[SideView, ...]
 
 
-def render(
-    record: CheckRecord, folder: Path, candidate: StoredRun, reference: StoredRun | None
-) -> str:
+def render(record: CheckRecord, folder: Path, candidate: Run, reference: Run | None) -> str:
     """The page, for a file in `folder`."""
     taken = reference.turns if reference else ()
     pairs = check_pairs.paired(candidate.turns, taken)
@@ -82,7 +80,7 @@ def _name(record: CheckRecord, letter: str) -> str:
     return "none" if side is None else check_words.side_name(side)
 
 
-def _problems(record: CheckRecord, candidate: StoredRun, reference: StoredRun | None) -> list[str]:
+def _problems(record: CheckRecord, candidate: Run, reference: Run | None) -> list[str]:
     """What is wrong with either run, but for what the verdict's reasons say already."""
     said = " ".join(record.why)
     found: list[str] = []
@@ -105,8 +103,8 @@ def _problems(record: CheckRecord, candidate: StoredRun, reference: StoredRun | 
 def _views(
     pairs: Sequence[check_pairs.TurnPair],
     folder: Path,
-    candidate: StoredRun,
-    reference: StoredRun | None,
+    candidate: Run,
+    reference: Run | None,
 ) -> list[PairView]:
     """One domain for all of them: the two waterfalls of a turn are compared by eye."""
     turns = [t for p in pairs for t in (p.reference, p.candidate) if t is not None]
@@ -130,9 +128,7 @@ def _views(
     return views
 
 
-def _side(
-    letter: str, run: StoredRun, turn: TurnRecord, folder: Path, domain: charts.Domain
-) -> SideView:
+def _side(letter: str, run: Run, turn: Turn, folder: Path, domain: charts.Domain) -> SideView:
     return SideView(
         letter=letter,
         turn=turn,

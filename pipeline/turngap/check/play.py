@@ -29,12 +29,12 @@ from turngap.check.verdict import Judgement, judge
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.play.calibrate import calibrate
 from turngap.play.run import RunInProgress, RunPlan, content_hash, undisturbed
 from turngap.play.target import Target
 from turngap.store.documents import write_atomically
-from turngap.store.runs import StoredRun, new_folder, utc_now
+from turngap.store.runs import Run, new_folder, utc_now
 
 # So often at most `--until-decided` looks at what there is, each time after twice as many rounds.
 LOOKS = 5
@@ -45,7 +45,7 @@ class CheckProgress:
     """Told while a check runs."""
 
     on_step: Callable[[str], None] = lambda _: None
-    on_turn: Callable[[str, TurnRecord], None] = lambda _side, _turn: None
+    on_turn: Callable[[str, Turn], None] = lambda _side, _turn: None
     on_folder: Callable[[Path], None] = lambda _: None
 
 
@@ -55,8 +55,8 @@ class Checked:
 
     record: CheckRecord
     path: Path
-    candidate: StoredRun
-    reference: StoredRun | None
+    candidate: Run
+    reference: Run | None
     failure: TurngapError | None
 
 
@@ -103,7 +103,7 @@ async def check(plan: CheckPlan, progress: CheckProgress) -> Checked:
 
 
 def _saved(
-    plan: CheckPlan, record: CheckRecord, candidate: StoredRun, found: Sequence[str]
+    plan: CheckPlan, record: CheckRecord, candidate: Run, found: Sequence[str]
 ) -> tuple[CheckRecord, TurngapError | None]:
     """Save the candidate as a baseline where it may be one, and note what came of it."""
     if plan.save is None:
@@ -266,7 +266,7 @@ class _Sides:
             with self.reference.kept():
                 yield
 
-    def finish(self, failure: TurngapError | None) -> tuple[StoredRun, StoredRun | None]:
+    def finish(self, failure: TurngapError | None) -> tuple[Run, Run | None]:
         """Close both runs."""
         why = str(failure) if failure else None
         reference = self.reference.finish(why) if self.reference else None

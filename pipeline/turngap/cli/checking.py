@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from turngap.check.plan import CheckPlan
     from turngap.check.play import Checked
     from turngap.check.record import CheckRecord
-    from turngap.core.results import TurnRecord
+    from turngap.core.results import Turn
 
 EXIT_CODES = {
     "pass": ExitCode.PASS,
@@ -203,7 +203,7 @@ def _play(plan: "CheckPlan", *, quiet: bool) -> "Checked":
 
         played = 0
 
-        def on_turn(_side: str, _turn: "TurnRecord") -> None:
+        def on_turn(_side: str, _turn: "Turn") -> None:
             nonlocal played
             played += 1
             # --until-decided may play more than was planned.

@@ -28,7 +28,7 @@ from turngap.core.errors import AgentError, ExitCode, TurngapError
 if TYPE_CHECKING:
     from turngap.compare.play import ComparePlan
     from turngap.compare.record import ComparisonRecord
-    from turngap.core.results import TurnRecord
+    from turngap.core.results import Turn
 
 
 def compare(
@@ -151,7 +151,7 @@ def _play(
     with progress_bar(quiet=quiet) as bar:
         task = bar.add_task("", total=plan.turns)
 
-        def on_turn(_: "TurnRecord") -> None:
+        def on_turn(_: "Turn") -> None:
             bar.advance(task)
 
         def on_step(step: str) -> None:

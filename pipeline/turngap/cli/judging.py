@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from turngap.compare.record import ComparisonRecord
     from turngap.judge.play import Engine
     from turngap.scenario.model import Scenario
-    from turngap.store.runs import StoredRun
+    from turngap.store.runs import Run
 
 
 def judge(
@@ -122,13 +122,13 @@ def judged_comparison(
 
 
 def _judged(
-    run: "StoredRun",
+    run: "Run",
     recogniser: "Engine | None",
     model: "Engine | None",
     scenarios: "Mapping[str, Scenario]",
     *,
     quiet: bool,
-) -> "StoredRun":
+) -> "Run":
     """First the sound: a model judges what was made of it."""
     from turngap.judge.play import judged, transcribed
     from turngap.report.html import write_html

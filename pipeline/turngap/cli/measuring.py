@@ -35,10 +35,10 @@ from turngap.core.budget import STARVED_MS
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 
 if TYPE_CHECKING:
-    from turngap.core.results import TurnRecord
+    from turngap.core.results import Turn
     from turngap.play.calibrate import Calibration
     from turngap.play.replay import ReplayPlan
-    from turngap.store.runs import StoredRun
+    from turngap.store.runs import Run
 
 DIALECTS = ("pipecat",)
 
@@ -122,7 +122,7 @@ def replay(
     raise typer.Exit(exit_code(run, failure, min_hit_rate))
 
 
-def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[StoredRun, TurngapError | None]":
+def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[Run, TurngapError | None]":
     """Play the plan with a progress bar, printing each turn as it is stored."""
     from turngap.play.replay import Progress, replay
     from turngap.report.console import turn_block
@@ -133,7 +133,7 @@ def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[StoredRun, TurngapError 
     with progress_bar(quiet=quiet) as bar:
         task = bar.add_task("", total=plan.turns)
 
-        def on_turn(turn: "TurnRecord") -> None:
+        def on_turn(turn: "Turn") -> None:
             bar.advance(task)
             # Above the bar where both are on the terminal.
             to = bar.console if console.is_terminal and bar.console.is_terminal else console
@@ -157,7 +157,7 @@ def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[StoredRun, TurngapError 
             raise
 
 
-def failed_turns(run: "StoredRun") -> AgentError | None:
+def failed_turns(run: "Run") -> AgentError | None:
     """That the agent could not make some of its replies, and why not; None where it could."""
     from turngap.report.words import clean
 
@@ -173,9 +173,7 @@ def failed_turns(run: "StoredRun") -> AgentError | None:
     )
 
 
-def exit_code(
-    run: "StoredRun", failure: TurngapError | None, min_hit_rate: float | None
-) -> ExitCode:
+def exit_code(run: "Run", failure: TurngapError | None, min_hit_rate: float | None) -> ExitCode:
     """What a replay exits with."""
     from turngap.core.summary import summarise
 

@@ -34,7 +34,7 @@ from turngap.core.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from turngap.core.errors import TurngapError
-    from turngap.core.results import TurnRecord
+    from turngap.core.results import Turn
     from turngap.play.sweep import Sweep, SweepPlan
 
 
@@ -104,7 +104,7 @@ def _play(plan: "SweepPlan", *, quiet: bool) -> "tuple[Sweep, TurngapError | Non
     with progress_bar(quiet=quiet) as bar:
         task = bar.add_task("", total=plan.turns)
 
-        def on_turn(_: "TurnRecord") -> None:
+        def on_turn(_: "Turn") -> None:
             bar.advance(task)
 
         def on_step(step: str) -> None:

@@ -13,7 +13,7 @@ from turngap.cli.shared import print_block, say
 from turngap.core.errors import TurngapError
 
 if TYPE_CHECKING:
-    from turngap.core.results import TurnRecord
+    from turngap.core.results import Turn
     from turngap.live.keeping import Keeping, LiveRun
     from turngap.live.sound import Device
     from turngap.live.terminal import Commands
@@ -52,7 +52,7 @@ async def _talk(target: "Target", run: "LiveRun", device: "Device") -> None:
 
     console = Console(highlight=False)
 
-    def show(turn: "TurnRecord") -> None:
+    def show(turn: "Turn") -> None:
         console.print(turn_block(turn, console.width))
 
     clock, dialect = MonotonicClock(), TalkDialect()

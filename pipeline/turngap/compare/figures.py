@@ -28,7 +28,7 @@ from turngap.compare.record import (
     PriceRecord,
     share_record,
 )
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.stats import (
     CONFIDENCE,
     Percentile,
@@ -62,7 +62,7 @@ UsdPerMillion = tuple[float, float]
 
 
 def backend_figures(
-    name: str, turns: Sequence[TurnRecord], price: UsdPerMillion | None, **about: str | bool
+    name: str, turns: Sequence[Turn], price: UsdPerMillion | None, **about: str | bool
 ) -> BackendRecord:
     """What one backend did over its turns; `about` are the record's other fields."""
     summary = summarise(turns)
@@ -96,9 +96,9 @@ def backend_figures(
     )
 
 
-def turn_ms(turn: TurnRecord) -> float | None:
+def turn_ms(turn: Turn) -> float | None:
     """From the person's first word to the agent's last; None without a reply that was heard out."""
-    if turn.outcome not in ("answered", "late"):
+    if not turn.replied:
         return None
     starts = [e["start_ns"] for e in turn.events if e.get("event") == "UserSpeech"]
     ends = [e["at_ns"] for e in turn.events if e.get("event") == "AgentSilence"]
@@ -106,7 +106,7 @@ def turn_ms(turn: TurnRecord) -> float | None:
     return (max(ends) - starts[-1]) / 1e6 if starts and ends and max(ends) > starts[-1] else None
 
 
-def first_answer_ms(turn: TurnRecord) -> float | None:
+def first_answer_ms(turn: Turn) -> float | None:
     """To the first audio of the answer itself; endless and None as in the gap.
 
     It is the gap, plus what an opener took that was spoken before the answer (`opener_ms`).
@@ -115,13 +115,13 @@ def first_answer_ms(turn: TurnRecord) -> float | None:
     return None if due is None else due + turn.counts.get("opener_ms", 0.0)
 
 
-def first_answer(turns: Sequence[TurnRecord]) -> Percentile:
+def first_answer(turns: Sequence[Turn]) -> Percentile:
     """The median of it, ms, over the turns that have it."""
     firsts = [(take_of(t), ms) for t in turns if (ms := first_answer_ms(t)) is not None]
     return percentile_of([ms for _, ms in firsts], [take for take, _ in firsts], 0.5)
 
 
-def turn_usd(turn: TurnRecord, price: UsdPerMillion | None) -> float | str:
+def turn_usd(turn: Turn, price: UsdPerMillion | None) -> float | str:
     """What a turn's tokens cost, or why that is not known.
 
     All that was asked for it is paid for: answers that became void, those that the service never
@@ -139,7 +139,7 @@ def turn_usd(turn: TurnRecord, price: UsdPerMillion | None) -> float | str:
     return (read * price[0] + said * price[1]) / 1e6
 
 
-def price_of(turns: Sequence[TurnRecord], price: UsdPerMillion | None) -> PriceRecord:
+def price_of(turns: Sequence[Turn], price: UsdPerMillion | None) -> PriceRecord:
     """The mean price of a turn, and of a right answer: what all turns cost by those judged right.
 
     A price that some of the turns lack is none.
@@ -191,7 +191,7 @@ class Side:
     """One backend's turns, and its price per million tokens in and out, if it has one."""
 
     name: str
-    turns: Sequence[TurnRecord]
+    turns: Sequence[Turn]
     price: UsdPerMillion | None
 
 
@@ -203,9 +203,7 @@ def pairs_of(sides: Sequence[Side]) -> tuple[PairRecord, ...]:
     )
 
 
-def _pair(
-    one: str, other: str, turns: Sequence[TurnRecord], others: Sequence[TurnRecord]
-) -> PairRecord:
+def _pair(one: str, other: str, turns: Sequence[Turn], others: Sequence[Turn]) -> PairRecord:
     judged = paired(taken(turns, is_right), taken(others, is_right))
     gaps = paired(taken(turns, due_ms), taken(others, due_ms))
     both = list(zip(judged.one, judged.other, strict=True))
@@ -332,9 +330,7 @@ class Pairs(Generic[Value]):
         return len(set(self.turns))
 
 
-def taken(
-    turns: Sequence[TurnRecord], value: Callable[[TurnRecord], Value | None]
-) -> dict[Take, Value]:
+def taken(turns: Sequence[Turn], value: Callable[[Turn], Value | None]) -> dict[Take, Value]:
     """The value of each take that has one."""
     return {
         (turn.scenario, turn.turn, turn.repeat): found
@@ -353,7 +349,7 @@ def paired(one: Mapping[Take, Value], other: Mapping[Take, Value]) -> Pairs[Valu
     )
 
 
-def is_right(turn: TurnRecord) -> bool | None:
+def is_right(turn: Turn) -> bool | None:
     """Whether the answer was right; None where it was not judged."""
     return None if turn.answer.verdict == "not_judged" else turn.answer.verdict == "right"
 

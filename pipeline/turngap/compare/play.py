@@ -21,7 +21,7 @@ from turngap.compare.figures import (
 from turngap.compare.record import BackendRecord, ComparisonRecord, store
 from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.play.run import (
     INTERRUPTED,
     RunInProgress,
@@ -33,7 +33,7 @@ from turngap.play.run import (
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import LoadedScenario
 from turngap.store.provenance import git_commit, this_machine
-from turngap.store.runs import StoredRun, new_folder, utc_now
+from turngap.store.runs import Run, new_folder, utc_now
 
 # Each backend is an agent in a process of its own, about 200 MB, for as long as this lasts; and the
 # page tells so many apart without colour.
@@ -184,7 +184,7 @@ def parse_price(text: str) -> tuple[str, UsdPerMillion]:
 async def compare(
     plan: ComparePlan,
     on_step: Callable[[str], None] = lambda _: None,
-    on_turn: Callable[[TurnRecord], None] = lambda _: None,
+    on_turn: Callable[[Turn], None] = lambda _: None,
     on_folder: Callable[[Path], None] = lambda _: None,
 ) -> tuple[ComparisonRecord, Path, TurngapError | None]:
     """Play every scenario against each backend in turn; what was played is stored in any case.
@@ -224,7 +224,7 @@ async def compare(
 
 
 def _record(
-    plan: ComparePlan, stored: Sequence[StoredRun], started: str, failure: str | None
+    plan: ComparePlan, stored: Sequence[Run], started: str, failure: str | None
 ) -> ComparisonRecord:
     backends = [
         _backend(plan, contender, run)
@@ -252,7 +252,7 @@ def _record(
     )
 
 
-def _backend(plan: ComparePlan, contender: Contender, run: StoredRun) -> BackendRecord:
+def _backend(plan: ComparePlan, contender: Contender, run: Run) -> BackendRecord:
     return backend_figures(
         contender.name,
         run.turns,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from turngap.core.results import METRICS_VERSION, JudgedWith, MachineRecord, TurnRecord
+from turngap.core.results import METRICS_VERSION, JudgedWith, MachineRecord, Turn
 from turngap.core.stats import Proportion
 from turngap.core.summary import counted_turns, judge_verdicts
 from turngap.store.documents import write_atomically
@@ -192,7 +192,7 @@ def share_record(p: Proportion) -> ShareRecord:
     )
 
 
-def judged_figures(turns: Sequence[TurnRecord]) -> JudgedRecord | None:
+def judged_figures(turns: Sequence[Turn]) -> JudgedRecord | None:
     """A judge model's verdicts on a backend's turns; None where none was asked."""
     counted = counted_turns(turns)
     found = judge_verdicts(counted)

@@ -12,6 +12,7 @@ from turngap.compare.record import (
     PairRecord,
     ShareRecord,
 )
+from turngap.core.budget import REPLIED
 from turngap.core.results import JudgedWith
 from turngap.report import words
 
@@ -109,7 +110,7 @@ def missing(record: ComparisonRecord) -> list[str]:
 
 
 def _reasons(backend: BackendRecord) -> list[str]:
-    other = {o: n for o, n in backend.outcomes.items() if o not in ("answered", "late")}
+    other = {o: n for o, n in backend.outcomes.items() if o not in REPLIED}
     return [
         *(f"{n} of {backend.turns} turns {o}" for o, n in other.items()),
         *([failed(backend)] if backend.failed else []),

@@ -12,6 +12,8 @@ NATURAL_MS = (200.0, 400.0)
 
 Outcome = Literal["answered", "late", "no_reply", "cut_in", "abandoned", "error"]
 OUTCOMES: tuple[Outcome, ...] = ("answered", "late", "no_reply", "cut_in", "abandoned", "error")
+# The agent spoke after the person had ended, within the budget or not.
+REPLIED: tuple[Outcome, ...] = ("answered", "late")
 
 # Why a turn came to its end, as the caller saw it.
 TurnEnd = Literal["reply_done", "timeout", "interrupted", "line_lost"]

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, t
 
-from turngap.core.budget import Outcome, outcome_of
+from turngap.core.budget import REPLIED, Outcome, outcome_of
 from turngap.core.stats import CONFIDENCE, n_needed
 
 Floats = NDArray[np.float64]
@@ -212,7 +212,7 @@ class Reading:
         """
         if not self.starved or self.gap_ms is None or self.gap_ms <= 0:
             return self
-        if self.outcome not in ("answered", "late"):
+        if self.outcome not in REPLIED:
             return self
         gap_ms = max(0.0, self.gap_ms - self.caller_error_ms)
         outcome = self.outcome

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from turngap.core.budget import STARVED_MS, Outcome, TurnEnd
+from turngap.core.budget import REPLIED, STARVED_MS, Outcome, TurnEnd
 
 SCHEMA_VERSION = 6
 # Changes whenever a figure would come out differently from the same events.
@@ -118,7 +118,7 @@ class JudgeRecord(_Stored):
     source: Literal["agent text", "transcribed"] = "agent text"
 
 
-class TurnRecord(_Stored):
+class Turn(_Stored):
     """One line of `turns.jsonl`.
 
     `turn` and `repeat` count from 1. `gap_ms` is None with the reason in `why_no_gap`. `error` is
@@ -168,6 +168,11 @@ class TurnRecord(_Stored):
     judged: JudgeRecord | None = None
     left_out: str | None = None
     events: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def replied(self) -> bool:
+        """Whether the agent replied after the person's end, within the budget or late."""
+        return self.outcome in REPLIED
 
 
 class Quantiles(_Stored):

@@ -9,7 +9,7 @@ from typing import Any
 
 from turngap.core.budget import OUTCOMES
 from turngap.core.clock import NS_PER_MS, ns_to_ms
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.stages import MARKS
 from turngap.core.stats import (
     Percentile,
@@ -58,10 +58,10 @@ class TurnTakingFigures:
         }
 
 
-def turn_taking(turns: Sequence[TurnRecord]) -> TurnTakingFigures:
+def turn_taking(turns: Sequence[Turn]) -> TurnTakingFigures:
     """All turn-taking figures of a run; with no turns every one is None."""
     turns = counted_turns(turns)
-    answered = [t for t in turns if t.outcome in ("answered", "late")]
+    answered = [t for t in turns if t.replied]
     yields = [t.yield_ms for t in turns if t.yield_ms is not None]
     backchannels = [b for t in turns for b in t.backchannels]
     endpoints = [s.ms for t in answered for s in t.stages if s.name == "endpoint"]
@@ -121,7 +121,7 @@ _Pair = tuple[tuple[str, int], bool | None, bool | None, str | None]
 _RIGHT = {"right": True, "wrong": False, "not_judged": None}
 
 
-def transcribed_verdicts(turns: Sequence[TurnRecord]) -> Verdicts | None:
+def transcribed_verdicts(turns: Sequence[Turn]) -> Verdicts | None:
     """By the sound of the agent; None where no recogniser was asked."""
     return _verdicts(
         (
@@ -135,7 +135,7 @@ def transcribed_verdicts(turns: Sequence[TurnRecord]) -> Verdicts | None:
     )
 
 
-def judge_verdicts(turns: Sequence[TurnRecord]) -> Verdicts | None:
+def judge_verdicts(turns: Sequence[Turn]) -> Verdicts | None:
     """A judge model's; None where none was asked."""
     return _verdicts(
         (
@@ -202,7 +202,7 @@ class Summary:
         gap_recorded: how many recorded turns these are takes of.
         left_out: turns that no gap percentile can count, by outcome or by their own reason: an
             agent that cut in was not quick, a turn that its own user abandoned was not slow, and
-            one with a reason of its own (`TurnRecord.left_out`) is in no figure but `turns` and
+            one with a reason of its own (`Turn.left_out`) is in no figure but `turns` and
             `outcomes`.
         stages: each stage over the answered turns that have it, in causal order.
         right: replies that were right, of those that were judged.
@@ -283,7 +283,7 @@ class Summary:
         }
 
 
-def summarise(turns: Sequence[TurnRecord]) -> Summary:
+def summarise(turns: Sequence[Turn]) -> Summary:
     """All figures of a run; with no turns every figure is None."""
     of_all = Counter(t.outcome for t in turns)
     counted = counted_turns(turns)
@@ -312,25 +312,25 @@ def summarise(turns: Sequence[TurnRecord]) -> Summary:
     )
 
 
-def take_of(turn: TurnRecord) -> Take:
+def take_of(turn: Turn) -> Take:
     """Which turn of which scenario it is, in which round."""
     return turn.scenario, turn.turn, turn.repeat
 
 
-def due_ms(turn: TurnRecord) -> float | None:
+def due_ms(turn: Turn) -> float | None:
     """The gap; endless without a reply that was due, None where none was or the agent cut in."""
     if turn.outcome in ("no_reply", "error"):
         return inf
-    return turn.gap_ms if turn.outcome in ("answered", "late") else None
+    return turn.gap_ms if turn.replied else None
 
 
-def _hit_rate(turns: Sequence[TurnRecord]) -> Proportion:
+def _hit_rate(turns: Sequence[Turn]) -> Proportion:
     hits = [turn.outcome == "answered" for turn in turns]
     gaps = [inf if turn.gap_ms is None else turn.gap_ms for turn in turns]
     return proportion_of(hits, [take_of(turn) for turn in turns], gaps)
 
 
-def right_answers(turns: Sequence[TurnRecord]) -> Proportion:
+def right_answers(turns: Sequence[Turn]) -> Proportion:
     """The replies that were right, of those that were judged.
 
     A model may answer a recording alike whenever it hears it: repeats are takes of one turn.
@@ -342,17 +342,17 @@ def right_answers(turns: Sequence[TurnRecord]) -> Proportion:
     return proportion_of_takes(takes.values())
 
 
-def counted_turns(turns: Sequence[TurnRecord]) -> list[TurnRecord]:
+def counted_turns(turns: Sequence[Turn]) -> list[Turn]:
     """The turns that figures are made of: all but those with a reason to be left out."""
     return [turn for turn in turns if turn.left_out is None]
 
 
-def stage_figures(turns: Sequence[TurnRecord]) -> tuple[StageFigure, ...]:
+def stage_figures(turns: Sequence[Turn]) -> tuple[StageFigure, ...]:
     """What each stage took in the turns that were answered, in time or late, in causal order.
 
     A turn whose silence has several unexplained pieces counts once, with their sum.
     """
-    answered = [t for t in turns if t.outcome in ("answered", "late")]
+    answered = [t for t in turns if t.replied]
     total_ns = sum(stage.ns for turn in answered for stage in turn.stages)
     spent_ns: dict[str, list[int]] = {}
     for turn in answered:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.stats import Percentile, percentile
 
 # Of a turn's counts; each is of the answer that was heard.
@@ -58,7 +58,7 @@ class TokenFigures:
         }
 
 
-def token_figures(turns: Sequence[TurnRecord]) -> TokenFigures | None:
+def token_figures(turns: Sequence[Turn]) -> TokenFigures | None:
     """The figures of a run; None where no agent told any."""
     cold = _told([turn for turn in turns if COLD in turn.counts], TTFT)
     warm = [turn for turn in turns if COLD not in turn.counts]
@@ -78,7 +78,7 @@ def token_figures(turns: Sequence[TurnRecord]) -> TokenFigures | None:
     )
 
 
-def _told(turns: Sequence[TurnRecord], name: str) -> list[float]:
+def _told(turns: Sequence[Turn], name: str) -> list[float]:
     return [turn.counts[name] for turn in turns if name in turn.counts]
 
 

@@ -29,7 +29,7 @@ SENT_SLACK_MS = 50.0
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TrackedTurn:
     """One finished turn. Instants are ns of the caller's clock, None where they never came.
 
     Attributes:
@@ -91,7 +91,7 @@ class TurnTracker:
         self._texts: list[AgentText] = []
         self._agent_turns: dict[int, AgentMarks] = {}
 
-    def feed(self, event: Event) -> tuple[Turn, ...]:
+    def feed(self, event: Event) -> tuple[TrackedTurn, ...]:
         """Take one event; return the turns that it finished (none or one).
 
         A `UserSpeech` for an open turn replaces what was announced; one for a finished turn, and a
@@ -202,7 +202,7 @@ class TurnTracker:
                 return segment if segment.start_ns < upto and segment.start_ns <= ended_ns else None
         return None
 
-    def _finish(self, speech: UserSpeech, end: TurnEnded) -> Turn:
+    def _finish(self, speech: UserSpeech, end: TurnEnded) -> TrackedTurn:
         reply = self._reply(speech, end.at_ns)
         gap_ns = reply.start_ns - speech.end_ns if reply else None
         stale = self._stale(speech)
@@ -210,7 +210,7 @@ class TurnTracker:
         heard = _heard_turn(agent_turns, reply)
         marks = _marks(speech, heard, reply)
         error = _error(agent_turns, reply, heard)
-        return Turn(
+        return TrackedTurn(
             turn=speech.turn,
             outcome=outcome_of(
                 None if gap_ns is None else ns_to_ms(gap_ns),

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from turngap.core.clock import NS_PER_MS, ns_to_ms
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.stages import TOOL_MARKS, UNATTRIBUTED, USUAL_MARKS
 from turngap.fleet.workload import TurnSample
 
@@ -36,10 +36,10 @@ class MeasuredTurns:
     tokens_per_word: float | None
 
 
-def measured_turns(turns: Sequence[TurnRecord]) -> MeasuredTurns:
+def measured_turns(turns: Sequence[Turn]) -> MeasuredTurns:
     """Take each turn apart; those that cannot be are counted by reason."""
     left_out: Counter[str] = Counter()
-    usable: list[tuple[TurnRecord, _Reply]] = []
+    usable: list[tuple[Turn, _Reply]] = []
     for turn in turns:
         reply = _reply(turn)
         why = _why_unusable(turn, reply)
@@ -62,13 +62,13 @@ class _Reply:
     sounded_ms: float
 
 
-def _why_unusable(turn: TurnRecord, reply: _Reply | None) -> str | None:
+def _why_unusable(turn: Turn, reply: _Reply | None) -> str | None:
     """The first reason why a turn tells nothing."""
     names = {stage.name for stage in turn.stages}
     unexplained_ms = sum(s.ms for s in turn.stages if s.name == UNATTRIBUTED)
     missing = [name for name in OF_LLM if name not in names]
     reasons = {
-        f"outcome {turn.outcome}": turn.outcome not in ("answered", "late"),
+        f"outcome {turn.outcome}": not turn.replied,
         turn.left_out or "": turn.left_out is not None,
         "the caller was starved": turn.pacing.starved,
         "no bounds of the person's speech": turn.audio is None,
@@ -81,7 +81,7 @@ def _why_unusable(turn: TurnRecord, reply: _Reply | None) -> str | None:
     return next((why for why, holds in reasons.items() if holds), None)
 
 
-def _sample(turn: TurnRecord, reply: _Reply, tokens_per_word: float) -> TurnSample:
+def _sample(turn: Turn, reply: _Reply, tokens_per_word: float) -> TurnSample:
     spent: Counter[str] = Counter()
     for stage in turn.stages:
         spent[stage.name] += stage.ns
@@ -99,7 +99,7 @@ def _sample(turn: TurnRecord, reply: _Reply, tokens_per_word: float) -> TurnSamp
     )
 
 
-def _reply(turn: TurnRecord) -> _Reply | None:
+def _reply(turn: Turn) -> _Reply | None:
     """How many tokens it had, how many of them were out when the TTS was asked, how it sounded."""
     marks = {mark.name: mark.at_ns for mark in turn.marks}
     if not {"agent_onset", "tts_request"} <= marks.keys():

@@ -23,7 +23,7 @@ from turngap.fleet.workload import TurnSample, Workload
 from turngap.inference.server import PS_PER_S, StepCosts
 from turngap.store.documents import write_atomically
 from turngap.store.provenance import git_commit, this_machine
-from turngap.store.runs import StoredRun, new_folder, utc_now
+from turngap.store.runs import Run, new_folder, utc_now
 
 # What a load is measured over, unless it is said: as many turns as give the hit rate to +-0.3 %,
 # within these bounds.
@@ -82,7 +82,7 @@ class SimulationPlan:
         return Load(calls, max(wanted, LEAST_TURNS * turn_s / calls))
 
 
-def source_of_runs(runs: Sequence[StoredRun]) -> Source:
+def source_of_runs(runs: Sequence[Run]) -> Source:
     """Turns of stored runs.
 
     Raises:

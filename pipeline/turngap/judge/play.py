@@ -13,7 +13,7 @@ from turngap.backends import BackendSettings, BackendSpec, Kind, find, specs
 from turngap.clocks import MonotonicClock
 from turngap.compare.record import ComparisonRecord, judged_figures, store
 from turngap.core.errors import InputError
-from turngap.core.results import AnswerRecord, JudgedWith, JudgeRecord, TurnRecord
+from turngap.core.results import AnswerRecord, JudgedWith, JudgeRecord, Turn
 from turngap.judge.prompt import MAX_TOKENS, PROMPT, question, verdict_of
 from turngap.judge.transcribe import reply_audio, transcribe
 from turngap.play.run import content_hash
@@ -21,7 +21,7 @@ from turngap.scenario.answers import answer_again
 from turngap.scenario.library import library_dir, library_paths, load_scenario
 from turngap.scenario.model import Scenario
 from turngap.store.provenance import without_secrets
-from turngap.store.runs import StoredRun, read_run, rewritten, utc_now
+from turngap.store.runs import Run, read_run, rewritten, utc_now
 
 # Of an engine's settings: the side of the conversation that a closed-domain recogniser knows.
 LISTENS_TO = "listens_to"
@@ -87,7 +87,7 @@ def engine(kind: Kind, text: str, library: Path | None) -> Engine:
     return Engine(spec, spec.settings(values))
 
 
-def expectations(run: StoredRun, library: Path | None) -> Mapping[str, Scenario]:
+def expectations(run: Run, library: Path | None) -> Mapping[str, Scenario]:
     """The scenarios that a run played, by name.
 
     Raises:
@@ -119,8 +119,8 @@ OnTurn = Callable[[], None]
 
 
 def transcribed(
-    run: StoredRun, recogniser: Engine, scenarios: Mapping[str, Scenario], on_turn: OnTurn
-) -> StoredRun:
+    run: Run, recogniser: Engine, scenarios: Mapping[str, Scenario], on_turn: OnTurn
+) -> Run:
     """Judge each turn by what the recogniser makes of the agent's recorded sound, and store that.
 
     Raises:
@@ -140,8 +140,8 @@ def transcribed(
 
 
 async def _answer(
-    run: StoredRun,
-    turn: TurnRecord,
+    run: Run,
+    turn: Turn,
     recogniser: Engine,
     scenarios: Mapping[str, Scenario],
     on_turn: OnTurn,
@@ -156,9 +156,7 @@ async def _answer(
     return answer_again(expected, turn, text, why)
 
 
-def judged(
-    run: StoredRun, model: Engine, scenarios: Mapping[str, Scenario], on_turn: OnTurn
-) -> StoredRun:
+def judged(run: Run, model: Engine, scenarios: Mapping[str, Scenario], on_turn: OnTurn) -> Run:
     """Have a model judge each turn of which something was heard, and store its verdicts.
 
     It judges the recogniser's words where a run was transcribed, else the agent's.
@@ -184,8 +182,8 @@ def judged(
 
 
 async def _verdict(
-    run: StoredRun,
-    turn: TurnRecord,
+    run: Run,
+    turn: Turn,
     service: Any,
     scenarios: Mapping[str, Scenario],
     on_turn: OnTurn,
@@ -203,7 +201,7 @@ async def _verdict(
     return verdict.model_copy(update={"source": answer.source})
 
 
-def _before(run: StoredRun, turn: TurnRecord) -> list[TurnRecord]:
+def _before(run: Run, turn: Turn) -> list[Turn]:
     """The turns of the same call before this one."""
     call = (turn.scenario, turn.repeat)
     return [t for t in run.turns if (t.scenario, t.repeat) == call and t.turn < turn.turn]
@@ -219,7 +217,7 @@ async def _asked(service: Any, text: str) -> JudgeRecord:
     return verdict_of(said)
 
 
-def _stored(run: StoredRun, turns: Iterable[TurnRecord], about: dict[str, Any]) -> StoredRun:
+def _stored(run: Run, turns: Iterable[Turn], about: dict[str, Any]) -> Run:
     record = run.record.model_copy(update=about)
     return rewritten(run, record, tuple(turns))
 
@@ -233,7 +231,7 @@ def judge_comparison(
     model: Engine,
     library: Path | None,
     on_turn: Callable[[], None] = lambda: None,
-) -> tuple[ComparisonRecord, list[StoredRun]]:
+) -> tuple[ComparisonRecord, list[Run]]:
     """Have the model judge every run of the comparison in `folder`, and store what it said.
 
     The rules' verdicts, and all that rests on them, stay as they are.

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from turngap.core.results import JudgeRecord, TurnRecord
+from turngap.core.results import JudgeRecord, Turn
 from turngap.scenario.model import ReplyExpectation, UserTurn
 
 PROMPT = """\
@@ -20,7 +20,7 @@ MAX_TOKENS = 400
 _VERDICT = re.compile(r"\W*(right|wrong)\b[\W_]*(.*)", re.IGNORECASE | re.DOTALL)
 
 
-def question(asked: UserTurn, before: Sequence[TurnRecord], heard: str) -> str:
+def question(asked: UserTurn, before: Sequence[Turn], heard: str) -> str:
     """What the judge is told of a turn; `before` are the turns of the same call until then."""
     parts = [
         f"The call so far:\n{_call(before)}" if before else "The call begins with this turn.",
@@ -31,7 +31,7 @@ def question(asked: UserTurn, before: Sequence[TurnRecord], heard: str) -> str:
     return "\n\n".join(parts)
 
 
-def _call(before: Sequence[TurnRecord]) -> str:
+def _call(before: Sequence[Turn]) -> str:
     lines = (f"Person: {t.say}\nAgent: {t.answer.heard or t.reply or '(nothing)'}" for t in before)
     return "\n".join(lines)
 

@@ -24,8 +24,8 @@ from pipecat.workers.runner import WorkerRunner
 from turngap.backends import BackendSettings, BackendSpec
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import FULL_SCALE, Pcm
-from turngap.core.results import TurnRecord
-from turngap.store.runs import StoredRun
+from turngap.core.results import Turn
+from turngap.store.runs import Run
 
 RATE = 16_000
 PACKET = RATE // 50
@@ -90,7 +90,7 @@ def _utterance(pcm: Pcm) -> Iterator[Frame]:
     yield VADUserStoppedSpeakingFrame()
 
 
-def reply_audio(run: StoredRun, turn: TurnRecord) -> Pcm | None:
+def reply_audio(run: Run, turn: Turn) -> Pcm | None:
     """The agent's side of a turn from its onset on, up to where the file's next turn begins.
 
     None where nothing was heard or recorded, or the file lies outside the run's folder: a stored

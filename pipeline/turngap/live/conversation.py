@@ -17,8 +17,8 @@ from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.clock import NS_PER_MS, ms_to_ns, samples_to_ns
 from turngap.core.errors import InputError
 from turngap.core.events import Event, TurnEnded, UserSpeech
-from turngap.core.results import AudioRecord, PacingRecord, TurnRecord
-from turngap.core.turns import Turn
+from turngap.core.results import AudioRecord, PacingRecord, Turn
+from turngap.core.turns import TrackedTurn
 from turngap.live.connection import Connection, Fact
 from turngap.live.wire import Played, TurnReport
 from turngap.scenario.label import speech_bounds, speech_level_dbfs
@@ -52,7 +52,7 @@ class KeptTurn:
         pieces: what sounded at the page, some of it in `window` (page clock, ns).
     """
 
-    record: TurnRecord
+    record: Turn
     user: Pcm
     pieces: tuple[Heard, ...]
     window: tuple[int, int]
@@ -136,7 +136,7 @@ class LiveConversation:
         connection.ended_ns = window[1]
         sent = connection.sent.as_sent(connection.sample_at(window[0]), connection.in_rate)
         llms = [connection.llm_of.get(f.agent_turn) for f in facts if isinstance(f, said.Marks)]
-        record = TurnRecord(
+        record = Turn(
             scenario=self.name,
             turn=self.turns,
             repeat=1,
@@ -184,7 +184,7 @@ class LiveConversation:
         text = self._texts.pop(report.turn, report.text)
         packets = connection.sample_at(report.end_ns) - connection.sample_at(report.start_ns)
         fields = stored_fields(turn) | _exceptions(connection, report, turn)
-        record = TurnRecord(
+        record = Turn(
             scenario=self.name,
             repeat=1,
             say=text if report.typed else turn.transcript,
@@ -209,7 +209,7 @@ class LiveConversation:
         return pcm if connection.in_rate == RATE else soxr.resample(pcm, connection.in_rate, RATE)
 
 
-def _judged(connection: Connection, report: TurnReport) -> tuple[Turn, list[Event]]:
+def _judged(connection: Connection, report: TurnReport) -> tuple[TrackedTurn, list[Event]]:
     """The turn as the tracker judges it, and what it was judged by."""
     speech = UserSpeech(
         report.turn, report.start_ns, report.end_ns, report.over_reply, DEFAULT_BUDGET_MS
@@ -220,7 +220,7 @@ def _judged(connection: Connection, report: TurnReport) -> tuple[Turn, list[Even
     return turns[0], events
 
 
-def _exceptions(connection: Connection, report: TurnReport, turn: Turn) -> dict[str, Any]:
+def _exceptions(connection: Connection, report: TurnReport, turn: TrackedTurn) -> dict[str, Any]:
     """What is stored otherwise than in a replay, and why no figure counts the turn."""
     if report.typed:
         heard = turn.onset_ns is not None and turn.outcome != "error"
@@ -241,7 +241,7 @@ def _exceptions(connection: Connection, report: TurnReport, turn: Turn) -> dict[
     return {"left_out": STALLED if stalled else None}
 
 
-def _llm(connection: Connection, turn: Turn) -> str | None:
+def _llm(connection: Connection, turn: TrackedTurn) -> str | None:
     """The LLM whose reply was heard, or else the last one that was asked, or was to be."""
     heard = heard_agent_turn(turn) or (turn.agent_turns[-1] if turn.agent_turns else None)
     named = connection.llm_of.get(heard.agent_turn) if heard else None

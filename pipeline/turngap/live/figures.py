@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.stats import Proportion
 from turngap.core.summary import counted_turns, summarise
 
@@ -13,14 +13,14 @@ from turngap.core.summary import counted_turns, summarise
 UNNAMED = "agent"
 
 
-def figures_of(turns: Sequence[TurnRecord]) -> dict[str, Any]:
+def figures_of(turns: Sequence[Turn]) -> dict[str, Any]:
     """`all` of them, and `llms`: each LLM's, in the order in which they first answered."""
     names = dict.fromkeys(turn.llm or UNNAMED for turn in turns)
     by_llm = {name: [t for t in turns if (t.llm or UNNAMED) == name] for name in names}
     return {"all": _figures(turns), "llms": {name: _figures(own) for name, own in by_llm.items()}}
 
 
-def _figures(turns: Sequence[TurnRecord]) -> dict[str, Any]:
+def _figures(turns: Sequence[Turn]) -> dict[str, Any]:
     """`others`: what became of the turns that were no hit; the left out ones by their reason."""
     summary = summarise(turns)
     rate = summary.hit_rate

@@ -11,7 +11,7 @@ from loguru import logger
 from turngap.agent.switching import Memory
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.results import OffsetRecord, TurnRecord
+from turngap.core.results import OffsetRecord, Turn
 from turngap.live.conversation import KeptTurn, LiveConversation
 from turngap.live.figures import figures_of
 from turngap.live.keeping import Keeping, LiveRun, zipped
@@ -44,7 +44,7 @@ class Held:
         self.over = False
         self._writing = asyncio.Lock()
 
-    async def keep(self, turn: KeptTurn, offset: OffsetRecord | None) -> TurnRecord:
+    async def keep(self, turn: KeptTurn, offset: OffsetRecord | None) -> Turn:
         """Store a turn, after those before it.
 
         Raises:

@@ -16,14 +16,14 @@ from turngap import __version__
 from turngap.caller.stream import RATE
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
-from turngap.core.results import OffsetRecord, RunRecord, TurnRecord
+from turngap.core.results import OffsetRecord, RunRecord, Turn
 from turngap.live.conversation import KeptTurn
 from turngap.live.saving import Saved, can_be_saved, save, scenario_name
 from turngap.store.provenance import git_commit, this_machine, without_secrets
-from turngap.store.runs import RunWriter, StoredRun, read_run, utc_now
+from turngap.store.runs import Run, RunWriter, read_run, utc_now
 
 # Makes a run's report.html; reports are of a layer that this one does not know.
-Render = Callable[[StoredRun], object]
+Render = Callable[[Run], object]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class LiveRun:
 
     def __init__(self, keeping: Keeping, name: str, agent: Mapping[str, Any]) -> None:
         self.keeping = keeping
-        self.turns: list[TurnRecord] = []
+        self.turns: list[Turn] = []
         self.settings: dict[str, Any] = {}
         self._name = name
         self._agent = dict(agent)
@@ -66,7 +66,7 @@ class LiveRun:
         """The run's folder; None before the first turn."""
         return self._writer.path if self._writer else None
 
-    def keep(self, turn: KeptTurn, offset: OffsetRecord | None) -> TurnRecord:
+    def keep(self, turn: KeptTurn, offset: OffsetRecord | None) -> Turn:
         """Store a turn.
 
         Raises:
@@ -196,7 +196,7 @@ def zipped(folder: Path, name: str = "") -> Path:
     return file
 
 
-def _with_file(record: TurnRecord, file: str) -> TurnRecord:
+def _with_file(record: Turn, file: str) -> Turn:
     audio = record.audio and record.audio.model_copy(update={"file": file})
     return record.model_copy(update={"audio": audio})
 

@@ -21,7 +21,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_MS
 from turngap.core.errors import InputError
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.scenario.label import speech_bounds, speech_level_dbfs
 from turngap.scenario.library import load_scenario
 from turngap.scenario.model import SpeechBounds
@@ -60,7 +60,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    record: TurnRecord
+    record: Turn
     pcm: Pcm
     rate: int
     speech: SpeechBounds
@@ -86,12 +86,12 @@ def scenario_name(run: Path) -> str:
     return re.sub(r"[^a-z0-9]+", "-", run.name.lower()).strip("-")
 
 
-def can_be_saved(record: TurnRecord) -> bool:
+def can_be_saved(record: Turn) -> bool:
     """Whether a turn has what a scenario needs, its recording's content apart."""
     return _why_not(record) is None
 
 
-def save(run: Path, turns: Sequence[TurnRecord], name: str, folder: Path) -> Saved:
+def save(run: Path, turns: Sequence[Turn], name: str, folder: Path) -> Saved:
     """Write the scenario `name` into `folder`, whole or not at all.
 
     Raises:
@@ -130,7 +130,7 @@ def _write(folder: Path, name: str, cuts: Sequence[_Cut]) -> None:
     load_scenario(path)  # what is handed on can be played
 
 
-def _cut_all(run: Path, turns: Sequence[TurnRecord]) -> tuple[list[_Cut], list[LeftOut]]:
+def _cut_all(run: Path, turns: Sequence[Turn]) -> tuple[list[_Cut], list[LeftOut]]:
     cuts: list[_Cut] = []
     left_out: list[LeftOut] = []
     for record in turns:
@@ -142,7 +142,7 @@ def _cut_all(run: Path, turns: Sequence[TurnRecord]) -> tuple[list[_Cut], list[L
     return cuts, left_out
 
 
-def _cut(run: Path, record: TurnRecord) -> _Cut | str:
+def _cut(run: Path, record: Turn) -> _Cut | str:
     """The user's part of a turn's recording with its bounds, or why it cannot be used."""
     if why_not := _why_not(record):
         return why_not
@@ -159,7 +159,7 @@ def _cut(run: Path, record: TurnRecord) -> _Cut | str:
     return _Cut(record, pcm, rate, found)
 
 
-def _why_not(record: TurnRecord) -> str | None:
+def _why_not(record: Turn) -> str | None:
     if record.left_out == "typed":
         return "typed"
     if not record.say.strip():
@@ -199,7 +199,7 @@ def _turn(name: str, number: int, cuts: Sequence[_Cut]) -> CommentedMap:
     return turn
 
 
-def _when(before: TurnRecord, record: TurnRecord) -> dict[str, float]:
+def _when(before: Turn, record: Turn) -> dict[str, float]:
     """When the user spoke, where it was not simply after the reply."""
     marks = {m.name: m.at_ns for m in before.marks}
     start_ns = _start_ns(record)
@@ -216,7 +216,7 @@ def _when(before: TurnRecord, record: TurnRecord) -> dict[str, float]:
     return {}
 
 
-def _start_ns(record: TurnRecord) -> int | None:
+def _start_ns(record: Turn) -> int | None:
     """The user's first audible sample on the clock of the turn's marks."""
     end_ns = next((m.at_ns for m in record.marks if m.name == "user_end"), None)
     if end_ns is None or record.audio is None:

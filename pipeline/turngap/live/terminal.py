@@ -27,7 +27,7 @@ from turngap.core.audio import Pcm, SpeechDetector, SpeechEnd, SpeechStart
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError, InputError, TurngapError
 from turngap.core.messages import LLM, SAY
-from turngap.core.results import OffsetRecord, TurnRecord
+from turngap.core.results import OffsetRecord, Turn
 from turngap.live.connection import SETTLE_MS
 from turngap.live.conversation import LiveConversation
 from turngap.live.finding import FoundTurn, Stretch, TurnFinder
@@ -69,7 +69,7 @@ class TalkDialect(PipecatDialect):
 class Shown:
     """What the person sees: a turn that is stored, and remarks. Called in the event loop."""
 
-    turn: Callable[[TurnRecord], None]
+    turn: Callable[[Turn], None]
     line: Callable[[str], None]
 
 

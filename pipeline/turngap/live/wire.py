@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from turngap.core.budget import DEFAULT_BUDGET_MS, NATURAL_MS, TurnEnd
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError
-from turngap.core.results import OffsetRecord, TurnRecord
+from turngap.core.results import OffsetRecord, Turn
 from turngap.core.stages import MARKS
 
 TURN = "turngap.turn"
@@ -137,7 +137,7 @@ def session_message(
     }
 
 
-def kept_message(record: TurnRecord, run: str, figures: dict[str, Any]) -> dict[str, Any]:
+def kept_message(record: Turn, run: str, figures: dict[str, Any]) -> dict[str, Any]:
     """A turn that is stored, as made from the page's own facts, and the figures of all so far."""
     return {
         "turngap": "kept",

@@ -10,12 +10,12 @@ from turngap.caller.line import open_line
 from turngap.clocks import MonotonicClock
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import TurngapError
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.play.calibrate import calibrate
 from turngap.play.run import RunInProgress, RunPlan, undisturbed
 from turngap.play.target import Target
 from turngap.scenario.library import LoadedScenario
-from turngap.store.runs import StoredRun
+from turngap.store.runs import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class Progress:
     """Told while a replay runs: what it is doing, and each turn as it is stored."""
 
     on_step: Callable[[str], None] = lambda _: None
-    on_turn: Callable[[TurnRecord], None] = lambda _: None
+    on_turn: Callable[[Turn], None] = lambda _: None
 
 
-async def replay(plan: ReplayPlan, progress: Progress) -> tuple[StoredRun, TurngapError | None]:
+async def replay(plan: ReplayPlan, progress: Progress) -> tuple[Run, TurngapError | None]:
     """Play the plan. The run is stored whatever happens; an error that ended it comes back too.
 
     Raises:

@@ -22,7 +22,7 @@ from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
 from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.results import CalibrationRecord, OffsetRecord, RunRecord, TurnRecord
+from turngap.core.results import CalibrationRecord, OffsetRecord, RunRecord, Turn
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, summarise
 from turngap.play.target import Target
@@ -30,7 +30,7 @@ from turngap.play.turn_record import turn_record
 from turngap.scenario.library import LoadedScenario
 from turngap.scenario.model import Backchannel, SpeechBounds, UserTurn
 from turngap.store.provenance import git_commit, this_machine, without_secrets, without_url_secrets
-from turngap.store.runs import RunWriter, StoredRun, utc_now
+from turngap.store.runs import Run, RunWriter, utc_now
 
 # Above this share of starved turns even p95 rests on turns that the caller itself delayed.
 MAX_STARVED_SHARE = 0.05
@@ -76,9 +76,7 @@ class RunInProgress:
         InputError: the folder cannot be made.
     """
 
-    def __init__(
-        self, plan: RunPlan, on_turn: Callable[[TurnRecord], None] = lambda _: None
-    ) -> None:
+    def __init__(self, plan: RunPlan, on_turn: Callable[[Turn], None] = lambda _: None) -> None:
         self._plan = plan
         self._on_turn = on_turn
         self._opening = _opening_record(plan)
@@ -86,7 +84,7 @@ class RunInProgress:
         self._offset: OffsetRecord | None = None
         self._greets: bool | None = None
         self.calibration: CalibrationRecord | None = None
-        self.turns: list[TurnRecord] = []
+        self.turns: list[Turn] = []
 
     @property
     def folder(self) -> Path:
@@ -180,7 +178,7 @@ class RunInProgress:
             self.finish(f"turngap itself failed: {type(e).__name__}: {e}")
             raise
 
-    def finish(self, failure: str | None = None) -> StoredRun:
+    def finish(self, failure: str | None = None) -> Run:
         """Judge the run's validity and write its last record."""
         failure = failure and without_url_secrets(failure)
         reasons = why_invalid(summarise(self.turns), self._plan.starved_ms)
@@ -198,7 +196,7 @@ class RunInProgress:
             }
         )
         self._writer.finish(closing)
-        return StoredRun(closing, tuple(self.turns), self._writer.path)
+        return Run(closing, tuple(self.turns), self._writer.path)
 
 
 async def _in_a_thread(work: Callable[..., None], *arguments: Any) -> None:

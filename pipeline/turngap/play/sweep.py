@@ -9,12 +9,12 @@ from typing import Any
 from turngap.caller.dialect import Dialect
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.summary import TurnTakingFigures, turn_taking
 from turngap.play.run import RunInProgress, RunPlan, all_kept, play_interleaved, undisturbed
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import LoadedScenario
-from turngap.store.runs import StoredRun, new_folder
+from turngap.store.runs import Run, new_folder
 
 # Each value is a process of its own, about 200 MB, for as long as the sweep lasts.
 MAX_VALUES = 8
@@ -74,7 +74,7 @@ class SweepPoint:
 
     value: str
     figures: TurnTakingFigures
-    run: StoredRun
+    run: Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Sweep:
 async def sweep(
     plan: SweepPlan,
     on_step: Callable[[str], None] = lambda _: None,
-    on_turn: Callable[[TurnRecord], None] = lambda _: None,
+    on_turn: Callable[[Turn], None] = lambda _: None,
     on_folder: Callable[[Path], None] = lambda _: None,
 ) -> tuple[Sweep, TurngapError | None]:
     """Play every scenario with each value in turn, so that a slow spell hits them all alike.

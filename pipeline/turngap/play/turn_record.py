@@ -5,7 +5,7 @@ from statistics import median
 from turngap.caller.conversation import PlayedTurn
 from turngap.core.budget import STARVED_MS
 from turngap.core.clock import NS_PER_MS, ns_to_ms
-from turngap.core.results import AudioRecord, BackchannelRecord, PacingRecord, TurnRecord
+from turngap.core.results import AudioRecord, BackchannelRecord, PacingRecord, Turn
 from turngap.scenario.answers import answer_of
 from turngap.scenario.model import Scenario
 from turngap.store.turns import plain_event, stored_fields
@@ -21,12 +21,12 @@ def turn_record(
     faults: tuple[str, ...],
     budget_ms: float | None,
     starved_ms: float = STARVED_MS,
-) -> TurnRecord:
+) -> Turn:
     """One line of `turns.jsonl`."""
     turn = played.turn
     asked = scenario.turns[turn.turn - 1]
     begun_ns = played.window[0]
-    return TurnRecord(
+    return Turn(
         scenario=scenario.name,
         repeat=repeat,
         phase_ms=phase_ms,

@@ -11,13 +11,13 @@ from turngap.check.play import Checked
 from turngap.check.record import BaselineRecord, CheckRecord, CheckVerdict
 from turngap.check.verdict import Judgement, Limits, Reading, judge
 from turngap.core.errors import InconclusiveError, InputError
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.pytest_plugin import wording
 from turngap.pytest_plugin.failures import LatencyError
 from turngap.pytest_plugin.measured import MeasuredRun
 from turngap.report import words
 from turngap.store.provenance import this_machine
-from turngap.store.runs import StoredRun
+from turngap.store.runs import Run
 
 Gaps = Mapping[baselines.Key, float | None]
 
@@ -173,7 +173,7 @@ def _failure(verdict: CheckVerdict, text: str) -> Exception:
     return InconclusiveError(f"pytest.{verdict}", text)
 
 
-def invalid(stored: StoredRun) -> InconclusiveError:
+def invalid(stored: Run) -> InconclusiveError:
     """What a run raises whose caller was starved."""
     reasons = "; ".join(stored.record.why_invalid)
     text = f"the run is invalid: {reasons}\n\nrun: {stored.path}"
@@ -206,14 +206,14 @@ def _gaps(readings: Mapping[baselines.Key, Reading]) -> Gaps:
     return {key: reading.gap_ms for key, reading in readings.items()}
 
 
-def _slower(turns: Sequence[TurnRecord], reference: Gaps, verdict: CheckVerdict) -> list[str]:
+def _slower(turns: Sequence[Turn], reference: Gaps, verdict: CheckVerdict) -> list[str]:
     """Where there is a regression: the waterfalls of the turns that lost most to their pair."""
     if verdict != "regressed":
         return []
-    lost: list[tuple[float, TurnRecord]] = []
+    lost: list[tuple[float, Turn]] = []
     for turn in turns:
         before = reference.get(baselines.key_of(turn))
-        if turn.outcome not in ("answered", "late"):
+        if not turn.replied:
             lost.append((float("inf"), turn))
         elif turn.gap_ms is not None and before is not None and turn.gap_ms > before:
             lost.append((turn.gap_ms - before, turn))

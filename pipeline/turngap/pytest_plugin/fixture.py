@@ -39,7 +39,7 @@ from turngap.scenario.library import (
     require_inside,
     scenario_paths,
 )
-from turngap.store.runs import StoredRun
+from turngap.store.runs import Run
 
 Result = TypeVar("Result")
 Budgets = Mapping[str, float]
@@ -70,7 +70,7 @@ class Turngap:
             raise in_full(e) from None
         self.runs: list[MeasuredRun] = []
         self.checks: list[Comparison] = []
-        self._refused: list[StoredRun] = []
+        self._refused: list[Run] = []
         self._beside: str | None = None
         self._conclusion: Exception | None = None
 
@@ -266,7 +266,7 @@ class Turngap:
             },
         )
 
-    def _refuse_unless_usable(self, stored: StoredRun, failure: TurngapError | None) -> None:
+    def _refuse_unless_usable(self, stored: Run, failure: TurngapError | None) -> None:
         __tracebackhide__ = True
         if failure is None and stored.record.valid:
             return
@@ -327,7 +327,7 @@ def _refuse_no_reference(plan: CheckPlan) -> None:
         )
 
 
-def _where(stored: StoredRun) -> str:
+def _where(stored: Run) -> str:
     played = f"{len(stored.turns)} of {stored.record.planned_turns} turns were played"
     return f"{played}\n\nrun: {stored.path}"
 

@@ -7,14 +7,14 @@ from math import ceil, inf
 
 from turngap.core.budget import OUTCOMES, Outcome
 from turngap.core.errors import InconclusiveError, InputError
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.stages import MARKS, UNATTRIBUTED
 from turngap.core.stats import Proportion, n_needed, percentile, proportion
 from turngap.core.summary import Summary, summarise
 from turngap.pytest_plugin import wording
 from turngap.pytest_plugin.failures import LatencyError, in_full
 from turngap.report import words
-from turngap.store.runs import StoredRun
+from turngap.store.runs import Run
 
 STAGES = (*MARKS[1:], UNATTRIBUTED)
 _QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95}
@@ -27,7 +27,7 @@ _BY_CHANCE = "(its 95 % interval holds the limit: more turns, --turngap-rounds, 
 class Figure:
     """A figure of each turn: `value_ms` is inf where a reply was due and there is none."""
 
-    turn: TurnRecord
+    turn: Turn
     value_ms: float
 
 
@@ -46,13 +46,13 @@ class MeasuredRun:
         asserted: whether anything has been asserted so far.
     """
 
-    def __init__(self, stored: StoredRun) -> None:
+    def __init__(self, stored: Run) -> None:
         self.stored = stored
         self.summary: Summary = summarise(stored.turns)
         self.asserted = False
 
     @property
-    def turns(self) -> tuple[TurnRecord, ...]:
+    def turns(self) -> tuple[Turn, ...]:
         """Every turn, with its marks and stages."""
         return self.stored.turns
 
@@ -195,13 +195,13 @@ class MeasuredRun:
         budgets = {t.budget_ms for t in self.turns}
         return f"{words.ms(budgets.pop())} ms" if len(budgets) == 1 else "their budget"
 
-    def _figures(self, value: Callable[[TurnRecord], float | None]) -> list[Figure]:
+    def _figures(self, value: Callable[[Turn], float | None]) -> list[Figure]:
         """Of every turn that was due a reply and had the chance to give one."""
         figures: list[Figure] = []
         for turn in self.turns:
             if turn.outcome in ("cut_in", "abandoned"):
                 continue
-            answered = turn.outcome in ("answered", "late")
+            answered = turn.replied
             known = value(turn) if answered else None
             figures.append(Figure(turn, inf if known is None else known))
         return figures
@@ -291,13 +291,13 @@ class MeasuredRun:
             return ""
         return f"; repeat={ceil(n_needed(q) / each)} (or --turngap-rounds) gives enough turns"
 
-    def _report(self, headline: str, offending: Sequence[TurnRecord], *remarks: str | None) -> str:
+    def _report(self, headline: str, offending: Sequence[Turn], *remarks: str | None) -> str:
         chosen = {id(t) for t in offending}
         others = [t for t in self.turns if id(t) not in chosen]
         return wording.report(headline, offending, others, self.path, remarks=remarks)
 
 
-def _spent(turn: TurnRecord, stage: str) -> float | None:
+def _spent(turn: Turn, stage: str) -> float | None:
     """What a turn spent in a stage, None without it; nothing unexplained is 0, not unknown."""
     spent = [s.ms for s in turn.stages if s.name == stage]
     return sum(spent) if spent or stage == UNATTRIBUTED else None

@@ -6,7 +6,7 @@ from statistics import median
 
 from turngap.check.record import MetricRecord, StageShiftRecord
 from turngap.check.verdict import MetricVerdict, StageShift
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.report import words
 from turngap.report.console import turn_block
 
@@ -15,7 +15,7 @@ SHOWN = 3
 _PREFIX = len("E   ")
 
 
-def offenders(turns: Sequence[TurnRecord]) -> str:
+def offenders(turns: Sequence[Turn]) -> str:
     """The waterfalls of the first few turns."""
     columns = shutil.get_terminal_size().columns - _PREFIX
     width = min(max(columns, 60), 100)
@@ -24,7 +24,7 @@ def offenders(turns: Sequence[TurnRecord]) -> str:
     return text.rstrip("\n") + (f"\n\n… and {words.turns_words(rest)} more" if rest > 0 else "")
 
 
-def blame(offending: Sequence[TurnRecord], others: Sequence[TurnRecord]) -> str | None:
+def blame(offending: Sequence[Turn], others: Sequence[Turn]) -> str | None:
     """Which stage makes the difference between turns that are too slow and those that are not."""
     slow, usual = _medians(offending), _medians(others)
     if not slow:
@@ -38,9 +38,9 @@ def blame(offending: Sequence[TurnRecord], others: Sequence[TurnRecord]) -> str 
     return text
 
 
-def _medians(turns: Iterable[TurnRecord]) -> dict[str, float]:
+def _medians(turns: Iterable[Turn]) -> dict[str, float]:
     """Median of each stage in ms, over the turns that were answered; 0 where one lacks it."""
-    answered = [t for t in turns if t.outcome in ("answered", "late")]
+    answered = [t for t in turns if t.replied]
     names = dict.fromkeys(stage.name for turn in answered for stage in turn.stages)
     return {
         name: median(sum(s.ms for s in turn.stages if s.name == name) for turn in answered)
@@ -50,8 +50,8 @@ def _medians(turns: Iterable[TurnRecord]) -> dict[str, float]:
 
 def report(
     headline: str,
-    offending: Sequence[TurnRecord],
-    others: Sequence[TurnRecord],
+    offending: Sequence[Turn],
+    others: Sequence[Turn],
     runs: str,
     *,
     remarks: Iterable[str | None] = (),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turngap.core.budget import NATURAL_MS
-from turngap.core.results import StageRecord, TurnRecord
+from turngap.core.results import StageRecord, Turn
 from turngap.report import words
 
 ROW_PX = 19
@@ -45,7 +45,7 @@ class Domain:
         return not self.low <= ms / budget_ms <= self.high
 
 
-def domain_of(turns: Sequence[TurnRecord], *, shown_whole: float = SHOWN_WHOLE) -> Domain:
+def domain_of(turns: Sequence[Turn], *, shown_whole: float = SHOWN_WHOLE) -> Domain:
     """One domain for all of a run's turns, so that they can be compared by eye.
 
     It holds the fastest `shown_whole` of them with some room, within the edges allowed above.
@@ -97,7 +97,7 @@ class Waterfall:
     spoken: str
 
 
-def waterfall(turn: TurnRecord, domain: Domain) -> Waterfall:
+def waterfall(turn: Turn, domain: Domain) -> Waterfall:
     """Each stage in a row of its own, beginning where the one before ended."""
     x = domain.x
     budget = turn.budget_ms
@@ -130,7 +130,7 @@ def waterfall(turn: TurnRecord, domain: Domain) -> Waterfall:
     )
 
 
-def _overflow(turn: TurnRecord, domain: Domain) -> str:
+def _overflow(turn: Turn, domain: Domain) -> str:
     """An arrow where the turn runs over an edge of the drawing."""
     if turn.gap_ms is None or not domain.beyond(turn.gap_ms, turn.budget_ms):
         return ""
@@ -179,7 +179,7 @@ def _together(short: Sequence[StageRecord]) -> str:
     return f"{names}: under {SHORT_MS:g} ms{each}"
 
 
-def _spoken(turn: TurnRecord) -> str:
+def _spoken(turn: Turn) -> str:
     gap = words.gap_words(turn)
     head = f"{turn.outcome}, {gap[0]}" if gap else turn.outcome
     stages = ", ".join(f"{words.clean(s.name)} {words.ms(s.ms)} ms" for s in turn.stages)
@@ -216,7 +216,7 @@ class GapPlot:
 
 
 def gap_plot(
-    turns: Sequence[TurnRecord], anchors: Sequence[str], budget_ms: float, spoken: str
+    turns: Sequence[Turn], anchors: Sequence[str], budget_ms: float, spoken: str
 ) -> GapPlot:
     """The curve counts every turn in its denominator: at the budget it stands at the hit rate."""
     domain = domain_of(turns, shown_whole=1.0)
@@ -247,11 +247,9 @@ def gap_plot(
     )
 
 
-def curve(turns: Sequence[TurnRecord], domain: Domain, budget_ms: float) -> str:
+def curve(turns: Sequence[Turn], domain: Domain, budget_ms: float) -> str:
     """Share of all turns answered within each gap, as a path in a box of 1000 by `CURVE_PX`."""
-    answered = sorted(
-        t.gap_ms for t in turns if t.outcome in ("answered", "late") and t.gap_ms is not None
-    )
+    answered = sorted(t.gap_ms for t in turns if t.replied and t.gap_ms is not None)
     path = [f"M{domain.x(0, budget_ms) * 10:g} {CURVE_PX}"]
     for rank, gap in enumerate(answered, start=1):
         if not domain.beyond(gap, budget_ms):

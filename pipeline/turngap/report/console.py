@@ -11,12 +11,12 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from turngap.core.budget import NATURAL_MS, OUTCOMES, STARVED_MS, Outcome
-from turngap.core.results import StageRecord, TurnRecord
+from turngap.core.results import StageRecord, Turn
 from turngap.core.stages import UNATTRIBUTED
 from turngap.core.summary import Summary, summarise
 from turngap.report import layout, words
 from turngap.report.layout import GUTTER, MIN_WIDTH
-from turngap.store.runs import StoredRun
+from turngap.store.runs import Run
 
 # Of a scenario's name at least this much is shown.
 MIN_NAME = 8
@@ -68,7 +68,7 @@ class Scale:
         return self.zero + round(ms * (self.rule - self.zero) / self.budget_ms)
 
 
-def turn_block(turn: TurnRecord, width: int) -> Text:
+def turn_block(turn: Turn, width: int) -> Text:
     """One turn: outcome, waterfall against its budget, stages, what was heard and replied.
 
     Ends with an empty line, so that blocks can be printed one below the other.
@@ -101,7 +101,7 @@ def turn_block(turn: TurnRecord, width: int) -> Text:
     return layout.block(lines)
 
 
-def summary_block(run: StoredRun, width: int) -> Text:
+def summary_block(run: Run, width: int) -> Text:
     """A run's figures, each with what makes it believable, and where the run is stored."""
     width = max(width, MIN_WIDTH)
     summary = summarise(run.turns)
@@ -129,23 +129,21 @@ def summary_block(run: StoredRun, width: int) -> Text:
     return layout.block(lines)
 
 
-def run_svg(run: StoredRun, width: int = 96) -> str:
+def run_svg(run: Run, width: int = 96) -> str:
     """A picture of the terminal with the run's telling turns and its summary."""
     blocks = [*(turn_block(turn, width) for turn in telling_turns(run.turns))]
     return layout.svg(run.path.name, [*blocks, summary_block(run, width)], width)
 
 
-def telling_turns(turns: Sequence[TurnRecord]) -> list[TurnRecord]:
+def telling_turns(turns: Sequence[Turn]) -> list[Turn]:
     """A typical turn, the slowest one, and the first that was not answered; none of them twice."""
-    answered = sorted(
-        (t for t in turns if t.outcome in ("answered", "late")), key=lambda t: t.gap_ms or 0.0
-    )
-    unanswered = [t for t in turns if t.outcome not in ("answered", "late")]
+    answered = sorted((t for t in turns if t.replied), key=lambda t: t.gap_ms or 0.0)
+    unanswered = [t for t in turns if not t.replied]
     chosen = [*answered[len(answered) // 2 :][:1], *answered[-1:], *unanswered[:1]]
     return [t for t in turns if any(t is c for c in chosen)]
 
 
-def _header(turn: TurnRecord, width: int) -> Text:
+def _header(turn: Turn, width: int) -> Text:
     style = OUTCOME_STYLES[turn.outcome]
     where = f" · turn {turn.turn}" + (f" · repeat {turn.repeat}" if turn.repeat > 1 else "")
     room = width - cell_len(f"{words.SYMBOLS[turn.outcome]} {where} · {turn.outcome}")
@@ -160,7 +158,7 @@ def _header(turn: TurnRecord, width: int) -> Text:
     return text.append(f" · {gap}") if gap else text
 
 
-def _bar(turn: TurnRecord, scale: Scale) -> Text:
+def _bar(turn: Turn, scale: Scale) -> Text:
     """The waterfall's line: one cell a column, the rule always in its own."""
     cells: list[tuple[str, str]] = [(" ", "")] * scale.width
     if turn.gap_ms is None:
@@ -196,7 +194,7 @@ def _paint(cells: list[tuple[str, str]], start: int, stop: int, char: str, style
         cells[column] = (char, style)
 
 
-def _axis(turn: TurnRecord, scale: Scale) -> Text:
+def _axis(turn: Turn, scale: Scale) -> Text:
     """Zero, the natural band (heavy), and the budget below its rule."""
     low, high = (scale.column(ms) for ms in NATURAL_MS)
     chars = [" "] * scale.width
@@ -217,7 +215,7 @@ def _write(chars: list[str], start: int, text: str) -> None:
     chars[start : start + len(text)] = list(text)
 
 
-def _stage_lines(turn: TurnRecord, width: int) -> list[Text]:
+def _stage_lines(turn: Turn, width: int) -> list[Text]:
     if turn.gap_ms is None or turn.gap_ms < 0:
         return []
     short = [stage for stage in turn.stages if stage.ms < SHORT_MS]
@@ -236,13 +234,13 @@ def _stage_lines(turn: TurnRecord, width: int) -> list[Text]:
     return lines
 
 
-def _title(run: StoredRun, width: int) -> Text:
+def _title(run: Run, width: int) -> Text:
     parts = [*words.run_words(run.record), words.turns_words(len(run.turns))]
     title = layout.cropped(" · ".join(parts), width - 4)
     return Text(f"━━ {title} ".ljust(width, "━"), style="bold")
 
 
-def _warnings(run: StoredRun, width: int) -> list[Text]:
+def _warnings(run: Run, width: int) -> list[Text]:
     found = list(map(words.clean, run.problems))
     if run.record.failure:
         found.insert(0, f"failed: {words.clean(run.record.failure)}")
@@ -251,7 +249,7 @@ def _warnings(run: StoredRun, width: int) -> list[Text]:
     return [line for warning in found for line in layout.wrapped("!", warning, width, "bold red")]
 
 
-def _hit_rate_lines(run: StoredRun, summary: Summary, width: int) -> list[Text]:
+def _hit_rate_lines(run: Run, summary: Summary, width: int) -> list[Text]:
     figure, remark = words.hit_rate_words(summary.hit_rate)
     budgets = {t.budget_ms for t in run.turns} or {run.record.budget_ms}
     budget = f"{words.ms(budgets.pop())} ms" if len(budgets) == 1 else "their budget"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turngap.core.budget import NATURAL_MS, OUTCOMES
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.summary import Summary, summarise
 from turngap.report import charts, pages, words
-from turngap.store.runs import StoredRun
+from turngap.store.runs import Run
 
 REPORT_FILE = "report.html"
 
@@ -18,7 +18,7 @@ REPORT_FILE = "report.html"
 class TurnView:
     """One turn as the page shows it. `audio` is a link within the run's folder, or None."""
 
-    turn: TurnRecord
+    turn: Turn
     anchor: str
     waterfall: charts.Waterfall
     audio: str | None
@@ -29,7 +29,7 @@ class TurnView:
     others: list[tuple[str, str]]
 
 
-def write_html(run: StoredRun) -> Path:
+def write_html(run: Run) -> Path:
     """Write `report.html` into the run's folder, in place of an older one.
 
     Returns:
@@ -43,7 +43,7 @@ def write_html(run: StoredRun) -> Path:
     return file
 
 
-def render(run: StoredRun) -> str:
+def render(run: Run) -> str:
     """The page. Everything that a run holds is text here, whatever it looks like."""
     summary = summarise(run.turns)
     views = _turn_views(run)
@@ -80,7 +80,7 @@ def render(run: StoredRun) -> str:
     )
 
 
-def _turn_views(run: StoredRun) -> list[TurnView]:
+def _turn_views(run: Run) -> list[TurnView]:
     domain = charts.domain_of(run.turns)
     return [
         TurnView(
@@ -113,7 +113,7 @@ def _plot_in_words(summary: Summary) -> str:
     )
 
 
-def _outcomes_by_scenario(turns: Sequence[TurnRecord]) -> dict[str, Counter[str]]:
+def _outcomes_by_scenario(turns: Sequence[Turn]) -> dict[str, Counter[str]]:
     counted: dict[str, Counter[str]] = {}
     for turn in turns:
         counted.setdefault(turn.scenario, Counter())[turn.outcome] += 1

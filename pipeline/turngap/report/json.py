@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.core.summary import summarise, turn_taking
-from turngap.store.runs import StoredRun
+from turngap.store.runs import Run
 
 
-def run_json(run: StoredRun) -> dict[str, Any]:
+def run_json(run: Run) -> dict[str, Any]:
     """The document, of plain JSON types. Scripts rely on its keys: more may come, none goes.
 
     Durations are ms; those named `_ns` are the exact ones, and a turn's stages sum to its `gap_ns`.
@@ -44,7 +44,7 @@ def run_json(run: StoredRun) -> dict[str, Any]:
     }
 
 
-def _turn(turn: TurnRecord) -> dict[str, Any]:
+def _turn(turn: Turn) -> dict[str, Any]:
     """A turn without its marks and raw events, which stay in `turns.jsonl`."""
     return turn.model_dump(
         mode="json", exclude={"schema_version", "marks", "agent_turns", "events"}

@@ -9,10 +9,10 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from turngap.core.errors import InputError
-from turngap.core.results import TurnRecord
+from turngap.core.results import Turn
 from turngap.report import charts, words
 from turngap.store.documents import write_atomically
-from turngap.store.runs import StoredRun
+from turngap.store.runs import Run
 
 # A turn's clip begins so long before the person speaks: a player that starts on the word cuts it.
 LEAD_IN_MS = 300.0
@@ -52,7 +52,7 @@ def page(name: str, *, styles: Sequence[str] = (), **values: Any) -> str:
     return environment.get_template(f"{name}.html.j2").render(**values)
 
 
-def audio_link(run: StoredRun, turn: TurnRecord, base: Path) -> str | None:
+def audio_link(run: Run, turn: Turn, base: Path) -> str | None:
     """A link from a page in `base` that plays this turn, up to where the next one in it begins.
 
     None where there is no recording, or it lies outside the run's folder or that one outside

@@ -13,7 +13,7 @@ from turngap.core.results import (
     PacingRecord,
     RunRecord,
     ToolCallRecord,
-    TurnRecord,
+    Turn,
 )
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Summary, Verdicts
@@ -137,7 +137,7 @@ def recorded_words(n: int, recorded: int | None) -> str:
     return "" if recorded in (None, n) else f" ({recorded} recorded)"
 
 
-def gap_words(turn: TurnRecord) -> tuple[str, ...]:
+def gap_words(turn: Turn) -> tuple[str, ...]:
     """The turn's gap, with what it means against the budget and without; none where it has none."""
     if turn.gap_ms is None:
         return ()
@@ -149,7 +149,7 @@ def gap_words(turn: TurnRecord) -> tuple[str, ...]:
     return (figure,)
 
 
-def why_words(turn: TurnRecord) -> str | None:
+def why_words(turn: Turn) -> str | None:
     """Why a turn has no gap or failed; None where there is nothing to explain."""
     if turn.why_no_gap is not None:
         return turn.why_no_gap
@@ -160,7 +160,7 @@ def why_words(turn: TurnRecord) -> str | None:
     return None
 
 
-def answer_words(turn: TurnRecord) -> str | None:
+def answer_words(turn: Turn) -> str | None:
     """Whether the reply was right, and what was wrong; None where nothing was expected of it."""
     answer = turn.answer
     if answer.verdict == "not_judged" and not (answer.heard and answer.why):
@@ -179,7 +179,7 @@ def right_words(summary: Summary) -> tuple[str, str] | None:
     return percent(right.value), "; ".join([counted, *left])
 
 
-def other_verdicts_words(turn: TurnRecord) -> list[tuple[str, str]]:
+def other_verdicts_words(turn: Turn) -> list[tuple[str, str]]:
     """What was found out beside the rule on the agent's text, each by its name."""
     found: list[tuple[str, str]] = []
     if (sound := turn.transcribed) is not None:
@@ -226,7 +226,7 @@ def _verdicts_words(figures: Verdicts, used: JudgedWith) -> tuple[str, str]:
     return share, "; ".join(remarks)
 
 
-def calls_words(turn: TurnRecord) -> list[str]:
+def calls_words(turn: Turn) -> list[str]:
     """Each tool that was called, with what became of it."""
     return [f"{clean(call_text(call))} {_came_of(call)}" for call in turn.calls or ()]
 
@@ -238,7 +238,7 @@ def _came_of(call: ToolCallRecord) -> str:
     return f"gave{took}: {clean(call.result or 'nothing')}" if took else "did not come back"
 
 
-def tokens_words(turn: TurnRecord) -> str | None:
+def tokens_words(turn: Turn) -> str | None:
     """How fast the turn's LLM was, and why; None where the agent told nothing of it."""
     first, rate, window = (turn.counts.get(name) for name in (TTFT, RATE, WINDOW))
     if first is None:
@@ -279,7 +279,7 @@ def token_figures_words(figures: TokenFigures) -> str:
     return "; ".join(said)
 
 
-def notes_of(turn: TurnRecord) -> list[str]:
+def notes_of(turn: Turn) -> list[str]:
     """What else is worth a word: barge-in, backchannels, the agent's errors, a starved caller."""
     notes: list[str] = []
     if turn.yield_ms is not None:

@@ -13,9 +13,9 @@ from turngap.core.events import (
     PlayoutFlushed,
     calls_of,
 )
-from turngap.core.results import AnswerRecord, TurnRecord
+from turngap.core.results import AnswerRecord, Turn
 from turngap.core.spoken import LETTER_MS, letters, words_heard
-from turngap.core.turns import STALE_GAP_MS, Turn
+from turngap.core.turns import STALE_GAP_MS, TrackedTurn
 from turngap.scenario.calls import Called, find
 from turngap.scenario.model import Expectation, ReplyExpectation, ToolsExpectation
 from turngap.scenario.phrases import says
@@ -61,7 +61,7 @@ class _Findings:
 
 def answer_of(
     expected: Expectation,
-    turn: Turn,
+    turn: TrackedTurn,
     events: Sequence[Event],
     upto_ns: int,
     *,
@@ -90,9 +90,7 @@ def answer_of(
     return findings.verdict(heard, whole=heard_out or own_fault)
 
 
-def answer_again(
-    expected: Expectation, turn: TurnRecord, text: str, why_no_text: str
-) -> AnswerRecord:
+def answer_again(expected: Expectation, turn: Turn, text: str, why_no_text: str) -> AnswerRecord:
     """Judge a stored turn by what a recogniser made of its sound, if it made anything of it.
 
     What was recorded was heard: only of a turn that was broken off it is not the whole reply.
@@ -162,7 +160,7 @@ def _quoted(phrases: Iterable[str]) -> str:
     return ", ".join(f'"{phrase}"' for phrase in phrases)
 
 
-def heard_of(turn: Turn, events: Sequence[Event], upto_ns: int) -> Hearing:
+def heard_of(turn: TrackedTurn, events: Sequence[Event], upto_ns: int) -> Hearing:
     """The agent's text as far as it was heard by `upto_ns`.
 
     A reply that was played to its end was heard whole. Of one that was broken off, by a flush or by
@@ -183,7 +181,7 @@ class _Part:
     flushed_ns: int | None
 
 
-def _parts(turn: Turn, events: Sequence[Event]) -> list[_Part]:
+def _parts(turn: TrackedTurn, events: Sequence[Event]) -> list[_Part]:
     """The turn's replies; where its events do not give its text (none were kept), one whole one."""
     flushes = sorted(e.at_ns for e in events if isinstance(e, PlayoutFlushed))
     bounds = [turn.user_start_ns, *(ns for ns in flushes if ns > turn.user_start_ns)]
@@ -202,7 +200,7 @@ def _parts(turn: Turn, events: Sequence[Event]) -> list[_Part]:
     return spoken or [_Part(turn.reply, turn.user_start_ns, None)]
 
 
-def _as_heard(part: _Part, turn: Turn, events: Sequence[Event], upto_ns: int) -> Hearing:
+def _as_heard(part: _Part, turn: TrackedTurn, events: Sequence[Event], upto_ns: int) -> Hearing:
     ends_ns = upto_ns if part.flushed_ns is None else part.flushed_ns
     spoken_ns, last_ns = _spoken(events, part.since_ns, ends_ns)
     if part.flushed_ns is None:

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 from turngap.core.audio import Pcm
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import InputError
-from turngap.core.results import METRICS_VERSION, SCHEMA_VERSION, RunRecord, TurnRecord
+from turngap.core.results import METRICS_VERSION, SCHEMA_VERSION, RunRecord, Turn
 from turngap.store.documents import is_dir, is_file, write_atomically
 from turngap.store.provenance import without_secrets, without_url_secrets
 
@@ -100,7 +100,7 @@ class RunWriter:
         writer._write_record(record)
         return writer
 
-    def append_turn(self, turn: TurnRecord) -> None:
+    def append_turn(self, turn: Turn) -> None:
         """Add one finished turn; it is on the disk (fsync) when this returns."""
         line = _encode(turn) + b"\n"
         with self._lock:
@@ -151,7 +151,7 @@ class RunWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRun:
+class Run:
     """A run as read from its folder.
 
     Attributes:
@@ -159,12 +159,12 @@ class StoredRun:
     """
 
     record: RunRecord
-    turns: tuple[TurnRecord, ...]
+    turns: tuple[Turn, ...]
     path: Path
     problems: tuple[str, ...] = ()
 
 
-def read_run(path: Path) -> StoredRun:
+def read_run(path: Path) -> Run:
     """Read a run's folder, of this schema version or any older one.
 
     A last line that was cut off in mid-write is left out and named in `problems`.
@@ -185,10 +185,10 @@ def read_run(path: Path) -> StoredRun:
     if not turns:
         why = f" ({record.failure})" if record.failure else ""
         raise InputError("run.empty", f"{path}: the run holds no finished turn{why}", hint=RUN_HINT)
-    return StoredRun(record, tuple(turns), path, tuple(problems))
+    return Run(record, tuple(turns), path, tuple(problems))
 
 
-def rewritten(run: StoredRun, record: RunRecord, turns: tuple[TurnRecord, ...]) -> StoredRun:
+def rewritten(run: Run, record: RunRecord, turns: tuple[Turn, ...]) -> Run:
     """Store what is known of a run by now in place of what was.
 
     Raises:
@@ -199,7 +199,7 @@ def rewritten(run: StoredRun, record: RunRecord, turns: tuple[TurnRecord, ...]) 
         write_atomically(run.path / RUN_FILE, _encode(record, indent=2) + b"\n")
     except OSError as e:
         raise InputError("run.unwritable", f"cannot write to {run.path}: {e.strerror or e}") from e
-    return StoredRun(record, turns, run.path, run.problems)
+    return Run(record, turns, run.path, run.problems)
 
 
 def started_at(record: RunRecord) -> datetime:
@@ -287,7 +287,7 @@ def read_record(path: Path) -> RunRecord:
     return _parse(raw, RunRecord, RUN_STEPS, str(file))
 
 
-def _read_turns(file: Path) -> tuple[list[TurnRecord], list[str]]:
+def _read_turns(file: Path) -> tuple[list[Turn], list[str]]:
     try:
         lines = file.read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -296,7 +296,7 @@ def _read_turns(file: Path) -> tuple[list[TurnRecord], list[str]]:
         raise InputError("run.unreadable", f"{file}: cannot be read: {e.strerror}") from e
     unterminated = lines.pop()
     turns = [
-        _parse(line, TurnRecord, TURN_STEPS, f"{file}:{number}")
+        _parse(line, Turn, TURN_STEPS, f"{file}:{number}")
         for number, line in enumerate(lines, start=1)
     ]
     if not unterminated:
@@ -304,7 +304,7 @@ def _read_turns(file: Path) -> tuple[list[TurnRecord], list[str]]:
     where = f"{file}:{len(lines) + 1}"
     if not _is_json(unterminated):
         return turns, [f"{TURNS_FILE}:{len(lines) + 1}: the last line was cut off and is left out"]
-    return [*turns, _parse(unterminated, TurnRecord, TURN_STEPS, where)], []
+    return [*turns, _parse(unterminated, Turn, TURN_STEPS, where)], []
 
 
 def _is_json(raw: bytes) -> bool:

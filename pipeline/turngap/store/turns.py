@@ -9,14 +9,14 @@ from turngap.core.events import AgentMarks, Event, calls_of
 from turngap.core.results import MarkRecord, StageRecord, ToolCallRecord
 from turngap.core.stages import AGENT_MARKS
 from turngap.core.tokens import COLD, OTHERS, RATE, SERVER, TTFT, WINDOW
-from turngap.core.turns import Turn
+from turngap.core.turns import TrackedTurn
 
 # Of a reply; what was never heard adds nothing to them.
 _OF_THE_REPLY = frozenset({"hold_ms", TTFT, RATE, WINDOW, COLD, OTHERS, *SERVER.values()})
 
 
-def stored_fields(turn: Turn) -> dict[str, Any]:
-    """The fields of a `TurnRecord` that follow from the turn itself."""
+def stored_fields(turn: TrackedTurn) -> dict[str, Any]:
+    """The fields of a `Turn` that follow from the turn itself."""
     return {
         "turn": turn.turn,
         "outcome": turn.outcome,
@@ -38,7 +38,7 @@ def stored_fields(turn: Turn) -> dict[str, Any]:
     }
 
 
-def heard_agent_turn(turn: Turn) -> AgentMarks | None:
+def heard_agent_turn(turn: TrackedTurn) -> AgentMarks | None:
     """The agent's own turn whose marks the stages were cut from; None where it reported none."""
     for reported in turn.agent_turns:
         if reported.marks.items() <= turn.marks.items():
@@ -46,7 +46,7 @@ def heard_agent_turn(turn: Turn) -> AgentMarks | None:
     return None
 
 
-def _counts(turn: Turn) -> dict[str, float]:
+def _counts(turn: TrackedTurn) -> dict[str, float]:
     """What was counted over all that the agent did in the turn; some are of the reply alone."""
     counts: dict[str, float] = {}
     for reported in turn.agent_turns:
@@ -59,7 +59,7 @@ def _counts(turn: Turn) -> dict[str, float]:
     return counts
 
 
-def _calls(turn: Turn) -> tuple[ToolCallRecord, ...] | None:
+def _calls(turn: TrackedTurn) -> tuple[ToolCallRecord, ...] | None:
     calls = calls_of(turn.agent_turns)
     if calls is None:
         return None
@@ -80,7 +80,7 @@ def plain_event(event: Event) -> dict[str, Any]:
     return {"event": type(event).__name__, **dataclasses.asdict(event)}
 
 
-def _marks(turn: Turn) -> tuple[MarkRecord, ...]:
+def _marks(turn: TrackedTurn) -> tuple[MarkRecord, ...]:
     heard = heard_agent_turn(turn)
     raw: Mapping[str, int] = heard.raw if heard else {}
     return tuple(

@@ -9,6 +9,7 @@ from pipecat.frames.frames import (
     EndFrame,
     Frame,
     InterruptionFrame,
+    LLMContextFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
@@ -17,11 +18,19 @@ from pipecat.frames.frames import (
     UserStartedSpeakingFrame,
     UserStoppedSpeakingFrame,
 )
+from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from scripted_line import Conversation, conversing
+from scripted_line import Conversation, EchoLLM, conversing
 
 from turngap.agent.observer import MonotonicPipecatClock
-from turngap.agent.speculation import GUESS, AudioGate, Guesses, OpenGate, SpeculationDropped
+from turngap.agent.speculation import (
+    GUESS,
+    Announcer,
+    AudioGate,
+    Guesses,
+    OpenGate,
+    SpeculationDropped,
+)
 from turngap.clocks import others_first
 
 DOWN, UP = FrameDirection.DOWNSTREAM, FrameDirection.UPSTREAM
@@ -291,6 +300,63 @@ def test_a_guess_is_pending_until_it_is_void_or_may_be_heard() -> None:
     guesses.withdraw()  # there is none to withdraw any more
     assert (guesses.state(first), guesses.state(second)) == ("void", "heard")
     assert guesses.state(neither) == "heard"
+
+
+class Processed(FrameProcessor):
+    """Keeps what it comes to in its queue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames: list[Frame] = []
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        self.frames.append(frame)
+
+
+class ProcessedLLM(Processed, EchoLLM):
+    """The same, as an LLM service."""
+
+    def __init__(self) -> None:
+        EchoLLM.__init__(self)
+        self.frames = []
+
+
+@pytest.mark.parametrize("kind", [Processed, ProcessedLLM], ids=["in the voice", "the LLM service"])
+async def test_what_belongs_to_a_void_guess_is_dropped_where_it_was_queued(
+    kind: type[Processed],
+) -> None:
+    guesses, processor = Guesses(), kind()
+    if isinstance(processor, EchoLLM):
+        guesses.let_through(processor)
+    else:
+        assert guesses.guarded([processor])[0] is processor
+    void, kept, other = (LLMContextFrame(LLMContext()) for _ in range(3))
+    void.metadata[GUESS] = guesses.ask()
+    guesses.withdraw()
+    kept.metadata[GUESS] = guesses.ask()
+    for frame in (void, kept, other):
+        await processor.process_frame(frame, DOWN)
+    assert processor.frames == [kept, other]
+
+
+@pytest.mark.parametrize("signal", [InterruptionFrame, EagerEndOfTurnCancelFrame])
+async def test_an_interruption_makes_a_guess_void_as_a_withdrawal_does(
+    signal: type[SystemFrame],
+) -> None:
+    guesses = Guesses()
+    announcer = Announcer(guesses, AudioGate(guesses))
+    passed_on: list[Frame] = []
+
+    async def push(frame: Frame, direction: object = None) -> None:
+        passed_on.append(frame)
+
+    announcer.push_frame = push  # type: ignore[method-assign]
+    guess, interruption = LLMContextFrame(LLMContext(), speculation=True), signal()
+    await announcer.process_frame(guess, DOWN)
+    assert guesses.state(guess) == "pending"
+    await announcer.process_frame(interruption, DOWN)
+    assert guesses.state(guess) == "void"
+    assert passed_on == [guess, interruption]
 
 
 def test_what_must_not_be_dropped_is_heard_whatever_its_number() -> None:

@@ -113,6 +113,16 @@ def test_a_ratio_of_means_is_known_as_well_as_it_is_alike_in_all_turns() -> None
     assert mean_ratio(times([(1, 2.0, 0.0)])) == LogRatio(math.inf, math.inf, math.inf)
 
 
+def test_takes_of_a_single_recorded_turn_are_the_evidence_for_its_ratio() -> None:
+    mine = [2.0 + 0.1 * n for n in range(8)]
+    found = mean_ratio(times([(1, value, 1.0) for value in mine]))
+    assert found is not None
+    assert found.value == pytest.approx(math.log(2.35))
+    # As of so many turns, each played once: there is no other spread to go by.
+    assert found == mean_ratio(times([(n, value, 1.0) for n, value in enumerate(mine)]))
+    assert 0.01 < found.high - found.low < 0.5
+
+
 def test_nothing_is_said_without_a_pair() -> None:
     assert difference(paired({}, {})) is None
     assert right_ratio(paired({}, {})) is None

@@ -10,8 +10,8 @@ Plays every LLM backend that this machine has, by what `turngap compare` plays w
 
 Models of providers cost money: they are played where --llm names them, as any other.
 
-    python benchmarks/backends_table.py --write README.md
-    python benchmarks/backends_table.py --vllm "$(tools/vllm-env)" --rounds 2 --write README.md
+    python benchmarks/backends_table.py --write docs/backends.md
+    python benchmarks/backends_table.py --vllm "$(tools/vllm-env)" --rounds 2
     python benchmarks/backends_table.py --only sim:full --only small --scenario quick-questions
     python benchmarks/backends_table.py --waiting     # the same agent, waiting for a turn's end
     python benchmarks/backends_table.py --table       # play nothing; the table of what there is

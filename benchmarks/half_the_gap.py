@@ -8,7 +8,7 @@ that lie in `--out`:
     python benchmarks/half_the_gap.py --part steps --scenario quick-questions
     python benchmarks/half_the_gap.py --part ratio --rounds 2 --phases 2
     python benchmarks/half_the_gap.py --table                    # the table of what there is
-    python benchmarks/half_the_gap.py --table --write docs/half-the-gap.md --write README.md
+    python benchmarks/half_the_gap.py --table --write docs/half-the-gap.md
 
 Parts: `ratio` (stock, stock without smart turn, and full, over the library), `steps` (each step
 added, each left out), `patience` (stock and full on pauses and slow speech), `barge`
@@ -18,10 +18,10 @@ added, each left out), `patience` (stock and full on pauses and slow speech), `b
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pages
 from endings import errors_told
 from half_gap import callers, curve, figures, table
 from half_gap.contenders import (
@@ -55,12 +55,7 @@ STEPS_TOLD = (
 
 LEVELS = [2, 4, 6, 8, 10, 12, 16, 20]
 SVG = "half-the-gap.svg"
-# In a page between the first and END stand all tables, between the second and END those to quote.
-ALL, QUOTED, END = (
-    "<!-- made by benchmarks/half_the_gap.py -->",
-    "<!-- figures of benchmarks/half_the_gap.py -->",
-    "<!-- end -->",
-)
+BEGIN = "<!-- made by benchmarks/half_the_gap.py -->"
 
 # Stock's VAD has to be silent so long; ours says itself what it held.
 STOCK_HOLD_MS = 200.0
@@ -122,8 +117,8 @@ async def play(part: str, arguments: argparse.Namespace) -> None:
         )
 
 
-def tables(out: Path) -> dict[str, str]:
-    """Everything that is known, as Markdown: all of it, and what is to be quoted."""
+def tables(out: Path) -> str:
+    """All tables, as Markdown."""
     scenarios = {s.name: s for s in map(read_scenario, library_paths(library_dir()))}
     found = figures.collect(out, scenarios)
     order = {c.name: number for number, c in enumerate(contenders_of("steps"))}
@@ -151,25 +146,17 @@ def tables(out: Path) -> dict[str, str]:
     blocks += [table.overhead_table(overheads, tracing)] if overheads else []
     blocks += [table.callers_table(levels)] if levels else []
     blocks += [curve.curve_table(points)] if points else []
-    folded = ["<details><summary>Each setting, before and after</summary>", *each, "</details>"]
-    quoted = [targets, *(folded if each else [])]
-    return {ALL: "\n\n".join(blocks), QUOTED: "\n\n".join(quoted)}
+    return "\n\n".join(blocks)
 
 
-def write(file: Path, texts: dict[str, str], out: Path) -> None:
-    """Put the tables between the marks of a page; the curve beside it, where it has all of them."""
-    page = file.read_text(encoding="utf-8")
-    mark = next((mark for mark in texts if mark in page), None)
-    if mark is None or END not in page.partition(mark)[2]:
-        sys.exit(f"{file} has no {' or '.join(texts)}, or no {END} after it: nothing was written")
-    before, _, rest = page.partition(mark)
-    _, _, after = rest.partition(END)
-    text = texts[mark]
-    points = curve.pooled(curve.stored(out)) if mark == ALL else []
+def write(page: Path, text: str, out: Path) -> None:
+    """Put the tables between the marks of a page, and the curve, if it was played, beside it."""
+    points = curve.pooled(curve.stored(out))
     if points:
-        (file.parent / SVG).write_text(curve.drawn(points), encoding="utf-8")
         text += f"\n\n![Endpoint delay against cut-ins, stock and full]({SVG})"
-    file.write_text(f"{before}{mark}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    pages.write(page, BEGIN, text)
+    if points:
+        (page.parent / SVG).write_text(curve.drawn(points), encoding="utf-8")
 
 
 def main() -> None:
@@ -183,22 +170,15 @@ def main() -> None:
     parser.add_argument("--phases", type=int, default=1, help="positions on the 32 ms grid")
     parser.add_argument("--out", type=Path, default=Path("runs/half-the-gap"))
     parser.add_argument("--table", action="store_true", help="play nothing")
-    parser.add_argument(
-        "--write",
-        type=Path,
-        metavar="PAGE",
-        action="append",
-        default=[],
-        help="put the tables into a page",
-    )
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into a page")
     arguments = parser.parse_args()
     with errors_told():
         for part in () if arguments.table else arguments.part or PARTS:
             asyncio.run(play(part, arguments))
-        texts = tables(arguments.out)
-    print(texts[ALL])
-    for page in arguments.write:
-        write(page, texts, arguments.out)
+        text = tables(arguments.out)
+    print(text)
+    if arguments.write is not None:
+        write(arguments.write, text, arguments.out)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from turngap.core.results import AnswerRecord, Turn
 from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import library_dir
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs/backends.md"
 SERVED = Model("vllm: teacher", "vllm", {"base_url": "http://127.0.0.1:9/v1", "model": "a b"})
 
 
@@ -215,6 +215,6 @@ def test_bad_input_is_one_line_that_says_what_there_is(
     assert page.read_text(encoding="utf-8") == "no marks"
 
 
-def test_the_readme_has_the_marks() -> None:
-    text = README.read_text(encoding="utf-8")
+def test_the_page_has_the_marks() -> None:
+    text = PAGE.read_text(encoding="utf-8")
     assert END in text.partition(BEGIN)[2]

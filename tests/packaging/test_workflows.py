@@ -1,4 +1,4 @@
-"""The workflows, ours and the one to copy, and docs/ci.md: what they call exists."""
+"""The workflows, README.md and docs/ci.md call only commands that exist."""
 
 import re
 from pathlib import Path
@@ -44,15 +44,28 @@ def test_a_workflow_keeps_the_runs_and_shows_the_summary_of_a_failure_too(file: 
     assert any(step.get("uses", "").startswith("actions/upload-artifact@") for step in always)
 
 
-def test_what_the_guide_shows_can_be_called() -> None:
-    text = GUIDE.read_text(encoding="utf-8")
+def test_the_workflow_to_copy_needs_no_released_package() -> None:
+    scripts = [step.get("run", "") for step in steps(EXAMPLE)]
+    installs = [line for text in scripts for line in text.splitlines() if "pip install" in line]
+    named = [word for line in installs for word in line.split() if "turngap" in word]
+    assert named == ["./turngap"]
+    fetch, install = (
+        next(n for n, text in enumerate(scripts) if what in text)
+        for what in ('"$TURNGAP_URL" "$TURNGAP_REF"', "./turngap")
+    )
+    assert fetch < install
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", GUIDE], ids=lambda f: f.name)
+def test_what_a_page_shows_can_be_called(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
     commands = [c for block in blocks for c in turngap_commands(block)]
     assert len(commands) >= 1
     for command in commands:
         parse(command)
     for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
-        compile(block, str(GUIDE), "exec")
+        compile(block, str(page), "exec")
 
 
 def test_the_guide_names_the_plugins_options_and_no_other(pytestconfig: pytest.Config) -> None:

@@ -1,10 +1,12 @@
 """What a run leaves on disk, as models. Readers accept every older `schema_version`."""
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from turngap.core.budget import REPLIED, STARVED_MS, Outcome, TurnEnd
+from turngap.core.stages import STAGES
 
 SCHEMA_VERSION = 6
 # Changes whenever a figure would come out differently from the same events.
@@ -118,6 +120,13 @@ class JudgeRecord(_Stored):
     source: Literal["agent text", "transcribed"] = "agent text"
 
 
+_COLUMNS_BEFORE_STAGES = (
+    *("scenario", "turn", "repeat", "phase_ms", "say", "outcome", "budget_ms"),
+    *("gap_ms", "why_no_gap", "error", "left_out"),
+)
+_COLUMNS_AFTER_STAGES = ("yield_ms", "transcript", "reply", "right", "llm")
+
+
 class Turn(_Stored):
     """One line of `turns.jsonl`.
 
@@ -173,6 +182,38 @@ class Turn(_Stored):
     def replied(self) -> bool:
         """Whether the agent replied after the person's end, within the budget or late."""
         return self.outcome in REPLIED
+
+    @property
+    def stage_ms(self) -> dict[str, float]:
+        """What each stage took, by name; several unexplained pieces are added up."""
+        spent: dict[str, float] = {}
+        for stage in self.stages:
+            spent[stage.name] = spent.get(stage.name, 0.0) + stage.ms
+        return spent
+
+    @property
+    def right(self) -> bool | None:
+        """Whether the reply was right; None where that was not judged."""
+        return None if self.answer.verdict == "not_judged" else self.answer.verdict == "right"
+
+    def row(self) -> dict[str, Any]:
+        """The turn as a flat row of plain values, for a table of turns.
+
+        The columns are the same for every turn: `scenario`, `turn`, `repeat`, `phase_ms`, `say`,
+        `outcome`, `budget_ms`, `gap_ms`, `why_no_gap`, `error`, `left_out`, one column for each
+        stage (`endpoint_ms`, `transcript_ms` … `unattributed_ms`; None where the turn lacks the
+        stage), `yield_ms`, `transcript`, `reply`, `right`, `llm`, `starved` and `audio`.
+        """
+        spent = self.stage_ms
+        row = {name: getattr(self, name) for name in _COLUMNS_BEFORE_STAGES}
+        row |= {f"{stage}_ms": spent.get(stage) for stage in STAGES}
+        row |= {name: getattr(self, name) for name in _COLUMNS_AFTER_STAGES}
+        audio = None if self.audio is None else self.audio.file
+        return row | {"starved": self.pacing.starved, "audio": audio}
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        for name in ("scenario", "turn", "repeat", "outcome", "gap_ms"):
+            yield name, getattr(self, name)
 
 
 class Quantiles(_Stored):

@@ -25,6 +25,8 @@ TOOL_MARKS = frozenset({"tool_call", "tool_result"})
 # Those that every answered turn has.
 USUAL_MARKS = tuple(name for name in MARKS if name not in TOOL_MARKS)
 UNATTRIBUTED = "unattributed"
+# The names that a stage can have.
+STAGES = (*MARKS[1:], UNATTRIBUTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,18 @@ class Percentile:
     high: float | None = None
     why_none: str | None = None
 
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"none ({self.why_none})"
+        if self.low is None and self.high is None:
+            return f"{self.value:.0f} (too few turns for an interval)"
+        ends = [
+            f"{word} {end:.0f}"
+            for word, end in (("from", self.low), ("to", self.high))
+            if end is not None
+        ]
+        return f"{self.value:.0f} (95 % interval {' '.join(ends)})"
+
 
 @dataclass(frozen=True, slots=True)
 class Proportion:
@@ -43,6 +55,12 @@ class Proportion:
     low: float | None
     high: float | None
     recorded: int | None = None
+
+    def __str__(self) -> str:
+        if self.value is None or self.low is None or self.high is None:
+            return "none (n=0)"
+        interval = f"95 % interval from {self.low:.2f} to {self.high:.2f}"
+        return f"{self.value:.2f} ({self.hits} of {self.n}; {interval})"
 
 
 def n_needed(q: float) -> int:

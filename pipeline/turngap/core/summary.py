@@ -173,6 +173,26 @@ PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95}
 
 
 @dataclass(frozen=True, slots=True)
+class GapFigures:
+    """The turn gap over a run, in ms: three percentiles, each with its interval.
+
+    Attributes:
+        n: turns behind them: those with a reply, and those without one that was due, which count as
+            slower than any other.
+        recorded: how many recorded turns these are takes of.
+    """
+
+    n: int
+    recorded: int
+    p50: Percentile
+    p90: Percentile
+    p95: Percentile
+
+    def __str__(self) -> str:
+        return f"p50 {self.p50}, p90 {self.p90}, p95 {self.p95} ms, n={self.n}"
+
+
+@dataclass(frozen=True, slots=True)
 class StageFigure:
     """One stage over a run.
 

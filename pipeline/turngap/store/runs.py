@@ -6,6 +6,7 @@ A turn is on disk before the next one is asked for, so a run that is killed lose
 and nothing else. `turngap.core.results` says what the files hold.
 """
 
+import csv
 import json
 import os
 import re
@@ -13,8 +14,10 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import soundfile
@@ -26,6 +29,10 @@ from turngap.core.errors import InputError
 from turngap.core.results import METRICS_VERSION, SCHEMA_VERSION, RunRecord, Turn
 from turngap.store.documents import is_dir, is_file, write_atomically
 from turngap.store.provenance import without_secrets, without_url_secrets
+
+if TYPE_CHECKING:
+    from turngap.core.stats import Proportion
+    from turngap.core.summary import GapFigures, Summary
 
 DEFAULT_ROOT = Path("runs")
 RUN_FILE = "run.json"
@@ -150,11 +157,18 @@ class RunWriter:
             write_atomically(self.path / RUN_FILE, _encode(clean, indent=2) + b"\n")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class Run:
-    """A run as read from its folder.
+    """A stored run: its turns, its figures, and its folder.
+
+        run = turngap.Run.load("latest")
+        print(run.gap_ms.p50, run.hit_rate)
+        frame = pandas.DataFrame(run.rows())
 
     Attributes:
+        record: what `run.json` holds: the agent, the machine, the settings, the calibration.
+        turns: every turn, in the order in which they were played.
+        path: the run's folder, with the recordings and `report.html`.
         problems: what is odd about the folder, in words: unfinished, cut short, older metrics.
     """
 
@@ -162,6 +176,106 @@ class Run:
     turns: tuple[Turn, ...]
     path: Path
     problems: tuple[str, ...] = ()
+
+    @classmethod
+    def load(cls, name: str | Path = "latest", root: str | Path | None = None) -> Self:
+        """Read a stored run.
+
+        Args:
+            name: a run's folder, the name of a folder in `root`, or `latest`.
+            root: where runs are kept; by default `./runs`.
+
+        Raises:
+            InputError: there is no such run, or it cannot be read.
+        """
+        run = read_run(find_run(str(name), None if root is None else Path(root)))
+        return cls(run.record, run.turns, run.path, run.problems)
+
+    @cached_property
+    def summary(self) -> "Summary":
+        """All figures of the run."""
+        # Statistics take a second to import, and most commands that name a run need none.
+        from turngap.core.summary import summarise
+
+        return summarise(self.turns)
+
+    @property
+    def gap_ms(self) -> "GapFigures":
+        """The turn gap in ms: `p50`, `p90` and `p95`, each with `value`, `low` and `high`; and `n`.
+
+        A `value` is None where there are too few turns for the percentile; `why_none` says so.
+        """
+        from turngap.core.summary import GapFigures
+
+        return GapFigures(self.summary.gap_n, self.summary.gap_recorded, **self.summary.gap_ms)
+
+    @property
+    def hit_rate(self) -> "Proportion":
+        """The share of all turns that were answered within the budget: `value`, `low`, `high`.
+
+        `hits` of `n` turns were; `low` and `high` are the ends of its 95 % interval.
+        """
+        return self.summary.hit_rate
+
+    @property
+    def valid(self) -> bool:
+        """Whether the figures can be used; `record.why_invalid` says why not."""
+        return self.record.valid
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The turns as flat rows, for `pandas.DataFrame` or `polars.DataFrame`.
+
+        `Turn.row` lists the columns, which are the same in every run.
+        """
+        return [turn.row() for turn in self.turns]
+
+    def to_csv(self, path: str | Path) -> Path:
+        """Write the rows as a CSV file, with a line of column names; None is an empty cell.
+
+        Returns:
+            The file's path.
+
+        Raises:
+            InputError: the run has no turns, or the file cannot be written.
+        """
+        rows, file = self.rows(), Path(path)
+        if not rows:
+            raise InputError("run.empty", f"{self.path}: the run holds no turn to write")
+        try:
+            with file.open("w", encoding="utf-8", errors="replace", newline="") as f:
+                writer = csv.DictWriter(f, rows[0])
+                writer.writeheader()
+                writer.writerows(rows)
+        except OSError as e:
+            raise InputError("csv.unwritable", f"cannot write {file}: {e.strerror or e}") from e
+        return file
+
+    def __repr__(self) -> str:
+        rate = self.hit_rate
+        share = "" if rate.value is None else f", hit rate {rate.value:.0%}"
+        gap = "" if (p50 := self.gap_ms.p50.value) is None else f", gap p50 {p50:.0f} ms"
+        valid = "" if self.valid else ", invalid"
+        return f"<Run {str(self.path)!r}: {len(self.turns)} turns{share}{gap}{valid}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        gap, record = self.gap_ms, self.record
+        figures: dict[str, object] = {
+            "hit rate": self.hit_rate,
+            **{f"gap {name}, ms": getattr(gap, name) for name in ("p50", "p90", "p95")},
+            "outcomes": ", ".join(f"{n} {name}" for name, n in self.summary.outcomes.items()),
+            **{f"{s.name}, median ms": f"{s.p50_ms:.0f}" for s in self.summary.stages},
+            "folder": self.path,
+        }
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th>"
+            f"<td style='text-align:left'>{escape(str(figure))}</td></tr>"
+            for name, figure in figures.items()
+        )
+        notes = (*self.problems, *(() if record.valid else ("INVALID", *record.why_invalid)))
+        warnings = "".join(f"<p><b>{escape(note)}</b></p>" for note in notes)
+        head = f"turngap: {record.name}, {len(self.turns)} turns, {record.started_utc}"
+        return f"<div><p><b>{escape(head)}</b></p>{warnings}<table>{cells}</table></div>"
 
 
 def read_run(path: Path) -> Run:

@@ -37,8 +37,7 @@ from turngap.core.audio import audible_onset
 from turngap.core.clauses import parted
 from turngap.testing.pipelines import at_work, worker_of
 from turngap_services.script import scenarios
-from turngap_services.tts.piper import create, prepare
-from turngap_services.tts.piper.settings import PiperSettings
+from turngap_services.tts.piper import PiperSettings, create, prepare
 
 RATE = 22_050
 RESAMPLES = 4000

@@ -16,8 +16,8 @@ import numpy as np
 
 from turngap.agent.stack import load_stack
 from turngap.scenario.model import ReplyExpectation
+from turngap_services.llm.small import SmallSettings
 from turngap_services.llm.small.model import SmallModel
-from turngap_services.llm.small.settings import SmallSettings
 from turngap_services.script import scenarios
 from turngap_services.text import spoken_words
 

@@ -20,9 +20,9 @@ from pipecat.audio.vad.vad_analyzer import VADParams, VADState
 from rapidfuzz.distance import Levenshtein
 
 from turngap.scenario.library import library_dir, load_scenario, scenario_paths
-from turngap_services.stt.pocketsphinx.hearing import Hearing
+from turngap_services.stt.pocketsphinx import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx.model import RATE, library_model
-from turngap_services.stt.pocketsphinx.settings import PocketsphinxSettings
+from turngap_services.stt.pocketsphinx.recogniser import Recogniser
 from turngap_services.text import spoken_words
 from turngap_services.turn.vad import VadSettings
 
@@ -61,7 +61,7 @@ def recordings(library: Path) -> Iterator[tuple[Said, float | None]]:
                 yield Said(said.audio, spoken_words(said.say), clip.at_rate(RATE)), end
 
 
-async def hear(said: Said, end_ms: float | None, hearing: Hearing, params: VADParams) -> Heard:
+async def hear(said: Said, end_ms: float | None, hearing: Recogniser, params: VADParams) -> Heard:
     vad = SileroVADAnalyzer(params=params)
     vad.set_sample_rate(RATE)
     silence = np.zeros(round(SILENCE_S * RATE), np.int16)
@@ -97,7 +97,7 @@ async def calibrate(library: Path, settings: PocketsphinxSettings, params: VADPa
     for _ in range(CALIBRATION_ROUNDS):
         means: list[list[float]] = []
         for said, end_ms in all_said:
-            hearing = Hearing(model, settings)
+            hearing = Recogniser(model, settings)
             await hear(said, end_ms, hearing, params)
             means.append([float(x) for x in hearing.cepstral_means().split(",")])
         cmninit = ",".join(f"{x:.1f}" for x in np.mean(means, axis=0))
@@ -131,7 +131,7 @@ async def main() -> None:
     model = library_model(library, ())
     results = []
     for said, end_ms in recordings(library):
-        results.append(await hear(said, end_ms, Hearing(model, settings), params))
+        results.append(await hear(said, end_ms, Recogniser(model, settings), params))
     errors = words = 0
     for r in results:
         got = " ".join(r.utterances).split()

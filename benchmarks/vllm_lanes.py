@@ -45,9 +45,9 @@ from vllm_load import (
 
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
+from turngap_services.llm.small import SmallSettings
 from turngap_services.llm.small.model import SmallModel
-from turngap_services.llm.small.settings import SmallSettings
-from turngap_services.llm.vllm.settings import Lane
+from turngap_services.llm.vllm import Lane
 from turngap_services.script import scenarios
 
 STREAMS = (1, 4, 16, 64)

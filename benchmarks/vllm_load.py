@@ -16,8 +16,8 @@ import aiohttp
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
+from turngap_services.llm.vllm import Lane, VllmSettings
 from turngap_services.llm.vllm.server import Server
-from turngap_services.llm.vllm.settings import Lane, VllmSettings
 
 SYSTEM = "You are on a phone call. Answer in one or two short spoken sentences."
 # Of the KV cache; a small model's conversations need a fraction of it.

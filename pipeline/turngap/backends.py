@@ -40,14 +40,15 @@ COUNTS = "turngap.counts"
 class BackendSettings(BaseModel):
     """Base of every engine's settings; a stack file's table for the engine fills it.
 
-    Attributes:
-        library: the scenario library in use. An engine that is made from it (a closed-domain
-            recogniser, the simulator) reads it; the agent fills it in where it is left out.
+    The string below a field describes it, unit included (`model_fields[name].description`).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     library: Path | None = None
+    """Scenario library of an engine that is made from it; the agent's own by default."""
 
 
 @dataclass(frozen=True, slots=True)

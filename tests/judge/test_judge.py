@@ -24,7 +24,7 @@ from turngap.scenario.library import load_scenario
 from turngap.scenario.model import Scenario
 from turngap.store.runs import Run, RunWriter, read_run
 from turngap_services.stt.pocketsphinx.model import library_replies
-from turngap_services.tts.espeak.engine import Voice
+from turngap_services.tts.espeak.engine import EspeakVoice
 from turngap_services.tts.espeak.engine import engine as voice_engine
 
 YAML = """\
@@ -60,7 +60,7 @@ def library(tmp_path: Path) -> Path:
 
 
 async def speech(text: str) -> Pcm:
-    pieces = [p async for p in voice_engine().speak(text, Voice("en-us+michel", 175, 50))]
+    pieces = [p async for p in voice_engine().speak(text, EspeakVoice("en-us+michel", 175, 50))]
     made = np.frombuffer(b"".join(pieces), np.int16).astype(np.float64)
     return soxr.resample(made, 22_050, RATE).astype(np.int16)
 

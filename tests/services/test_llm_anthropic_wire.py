@@ -18,8 +18,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from running_line import InstantClock, Line, running
 
 from turngap.core.errors import AgentError
-from turngap_services.llm.anthropic import SPEC, create, prepare
-from turngap_services.llm.anthropic.settings import AnthropicSettings
+from turngap_services.llm.anthropic import SPEC, AnthropicSettings, create, prepare
 
 MESSAGES: list[Any] = [{"role": "user", "content": "two pizzas"}]
 MODEL = "claude-haiku-4-5"

@@ -25,11 +25,11 @@ from turngap.inference.model import find_model
 from turngap.inference.server import Server, StepCosts
 from turngap.scenario.model import Scenario
 from turngap.testing import ManualClock
+from turngap_services.llm.sim import ServedSettings
 from turngap_services.llm.sim.profiles import PROFILES, server_of
 from turngap_services.llm.sim.script import lines
 from turngap_services.llm.sim.served import WRONG, ServedLLMService, wrong_reply
 from turngap_services.llm.sim.server import Background, LiveServer
-from turngap_services.llm.sim.settings import ServedSettings
 
 SAID = {
     "a large oat latte to go": "One latte.",

@@ -18,6 +18,7 @@ from running_line import InstantClock, running
 from turngap.core.clock import NS_PER_MS, NS_PER_S, Clock
 from turngap.scenario.model import Scenario
 from turngap.testing import ManualClock
+from turngap_services.llm.sim import SimSettings
 from turngap_services.llm.sim.script import (
     FLOOR,
     PromptCache,
@@ -27,7 +28,6 @@ from turngap_services.llm.sim.script import (
     tokens,
 )
 from turngap_services.llm.sim.service import SimLLMService
-from turngap_services.llm.sim.settings import SimSettings
 
 DEFAULT = SimSettings().default_reply
 

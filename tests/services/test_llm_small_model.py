@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from turngap.core.errors import AgentError, ExitCode
+from turngap_services.llm.small import SmallSettings
 from turngap_services.llm.small.model import SHIPPED, SmallModel, model_of
-from turngap_services.llm.small.settings import SmallSettings
 
 SYSTEM = {
     "role": "system",

@@ -19,9 +19,9 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from running_line import PATIENCE_S, Line, running
 
 from turngap.core.errors import AgentError
+from turngap_services.llm.small import SmallSettings
 from turngap_services.llm.small.model import Reply, SmallModel, model_of
 from turngap_services.llm.small.service import SmallLLMService
-from turngap_services.llm.small.settings import SmallSettings
 
 
 def asked(*texts: str) -> LLMContextFrame:

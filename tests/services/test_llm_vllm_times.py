@@ -15,8 +15,7 @@ from running_line import InstantClock, Line, running
 
 from turngap.backends import COUNTS
 from turngap.core.tokens import OTHERS, SERVER
-from turngap_services.llm.vllm import create
-from turngap_services.llm.vllm.settings import VllmSettings
+from turngap_services.llm.vllm import VllmSettings, create
 from turngap_services.llm.vllm.times import ServerTimes, between, reading
 
 PARAMS = PipelineParams(enable_usage_metrics=True)

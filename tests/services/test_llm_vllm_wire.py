@@ -21,8 +21,7 @@ from pipecat.utils.errors import ErrorCategory
 from running_line import PATIENCE_S, InstantClock, Line, running
 
 from turngap.core.errors import AgentError, InputError
-from turngap_services.llm.vllm import SPEC, create, prepare
-from turngap_services.llm.vllm.settings import VllmSettings
+from turngap_services.llm.vllm import SPEC, VllmSettings, create, prepare
 
 MESSAGES: list[Any] = [
     {"role": "system", "content": "Be brief."},

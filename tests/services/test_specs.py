@@ -16,8 +16,8 @@ from turngap.backends import KINDS, BackendSpec, Need, find, specs
 from turngap.cli.agents import backends
 from turngap.core.errors import AgentError, InputError
 from turngap_services import SPECS
-from turngap_services.stt.whisper.settings import WhisperSettings
-from turngap_services.tts.piper.settings import PiperSettings
+from turngap_services.stt.whisper import WhisperSettings
+from turngap_services.tts.piper import PiperSettings
 from turngap_services.tts.piper.voice import files_of
 
 ENGINES = (
@@ -192,3 +192,9 @@ def test_the_stacks_differ_in_the_agent_and_not_in_its_stt_llm_and_tts() -> None
     for kind in ("stt", "llm", "tts"):
         assert embedded.engine(kind).backend == stock.engine(kind).backend
     assert (embedded.turn.backend, stock.turn.backend) == ("adaptive", "smart-turn")
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.kind}-{spec.name}")
+def test_every_setting_is_described(spec: BackendSpec) -> None:
+    fields = spec.settings_type.model_fields
+    assert [name for name, field in fields.items() if not field.description] == []

@@ -3,9 +3,9 @@ import pytest
 
 from turngap.core.audio import rms_dbfs
 from turngap.scenario.library import library_dir, load_scenario
-from turngap_services.stt.pocketsphinx.hearing import Hearing
+from turngap_services.stt.pocketsphinx import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx.model import RATE, Saying, build_model, library_model
-from turngap_services.stt.pocketsphinx.settings import PocketsphinxSettings
+from turngap_services.stt.pocketsphinx.recogniser import Recogniser
 
 
 class Ear:
@@ -24,14 +24,14 @@ class Ear:
     def hyp(self) -> None: ...
 
 
-def listening(**settings: object) -> tuple[Hearing, Ear]:
+def listening(**settings: object) -> tuple[Recogniser, Ear]:
     model = build_model([Saying("s", "hello")], {})
-    hearing = Hearing(model, PocketsphinxSettings(**settings))  # type: ignore
+    hearing = Recogniser(model, PocketsphinxSettings(**settings))  # type: ignore
     hearing._decoder = ear = Ear()  # type: ignore
     return hearing, ear
 
 
-def feed(hearing: Hearing, pcm: np.ndarray, packet: int = 320) -> None:
+def feed(hearing: Recogniser, pcm: np.ndarray, packet: int = 320) -> None:
     for at in range(0, len(pcm), packet):
         hearing.audio(pcm[at : at + packet].tobytes())
 
@@ -97,7 +97,7 @@ def test_catching_up_never_decodes_more_than_a_few_packets_at_once() -> None:
 def test_a_turn_that_ends_before_the_pre_roll_is_caught_up_with_is_heard_whole() -> None:
     loaded = load_scenario(library_dir() / "quick-questions.yaml")
     pcm = loaded.clips[loaded.scenario.turns[0].audio].at_rate(RATE)
-    hearing = Hearing(library_model(None, ()), PocketsphinxSettings(pre_roll_ms=5000))
+    hearing = Recogniser(library_model(None, ()), PocketsphinxSettings(pre_roll_ms=5000))
     feed(hearing, pcm)
     hearing.start()
     assert hearing.partial() == ""

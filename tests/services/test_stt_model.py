@@ -4,7 +4,7 @@ import pytest
 from loguru import logger
 
 from turngap.core.errors import InputError
-from turngap_services.stt.pocketsphinx import prepare
+from turngap_services.stt.pocketsphinx import CMNINIT, PocketsphinxSettings, prepare
 from turngap_services.stt.pocketsphinx.model import (
     Saying,
     build_model,
@@ -12,7 +12,6 @@ from turngap_services.stt.pocketsphinx.model import (
     make_decoder,
 )
 from turngap_services.stt.pocketsphinx.pronounce import PHONES, by_spelling, pronunciations
-from turngap_services.stt.pocketsphinx.settings import CMNINIT, PocketsphinxSettings
 
 
 def entries(dictionary: str) -> dict[str, str]:

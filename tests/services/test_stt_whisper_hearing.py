@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turngap_services.stt.whisper.hearing import Hearing, Reading, Utterance
-from turngap_services.stt.whisper.settings import WhisperSettings
+from turngap_services.stt.whisper import WhisperSettings
+from turngap_services.stt.whisper.readings import Reading, Readings, Utterance
 from turngap_services.stt.whisper.sound import FRAME, RATE, Sound
 
 PACKET = RATE // 50
@@ -229,7 +229,7 @@ def test_how_the_stream_is_cut_makes_no_difference() -> None:
 
 @pytest.mark.parametrize("packet", [160, 320, 333, 1600])
 def test_pre_roll_is_kept_to_a_packet_and_everything_after_it_is_heard(packet: int) -> None:
-    hearing = Hearing(WhisperSettings(pre_roll_ms=600), WINDOW_S)
+    hearing = Readings(WhisperSettings(pre_roll_ms=600), WINDOW_S)
     pcm = np.concatenate([silence(2000), sound(1000)])
     for at in range(0, 2 * RATE, packet):
         hearing.audio(pcm[at : min(at + packet, 2 * RATE)].tobytes())
@@ -244,7 +244,7 @@ def test_pre_roll_is_kept_to_a_packet_and_everything_after_it_is_heard(packet: i
 
 
 def test_utterances_are_concluded_in_order_though_the_first_takes_longer() -> None:
-    hearing = Hearing(WhisperSettings(), WINDOW_S)
+    hearing = Readings(WhisperSettings(), WINDOW_S)
     for _ in range(2):
         hearing.start()
         hearing.audio(sound(500).tobytes())
@@ -263,7 +263,7 @@ def test_utterances_are_concluded_in_order_though_the_first_takes_longer() -> No
 
 
 def test_a_start_within_an_utterance_and_a_stop_without_one_are_nothing() -> None:
-    hearing = Hearing(WhisperSettings(), WINDOW_S)
+    hearing = Readings(WhisperSettings(), WINDOW_S)
     hearing.stop(0)
     assert hearing.settled
     hearing.start()

@@ -14,8 +14,8 @@ from canned_whisper import TOKEN_MS, WORDS, canned_model, said_until
 
 from training.whisper.canned import make_canned
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
+from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.stt.whisper.model import Reader, reader_of
-from turngap_services.stt.whisper.settings import WhisperSettings
 
 RATE = 16_000
 

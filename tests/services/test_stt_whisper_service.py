@@ -26,9 +26,9 @@ from running_line import InstantClock, Line, running
 from turngap.core.audio import Pcm
 from turngap.core.errors import AgentError
 from turngap.scenario.library import library_dir, library_paths, load_scenario
+from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.stt.whisper.model import Reader, reader_of
 from turngap_services.stt.whisper.service import WhisperSTTService
-from turngap_services.stt.whisper.settings import WhisperSettings
 
 RATE = 16_000
 PACKET = RATE // 50

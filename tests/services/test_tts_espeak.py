@@ -21,17 +21,16 @@ from turngap.core.audio import audible_onset
 from turngap.core.clock import Clock
 from turngap.core.errors import InputError
 from turngap.testing import ManualClock
-from turngap_services.stt.pocketsphinx.hearing import Hearing
+from turngap_services.stt.pocketsphinx import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx.model import RATE, Saying, build_model
-from turngap_services.stt.pocketsphinx.settings import PocketsphinxSettings
-from turngap_services.tts.espeak import create
-from turngap_services.tts.espeak.engine import Engine, Voice, engine
+from turngap_services.stt.pocketsphinx.recogniser import Recogniser
+from turngap_services.tts.espeak import EspeakSettings, create
+from turngap_services.tts.espeak.engine import Espeak, EspeakVoice, engine
 from turngap_services.tts.espeak.service import EspeakTTSService
-from turngap_services.tts.espeak.settings import EspeakSettings
 
 NATIVE = PipelineParams(audio_out_sample_rate=22_050)
 SENTENCE = "Please deliver two large pizzas to forty two Baker Street."
-EDWARD = Voice("en-us+edward", 175, 50)
+EDWARD = EspeakVoice("en-us+edward", 175, 50)
 # The one variant without breath and flutter: the same text is the same samples each time.
 EXACT = "en-us+michel"
 
@@ -63,7 +62,7 @@ async def test_it_says_the_words() -> None:
     model = build_model(
         [Saying("a", SENTENCE), Saying("b", "turn off the kitchen lights"), Saying("c", "no")], {}
     )
-    hearing = Hearing(model, PocketsphinxSettings())
+    hearing = Recogniser(model, PocketsphinxSettings())
     hearing.start()
     heard_at = soxr.resample(pcm(line).astype(np.float32), 22_050, RATE).astype(np.int16)
     hearing.audio(heard_at.tobytes())
@@ -83,7 +82,7 @@ async def test_audio_is_at_the_engines_own_rate_and_framed_by_one_start_and_stop
 async def test_leading_silence_of_the_engine_is_trimmed() -> None:
     text = "Here you are, sir."
     raw = np.frombuffer(
-        b"".join(await chunks(engine().speak(text, Voice(EXACT, 175, 50)))), np.int16
+        b"".join(await chunks(engine().speak(text, EspeakVoice(EXACT, 175, 50)))), np.int16
     )
     assert np.all(raw[: round(0.010 * 22_050)] == 0)
     sound = np.flatnonzero(raw)[0]
@@ -138,7 +137,7 @@ async def test_interruption_stops_the_synthesis() -> None:
     assert audible_onset(pcm(line), 22_050) is not None
 
 
-class CountingEngine(Engine):
+class CountingEngine(Espeak):
     """The process's engine, counting the chunks that it makes."""
 
     def __init__(self) -> None:
@@ -147,7 +146,7 @@ class CountingEngine(Engine):
         self.begun, self.ended = asyncio.Event(), asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def _synthesise(self, text: str, voice: Voice, sink: object) -> None:
+    def _synthesise(self, text: str, voice: EspeakVoice, sink: object) -> None:
         def counting_sink(chunk: bytes) -> bool:
             self.made += 1
             self._loop.call_soon_threadsafe(self.begun.set)
@@ -178,10 +177,10 @@ async def test_two_voices_in_one_process_do_not_disturb_each_other() -> None:
 
 def test_unknown_voice_is_refused_with_those_there_are() -> None:
     with pytest.raises(InputError, match="no voice 'nobody'") as e:
-        engine().check(Voice("nobody", 175, 50))
+        engine().check(EspeakVoice("nobody", 175, 50))
     assert "en-us" in e.value.hint
     with pytest.raises(InputError, match="no variant 'edwrd'") as e:
-        engine().check(Voice("en-us+edwrd", 175, 50))
+        engine().check(EspeakVoice("en-us+edwrd", 175, 50))
     assert "edward" in e.value.hint
 
 

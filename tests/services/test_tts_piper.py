@@ -31,14 +31,13 @@ from turngap.core.audio import audible_onset
 from turngap.core.errors import AgentError, InputError
 from turngap.core.lead import KEEP_MS, LEAD_DBFS
 from turngap_services.script import scenarios
-from turngap_services.stt.pocketsphinx.hearing import Hearing
+from turngap_services.stt.pocketsphinx import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx.model import RATE, Model, Saying, build_model
-from turngap_services.stt.pocketsphinx.settings import PocketsphinxSettings
+from turngap_services.stt.pocketsphinx.recogniser import Recogniser
 from turngap_services.text import spoken_words
-from turngap_services.tts.piper import SPEC, create
+from turngap_services.tts.piper import SPEC, PiperSettings, create
 from turngap_services.tts.piper import voice as voice_module
 from turngap_services.tts.piper.service import PiperTTSService
-from turngap_services.tts.piper.settings import PiperSettings
 from turngap_services.tts.piper.voice import Voice, voice_of
 
 OWN_RATE = 22_050
@@ -97,7 +96,7 @@ def listener() -> Model:
 
 def heard(speech: np.ndarray, rate: int) -> list[str]:
     """The words that it makes of speech."""
-    hearing = Hearing(listener(), PocketsphinxSettings())
+    hearing = Recogniser(listener(), PocketsphinxSettings())
     hearing.start()
     around = np.zeros(RATE // 4)  # nobody's first sound is the first of the recording
     at_16k = soxr.resample(speech.astype(np.float32), rate, RATE)

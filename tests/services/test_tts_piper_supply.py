@@ -22,8 +22,8 @@ from turngap.agent.voice.speech_output import speaking
 from turngap.core.clock import ms_to_ns
 from turngap.core.speeds import Request, VoiceSpeed
 from turngap.testing import ManualClock
+from turngap_services.tts.piper import PiperSettings
 from turngap_services.tts.piper.service import PiperTTSService
-from turngap_services.tts.piper.settings import PiperSettings
 from turngap_services.tts.piper.supply import lasts
 from turngap_services.tts.piper.voice import Voice
 

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngap.core.clock import ms_to_ns
+from turngap_services.turn.adaptive import AdaptiveSettings
 from turngap_services.turn.adaptive.actions import (
     Action,
     Ask,
@@ -28,7 +29,6 @@ from turngap_services.turn.adaptive.attention import (
     STIR_MS,
     Attention,
 )
-from turngap_services.turn.adaptive.settings import AdaptiveSettings
 
 PACKET_MS = 20
 

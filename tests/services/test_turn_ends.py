@@ -20,8 +20,7 @@ from pipecat.processors.frame_processor import FrameProcessor
 from running_line import InstantClock, running
 
 from turngap.scenario.library import library_dir, load_scenario
-from turngap_services.stt.pocketsphinx import create
-from turngap_services.stt.pocketsphinx.settings import PocketsphinxSettings
+from turngap_services.stt.pocketsphinx import PocketsphinxSettings, create
 from turngap_services.turn.vad import VadSettings, create_vad
 
 RATE = 16_000

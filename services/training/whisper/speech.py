@@ -26,8 +26,7 @@ from turngap.core.audio import (
 )
 from turngap_services.script import scenarios
 from turngap_services.text import spoken_words
-from turngap_services.tts.espeak.engine import Voice as EspeakVoice
-from turngap_services.tts.espeak.engine import engine
+from turngap_services.tts.espeak.engine import EspeakVoice, engine
 
 RATE = 16_000
 PEAK_DBFS = -7.0  # as of the library's recordings

@@ -12,43 +12,34 @@ if TYPE_CHECKING:
 
 
 class _SileroSettings(BackendSettings):
-    """Settings of pipecat's Silero VAD.
-
-    Attributes:
-        start_secs: how long speech must last to be found; in windows of 32 ms.
-        stop_secs: how long silence must last to be found; in windows of 32 ms.
-        confidence: of the model that a window is speech.
-        min_volume: loudness below which a window is none, 0 to 1.
-    """
+    """Settings of pipecat's Silero VAD."""
 
     start_secs: Annotated[float, Field(ge=0)] = 0.2
+    """Speech after which the person speaks, in seconds, rounded to windows of 32 ms."""
     stop_secs: Annotated[float, Field(ge=0)] = 0.2
+    """Silence after which the person is silent, in seconds, rounded to windows of 32 ms."""
     confidence: Annotated[float, Field(ge=0, le=1)] = 0.7
+    """The model's probability from which a window is speech."""
     min_volume: Annotated[float, Field(ge=0, le=1)] = 0.6
+    """Loudness below which a window is not speech, 0 to 1."""
 
 
 class VadSettings(_SileroSettings):
-    """Settings of `vad`.
+    """Settings of `vad`."""
 
-    Attributes:
-        min_volume: as above; 0 because pipecat's 0.6 finds the start 100 ms later (250 to 460 ms
-            where the speech is 12 to 28 dB softer, if at all) and the end no sooner: 36 recordings
-            of the library.
-        hold_ms: how long the person may pause after the VAD's stop before the turn is over.
-    """
-
+    # pipecat's 0.6 finds the start 100 ms later (250 to 460 ms where the speech is 12 to 28 dB
+    # softer, if at all) and the end no sooner: 36 recordings of the library.
     min_volume: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Loudness below which a window is not speech, 0 to 1."""
     hold_ms: Annotated[float, Field(ge=0)] = 0.0
+    """How long the person may pause after the VAD's stop before the turn is over, in ms."""
 
 
 class SmartTurnSettings(_SileroSettings):
-    """Settings of `smart-turn`.
-
-    Attributes:
-        wait_secs: silence after which a turn that the model calls incomplete ends all the same.
-    """
+    """Settings of `smart-turn`."""
 
     wait_secs: Annotated[float, Field(gt=0)] = 3.0
+    """Silence that ends a turn that the model calls incomplete, in seconds."""
 
 
 def _prepare(settings: _SileroSettings) -> None:

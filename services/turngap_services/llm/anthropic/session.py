@@ -8,7 +8,7 @@ from anthropic import AsyncAnthropic
 from pipecat.services.anthropic.llm import AnthropicLLMService
 
 from turngap.core.errors import AgentError
-from turngap_services.llm.anthropic.settings import AnthropicSettings
+from turngap_services.llm.anthropic import AnthropicSettings
 from turngap_services.llm.once import WholeReply
 from turngap_services.llm.wire import Asking, connection_headers, served_models
 

@@ -14,34 +14,30 @@ UsdPerMillion = tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0
 
 
 class CombinedSettings(BackendSettings):
-    """What all of them have.
-
-    Attributes:
-        budget_ms: of a turn, from the person's last word to the agent's first.
-        after_llm_ms: what the voice and the line take of it after the first token.
-        first_token_ms: a part whose first token is not there by then has failed.
-        stall_ms: so has one of which nothing more comes for so long, before its end.
-    """
+    """Settings of all combined models."""
 
     budget_ms: Annotated[float, Field(gt=0)] = 800.0
+    """Budget of a turn, from the person's last word to the agent's first, in ms."""
     after_llm_ms: Annotated[float, Field(ge=0)] = 150.0
+    """What the voice and the line take of the budget after the first token, in ms."""
     first_token_ms: Annotated[float, Field(gt=0)] = 3000.0
+    """How long a part may take to its first token before it has failed, in ms."""
     stall_ms: Annotated[float, Field(gt=0)] = 5000.0
+    """How long a part may be silent in mid-reply before it has failed, in ms."""
 
     def named(self) -> list[tuple[str, Setting]]:
-        """The backends that it is made of, by name, each with its settings."""
+        """The backends of the parts, by name, each with its settings."""
         return []
 
     def callers(self) -> list[tuple[str, Setting]]:
-        """Those of them that have to call tools for the whole to call any."""
+        """The parts that have to call tools for the combined model to call any."""
         return self.named()
 
     def own_prices(self) -> list[UsdPerMillion | None]:
-        """What each of them costs; None: its list price, if it has one."""
+        """The price that the settings give each part; None stands for its list price."""
         return []
 
     def prices(self) -> list[Price | None]:
-        """The price of each part, in their order."""
         listed = (find("llm", name).price for name, _ in self.named())
         return [
             price if own is None else Price(*own)
@@ -49,10 +45,10 @@ class CombinedSettings(BackendSettings):
         ]
 
     def parts(self) -> list[tuple[BackendSpec, BackendSettings]]:
-        """The same, found and checked.
+        """Find the parts' backends and check their settings.
 
         Raises:
-            InputError: there is no such backend, or it does not take these settings.
+            InputError: a backend does not exist, or does not take these settings.
         """
         return [self._found(*part) for part in self.named()]
 
@@ -62,7 +58,7 @@ class CombinedSettings(BackendSettings):
         return spec, spec.settings({**library, **settings})
 
     def why_no_tools(self) -> str | None:
-        """Why the whole calls no tools: one of its `callers` does not; None: it does."""
+        """The part that keeps the combined model from calling tools, or None."""
         for spec, own in (self._found(*part) for part in self.callers()):
             if spec.why_no_tools(own) is not None:
                 return f"its part {spec.name!r} calls none"
@@ -70,7 +66,7 @@ class CombinedSettings(BackendSettings):
 
     @model_validator(mode="after")
     def _parts_exist(self) -> Self:
-        # An InputError passes through pydantic as it is: it names the part, and what it would take.
+        # pydantic lets the InputError through as it is: it names the part and its settings.
         self.parts()
         return self
 
@@ -79,55 +75,53 @@ class PairSettings(CombinedSettings):
     """Two LLMs by their backends' names, `fast` and `full`, each with its settings and price."""
 
     fast: str = "sim:distilled"
+    """Backend of the fast model."""
     full: str = "sim:full"
+    """Backend of the full model."""
     fast_settings: Setting = Field(default_factory=dict)
+    """Settings of the fast model's backend."""
     full_settings: Setting = Field(default_factory=dict)
+    """Settings of the full model's backend."""
     fast_price: UsdPerMillion | None = None
+    """Price of the fast model, US dollars per million tokens (in, out); default: list price."""
     full_price: UsdPerMillion | None = None
+    """Price of the full model, US dollars per million tokens (in, out); default: list price."""
 
     def own_prices(self) -> list[UsdPerMillion | None]:
-        """The fast one's, then the full one's."""
         return [self.fast_price, self.full_price]
 
     def named(self) -> list[tuple[str, Setting]]:
-        """The fast one, then the full one."""
         return [(self.fast, self.fast_settings), (self.full, self.full_settings)]
 
 
 class ByTheFullSettings(PairSettings):
-    """Two, of which the full one is asked where a tool is to be called."""
+    """Two LLMs, of which only the full one calls tools."""
 
     def callers(self) -> list[tuple[str, Setting]]:
-        """The full one."""
         return [(self.full, self.full_settings)]
 
 
 class BestOfSettings(CombinedSettings):
-    """Settings of `best-of`.
-
-    Attributes:
-        candidates: backends that are asked at once, the most trusted first; a name may come again.
-        candidate_settings: of each, in their order; left out: their defaults.
-        candidate_prices: of each likewise; left out: their list prices.
-        window_ms: how long after the request the best of what is there by then is chosen.
-    """
+    """Settings of `best-of`."""
 
     candidates: Annotated[tuple[str, ...], Field(min_length=2, max_length=8)] = (
         "sim:full",
         "sim:full-low-batch",
         "sim:distilled",
     )
+    """Backends that are asked at once, the most trusted first; a name may come again."""
     candidate_settings: tuple[Setting, ...] = ()
+    """Settings of the candidates, in their order; by default their backends' own."""
     candidate_prices: tuple[UsdPerMillion, ...] = ()
+    """Prices of the candidates, US dollars per million tokens [in, out]; by default list prices."""
     window_ms: Annotated[float, Field(ge=0)] = LLM_WINDOW_MS
+    """How long after the request the best reply so far is chosen, in ms."""
 
     def named(self) -> list[tuple[str, Setting]]:
-        """The candidates in their order."""
         given = self.candidate_settings[: len(self.candidates)]
         return [(name, own or {}) for name, own in zip_longest(self.candidates, given)]
 
     def own_prices(self) -> list[UsdPerMillion | None]:
-        """The candidates' in their order."""
         without = len(self.candidates) - len(self.candidate_prices)
         return [*self.candidate_prices, *([None] * without)]
 
@@ -140,38 +134,29 @@ class BestOfSettings(CombinedSettings):
 
 
 class RaceSettings(PairSettings):
-    """Settings of `race`.
-
-    Attributes:
-        deadline_ms: how long after the request the full model may take to its first token and win;
-            None: as long as is left of the turn's budget.
-    """
+    """Settings of `race`."""
 
     deadline_ms: Annotated[float, Field(ge=0)] | None = None
+    """Time to first token within which the full model wins, in ms; by default what is left of the
+    turn's budget."""
 
 
 class OpenerSettings(ByTheFullSettings):
-    """Settings of `opener`.
-
-    Attributes:
-        most_words: of the opening, where its first clause is longer.
-        told: the full model is told what was said and asked to go on from it; off: it is asked at
-            the same time as the fast one, and what it says is compared with what was said.
-        correction: how an opening that was wrong is taken back.
-    """
+    """Settings of `opener`."""
 
     most_words: Annotated[int, Field(ge=2, le=20)] = 6
+    """The longest opening, in words."""
     told: bool = True
+    """Tell the full model the opening and ask it to go on; if off, ask it at the same time as the
+    fast one and compare what both say."""
     correction: Annotated[str, Field(min_length=1)] = "No, sorry."
+    """How a wrong opening is taken back."""
 
 
 class RouteSettings(ByTheFullSettings):
-    """Settings of `route`.
-
-    Attributes:
-        threshold: turns of at least so many points (`difficulty`) go to the full model.
-        full_ttft_ms: what the full model's first token is taken to need, until it was measured.
-    """
+    """Settings of `route`."""
 
     threshold: Annotated[int, Field(ge=0)] = 2
+    """Points of difficulty from which a turn goes to the full model."""
     full_ttft_ms: Annotated[float, Field(ge=0)] = 300.0
+    """Assumed time to first token of the full model until it was measured, in ms."""

@@ -2,30 +2,95 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from turngap.backends import BackendSpec, Need
+from pydantic import Field, model_validator
+
+from turngap.backends import BackendSettings, BackendSpec, Need
 from turngap.core.clock import Clock
-from turngap_services.llm.hosted.settings import (
-    CerebrasSettings,
-    GroqSettings,
-    HostedSettings,
-    OpenAISettings,
-)
 
 if TYPE_CHECKING:
     from pipecat.services.llm_service import LLMService
 
 
+class HostedSettings(BackendSettings):
+    """Settings of a provider that speaks OpenAI's chat completions."""
+
+    key: ClassVar[str] = ""
+
+    model: Annotated[str, Field(min_length=1)]
+    """The provider's name for the model."""
+    base_url: Annotated[str, Field(pattern=r"^https?://[^/]")]
+    """The provider's address, or that of a server with the same API."""
+    max_tokens: Annotated[int, Field(ge=1)] = 256
+    """The longest reply, in tokens, the model's reasoning included."""
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    """Sampling temperature; by default the provider's own, as some models refuse any other."""
+    seed: Annotated[int, Field(ge=0)] | None = None
+    """Seed of the sampling, for providers that take one."""
+    service_tier: str | None = None
+    """The provider's service tier, such as `priority`."""
+    extra_body: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Further keys of each request, such as `{reasoning_effort = "none"}`."""
+    timeout_s: Annotated[float, Field(gt=0)] = 30.0
+    """How long the provider may take to answer the first question, in seconds."""
+    keep_alive: bool = True
+    """Use one connection for the whole session; if off, each request opens a connection."""
+
+
+class OpenAISettings(HostedSettings):
+    """Settings of `openai`."""
+
+    key: ClassVar[str] = "OPENAI_API_KEY"
+
+    model: Annotated[str, Field(min_length=1)] = "gpt-4.1"
+    """OpenAI's name for the model."""
+    base_url: Annotated[str, Field(pattern=r"^https?://[^/]")] = "https://api.openai.com/v1"
+    """OpenAI's address, or that of a server with the same API."""
+    transport: Literal["http", "websocket"] = "http"
+    """`http`: chat completions. `websocket`: the Responses API over one connection that stays
+    open and carries only what is new in the conversation."""
+
+    @model_validator(mode="after")
+    def _known_to_the_api(self) -> Self:
+        if self.transport == "websocket" and self.seed is not None:
+            raise ValueError("the Responses API has no seed; leave it out, or use transport=http")
+        if self.transport == "websocket" and not self.keep_alive:
+            raise ValueError(
+                "a WebSocket is one connection; for one connection a request use transport=http"
+            )
+        return self
+
+
+class CerebrasSettings(HostedSettings):
+    """Settings of `cerebras`."""
+
+    key: ClassVar[str] = "CEREBRAS_API_KEY"
+
+    model: Annotated[str, Field(min_length=1)] = "gpt-oss-120b"
+    """Cerebras' name for the model."""
+    base_url: Annotated[str, Field(pattern=r"^https?://[^/]")] = "https://api.cerebras.ai/v1"
+    """Cerebras' address, or that of a server with the same API."""
+
+
+class GroqSettings(HostedSettings):
+    """Settings of `groq`."""
+
+    key: ClassVar[str] = "GROQ_API_KEY"
+
+    model: Annotated[str, Field(min_length=1)] = "openai/gpt-oss-120b"
+    """Groq's name for the model."""
+    base_url: Annotated[str, Field(pattern=r"^https?://[^/]")] = "https://api.groq.com/openai/v1"
+    """Groq's address, or that of a server with the same API."""
+
+
 def _prepare(settings: HostedSettings, *, provider: str) -> None:
-    """See that the key is right and the model is there, before a conversation depends on it."""
     from turngap_services.llm.hosted.session import checked
 
     checked(provider, settings)
 
 
 def _create(settings: HostedSettings, clock: Clock, *, provider: str) -> "LLMService[Any]":
-    """A service for one session."""
     from turngap_services.llm.hosted.session import service
 
     return service(provider, settings)

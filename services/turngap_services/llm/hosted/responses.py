@@ -7,7 +7,7 @@ from loguru import logger
 from pipecat.services.llm_service import WebsocketReconnectedError
 from pipecat.services.openai.responses.llm import OpenAIResponsesLLMService
 
-from turngap_services.llm.hosted.settings import OpenAISettings
+from turngap_services.llm.hosted import OpenAISettings
 
 # What pipecat calls a reply that came to `max_tokens`.
 _AT_ITS_END = "LLM response error: max_output_tokens"

@@ -10,8 +10,8 @@ from pipecat.services.llm_service import LLMService
 from pipecat.services.openai.llm import OpenAILLMService
 
 from turngap.core.errors import AgentError
+from turngap_services.llm.hosted import HostedSettings, OpenAISettings
 from turngap_services.llm.hosted.responses import responses
-from turngap_services.llm.hosted.settings import HostedSettings, OpenAISettings
 from turngap_services.llm.once import AskedOnce
 from turngap_services.llm.wire import Asking, bearer, connection_headers, served_models
 

@@ -18,7 +18,7 @@ from turngap.backends import BackendSpec, Need, Price
 from turngap.core.clock import Clock
 from turngap.inference.hardware import Precision, find_accelerator
 from turngap.inference.model import find_model
-from turngap_services.llm.sim.settings import ServedSettings
+from turngap_services.llm.sim import ServedSettings, prepare
 
 if TYPE_CHECKING:
     from turngap_services.llm.sim.served import ServedLLMService
@@ -61,14 +61,6 @@ DISTILLED = Profile(
     "A small distilled model on a wafer: over 1,000 tokens/s, and less often right.",
 )  # fmt: skip
 PROFILES = (FULL, LOW_BATCH, DISTILLED)
-
-
-def prepare(settings: ServedSettings) -> None:
-    """Read the library and import what a session needs."""
-    import turngap_services.llm.sim.served  # noqa: F401
-    from turngap_services.script import scenarios
-
-    scenarios(settings.library)
 
 
 def create(profile: Profile, settings: ServedSettings, clock: Clock) -> "ServedLLMService":

@@ -6,10 +6,10 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from turngap.core.clock import NS_PER_MS, Clock
+from turngap_services.llm.sim import ServedSettings
 from turngap_services.llm.sim.script import Line, reply_to
 from turngap_services.llm.sim.server import LiveServer
 from turngap_services.llm.sim.service import LibraryLLMService, prompt_tokens
-from turngap_services.llm.sim.settings import ServedSettings
 
 if TYPE_CHECKING:
     from turngap.scenario.model import Call

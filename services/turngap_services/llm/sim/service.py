@@ -19,6 +19,7 @@ from pipecat.services.llm_service import LLMService
 from turngap.backends import COUNTS
 from turngap.core.clock import NS_PER_S, Clock
 from turngap_services.llm.plain import PlainAdapter, plain_messages, plain_settings
+from turngap_services.llm.sim import LibrarySettings, SimSettings
 from turngap_services.llm.sim.calls import offers, requests, results_of, written
 from turngap_services.llm.sim.script import (
     Line,
@@ -28,7 +29,6 @@ from turngap_services.llm.sim.script import (
     reply_to,
     tokens,
 )
-from turngap_services.llm.sim.settings import SimSettings, SpokenSettings
 
 if TYPE_CHECKING:
     from turngap.scenario.model import Call
@@ -44,7 +44,7 @@ class LibraryLLMService(LLMService[PlainAdapter]):
     adapter_class = PlainAdapter
 
     def __init__(
-        self, *, name: str, settings: SpokenSettings, script: tuple[Line, ...], clock: Clock
+        self, *, name: str, settings: LibrarySettings, script: tuple[Line, ...], clock: Clock
     ) -> None:
         super().__init__(settings=plain_settings(name, seed=settings.seed))
         self._spoken = settings

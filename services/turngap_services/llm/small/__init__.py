@@ -1,10 +1,12 @@
 """The fast path: a small language model in this process, streaming token by token."""
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from turngap.backends import BackendSpec, Need
+from pydantic import Field
+
+from turngap.backends import BackendSettings, BackendSpec, Need
 from turngap.core.clock import Clock
-from turngap_services.llm.small.settings import SmallSettings
 
 if TYPE_CHECKING:
     from turngap_services.llm.small.service import SmallLLMService
@@ -12,8 +14,26 @@ if TYPE_CHECKING:
 _EXTRA = "pip install 'turngap[small]'"
 
 
+class SmallSettings(BackendSettings):
+    """Settings of `small`."""
+
+    model: Path | None = None
+    """A directory in CTranslate2's format with `tokenizer.json` and `tokenizer_config.json`; by
+    default the student model that ships with turngap."""
+    max_tokens: Annotated[int, Field(ge=1, le=4096)] = 96
+    """The longest reply, in tokens."""
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """Sampling temperature; 0 always takes the likeliest token, so that two runs say the same."""
+    seed: Annotated[int, Field(ge=0)] = 1
+    """Seed of the sampling above temperature 0, for the whole process."""
+    threads: Annotated[int, Field(ge=1)] = 1
+    """Threads for one reply; on a shared machine a small model is fastest with one."""
+    workers: Annotated[int, Field(ge=1)] = 1
+    """Replies made at the same time; further ones wait."""
+
+
 def prepare(settings: SmallSettings) -> None:
-    """Load the model and let it say a word, so that no session pays for what comes first."""
+    """Load and warm the model, so that no session pays for the first reply's extra work."""
     import turngap_services.llm.small.service  # noqa: F401
     from turngap_services.llm.small.model import model_of
 
@@ -21,7 +41,7 @@ def prepare(settings: SmallSettings) -> None:
 
 
 def create(settings: SmallSettings, clock: Clock) -> "SmallLLMService":
-    """A service for one session; sessions with the same settings share the model."""
+    """Make the service of one session; sessions with the same settings share the model."""
     from turngap_services.llm.small.model import model_of
     from turngap_services.llm.small.service import SmallLLMService
 

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from turngap.core.errors import AgentError
-from turngap_services.llm.small.settings import SmallSettings
+from turngap_services.llm.small import SmallSettings
 from turngap_services.memory import too_little_memory
 
 SHIPPED = Path(__file__).parent / "student"

@@ -16,8 +16,8 @@ from pipecat.services.llm_service import LLMService
 
 from turngap.core.errors import AgentError
 from turngap_services.llm.plain import PlainAdapter, plain_messages, plain_settings
+from turngap_services.llm.small import SmallSettings
 from turngap_services.llm.small.model import Reply, SmallModel
-from turngap_services.llm.small.settings import SmallSettings
 
 
 class SmallLLMService(LLMService[PlainAdapter]):

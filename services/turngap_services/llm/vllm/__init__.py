@@ -1,17 +1,83 @@
 """Models behind vLLM: a server that is running, or one that turngap starts and stops."""
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from turngap.backends import BackendSpec, Need
+from pydantic import Field, model_validator
+
+from turngap.backends import BackendSettings, BackendSpec, Need
 from turngap.core.clock import Clock
-from turngap_services.llm.vllm.settings import VllmSettings
 
 if TYPE_CHECKING:
     from turngap_services.llm.vllm.service import VllmLLMService
 
+Lane = Literal["shared", "low-batch"]
+
+
+class VllmSettings(BackendSettings):
+    """Settings of `vllm`."""
+
+    base_url: Annotated[str, Field(pattern=r"^https?://[^/]")] | None = None
+    """Address of a running server, `http://HOST:PORT/v1`; without it turngap starts one for
+    `model`, and stops it when the agent ends."""
+    model: str | None = None
+    """Name of the served model, or what to serve: a directory or a hub's model id. A running server
+    with only one model needs none."""
+    api_key_env: str = "VLLM_API_KEY"
+    """Environment variable that holds the server's key, if it wants one."""
+    max_tokens: Annotated[int, Field(ge=1)] = 96
+    """The longest reply, in tokens."""
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """Sampling temperature; 0 always takes the likeliest token."""
+    seed: Annotated[int, Field(ge=0)] = 1
+    """Seed of the sampling above temperature 0."""
+    lane: Lane = "shared"
+    """`shared`: one batch with all other requests. `low-batch`: a server that turngap starts makes
+    only `low_batch_seqs` replies at a time; a running one gets a `priority` above others'."""
+    low_batch_seqs: Annotated[int, Field(ge=1)] = 2
+    """Replies that a low-batch server makes at the same time."""
+    priority: int | None = None
+    """Priority of the requests, lower first, for a server with `--scheduling-policy priority`; by
+    default none, or -1 in the low-batch lane of a running server."""
+    extra_body: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Further keys of each request, as `{chat_template_kwargs = {enable_thinking = false}}`."""
+    timeout_s: Annotated[float, Field(gt=0)] = 30.0
+    """How long a running server may take to answer the first question, in seconds."""
+    keep_alive: bool = True
+    """Use one connection for the whole session; if off, each request opens a connection."""
+    command: str = "vllm"
+    """The vLLM executable, or the Python of an environment that has vLLM."""
+    serve_args: tuple[str, ...] = ()
+    """Further arguments of `vllm serve`."""
+    serve_env: dict[str, str] = Field(default_factory=dict[str, str])
+    """Further environment variables of `vllm serve`."""
+    # On a CPU the server's engine polls its worker: on two cores a client that shared a core with
+    # it stood still for over 2 s at times.
+    nice: Annotated[int, Field(ge=0, le=19)] = 10
+    """Niceness of a server that turngap starts, 0 to 19: higher leaves more CPU to others."""
+    start_timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    """How long a server may take to start, in seconds; a large model takes minutes."""
+    log: Path | None = None
+    """File for the server's output; by default one in the system's temporary directory."""
+
+    @model_validator(mode="after")
+    def _server_or_model(self) -> Self:
+        if self.base_url is None and self.model is None:
+            raise ValueError(
+                "neither a server nor a model to serve; expected base_url=http://HOST:PORT/v1, or "
+                "model=DIRECTORY_OR_MODEL_ID"
+            )
+        return self
+
+    @property
+    def request_priority(self) -> int | None:
+        """The priority that each request carries, if any."""
+        ahead = self.lane == "low-batch" and self.base_url is not None
+        return -1 if self.priority is None and ahead else self.priority
+
 
 def prepare(settings: VllmSettings) -> None:
-    """Start the server or find it, see that it has the model, and warm it up."""
+    """Start or find the server, check that it has the model, and warm it up."""
     import pipecat.services.openai.llm  # noqa: F401
 
     from turngap_services.llm.vllm.session import connected
@@ -20,7 +86,7 @@ def prepare(settings: VllmSettings) -> None:
 
 
 def create(settings: VllmSettings, clock: Clock) -> "VllmLLMService":
-    """A service for one session."""
+    """Make the service of one session."""
     from turngap_services.llm.vllm.session import connected, service
 
     return service(settings, connected(settings))

@@ -16,7 +16,7 @@ from pathlib import Path
 from loguru import logger
 
 from turngap.core.errors import AgentError
-from turngap_services.llm.vllm.settings import VllmSettings
+from turngap_services.llm.vllm import VllmSettings
 
 _POLL_S = 0.25
 # The keeper gives the server 5 s to end, and then its workers as long.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from turngap.core.errors import InputError
 from turngap_services.script import scenarios
+from turngap_services.stt.pocketsphinx import Side
 from turngap_services.stt.pocketsphinx.pronounce import PHONES, pronunciations
-from turngap_services.stt.pocketsphinx.settings import Side
 from turngap_services.text import clauses, spoken_words, unspoken
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from pipecat.services.settings import STTSettings
 from pipecat.services.stt_service import STTService
 from pipecat.utils.time import time_now_iso8601
 
-from turngap_services.stt.pocketsphinx.hearing import Hearing
-from turngap_services.stt.pocketsphinx.model import RATE
+from turngap_services.stt.pocketsphinx import PocketsphinxSettings
+from turngap_services.stt.pocketsphinx.model import RATE, Model
+from turngap_services.stt.pocketsphinx.recogniser import Recogniser
 
 # By pipecat's definition from the end of speech to the final text, the VAD's verdict included: over
 # the library's 35 recordings 0.34 s at p99 to Silero's stop (stop_secs 0.2), 2 ms from there on.
@@ -32,20 +33,15 @@ class PocketsphinxSTTService(STTService):
     should not be answered (pipecat closes it by `user_turn_stop_timeout`).
     """
 
-    def __init__(
-        self,
-        *,
-        hearing: Hearing,
-        partial_every_ms: float | None = None,
-        while_speaking: bool = True,
-    ) -> None:
+    def __init__(self, *, settings: PocketsphinxSettings, model: Model) -> None:
         super().__init__(
             ttfs_p99_latency=_TTFS_P99_S,
             settings=STTSettings(model="en-us", language="en-US"),
         )
-        self._hearing = hearing
-        self._while_speaking = while_speaking
-        self._partial_bytes = None if partial_every_ms is None else partial_every_ms * RATE // 500
+        self._hearing = Recogniser(model, settings)
+        self._while_speaking = settings.while_speaking
+        every_ms = settings.partial_every_ms
+        self._partial_bytes = None if every_ms is None else every_ms * RATE // 500
         self._since_partial = 0
         self._partial = ""
 

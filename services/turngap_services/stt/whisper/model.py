@@ -12,7 +12,7 @@ from faster_whisper import WhisperModel, available_models, download_model
 from turngap.core.audio import FULL_SCALE, Pcm
 from turngap.core.errors import AgentError, InputError
 from turngap_services.memory import too_little_memory
-from turngap_services.stt.whisper.settings import WhisperSettings
+from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.stt.whisper.sound import RATE
 
 _FILES = ("model.bin", "config.json", "tokenizer.json")

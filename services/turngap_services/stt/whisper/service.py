@@ -20,9 +20,9 @@ from pipecat.utils.time import time_now_iso8601
 
 from turngap.core.clock import Clock, ns_to_ms
 from turngap.core.errors import AgentError
-from turngap_services.stt.whisper.hearing import Hearing, Reading, Utterance
+from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.stt.whisper.model import Reader
-from turngap_services.stt.whisper.settings import WhisperSettings
+from turngap_services.stt.whisper.readings import Reading, Readings, Utterance
 from turngap_services.stt.whisper.sound import RATE
 
 # By pipecat's definition the time from the end of speech to the final text holds the VAD's verdict:
@@ -47,7 +47,7 @@ class WhisperSTTService(STTService):
         )
         self._reader = reader
         self._clock = clock
-        self._hearing = Hearing(settings, reader.window_s, reader.takes_s * 1000)
+        self._hearing = Readings(settings, reader.window_s, reader.takes_s * 1000)
         self._news = asyncio.Event()
         self._settled = asyncio.Event()
         self._settled.set()

@@ -42,7 +42,7 @@ class _VoiceStruct(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class EspeakVoice:
     """How to speak; espeak-ng keeps these as globals, so each request sets them."""
 
     name: str
@@ -50,19 +50,19 @@ class Voice:
     pitch: int
 
 
-class Engine:
+class Espeak:
     """The process's espeak-ng. Its state is global, so all use is in its one thread."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="espeak")
         self._sink: Callable[[bytes], bool] = lambda _: False
         self._failure: BaseException | None = None
-        self._voice: Voice | None = None
+        self._voice: EspeakVoice | None = None
         self._on_samples = _Callback(self._samples)  # kept: the library holds a bare pointer to it
         self._variants: list[str] = []
         self._lib, self.rate = self._thread.submit(self._load).result()
 
-    async def speak(self, text: str, voice: Voice) -> AsyncGenerator[bytes, None]:
+    async def speak(self, text: str, voice: EspeakVoice) -> AsyncGenerator[bytes, None]:
         """Yield mono int16 PCM at `rate` while it is synthesised.
 
         Closing the generator, or cancelling whoever iterates it, stops the synthesis at its next
@@ -91,7 +91,7 @@ class Engine:
             wanted = False
             done.cancel()
 
-    def check(self, voice: Voice) -> None:
+    def check(self, voice: EspeakVoice) -> None:
         """Load `voice`, so that the first reply need not.
 
         Raises:
@@ -114,7 +114,7 @@ class Engine:
         lib.espeak_SetSynthCallback(self._on_samples)
         return lib, int(rate)
 
-    def _use(self, voice: Voice) -> None:
+    def _use(self, voice: EspeakVoice) -> None:
         if voice == self._voice:
             return
         self._voice = None
@@ -148,7 +148,7 @@ class Engine:
             at += 1
         return sorted(set(found))
 
-    def _synthesise(self, text: str, voice: Voice, sink: Callable[[bytes], bool]) -> None:
+    def _synthesise(self, text: str, voice: EspeakVoice, sink: Callable[[bytes], bool]) -> None:
         self._use(voice)
         self._sink, self._failure = sink, None
         encoded = text.encode()
@@ -172,6 +172,6 @@ class Engine:
 
 
 @cache
-def engine() -> Engine:
+def engine() -> Espeak:
     """The one engine of this process."""
-    return Engine()
+    return Espeak()

@@ -9,8 +9,8 @@ from pipecat.services.tts_service import TTSService
 
 from turngap.core.clock import Clock, samples_to_ns
 from turngap.core.errors import TurngapError
-from turngap_services.tts.espeak.engine import Engine, Voice
-from turngap_services.tts.espeak.settings import EspeakSettings
+from turngap_services.tts.espeak import EspeakSettings
+from turngap_services.tts.espeak.engine import Espeak, EspeakVoice
 
 # -60 dBFS: the engine's own lead-in is digital silence, the softest attack of a voice lies above.
 _SILENT_BELOW = 33
@@ -19,7 +19,7 @@ _SILENT_BELOW = 33
 class EspeakTTSService(TTSService):
     """Speaks each piece of text it is given, chunk by chunk as the engine makes it."""
 
-    def __init__(self, *, settings: EspeakSettings, clock: Clock, engine: Engine) -> None:
+    def __init__(self, *, settings: EspeakSettings, clock: Clock, engine: Espeak) -> None:
         super().__init__(
             sample_rate=engine.rate,
             push_start_frame=True,
@@ -28,7 +28,7 @@ class EspeakTTSService(TTSService):
         )
         self._engine = engine
         self._clock = clock
-        self._speech = Voice(settings.voice, settings.speed_wpm, settings.pitch)
+        self._speech = EspeakVoice(settings.voice, settings.speed_wpm, settings.pitch)
         self._lead_in = bytes(2 * round(settings.lead_in_ms * engine.rate / 1000))
         self._realtime_factor = settings.realtime_factor
         self._begun: str | None = None  # context of the reply whose audio has begun

@@ -1,17 +1,44 @@
 """piper: neural voices in this process, the first clause first."""
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from turngap.backends import BackendSpec, Need
+from pydantic import Field
+
+from turngap.backends import BackendSettings, BackendSpec, Need
 from turngap.core.clock import Clock
-from turngap_services.tts.piper.settings import VOICE, VOICES, PiperSettings
 
 if TYPE_CHECKING:
     from turngap_services.tts.piper.service import PiperTTSService
 
+# Where pipecat's own service keeps the voices that it downloads: one copy does for both.
+VOICES = Path("~/.cache/pipecat/piper")
+VOICE = "en_US-lessac-medium"
+
+
+class PiperSettings(BackendSettings):
+    """Settings of `piper`."""
+
+    voice: Annotated[str, Field(min_length=1)] = VOICE
+    """Name of a voice in `voices`, or path of an `.onnx` file with its `.onnx.json` beside it."""
+    voices: Path = VOICES
+    """Directory in which voices are looked up by name."""
+    speaker: Annotated[int, Field(ge=0)] | str | None = None
+    """Name or number of the speaker, for a voice with several; by default its first."""
+    length_scale: Annotated[float, Field(gt=0, le=10)] | None = None
+    """Factor on the length of each sound, above 1 is slower; by default the voice's own."""
+    noise_scale: Annotated[float, Field(ge=0)] | None = None
+    """How much the sound varies; by default the voice's own."""
+    noise_w_scale: Annotated[float, Field(ge=0)] | None = None
+    """How much the timing varies; by default the voice's own."""
+    clauses: bool = True
+    """Speak clause by clause; if off, sentence by sentence, as piper does."""
+    threads: Annotated[int, Field(ge=1)] = 1
+    """Threads for one synthesis; the machine has a language model and a recogniser to run too."""
+
 
 def prepare(settings: PiperSettings) -> None:
-    """Load the voice and let it speak unheard, so that no session pays for what comes first."""
+    """Load and warm the voice, so that no session pays for the first synthesis' extra work."""
     import turngap_services.tts.piper.service  # noqa: F401
     from turngap_services.tts.piper.voice import voice_of
 
@@ -19,7 +46,7 @@ def prepare(settings: PiperSettings) -> None:
 
 
 def create(settings: PiperSettings, clock: Clock) -> "PiperTTSService":
-    """A service for one session; sessions with the same voice share it."""
+    """Make the service of one session; sessions with the same voice share it."""
     from turngap_services.tts.piper.service import PiperTTSService
     from turngap_services.tts.piper.voice import voice_of
 

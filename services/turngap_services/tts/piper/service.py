@@ -13,7 +13,7 @@ from turngap.core.clock import Clock, ns_to_ms
 from turngap.core.errors import TurngapError
 from turngap.core.lead import LeadCut
 from turngap.core.speeds import Request
-from turngap_services.tts.piper.settings import PiperSettings
+from turngap_services.tts.piper import PiperSettings
 from turngap_services.tts.piper.supply import lasts
 from turngap_services.tts.piper.voice import Voice
 

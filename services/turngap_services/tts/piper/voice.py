@@ -23,7 +23,7 @@ from turngap.core.audio import Pcm
 from turngap.core.errors import AgentError, InputError
 from turngap.core.speeds import Request, VoiceSpeed
 from turngap_services.memory import too_little_memory
-from turngap_services.tts.piper.settings import PiperSettings
+from turngap_services.tts.piper import PiperSettings
 
 T = TypeVar("T")
 

@@ -1,12 +1,62 @@
 """`adaptive`: the turn ends when the silence after the last word has said enough."""
 
-from turngap.backends import BackendSpec, Floor, TurnTaking
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from turngap.backends import BackendSettings, BackendSpec, Floor, TurnTaking
 from turngap.core.clock import Clock
-from turngap_services.turn.adaptive.settings import AdaptiveSettings
+
+Ms = Annotated[float, Field(ge=0)]
+
+
+class AdaptiveSettings(BackendSettings):
+    """Settings of `adaptive`. Silence counts from the last audible sample."""
+
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Silero's probability from which a window is speech."""
+    start_ms: Ms = 100.0
+    """Speech that begins a turn, in ms, unless recognised words begin it before."""
+    hold_ms: Ms = 250.0
+    """Silence that ends a turn after a complete sentence, in ms, or always if not `adapt`."""
+    adapt: bool = True
+    """Hold longer if the words say that more is to come."""
+    number_ms: Ms = 500.0
+    """Silence that ends a turn after dictated digits, or words that may or may not be the end, in
+    ms."""
+    open_ms: Ms = 1200.0
+    """Silence that ends a turn after a word that cannot be the last, as "and" or "for", in ms."""
+    hesitation_ms: Ms = 1500.0
+    """Silence that ends a turn after "um", or words that take something back, in ms."""
+    smart_turn: bool = False
+    """Ask pipecat's smart turn, too."""
+    incomplete_ms: Ms = 700.0
+    """Silence that ends a turn that smart turn calls incomplete, in ms."""
+    speculate: bool = True
+    """Ask the LLM, and the TTS for its answer, at the first sign of silence."""
+    pause_ms: Ms = 60.0
+    """Silence that is the first sign, in ms."""
+    conclude_ms: Ms = 20.0
+    """How long before the end of the hold the recogniser is asked for its final transcript, in ms;
+    0: not before. It listens on if the person does."""
+    # A closure within a word is silent too, but what is read of the word by then changes: over the
+    # library's 32 recordings 40 ms make 25 answers of 57 void instead of 40 of 72.
+    steady_ms: Ms = 40.0
+    """How long the words must stay the same before they are answered, in ms."""
+    barge_in: Literal["attentive", "vad"] = "attentive"
+    """`attentive`: the agent falls silent at once, and speaks on if it was only a cough or an
+    "mm-hmm". `vad`: any speech of `start_ms` stops it for good."""
+    least_words: Annotated[int, Field(ge=1)] = 2
+    """Different words that stop the agent for good; a word like "stop" does so alone."""
+    takeover_ms: Ms = 1000.0
+    """Speech that stops the agent for good although too little of it is recognised, in ms."""
+    final_ms: Ms = 1000.0
+    """How long to wait for the final transcript if words were read or the STT does not say how long
+    it takes, in ms; a later one is still answered."""
 
 
 def prepare(settings: AdaptiveSettings) -> None:
-    """Load Silero, and smart turn where it is asked."""
+    """Load Silero, and smart turn if it is used."""
     import pipecat.turns.user_turn_strategies
 
     import turngap_services.turn.adaptive.ears
@@ -19,7 +69,7 @@ def prepare(settings: AdaptiveSettings) -> None:
 
 
 def create(settings: AdaptiveSettings, clock: Clock) -> TurnTaking:
-    """One session's ears and strategies."""
+    """Make one session's ears and strategies."""
     from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
     from turngap_services.turn.adaptive.attention import Attention

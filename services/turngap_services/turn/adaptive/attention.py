@@ -8,6 +8,7 @@ sample, wherever the packets' borders lie.
 from dataclasses import dataclass
 
 from turngap.core.clock import ms_to_ns
+from turngap_services.turn.adaptive import AdaptiveSettings
 from turngap_services.turn.adaptive.actions import (
     Action,
     Ask,
@@ -30,7 +31,6 @@ from turngap_services.turn.adaptive.phrasing import (
     phrase_of,
     same_words,
 )
-from turngap_services.turn.adaptive.settings import AdaptiveSettings
 
 # Audio arrives in packets: of a silence of 250 ms, so much may not have come when it is over.
 AIR_MS = 40.0

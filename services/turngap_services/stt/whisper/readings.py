@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turngap.core.audio import Pcm
-from turngap_services.stt.whisper.settings import WhisperSettings
+from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.stt.whisper.sound import FRAME, RATE, Sound
 
 # Where a reading takes long, the next one outside a pause waits so many times as long: a pause that
@@ -145,7 +145,7 @@ class Utterance:
         return Reading(self._sound.between(self._first, last), last, keeps)
 
 
-class Hearing:
+class Readings:
     """One session's utterances, in order. For the arguments see `Utterance`."""
 
     def __init__(self, settings: WhisperSettings, window_s: float, takes_ms: float = 0.0) -> None:

@@ -4,15 +4,15 @@ from collections import deque
 
 import numpy as np
 
+from turngap_services.stt.pocketsphinx import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx.model import RATE, Model, make_decoder
-from turngap_services.stt.pocketsphinx.settings import PocketsphinxSettings
 
 # Packets decoded per packet that arrives while the pre-roll is caught up with: the event loop is
 # never held longer than about 2 ms.
 _CATCH_UP = 4
 
 
-class Hearing:
+class Recogniser:
     """Recognises utterances between the VAD's start and stop.
 
     Args:

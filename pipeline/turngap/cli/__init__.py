@@ -4,12 +4,12 @@ Commands import what they need when they run: pipecat and scipy take seconds to 
 `--help` and a serving process that needs neither reports nor statistics should not wait for.
 """
 
+import os
 import sys
 import traceback
 from typing import Annotated, NoReturn
 
 import typer
-from loguru import logger
 
 from turngap import __version__
 from turngap.children import treat_hangups_as_interrupts
@@ -36,8 +36,11 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-# Pipecat greets with a log line when it is imported, and logs to stderr unless told otherwise.
-logger.remove()
+# Pipecat logs to stderr unless told otherwise, and greets with a line when it is imported. loguru
+# reads this when it is imported, which would slow down the commands that never need it.
+os.environ.setdefault("LOGURU_AUTOINIT", "False")
+if "loguru" in sys.modules:
+    sys.modules["loguru"].logger.remove()
 
 measuring.add_to(app)
 checking.add_to(app)

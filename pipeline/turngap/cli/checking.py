@@ -1,6 +1,5 @@
 """`turngap check`: the regression gate."""
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -193,6 +192,8 @@ def _budgets(assignments: Sequence[str]) -> dict[str, float]:
 
 
 def _play(plan: "CheckPlan", *, quiet: bool) -> "Checked":
+    import asyncio
+
     from turngap.check.play import CheckProgress, check
 
     if not quiet:

@@ -1,6 +1,5 @@
 """`turngap compare`: LLM backends over the same recordings."""
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -144,6 +143,8 @@ def _failed(record: "ComparisonRecord", path: Path) -> AgentError | None:
 def _play(
     plan: "ComparePlan", *, quiet: bool
 ) -> "tuple[ComparisonRecord, Path, TurngapError | None]":
+    import asyncio
+
     from turngap.compare.play import compare
 
     if not quiet:

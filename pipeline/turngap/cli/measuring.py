@@ -1,12 +1,10 @@
 """`turngap replay` and `turngap calibrate`."""
 
-import asyncio
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from turngap.cli.shared import (
     AGENT,
@@ -124,6 +122,10 @@ def replay(
 
 def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[Run, TurngapError | None]":
     """Play the plan with a progress bar, printing each turn as it is stored."""
+    import asyncio
+
+    from rich.console import Console
+
     from turngap.play.replay import Progress, replay
     from turngap.report.console import turn_block
 
@@ -208,6 +210,8 @@ def calibrate(
 
 
 def _calibrate(turns: int, seed: int, *, quiet: bool) -> "Calibration":
+    import asyncio
+
     from turngap.play.calibrate import calibrate
     from turngap.play.run import undisturbed
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group
-from rich.text import Text
 
 from turngap.cli.shared import JSON, LIBRARY, print_block, print_json, print_text, say, table
 from turngap.core.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from turngap.scenario.label import LabelChange
 
 
@@ -21,7 +21,7 @@ class Stored:
     """A stored run, check, comparison or simulation, and how it is shown."""
 
     document: Callable[[], dict[str, Any]]
-    blocks: Callable[[int], Sequence[Text]]
+    blocks: "Callable[[int], Sequence[Text]]"
     svg: Callable[[], str]
     write_html: Callable[[], Path]
 
@@ -41,21 +41,9 @@ def report(
 
     Examples: `turngap report`; `turngap report runs/NAME --html`; `turngap report --svg out.svg`
     """
-    from turngap.check.files import find_check
-    from turngap.compare.files import find_comparison
-    from turngap.fleet.page import find_simulation
-    from turngap.store.runs import find_run
+    from rich.console import Group
 
-    stored: list[Stored] = []
-    for name in runs or ["latest"]:
-        if (check := find_check(name)) is not None:
-            stored.append(_stored_check(check))
-        elif (simulation := find_simulation(name)) is not None:
-            stored.append(_stored_simulation(simulation))
-        elif (comparison := find_comparison(name)) is not None:
-            stored.append(_stored_comparison(comparison))
-        else:
-            stored.append(_stored_run(find_run(name)))
+    stored = [_stored(name) for name in runs or ["latest"]]
     for one in stored:
         if html:
             say(f"written: {one.write_html()}")
@@ -68,6 +56,20 @@ def report(
         return
     for one in stored:
         print_block(lambda width, one=one: Group(*one.blocks(width)))
+
+
+def _stored(name: str) -> Stored:
+    """What that name or folder holds; a room is imported only where something of it is shown."""
+    from turngap.store.documents import is_file
+    from turngap.store.runs import DEFAULT_ROOT, find_run
+
+    for path in (Path(name), DEFAULT_ROOT / name):
+        for file, stored in _ROOMS.items():
+            if path.name == file and is_file(path):
+                return stored(path.parent)
+            if is_file(path / file):
+                return stored(path)
+    return _stored_run(find_run(name))
 
 
 def _write_svg(file: Path, picture: str) -> None:
@@ -139,6 +141,13 @@ def _stored_simulation(folder: Path) -> Stored:
         svg=lambda: simulation_svg(record, folder.name),
         write_html=lambda: write_page(record, folder),
     )
+
+
+_ROOMS = {
+    "check.json": _stored_check,
+    "simulation.json": _stored_simulation,
+    "compare.json": _stored_comparison,
+}
 
 
 def label(

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console, RenderableType
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from turngap.core.budget import MAX_STARVED_MS
 from turngap.core.errors import TurngapError
-from turngap.store.provenance import without_url_secrets
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.progress import Progress
+    from rich.table import Table
+
     from turngap.backends import Kind
     from turngap.play.target import AgentChoice
     from turngap.scenario.library import LoadedScenario
@@ -87,6 +86,8 @@ def chosen_scenarios(
 def show_error(error: TurngapError) -> None:
     """An error that ended the command; with `--json` it is the document."""
     if "--json" in sys.argv:
+        from turngap.store.provenance import without_url_secrets
+
         message = without_url_secrets(error.message)
         problem = {"kind": error.kind, "message": message, "hint": error.hint}
         print_json({"error": problem})
@@ -95,6 +96,8 @@ def show_error(error: TurngapError) -> None:
 
 def show_failure(error: TurngapError) -> None:
     """What happened and what to do, on stderr."""
+    from turngap.store.provenance import without_url_secrets
+
     say(f"error: {without_url_secrets(error.message)}")
     if error.hint:
         say(f"  {error.hint}")
@@ -102,7 +105,8 @@ def show_failure(error: TurngapError) -> None:
 
 def say(text: str) -> None:
     """A line for people, on stderr, so that stdout can be piped."""
-    Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
 
 
 def print_json(document: Any) -> None:
@@ -119,8 +123,10 @@ def print_text(text: str) -> None:
         _write_to_nobody()
 
 
-def print_block(block: Callable[[int], RenderableType]) -> None:
+def print_block(block: "Callable[[int], RenderableType]") -> None:
     """Print what `block` makes for the terminal's width."""
+    from rich.console import Console
+
     console = Console(highlight=False)
     try:
         console.print(block(console.width))
@@ -139,8 +145,17 @@ def _write_to_nobody() -> None:
     os.close(nowhere)
 
 
-def progress_bar(*, quiet: bool) -> Progress:
+def progress_bar(*, quiet: bool) -> "Progress":
     """A bar on stderr while long work runs; nothing where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     console = Console(stderr=True, highlight=False)
     # Twice a second: a drawing takes a millisecond of the interpreter, which the caller shares.
     return Progress(
@@ -156,7 +171,7 @@ def progress_bar(*, quiet: bool) -> Progress:
 
 
 @contextmanager
-def kept_when_interrupted(bar: Progress) -> Iterator[Callable[[Path], None]]:
+def kept_when_interrupted(bar: "Progress") -> Iterator[Callable[[Path], None]]:
     """Say what Ctrl-C leaves behind of several runs, whose folder is told to what this gives."""
     from turngap.store.runs import holds_turns, run_folders
 
@@ -175,8 +190,11 @@ def kept_when_interrupted(bar: Progress) -> Iterator[Callable[[Path], None]]:
         raise
 
 
-def table(rows: Sequence[dict[str, Any]]) -> Table:
+def table(rows: Sequence[dict[str, Any]]) -> "Table":
     """Rows of equal keys as a table; empty columns are left out."""
+    from rich.markup import escape
+    from rich.table import Table
+
     out = Table(box=None, header_style="bold", pad_edge=False)
     keys = [k for k in rows[0] if any(r[k] not in ([], "") for r in rows)] if rows else []
     for key in keys:

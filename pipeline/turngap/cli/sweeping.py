@@ -1,6 +1,5 @@
 """`turngap sweep`: one setting over several values."""
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -99,6 +98,8 @@ def sweep(
 
 
 def _play(plan: "SweepPlan", *, quiet: bool) -> "tuple[Sweep, TurngapError | None]":
+    import asyncio
+
     from turngap.play.sweep import sweep
 
     with progress_bar(quiet=quiet) as bar:

@@ -9,7 +9,6 @@ from statistics import fmean
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
-from scipy.stats import t
 
 from turngap.compare.chain import (
     LogRatio,
@@ -407,6 +406,8 @@ def mean_ratio(pairs: Pairs[float]) -> LogRatio | None:
     value, n = math.log(mine / its), len(groups)
     if n == 1:
         return LogRatio(value, -math.inf, math.inf)
+    from scipy.stats import t
+
     spread = float(np.std(ours / mine - others / its, ddof=1)) / math.sqrt(n)
     half = float(t.isf((1 - CONFIDENCE) / 2, n - 1)) * spread
     return LogRatio(value, value - half, value + half)

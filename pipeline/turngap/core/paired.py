@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm, t
 
 from turngap.core.budget import REPLIED, Outcome, outcome_of
 from turngap.core.stats import CONFIDENCE, n_needed
@@ -143,6 +142,8 @@ def detectable(
     """
     if 0.5**pairs.conversations > alpha:
         return None
+    from scipy.stats import norm, t
+
     noise = differences - float(np.median(differences))
     k = pairs.conversations
     # Of the spread itself there is only an estimate, from k values.

@@ -7,13 +7,17 @@ every measured one (right-censored), so that failing turns cannot improve a perc
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
 from math import inf, isfinite, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom, norm
 
 CONFIDENCE = 0.95
+# Of the normal distribution, to the last digit. scipy.stats takes over a second to import, and most
+# of what shows statistics needs no more of it than this and `_binomial_quantile`.
+_Z = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +109,32 @@ def _order_statistic_bounds(n: int, q: float, effective_n: float) -> tuple[int |
     The ranks of the effective n, spread over all n (Woodruff 1952).
     """
     tail, few = (1 - CONFIDENCE) / 2, max(1, math.floor(effective_n + 1e-9))
-    low = int(binom.ppf(tail, few, q)) - 1
-    high = int(binom.ppf(1 - tail, few, q))
+    low = _binomial_quantile(tail, few, q) - 1
+    high = _binomial_quantile(1 - tail, few, q)
     # In whole numbers, as no rank may be lost to rounding: floor, and ceil less one.
     lowest, highest = low * n // few, -(-(high + 1) * n // few) - 1
     return (lowest if low >= 0 else None), (highest if high < few else None)
+
+
+@cache
+def _binomial_quantile(share: float, n: int, p: float) -> int:
+    """The least k at which `n` tries with chance `p` give k or fewer in at least that `share`.
+
+    As `scipy.stats.binom.ppf`. The chances are taken relative to the likeliest number's, so that
+    none of those that count is too small for a float, however many tries there are.
+    """
+    likeliest, odds = min(n, math.floor((n + 1) * p)), p / (1 - p)
+    down = accumulate(
+        range(likeliest, 0, -1), lambda w, k: w * k / ((n - k + 1) * odds), initial=1.0
+    )
+    up = accumulate(range(likeliest, n), lambda w, k: w * (n - k) * odds / (k + 1), initial=1.0)
+    weights = [*reversed(list(down)), *list(up)[1:]]
+    wanted, total = share * math.fsum(weights), 0.0
+    for k, weight in enumerate(weights):
+        total += weight
+        if total >= wanted:
+            return k
+    return n
 
 
 def _at(ordered: Sequence[float], rank: int | None) -> float | None:
@@ -149,7 +174,7 @@ def proportion_of_takes(takes: Iterable[Sequence[bool]]) -> Proportion:
 
 def wilson(share: float, n: float) -> tuple[float, float]:
     """Wilson's interval of a share of `n`, which need not be a whole number."""
-    z2 = float(norm.isf((1 - CONFIDENCE) / 2)) ** 2
+    z2 = _Z**2
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * n)) / n) / (1 + z2 / n)
     # At 0 and 1 the two are the same number but for the last digit.

@@ -1,11 +1,13 @@
 """What a simulation leaves on disk: `simulation.json`."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from turngap.core.results import MachineRecord
-from turngap.fleet.figures import Capacity, LoadFigures
+
+if TYPE_CHECKING:
+    from turngap.fleet.figures import Capacity, LoadFigures
 
 SIMULATION_SCHEMA_VERSION = 1
 SIMULATION_FILE = "simulation.json"
@@ -126,7 +128,7 @@ class SimulationRecord(_Stored):
     settings: dict[str, Any] = {}
 
 
-def load_record(figures: LoadFigures, target: float) -> LoadRecord:
+def load_record(figures: "LoadFigures", target: float) -> LoadRecord:
     """One load as it is stored."""
     rate = figures.hit_rate
     return LoadRecord(
@@ -154,6 +156,6 @@ def load_record(figures: LoadFigures, target: float) -> LoadRecord:
     )
 
 
-def capacity_record(capacity: Capacity) -> CapacityRecord:
+def capacity_record(capacity: "Capacity") -> CapacityRecord:
     """The search's result as it is stored."""
     return CapacityRecord(held=capacity.held, not_held=capacity.not_held)

@@ -6,8 +6,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from turngap.core.errors import InputError
 from turngap.core.results import Turn
 from turngap.report import charts, words
@@ -23,6 +21,8 @@ def page(name: str, *, styles: Sequence[str] = (), **values: Any) -> str:
 
     `styles` are style sheets to go after the one that all pages share.
     """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("turngap.report"),
         autoescape=True,

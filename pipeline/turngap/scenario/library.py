@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-import soundfile
-import soxr
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
@@ -45,6 +43,8 @@ class Clip:
         """The samples at `rate` Hz, resampled once where it differs."""
         if rate == self.rate:
             return self.pcm
+        import soxr
+
         return soxr.resample(self.pcm, self.rate, rate)
 
 
@@ -261,6 +261,8 @@ def _clip(path: Path, line: int, recorded: Recorded) -> Clip:
 
 
 def _samples(at: str, file: Path) -> tuple[Pcm, int]:
+    import soundfile
+
     try:
         with soundfile.SoundFile(file) as audio:
             rate, channels = audio.samplerate, audio.channels

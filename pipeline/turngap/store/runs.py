@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
-import soundfile
 from pydantic import BaseModel, ValidationError
 
 from turngap.core.audio import Pcm
@@ -122,6 +121,8 @@ class RunWriter:
         Returns:
             The file's path within the run's folder, as `AudioRecord.file` has it.
         """
+        import soundfile
+
         stereo = np.zeros((max(len(left), len(right)), 2), dtype=np.int16)
         stereo[: len(left), 0] = left
         stereo[: len(right), 1] = right

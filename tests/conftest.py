@@ -14,6 +14,7 @@ from fake_agents import ENOUGH, NEW, OLD, FakeAgents, target
 from hypothesis import settings
 from inner_runs import INI, Play
 from made_records import make_run
+from virtual_agents import VirtualAgents
 
 from turngap.caller.pipecat import PipecatDialect
 from turngap.check.plan import CheckPlan
@@ -70,6 +71,12 @@ def agents(monkeypatch: pytest.MonkeyPatch) -> FakeAgents:
 
     monkeypatch.setattr(RunInProgress, "play", play)
     return fake
+
+
+@pytest.fixture
+def virtual_agents(monkeypatch: pytest.MonkeyPatch) -> VirtualAgents:
+    """Scripted agents in virtual time, for whole runs and commands that play them."""
+    return VirtualAgents(monkeypatch)
 
 
 @pytest.fixture

@@ -1,27 +1,23 @@
 """Whole conversations with a scripted agent, in virtual time: exact, whatever the machine does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from turngap.caller.conversation import BackchannelCue, Conversation, Patience, PlayedTurn, TurnCue
 from turngap.caller.dialect import Incoming, Message
-from turngap.caller.line import Line, open_line
+from turngap.caller.line import Line
 from turngap.caller.pipecat import PipecatDialect
 from turngap.caller.stream import GRID, RATE
-from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm
 from turngap.core.clock import Clock
 from turngap.core.events import AgentMarks, AgentSpeech, TurnEnded, UserSpeech
 from turngap.core.stages import UNATTRIBUTED
-from turngap.play.process import running
 from turngap.scenario.model import SpeechBounds, When
-from turngap.testing.agent import IDLE_MS, Reply, Script, script_to_json
+from turngap.testing.agent import IDLE_MS, Reply, Script
 from turngap.testing.memory import line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
 
@@ -32,8 +28,6 @@ AFTER_REPLY = When(after_reply_ms=0)
 # Nothing but rounding to samples. Whether times are right on a real machine is what
 # `turngap calibrate` measures.
 SLACK_MS = 0.1
-# What a busy machine may add where an agent is a process.
-REAL_SLACK_MS = 1000
 
 QUICK = Patience(no_reply_ms=1500, quiet_ms=400, quiet_after_done_ms=50)
 ANSWER = Reply(delay_ms=200, speech_ms=200)
@@ -115,20 +109,6 @@ def play(
             return await converse(line, cues, LoopClock(), patience)
 
     return in_virtual_time(course())
-
-
-async def play_at(url: str, cues: Sequence[TurnCue]) -> Played:
-    """In real time, with an agent in another process."""
-    clock = MonotonicClock(precise=True)
-    async with open_line(url, PipecatDialect(), clock) as line:
-        return await converse(line, cues, clock)
-
-
-@asynccontextmanager
-async def another_process(script: Script, folder: Path) -> AsyncIterator[str]:
-    command = ["turngap.testing.agent", script_to_json(script)]
-    async with running(command, folder / "agent.log") as url:
-        yield url
 
 
 def check(turns: Sequence[PlayedTurn]) -> None:
@@ -373,13 +353,8 @@ def test_a_backchannel_that_stops_the_reply_takes_no_turn_either() -> None:
 # --- what goes wrong --------------------------------------------------------------------------
 
 
-@pytest.mark.realtime
-async def test_an_agent_killed_in_mid_turn_is_an_error_after_the_turns_before_it(
-    tmp_path: Path,
-) -> None:
-    script = Script(replies=(ANSWER, Reply(action="die")))
-    async with another_process(script, tmp_path) as url:
-        played = await play_at(url, [says(), says(), says()])
+def test_an_agent_killed_in_mid_turn_is_an_error_after_the_turns_before_it() -> None:
+    played = play(Script(replies=(ANSWER, Reply(action="die"))), [says(), says(), says()])
     assert played.outcomes == ["answered", "error"]
     assert played.turns[1].turn.ended == "line_lost"
     assert played.turns[1].turn.why_no_gap == "the line was lost before any reply"
@@ -387,13 +362,11 @@ async def test_an_agent_killed_in_mid_turn_is_an_error_after_the_turns_before_it
     assert played.conversation.failure.kind == "agent.line_lost"
 
 
-@pytest.mark.realtime
-async def test_an_agent_killed_in_mid_reply_is_an_error_that_keeps_its_gap(tmp_path: Path) -> None:
+def test_an_agent_killed_in_mid_reply_is_an_error_that_keeps_its_gap() -> None:
     script = Script(replies=(Reply(delay_ms=200, speech_ms=1500, action="die_midway"),))
-    async with another_process(script, tmp_path) as url:
-        played = await play_at(url, [says(), says()])
+    played = play(script, [says(), says()])
     assert played.outcomes == ["error"]
-    assert played.gaps_ms == pytest.approx([200], abs=REAL_SLACK_MS)
+    assert played.gaps_ms == pytest.approx([200], abs=SLACK_MS)
     assert played.conversation.failure is not None
 
 

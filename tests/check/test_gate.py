@@ -1,31 +1,21 @@
 """The gate from end to end: whole conversations, a regression planted in one of two agents."""
 
-import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from itertools import count
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from virtual_agents import VirtualAgents
 
-from turngap.caller import lag
-from turngap.caller.dialect import Dialect
-from turngap.caller.line import Line
 from turngap.caller.pipecat import PipecatDialect
-from turngap.check import play as checking
 from turngap.check.plan import CheckPlan
 from turngap.check.play import CheckProgress, check
 from turngap.check.record import CheckRecord
 from turngap.core.budget import MAX_STARVED_MS
-from turngap.core.clock import Clock, ms_to_ns
-from turngap.play import run
 from turngap.play.target import AgentChoice, resolve
 from turngap.scenario.library import load_scenarios, scenario_paths
-from turngap.testing import LoopClock, in_virtual_time
-from turngap.testing.memory import line_to
+from turngap.testing import in_virtual_time
 from turngap.testing.script import Reply, Script
-from turngap.testing.virtual import VirtualLoop
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -79,40 +69,19 @@ def shift_ms(record: CheckRecord, stage: str) -> float:
 
 
 @pytest.fixture
-def stalled(request: pytest.FixtureRequest) -> Callable[[int], bool]:
-    """Whether the machine stands still again and again while the nth conversation is played."""
-    return getattr(request, "param", lambda _: False)
-
-
-@pytest.fixture
 def scripted(
-    monkeypatch: pytest.MonkeyPatch, stalled: Callable[[int], bool]
+    request: pytest.FixtureRequest, virtual_agents: VirtualAgents
 ) -> Callable[[float], AgentChoice]:
-    """Agents in memory and virtual time that answer so many ms after the person's last word."""
-    scripts: dict[str, Script] = {}
-    played = count()
+    """Agents that answer so many ms after the person's last word.
 
-    @asynccontextmanager
-    async def line(url: str, dialect: Dialect, clock: Clock) -> AsyncIterator[Line]:
-        stalls = asyncio.create_task(stand_still()) if stalled(next(played)) else None
-        try:
-            async with line_to(scripts[url], dialect, clock) as line:
-                yield line
-        finally:
-            if stalls is not None:
-                stalls.cancel()
-
-    def clock(**_: object) -> Clock:
-        return LoopClock()
-
-    monkeypatch.setattr(run, "open_line", line)
-    for module in (run, lag, checking):
-        monkeypatch.setattr(module, "MonotonicClock", clock)
+    The parameter, where there is one, says during which conversations the machine stands still
+    again and again.
+    """
+    virtual_agents.stalled = getattr(request, "param", virtual_agents.stalled)
 
     def agent(delay_ms: float) -> AgentChoice:
-        url = f"ws://in-memory/{delay_ms:g}"
-        scripts[url] = Script(replies=(Reply(delay_ms=delay_ms, speech_ms=100),))
-        return AgentChoice(url)
+        script = Script(replies=(Reply(delay_ms=delay_ms, speech_ms=100),))
+        return AgentChoice(virtual_agents.url_of(script))
 
     return agent
 
@@ -131,15 +100,6 @@ def test_80_ms_more_are_regressed_within_a_round_and_the_same_twice_is_not(
     assert record.noise.shift_p50_ms == pytest.approx(0, abs=0.1)
 
 
-async def stand_still() -> None:
-    """For 22 ms, five times a second: as a shared machine does that is quiet otherwise."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualLoop)
-    while True:
-        await LoopClock().sleep_until_ns(loop.now_ns() + ms_to_ns(200))
-        loop.hold_up(22)
-
-
 def seldom(nth: int) -> bool:
     """One conversation of each side in ten; the order is A B B A."""
     return nth % 40 in (1, 8, 23, 30)
@@ -150,7 +110,7 @@ def hogged(nth: int) -> bool:
     return nth % 4 == 1
 
 
-@pytest.mark.parametrize("stalled", [seldom], indirect=True)
+@pytest.mark.parametrize("scripted", [seldom], indirect=True)
 @pytest.mark.parametrize(("delay_ms", "verdict"), [(330, "regressed"), (250, "pass")])
 def test_a_machine_that_stands_still_now_and_then_does_not_keep_the_gate_from_its_verdict(
     library: Path,
@@ -173,7 +133,7 @@ def test_a_machine_that_stands_still_now_and_then_does_not_keep_the_gate_from_it
     assert p50.low <= delay_ms - 250 <= p50.high  # whatever the stalls added
 
 
-@pytest.mark.parametrize("stalled", [hogged], indirect=True)
+@pytest.mark.parametrize("scripted", [hogged], indirect=True)
 def test_an_agent_beside_which_the_machine_stands_still_is_not_compared(
     library: Path, tmp_path: Path, scripted: Callable[[float], AgentChoice]
 ) -> None:

@@ -6,22 +6,21 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 from commandline import (
     ROOT,
-    ScriptedProcess,
     only_run,
-    turngap,
     turngap_here,
     turns_on_disk,
 )
+from virtual_agents import VirtualAgents
 
 from turngap.testing.agent import Reply, Script
-
-pytestmark = pytest.mark.realtime
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -58,21 +57,19 @@ def test_a_peer_that_is_no_websocket_is_one_line_and_exit_code_4(
 
 
 def test_a_peer_that_speaks_something_else_is_one_line_and_exit_code_4(
-    tmp_path: Path, capsys: Capsys
+    tmp_path: Path, capsys: Capsys, virtual_agents: VirtualAgents
 ) -> None:
-    script = Script(replies=(Reply(action="garbage"),))
-    with ScriptedProcess(script) as url:
-        done = turngap_here(capsys, *QUICK, "--agent", url, "--out", tmp_path)
+    url = virtual_agents.url_of(Script(replies=(Reply(action="garbage"),)))
+    done = turngap_here(capsys, *QUICK, "--agent", url, "--out", tmp_path)
     assert done.code == 4
     assert "does not speak the pipecat dialect" in done.err
 
 
 def test_an_agent_that_dies_leaves_an_error_and_every_turn_before_it(
-    tmp_path: Path, capsys: Capsys
+    tmp_path: Path, capsys: Capsys, virtual_agents: VirtualAgents
 ) -> None:
-    script = Script(replies=(Reply(), Reply(), Reply(action="die")))
-    with ScriptedProcess(script) as url:
-        done = turngap_here(capsys, *QUICK, "--agent", url, "--out", tmp_path, "--json")
+    url = virtual_agents.url_of(Script(replies=(Reply(), Reply(), Reply(action="die"))))
+    done = turngap_here(capsys, *QUICK, "--agent", url, "--out", tmp_path, "--json")
     assert done.code == 4
     outcomes = [t["outcome"] for t in turns_on_disk(only_run(tmp_path))]
     assert outcomes == ["answered", "answered", "error"]
@@ -82,87 +79,108 @@ def test_an_agent_that_dies_leaves_an_error_and_every_turn_before_it(
 
 
 def test_an_agent_that_dies_in_mid_reply_makes_that_turn_an_error(
-    tmp_path: Path, capsys: Capsys
+    tmp_path: Path, capsys: Capsys, virtual_agents: VirtualAgents
 ) -> None:
     script = Script(replies=(Reply(), Reply(action="die_midway", speech_ms=1000)))
-    with ScriptedProcess(script) as url:
-        done = turngap_here(capsys, *QUICK, "--agent", url, "--out", tmp_path)
+    url = virtual_agents.url_of(script)
+    done = turngap_here(capsys, *QUICK, "--agent", url, "--out", tmp_path)
     assert done.code == 4
     turns = turns_on_disk(only_run(tmp_path))
     assert [t["outcome"] for t in turns] == ["answered", "error"]
 
 
-def test_the_embedded_agent_killed_in_mid_turn(tmp_path: Path) -> None:
-    process = _start_replay(tmp_path)
-    try:
-        _wait_for_turns(tmp_path, 1)
-        (agent,) = [
-            child
-            for child in psutil.Process(process.pid).children(recursive=True)
-            if "serve" in child.cmdline()
-        ]
-        agent.kill()
-        _, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 4
-    assert "line was lost" in err
-    assert "the agent ended in mid-conversation (it was killed, as a system that is out of" in err
-    outcomes = [t["outcome"] for t in turns_on_disk(only_run(tmp_path))]
-    assert outcomes[0] == "answered"
+# --- the agent that a replay starts, and the replay itself -------------------------------------
+
+
+class Replay:
+    """A replay against the built-in agent, in a process of its own.
+
+    Attributes:
+        agents: the processes that it had started.
+        code: its exit code, once it has ended.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "turngap", *QUICK, "--out", str(out)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+
+    def end(self, turns: int, how: "Callable[[Replay], None]") -> None:
+        """End it when so many turns are stored, in the middle of the next one."""
+        try:
+            deadline = time.monotonic() + 300
+            while sum(f.read_text().count("\n") for f in self.out.glob("*/turns.jsonl")) < turns:
+                assert time.monotonic() < deadline, f"no {turns} turns within 300 s"
+                time.sleep(0.1)
+            time.sleep(0.5)
+            self.agents = psutil.Process(self.process.pid).children(recursive=True)
+            how(self)
+            _, self.err = self.process.communicate(timeout=60)
+        finally:
+            self.process.kill()
+        self.code = self.process.returncode
+
+
+def kill_the_agent(replay: Replay) -> None:
+    (agent,) = [child for child in replay.agents if "serve" in child.cmdline()]
+    agent.kill()
+
+
+def kill(replay: Replay) -> None:
+    replay.process.kill()
+
+
+def interrupt(replay: Replay) -> None:
+    replay.process.send_signal(signal.SIGINT)
+
+
+Ended = dict[Callable[[Replay], None], Replay]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """What became of three replays, by what ended them. Nothing here asks how long they took."""
+    ways = {kill_the_agent: 1, kill: 2, interrupt: 1}
+    replays = {how: Replay(tmp_path_factory.mktemp("runs")) for how in ways}
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda how: replays[how].end(ways[how], how), ways))
+    return replays
+
+
+@pytest.mark.realtime
+def test_the_embedded_agent_killed_in_mid_turn(ended: Ended) -> None:
+    replay = ended[kill_the_agent]
+    assert replay.code == 4
+    assert "line was lost" in replay.err
+    why = "the agent ended in mid-conversation (it was killed, as a system that is out of"
+    assert why in replay.err
+    outcomes = [t["outcome"] for t in turns_on_disk(only_run(replay.out))]
+    assert outcomes[0] in ("answered", "late")
     assert outcomes[-1] == "error"
 
 
-def test_a_killed_replay_leaves_every_finished_turn_readable(tmp_path: Path) -> None:
-    process = _start_replay(tmp_path)
-    agents: list[psutil.Process] = []
-    try:
-        _wait_for_turns(tmp_path, 2)
-        agents = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=30)
-    finally:
-        process.kill()
-    _, outlived_it = psutil.wait_procs(agents, timeout=15)
-    assert agents
+@pytest.mark.realtime
+def test_a_killed_replay_leaves_every_finished_turn_readable(ended: Ended, capsys: Capsys) -> None:
+    replay = ended[kill]
+    assert replay.agents
+    _, outlived_it = psutil.wait_procs(replay.agents, timeout=15)
     assert not outlived_it
-    done = turngap("report", only_run(tmp_path), "--json")
+    done = turngap_here(capsys, "report", only_run(replay.out), "--json")
     document = done.document()
     assert len(document["turns"]) >= 2
     assert done.code == 0
     assert "unfinished" in str(document["problems"])
 
 
-def test_an_interrupted_replay_keeps_what_it_has_and_says_so(tmp_path: Path) -> None:
-    process = _start_replay(tmp_path)
-    try:
-        _wait_for_turns(tmp_path, 1)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
-    finally:
-        process.kill()
-    document = turngap("report", only_run(tmp_path), "--json").document()
+@pytest.mark.realtime
+def test_an_interrupted_replay_keeps_what_it_has_and_says_so(ended: Ended, capsys: Capsys) -> None:
+    replay = ended[interrupt]
+    document = turngap_here(capsys, "report", only_run(replay.out), "--json").document()
     assert document["failure"] == "interrupted by the user"
     assert document["turns"]
-    assert process.returncode not in (0, 1, 2, 3, 4)
-
-
-def _start_replay(out: Path) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "turngap", *QUICK, "--out", str(out)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
-
-
-def _wait_for_turns(out: Path, count: int) -> None:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        files = list(out.glob("*/turns.jsonl"))
-        if files and files[0].read_text().count("\n") >= count:
-            time.sleep(1.0)  # into the next turn
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"no {count} turns within 90 s")
+    assert replay.code not in (0, 1, 2, 3, 4)

@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +87,15 @@ class ScriptedAgent:
             await converse(self.script, connection, connection.clock)
 
 
-async def converse(script: Script, peer: Peer, clock: Clock) -> None:
+class Mortal(Peer, Protocol):
+    """The caller's end of the line, as an agent has it that can die."""
+
+    def die(self) -> None:
+        """End the agent without a closing handshake."""
+        ...
+
+
+async def converse(script: Script, peer: Mortal, clock: Clock) -> None:
     """Be the agent of `script` for one connection, until it is closed or this is cancelled."""
     await _Session(script, peer, clock).run()
 
@@ -101,6 +109,10 @@ class _Socket(ServerConnection):
     def data_received(self, data: bytes) -> None:
         self.arrived_ns = arrived_ns(self.transport, self.clock, self.arrived_ns)
         super().data_received(data)
+
+    def die(self) -> None:
+        """End the process, as a crash does."""
+        os._exit(17)
 
 
 @dataclass(slots=True)
@@ -123,7 +135,7 @@ class _Answer:
 class _Session:
     """One connection."""
 
-    def __init__(self, script: Script, peer: Peer, clock: Clock) -> None:
+    def __init__(self, script: Script, peer: Mortal, clock: Clock) -> None:
         self._script = script
         self._peer = peer
         self._clock = clock
@@ -226,8 +238,8 @@ class _Session:
     ) -> None:
         answer.marks["endpoint"] = self._clock.now_ns()
         if reply.action == "die":
-            os._exit(17)
-        if reply.action == "silence":
+            self._peer.die()
+        if reply.action in ("die", "silence"):
             return
         await self._send_rtvi(
             "user-transcription", {"text": f"utterance {answer.turn}", "final": True}
@@ -257,8 +269,8 @@ class _Session:
         answer.marks.update(tts_first_audio=first_ns, sent=first_ns)
         await self._send_chunks(reply, chunks, first_ns)
         if reply.action == "die_midway":
-            os._exit(17)
-        if reply.action == "break_off":
+            self._peer.die()
+        if reply.action in ("die_midway", "break_off"):
             return
         if user_end_ns is not None:
             await self._send_truth(reply, first_ns, user_end_ns)

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from websockets.exceptions import ConnectionClosedError
+
 from turngap.caller.dialect import Dialect
 from turngap.caller.line import Line
 from turngap.caller.pipecat import PipecatDialect
@@ -19,22 +21,35 @@ class End:
     def __init__(
         self,
         clock: Clock,
-        inbox: "asyncio.Queue[tuple[int, bytes | str]]",
-        outbox: "asyncio.Queue[tuple[int, bytes | str]]",
+        inbox: "asyncio.Queue[tuple[int, bytes | str | None]]",
+        outbox: "asyncio.Queue[tuple[int, bytes | str | None]]",
     ) -> None:
         self._clock = clock
         self.arrived_ns = 0
         self._inbox = inbox
         self._outbox = outbox
+        self._dead = False
 
     async def send(self, message: bytes | str) -> None:
         """Send a message, which arrives at this instant."""
-        self._outbox.put_nowait((self._clock.now_ns(), message))
+        if not self._dead:
+            self._outbox.put_nowait((self._clock.now_ns(), message))
 
     async def recv(self) -> bytes | str:
-        """The next message; `arrived_ns` is its instant."""
+        """The next message; `arrived_ns` is its instant.
+
+        Raises:
+            ConnectionClosedError: the other end has died.
+        """
         self.arrived_ns, message = await self._inbox.get()
+        if message is None:
+            raise ConnectionClosedError(None, None)
         return message
+
+    def die(self) -> None:
+        """Be gone, without a closing handshake: what was sent before still arrives."""
+        self._outbox.put_nowait((self._clock.now_ns(), None))
+        self._dead = True
 
 
 @asynccontextmanager
@@ -47,8 +62,8 @@ async def line_to(
         AgentError: as `turngap.caller.line.open_line` does.
     """
     clock = clock or LoopClock()
-    up: asyncio.Queue[tuple[int, bytes | str]] = asyncio.Queue()
-    down: asyncio.Queue[tuple[int, bytes | str]] = asyncio.Queue()
+    up: asyncio.Queue[tuple[int, bytes | str | None]] = asyncio.Queue()
+    down: asyncio.Queue[tuple[int, bytes | str | None]] = asyncio.Queue()
     agent = asyncio.create_task(converse(script, End(clock, up, down), clock))
     try:
         line = Line(End(clock, down, up), dialect or PipecatDialect(), clock)

@@ -1,0 +1,65 @@
+"""Scripted agents in memory and virtual time, where agents at URLs would be: whole runs at once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+
+import pytest
+
+from turngap.caller import lag
+from turngap.caller.dialect import Dialect
+from turngap.caller.line import Line
+from turngap.check import play as checking
+from turngap.core.clock import Clock, ms_to_ns
+from turngap.play import run
+from turngap.testing import LoopClock, in_virtual_time
+from turngap.testing.memory import line_to
+from turngap.testing.script import Script
+from turngap.testing.virtual import VirtualLoop
+
+
+class VirtualAgents:
+    """Every run that a test plays goes to these agents, and every `asyncio.run` in virtual time.
+
+    Attributes:
+        stalled: whether the machine stands still again and again during the nth conversation.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stalled: Callable[[int], bool] = lambda _: False
+        self._scripts: dict[str, Script] = {}
+        self._played = count()
+        monkeypatch.setattr(run, "open_line", self._line)
+        for module in (run, lag, checking):
+            monkeypatch.setattr(module, "MonotonicClock", _clock)
+        monkeypatch.setattr(asyncio, "run", in_virtual_time)
+
+    def url_of(self, script: Script) -> str:
+        """Where an agent that follows the script can be reached."""
+        url = f"ws://in-memory/{len(self._scripts)}"
+        self._scripts[url] = script
+        return url
+
+    @asynccontextmanager
+    async def _line(self, url: str, dialect: Dialect, clock: Clock) -> AsyncIterator[Line]:
+        stalls = asyncio.create_task(_stand_still()) if self.stalled(next(self._played)) else None
+        try:
+            async with line_to(self._scripts[url], dialect, clock) as line:
+                yield line
+        finally:
+            if stalls is not None:
+                stalls.cancel()
+
+
+def _clock(**_: object) -> Clock:
+    return LoopClock()
+
+
+async def _stand_still() -> None:
+    """For 22 ms, five times a second: as a shared machine does that is quiet otherwise."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    while True:
+        await LoopClock().sleep_until_ns(loop.now_ns() + ms_to_ns(200))
+        loop.hold_up(22)

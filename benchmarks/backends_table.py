@@ -45,6 +45,7 @@ from turngap.core.budget import LLM_WINDOW_MS, STARVED_MS
 from turngap.core.errors import InputError
 from turngap.core.results import Turn
 from turngap.core.summary import counted_turns, summarise
+from turngap.play.plan import Progress
 from turngap.play.target import AgentChoice
 from turngap.report.words import recorded_words
 from turngap.scenario.library import library_dir, load_scenarios, scenario_paths
@@ -202,7 +203,7 @@ def play(contenders: Sequence[Contender], arguments: argparse.Namespace) -> None
     )
     print(f"{plan.turns} turns, {len(contenders)} backends in turns, in real time", flush=True)
     record, folder, failure = asyncio.run(
-        compare(plan, on_step=lambda step: print(f"  {step}", flush=True))
+        compare(plan, Progress(on_step=lambda step: print(f"  {step}", flush=True)))
     )
     write_markdown(record, folder)
     if failure is not None:

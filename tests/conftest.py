@@ -105,7 +105,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
         plans: list[Any] = []
         left = list(runs)
 
-        async def replay(plan: Any, _: Any) -> tuple[Run, TurngapError | None]:
+        async def replay(plan: Any) -> tuple[Run, TurngapError | None]:
             plans.append(plan)
             during()
             folder = new_folder(plan.out, "made")

@@ -9,6 +9,7 @@ from pathlib import Path
 from half_gap.contenders import Contender, full, stock
 from turngap.caller.pipecat import PipecatDialect
 from turngap.core.summary import TurnTakingFigures
+from turngap.play.plan import Progress
 from turngap.play.sweep import SweepPlan, sweep
 from turngap.scenario.library import LoadedScenario, library_dir
 
@@ -65,7 +66,9 @@ async def measure(
         phases=max(1, rounds),
         out=out,
     )
-    swept, failure = await sweep(plan, on_step=lambda step: print(f"  curve: {step}", flush=True))
+    swept, failure = await sweep(
+        plan, Progress(on_step=lambda step: print(f"  curve: {step}", flush=True))
+    )
     if failure is not None:
         raise failure
     return [

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from half_gap.contenders import Contender
 from turngap.caller.pipecat import PipecatDialect
-from turngap.play.run import RunInProgress, RunPlan, play_interleaved, undisturbed
+from turngap.play.plan import PlayPlan, Progress
+from turngap.play.run import RunInProgress, play_in_turns
 from turngap.play.target import resolve
 from turngap.scenario.library import LoadedScenario, library_dir
 from turngap.store.runs import new_folder
@@ -29,38 +30,21 @@ async def play_piece(
     """
     library = library_dir()
     folder = new_folder(out, part)
-    turns = rounds * sum(len(s.scenario.turns) for s in scenarios)
-    sides = [
-        (
-            target := resolve(contender.choice(folder / "stacks"), library),
-            RunInProgress(
-                RunPlan(
-                    target=target,
-                    scenarios=scenarios,
-                    dialect=PipecatDialect(),
-                    planned_turns=turns,
-                    name=f"{number:02d}",
-                    out=folder,
-                    settings={AS: contender.name, "part": part},
-                )
-            ),
+    plan = PlayPlan(scenarios=scenarios, dialect=PipecatDialect(), rounds=rounds, phases=phases)
+    runs = [
+        RunInProgress(
+            plan,
+            resolve(contender.choice(folder / "stacks"), library),
+            f"{number:02d}",
+            out=folder,
+            settings={AS: contender.name, "part": part},
         )
         for number, contender in enumerate(contenders)
     ]
-    failure: str | None = None
-    try:
-        with undisturbed():
-            await play_interleaved(
-                sides,
-                scenarios,
-                rounds=rounds,
-                phases=phases,
-                on_step=lambda step: print(f"  {part}: {step}", flush=True),
-            )
-    except BaseException as e:
-        failure = str(e) or type(e).__name__
-        raise
-    finally:
-        for _, run in sides:
-            run.finish(failure)
+    progress = Progress(on_step=lambda step: print(f"  {part}: {step}", flush=True))
+    failure = await play_in_turns(runs, plan, progress)
+    for run in runs:
+        run.finish(str(failure) if failure else None)
+    if failure is not None:
+        raise failure
     return folder

@@ -65,7 +65,12 @@ def test_each_contender_is_a_backend_with_settings_that_it_takes() -> None:
     everybody = [*simulated(), *real(SERVED)]
     assert {c.llm for c in everybody} >= {"sim:full", "small", "vllm", "race", "route", "opener"}
     plan = ComparePlan(
-        AgentChoice(), library_dir(), everybody, [], PipecatDialect(), most=len(everybody)
+        choice=AgentChoice(),
+        library=library_dir(),
+        contenders=everybody,
+        scenarios=[],
+        dialect=PipecatDialect(),
+        most=len(everybody),
     )
     stacks = [target.stack for target in plan.targets()]  # names apart, settings checked
     settings = {c.name: s.llm.settings for c, s in zip(everybody, stacks, strict=True) if s}

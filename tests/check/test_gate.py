@@ -9,7 +9,7 @@ from virtual_agents import VirtualAgents
 
 from turngap.caller.pipecat import PipecatDialect
 from turngap.check.plan import CheckPlan
-from turngap.check.play import CheckProgress, check
+from turngap.check.play import check
 from turngap.check.record import CheckRecord
 from turngap.core.budget import MAX_STARVED_MS
 from turngap.play.target import AgentChoice, resolve
@@ -61,7 +61,7 @@ async def checked(
         out=out,
         starved_ms=starved_ms,
     )
-    return (await check(plan, CheckProgress())).record
+    return (await check(plan)).record
 
 
 def shift_ms(record: CheckRecord, stage: str) -> float:

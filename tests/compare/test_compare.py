@@ -31,6 +31,7 @@ from turngap.compare.record import COMPARISON_FILE, ComparisonRecord, CrossingRe
 from turngap.compare.words import crossing as words_of
 from turngap.core.errors import AgentError, InputError
 from turngap.core.results import AnswerRecord, Turn
+from turngap.play.plan import Progress
 from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import load_scenarios, scenario_paths
 
@@ -89,7 +90,7 @@ def shown(record: ComparisonRecord, width: int) -> str:
 
 async def test_backends_take_turns_and_what_they_did_is_stored(tmp_path: Path, agents: Answering):
     told: list[Turn] = []
-    record, folder, failure = await compare(plan(tmp_path), on_turn=told.append)
+    record, folder, failure = await compare(plan(tmp_path), Progress(on_turn=told.append))
     assert failure is None
     assert [url for url, *_ in agents.played[:4]] == ["good", "quick", "quick", "good"]
     assert len(told) == plan(tmp_path).turns == 42

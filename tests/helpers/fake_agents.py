@@ -11,7 +11,7 @@ from commandline import SCENARIOS
 from made_records import MARKS_MS, make_turn
 
 from turngap.check.plan import CheckPlan
-from turngap.check.play import Checked, CheckProgress, check
+from turngap.check.play import Checked, check
 from turngap.check.record import CheckRecord
 from turngap.core.errors import AgentError
 from turngap.core.results import PacingRecord, Turn
@@ -91,7 +91,7 @@ def target(agent: str) -> Target:
 
 
 async def checked(plan: CheckPlan) -> Checked:
-    return await check(plan, CheckProgress())
+    return await check(plan)
 
 
 def stored(done: Checked) -> CheckRecord:

@@ -21,8 +21,9 @@ from turngap.core.errors import AgentError, ExitCode, InputError
 from turngap.core.results import OffsetRecord
 from turngap.core.summary import summarise
 from turngap.play.calibrate import calibrate, plan, utterance
+from turngap.play.plan import PlayPlan
 from turngap.play.process import running
-from turngap.play.run import RunInProgress, RunPlan, why_invalid
+from turngap.play.run import RunInProgress, why_invalid
 from turngap.play.target import AgentChoice, Target
 from turngap.play.turn_record import pacing_record
 from turngap.scenario.library import library_dir, load_scenarios, scenario_paths
@@ -83,7 +84,9 @@ def empty_run(out: Path, **plan: Any) -> RunInProgress:
     library = library_dir()
     scenarios = load_scenarios(scenario_paths(library, ["quick-questions"]))
     target = Target(AgentChoice("ws://127.0.0.1:9/"), library, None)
-    return RunInProgress(RunPlan(target, scenarios, PipecatDialect(), 3, "test", out=out, **plan))
+    return RunInProgress(
+        PlayPlan(scenarios=scenarios, dialect=PipecatDialect(), out=out, **plan), target, "test"
+    )
 
 
 def test_a_run_that_breaks_is_stored_as_broken(tmp_path: Path):

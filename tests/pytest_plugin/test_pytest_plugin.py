@@ -342,14 +342,14 @@ def test_it(turngap):
     ini = ["-o", "turngap_calibration=0", "-o", f"turngap_agent={URL}"]
     inner(code, *ini).assert_outcomes(passed=1)
     first, second = plans
-    assert (first.budget_ms, first.repeat, first.phase, first.calibration_turns) == (600, 5, 128, 0)
+    assert (first.budget_ms, first.rounds, first.phase, first.calibration_turns) == (600, 5, 128, 0)
     assert [s.scenario.name for s in first.scenarios] == ["quick-questions"]
     assert first.target.choice.agent == URL
     assert (second.budget_ms, second.calibration_turns) == (700, 3)
     assert second.target.choice.agent == "ws://127.0.0.1:10/ws"
     plans = play(made_turns(3), made_turns(3))
     inner(code, *ini, "--turngap-rounds=2").assert_outcomes(passed=1)
-    assert [p.repeat for p in plans] == [2, 2]
+    assert [p.rounds for p in plans] == [2, 2]
 
 
 def test_how_late_the_caller_may_be_comes_from_call_marker_option_and_ini(

@@ -1,83 +1,64 @@
 """What a check is asked to do, and what it cannot be asked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any
 
-from turngap.caller.dialect import Dialect
-from turngap.caller.stream import RATE
 from turngap.check.verdict import Limits
-from turngap.core.budget import MAX_STARVED_MS, STARVED_MS
+from turngap.core.budget import MAX_STARVED_MS
 from turngap.core.errors import InputError
 from turngap.core.stages import MARKS
+from turngap.play.plan import MAX_PHASES, PlayPlan
 from turngap.play.target import Target
-from turngap.scenario.library import LoadedScenario
 from turngap.store.documents import is_dir
 
-# A window of the agent's VAD, in samples: what phases are spread over.
-VAD_WINDOW = 512
-MAX_PHASES = 32
 # What a budget can be of.
 BUDGETS = ("gap", *MARKS[1:])
 # So many turns have to be played, and kept, for Wilson's bound to reach it.
 _TARGETS = "0.9 takes 35 turns without a miss, 0.95 takes 73, 0.99 takes 381"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckPlan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckPlan(PlayPlan):
     """What to compare, and for how long.
+
+    With a reference at hand each round plays the scenarios twice on both sides, in the order
+    A B B A.
 
     Attributes:
         reference: an agent at hand; None to compare with `baseline`, or with budgets alone.
         save: where to store the candidate as a baseline, if it passes or nothing else is asked.
-        rounds: how often the scenarios are played; with a reference at hand each round plays them
-            twice on both sides, in the order A B B A.
-        phases: so many positions on the agent's 32 ms grid, one after another over the rounds.
         budgets: `gap` or a stage's name to its budget in ms.
         target: the share of turns that must be within each budget.
         until_decided: go on with more rounds while undecided, up to `max_minutes` or to 16 times
             the rounds.
-        starved_ms: how late the caller may be before a turn counts as starved.
     """
 
     candidate: Target
-    scenarios: Sequence[LoadedScenario]
-    dialect: Dialect
     reference: Target | None = None
     baseline: Path | None = None
     save: Path | None = None
     rounds: int = 2
-    phases: int = 1
     limits: Limits = field(default_factory=Limits)
     budgets: Mapping[str, float] = field(default_factory=dict)
     target: float = 0.95
     until_decided: bool = False
     max_minutes: float = 10.0
     calibration_turns: int = 8
-    out: Path | None = None
-    settings: dict[str, Any] | None = None
-    starved_ms: float = STARVED_MS
 
     @property
-    def turns(self) -> int:
-        """How many turns the planned rounds play, on both sides together."""
-        once = sum(len(s.scenario.turns) for s in self.scenarios)
-        return self.rounds * once * (1 if self.reference is None else 4)
+    def agents(self) -> int:
+        return 1 if self.reference is None else 2
+
+    @property
+    def plays(self) -> int:
+        return 1 if self.reference is None else 4
 
     @property
     def only_saves(self) -> bool:
         """Whether there is nothing to judge the candidate by."""
         return self.reference is None and self.baseline is None and not self.budgets
-
-    def phase(self, number: int) -> int:
-        """The position of round `number`, counted from 0, in samples."""
-        return (number % self.phases) * VAD_WINDOW // self.phases
-
-    def phase_ms(self, number: int) -> float:
-        """The same in ms, as stored with a turn."""
-        return self.phase(number) * 1000 / RATE
 
 
 def refuse(plan: CheckPlan) -> None:

@@ -1,6 +1,6 @@
 """The regression gate: candidate against reference, interleaved, until there is a verdict."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,24 +29,14 @@ from turngap.check.verdict import Judgement, judge
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.results import Turn
-from turngap.play.calibrate import calibrate
-from turngap.play.run import RunInProgress, RunPlan, content_hash, undisturbed
+from turngap.play.plan import SILENT, Progress
+from turngap.play.run import RunInProgress, calibrate_for, content_hash, undisturbed
 from turngap.play.target import Target
 from turngap.store.documents import write_atomically
 from turngap.store.runs import Run, new_folder, utc_now
 
 # So often at most `--until-decided` looks at what there is, each time after twice as many rounds.
 LOOKS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class CheckProgress:
-    """Told while a check runs."""
-
-    on_step: Callable[[str], None] = lambda _: None
-    on_turn: Callable[[str, Turn], None] = lambda _side, _turn: None
-    on_folder: Callable[[Path], None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +50,7 @@ class Checked:
     failure: TurngapError | None
 
 
-async def check(plan: CheckPlan, progress: CheckProgress) -> Checked:
+async def check(plan: CheckPlan, progress: Progress = SILENT) -> Checked:
     """Play, judge and store. An agent that fails ends the check; what was played is kept.
 
     Where the baseline does not compare, nothing is played.
@@ -126,7 +116,7 @@ class _Sides:
         self,
         plan: CheckPlan,
         folder: Path,
-        progress: CheckProgress,
+        progress: Progress,
         stored: BaselineRecord | None,
     ) -> None:
         self.plan = plan
@@ -140,25 +130,11 @@ class _Sides:
         self.reference = self._run(plan.reference, "reference") if plan.reference else None
 
     def _run(self, target: Target, side: str) -> RunInProgress:
-        plan = RunPlan(
-            target=target,
-            scenarios=self.plan.scenarios,
-            dialect=self.plan.dialect,
-            planned_turns=self.plan.turns // (1 if self.plan.reference is None else 2),
-            name=side,
-            out=self._folder,
-            settings=self.plan.settings,
-            starved_ms=self.plan.starved_ms,
-        )
-        return RunInProgress(plan, lambda turn: self._progress.on_turn(side, turn))
+        return RunInProgress(self.plan, target, side, self._progress.on_turn, out=self._folder)
 
     async def play(self) -> None:
         """All planned rounds, and more while that is asked for and would decide."""
-        if self.plan.calibration_turns:
-            self._progress.on_step("calibrating the instrument")
-            log = self._folder / "calibration.log"
-            calibration = await calibrate(self.plan.calibration_turns, log=log)
-            self.candidate.calibration = calibration.record()
+        await calibrate_for(self.candidate, self.plan, self._progress)
         async with AsyncExitStack() as stack:
             await self._rounds(await self._serve(stack))
 
@@ -207,7 +183,7 @@ class _Sides:
 
     async def _round(self, number: int, urls: Mapping[str, str]) -> None:
         """Every scenario once (no reference at hand) or twice on each side, A B B A."""
-        phase = self.plan.phase(number)
+        phase = self.plan.phase_of(number)
         first, second = 2 * number + 1, 2 * number + 2
         for scenario in self.plan.scenarios:
             self._progress.on_step(scenario.scenario.name)
@@ -250,7 +226,7 @@ class _Sides:
         if self.stored is None:
             return 0
         names = {s.scenario.name for s in self.plan.scenarios}
-        return baselines.more_pairs(self.stored, names, self.rounds, self.plan.phase_ms)
+        return baselines.more_pairs(self.stored, names, self.rounds, self.plan.phase_ms_of)
 
     def budgets(self) -> tuple[BudgetRecord, ...]:
         """What is known of the candidate's budgets so far."""

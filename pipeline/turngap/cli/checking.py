@@ -194,7 +194,8 @@ def _budgets(assignments: Sequence[str]) -> dict[str, float]:
 def _play(plan: "CheckPlan", *, quiet: bool) -> "Checked":
     import asyncio
 
-    from turngap.check.play import CheckProgress, check
+    from turngap.check.play import check
+    from turngap.play.plan import Progress
 
     if not quiet:
         beside = "" if plan.reference is None else f", half of them {plan.reference.choice.name}'s"
@@ -204,7 +205,7 @@ def _play(plan: "CheckPlan", *, quiet: bool) -> "Checked":
 
         played = 0
 
-        def on_turn(_side: str, _turn: "Turn") -> None:
+        def on_turn(_: "Turn") -> None:
             nonlocal played
             played += 1
             # --until-decided may play more than was planned.
@@ -214,7 +215,7 @@ def _play(plan: "CheckPlan", *, quiet: bool) -> "Checked":
             bar.update(task, description=step)
 
         with kept_when_interrupted(bar) as on_folder:
-            return asyncio.run(check(plan, CheckProgress(on_step, on_turn, on_folder)))
+            return asyncio.run(check(plan, Progress(on_step, on_turn, on_folder)))
 
 
 def _show(checked: "Checked", *, json_: bool) -> None:

@@ -146,6 +146,7 @@ def _play(
     import asyncio
 
     from turngap.compare.play import compare
+    from turngap.play.plan import Progress
 
     if not quiet:
         say(f"{plan.turns} turns, {len(plan.contenders)} backends in turns, in real time")
@@ -160,7 +161,7 @@ def _play(
 
         folders: list[Path] = []
         try:
-            return asyncio.run(compare(plan, on_step, on_turn, folders.append))
+            return asyncio.run(compare(plan, Progress(on_step, on_turn, folders.append)))
         except KeyboardInterrupt:
             bar.stop()
             say(

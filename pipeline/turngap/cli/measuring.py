@@ -35,7 +35,7 @@ from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 if TYPE_CHECKING:
     from turngap.core.results import Turn
     from turngap.play.calibrate import Calibration
-    from turngap.play.replay import ReplayPlan
+    from turngap.play.plan import ReplayPlan
     from turngap.store.runs import Run
 
 DIALECTS = ("pipecat",)
@@ -83,7 +83,7 @@ def replay(
     """
     from turngap.caller.pipecat import PipecatDialect
     from turngap.caller.stream import RATE
-    from turngap.play.replay import ReplayPlan
+    from turngap.play.plan import ReplayPlan
     from turngap.play.target import resolve
     from turngap.report.console import summary_block
     from turngap.report.html import write_html
@@ -99,7 +99,7 @@ def replay(
         scenarios=loaded,
         target=resolve(choice, folder),
         dialect=PipecatDialect(),
-        repeat=repeat,
+        rounds=repeat,
         phase=round(phase_ms * RATE / 1000),
         budget_ms=budget_ms,
         out=out,
@@ -126,7 +126,8 @@ def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[Run, TurngapError | None
 
     from rich.console import Console
 
-    from turngap.play.replay import Progress, replay
+    from turngap.play.plan import Progress
+    from turngap.play.replay import replay
     from turngap.report.console import turn_block
 
     console = Console(highlight=False, quiet=quiet)

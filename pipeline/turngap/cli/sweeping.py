@@ -100,6 +100,7 @@ def sweep(
 def _play(plan: "SweepPlan", *, quiet: bool) -> "tuple[Sweep, TurngapError | None]":
     import asyncio
 
+    from turngap.play.plan import Progress
     from turngap.play.sweep import sweep
 
     with progress_bar(quiet=quiet) as bar:
@@ -112,7 +113,7 @@ def _play(plan: "SweepPlan", *, quiet: bool) -> "tuple[Sweep, TurngapError | Non
             bar.update(task, description=step)
 
         with kept_when_interrupted(bar) as on_folder:
-            return asyncio.run(sweep(plan, on_step, on_turn, on_folder))
+            return asyncio.run(sweep(plan, Progress(on_step, on_turn, on_folder)))
 
 
 def add_to(app: typer.Typer) -> None:

@@ -2,14 +2,13 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from turngap import __version__
 from turngap.agent.stack import value_of
 from turngap.backends import find
-from turngap.caller.dialect import Dialect
 from turngap.compare.figures import (
     Side,
     UsdPerMillion,
@@ -19,19 +18,11 @@ from turngap.compare.figures import (
     pairs_of,
 )
 from turngap.compare.record import BackendRecord, ComparisonRecord, store
-from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
+from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.results import Turn
-from turngap.play.run import (
-    INTERRUPTED,
-    RunInProgress,
-    RunPlan,
-    all_kept,
-    play_interleaved,
-    undisturbed,
-)
+from turngap.play.plan import SILENT, PlayPlan, Progress
+from turngap.play.run import INTERRUPTED, RunInProgress, play_in_turns
 from turngap.play.target import AgentChoice, Target, resolve
-from turngap.scenario.library import LoadedScenario
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run, new_folder, utc_now
 
@@ -49,35 +40,25 @@ class Contender:
     sets: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ComparePlan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparePlan(PlayPlan):
     """What to compare, over which recordings.
 
     Attributes:
         choice: the agent that all of them answer for.
         prices: US dollars per million tokens in and out, by a contender's name; else the backend's.
-        phases: so many positions on the agent's 32 ms grid, one after another over the rounds.
         most: backends at most.
     """
 
     choice: AgentChoice
     library: Path
     contenders: Sequence[Contender]
-    scenarios: Sequence[LoadedScenario]
-    dialect: Dialect
     prices: dict[str, UsdPerMillion] = dataclasses.field(default_factory=dict)
-    rounds: int = 1
-    phases: int = 1
-    budget_ms: float | None = None
-    out: Path | None = None
-    starved_ms: float = STARVED_MS
     most: int = MAX_BACKENDS
 
     @property
-    def turns(self) -> int:
-        """How many turns are played in all."""
-        each = sum(len(s.scenario.turns) for s in self.scenarios)
-        return self.rounds * len(self.contenders) * each
+    def agents(self) -> int:
+        return len(self.contenders)
 
     def targets(self) -> list[Target]:
         """One agent a backend, checked before anything is started.
@@ -182,35 +163,26 @@ def parse_price(text: str) -> tuple[str, UsdPerMillion]:
 
 
 async def compare(
-    plan: ComparePlan,
-    on_step: Callable[[str], None] = lambda _: None,
-    on_turn: Callable[[Turn], None] = lambda _: None,
-    on_folder: Callable[[Path], None] = lambda _: None,
+    plan: ComparePlan, progress: Progress = SILENT
 ) -> tuple[ComparisonRecord, Path, TurngapError | None]:
-    """Play every scenario against each backend in turn; what was played is stored in any case.
-
-    `on_folder` is told where, before anything is played.
-    """
+    """Play every scenario against each backend in turn; what was played is stored in any case."""
     targets = plan.targets()
     started = utc_now()
     folder = new_folder(plan.out, "compare")
-    on_folder(folder)
+    progress.on_folder(folder)
     runs = [
-        RunInProgress(_run_plan(plan, target, contender, folder), on_turn)
+        RunInProgress(
+            plan,
+            target,
+            contender.name,
+            progress.on_turn,
+            out=folder,
+            settings={"compare": contender.name},
+        )
         for target, contender in zip(targets, plan.contenders, strict=True)
     ]
-    failure: TurngapError | None = None
     try:
-        with all_kept(runs), undisturbed():
-            await play_interleaved(
-                list(zip(targets, runs, strict=True)),
-                plan.scenarios,
-                rounds=plan.rounds,
-                phases=plan.phases,
-                on_step=on_step,
-            )
-    except TurngapError as e:
-        failure = e
+        failure = await play_in_turns(runs, plan, progress)
     except (asyncio.CancelledError, KeyboardInterrupt):
         # Of what was played the comparison can be shown, even where a backend has no turn yet.
         stored = [run.finish(INTERRUPTED) for run in runs]
@@ -261,18 +233,4 @@ def _backend(plan: ComparePlan, contender: Contender, run: Run) -> BackendRecord
         run=run.path.name,
         valid=run.record.valid,
         why_invalid="; ".join(run.record.why_invalid),
-    )
-
-
-def _run_plan(plan: ComparePlan, target: Target, contender: Contender, folder: Path) -> RunPlan:
-    return RunPlan(
-        target=target,
-        scenarios=plan.scenarios,
-        dialect=plan.dialect,
-        planned_turns=plan.turns // len(plan.contenders),
-        name=contender.name,
-        budget_ms=plan.budget_ms,
-        out=folder,
-        settings={"compare": contender.name},
-        starved_ms=plan.starved_ms,
     )

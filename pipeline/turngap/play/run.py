@@ -4,9 +4,8 @@ import asyncio
 import gc
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, aclosing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import soundfile
 from turngap import __version__
 from turngap.caller.conversation import BackchannelCue, Conversation, PlayedTurn, TurnCue
 from turngap.caller.cues import Patience
-from turngap.caller.dialect import Dialect
 from turngap.caller.line import open_line
 from turngap.caller.recording import agent_side, user_side
 from turngap.caller.stream import RATE
@@ -25,6 +23,8 @@ from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import CalibrationRecord, OffsetRecord, RunRecord, Turn
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, summarise
+from turngap.play.calibrate import calibrate
+from turngap.play.plan import PlayPlan, Progress
 from turngap.play.target import Target
 from turngap.play.turn_record import turn_record
 from turngap.scenario.library import LoadedScenario
@@ -45,42 +45,33 @@ INTERRUPTED = "interrupted by the user"
 SWITCH_INTERVAL_S = 0.0005
 
 
-@dataclass(frozen=True, slots=True)
-class RunPlan:
-    """What is to be played against which agent, and where it is kept.
-
-    Attributes:
-        planned_turns: how many turns the whole run will have, stored with it.
-        settings: what the user asked for, stored with the run.
-        greeting_ms: how long an agent has to speak first; None: found out at the first line.
-        name: of the run's folder, after the UTC stamp.
-        starved_ms: how late the caller may be before a turn counts as starved.
-    """
-
-    target: Target
-    scenarios: Sequence[LoadedScenario]
-    dialect: Dialect
-    planned_turns: int
-    name: str
-    budget_ms: float | None = None
-    out: Path | None = None
-    settings: dict[str, Any] | None = None
-    greeting_ms: float | None = None
-    starved_ms: float = STARVED_MS
-
-
 class RunInProgress:
-    """A run's folder that fills. `finish` judges and closes it, whatever happened before.
+    """The run of one agent of a plan while it is played. `finish` judges and closes it.
+
+    Args:
+        name: of the run's folder, after the UTC stamp.
+        out: the folder to store it in, where that is not the plan's.
+        settings: stored with the run in place of the plan's.
 
     Raises (when made):
         InputError: the folder cannot be made.
     """
 
-    def __init__(self, plan: RunPlan, on_turn: Callable[[Turn], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        plan: PlayPlan,
+        target: Target,
+        name: str,
+        on_turn: Callable[[Turn], None] = lambda _: None,
+        *,
+        out: Path | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        self.target = target
         self._plan = plan
         self._on_turn = on_turn
-        self._opening = _opening_record(plan)
-        self._writer = RunWriter.create(plan.out, plan.name, self._opening)
+        self._opening = _opening_record(plan, target, settings or plan.settings or {})
+        self._writer = RunWriter.create(out or plan.out, name, self._opening)
         self._offset: OffsetRecord | None = None
         self._greets: bool | None = None
         self.calibration: CalibrationRecord | None = None
@@ -127,7 +118,7 @@ class RunInProgress:
         """
         if self._plan.greeting_ms is not None:
             return self._plan.greeting_ms
-        ours = not self._plan.target.choice.is_url
+        ours = not self.target.choice.is_url
         return 0.0 if ours or self._greets is False else GREETING_MS
 
     def _keep(
@@ -218,15 +209,6 @@ def _cannot_write(folder: Path, error: Exception) -> InputError:
 
 
 @contextmanager
-def all_kept(runs: Iterable[RunInProgress]) -> Iterator[None]:
-    """Store every one of them as failed when something else than an agent ends them."""
-    with ExitStack() as stack:
-        for run in runs:
-            stack.enter_context(run.kept())
-        yield
-
-
-@contextmanager
 def undisturbed() -> Iterator[None]:
     """Keep Python from pausing the caller: no collection of old objects, short lock intervals."""
     interval = sys.getswitchinterval()
@@ -249,17 +231,17 @@ def _worse(a: OffsetRecord | None, b: OffsetRecord) -> OffsetRecord:
     return b if b.bound_ns is not None and b.bound_ns > a.bound_ns else a
 
 
-def _opening_record(plan: RunPlan) -> RunRecord:
+def _opening_record(plan: PlayPlan, target: Target, settings: dict[str, Any]) -> RunRecord:
     return RunRecord(
         turngap_version=__version__,
         commit=git_commit(),
-        name=plan.target.choice.name,
+        name=target.choice.name,
         started_utc=utc_now(),
         machine=this_machine(),
-        agent=without_secrets(plan.target.describe()),
-        settings=without_secrets(plan.settings or {}),
+        agent=without_secrets(target.describe()),
+        settings=without_secrets(settings),
         scenario_hashes={s.scenario.name: content_hash(s) for s in plan.scenarios},
-        planned_turns=plan.planned_turns,
+        planned_turns=plan.turns // plan.agents,
         budget_ms=plan.budget_ms or DEFAULT_BUDGET_MS,
         starved_ms=plan.starved_ms,
     )
@@ -314,37 +296,54 @@ def _speech(recorded: UserTurn | Backchannel) -> SpeechBounds:
     return recorded.speech
 
 
-# Several agents over the same recordings, in turns, so that a slow spell hits them all alike.
-
-# Samples of a voice-activity window at 16 kHz: the grid that phases are positions on.
-VAD_WINDOW = 512
+# One agent or several over the same recordings, in turns, so that a slow spell hits them all alike.
 
 
-async def play_interleaved(
-    sides: Sequence[tuple[Target, RunInProgress]],
-    scenarios: Sequence[LoadedScenario],
-    *,
-    rounds: int = 1,
-    phases: int = 1,
-    on_step: Callable[[str], None] = lambda _: None,
-) -> None:
-    """Play every scenario against each agent in turn, the next round in the opposite order.
+async def play_in_turns(
+    runs: Sequence[RunInProgress], plan: PlayPlan, progress: Progress
+) -> TurngapError | None:
+    """Play every scenario against each run's agent, the next round in the opposite order.
 
-    The rounds go through so many `phases`: positions on the agents' 32 ms grid.
-
-    Raises:
-        TurngapError: an agent does not start, cannot be reached, or the line was lost; what was
-            finished before is stored.
+    Returns the error that ended it, if one did: an agent does not start, cannot be reached, or the
+    line was lost. What was finished before is stored.
     """
+    try:
+        with ExitStack() as kept:
+            for run in runs:
+                kept.enter_context(run.kept())
+            kept.enter_context(undisturbed())
+            await _play_rounds(runs, plan, progress)
+    except TurngapError as e:
+        return e
+    return None
+
+
+async def _play_rounds(runs: Sequence[RunInProgress], plan: PlayPlan, progress: Progress) -> None:
     async with AsyncExitStack() as stack:
-        on_step("starting the agents")
+        several = len(runs) > 1
+        progress.on_step(f"starting {'the agents' if several else runs[0].target.choice.name}")
         served = [
-            (run, await stack.enter_async_context(target.serving(run.folder / "agent.log")))
-            for target, run in sides
+            (run, await stack.enter_async_context(run.target.serving(run.folder / "agent.log")))
+            for run in runs
         ]
-        for number in range(rounds):
-            phase = (number % phases) * VAD_WINDOW // phases
-            for scenario in scenarios:
-                on_step(scenario.scenario.name)
+        if plan.calibration_turns:
+            for run, url in served:
+                if run.target.choice.is_url:
+                    # An agent that is not there should be told of before the calibration.
+                    async with open_line(url, plan.dialect, MonotonicClock()):
+                        pass
+            await calibrate_for(runs[0], plan, progress)
+        for number in range(plan.rounds):
+            phase = plan.phase_of(number)
+            for scenario in plan.scenarios:
+                progress.on_step(scenario.scenario.name)
                 for run, url in served if number % 2 == 0 else reversed(served):
                     await run.play(scenario, url, repeat=number + 1, phase=phase)
+
+
+async def calibrate_for(run: RunInProgress, plan: PlayPlan, progress: Progress) -> None:
+    """Measure the instrument as the plan asks, and store the figures with the run."""
+    if plan.calibration_turns:
+        progress.on_step("calibrating the instrument")
+        log = run.folder / "calibration.log"
+        run.calibration = (await calibrate(plan.calibration_turns, log=log)).record()

@@ -12,10 +12,11 @@ from turngap.caller.pipecat import PipecatDialect
 from turngap.caller.stream import RATE
 from turngap.check.files import write_reports
 from turngap.check.plan import CheckPlan, refuse
-from turngap.check.play import Checked, CheckProgress, check
+from turngap.check.play import Checked, check
 from turngap.check.verdict import Limits
 from turngap.core.errors import InconclusiveError, InputError, TurngapError
-from turngap.play.replay import Progress, ReplayPlan, replay
+from turngap.play.plan import ReplayPlan
+from turngap.play.replay import replay
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.pytest_plugin.compared import Comparison, baseline_file, compare, invalid, save
 from turngap.pytest_plugin.failures import INCONCLUSIVE, LatencyError, in_full
@@ -91,7 +92,7 @@ class Turngap:
         try:
             choice = self._wanted(agent, settings, tuple(ReplaySettings.__annotations__))
             plan = self._replay_plan(choice)
-            stored, failure = _played(lambda: replay(plan, Progress()))
+            stored, failure = _played(lambda: replay(plan))
         except TurngapError as e:
             raise in_full(e) from None
         write_html(stored)
@@ -164,7 +165,7 @@ class Turngap:
             )
             _refuse_no_reference(plan)
             refuse(plan)
-            checked = _played(lambda: check(plan, CheckProgress()))
+            checked = _played(lambda: check(plan))
         except TurngapError as e:
             raise in_full(e) from None
         return self._kept(checked)
@@ -249,7 +250,7 @@ class Turngap:
             scenarios=_scenarios(choice),
             target=_target(choice),
             dialect=PipecatDialect(),
-            repeat=choice.repeat,
+            rounds=choice.repeat,
             phase=round(choice.phase_ms * RATE / 1000),
             budget_ms=choice.budget_ms,
             out=self._folder(),

@@ -1,0 +1,144 @@
+"""What is to be played against which agents, how often, and about how long that takes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from turngap.caller.cues import Patience
+from turngap.caller.dialect import Dialect
+from turngap.caller.stream import RATE
+from turngap.core.budget import STARVED_MS
+from turngap.core.results import Turn
+from turngap.play.target import Target
+from turngap.scenario.library import LoadedScenario
+from turngap.scenario.model import AFTER_REPLY_MS, When
+
+# Samples of a voice-activity window at 16 kHz: the grid that phases are positions on.
+VAD_WINDOW = 512
+MAX_PHASES = 32
+
+# What `PlayPlan.minutes` assumes: an agent with its models loaded, the gap of an ordinary agent, a
+# voice at 150 words a minute, and a reply of seven words where the scenario names none.
+START_S = 4.0
+CALIBRATION_TURN_S = 1.0
+GAP_MS = 500.0
+MS_PER_CHARACTER = 65.0
+REPLY_CHARACTERS = 40
+# From the end of a reply until the caller knows that it has ended.
+QUIET_MS = Patience().quiet_after_done_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayPlan:
+    """What every command that plays has in common.
+
+    Attributes:
+        rounds: how often each agent takes every scenario.
+        phases: how many positions on the agent's 32 ms grid the rounds go through in turn.
+        budget_ms: replaces the budgets that the scenarios name.
+        starved_ms: how late the caller may be before a turn counts as starved.
+        calibration_turns: loopback turns that measure the instrument first; with 0 there are none,
+            and the run says so.
+        greeting_ms: how long an agent has to speak first; None: the first line shows.
+        out: the folder in which runs are stored, `./runs` by default.
+        settings: what the user asked for, stored with each run.
+    """
+
+    scenarios: Sequence[LoadedScenario]
+    dialect: Dialect
+    rounds: int = 1
+    phases: int = 1
+    budget_ms: float | None = None
+    starved_ms: float = STARVED_MS
+    calibration_turns: int = 0
+    greeting_ms: float | None = None
+    out: Path | None = None
+    settings: dict[str, Any] | None = None
+
+    @property
+    def agents(self) -> int:
+        """How many agents are played against."""
+        return 1
+
+    @property
+    def plays(self) -> int:
+        """How often a round plays every scenario, over all agents."""
+        return self.agents
+
+    @property
+    def turns(self) -> int:
+        """How many turns are played, over all rounds and agents."""
+        return self.rounds * self.plays * sum(len(s.scenario.turns) for s in self.scenarios)
+
+    @property
+    def minutes(self) -> float:
+        """About how long that takes.
+
+        A turn takes its recording, the gap, the reply and the waits around it (`expected_ms`); to
+        these come the calibration's turns and the start of each process.
+        """
+        processes = self.agents + bool(self.calibration_turns)
+        before_s = processes * START_S + self.calibration_turns * CALIBRATION_TURN_S
+        once_ms = sum(expected_ms(s) for s in self.scenarios)
+        return (before_s + self.rounds * self.plays * once_ms / 1000) / 60
+
+    def phase_of(self, number: int) -> int:
+        """The position of round `number`, counted from 0, in samples."""
+        return (number % self.phases) * VAD_WINDOW // self.phases
+
+    def phase_ms_of(self, number: int) -> float:
+        """The same in ms, as stored with a turn."""
+        return self.phase_of(number) * 1000 / RATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayPlan(PlayPlan):
+    """A plan with one agent. `phase` shifts every turn by so many samples on its 32 ms grid."""
+
+    target: Target
+    phase: int = 0
+
+    def phase_of(self, number: int) -> int:
+        return self.phase
+
+
+def expected_ms(scenario: LoadedScenario) -> float:
+    """About how long one conversation takes, from its recordings and its expected replies."""
+    turns = scenario.scenario.turns
+    last = When(after_reply_ms=AFTER_REPLY_MS)
+    return sum(
+        scenario.clips[turn.audio].duration_ms
+        + _wait_ms(turn.reply, last if following is None else following.when)
+        for turn, following in zip_longest(turns, turns[1:])
+        if turn is not None
+    )
+
+
+def _wait_ms(reply: str | None, when: When) -> float:
+    """From the end of a recording until the next one begins."""
+    if when.at_ms is not None:
+        return when.at_ms
+    if when.barge_in_ms is not None:
+        return GAP_MS + when.barge_in_ms
+    reply_ms = MS_PER_CHARACTER * (REPLY_CHARACTERS if reply is None else len(reply))
+    return GAP_MS + reply_ms + QUIET_MS + (when.after_reply_ms or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Is told how the work goes on.
+
+    Attributes:
+        on_folder: where it will be stored, before anything is played.
+        on_step: what is being done now.
+        on_turn: each turn as it is stored.
+    """
+
+    on_step: Callable[[str], None] = lambda _: None
+    on_turn: Callable[[Turn], None] = lambda _: None
+    on_folder: Callable[[Path], None] = lambda _: None
+
+
+SILENT = Progress()

@@ -1,5 +1,6 @@
-"""A sound device that a test plays, in real time."""
+"""A sound device that a test plays, in real time or in virtual time."""
 
+import asyncio
 import threading
 
 import numpy as np
@@ -8,6 +9,7 @@ from turngap.clocks import MonotonicClock
 from turngap.core.audio import LINE_FLOOR_DBFS, Pcm, audible_onset, dbfs_to_amplitude
 from turngap.core.clock import NS_PER_S
 from turngap.live.sound import BLOCK, DEVICE_RATE, Block, Exchange
+from turngap.testing import LoopClock
 
 ROUND_TRIP_MS = 30.0
 
@@ -46,15 +48,19 @@ class PlayedDevice:
     def _run(self, exchange: Exchange) -> None:
         clock = MonotonicClock()
         begun_ns = clock.now_ns()
-        for number, first in enumerate(range(0, len(self.mic) - BLOCK + 1, BLOCK)):
-            adc_ns = first * NS_PER_S // DEVICE_RATE
-            due_ns = begun_ns + adc_ns + BLOCK * NS_PER_S // DEVICE_RATE
+        for number in range(len(self.mic) // BLOCK):
+            due_ns = begun_ns + (number + 1) * BLOCK * NS_PER_S // DEVICE_RATE
             if self._stopping.wait(max(0, due_ns - clock.now_ns()) / NS_PER_S):
                 return
             self.late_ms.append((clock.now_ns() - due_ns) / 1e6)
-            dac_ns = adc_ns + round(ROUND_TRIP_MS * 1e6)
-            mic = self.mic[first : first + BLOCK]
-            self.played.append(exchange(Block(mic, adc_ns, dac_ns, number == self._glitch_at)))
+            self._swap(exchange, number)
+
+    def _swap(self, exchange: Exchange, number: int) -> None:
+        first = number * BLOCK
+        adc_ns = first * NS_PER_S // DEVICE_RATE
+        dac_ns = adc_ns + round(ROUND_TRIP_MS * 1e6)
+        mic = self.mic[first : first + BLOCK]
+        self.played.append(exchange(Block(mic, adc_ns, dac_ns, number == self._glitch_at)))
 
     @property
     def now_ms(self) -> float:
@@ -70,3 +76,20 @@ class PlayedDevice:
         first = max(0, round((after_ms - ROUND_TRIP_MS) * DEVICE_RATE / 1000))
         onset = audible_onset(self.ear()[first:], DEVICE_RATE)
         return None if onset is None else (first + onset) * 1000 / DEVICE_RATE + ROUND_TRIP_MS
+
+
+class VirtualDevice(PlayedDevice):
+    """The same in virtual time: no block is ever late."""
+
+    def start(self, exchange: Exchange) -> None:
+        self._task = asyncio.create_task(self._play(exchange))
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+    async def _play(self, exchange: Exchange) -> None:
+        clock = LoopClock()
+        begun_ns = clock.now_ns()
+        for number in range(len(self.mic) // BLOCK):
+            await clock.sleep_until_ns(begun_ns + (number + 1) * BLOCK * NS_PER_S // DEVICE_RATE)
+            self._swap(exchange, number)

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from played_device import ROUND_TRIP_MS, PlayedDevice, room
+from played_device import ROUND_TRIP_MS, PlayedDevice, VirtualDevice, room
 
-from turngap.caller.line import open_line
-from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm
 from turngap.core.errors import AgentError, ExitCode
 from turngap.core.results import Turn
@@ -19,7 +17,9 @@ from turngap.live.keeping import Keeping, LiveRun
 from turngap.live.sound import BLOCK, DEVICE_RATE, Block, PortAudioDevice
 from turngap.live.terminal import Shown, TalkDialect, TerminalTalk
 from turngap.store.runs import read_run
-from turngap.testing.agent import Reply, Script, ScriptedAgent
+from turngap.testing import LoopClock, in_virtual_time
+from turngap.testing.agent import Reply, Script
+from turngap.testing.memory import line_to
 
 
 def speaking(*stretches_ms: tuple[float, float], until_ms: float) -> Pcm:
@@ -49,33 +49,35 @@ class Typist:
         return line
 
 
-async def talk(
+def talk(
     tmp_path: Path, script: Script, device: PlayedDevice, *lines: tuple[int, str]
 ) -> tuple[LiveRun, list[str]]:
-    run = LiveRun(Keeping(tmp_path / "runs", tmp_path / "saved"), "made-talk", {"url": "here"})
-    typist, said = Typist(*lines), []
+    async def course() -> tuple[LiveRun, list[str]]:
+        kept = Keeping(tmp_path / "runs", tmp_path / "saved")
+        run = LiveRun(kept, "made-talk", {"url": "here"})
+        typist, said = Typist(*lines), list[str]()
 
-    def on_turn(turn: Turn) -> None:
-        typist.turns += 1
-        typist.came.set()
+        def on_turn(turn: Turn) -> None:
+            typist.turns += 1
+            typist.came.set()
 
-    clock, dialect = MonotonicClock(), TalkDialect()
-    async with ScriptedAgent(script=script) as agent, open_line(agent.url, dialect, clock) as line:
+        clock, dialect = LoopClock(), TalkDialect()
         terminal = TerminalTalk(device, run, "made", clock, Shown(on_turn, said.append))
-        async with asyncio.timeout(60):
+        async with line_to(script, dialect, clock) as line, asyncio.timeout(60):
             await terminal.run(line, dialect, typist)
-    return run, said
+        return run, said
+
+    return in_virtual_time(course())
 
 
 def turns_of(run: LiveRun) -> Sequence[Turn]:
     return read_run(run.stored()).turns
 
 
-@pytest.mark.realtime
-async def test_the_gap_is_what_the_device_itself_would_say(tmp_path: Path) -> None:
-    device = PlayedDevice(speaking((1000, 1800), (4000, 4800), until_ms=20_000))
+def test_the_gap_is_what_the_device_itself_would_say(tmp_path: Path) -> None:
+    device = VirtualDevice(speaking((1000, 1800), (4000, 4800), until_ms=20_000))
     script = Script(replies=(Reply(delay_ms=300), Reply(delay_ms=500, pad_ms=150)))
-    run, _ = await talk(tmp_path, script, device, (2, "/quit"))
+    run, _ = talk(tmp_path, script, device, (2, "/quit"))
     first, second = turns_of(run)
     for turn, end_ms in ((first, 1800), (second, 4800)):
         onset_ms = device.onset_ms(end_ms)
@@ -95,18 +97,16 @@ async def test_the_gap_is_what_the_device_itself_would_say(tmp_path: Path) -> No
     assert read_run(run.stored()).record.settings["ended"] == "quit"
 
 
-@pytest.mark.realtime
-async def test_a_glitch_of_the_device_takes_its_turn_out_of_the_figures(tmp_path: Path) -> None:
+def test_a_glitch_of_the_device_takes_its_turn_out_of_the_figures(tmp_path: Path) -> None:
     mic = speaking((1000, 1800), until_ms=20_000)
-    device = PlayedDevice(mic, glitch_at=150)
-    run, _ = await talk(tmp_path, Script(), device, (1, "/quit"))
+    device = VirtualDevice(mic, glitch_at=150)
+    run, _ = talk(tmp_path, Script(), device, (1, "/quit"))
     (turn,) = turns_of(run)
     assert (turn.left_out, turn.pacing.loop_lag_ms_max) == ("device stall", 10.0)
 
 
-@pytest.mark.realtime
-async def test_commands_are_followed_or_explained(tmp_path: Path) -> None:
-    device = PlayedDevice(speaking((1000, 1800), until_ms=20_000))
+def test_commands_are_followed_or_explained(tmp_path: Path) -> None:
+    device = VirtualDevice(speaking((1000, 1800), until_ms=20_000))
     lines = [
         (0, "/help"),
         (0, "/llms"),
@@ -115,7 +115,7 @@ async def test_commands_are_followed_or_explained(tmp_path: Path) -> None:
         (1, "/save Ä"),
         (1, " /quit "),
     ]
-    run, said = await talk(tmp_path, Script(), device, *lines)
+    run, said = talk(tmp_path, Script(), device, *lines)
     assert said[0].startswith("a line is said in writing")
     assert said[1] == "this agent offers no other LLM"
     assert said[2].startswith("no turn of this conversation has been stored yet")
@@ -124,12 +124,11 @@ async def test_commands_are_followed_or_explained(tmp_path: Path) -> None:
     assert len(turns_of(run)) == 1
 
 
-@pytest.mark.realtime
-async def test_an_agent_that_dies_ends_the_talk_and_what_was_said_is_kept(tmp_path: Path) -> None:
-    device = PlayedDevice(speaking((1000, 1800), until_ms=20_000))
+def test_an_agent_that_dies_ends_the_talk_and_what_was_said_is_kept(tmp_path: Path) -> None:
+    device = VirtualDevice(speaking((1000, 1800), until_ms=20_000))
     script = Script(replies=(Reply(action="garbage"),))
     with pytest.raises(AgentError):
-        await talk(tmp_path, script, device)
+        talk(tmp_path, script, device)
     (folder,) = (tmp_path / "runs").iterdir()
     run = read_run(folder)
     assert run.turns[0].outcome == "error"

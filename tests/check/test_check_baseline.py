@@ -40,7 +40,6 @@ async def test_a_baseline_of_the_same_passes_and_of_a_faster_one_does_not(
     ("changes", "says"),
     [
         ({"metrics_version": 99}, "metrics version 99"),
-        ({"schema_version": 1}, "it was saved in schema version 1"),
         ({"scenario_hashes": {}}, "it has no scenario quick-questions"),
         ({"scenario_hashes": {"quick-questions": "0"}}, "has changed since"),
         ({"turns": []}, "holds no turns"),

@@ -19,18 +19,18 @@ from made_checks import (
     make_stages,
     make_turns,
     regressed_check,
-    saved_check,
     store,
     undecided_check,
 )
 from made_records import make_run, make_turn, scaled
 
-from turngap.check.files import check_text, find_check, read_check, write_reports
+from turngap.check.files import check_text, read_check, write_reports
 from turngap.check.junit import junit
 from turngap.check.markdown import markdown
 from turngap.check.record import CHECK_FILE, CheckRecord
 from turngap.core.errors import InputError
 from turngap.report.markdown import escaped
+from turngap.store.documents import find_folder, write_document
 
 
 def stored(folder: Path, record: CheckRecord, turns: int = 6) -> CheckRecord:
@@ -42,7 +42,7 @@ def stored(folder: Path, record: CheckRecord, turns: int = 6) -> CheckRecord:
         reference = store(folder, "reference", make_turns(turns))
         update["reference"] = make_side(reference.path.name, turns=turns)
     record = record.model_copy(update=update)
-    (folder / CHECK_FILE).write_text(record.model_dump_json(indent=2), encoding="utf-8")
+    write_document(folder / CHECK_FILE, record)
     return record
 
 
@@ -215,7 +215,7 @@ def test_a_check_that_was_cut_short_is_bad_input(tmp_path, left):
     file.write_bytes(file.read_bytes()[:left])
     with pytest.raises(InputError, match="not JSON") as raised:
         read_check(tmp_path)
-    assert raised.value.kind == "check.damaged"
+    assert raised.value.kind == "document.damaged"
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_check_that_was_cut_short_is_bad_input(tmp_path, left):
         ({"surprise": 1}, "surprise"),
         ({"schema_version": 99}, "schema version 99"),
         ({"schema_version": None}, "schema_version is None"),
-        ({"candidate": {"agent": {}, "run": None, "valid": None, "turns": 0}}, "no run"),
+        ({"candidate": make_side(None, turns=0).model_dump()}, "no run"),
     ],
 )
 def test_a_check_of_another_kind_is_bad_input(tmp_path, change, says):
@@ -234,22 +234,6 @@ def test_a_check_of_another_kind_is_bad_input(tmp_path, change, says):
     file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | change))
     with pytest.raises(InputError, match=says):
         read_check(tmp_path)
-
-
-def test_a_check_of_the_first_schema_is_read_with_what_was_so_then(tmp_path):
-    added = ("scenarios", "phases", "starved_ms", "baseline", "saved")
-    for record in (make_check(), regressed_check(), saved_check(verdict="pass", why=())):
-        folder = tmp_path / record.verdict / str(len(record.metrics))
-        document = json.loads(stored(folder, record).model_dump_json())
-        for side in ("reference", "candidate"):
-            (document[side] or {}).pop("caller_error_ms", None)
-        older = {k: v for k, v in document.items() if k not in added} | {"schema_version": 1}
-        (folder / CHECK_FILE).write_text(json.dumps(older))
-        read, *_ = read_check(folder)
-        assert (read.starved_ms, read.saved) == (10.0, None)
-        # What was played to be saved, with nothing beside it, was called a pass.
-        assert read.verdict == (record.verdict if record.metrics else "cannot_compare")
-        assert read.why or read.metrics
 
 
 @pytest.mark.parametrize("document", ["[]", "3", '"x"', "null"])
@@ -279,9 +263,9 @@ def test_a_run_that_is_gone_is_named(tmp_path):
 def test_a_check_is_found_by_folder_file_and_name(tmp_path):
     stored(tmp_path / "c", make_check())
     for name in (str(tmp_path / "c"), str(tmp_path / "c" / CHECK_FILE), "c"):
-        assert find_check(name, tmp_path) == tmp_path / "c"
-    assert find_check("other", tmp_path) is None
-    assert find_check(str(tmp_path), tmp_path) is None
+        assert find_folder(name, CHECK_FILE, tmp_path) == tmp_path / "c"
+    assert find_folder("other", CHECK_FILE, tmp_path) is None
+    assert find_folder(str(tmp_path), CHECK_FILE, tmp_path) is None
 
 
 def test_report_prints_a_stored_check_again(tmp_path, capsys):

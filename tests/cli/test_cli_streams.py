@@ -11,8 +11,10 @@ import pytest
 from commandline import ROOT, turngap_here
 from fake_agents import NEW, OLD, FakeAgents, stand_in
 
-from turngap.compare.files import find_comparison, read_comparison
+from turngap.compare.files import read_comparison
+from turngap.compare.record import COMPARISON_FILE
 from turngap.play.target import Target
+from turngap.store.documents import find_folder
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -83,7 +85,7 @@ def test_an_interrupted_comparison_is_kept_as_far_as_it_was_played(
     (folder,) = tmp_path.iterdir()
     if turns is None:
         assert "interrupted before the first turn: there is nothing to show" in done.err
-        assert find_comparison(str(folder)) is None
+        assert find_folder(str(folder), COMPARISON_FILE) is None
     else:
         assert f"turngap report {folder}" in done.err
         assert [b.turns for b in read_comparison(folder).backends] == turns

@@ -20,7 +20,6 @@ from turngap.compare.console import comparison_block
 from turngap.compare.figures import Side
 from turngap.compare.files import (
     comparison_json,
-    find_comparison,
     markdown,
     read_comparison,
     write_markdown,
@@ -34,6 +33,7 @@ from turngap.core.results import AnswerRecord, Turn
 from turngap.play.plan import Progress
 from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import load_scenarios, scenario_paths
+from turngap.store.documents import find_folder
 
 SCRIPT = "<script>alert(1)</script>"
 WRONG = AnswerRecord(verdict="wrong", failed=("x",))
@@ -410,14 +410,14 @@ async def test_report_prints_it_again(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, agents: Answering
 ):
     _, folder, _ = await compare(plan(tmp_path))
-    assert find_comparison(str(folder)) == find_comparison(folder.name, tmp_path) == folder
-    assert find_comparison(str(tmp_path)) is None
+    assert find_folder(str(folder), COMPARISON_FILE) == folder
+    assert find_folder(folder.name, COMPARISON_FILE, tmp_path) == folder
+    assert find_folder(str(tmp_path), COMPARISON_FILE) is None
     assert read_comparison(folder).backends[0].name == "good"
-    old = json.loads((folder / COMPARISON_FILE).read_bytes()) | {"schema_version": 1}
-    for entry in old["backends"]:
-        for since in ("llm_n", "ttft_ms", "tokens_per_s"):
-            del entry[since]
-    (folder / COMPARISON_FILE).write_text(json.dumps(old))
+    stored = json.loads((folder / COMPARISON_FILE).read_bytes())
+    for entry in stored["backends"]:
+        entry |= {"llm_n": 0, "ttft_ms": None, "tokens_per_s": None}
+    (folder / COMPARISON_FILE).write_text(json.dumps(stored))
     assert "| – | – | 8 |" in markdown(read_comparison(folder))
     (folder / COMPARISON_FILE).write_text('{"schema_version": 1}')
     with pytest.raises(InputError, match=r"compare\.json: turngap_version"):

@@ -379,10 +379,10 @@ def test_the_table_fits_the_terminal(searched: SimulationRecord, width: int) -> 
 @pytest.mark.parametrize(
     ("content", "kind"),
     [
-        (b"{", "simulation.damaged"),
-        (b"[]", "simulation.damaged"),
-        (b'{"schema_version": 99}', "run.newer"),
-        (b'{"schema_version": 1}', "simulation.damaged"),
+        (b"{", "document.damaged"),
+        (b"[]", "document.damaged"),
+        (b'{"schema_version": 99}', "document.version"),
+        (b'{"schema_version": 1}', "document.damaged"),
     ],
 )
 def test_a_damaged_simulation_is_named(

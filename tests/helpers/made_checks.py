@@ -83,6 +83,8 @@ def make_side(run: str | None = "20261120T170000Z-candidate", **changes: Any) ->
         "run": run,
         "valid": True if run else None,
         "turns": 60,
+        "starved": 0,
+        "caller_error_ms": None,
     }
     return SideRecord(**(values | changes))
 
@@ -97,7 +99,10 @@ def make_check(**changes: Any) -> CheckRecord:
         "machine": MACHINE,
         "reference": make_side("20261120T170000Z-reference"),
         "candidate": make_side(),
+        "scenarios": (),
         "rounds": 2,
+        "phases": 1,
+        "starved_ms": 10.0,
         "pairs": 60,
         "left_out": 0,
         "metrics": (

@@ -171,4 +171,5 @@ def make_comparison(sides: list[Side]) -> ComparisonRecord:
         pairs=pairs_of(sides),
         chain=chain_of(backends),
         crossings=tuple(crossings(sides)),
+        settings={},
     )

@@ -3,13 +3,8 @@ import subprocess
 
 import pytest
 
-from turngap.store.provenance import (
-    REMOVED,
-    git_commit,
-    this_machine,
-    without_secrets,
-    without_url_secrets,
-)
+from turngap.core.secrets import REMOVED, without_secrets, without_url_secrets
+from turngap.store.provenance import git_commit, this_machine
 
 SECRET = "hunter2"
 

@@ -11,18 +11,15 @@ import pytest
 import soundfile
 from made_records import every_outcome, make_record, make_turn
 
-from turngap.core.budget import STARVED_MS
 from turngap.core.errors import ExitCode, InputError
-from turngap.core.results import METRICS_VERSION, SCHEMA_VERSION, AnswerRecord
-from turngap.store.provenance import REMOVED
+from turngap.core.results import METRICS_VERSION
+from turngap.core.secrets import REMOVED
 from turngap.store.runs import (
-    NOT_JUDGED_THEN,
     RunWriter,
     find_run,
     latest_run,
     read_run,
     run_folders,
-    upgrade,
     utc_now,
 )
 
@@ -183,7 +180,7 @@ def test_garbage_in_the_middle_is_refused_with_its_line(tmp_path, garbage):
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([*lines[:2], garbage, *lines[2:]]))
     error = refused(path)
-    assert error.kind == "run.damaged"
+    assert error.kind == "document.damaged"
     assert "turns.jsonl:3:" in error.message
 
 
@@ -194,80 +191,26 @@ def test_a_wrong_value_is_refused_with_line_and_field(tmp_path):
     assert refused(path).message.startswith(f"{file}:2: outcome: Input should be 'answered'")
 
 
-def test_newer_schema_is_refused(tmp_path):
+def test_another_schema_version_is_refused_and_both_are_named(tmp_path):
     path = written(tmp_path)
     for name in ("turns.jsonl", "run.json"):
         file = path / name
-        newer = file.read_text().replace(
-            f'"schema_version": {SCHEMA_VERSION}', f'"schema_version": {SCHEMA_VERSION + 1}'
-        )
-        file.write_text(newer)
+        file.write_text(file.read_text().replace('"schema_version": 1', '"schema_version": 2'))
         error = refused(path)
-        assert error.kind == "run.newer"
+        assert error.kind == "document.version"
         assert name in error.message
+        assert "found schema version 2, this turngap reads 1" in error.message
         assert "upgrade" in error.hint
 
 
 @pytest.mark.parametrize("version", [None, "1", 0, True, 1.0])
-def test_a_version_that_is_none_is_refused(version):
-    with pytest.raises(InputError, match="expected 1 to"):
-        upgrade({"schema_version": version}, {}, "x")
-
-
-def test_older_documents_are_brought_up_step_by_step():
-    steps = {
-        1: lambda d: {k if k != "gap" else "gap_ms": v for k, v in d.items()},
-        2: lambda d: d | {"phase_ms": 0.0},
-    }
-    assert upgrade({"schema_version": 1, "gap": 3}, steps, "x", current=3) == {
-        "schema_version": 3,
-        "gap_ms": 3,
-        "phase_ms": 0.0,
-    }
-
-
-def test_every_older_schema_version_has_its_step():
-    from turngap.store.runs import RUN_STEPS, TURN_STEPS
-
-    older = set(range(1, SCHEMA_VERSION))
-    assert set(RUN_STEPS) == older
-    assert set(TURN_STEPS) == older
-
-
-def test_a_run_of_the_first_schema_is_read_with_the_lateness_that_was_accepted_then(tmp_path):
+def test_a_version_that_is_none_is_refused(tmp_path, version):
     path = written(tmp_path)
-    record = json.loads((path / "run.json").read_text())
-    del record["starved_ms"]
-    (path / "run.json").write_text(json.dumps(record | {"schema_version": 1}))
-    lines = [json.loads(line) for line in (path / "turns.jsonl").read_text().splitlines()]
-    older = [json.dumps(line | {"schema_version": 1}) for line in lines]
-    (path / "turns.jsonl").write_text("\n".join(older) + "\n")
-    run = read_run(path)
-    assert (run.record.schema_version, run.record.starved_ms) == (SCHEMA_VERSION, STARVED_MS)
-    assert {turn.schema_version for turn in run.turns} == {SCHEMA_VERSION}
-
-
-def test_of_a_run_from_before_replies_were_judged_none_is(tmp_path):
-    path = written(tmp_path)
-    lines = [json.loads(line) for line in (path / "turns.jsonl").read_text().splitlines()]
-    older = []
-    for line in lines:
-        del line["answer"]
-        older.append(json.dumps(line | {"schema_version": 3}))
-    (path / "turns.jsonl").write_text("\n".join(older) + "\n")
-    for turn in read_run(path).turns:
-        assert turn.answer == AnswerRecord(verdict="not_judged", why=NOT_JUDGED_THEN)
-
-
-def test_of_a_run_from_before_tools_were_stored_nothing_is_known_of_them(tmp_path):
-    path = written(tmp_path)
-    lines = [json.loads(line) for line in (path / "turns.jsonl").read_text().splitlines()]
-    older = []
-    for line in lines:
-        del line["calls"]
-        older.append(json.dumps(line | {"schema_version": 4}))
-    (path / "turns.jsonl").write_text("\n".join(older) + "\n")
-    assert {turn.calls for turn in read_run(path).turns} == {None}
+    document = json.loads((path / "run.json").read_text()) | {"schema_version": version}
+    (path / "run.json").write_text(json.dumps(document))
+    error = refused(path)
+    assert error.kind == "document.damaged"
+    assert f"schema_version is {version!r}, expected 1" in error.message
 
 
 def test_other_metrics_are_named(tmp_path):
@@ -300,7 +243,7 @@ def test_a_run_without_its_turns_file_is_refused(tmp_path):
 def test_run_json_cut_off_is_refused(tmp_path):
     path = written(tmp_path)
     (path / "run.json").write_text('{"schema_version": 1, ')
-    assert refused(path).kind == "run.damaged"
+    assert refused(path).kind == "document.damaged"
 
 
 def test_find_run_by_path_name_and_latest(tmp_path):

@@ -1,27 +1,17 @@
 """Stored references: written, read, and refused where a comparison would not mean anything."""
 
-import json
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from turngap.check.record import CHECK_SCHEMA_VERSION, BaselineRecord, BaselineTurn
+from turngap.check.record import BaselineRecord, BaselineTurn
 from turngap.check.verdict import Pair, Reading
 from turngap.core.budget import REPLIED, STARVED_MS, outcome_of
 from turngap.core.errors import InputError
 from turngap.core.results import METRICS_VERSION, MachineRecord, RunRecord, Turn
 from turngap.core.summary import summarise
-from turngap.store.documents import write_atomically
-from turngap.store.runs import Document, upgrade, utc_now
-
-# As `turngap.store.runs.RUN_STEPS`: a new CHECK_SCHEMA_VERSION comes with its step here.
-# Whatever a later version added is missing: an older baseline is read, and not compared with.
-BASELINE_STEPS: Mapping[int, Callable[[Document], Document]] = {
-    1: lambda baseline: baseline | {"older_schema": 1},
-    2: lambda baseline: baseline | {"older_schema": baseline.get("older_schema") or 2},
-}
+from turngap.store.documents import read_document, write_document
+from turngap.store.runs import utc_now
 
 Key = tuple[str, int, float, int]
 
@@ -72,7 +62,7 @@ def matched(baseline: BaselineRecord, turns: Sequence[Turn]) -> Matched:
     for turn in turns:
         twin = known.get(key_of(turn))
         if twin is not None:
-            rejudged += twin.budget_ms not in (None, turn.budget_ms)
+            rejudged += twin.budget_ms != turn.budget_ms
             pairs.append(Pair(key_of(turn), _judged(twin, turn.budget_ms), reading_of(turn)))
     return Matched(pairs, len(turns) - len(pairs), rejudged)
 
@@ -117,7 +107,7 @@ def save(path: Path, run: RunRecord, turns: Sequence[Turn]) -> None:
         turns=tuple(_stored(turn) for turn in turns),
     )
     try:
-        write_atomically(path, record.model_dump_json(indent=1).encode())
+        write_document(path, record)
     except OSError as e:
         raise InputError("baseline.unwritable", f"{path}: cannot be written: {e.strerror}") from e
 
@@ -141,38 +131,9 @@ def load(path: Path) -> BaselineRecord:
     """Read a baseline.
 
     Raises:
-        InputError: it is missing, cut short, of a newer schema, or no baseline.
+        InputError: it is missing, cut short, of another schema version, or no baseline.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise InputError(
-            "baseline.unreadable",
-            f"{path}: cannot be read: {e}",
-            hint=f"turngap check --save {path} makes one",
-        ) from e
-    try:
-        document = json.loads(text)
-    except ValueError as e:
-        raise InputError(
-            "baseline.not_json", f"{path}: not JSON (cut short?): {e}", hint="save it again"
-        ) from e
-    if not isinstance(document, dict):
-        raise InputError(
-            "baseline.invalid", f"{path}: expected a JSON object", hint="save it again"
-        )
-    try:
-        current = upgrade(document, BASELINE_STEPS, str(path), current=CHECK_SCHEMA_VERSION)
-        return BaselineRecord.model_validate(current)
-    except InputError as e:
-        kind = "baseline.newer" if e.kind == "run.newer" else "baseline.invalid"
-        raise InputError(kind, e.message, hint=e.hint or "save it again") from e
-    except ValidationError as e:
-        problem = e.errors()[0]
-        where = ".".join(map(str, problem["loc"])) or "document"
-        raise InputError(
-            "baseline.invalid", f"{path}: {where}: {problem['msg']}", hint="save it again"
-        ) from e
+    return read_document(path, BaselineRecord, hint=f"turngap check --save {path} makes one")
 
 
 def why_not_comparable(
@@ -198,11 +159,6 @@ def why_not_comparable(
         reasons.append(
             f"its caller might be {baseline.starved_ms:g} ms late, this one {starved_ms:g}: give "
             f"both the same starved-ms"
-        )
-    if baseline.older_schema is not None:
-        reasons.append(
-            f"it was saved in schema version {baseline.older_schema}, this turngap compares "
-            f"{CHECK_SCHEMA_VERSION}: save it again"
         )
     for name, content in scenario_hashes.items():
         known = baseline.scenario_hashes.get(name)

@@ -1,12 +1,9 @@
 """A check's reports as files in its folder, and a stored check read back."""
 
 import io
-import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from rich.console import Console
 
 from turngap.check import page as check_html
@@ -14,28 +11,14 @@ from turngap.check.charts import llm_words
 from turngap.check.console import check_block
 from turngap.check.junit import junit
 from turngap.check.markdown import markdown
-from turngap.check.record import (
-    CHECK_FILE,
-    CHECK_SCHEMA_VERSION,
-    NOTHING_COMPARED,
-    CheckRecord,
-    SideRecord,
-)
+from turngap.check.record import CHECK_FILE, CheckRecord, SideRecord
 from turngap.core.errors import InputError
 from turngap.report import pages
-from turngap.store.runs import DEFAULT_ROOT, Run, read_record, read_run, upgrade
+from turngap.store.documents import read_document
+from turngap.store.runs import Run, read_record, read_run
 
 PAGE_FILE = "check.html"
 TEXT_WIDTH = 100
-# As `turngap.store.runs.RUN_STEPS`: a new CHECK_SCHEMA_VERSION comes with its step here.
-# 2: what was not stored in version 1 has the default that it had then; a run that was only saved
-# was called a pass.
-# 3: of a starved caller nothing was kept, since it forbade every verdict.
-CHECK_STEPS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    1: lambda check: check if _judged(check) else check | _UNJUDGED,
-    2: lambda check: check,
-}
-_UNJUDGED = {"verdict": "cannot_compare", "why": [NOTHING_COMPARED]}
 
 _HINT = "give the folder that `turngap check` names at its end"
 
@@ -70,27 +53,17 @@ def check_json(record: CheckRecord, folder: Path) -> dict[str, Any]:
     return {**record.model_dump(mode="json"), "path": str(folder)}
 
 
-def find_check(name_or_path: str, root: Path | None = None) -> Path | None:
-    """The check's folder meant by a path, or a name in `root` (default `./runs`), if any."""
-    for candidate in (Path(name_or_path), (root or DEFAULT_ROOT) / name_or_path):
-        if (candidate / CHECK_FILE).is_file():
-            return candidate
-        if candidate.name == CHECK_FILE and candidate.is_file():
-            return candidate.parent
-    return None
-
-
 def read_check(path: Path) -> tuple[CheckRecord, Run, Run | None]:
     """Read a check's folder: its record, the candidate's run, the reference's where it was played.
 
     Raises:
-        InputError: no check, damaged, of a newer turngap, or a run of it is missing.
+        InputError: no check, damaged, of another version, or one of its runs is missing.
     """
-    record = _read_record(path / CHECK_FILE)
+    record = read_document(path / CHECK_FILE, CheckRecord, hint=_HINT)
     candidate = _read_side(path, record.candidate)
     if candidate is None:
         raise InputError(
-            "check.damaged", f"{path / CHECK_FILE}: names no run of the candidate", hint=_HINT
+            "document.damaged", f"{path / CHECK_FILE}: names no run of the candidate", hint=_HINT
         )
     reference = record.reference and _read_side(path, record.reference)
     return _still_borne(record, candidate, reference), candidate, reference
@@ -111,34 +84,6 @@ def _still_borne(record: CheckRecord, candidate: Run, reference: Run | None) -> 
     return record.model_copy(update={"verdict": "cannot_compare", "why": lost})
 
 
-def _judged(check: dict[str, Any]) -> bool:
-    return check.get("verdict") != "pass" or bool(check.get("metrics") or check.get("budgets"))
-
-
-def _read_record(file: Path) -> CheckRecord:
-    try:
-        document = json.loads(file.read_bytes())
-    except OSError as e:
-        raise InputError(
-            "check.unreadable", f"{file}: cannot be read: {e.strerror or e}", hint=_HINT
-        ) from e
-    except ValueError as e:
-        raise InputError(
-            "check.damaged", f"{file}: not JSON (cut short?): {e}", hint="run the check again"
-        ) from e
-    if not isinstance(document, dict):
-        raise InputError(
-            "check.damaged", f"{file}: expected one JSON object, found {type(document).__name__}"
-        )
-    current = upgrade(document, CHECK_STEPS, str(file), current=CHECK_SCHEMA_VERSION)
-    try:
-        return CheckRecord.model_validate(current)
-    except ValidationError as e:
-        problem = e.errors()[0]
-        at = ".".join(map(str, problem["loc"])) or "document"
-        raise InputError("check.damaged", f"{file}: {at}: {problem['msg']}", hint=_HINT) from e
-
-
 def _read_side(folder: Path, side: SideRecord) -> Run | None:
     """The run beside `check.json`; a check that failed at once has one without turns.
 
@@ -148,7 +93,7 @@ def _read_side(folder: Path, side: SideRecord) -> Run | None:
         return None
     if Path(side.run).name != side.run or side.run in ("", ".", ".."):
         raise InputError(
-            "check.damaged", f"{folder / CHECK_FILE}: {side.run!r} is no folder beside it"
+            "document.damaged", f"{folder / CHECK_FILE}: {side.run!r} is no folder beside it"
         )
     path = folder / side.run
     try:

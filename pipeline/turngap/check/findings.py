@@ -25,9 +25,10 @@ from turngap.check.verdict import MAX_STARVED_PAIRS, Judgement, Limits, judge
 from turngap.core.errors import TurngapError
 from turngap.core.paired import Pair
 from turngap.core.results import Turn
+from turngap.core.secrets import without_url_secrets
 from turngap.core.stats import proportion
 from turngap.core.summary import summarise
-from turngap.store.provenance import this_machine, without_url_secrets
+from turngap.store.provenance import this_machine
 from turngap.store.runs import Run, utc_now
 
 

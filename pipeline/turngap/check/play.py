@@ -32,7 +32,7 @@ from turngap.core.errors import InputError, TurngapError
 from turngap.play.plan import SILENT, Progress
 from turngap.play.run import RunInProgress, calibrate_for, content_hash, undisturbed
 from turngap.play.target import Target
-from turngap.store.documents import write_atomically
+from turngap.store.documents import write_document
 from turngap.store.runs import Run, new_folder, utc_now
 
 # So often at most `--until-decided` looks at what there is, each time after twice as many rounds.
@@ -88,7 +88,7 @@ async def check(plan: CheckPlan, progress: Progress = SILENT) -> Checked:
         obstacles=found,
     )
     record, failed = _saved(plan, record_of(played), candidate, found)
-    write_atomically(folder / CHECK_FILE, record.model_dump_json(indent=2).encode())
+    write_document(folder / CHECK_FILE, record)
     return Checked(record, folder, candidate, reference, failure or failed)
 
 

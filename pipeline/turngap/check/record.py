@@ -1,13 +1,10 @@
 """What a check leaves on disk: `check.json`, and the baseline that a later check compares with."""
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from turngap.core.budget import Outcome
+from turngap.core.results import METRICS_VERSION, Document, MachineRecord, Settings, Stored
 
-from turngap.core.budget import STARVED_MS, Outcome
-from turngap.core.results import METRICS_VERSION, MachineRecord
-
-CHECK_SCHEMA_VERSION = 3
 # The record's file in a check's folder.
 CHECK_FILE = "check.json"
 
@@ -17,12 +14,7 @@ NOTHING_COMPARED = "nothing was compared: neither a reference nor a budget was g
 CheckVerdict = Literal["pass", "regressed", "undecided", "cannot_compare"]
 
 
-class _Stored(BaseModel):
-    # JSON has no inf or nan: written as null, they could not be read back.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class MetricRecord(_Stored):
+class MetricRecord(Stored):
     """One metric's verdict; see `turngap.check.verdict.MetricVerdict`."""
 
     name: str
@@ -39,7 +31,7 @@ class MetricRecord(_Stored):
     why: str | None
 
 
-class StageShiftRecord(_Stored):
+class StageShiftRecord(Stored):
     """How a stage moved; see `turngap.check.verdict.StageShift`."""
 
     name: str
@@ -50,7 +42,7 @@ class StageShiftRecord(_Stored):
     moved: bool
 
 
-class BudgetRecord(_Stored):
+class BudgetRecord(Stored):
     """A budget of the candidate alone: the share of turns within it, with Wilson's interval.
 
     `share` and `low` are as read; `high` is of the turns at their quickest, where a starved caller
@@ -67,7 +59,7 @@ class BudgetRecord(_Stored):
     high: float | None
 
 
-class NoiseRecord(_Stored):
+class NoiseRecord(Stored):
     """The reference against itself in the same run: what this machine does to identical code."""
 
     n: int
@@ -76,7 +68,7 @@ class NoiseRecord(_Stored):
     verdict: Literal["pass", "regressed", "undecided"] | None
 
 
-class SideRecord(_Stored):
+class SideRecord(Stored):
     """One side of the comparison: its agent, and its run's folder beside `check.json`.
 
     `valid`: whether the figures of its run hold by themselves. `starved`: in how many of its turns
@@ -84,15 +76,15 @@ class SideRecord(_Stored):
     long for a late caller.
     """
 
-    agent: dict[str, Any]
+    agent: Settings
     run: str | None
     valid: bool | None
     turns: int
-    starved: int = 0
-    caller_error_ms: float | None = None
+    starved: int
+    caller_error_ms: float | None
 
 
-class StarvationRecord(_Stored):
+class StarvationRecord(Stored):
     """Pairs in which the caller was late; see `turngap.check.verdict.Starvation`."""
 
     pairs: int
@@ -103,7 +95,7 @@ class StarvationRecord(_Stored):
     p_value: float
 
 
-class BaselineUse(_Stored):
+class BaselineUse(Stored):
     """How far a stored baseline went.
 
     Attributes:
@@ -118,7 +110,7 @@ class BaselineUse(_Stored):
     rejudged: int
 
 
-class SaveRecord(_Stored):
+class SaveRecord(Stored):
     """What became of `--save`: the file as it was named, and why it was not written."""
 
     file: str
@@ -126,14 +118,13 @@ class SaveRecord(_Stored):
     why_not: str | None = None
 
 
-class CheckRecord(_Stored):
+class CheckRecord(Document):
     """`check.json`.
 
     `why` says in words what decided: which metric, or why the two cannot be compared. `starved_ms`
     is how late the caller might be before a turn counted as starved.
     """
 
-    schema_version: int = CHECK_SCHEMA_VERSION
     metrics_version: int = METRICS_VERSION
     verdict: CheckVerdict
     why: tuple[str, ...]
@@ -142,10 +133,10 @@ class CheckRecord(_Stored):
     machine: MachineRecord
     reference: SideRecord | None
     candidate: SideRecord
-    scenarios: tuple[str, ...] = ()
+    scenarios: tuple[str, ...]
     rounds: int
-    phases: int = 1
-    starved_ms: float = STARVED_MS
+    phases: int
+    starved_ms: float
     pairs: int
     left_out: int
     starvation: StarvationRecord | None = None
@@ -158,11 +149,11 @@ class CheckRecord(_Stored):
     saved: SaveRecord | None = None
 
 
-class BaselineTurn(_Stored):
+class BaselineTurn(Stored):
     """One turn of a baseline, told from the others by scenario, turn, phase and repeat.
 
-    `budget_ms`: the budget behind `outcome`; None where it was saved before that was stored.
-    `caller_error_ms`: by how much its gap may read long for a starved caller; 0 where it was not.
+    `budget_ms` is the budget behind `outcome`. `caller_error_ms`: by how much the gap may read long
+    because the caller was starved; 0 where it was not.
     """
 
     scenario: str
@@ -170,27 +161,23 @@ class BaselineTurn(_Stored):
     phase_ms: float
     repeat: int
     outcome: Outcome
-    budget_ms: float | None = None
+    budget_ms: float
     gap_ms: float | None
     stages: dict[str, float]
-    caller_error_ms: float = 0.0
+    caller_error_ms: float
 
 
-class BaselineRecord(_Stored):
+class BaselineRecord(Document):
     """A stored reference. Compared only on the same machine, by the same metrics and audio.
 
-    `starved_ms` and `caller_error_ms` as those of the run that it was saved from. `older_schema` is
-    the schema version that it was saved in, where that was an older one: it can be read, and lacks
-    what a comparison needs.
+    `starved_ms` and `caller_error_ms` are those of the run that it was saved from.
     """
 
-    schema_version: int = CHECK_SCHEMA_VERSION
     metrics_version: int = METRICS_VERSION
     saved_utc: str
     machine: MachineRecord
-    agent: dict[str, Any]
+    agent: Settings
     scenario_hashes: dict[str, str]
-    starved_ms: float = STARVED_MS
-    caller_error_ms: float | None = None
-    older_schema: int | None = None
+    starved_ms: float
+    caller_error_ms: float | None
     turns: tuple[BaselineTurn, ...]

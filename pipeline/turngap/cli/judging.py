@@ -43,11 +43,12 @@ def judge(
     Examples: `turngap judge --transcribe pocketsphinx`;
     `turngap judge runs/NAME --llm openai,base_url=http://127.0.0.1:8000/v1,model=NAME`
     """
-    from turngap.compare.files import find_comparison
+    from turngap.compare.record import COMPARISON_FILE
     from turngap.judge.play import engine, expectations
     from turngap.judge.prompt import PROMPT
     from turngap.report.console import summary_block, turn_block
     from turngap.report.json import run_json
+    from turngap.store.documents import find_folder
     from turngap.store.runs import find_run, read_run
 
     if show_judge_prompt:
@@ -61,7 +62,7 @@ def judge(
         )
     recogniser = None if transcribe is None else engine("stt", transcribe, library)
     model = None if llm is None else engine("llm", llm, library)
-    if (comparison := find_comparison(run)) is not None:
+    if (comparison := find_folder(run, COMPARISON_FILE)) is not None:
         _show_judged(comparison, recogniser, model, library, json_=json_)
         return
     stored = read_run(find_run(run))

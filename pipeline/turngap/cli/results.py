@@ -60,15 +60,12 @@ def report(
 
 def _stored(name: str) -> Stored:
     """What that name or folder holds; a room is imported only where something of it is shown."""
-    from turngap.store.documents import is_file
-    from turngap.store.runs import DEFAULT_ROOT, find_run
+    from turngap.store.documents import find_folder
+    from turngap.store.runs import find_run
 
-    for path in (Path(name), DEFAULT_ROOT / name):
-        for file, stored in _ROOMS.items():
-            if path.name == file and is_file(path):
-                return stored(path.parent)
-            if is_file(path / file):
-                return stored(path)
+    for file, stored in _ROOMS.items():
+        if (folder := find_folder(name, file)) is not None:
+            return stored(folder)
     return _stored_run(find_run(name))
 
 

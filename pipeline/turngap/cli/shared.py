@@ -12,6 +12,7 @@ import typer
 
 from turngap.core.budget import MAX_STARVED_MS
 from turngap.core.errors import TurngapError
+from turngap.core.secrets import without_url_secrets
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -86,8 +87,6 @@ def chosen_scenarios(
 def show_error(error: TurngapError) -> None:
     """An error that ended the command; with `--json` it is the document."""
     if "--json" in sys.argv:
-        from turngap.store.provenance import without_url_secrets
-
         message = without_url_secrets(error.message)
         problem = {"kind": error.kind, "message": message, "hint": error.hint}
         print_json({"error": problem})
@@ -96,8 +95,6 @@ def show_error(error: TurngapError) -> None:
 
 def show_failure(error: TurngapError) -> None:
     """What happened and what to do, on stderr."""
-    from turngap.store.provenance import without_url_secrets
-
     say(f"error: {without_url_secrets(error.message)}")
     if error.hint:
         say(f"  {error.hint}")

@@ -1,64 +1,26 @@
 """A comparison's files: read back, and as Markdown and JSON."""
 
-import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from turngap.compare import words as text
-from turngap.compare.record import COMPARISON_FILE, COMPARISON_SCHEMA_VERSION, ComparisonRecord
-from turngap.core.errors import InputError
+from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
 from turngap.report import pages
 from turngap.report.markdown import escaped
-from turngap.store.documents import is_dir, is_file
-from turngap.store.runs import DEFAULT_ROOT, Document, upgrade
+from turngap.store.documents import read_document
 
 MARKDOWN_FILE = "compare.md"
-# As `turngap.store.runs.RUN_STEPS`: a new COMPARISON_SCHEMA_VERSION comes with its step here.
-# 2: how long a backend took to its first token and how fast it was then; before, only what came
-# within the window was kept. 3: each two backends beside each other, and intervals of the chain.
-# 4: how many recorded turns the takes are of, which intervals go by. 5: a judge model's verdicts.
-COMPARISON_STEPS: Mapping[int, Callable[[Document], Document]] = {
-    1: lambda comparison: comparison,
-    2: lambda comparison: comparison,
-    3: lambda comparison: comparison,
-    4: lambda comparison: comparison,
-}
 
-
-def find_comparison(name_or_path: str, root: Path | None = None) -> Path | None:
-    """The folder of a comparison that a path or a name in `root` (`./runs`) means, if it is one."""
-    for candidate in (Path(name_or_path), (root or DEFAULT_ROOT) / name_or_path):
-        if candidate.name == COMPARISON_FILE and is_file(candidate):
-            return candidate.parent
-        if is_dir(candidate) and is_file(candidate / COMPARISON_FILE):
-            return candidate
-    return None
+_HINT = "give the folder that `turngap compare` names at its end"
 
 
 def read_comparison(folder: Path) -> ComparisonRecord:
-    """Read a stored comparison, of this schema version or any older one.
+    """Read a stored comparison.
 
     Raises:
-        InputError: it cannot be read, is damaged, or of a newer turngap.
+        InputError: it cannot be read, is damaged, or of another version.
     """
-    file = folder / COMPARISON_FILE
-    try:
-        document = json.loads(file.read_bytes())
-        if not isinstance(document, dict):
-            raise ValueError("expected one JSON object")
-        current = upgrade(document, COMPARISON_STEPS, str(file), current=COMPARISON_SCHEMA_VERSION)
-        return ComparisonRecord.model_validate(current)
-    except OSError as e:
-        raise InputError("run.unreadable", f"{file}: cannot be read: {e.strerror}") from e
-    except ValidationError as e:
-        problem = e.errors()[0]
-        at = ".".join(map(str, problem["loc"]))
-        raise InputError("run.damaged", f"{file}: {at}: {problem['msg']}") from e
-    except ValueError as e:
-        raise InputError("run.damaged", f"{file}: {e}") from e
+    return read_document(folder / COMPARISON_FILE, ComparisonRecord, hint=_HINT)
 
 
 def comparison_json(record: ComparisonRecord, folder: Path) -> dict[str, Any]:

@@ -17,12 +17,13 @@ from turngap.compare.figures import (
     crossings,
     pairs_of,
 )
-from turngap.compare.record import BackendRecord, ComparisonRecord, store
+from turngap.compare.record import COMPARISON_FILE, BackendRecord, ComparisonRecord
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError, TurngapError
 from turngap.play.plan import SILENT, PlayPlan, Progress
 from turngap.play.run import INTERRUPTED, RunInProgress, play_in_turns
 from turngap.play.target import AgentChoice, Target, resolve
+from turngap.store.documents import write_document
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run, new_folder, utc_now
 
@@ -187,11 +188,11 @@ async def compare(
         # Of what was played the comparison can be shown, even where a backend has no turn yet.
         stored = [run.finish(INTERRUPTED) for run in runs]
         if any(run.turns for run in stored):
-            store(folder, _record(plan, stored, started, INTERRUPTED))
+            write_document(folder / COMPARISON_FILE, _record(plan, stored, started, INTERRUPTED))
         raise
     stored = [run.finish(str(failure) if failure else None) for run in runs]
     record = _record(plan, stored, started, None if failure is None else str(failure))
-    store(folder, record)
+    write_document(folder / COMPARISON_FILE, record)
     return record, folder, failure
 
 

@@ -1,26 +1,25 @@
 """What `turngap compare` leaves on disk: `compare.json`, beside the run of each backend."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
-from turngap.core.results import METRICS_VERSION, JudgedWith, MachineRecord, Turn
+from turngap.core.results import (
+    METRICS_VERSION,
+    Document,
+    Failure,
+    JudgedWith,
+    MachineRecord,
+    Settings,
+    Stored,
+    Turn,
+)
 from turngap.core.stats import Proportion
 from turngap.core.summary import counted_turns, judge_verdicts
-from turngap.store.documents import write_atomically
 
-COMPARISON_SCHEMA_VERSION = 5
 COMPARISON_FILE = "compare.json"
 
 
-class _Stored(BaseModel):
-    # JSON has no inf or nan: written as null, they could not be read back.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class ShareRecord(_Stored):
+class ShareRecord(Stored):
     """A share with Wilson's 95 % interval; None where there is none to take it of.
 
     `recorded`: how many recorded turns the `n` are takes of; None before schema version 4.
@@ -34,7 +33,7 @@ class ShareRecord(_Stored):
     recorded: int | None = None
 
 
-class FigureRecord(_Stored):
+class FigureRecord(Stored):
     """A figure with its 95 % interval, percentiles in ms; None with the reason in `why_none`."""
 
     value: float | None
@@ -43,7 +42,7 @@ class FigureRecord(_Stored):
     why_none: str | None = None
 
 
-class PriceRecord(_Stored):
+class PriceRecord(Stored):
     """US dollars a turn in the mean, and a right answer; None with the reason in `why_none`."""
 
     usd_per_turn: float | None
@@ -51,7 +50,7 @@ class PriceRecord(_Stored):
     why_none: str | None = None
 
 
-class JudgedRecord(_Stored):
+class JudgedRecord(Stored):
     """A judge model's verdicts on one backend's turns, which are in none of the other figures.
 
     `right`: of those that it judged; `not_judged`: the others by their reason. Of the `both` turns
@@ -67,7 +66,7 @@ class JudgedRecord(_Stored):
     transcribed: int
 
 
-class BackendRecord(_Stored):
+class BackendRecord(Stored):
     """One backend over all turns.
 
     `llm` is the backend's name, `name` what it was called in this comparison; `run` its run's
@@ -105,7 +104,7 @@ class BackendRecord(_Stored):
     price: PriceRecord
 
 
-class ChainRecord(_Stored):
+class ChainRecord(Stored):
     """A task of so many turns, all of which have to be right; what went wrong shows at its end.
 
     `success`: the probability of getting through at once, `success_low` to `success_high` by the
@@ -115,13 +114,13 @@ class ChainRecord(_Stored):
 
     name: str
     success: dict[int, float]
-    success_low: dict[int, float] = {}
-    success_high: dict[int, float] = {}
+    success_low: dict[int, float]
+    success_high: dict[int, float]
     ms: dict[int, float | None]
     usd: dict[int, float | None]
 
 
-class PairRecord(_Stored):
+class PairRecord(Stored):
     """Two backends over the same takes of the same turns, `one` less `other`.
 
     `right`: the difference of the shares of right answers in the `right_n` takes that were judged
@@ -142,7 +141,7 @@ class PairRecord(_Stored):
     gap_ms: FigureRecord
 
 
-class CrossingRecord(_Stored):
+class CrossingRecord(Stored):
     """The shortest task at which `follower` costs less than `leader`, as `core.chain.Crossing`.
 
     `n`: the takes that were judged with both (None before schema version 3, when `earliest` and
@@ -160,13 +159,12 @@ class CrossingRecord(_Stored):
     why_none: str | None = None
 
 
-class ComparisonRecord(_Stored):
+class ComparisonRecord(Document):
     """The whole of `compare.json`.
 
     `judged_with`: the model that judged the turns of all backends; None where none was asked.
     """
 
-    schema_version: int = COMPARISON_SCHEMA_VERSION
     metrics_version: int = METRICS_VERSION
     turngap_version: str
     commit: str | None
@@ -181,8 +179,8 @@ class ComparisonRecord(_Stored):
     pairs: tuple[PairRecord, ...] = ()
     chain: tuple[ChainRecord, ...]
     crossings: tuple[CrossingRecord, ...]
-    failure: str | None = None
-    settings: dict[str, Any] = {}
+    failure: Failure | None = None
+    settings: Settings
 
 
 def share_record(p: Proportion) -> ShareRecord:
@@ -207,8 +205,3 @@ def judged_figures(turns: Sequence[Turn]) -> JudgedRecord | None:
         rule_alone=found.rule_alone,
         transcribed=sources.count("transcribed"),
     )
-
-
-def store(folder: Path, record: ComparisonRecord) -> None:
-    """Write `compare.json` into the comparison's folder, in place of an older one."""
-    write_atomically(folder / COMPARISON_FILE, record.model_dump_json(indent=2).encode() + b"\n")

@@ -1,24 +1,48 @@
-"""What a run leaves on disk, as models. Readers accept every older `schema_version`."""
+"""What a run leaves on disk, as models."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
 
 from turngap.core.budget import REPLIED, STARVED_MS, Outcome, TurnEnd
+from turngap.core.secrets import without_secrets, without_url_secrets
 from turngap.core.stages import STAGES
 
-SCHEMA_VERSION = 6
 # Changes whenever a figure would come out differently from the same events.
 METRICS_VERSION = 1
 
 
-class _Stored(BaseModel):
+# Secrets are removed when a record is made, so that none can be shown, and again when it is
+# written, since `model_copy` validates nothing.
+Settings = Annotated[
+    dict[str, Any], AfterValidator(without_secrets), PlainSerializer(without_secrets)
+]
+Failure = Annotated[str, AfterValidator(without_url_secrets), PlainSerializer(without_url_secrets)]
+
+
+class Stored(BaseModel):
+    """Whatever is part of a stored document."""
+
     # JSON has no inf or nan: written as null, they could not be read back.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class StageRecord(_Stored):
+class Document(Stored):
+    """A stored document, or a line of one. Read and write it with `turngap.store.documents`.
+
+    A type whose fields change gets a `schema_version` of its own; no other version is read.
+    """
+
+    schema_version: int = 1
+
+    @classmethod
+    def current_version(cls) -> int:
+        """Return the one version that is read and written."""
+        return cls.model_fields["schema_version"].default
+
+
+class StageRecord(Stored):
     """One stage. `ns` is exact and sums to the turn's `gap_ns`; `ms` is the same for reading."""
 
     name: str
@@ -26,7 +50,7 @@ class StageRecord(_Stored):
     ms: float
 
 
-class MarkRecord(_Stored):
+class MarkRecord(Stored):
     """A named instant. `at_ns`: caller's clock; `raw_ns`: as the agent's own clock gave it."""
 
     name: str
@@ -35,7 +59,7 @@ class MarkRecord(_Stored):
     raw_ns: int | None = None
 
 
-class PacingRecord(_Stored):
+class PacingRecord(Stored):
     """How late the caller itself was between the user's start and the agent's onset.
 
     `late_ms_*`: its packets, against their schedule. `loop_lag_ms_max`: its event loop, which
@@ -54,7 +78,7 @@ class PacingRecord(_Stored):
         return (self.late_ms_max or 0.0) + (self.loop_lag_ms_max or 0.0)
 
 
-class AudioRecord(_Stored):
+class AudioRecord(Stored):
     """Where the turn lies in its stereo file (left user, right agent), ms from the file's start."""
 
     file: str
@@ -63,7 +87,7 @@ class AudioRecord(_Stored):
     onset_ms: float | None
 
 
-class BackchannelRecord(_Stored):
+class BackchannelRecord(Stored):
     """A backchannel laid over this turn's reply, and whether the agent stopped for it."""
 
     say: str
@@ -71,7 +95,7 @@ class BackchannelRecord(_Stored):
     reply_stopped: bool
 
 
-class AnswerRecord(_Stored):
+class AnswerRecord(Stored):
     """Whether the turn was answered rightly, judged on what was heard and on what was called.
 
     `failed` says what of the expectation was not met, of a wrong one; `why` is the reason why none
@@ -85,7 +109,7 @@ class AnswerRecord(_Stored):
     why: str | None = None
 
 
-class ToolCallRecord(_Stored):
+class ToolCallRecord(Stored):
     """A tool that the agent called; `ms` is None where it did not come back, `error` says why."""
 
     name: str
@@ -95,21 +119,21 @@ class ToolCallRecord(_Stored):
     error: str | None = None
 
 
-class JudgedWith(_Stored):
-    """What a run was judged with after it was played; secrets are removed.
+class JudgedWith(Stored):
+    """What a run was judged with after it was played.
 
     `closed_domain`: a recogniser that hears nothing but sentences that it was given, whatever is
     said. `prompt`: what a judge model was told.
     """
 
     backend: str
-    settings: dict[str, Any]
+    settings: Settings
     closed_domain: bool = False
     prompt: str | None = None
     utc: str
 
 
-class JudgeRecord(_Stored):
+class JudgeRecord(Stored):
     """A judge model's verdict on a turn, and why; `right` is None where it gave none.
 
     `source` says whose words it judged: the agent's own, or a recogniser's.
@@ -127,7 +151,7 @@ _COLUMNS_BEFORE_STAGES = (
 _COLUMNS_AFTER_STAGES = ("yield_ms", "transcript", "reply", "right", "llm")
 
 
-class Turn(_Stored):
+class Turn(Document):
     """One line of `turns.jsonl`.
 
     `turn` and `repeat` count from 1. `gap_ms` is None with the reason in `why_no_gap`. `error` is
@@ -142,7 +166,6 @@ class Turn(_Stored):
     reason why no figure of a run counts this turn. `judged` is a judge model's verdict.
     """
 
-    schema_version: int = SCHEMA_VERSION
     scenario: str
     turn: int
     repeat: int
@@ -216,7 +239,7 @@ class Turn(_Stored):
             yield name, getattr(self, name)
 
 
-class Quantiles(_Stored):
+class Quantiles(Stored):
     """Absolute errors or other values in ms; a percentile is None where n is too small."""
 
     n: int
@@ -226,7 +249,7 @@ class Quantiles(_Stored):
     max: float | None
 
 
-class CalibrationRecord(_Stored):
+class CalibrationRecord(Stored):
     """Error of the instrument against injected, known gaps on this machine."""
 
     error_ms: Quantiles
@@ -234,7 +257,7 @@ class CalibrationRecord(_Stored):
     note: str = ""
 
 
-class OffsetRecord(_Stored):
+class OffsetRecord(Stored):
     """Agent's clock minus caller's clock, from the fastest of `n` exchanges; None: not answered."""
 
     offset_ns: int | None
@@ -242,7 +265,7 @@ class OffsetRecord(_Stored):
     n: int
 
 
-class MachineRecord(_Stored):
+class MachineRecord(Stored):
     """Fingerprint of the machine: runs from different ones are not comparable as they are."""
 
     system: str
@@ -253,14 +276,13 @@ class MachineRecord(_Stored):
     fingerprint: str
 
 
-class RunRecord(_Stored):
+class RunRecord(Document):
     """`run.json`. Written at the start, again when the run ends (`finished_utc`).
 
     `starved_ms`: how late the caller may be in a turn before the turn counts as starved.
     `planned_turns`: 0 where nobody planned them, as in a live conversation.
     """
 
-    schema_version: int = SCHEMA_VERSION
     metrics_version: int = METRICS_VERSION
     turngap_version: str
     commit: str | None
@@ -268,8 +290,8 @@ class RunRecord(_Stored):
     started_utc: str
     finished_utc: str | None = None
     machine: MachineRecord
-    agent: dict[str, Any]
-    settings: dict[str, Any]
+    agent: Settings
+    settings: Settings
     scenario_hashes: dict[str, str]
     planned_turns: int
     budget_ms: float
@@ -280,4 +302,4 @@ class RunRecord(_Stored):
     judged_with: JudgedWith | None = None
     valid: bool = True
     why_invalid: tuple[str, ...] = ()
-    failure: str | None = None
+    failure: Failure | None = None

@@ -1,24 +1,16 @@
 """What a simulation leaves on disk: `simulation.json`."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict
-
-from turngap.core.results import MachineRecord
+from turngap.core.results import Document, MachineRecord, Settings, Stored
 
 if TYPE_CHECKING:
     from turngap.fleet.figures import Capacity, LoadFigures
 
-SIMULATION_SCHEMA_VERSION = 1
 SIMULATION_FILE = "simulation.json"
 
 
-class _Stored(BaseModel):
-    # JSON has no inf or nan: written as null, they could not be read back.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class ShareRecord(_Stored):
+class ShareRecord(Stored):
     """A share of turns with its 95 % interval; None where there is no turn."""
 
     hits: int
@@ -28,14 +20,14 @@ class ShareRecord(_Stored):
     high: float | None
 
 
-class QuantileRecord(_Stored):
+class QuantileRecord(Stored):
     """A percentile in ms; None with the reason in `why_none`."""
 
     value: float | None
     why_none: str | None = None
 
 
-class LoadRecord(_Stored):
+class LoadRecord(Stored):
     """One load; see `turngap.fleet.figures.LoadFigures`.
 
     `holds`: whether at least the target share of turns is in time; None: these turns do not tell.
@@ -58,14 +50,14 @@ class LoadRecord(_Stored):
     why_no_usd: str | None
 
 
-class CapacityRecord(_Stored):
+class CapacityRecord(Stored):
     """The most calls held, and the fewest above of which that cannot be said."""
 
     held: float | None
     not_held: float | None
 
 
-class PoolRecord(_Stored):
+class PoolRecord(Stored):
     """Equal replicas, as they were described, and what follows from it.
 
     `alone_tokens_per_s`: what a sequence gets that has a replica to itself; `most_tokens`: tokens
@@ -88,7 +80,7 @@ class PoolRecord(_Stored):
     most_tokens: int
 
 
-class WorkloadRecord(_Stored):
+class WorkloadRecord(Stored):
     """Who calls. `runs`: what the turns were measured in, none where flags describe them.
 
     `left_out`: measured turns that could not be used, by reason. `mean`: the samples' means.
@@ -104,10 +96,9 @@ class WorkloadRecord(_Stored):
     mean: dict[str, float]
 
 
-class SimulationRecord(_Stored):
+class SimulationRecord(Document):
     """All of a simulation. `virtual_s` were played in `wall_s`."""
 
-    schema_version: int = SIMULATION_SCHEMA_VERSION
     kind: Literal["simulation"] = "simulation"
     turngap_version: str
     commit: str | None
@@ -125,7 +116,7 @@ class SimulationRecord(_Stored):
     capacity: CapacityRecord | None
     virtual_s: float
     wall_s: float
-    settings: dict[str, Any] = {}
+    settings: Settings
 
 
 def load_record(figures: "LoadFigures", target: float) -> LoadRecord:

@@ -21,7 +21,7 @@ from turngap.fleet.record import (
 )
 from turngap.fleet.workload import TurnSample, Workload
 from turngap.inference.server import PS_PER_S, StepCosts
-from turngap.store.documents import write_atomically
+from turngap.store.documents import write_document
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run, new_folder, utc_now
 
@@ -194,8 +194,7 @@ def run_simulation(
         settings=dict(plan.settings or {}),
     )
     folder = new_folder(plan.out, "simulate")
-    content = record.model_dump_json(indent=2).encode() + b"\n"
-    write_atomically(folder / SIMULATION_FILE, content)
+    write_document(folder / SIMULATION_FILE, record)
     return record, folder
 
 

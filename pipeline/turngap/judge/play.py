@@ -11,7 +11,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from turngap.agent.stack import value_of
 from turngap.backends import BackendSettings, BackendSpec, Kind, find, specs
 from turngap.clocks import MonotonicClock
-from turngap.compare.record import ComparisonRecord, judged_figures, store
+from turngap.compare.record import COMPARISON_FILE, ComparisonRecord, judged_figures
 from turngap.core.errors import InputError
 from turngap.core.results import AnswerRecord, JudgedWith, JudgeRecord, Turn
 from turngap.judge.prompt import MAX_TOKENS, PROMPT, question, verdict_of
@@ -20,7 +20,7 @@ from turngap.play.run import content_hash
 from turngap.scenario.answers import answer_again
 from turngap.scenario.library import library_dir, library_paths, load_scenario
 from turngap.scenario.model import Scenario
-from turngap.store.provenance import without_secrets
+from turngap.store.documents import write_document
 from turngap.store.runs import Run, read_run, rewritten, utc_now
 
 # Of an engine's settings: the side of the conversation that a closed-domain recogniser knows.
@@ -48,7 +48,7 @@ class Engine:
         settings = self.settings.model_dump(mode="json", exclude={"library"})
         return JudgedWith(
             backend=self.spec.name,
-            settings=without_secrets(settings),
+            settings=settings,
             closed_domain=self.spec.closed_domain,
             prompt=prompt,
             utc=utc_now(),
@@ -249,5 +249,5 @@ def judge_comparison(
     )
     used = again[0].record.judged_with
     after = record.model_copy(update={"backends": backends, "judged_with": used})
-    store(folder, after)
+    write_document(folder / COMPARISON_FILE, after)
     return after, again

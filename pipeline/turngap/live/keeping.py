@@ -19,7 +19,7 @@ from turngap.core.errors import InputError
 from turngap.core.results import OffsetRecord, RunRecord, Turn
 from turngap.live.conversation import KeptTurn
 from turngap.live.saving import Saved, can_be_saved, save, scenario_name
-from turngap.store.provenance import git_commit, this_machine, without_secrets
+from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run, RunWriter, read_run, utc_now
 
 # Makes a run's report.html; reports are of a layer that this one does not know.
@@ -150,7 +150,7 @@ class LiveRun:
                 name=self._name,
                 started_utc=utc_now(),
                 machine=this_machine(),
-                agent=without_secrets(self._agent),
+                agent=self._agent,
                 settings={"live": True},
                 scenario_hashes={},
                 planned_turns=0,

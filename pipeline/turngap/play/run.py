@@ -21,6 +21,7 @@ from turngap.clocks import MonotonicClock
 from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import CalibrationRecord, OffsetRecord, RunRecord, Turn
+from turngap.core.secrets import without_url_secrets
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, summarise
 from turngap.play.calibrate import calibrate
@@ -29,7 +30,7 @@ from turngap.play.target import Target
 from turngap.play.turn_record import turn_record
 from turngap.scenario.library import LoadedScenario
 from turngap.scenario.model import Backchannel, SpeechBounds, UserTurn
-from turngap.store.provenance import git_commit, this_machine, without_secrets, without_url_secrets
+from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run, RunWriter, utc_now
 
 # Above this share of starved turns even p95 rests on turns that the caller itself delayed.
@@ -238,8 +239,8 @@ def _opening_record(plan: PlayPlan, target: Target, settings: dict[str, Any]) ->
         name=target.choice.name,
         started_utc=utc_now(),
         machine=this_machine(),
-        agent=without_secrets(target.describe()),
-        settings=without_secrets(settings),
+        agent=target.describe(),
+        settings=settings,
         scenario_hashes={s.scenario.name: content_hash(s) for s in plan.scenarios},
         planned_turns=plan.turns // plan.agents,
         budget_ms=plan.budget_ms or DEFAULT_BUDGET_MS,

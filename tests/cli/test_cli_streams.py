@@ -99,9 +99,12 @@ def test_an_interrupted_simulation_says_that_nothing_is_kept(
 
     monkeypatch.setattr("turngap.fleet.run.run_simulation", interrupted)
     done = turngap_here(
-        capsys, "simulate", "--before-ms", "300", "--after-ms", "40", "--speech-ms", "1500",
-        "--reply-ms", "2000", "--user-tokens", "9", "--reply-tokens", "30", "--opening-tokens", "6",
-        "--system-tokens", "300", "--turns-per-call", "5", "--out", tmp_path,
+        capsys, "simulate", ROOT / "examples" / "fleet.toml", "--out", tmp_path,
+        *(f"--set={key}={value}" for key, value in {
+            "turn.before_ms": 300, "turn.after_ms": 40, "turn.speech_ms": 1500,
+            "turn.reply_ms": 2000, "turn.user_tokens": 9, "turn.reply_tokens": 30,
+            "turn.opening_tokens": 6, "call.system_tokens": 300, "call.turns": 5,
+        }.items()),
     )  # fmt: skip
     assert (done.code, list(tmp_path.iterdir())) == (130, [])
     assert "nothing is kept" in done.err

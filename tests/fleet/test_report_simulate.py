@@ -10,9 +10,10 @@ from turngap.fleet.page import read_simulation, render
 from turngap.fleet.words import hours, usd
 
 TURN = (
-    "--before-ms", "300", "--after-ms", "40", "--speech-ms", "1500", "--reply-ms", "2000",
-    "--user-tokens", "10", "--reply-tokens", "30", "--opening-tokens", "6",
-    "--system-tokens", "300", "--turns-per-call", "5", "--minutes", "0.2",
+    "--set", "turn.before_ms=300", "--set", "turn.after_ms=40", "--set", "turn.speech_ms=1500",
+    "--set", "turn.reply_ms=2000", "--set", "turn.user_tokens=10", "--set", "turn.reply_tokens=30",
+    "--set", "turn.opening_tokens=6", "--set", "call.system_tokens=300", "--set", "call.turns=5",
+    "--minutes", "0.2",
 )  # fmt: skip
 
 
@@ -28,7 +29,15 @@ def test_whatever_a_fleet_costs_is_shown_and_drawn(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, price: str, shown: str, chart: str
 ) -> None:
     done = turngap_here(
-        capsys, "simulate", *TURN, "--calls", "5,50", "--part-hour-usd", price, "--out", tmp_path
+        capsys,
+        "simulate",
+        *TURN,
+        "--calls",
+        "5,50",
+        "--set",
+        f"pool.part_hour_usd={price}",
+        "--out",
+        tmp_path,
     )
     assert done.code == 0, done.err
     (folder,) = tmp_path.iterdir()

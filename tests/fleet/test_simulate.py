@@ -2,26 +2,34 @@
 
 import contextlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commandline import turngap_here
+from commandline import ROOT, turngap_here
 from html_page import Page
 from made_records import make_record, make_turn
 
+from turngap.core.errors import InputError
 from turngap.fleet.charts import HEIGHT_PX, charts
 from turngap.fleet.console import simulation_block
 from turngap.fleet.page import read_simulation, render
 from turngap.fleet.record import SIMULATION_FILE, SimulationRecord
 from turngap.store.runs import RunWriter
 
-TURN = (
-    "--before-ms", "300", "--after-ms", "40", "--speech-ms", "1500", "--reply-ms", "2000",
-    "--user-tokens", "10", "--reply-tokens", "30", "--opening-tokens", "6",
-)  # fmt: skip
-CALL = ("--system-tokens", "300", "--turns-per-call", "5")
-QUICK = (*TURN, *CALL, "--weights", "fp8", "--minutes", "0.5")
+
+def sets(*assignments: str) -> tuple[str, ...]:
+    return tuple(argument for each in assignments for argument in ("--set", each))
+
+
+A_TURN = {
+    "before_ms": 300, "after_ms": 40, "speech_ms": 1500, "reply_ms": 2000,
+    "user_tokens": 10, "reply_tokens": 30, "opening_tokens": 6,
+}  # fmt: skip
+TURN = sets(*(f"turn.{key}={value}" for key, value in A_TURN.items()))
+CALL = sets("call.system_tokens=300", "call.turns=5")
+QUICK = (*TURN, *CALL, *sets("pool.weights=fp8"), "--minutes", "0.5")
 
 
 def spoken_turn(turn: int, *, tokens: int = 12) -> Any:
@@ -51,7 +59,14 @@ def test_loads_are_simulated_shown_and_stored(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     done = turngap_here(
-        capsys, "simulate", *QUICK, "--calls", "5,50", "--part-hour-usd", "3", "--out", tmp_path
+        capsys,
+        "simulate",
+        *QUICK,
+        *sets("pool.part_hour_usd=3"),
+        "--calls",
+        "5,50",
+        "--out",
+        tmp_path,
     )
     assert done.code == 0
     assert "simulated: nothing here was measured" in done.out
@@ -94,8 +109,8 @@ def test_a_measured_run_gives_everything_but_the_llm(
 ) -> None:
     run = stored_run(tmp_path / "runs", pipeline={"system_prompt": "Be brief and kind."})
     done = turngap_here(
-        capsys, "simulate", "--from", run, "--calls", "5", "--minutes", "1", "--weights", "fp8",
-        "--json", "--out", tmp_path / "out",
+        capsys, "simulate", "--from", run, "--calls", "5", "--minutes", "1",
+        *sets("pool.weights=fp8"), "--json", "--out", tmp_path / "out",
     )  # fmt: skip
     assert done.code == 0
     document = done.document()
@@ -116,12 +131,13 @@ def test_a_measured_run_gives_everything_but_the_llm(
     assert gap - llm == pytest.approx(233.1 + 36.65, abs=0.1)
 
 
-def test_flags_replace_what_was_measured(
+def test_settings_replace_what_was_measured(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     run = stored_run(tmp_path / "runs")
     done = turngap_here(
-        capsys, "simulate", "--from", run, *CALL, "--before-ms", "100", "--reply-tokens", "2",
+        capsys, "simulate", "--from", run, *CALL,
+        *sets("turn.before_ms=100", "turn.reply_tokens=2"),
         "--calls", "5", "--minutes", "1", "--json", "--out", tmp_path / "out",
     )  # fmt: skip
     mean = done.document()["workload"]["mean"]
@@ -132,7 +148,7 @@ def test_flags_replace_what_was_measured(
 
 def test_the_search_names_what_is_held(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     done = turngap_here(
-        capsys, "simulate", *QUICK, "--policy", "immediate", "--json", "--out", tmp_path
+        capsys, "simulate", *QUICK, *sets("pool.policy=immediate"), "--json", "--out", tmp_path
     )
     document = done.document()
     held, not_held = document["capacity"]["held"], document["capacity"]["not_held"]
@@ -159,7 +175,7 @@ def test_a_hit_rate_can_gate(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, calls: str, rate: str, code: int
 ) -> None:
     done = turngap_here(
-        capsys, "simulate", *QUICK[:-1], "0.1", "--minutes", "0.2", "--policy", "immediate",
+        capsys, "simulate", *QUICK[:-1], "0.1", "--minutes", "0.2", *sets("pool.policy=immediate"),
         "--calls", calls, "--min-hit-rate", rate, "--out", tmp_path,
     )  # fmt: skip
     assert done.code == code
@@ -195,7 +211,7 @@ def test_a_fleet_can_be_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     file = tmp_path / "fleet.toml"
     file.write_text(FLEET)
     done = turngap_here(
-        capsys, "simulate", *TURN, *CALL, "--minutes", "0.2", "--calls", "5", "--fleet", file,
+        capsys, "simulate", *TURN, *CALL, "--minutes", "0.2", "--calls", "5", file,
         "--json", "--out", tmp_path / "out",
     )  # fmt: skip
     document = done.document()
@@ -210,55 +226,112 @@ def test_a_fleet_can_be_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     yaml = tmp_path / "fleet.yaml"
     yaml.write_text("pool:\n  - {hardware: wafer, model: 20b, weights: fp16}\n")
     done = turngap_here(
-        capsys, "simulate", *TURN, *CALL, "--minutes", "0.2", "--calls", "5", "--fleet", yaml,
+        capsys, "simulate", *TURN, *CALL, "--minutes", "0.2", "--calls", "5", yaml,
         "--json", "--out", tmp_path / "out",
     )  # fmt: skip
     assert done.document()["pools"][0]["hardware"] == "wafer"
 
 
+def test_set_changes_one_pool_of_a_file_or_all(tmp_path: Path) -> None:
+    from turngap.fleet.files import read_fleet
+
+    file = tmp_path / "fleet.toml"
+    file.write_text(FLEET)
+    changed = read_fleet(
+        file, ["pool.kv=int8", "pool.2.max_batch=9", "pool.1.speculation.draft_tokens=5",
+               "pool.2.hardware.tflops.fp8=300", "prefix_cache=true"]
+    )  # fmt: skip
+    first, second = changed.pool
+    assert (first.kv, second.kv, first.max_batch, second.max_batch) == ("int8", "int8", 64, 9)
+    assert first.speculation is not None
+    assert (first.speculation.acceptance, first.speculation.draft_tokens) == (0.7, 5)
+    assert not isinstance(second.hardware, str)
+    assert second.hardware.tflops == {"bf16": 150, "fp8": 300}
+    assert (changed.routing, changed.prefix_cache) == ("least-busy", True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("pool.wieghts", "pool.weights"),
+        ("weights", "pool.weights"),
+        ("before_ms", "turn.before_ms"),
+        ("prefix-cache", "prefix_cache"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest_that_is_known(wrong: str, meant: str) -> None:
+    from turngap.fleet.files import read_fleet
+
+    with pytest.raises(InputError) as e:
+        read_fleet(None, [f"{wrong}=1"])
+    assert f"did you mean {meant}?" in e.value.hint
+
+
+def test_the_example_has_every_key_of_a_fleet_file_with_its_default(tmp_path: Path) -> None:
+    from turngap.fleet.files import KEYS, FleetFile, read_fleet
+
+    example = ROOT / "examples" / "fleet.toml"
+    assert read_fleet(example) == FleetFile()
+    text = example.read_text(encoding="utf-8")
+    named = set(re.findall(r"(\w+) = ", text))
+    assert {key.rpartition(".")[2] for key in KEYS} <= named
+    alternatives = [line[2:] for line in text.splitlines() if re.match(r"# \w+ = ", line)]
+    for line in alternatives:
+        table = next(t for t in ("call", "turn", "pool") if f"{t}.{line.split()[0]}" in KEYS)
+        header = "[[pool]]" if table == "pool" else f"[{table}]"
+        changed = tmp_path / "changed.toml"
+        changed.write_text(f"{header}\n{line}\n", encoding="utf-8")
+        read_fleet(changed)
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "says"),
     [
-        ((), "simulate.no_source", "no --from RUN, and no --before-ms, --after-ms"),
-        (("--before-ms", "300"), "simulate.no_source", "no --after-ms"),
-        (TURN, "simulate.no_source", "--system-tokens"),
-        ((*TURN, "--system-tokens", "9"), "simulate.no_source", "--turns-per-call"),
+        ((), "simulate.no_source", "no --from RUN, and no turn.before_ms, turn.after_ms"),
+        (sets("turn.before_ms=300"), "simulate.no_source", "no turn.after_ms"),
+        (TURN, "simulate.no_source", "call.system_tokens"),
+        ((*TURN, *sets("call.system_tokens=9")), "simulate.no_source", "call.turns"),
         (("--from", "no-such-run"), "run.unknown", "no-such-run"),
         ((*QUICK, "--calls", "many"), "simulate.calls", "expected N1,N2"),
         ((*QUICK, "--calls", "5,0"), "simulate.calls", "expected N1,N2"),
         ((*QUICK, "--calls", "nan"), "simulate.calls", "expected N1,N2"),
         ((*QUICK, "--min-hit-rate", "0.9"), "simulate.no_load", "is of a load"),
-        ((*QUICK, "--hardware", "h300"), "inference.hardware", "no accelerator 'h300'"),
-        ((*QUICK, "--model", "llama-9"), "inference.model", "no model 'llama-9'"),
-        ((*QUICK, "--weights", "fp7"), "fleet.invalid", "pool 1 weights"),
-        ((*QUICK, "--kv", "x"), "fleet.invalid", "pool 1 kv"),
-        ((*QUICK, "--policy", "eager"), "fleet.invalid", "pool 1 policy"),
-        ((*QUICK, "--policy", "static"), "inference.policy", "how many that is"),
-        ((*QUICK, "--max-batch", "0"), "inference.policy", "max_batch is 0"),
-        ((*QUICK, "--chunk-tokens", "-5"), "fleet.invalid", "chunk_tokens"),
-        ((*QUICK, "--chunk-tokens", "100"), "inference.policy", "chunk_tokens is 100"),
-        ((*QUICK, "--max-wait-ms", "5"), "inference.policy", "only `static` waits"),
-        ((*QUICK, "--parts", "0"), "inference.parts", "0 accelerators"),
-        ((*QUICK, "--replicas", "0"), "simulate.replicas", "0 replicas"),
-        ((*QUICK, "--draft-tokens", "3"), "fleet.invalid", "acceptance"),
-        ((*QUICK, "--acceptance", "1.5"), "inference.speculation", "acceptance is 1.5"),
-        ((*QUICK, "--routing", "random"), "fleet.invalid", "routing"),
-        ((*QUICK, "--part-hour-usd", "-1"), "simulate.price", "-1.0 USD"),
-        ((*QUICK, "--opening-tokens", "31"), "simulate.workload", "opening_tokens is 31"),
-        ((*QUICK, "--speech-ms", "0"), "simulate.workload", "speech_ms"),
+        ((*QUICK, *sets("pool.hardware=h300")), "inference.hardware", "no accelerator 'h300'"),
+        ((*QUICK, *sets("pool.model=llama-9")), "inference.model", "no model 'llama-9'"),
+        ((*QUICK, *sets("pool.weights=fp7")), "fleet.invalid", "pool 1 weights"),
+        ((*QUICK, *sets("pool.kv=x")), "fleet.invalid", "pool 1 kv"),
+        ((*QUICK, *sets("pool.policy=eager")), "fleet.invalid", "pool 1 policy"),
+        ((*QUICK, *sets("pool.policy=static")), "inference.policy", "how many that is"),
+        ((*QUICK, *sets("pool.max_batch=0")), "inference.policy", "max_batch is 0"),
+        ((*QUICK, *sets("pool.chunk_tokens=-5")), "fleet.invalid", "chunk_tokens"),
+        ((*QUICK, *sets("pool.chunk_tokens=100")), "inference.policy", "chunk_tokens is 100"),
+        ((*QUICK, *sets("pool.max_wait_ms=5")), "inference.policy", "only `static` waits"),
+        ((*QUICK, *sets("pool.parts=0")), "inference.parts", "0 accelerators"),
+        ((*QUICK, *sets("pool.replicas=0")), "simulate.replicas", "0 replicas"),
+        ((*QUICK, *sets("pool.speculation.draft_tokens=3")), "fleet.invalid", "acceptance"),
+        ((*QUICK, *sets("pool.speculation.acceptance=1.5")), "inference.speculation", "is 1.5"),
+        ((*QUICK, *sets("routing=random")), "fleet.invalid", "routing"),
+        ((*QUICK, *sets("pool.part_hour_usd=-1")), "simulate.price", "-1.0 USD"),
+        ((*QUICK, *sets("turn.opening_tokens=31")), "simulate.workload", "opening_tokens is 31"),
+        ((*QUICK, *sets("turn.speech_ms=0")), "simulate.workload", "speech_ms"),
+        ((*QUICK, *sets("call.turns=0.5")), "simulate.workload", "turns is 0.5"),
+        ((*QUICK, *sets("call.system_tokens=0")), "simulate.workload", "system_tokens is 0"),
+        ((*QUICK, *sets("call.think_sigma=4")), "simulate.workload", "think_sigma is 4"),
+        ((*QUICK, *sets("pool.weights")), "fleet.set", "expected KEY=VALUE"),
+        ((*QUICK, *sets("pool.wieghts=fp8")), "fleet.unknown_key", "pool.wieghts: no such key"),
+        ((*QUICK, *sets("pool.2.weights=fp8")), "fleet.no_pool", "no such pool"),
         (
-            (*QUICK, "--hardware", "wafer", "--model", "70b", "--weights", "fp16"),
+            (*QUICK, *sets("pool.hardware=wafer", "pool.model=70b", "pool.weights=fp16")),
             "inference.no_fit",
             "dense-70b at fp16 does not fit",
         ),
-        ((*QUICK, "--fleet", "no.toml"), "simulate.two_fleets", "--weights"),
-        ((*TURN, *CALL, "--fleet", "no.toml"), "fleet.unreadable", "no.toml"),
-        ((*TURN, *CALL, "--fleet", "fleet.json"), "fleet.suffix", ".toml, .yaml"),
-        ((*TURN, *CALL, "--fleet", "bad.toml"), "fleet.not_toml", "not TOML"),
-        ((*TURN, *CALL, "--fleet", "bad.yaml"), "fleet.not_yaml", "not YAML"),
-        ((*TURN, *CALL, "--fleet", "list.yaml"), "fleet.invalid", "expected tables"),
-        ((*TURN, *CALL, "--fleet", "keys.toml"), "fleet.invalid", "pool 2 gpus: unknown key"),
-        ((*TURN, *CALL, "--fleet", "empty.toml"), "fleet.invalid", "pool"),
+        ((*TURN, *CALL, "no.toml"), "fleet.unreadable", "no.toml"),
+        ((*TURN, *CALL, "fleet.json"), "fleet.suffix", ".toml, .yaml"),
+        ((*TURN, *CALL, "bad.toml"), "fleet.not_toml", "not TOML"),
+        ((*TURN, *CALL, "bad.yaml"), "fleet.not_yaml", "not YAML"),
+        ((*TURN, *CALL, "list.yaml"), "fleet.invalid", "expected tables"),
+        ((*TURN, *CALL, "keys.toml"), "fleet.invalid", "pool 2 gpus: unknown key"),
+        ((*TURN, *CALL, "empty.toml"), "fleet.invalid", "pool"),
     ],
 )  # fmt: skip
 def test_bad_input_is_named_and_nothing_is_stored(
@@ -301,18 +374,18 @@ def test_a_run_without_usable_turns_says_why(
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> SimulationRecord:
     """A search with loads that are held, not held, and with turns that were never answered."""
-    from turngap.fleet.files import build_fleet, fleet_file
-    from turngap.fleet.run import SimulationPlan, run_simulation, source_of_flags
-    from turngap.fleet.workload import Workload
+    from turngap.fleet.files import FleetFile, build_fleet
+    from turngap.fleet.run import SimulationPlan, run_simulation, source_of, workload_of
 
-    source = source_of_flags(
+    described = FleetFile.model_validate(
         {
-            "before_ms": 300, "after_ms": 40, "speech_ms": 1500, "reply_ms": 2000,
-            "user_tokens": 10, "reply_tokens": 30, "opening_tokens": 6,
+            "pool": [{"weights": "fp8", "policy": "immediate"}],
+            "turn": A_TURN,
+            "call": {"system_tokens": 300, "turns": 5},
         }
-    )  # fmt: skip
-    work = Workload(source.samples, 300, 5, 200, 0.8)
-    described = fleet_file({"pool": [{"weights": "fp8", "policy": "immediate"}]}, "test")
+    )
+    source = source_of((), described.turn)
+    work = workload_of(source, described.call)
     plan = SimulationPlan(
         fleet=build_fleet(described, work.longest_tokens),
         workload=work,

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 SCENARIOS = typer.Argument(help="Names or files; default: all of the library.")
 TAG = typer.Option("--tag", help="Only scenarios with this tag.")
-OUT = typer.Option("--out", help="Where it is kept; ./runs.")
+OUT = typer.Option("--out", help="Folder to store the result in; default ./runs.")
+RUNS = typer.Option("--runs", help="Folder of stored runs to read; default ./runs.")
 CALIBRATION = typer.Option(
     "--calibration", min=0, help="Known gaps to measure before the run; 0: none."
 )

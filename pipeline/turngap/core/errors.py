@@ -1,5 +1,6 @@
 """Errors that say what happened, what was expected and what to do next."""
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -49,3 +50,17 @@ class InconclusiveError(TurngapError):
     """The measurement was made but says nothing reliable (exit code 3)."""
 
     exit_code = ExitCode.INCONCLUSIVE
+
+
+def known_names(name: str, known: Iterable[str]) -> str:
+    """The hint for a name that there is not: the one that was probably meant, then all there are.
+
+    Of `table.key`, the key alone will do.
+    """
+    import difflib
+
+    names = list(known)
+    by_end = {full.rpartition(".")[2]: full for full in names} | {full: full for full in names}
+    close = difflib.get_close_matches(name, by_end, n=1)
+    meant = f"did you mean {by_end[close[0]]}? " if close else ""
+    return f"{meant}known: {', '.join(names) or 'none'}"

@@ -1,17 +1,19 @@
-"""A fleet as a file or as flags: what may be written, and the fleet that it means."""
+"""A fleet file, with what `--set` changes in it: what may be written, and what it means."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from turngap.core.errors import InputError
+from turngap.agent.stack import value_of
+from turngap.core.errors import InputError, known_names
 from turngap.core.problems import problems, reason
+from turngap.fleet import THINK_MS, THINK_SIGMA
 from turngap.fleet.fleet import Fleet, Pool, Routing
 from turngap.inference.hardware import Accelerator, Precision, find_accelerator
 from turngap.inference.model import Model, find_model
@@ -90,20 +92,86 @@ class PoolTable(_Strict):
     part_hour_usd: float | None = None
 
 
+class TurnTable(_Strict):
+    """A turn but for the LLM, where no run was measured, or on top of one: see `TurnSample`."""
+
+    before_ms: float | None = None
+    after_ms: float | None = None
+    speech_ms: float | None = None
+    reply_ms: float | None = None
+    user_tokens: int | None = None
+    reply_tokens: int | None = None
+    opening_tokens: int | None = None
+
+
+class CallTable(_Strict):
+    """A call: see `Workload`. A measured run says how long its prompt and its calls are."""
+
+    system_tokens: int | None = None
+    turns: float | None = None
+    think_ms: float = THINK_MS
+    think_sigma: float = THINK_SIGMA
+
+
 class FleetFile(_Strict):
-    """A fleet."""
+    """A fleet and who calls it."""
 
     routing: Routing = "sticky"
     prefix_cache: bool = True
-    pool: Annotated[tuple[PoolTable, ...], Field(min_length=1)]
+    pool: Annotated[tuple[PoolTable, ...], Field(min_length=1)] = (PoolTable(),)
+    turn: TurnTable = TurnTable()
+    call: CallTable = CallTable()
 
 
-def read_fleet(path: Path) -> FleetFile:
-    """Read a fleet from a TOML or YAML file.
+def _keys(model: type[BaseModel], within: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        tables = [t for t in _types(field.annotation) if issubclass(t, BaseModel)]
+        if within or not tables:  # what is a table in a pool may be a name as well
+            yield within + name
+        for table in tables:
+            yield from _keys(table, f"{within}{name}.")
+
+
+def _types(annotation: Any) -> list[type]:
+    if isinstance(annotation, type):
+        return [annotation]
+    return [t for part in get_args(annotation) for t in _types(part)]
+
+
+# Every key that a fleet file may have, as `--set` names it.
+KEYS = tuple(_keys(FleetFile))
+_TFLOPS = "pool.hardware.tflops"
+
+
+def read_fleet(path: Path | None, sets: Sequence[str] = ()) -> FleetFile:
+    """Read a fleet from a TOML or YAML file, and change what `KEY=VALUE` assignments say.
+
+    Without a file it is a fleet of defaults.
 
     Raises:
-        InputError: it cannot be read, or says what a fleet file may not say.
+        InputError: the file cannot be read, or says what a fleet file may not say.
     """
+    values: Any = {} if path is None else _parsed(path)
+    if not isinstance(values, dict):
+        raise InputError(
+            "fleet.invalid", f"{path}: expected tables", hint="for example: [[pool]] in TOML"
+        )
+    for assignment in sets:
+        _assign(values, assignment)
+    where = "--set" if path is None else f"{path} with --set" if sets else str(path)
+    try:
+        return FleetFile.model_validate(values)
+    except ValidationError as e:
+        found = [problem for problem in problems(e) if _meant(problem)]
+        unknown = [str(p["loc"][-1]) for p in found if p["type"] == "extra_forbidden"]
+        raise InputError(
+            "fleet.invalid",
+            "\n".join(f"{where}: {_at(p['loc'])}: {reason(p)}" for p in found),
+            hint=known_names(unknown[0] if unknown else "", KEYS),
+        ) from e
+
+
+def _parsed(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as e:
@@ -112,37 +180,50 @@ def read_fleet(path: Path) -> FleetFile:
         raise InputError("fleet.unreadable", f"{path}: not a text file: {e}") from e
     if path.suffix == ".toml":
         try:
-            values: Any = tomllib.loads(text)
+            return tomllib.loads(text)
         except tomllib.TOMLDecodeError as e:
             raise InputError("fleet.not_toml", f"{path}: not TOML: {e}") from e
-    elif path.suffix in (".yaml", ".yml"):
+    if path.suffix in (".yaml", ".yml"):
         try:
-            values = YAML(typ="safe", pure=True).load(text)
+            return YAML(typ="safe", pure=True).load(text)
         except YAMLError as e:
             raise InputError("fleet.not_yaml", f"{path}: not YAML: {e}") from e
-    else:
-        raise InputError(
-            "fleet.suffix", f"{path}: expected a .toml, .yaml or .yml file that describes a fleet"
-        )
-    return fleet_file(values, str(path))
+    raise InputError(
+        "fleet.suffix", f"{path}: expected a .toml, .yaml or .yml file that describes a fleet"
+    )
 
 
-def fleet_file(values: Any, where: str) -> FleetFile:
-    """Check what a file or flags say; `where` is named in errors."""
-    if not isinstance(values, Mapping):
+def _assign(values: dict[str, Any], assignment: str) -> None:
+    """Change what `KEY=VALUE` says; a key of a pool changes all pools, `pool.2.KEY` the second."""
+    name, equals, text = assignment.partition("=")
+    path = name.strip().split(".")
+    plain = ".".join(part for part in path if not part.isdigit())
+    if not equals:
         raise InputError(
-            "fleet.invalid", f"{where}: expected tables", hint="for example: [[pool]] in TOML"
+            "fleet.set", f"--set {assignment!r}: expected KEY=VALUE", hint="--set pool.weights=fp8"
         )
-    try:
-        return FleetFile.model_validate(values)
-    except ValidationError as e:
-        said = "\n".join(f"{where}: {_at(p['loc'])}: {reason(p)}" for p in problems(e) if _meant(p))
+    if plain.rpartition(".")[0] != _TFLOPS and plain not in KEYS:
         raise InputError(
-            "fleet.invalid",
-            said,
-            hint=f"keys of a pool: {', '.join(PoolTable.model_fields)}; beside the pools: routing, "
-            "prefix_cache",
-        ) from e
+            "fleet.unknown_key", f"--set {name}: no such key", hint=known_names(plain, KEYS)
+        )
+    tables: Any = [values]
+    if path[0] == "pool":
+        tables = values.setdefault("pool", [{}])
+        tables = tables if isinstance(tables, list) else []
+        if path[1].isdigit():
+            tables = tables[int(path[1]) - 1 : int(path[1])]
+            if not tables:
+                raise InputError("fleet.no_pool", f"--set {name}: there is no such pool")
+        path = [part for part in path[1:] if not part.isdigit()]
+    for table in tables:
+        if not isinstance(table, dict):
+            continue  # refused below, with its place in the file
+        inner = table
+        for key in path[:-1]:
+            if not isinstance(inner.get(key), dict):
+                inner[key] = {}
+            inner = inner[key]
+        inner[path[-1]] = value_of(text)
 
 
 # What pydantic adds to a place where either a name or a table may stand.
@@ -208,7 +289,7 @@ def _policy(table: PoolTable) -> Policy:
             raise InputError(
                 "inference.policy",
                 "policy static waits for a full batch, and nothing says how many that is",
-                hint="give --max-batch, or max_batch in the pool",
+                hint="give the pool max_batch, or --set pool.max_batch=8",
             )
         max_batch = CONTINUOUS_BATCH if table.policy == "continuous" else 1
     if chunk is None and table.policy == "continuous":

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from turngap import __version__
 from turngap.core.errors import InconclusiveError, InputError
 from turngap.fleet.figures import MOST_CALLS, LoadFigures, figures, find_capacity
+from turngap.fleet.files import CallTable, TurnTable
 from turngap.fleet.fleet import DRAIN_S, Fleet, Load, Pool, idle_turn_ms, simulate
 from turngap.fleet.measured import measured_turns
 from turngap.fleet.record import (
@@ -82,12 +83,23 @@ class SimulationPlan:
         return Load(calls, max(wanted, LEAST_TURNS * turn_s / calls))
 
 
-def source_of_runs(runs: Sequence[Run]) -> Source:
-    """Turns of stored runs.
+def source_of(runs: Sequence[Run], turn: TurnTable) -> Source:
+    """Turns of stored runs, changed as a fleet file says; without runs, the one that it describes.
 
     Raises:
-        InconclusiveError: too few of them can be used; the message says why.
+        InputError: there is no run, and the file does not describe a whole turn.
+        InconclusiveError: too few of the measured turns can be used; the message says why.
     """
+    given = turn.model_dump(exclude_none=True)
+    if not runs:
+        if missing := [name for name in SAMPLE_FIELDS if name not in given]:
+            raise InputError(
+                "simulate.no_source",
+                "nothing says what a turn is like: no --from RUN, and no "
+                + ", ".join(f"turn.{name}" for name in missing),
+                hint="measure one: turngap replay, then turngap simulate --from latest",
+            )
+        return Source((TurnSample(**given),))
     turns = [turn for run in runs for turn in run.turns]
     found = measured_turns(turns)
     if len(found.samples) < LEAST_SAMPLES:
@@ -96,13 +108,13 @@ def source_of_runs(runs: Sequence[Run]) -> Source:
             "simulate.few_turns",
             f"{len(found.samples)} of {len(turns)} turns can be drawn from, expected "
             f"{LEAST_SAMPLES} or more" + (f": {reasons}" if reasons else ""),
-            hint="replay more (--repeat), or describe a turn: --before-ms, --after-ms, …",
+            hint="replay more (--repeat), or describe a turn: --set turn.before_ms=300 …",
         )
     calls = {(id(run), t.scenario, t.repeat) for run in runs for t in run.turns}
     prompts = [str(run.record.agent.get("pipeline", {}).get("system_prompt", "")) for run in runs]
     words = max((len(prompt.split()) for prompt in prompts), default=0)
     return Source(
-        samples=found.samples,
+        samples=tuple(_changed(sample, given) for sample in found.samples),
         runs=tuple(run.path.name for run in runs),
         left_out=found.left_out,
         system_tokens=round(words * (found.tokens_per_word or 0)) or None,
@@ -110,39 +122,26 @@ def source_of_runs(runs: Sequence[Run]) -> Source:
     )
 
 
-def source_of_flags(values: Mapping[str, float | None]) -> Source:
-    """One turn as flags describe it, the same every time.
+def _changed(sample: TurnSample, given: Mapping[str, Any]) -> TurnSample:
+    """A shorter reply opens with its last token, unless the file says when it opens."""
+    opening = min(sample.opening_tokens, given.get("reply_tokens", sample.reply_tokens))
+    return replace(sample, **{"opening_tokens": opening, **given})
+
+
+def workload_of(source: Source, call: CallTable) -> Workload:
+    """Who calls: what the fleet file says of a call, and else what was measured.
 
     Raises:
-        InputError: something of it is not said.
+        InputError: neither says how long the prompt or a call is.
     """
-    missing = [name for name in SAMPLE_FIELDS if values.get(name) is None]
-    if missing:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+    system_tokens = source.system_tokens if call.system_tokens is None else call.system_tokens
+    turns = source.turns if call.turns is None else call.turns
+    if system_tokens is None or turns is None:
+        key = "call.system_tokens" if system_tokens is None else "call.turns"
         raise InputError(
-            "simulate.no_source",
-            f"nothing says what a turn is like: no --from RUN, and no {flags}",
-            hint="measure one: turngap replay, then turngap simulate --from latest",
+            "simulate.no_source", f"nothing says what {key} is", hint=f"give --set {key}=…"
         )
-    return Source((_sample(values, None),))
-
-
-def with_flags(source: Source, values: Mapping[str, float | None]) -> Source:
-    """A source with some of its turns' parts replaced by what flags say."""
-    given = {k: v for k, v in values.items() if v is not None}
-    samples = tuple(_sample(given, sample) for sample in source.samples)
-    return Source(samples, source.runs, source.left_out, source.system_tokens, source.turns)
-
-
-def _sample(values: Mapping[str, float | None], base: TurnSample | None) -> TurnSample:
-    parts: dict[str, Any] = {}
-    for name in SAMPLE_FIELDS:
-        value = values.get(name)
-        value = getattr(base, name) if value is None and base is not None else value
-        parts[name] = int(value or 0) if name.endswith("_tokens") else value
-    if "opening_tokens" not in values and base is not None:
-        parts["opening_tokens"] = min(parts["opening_tokens"], parts["reply_tokens"])
-    return TurnSample(**parts)
+    return Workload(source.samples, system_tokens, turns, call.think_ms, call.think_sigma)
 
 
 def run_simulation(

@@ -102,11 +102,10 @@ def play(
     came: Sequence[Arrival],
     *,
     prefix_cache: bool = False,
-    stepwise: bool = False,
 ) -> Played:
     """Submit them all and run until nothing is left to do."""
     trace: list[Step] = []
-    engine = Engine(server, policy, prefix_cache=prefix_cache, stepwise=stepwise, trace=trace)
+    engine = Engine(server, policy, prefix_cache=prefix_cache, trace=trace)
     requests: list[Request] = []
     for number, arrival in enumerate(came):
         request = Request(

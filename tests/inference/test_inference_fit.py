@@ -135,7 +135,7 @@ def test_what_no_measurement_depends_on_is_said_to_be_unknown() -> None:
         ([Measured(1, sequences=1)] * 5, "1 measurements for 3 unknowns"),
         ([Measured(0, sequences=1)] * 3, "above 0"),
         ([Measured(float("nan"), sequences=1)] * 3, "above 0"),
-        ([Measured(1)] * 3, "something that took it"),
+        ([Measured(1)] * 3, "work that took it"),
         ([Measured(1, sequences=1, context=-1)] * 3, "expected"),
         ([Measured(1, sequences=1, prefill=9, prompts=-1.0)] * 3, "expected"),
     ],

@@ -59,7 +59,7 @@ def test_work_is_conserved(
     # Steps follow one another, and their time is all that the engine worked.
     assert all(before.end_ps <= after.start_ps for before, after in pairwise(trace))
     assert engine.busy_ps == sum(step.end_ps - step.start_ps for step in trace)
-    assert engine.steps == sum(step.steps for step in trace)
+    assert engine.steps == len(trace)
     # Nothing is left behind.
     assert engine.idle
     assert engine.load == 0
@@ -146,7 +146,7 @@ def test_requests_are_taken_in_the_order_in_which_they_came(
 def test_each_reply_comes_token_by_token_in_order(
     server: Server, speculation: Speculations, policy: Policy, came: list[Arrival]
 ) -> None:
-    engine = Engine(replace(server, speculation=speculation), policy, stepwise=True)
+    engine = Engine(replace(server, speculation=speculation), policy)
     requests: list[Request] = []
     out: list[list[int]] = []
 
@@ -179,25 +179,14 @@ def test_the_same_requests_take_the_same_course(
     assert first.trace == again.trace
 
 
-@given(servers, policies, arrivals(), st.booleans())
-def test_leaping_over_steps_is_the_same_as_taking_them(
-    server: Server, policy: Policy, came: list[Arrival], cache: bool
-) -> None:
-    leaping = play(server, policy, came, prefix_cache=cache)
-    stepping = play(server, policy, came, prefix_cache=cache, stepwise=True)
-    assert leaping.instants == stepping.instants
-    for name in ("busy_ps", "steps", "sequence_steps", "prefilled", "spared", "emitted"):
-        assert getattr(leaping.engine, name) == getattr(stepping.engine, name)
-
-
-@given(servers, st.integers(1, 64), st.integers(0, 200_000), st.integers(1, 400))
-def test_a_leap_takes_as_long_as_its_steps(
-    server: Server, sequences: int, looked_back: int, steps: int
+@given(servers, st.integers(1, 64), st.integers(0, 200_000))
+def test_a_decode_step_is_longer_the_more_it_looks_back(
+    server: Server, sequences: int, looked_back: int
 ) -> None:
     costs = StepCosts(server)
-    each = [costs.step_ps(sequences, looked_back + n * sequences) for n in range(steps)]
-    assert costs.leap_ps(sequences, looked_back, steps) == sum(each)
+    each = [costs.step_ps(sequences, looked_back + n * sequences) for n in range(3)]
     assert each == sorted(each)
+    assert each[0] == costs.decode_ps(sequences, looked_back)
 
 
 @given(servers, speculations, st.sampled_from(["continuous", "immediate", "static"]), arrivals())
@@ -223,7 +212,7 @@ def test_waiting_for_a_full_batch_gains_a_step_at_most_by_luck(
         return  # memory, not the policy, would make the batches
     waiting = play(server, Policy("static", batch), came)
     joining = play(server, Policy("continuous", batch), came)
-    longest = max((s.end_ps - s.start_ps) / s.steps for s in joining.trace)
+    longest = max(s.end_ps - s.start_ps for s in joining.trace)
     assert joining.mean_ttft_ps <= waiting.mean_ttft_ps + longest
 
 

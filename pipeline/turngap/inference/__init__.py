@@ -1,6 +1,5 @@
-"""An inference server as a model: what a step costs, who is in the batch, when a token comes.
+"""A model of an inference server: what a step costs, how batches form, when each token comes.
 
-Pure and deterministic. Time inside is whole picoseconds (`_ps`): a token's share of a step is a
-few nanoseconds on a GPU and a few picoseconds on a wafer, and whole numbers make a leap over many
-steps give exactly what the same steps give one by one.
+It is pure and deterministic. Time is in whole picoseconds (`_ps`), because a token's share of a
+step is a few nanoseconds on a GPU and a few picoseconds on a wafer.
 """

@@ -1,8 +1,7 @@
-"""The engine: takes requests, runs steps, says when each token is out.
+"""The engine takes requests, runs steps and says when each token is out.
 
-Sans-I/O: it has no clock. `advance(until)` runs every step that begins before `until`; whoever
-drives it decides whether that is virtual time (`turngap simulate`) or the real one (the `sim`
-backends).
+It is sans-I/O and has no clock. `advance(until)` runs every step that begins before `until`; its
+caller decides whether that is virtual time (`turngap simulate`) or real time (the `sim` backends).
 """
 
 from collections import deque
@@ -19,20 +18,19 @@ class Engine:
 
     Attributes:
         now_ps: the end of the last step; the next one begins no earlier.
-        opened: requests whose opening token is out, in order; whoever drives takes them away.
+        opened: requests whose opening token is out, in order; the caller takes them away.
         busy_ps: time spent in steps.
         steps, prefilled, emitted, replies: steps run, prompt tokens computed, tokens and replies
-            given; `spared`: prompt tokens that the prefix cache had.
-        sequence_steps: sequences over all decode steps; with `steps` the mean batch.
-        room: tokens of conversation that it can hold in all.
+            given; `spared` counts prompt tokens that the prefix cache had.
+        sequence_steps: sequences summed over all decode steps; divided by `steps`, the mean batch.
+        room: the tokens of conversation that it can hold in all.
 
     Args:
         server: what it runs on.
         policy: how it forms batches.
         prefix_cache: keep conversations between their requests (`PrefixCache`).
-        shared: tokens at the start of every prompt that are the same, for that cache.
-        stepwise: never leap over several steps at once. The outcome is the same.
-        trace: where to note each step.
+        shared: how many tokens at the start of every prompt are the same, for that cache.
+        trace: a list that gets each step.
     """
 
     def __init__(
@@ -42,7 +40,6 @@ class Engine:
         *,
         prefix_cache: bool = False,
         shared: int = 0,
-        stepwise: bool = False,
         trace: list[Step] | None = None,
     ) -> None:
         self.costs = StepCosts(server)
@@ -54,59 +51,58 @@ class Engine:
         self.sequence_steps = self.spared = 0
         self._speculation = server.speculation
         self._lets_in = policy.name == "continuous"
-        self._one_by_one = stepwise or self._speculation is not None
         self._trace = trace
         self._max_wait_ps = (
             None if policy.max_wait_ms is None else round(policy.max_wait_ms * PS_PER_MS)
         )
-        # In the order of arrival: those to come, those gathered for a batch, those being read.
+        # In order of arrival: requests to come, gathered for a batch, and with a prompt being read.
         self._coming: deque[Request] = deque()
         self._gathered: deque[Request] = deque()
         self._prefilling: list[Request] = []
-        # How many more belong to the batch that left, where nobody may join it.
+        # How many more requests belong to the batch that left, if nobody may join it.
         self._gate = 0
         # Sequences that decode, and the tokens in their caches.
         self._running = 0
         self._looked_back = 0
         self._reserved = 0
-        # By step: whose opening or whose last token comes out of it.
+        # For each step, the requests whose opening or last token comes out of it.
         self._due: dict[int, list[Request]] = {}
-        self._next_due = FOREVER_PS
         self._speculating: list[Request] = []
         self._cache = PrefixCache(shared) if prefix_cache else None
 
     @property
     def idle(self) -> bool:
-        """Whether no step is due, though requests may wait for a batch to fill."""
+        """Whether no step is due; requests may still wait for a batch to fill."""
         return not self._running and not self._prefilling
 
     @property
     def load(self) -> int:
-        """Requests in it: to come, waiting, being read and being answered."""
+        """Number of requests to come, waiting, being read and being answered."""
         inside = len(self._prefilling) + self._running
         return len(self._coming) + len(self._gathered) + inside
 
     def submit(self, request: Request, at_ps: int) -> None:
-        """Take a request that arrives at `at_ps`, which may lie ahead.
+        """Take a request that arrives at `at_ps`, which may lie in the future.
 
         Raises:
             InputError: the conversation would never fit.
-            ValueError: no tokens, an opening outside the reply, submitted before, or out of order.
+            ValueError: it has no tokens, an opening outside the reply, was submitted before, or
+                arrives before an earlier one.
         """
         request.check(self.room)
         if self._coming and self._coming[-1].arrived_ps > at_ps:
-            raise ValueError("requests are submitted in the order in which they arrive")
+            raise ValueError("submit requests in the order in which they arrive")
         self.expect((request,), (at_ps,))
 
     def expect(self, requests: Sequence[Request], at_ps: Sequence[int]) -> None:
-        """As `submit` for each, for a caller that makes sure itself that they are good ones."""
+        """Submit several requests that the caller has already checked."""
         for request, arrives_ps in zip(requests, at_ps, strict=True):
             request.arrived_ps = arrives_ps
         self._coming.extend(requests)
 
     @property
     def next_ps(self) -> int:
-        """When the next step begins, as far as is known now; `FOREVER_PS`: there is none."""
+        """When the next step begins, as far as is known now; `FOREVER_PS` if there is none."""
         if self._running or self._prefilling or self._gate:
             return self.now_ps
         next_ps = self._ready_ps()
@@ -129,9 +125,7 @@ class Engine:
                 continue
             next_ps = coming[0].arrived_ps if coming else FOREVER_PS
             if self._running:
-                if next_ps <= self.now_ps or next_ps > until_ps:
-                    next_ps = until_ps
-                self._decode(next_ps)
+                self._end_step(self.costs.step_ps(self._running, self._looked_back), 0)
                 continue
             next_ps = min(next_ps, self._ready_ps())
             if next_ps >= until_ps:
@@ -139,9 +133,9 @@ class Engine:
             self.now_ps = next_ps
 
     def cancel(self, request: Request, at_ps: int) -> None:
-        """Drop a request at the end of the step that runs at `at_ps`: it costs nothing from there.
+        """Drop a request at the end of the step that runs at `at_ps`; it then costs nothing.
 
-        One that is done already stays done.
+        A request that is already done stays done.
         """
         self.advance(at_ps)
         if request.done_ps >= 0 or request.stopped or request.arrived_ps < 0:
@@ -163,7 +157,7 @@ class Engine:
             self._speculating.remove(request)
 
     def tokens_out(self, request: Request) -> int:
-        """Tokens of the reply that are out at `now_ps`."""
+        """Return how many tokens of the reply are out at `now_ps`."""
         if request.first_step < 0:
             return 0
         if request.stopped or self._speculation is not None:
@@ -171,28 +165,28 @@ class Engine:
         return min(request.output, self.steps - request.first_step + 1)
 
     def unopened(self) -> list[Request]:
-        """Requests whose opening is not out yet, in no order."""
+        """Return the requests whose opening is not out yet, in no particular order."""
         due = (r for requests in self._due.values() for r in requests)
         inside = (*self._coming, *self._gathered, *self._prefilling, *due, *self._speculating)
         return [r for r in dict.fromkeys(inside) if r.opening_ps < 0 and not r.stopped]
 
-    # Who comes in
+    # Admission
 
     def _gather(self) -> None:
-        """Put those who are there into the batch that waits, where there has to be one."""
+        """Put the requests that have arrived into the batch that waits."""
         coming = self._coming
         while coming and coming[0].arrived_ps <= self.now_ps:
             self._gathered.append(coming.popleft())
 
     def _leaves(self) -> bool:
-        """Whether the batch that was gathered leaves now."""
+        """Start the gathered batch if it may leave now, and return whether it did."""
         if self._running or self._prefilling or self._ready_ps() > self.now_ps:
             return False
         self._gate = min(self.policy.max_batch, len(self._gathered))
         return True
 
     def _ready_ps(self) -> int:
-        """When the batch that was gathered leaves a free engine, unless more requests come."""
+        """When the gathered batch starts on a free engine, unless more requests come."""
         gathered = self._gathered
         if not gathered:
             return FOREVER_PS
@@ -202,10 +196,10 @@ class Engine:
         timeout_ps = FOREVER_PS if self._max_wait_ps is None else self._max_wait_ps
         return max(self.now_ps, gathered[0].arrived_ps + timeout_ps)
 
-    # Steps. What follows runs for every request of a simulation, so it is written flat.
+    # Steps. These run for every request of a simulation, so they are written flat.
 
     def _mixed_step(self) -> None:
-        """Compute what fits of the prompts, and a token for each sequence that decodes."""
+        """Compute as much of the prompts as fits, and a token for each sequence that decodes."""
         chunk, running = self.policy.chunk_tokens or FOREVER_PS, self._running
         budget = max(1, chunk - running * self.costs.checked)
         computed = read = pairs = 0
@@ -215,24 +209,26 @@ class Engine:
         if computed < budget:
             came = self._let_in(budget - computed, through)
             computed, read, pairs = computed + came[0], read + came[1], pairs + came[2]
-        prompts = len(through) + len(self._prefilling)  # read to their end, and one that was cut
+        prompts = len(through) + len(self._prefilling)  # read to the end, and one that was cut
         duration_ps = self.costs.step_ps(
             running, self._looked_back, computed, read, pairs, prompts=prompts
         )
         self.prefilled += computed
-        self._end_step(duration_ps, 1, computed)
+        self._end_step(duration_ps, computed)
         if through:
             self._first_tokens(through)
 
     def _let_in(self, budget: int, through: list[Request]) -> tuple[int, int, int]:
-        """Let in who may enter, and compute what fits of their prompts.
+        """Admit the requests that may enter, and compute as much of their prompts as fits.
 
-        Returns tokens computed, tokens read in caches, and pairs of one and another before it;
-        whose prompt is computed to its end goes to `through`.
+        Requests whose prompt is computed to its end go to `through`.
+
+        Returns:
+            Tokens computed, tokens read from caches, and pairs of a token and one before it.
         """
         line, gate = self._gathered, self._gate
         if self._lets_in:
-            # Whoever's cut prompt ends in this step is in the batch, though not counted as running.
+            # A request whose cut prompt ends in this step is in the batch but not yet running.
             inside = self._running + len(self._prefilling) + len(through)
             line, gate = self._coming, self.policy.max_batch - inside
         cache, now_ps = self._cache, self.now_ps
@@ -240,7 +236,7 @@ class Engine:
         while gate > 0 and line and computed < budget and line[0].arrived_ps <= now_ps:
             spare = self.room - self._reserved - line[0].tokens
             if spare < 0:
-                gate = 0  # whoever is left of a batch goes with the next one
+                gate = 0  # the rest of the batch goes with the next one
                 break
             request = line.popleft()
             gate -= 1
@@ -266,7 +262,7 @@ class Engine:
         return computed, read, pairs
 
     def _go_on(self, budget: int, through: list[Request]) -> tuple[int, int, int]:
-        """Go on with prompts that were cut; returns tokens computed, read and pairs of them."""
+        """Continue prompts that were cut; returns what `_let_in` returns."""
         computed = read = pairs = 0
         for request in self._prefilling:
             take = min(request.left, budget - computed)
@@ -282,105 +278,60 @@ class Engine:
         del self._prefilling[: len(through)]
         return computed, read, pairs
 
-    def _decode(self, until_ps: int) -> None:
-        """Decode up to the next step with which something ends, or to `until_ps`."""
-        running, looked_back = self._running, self._looked_back
-        if self._one_by_one:
-            self._end_step(self.costs.step_ps(running, looked_back), 1, 0)
-            return
-        within_ps, most = until_ps - self.now_ps, self._next_due - self.steps
-        steps, duration_ps = self.costs.leap(running, looked_back, within_ps, most)
-        self._end_step(duration_ps, steps, 0)
-
-    def _end_step(self, duration_ps: int, steps: int, computed: int) -> None:
+    def _end_step(self, duration_ps: int, computed: int) -> None:
         self.now_ps += duration_ps
         self.busy_ps += duration_ps
-        self.steps += steps
+        self.steps += 1
         if self._trace is not None:
             start_ps = self.now_ps - duration_ps
-            self._trace.append(Step(start_ps, self.now_ps, steps, self._running, computed))
-        tokens = self._running * steps
-        self.sequence_steps += tokens
+            self._trace.append(Step(start_ps, self.now_ps, self._running, computed))
+        self.sequence_steps += self._running
         if self._speculation is not None:
             self._accept()
             return
-        self._looked_back += tokens
-        self.emitted += tokens
-        # Where nobody runs too: who was dropped is still due, and would keep others from being.
-        if self.steps == self._next_due:
-            self._come_due()
+        self._looked_back += self._running
+        self.emitted += self._running
+        if due := self._due.pop(self.steps, None):
+            self._come_due(due)
 
-    def _come_due(self) -> None:
+    def _come_due(self, due: list[Request]) -> None:
         """Give out the openings and the ends of the step that is over."""
-        due, step, now_ps, cache = self._due, self.steps, self.now_ps, self._cache
-        ended = tokens = 0
-        for request in due.pop(step):
+        for request in due:
             if request.stopped:
                 continue
             if request.opening_ps < 0:
-                request.opening_ps = now_ps
+                request.opening_ps = self.now_ps
                 self.opened.append(request)
-            if request.last_step == step:
-                request.done_ps = now_ps
-                ended += 1
-                tokens += request.tokens
-                if cache is not None:
-                    cache.keep(request.session, request.tokens)
-        if ended:
-            self._release(ended, tokens)
-        if not due:
-            self._next_due = FOREVER_PS
-            return
-        step += 1
-        while step not in due:
-            step += 1
-        self._next_due = step
-
-    def _release(self, ended: int, tokens: int) -> None:
-        """So many replies are done, of so many tokens with their prompts."""
-        self.replies += ended
-        self._running -= ended
-        self._looked_back -= tokens
-        self._reserved -= tokens
+            if request.last_step == self.steps:
+                self._done(request)
 
     def _first_tokens(self, requests: list[Request]) -> None:
-        """Their prompts are through, and with that come their first tokens."""
-        step, now_ps, due = self.steps, self.now_ps, self._due
-        looked_back, next_due = self._looked_back, self._next_due
-        at_once: list[Request] = []
+        """Give out the first tokens of requests whose prompts have been read."""
+        step, due = self.steps, self._due
+        self.emitted += len(requests)
+        self._running += len(requests)
         for request in requests:
-            request.first_ps = now_ps
+            request.first_ps = self.now_ps
             request.first_step = step
-            looked_back += request.prompt + 1
-            last = step + request.output - 1
+            self._looked_back += request.prompt + 1
+            opening, last = step + request.opening - 1, step + request.output - 1
             request.last_step = last
-            first = step + request.opening - 1
-            if first == step:
-                request.opening_ps = now_ps
+            if opening == step:
+                request.opening_ps = self.now_ps
                 self.opened.append(request)
-                first = last
             if last == step:
                 request.emitted = 1
-                at_once.append(request)
-                continue
-            if self._speculation is not None:
+                self._done(request)
+            elif self._speculation is not None:
                 draws = self._speculation.steps(request.output - 1, str(request.tag))
                 request.emitted, request.yields = 1, draws[::-1]
                 self._speculating.append(request)
-                continue
-            if first != last:
-                due.setdefault(first, []).append(request)
-            due.setdefault(last, []).append(request)
-            next_due = min(next_due, first)
-        self._looked_back = looked_back
-        self._next_due = next_due
-        self.emitted += len(requests)
-        self._running += len(requests)
-        for request in at_once:
-            self._done(request)
+            else:
+                for at in {opening, last} - {step}:
+                    due.setdefault(at, []).append(request)
 
     def _accept(self) -> None:
-        """With speculative decoding: each sequence takes what was kept of its draft."""
+        """Give each sequence the tokens of its draft that the model accepted."""
         for request in tuple(self._speculating):
             got = request.yields.pop()
             request.emitted += got
@@ -397,4 +348,7 @@ class Engine:
         request.done_ps = self.now_ps
         if self._cache is not None:
             self._cache.keep(request.session, request.tokens)
-        self._release(1, request.tokens)
+        self.replies += 1
+        self._running -= 1
+        self._looked_back -= request.tokens
+        self._reserved -= request.tokens

@@ -1,7 +1,7 @@
-"""What a server's parts are worth, from what the server was measured to do.
+"""Fits a simulated server to a few measured steps of a real one.
 
-Data sheets give peaks; a server gives what its software makes of them. A few steps that were
-measured tell bandwidth, arithmetic and overhead; the engine then predicts the rest.
+Data sheets give peaks, and a server's software reaches only part of them. A few measured steps give
+bandwidth, arithmetic and overhead; the engine then predicts the rest.
 """
 
 import math
@@ -17,9 +17,9 @@ from turngap.core.errors import InputError
 from turngap.inference.server import PS_PER_S, Server, StepCosts
 
 Parameter = Literal["bandwidth_gb_s", "tflops", "step_us", "sequence_us", "prompt_us"]
-# Of a parameter whose doubling changes no measured step by this share, nothing is known.
+# If doubling a parameter changes no measured step by this share, the parameter is unknown.
 _TELLING = 0.01
-# Where the search begins: shares of the shortest step that are overhead.
+# The search starts from these shares of the shortest step as overhead.
 _STARTS = (0.02, 0.2, 0.5, 0.8, 0.95)
 
 Floats = NDArray[np.float64]
@@ -30,11 +30,11 @@ class Measured:
     """One kind of step, as measured.
 
     Attributes:
-        ms: what it took, the typical one.
-        sequences: how many decoded in it; 1000 / `ms` is the tokens a second that each of them got.
-        context: tokens in the cache of each, in the mean.
-        prefill: prompt tokens that it computed, of each prompt.
-        prompts: how many of these, in the mean of such steps.
+        ms: its typical duration.
+        sequences: how many sequences decoded in it; each got 1000 / `ms` tokens a second.
+        context: mean number of tokens in the cache of each.
+        prefill: prompt tokens that it computed of each prompt.
+        prompts: mean number of prompts in such a step.
     """
 
     ms: float
@@ -46,12 +46,13 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A server that does what was measured, as nearly as the model can.
+    """A server that behaves as measured, as nearly as the model can.
 
     Attributes:
-        server: the given one with its parts replaced; efficiencies are 1, as they are contained.
-        unknown: parameters of which the measurements say nothing; their values are guesses that
-            no measured step depends on.
+        server: the given one with its parts replaced; their efficiencies are 1, because the fitted
+            values include them.
+        unknown: parameters that the measurements do not determine; their values are guesses, and
+            no measured step depends on them.
         worst: the largest relative error among the measured steps.
     """
 
@@ -61,7 +62,7 @@ class Fit:
 
 
 def predicted_ms(server: Server, step: Measured) -> float:
-    """What the model says such a step takes."""
+    """Return how long the model says such a step takes."""
     looked_back = round(step.sequences * step.context)
     pairs, costs = step.prefill * (step.prefill + 1) // 2, StepCosts(server)
     if not step.prefill:
@@ -86,15 +87,15 @@ def fit(
     Relative errors count, so that a step of 1 ms weighs as much as one of 100.
 
     Args:
-        server: what is known of it: the model, how many parts, precisions.
+        server: what is known about it: the model, the number of parts, the precisions.
         measured: its steps.
-        per_sequence: look for a part of the overhead that grows with the batch too.
-        per_prompt: and for one that each prompt adds.
-        bandwidth_gb_s: of one part, where it was measured by itself: a small model's steps do not
-            tell the moving of its weights from their overhead, as both are always there.
+        per_sequence: also fit a part of the overhead that grows with the batch.
+        per_prompt: also fit a part of the overhead that each prompt adds.
+        bandwidth_gb_s: bandwidth of one part, if it was measured separately. The steps of a small
+            model do not separate moving its weights from overhead, as both are always there.
 
     Raises:
-        InputError: fewer measurements than unknowns, or one that cannot be.
+        InputError: there are fewer measurements than unknowns, or one is impossible.
     """
     parameters: tuple[Parameter, ...] = ("tflops", "step_us")
     if bandwidth_gb_s is None:
@@ -140,20 +141,20 @@ def _check(measured: Sequence[Measured], unknowns: int) -> None:
         sane = sane and 0 <= step.prompts < math.inf
         if not (0 < step.ms < math.inf and sane and step.sequences + step.prefill > 0):
             raise InputError(
-                "inference.measured", f"{step}: expected a time above 0 and something that took it"
+                "inference.measured", f"{step}: expected a time above 0 and work that took it"
             )
     if len(set(measured)) < unknowns:
         raise InputError(
             "inference.measured",
             f"{len(set(measured))} measurements for {unknowns} unknowns",
-            hint="measure steps of several batch sizes, and the prefill of a long prompt",
+            hint="measure steps of several batch sizes and the prefill of a long prompt",
         )
 
 
 def _start(
     server: Server, measured: Sequence[Measured], share: float, parameters: Sequence[Parameter]
 ) -> Floats:
-    """A first guess (logs): that share of the shortest step is overhead, the rest is both."""
+    """Guess the parameters (logs), with that share of the shortest step as overhead."""
     shortest = min(step.ms for step in measured)
     longest = max(measured, key=lambda step: step.sequences + step.prefill)
     left_s = shortest * (1 - share) / 1000
@@ -170,7 +171,7 @@ def _start(
 
 
 def _with(server: Server, parameters: Sequence[Parameter], logs: Floats) -> Server:
-    # Beyond these a float overflows; no server is near.
+    # Beyond these limits a float overflows; no server comes near them.
     values = dict(zip(parameters, np.exp(np.clip(logs, -40, 40)).tolist(), strict=True))
     part = server.accelerator
     part = replace(
@@ -187,7 +188,7 @@ def _with(server: Server, parameters: Sequence[Parameter], logs: Floats) -> Serv
 
 
 def _moved(logs: Floats, index: int) -> Floats:
-    """The same with one parameter doubled."""
+    """Double one parameter."""
     moved = logs.copy()
     moved[index] += math.log(2)
     return moved

@@ -1,8 +1,8 @@
-"""The engine once more, for requests that are known beforehand: the same instants, in less time.
+"""A faster engine for requests that are known beforehand, with the same instants.
 
-`turngap simulate` plays hundreds of thousands of requests in a second. Here a request is a row of
-columns, the steps are compiled (`kernel`), and openings are not waited for but looked up
-afterwards, all at once, in what was noted of the steps.
+`turngap simulate` plays hundreds of thousands of requests in a second. Here requests are columns of
+arrays, the steps are compiled (`kernel`), and openings are looked up afterwards, all at once, in
+the ends of the steps.
 """
 
 import numpy as np
@@ -11,81 +11,75 @@ from turngap.inference.kernel import PLACE, Rules, State, play
 from turngap.inference.policy import Policy
 from turngap.inference.server import Server, StepCosts, Whole
 
-# The line is no shorter than so many before its front is dropped.
+# The front of the line is dropped only when the line is longer than this.
 _KEPT = 10_000
-# Columns begin so long, and double.
+# The first length of the columns, which then double.
 _ROWS = 64
-# What is counted in 64 bits stays below this.
+# All 64-bit counts stay below this.
 _MOST = 1 << 62
 
 
 class Flow:
-    """One replica at work: what `Engine` does, where nothing else is asked of it.
+    """One replica at work, with continuous batches, no speculation and no cancellation.
 
-    That is: continuous batches without speculation, and nobody cancelled. That both agree to the
-    picosecond is a property test.
+    A property test shows that it agrees with `Engine` to the picosecond.
 
     Raises:
-        ValueError: another policy, speculation, or costs that 64 bits do not hold.
+        ValueError: it has another policy, speculation, or costs that do not fit into 64 bits.
     """
 
     def __init__(
         self, server: Server, policy: Policy, *, prefix_cache: bool = False, shared: int = 0
     ) -> None:
         if not self.suits(server, policy):
-            raise ValueError(f"a flow is of continuous batches without speculation, not {policy}")
+            raise ValueError(f"expected continuous batches without speculation, got {policy}")
         self._rules = _rules(server, policy, prefix_cache, shared if prefix_cache else 0)
-        # Requests: a `Line`, then each one's tag and opening.
+        # Requests: the rows of a `Line`, then each one's tag and opening.
         self._rows = np.empty((7, _ROWS), dtype=np.int64)
         self._known = 0
-        # Slots of conversations in the prefix cache, from 1, and what it has of them (`Kept`).
+        # Slots of conversations in the prefix cache, from 1, and their contents (`Kept`).
         self._slots: dict[int, int] = {}
         self._kept = np.zeros((3, _ROWS), dtype=np.int64)
         self._ends = np.empty(_ROWS, dtype=np.int64)
-        # When steps ended that ended since openings were looked up last.
+        # When the steps since the last look-up of openings ended.
         self._ended_ps = np.empty(_ROWS, dtype=np.int64)
         self._state = State()
-        # Places of those who had their first token, but not their opening when it was last looked
-        # up; and how many had their first token then.
+        # Places of requests that had their first token but not their opening at the last look-up,
+        # and how many had their first token then.
         self._unopened = np.empty(0, dtype=np.int64)
         self._begun = 0
 
     @staticmethod
     def suits(server: Server, policy: Policy) -> bool:
-        """Whether such a replica can be played so."""
+        """Whether such a replica can be played here."""
         if policy.name != "continuous" or server.speculation is not None:
             return False
         return _longest_step_ps(server, policy) < _MOST
 
     @property
     def load(self) -> int:
-        """Requests in it: to come, being read and being answered."""
+        """Number of requests to come, being read and being answered."""
         state = self._state
         return self._known - state.place + (state.left > 0) + state.decoding
 
     @property
     def busy_ps(self) -> int:
-        """Time spent in steps."""
         return self._state.busy_ps
 
     @property
     def steps(self) -> int:
-        """Steps run."""
         return self._state.step
 
     @property
     def sequence_steps(self) -> int:
-        """Sequences over all decode steps."""
         return self._state.sequence_steps
 
     @property
     def prefilled(self) -> int:
-        """Prompt tokens computed."""
         return self._state.prefilled
 
     @property
     def spared(self) -> int:
-        """Prompt tokens that the prefix cache had."""
         return self._state.spared
 
     def expect(
@@ -98,11 +92,11 @@ class Flow:
         openings: Whole,
         sessions: Whole,
     ) -> None:
-        """Requests to come, in order; good ones, and none before one that is known already."""
+        """Take requests in order of arrival, which the caller has already checked."""
         begin, end = self._known, self._known + len(tags)
         if end > self._rows.shape[1]:
             self._rows = _longer(self._rows, end)
-            # There is an end at most for each request.
+            # Each request has at most one end.
             self._ends = _longer(self._ends, end)
         of = self._slots
         slots = [of.setdefault(session, len(of) + 1) for session in sessions.tolist()]
@@ -114,7 +108,7 @@ class Flow:
 
     def advance(self, until_ps: int) -> None:
         """Run every step that begins before `until_ps`."""
-        # Said here too: to go there and come back takes longer than most steps.
+        # Checked here too, because calling `play` takes longer than most steps.
         if self._state.now_ps >= until_ps or not self.load:
             return
         while True:
@@ -127,10 +121,7 @@ class Flow:
             self._ended_ps = _longer(self._ended_ps, len(self._ended_ps) + 1)
 
     def take_opened(self) -> tuple[Whole, Whole, Whole]:
-        """Those whose opening came out since the last time, in the order in which they came out.
-
-        Returns their tags, when they arrived and when their opening was out, in ps.
-        """
+        """Return tag, arrival and opening (ps) of requests opened since the last call, in order."""
         state, begun = self._state, self._read
         places = np.concatenate((self._unopened, np.arange(self._begun, begun)))
         at_ps, _, _, _, first, tags, openings = self._rows[:, places]
@@ -138,26 +129,26 @@ class Flow:
         out = steps <= state.step
         self._unopened, self._begun = places[~out], begun
         order = np.argsort(steps[out], kind="stable")
-        # The step that was noted first is this many after the first of all.
+        # The first noted step has this number.
         opened_ps = self._ended_ps[steps[out][order] - (state.step - state.noted) - 1]
         self._state = state._replace(noted=0)
         self._forget()
         return tags[out][order], at_ps[out][order], opened_ps
 
     def unopened_ps(self) -> list[int]:
-        """When those arrived whose opening was not out when it was asked for last."""
+        """Return the arrivals (ps) of requests whose opening was not out at the last look-up."""
         at_ps = self._rows[0]
         return [*at_ps[self._unopened].tolist(), *at_ps[self._begun : self._known].tolist()]
 
     @property
     def _read(self) -> int:
-        """How many had their prompt read to its end."""
+        """How many requests have had their prompt read to the end."""
         return self._state.place - (self._state.left > 0)
 
     def _forget(self) -> None:
-        """Drop the front of the line, where everything is over: an hour has millions of requests.
+        """Drop the requests at the front that are over, since an hour has millions of requests.
 
-        Only where that is most of it, so that what stays is seldom moved.
+        Does so only when they are most of the line, so that the rest is seldom moved.
         """
         ends = self._ends[: self._state.decoding]
         over = min(self._read, int((ends & PLACE).min(initial=self._read)))
@@ -191,14 +182,14 @@ def _rules(server: Server, policy: Policy, keeps: bool, shared: int) -> Rules:
 
 
 def _most_tokens(server: Server, policy: Policy) -> int:
-    """The most tokens that a step computes: of each there is room for its keys and values."""
+    """Return the most tokens that a step can compute: each needs room for its keys and values."""
     return min(server.kv_tokens, policy.chunk_tokens or _MOST)
 
 
 def _longest_step_ps(server: Server, policy: Policy) -> int:
-    """What no step takes longer than, and no product on the way to that is larger than."""
+    """Return a bound for every step and for every product in its computation."""
     costs, room = StepCosts(server), server.kv_tokens
-    # In the cache of a prompt lies what the prefix cache spared, and more of it is computed.
+    # The cache of a prompt holds what the prefix cache spared, and what is computed comes on top.
     looks = room + _most_tokens(server, policy) * room
     each = costs.token_ps + 2 * costs.kv_ps + costs.link_ps + costs.sequence_ps + costs.prompt_ps
     moved_ps = costs.moved_ps(_most_tokens(server, policy))
@@ -206,7 +197,7 @@ def _longest_step_ps(server: Server, policy: Policy) -> int:
 
 
 def _moved_ps(costs: StepCosts, most: int) -> Whole:
-    """What moving the weights takes, by tokens in a step, up to where more make no difference."""
+    """Return the time to move the weights by tokens in a step, until more make no difference."""
     all_ps = costs.moved_ps(most)
     found = [costs.moved_ps(0)]
     while found[-1] < all_ps:
@@ -215,7 +206,7 @@ def _moved_ps(costs: StepCosts, most: int) -> Whole:
 
 
 def _longer(columns: Whole, least: int) -> Whole:
-    """The same with zeros behind, twice as long or so long that there are `least`."""
+    """Append zeros to columns, to twice their length or at least `least`."""
     length = max(least, 2 * columns.shape[-1])
     grown = np.zeros((*columns.shape[:-1], length), dtype=np.int64)
     grown[..., : columns.shape[-1]] = columns

@@ -1,4 +1,4 @@
-"""Accelerators: what they hold, how fast they move it, how fast they compute."""
+"""Accelerators: how much they hold, how fast they move it and how fast they compute."""
 
 import math
 from collections.abc import Mapping
@@ -23,21 +23,21 @@ class Accelerator:
     """One part of a server.
 
     Attributes:
-        memory_gb: what it holds, 10^9 bytes.
-        bandwidth_gb_s: peak of its memory, 10^9 bytes a second.
-        tflops: dense peak in 10^12 operations a second by precision. A precision that is missing
-            computes as bf16 does: its weights are unpacked first.
+        memory_gb: its memory, 10^9 bytes.
+        bandwidth_gb_s: peak bandwidth of its memory, 10^9 bytes a second.
+        tflops: dense peak in 10^12 operations a second for each precision. A missing precision
+            computes as bf16 does, because its weights are unpacked first.
         usable: share of the memory that weights and KV cache may take.
         memory_efficiency: share of the bandwidth that a decode step reaches.
         compute_efficiency: share of the peak that a long prefill reaches.
-        step_us: what a step costs whatever is in it: scheduler, launches, sampling.
-        sequence_us: what each sequence that decodes adds to that: its sampling and its stream.
-        prompt_us: what each prompt that is read in it adds: its place in the batch.
-        layer_us: what each layer adds to that on one part alone.
-        split_us: what each layer adds where the model is split over several parts, which have to
-            agree twice a layer.
-        link_gb_s: what a part sends to the others in one direction; what they have to agree on
-            grows with the tokens of a step.
+        step_us: fixed cost of a step: scheduler, launches, sampling.
+        sequence_us: what each sequence that decodes adds: its sampling and its stream.
+        prompt_us: what each prompt that is read in the step adds: its place in the batch.
+        layer_us: what each layer adds.
+        split_us: what each layer adds if the model is split over several parts, which exchange
+            results twice in each layer.
+        link_gb_s: what a part sends to the others in one direction; the amount grows with the
+            tokens of a step.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Accelerator:
                 raise _bad(self.name, f"tflops.{precision}", value, "more than 0")
 
     def flops(self, precision: Precision) -> float:
-        """Dense peak in operations a second with weights of that precision."""
+        """Return the dense peak in operations a second with weights of that precision."""
         key = "bf16" if precision == "fp16" else precision
         return self.tflops.get(key, self.tflops["bf16"]) * 1e12
 
@@ -147,15 +147,15 @@ ACCELERATORS: Mapping[str, Accelerator] = {a.name: a for a in (H100, H200, GB200
 
 
 def find_accelerator(name: str) -> Accelerator:
-    """A known part.
+    """Find a known accelerator.
 
     Raises:
-        InputError: unknown; the message names those there are.
+        InputError: it is unknown; the message lists the known ones.
     """
     if name in ACCELERATORS:
         return ACCELERATORS[name]
     raise InputError(
         "inference.hardware",
         f"no accelerator {name!r}",
-        hint=f"known: {', '.join(ACCELERATORS)}; a fleet file can describe another one",
+        hint=f"known: {', '.join(ACCELERATORS)}; a fleet file can describe another",
     )

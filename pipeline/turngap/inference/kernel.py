@@ -1,8 +1,7 @@
-"""The steps of continuous batches, compiled: what `Flow` does most of the time.
+"""The compiled steps of continuous batches, in which `Flow` spends most of its time.
 
-One step after the other, with none of them leapt over: as machine code a step takes some tens of
-nanoseconds, so that there is nothing to win. All that one step calls is in this file, for numba
-sees by a file's date whether what it compiled for it is still true.
+Every step is played: as machine code it takes some tens of nanoseconds. Everything that a step
+calls is in this file, because numba decides by a file's date whether its compiled code is stale.
 """
 
 from collections.abc import Callable
@@ -16,13 +15,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # A reply's end is one number: the step of its last token, then the request's place in the line.
-# That is room for 3 * 10^10 steps and 2 * 10^8 requests at once.
+# This leaves room for 3 * 10^10 steps and 2 * 10^8 requests at once.
 PLACES = 28
 PLACE = (1 << PLACES) - 1
 
 
 class Rules(NamedTuple):
-    """What a step costs, and who may be in it: of `StepCosts`, `Policy` and `PrefixCache`.
+    """What a step costs and what it may hold, from `StepCosts`, `Policy` and `PrefixCache`.
 
     `moved_ps` has an entry for each number of tokens in a step, as far as it makes a difference.
     """
@@ -43,10 +42,9 @@ class Rules(NamedTuple):
 
 
 class Line(NamedTuple):
-    """Requests in the order in which they arrive, which is that in which they are let in.
+    """Requests in the order in which they arrive and are admitted.
 
-    `slot` is whose conversation it is, from 1; `first` the step of the first token, once it is
-    known.
+    `slot` is the conversation, from 1; `first` is the step of the first token, once it is known.
     """
 
     at_ps: Whole
@@ -57,9 +55,9 @@ class Line(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Conversations that the prefix cache keeps, by slot: their tokens, 0 where it keeps none.
+    """Conversations in the prefix cache, by slot: their tokens, 0 if a slot is not kept.
 
-    Who is kept is in a ring, the least recent first; slot 0 is where it begins and ends.
+    The kept ones form a ring with the least recent first; it begins and ends at slot 0.
     """
 
     tokens: Whole
@@ -68,14 +66,14 @@ class Kept(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where it stands.
+    """The state between two steps.
 
     Attributes:
-        place: who is let in next.
-        left, offset: of the prompt that is cut, tokens to come and tokens done. There is one at
-            most: whoever is cut fills the step, and goes on before anybody else is let in.
-        decoding: sequences that decode, `looked_back` the tokens in their caches.
-        reserved: tokens for which there is room kept, `held` those of conversations that are over.
+        place: the request that is admitted next.
+        left, offset: tokens to come and tokens done of the prompt that is cut. There is at most
+            one: it fills the step, and continues before any other request is admitted.
+        decoding: sequences that decode; `looked_back` are the tokens in their caches.
+        reserved: tokens for which room is kept; `held` are those of conversations that are over.
         noted: steps whose end was noted.
     """
 
@@ -96,10 +94,10 @@ class State(NamedTuple):
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile at the first call, and keep that on disk for the next process.
+    """Compile at the first call, and keep the result on disk for the next process.
 
-    Where neither the package's folder nor the user's cache can be written to, each process
-    compiles anew; `NUMBA_CACHE_DIR` names another folder.
+    If neither the package's folder nor the user's cache is writable, each process compiles anew;
+    `NUMBA_CACHE_DIR` names another folder.
     """
     jit = cast(Callable[..., Callable[P, R]], numba.njit)  # pyright: ignore[reportUnknownMemberType]
     try:
@@ -110,7 +108,7 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 @compiled
 def forget(kept: Kept, slot: int) -> int:
-    """Keep a conversation no longer; returns how many tokens that sets free."""
+    """Drop a conversation; returns how many tokens that frees."""
     tokens = int(kept.tokens[slot])
     if tokens:
         kept.tokens[slot] = 0
@@ -121,7 +119,7 @@ def forget(kept: Kept, slot: int) -> int:
 
 @compiled
 def keep(kept: Kept, slot: int, tokens: int) -> int:
-    """Keep a conversation, as the most recent; returns how many tokens more that takes."""
+    """Keep a conversation as the most recent; returns how many more tokens that takes."""
     before = forget(kept, slot)
     last = kept.older[0]
     kept.tokens[slot], kept.older[slot], kept.newer[slot] = tokens, last, 0
@@ -131,10 +129,10 @@ def keep(kept: Kept, slot: int, tokens: int) -> int:
 
 @compiled
 def begin(line: Line, place: int, step: int, ends: Whole, decoding: int) -> int:
-    """Note a request's first token and put its end among those of `decoding` sequences.
+    """Note a request's first token, and put its end among those of `decoding` sequences.
 
     Returns:
-        Tokens in its cache.
+        The tokens in its cache.
     """
     line.first[place] = step
     end = step - 1 + line.output[place] << PLACES | place
@@ -147,7 +145,7 @@ def begin(line: Line, place: int, step: int, ends: Whole, decoding: int) -> int:
 
 @compiled
 def pairs_of(tokens: int, before: int) -> int:
-    """How often tokens of a prompt attend: each to those before it and to itself."""
+    """Count the pairs of each token of a prompt with those before it and with itself."""
     return tokens * (2 * before + tokens + 1) >> 1
 
 
@@ -156,7 +154,7 @@ def step_ps(  # noqa: PLR0917 -- numba
     rules: Rules, decoding: int, looked_back: int, computed: int, read: int, pairs: int,
     prompts: int,
 ) -> int:  # fmt: skip
-    """What a step takes: see `StepCosts.step_ps`."""
+    """Return the duration of a step, as `StepCosts.step_ps` does."""
     tokens = decoding + computed
     moved_ps = rules.moved_ps[min(tokens, rules.moved_ps.size - 1)]
     moved_ps += rules.kv_ps * (looked_back + read)
@@ -175,20 +173,20 @@ def play(  # noqa: PLR0912, PLR0915, PLR0917 -- one loop over numbers that live 
 
     Args:
         until_ps: see above.
-        known: requests in the line.
-        rules: what a step costs, and who may be in it.
-        rows: a `Line`, whose `first` is written; what has more rows is as good.
-        slots: what is `Kept`; written.
-        ends: of the sequences that decode, the latest first; written.
+        known: how many requests are in the line.
+        rules: what a step costs and what it may hold.
+        rows: the rows of a `Line`, of which `first` is written, and maybe more rows.
+        slots: the rows of `Kept`; written.
+        ends: the ends of the sequences that decode, the latest first; written.
         ended_ps: when each step ended, from `state.noted` on; written.
-        state: where it stands.
+        state: the state before.
 
     Returns:
-        Where it stands then.
+        The state afterwards.
     """
     (now_ps, step, place, left, offset, decoding, looked_back, reserved, held, noted, busy_ps,
      prefilled, spared, sequence_steps) = state  # fmt: skip
-    # An array is handed over in a tenth of the time that a tuple of its rows takes.
+    # Passing an array takes a tenth of the time that passing a tuple of its rows takes.
     line = Line(rows[0], rows[1], rows[2], rows[3], rows[4])
     kept = Kept(slots[0], slots[1], slots[2])
     while now_ps < until_ps and noted < ended_ps.size:
@@ -196,7 +194,7 @@ def play(  # noqa: PLR0912, PLR0915, PLR0917 -- one loop over numbers that live 
             if place == known or line.at_ps[place] >= until_ps:
                 break
             now_ps = max(now_ps, line.at_ps[place])
-        # Prompts: first the one that was cut. Who is through decodes from the next step on.
+        # Prompts: first the one that was cut. Those read to the end decode from the next step on.
         inside = through = decoding
         computed = read = pairs = prompts = grown = 0
         budget = rules.chunk - decoding

@@ -1,4 +1,4 @@
-"""Language models as what a server has to move and compute for them."""
+"""Language models, described by what a server has to move and compute for them."""
 
 import re
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ class Model:
         heads: query heads; the arithmetic of attention goes with them.
         kv_heads: key and value heads; the KV cache goes with them.
         head_dim: width of a head.
-        active_b: parameters that a token passes through, 10^9; all of them unless it is a mixture
-            of experts.
-        experts: routed experts a layer; 0 where it is dense.
+        active_b: parameters that a token passes through, 10^9; all of them unless the model is a
+            mixture of experts.
+        experts: routed experts in each layer; 0 if the model is dense.
         experts_per_token: how many of them a token passes through.
     """
 
@@ -41,34 +41,34 @@ class Model:
         if self.active_b is not None and not 0 < self.active_b <= self.params_b:
             raise _bad(self.name, "active_b", self.active_b, f"0 to {self.params_b:g}")
         if self.experts and self.active_b is None:
-            raise _bad(self.name, "active_b", None, "a number where there are experts")
+            raise _bad(self.name, "active_b", None, "a number, because there are experts")
         if not 0 <= self.experts_per_token <= self.experts:
             raise _bad(self.name, "experts_per_token", self.experts_per_token, "0 to experts")
 
     @property
     def flops_per_token(self) -> float:
-        """Operations for one token but for attention: a multiplication and an addition a weight."""
+        """Operations for one token without attention: two for each weight."""
         return 2e9 * (self.active_b or self.params_b)
 
     @property
     def flops_per_context_token(self) -> float:
-        """Operations that attention adds for each token looked back at, over all layers."""
+        """Operations over all layers that attention adds for each token it looks back at."""
         return 4.0 * self.layers * self.heads * self.head_dim
 
     @property
     def width(self) -> int:
-        """Numbers that stand for a token between layers, as wide as its query heads together."""
+        """Size of the vector that stands for a token between layers."""
         return self.heads * self.head_dim
 
     def weight_bytes(self, precision: Precision) -> float:
-        """What holds the weights."""
+        """Return the size of the weights."""
         return 1e9 * self.params_b * BYTES[precision]
 
     def moved_bytes(self, precision: Precision, tokens: int) -> float:
-        """Weights that a step over so many tokens reads.
+        """Return the size of the weights that a step over that many tokens reads.
 
-        Of a mixture of experts a step reads those that its tokens are routed to: with even routing
-        a share 1 - (1 - k/E)^tokens of them. The rest is read always.
+        Of a mixture of experts, a step reads the experts that its tokens are routed to: with even
+        routing, a share 1 - (1 - k/E)^tokens of them. It always reads the rest.
         """
         if not self.experts or self.active_b is None:
             return self.weight_bytes(precision)
@@ -79,7 +79,7 @@ class Model:
         return 1e9 * (self.params_b - routed_b + routed_b * touched) * BYTES[precision]
 
     def kv_bytes(self, precision: Precision) -> float:
-        """Keys and values of one token, over all layers."""
+        """Return the size of one token's keys and values over all layers."""
         return 2.0 * self.layers * self.kv_heads * self.head_dim * BYTES[precision]
 
 
@@ -87,7 +87,7 @@ def _bad(owner: str, name: str, value: object, want: str) -> InputError:
     return InputError("inference.model", f"model {owner}: {name} is {value!r}, expected {want}")
 
 
-# Shapes as their publishers' config.json have them.
+# Shapes from the publishers' config.json.
 MODELS: Mapping[str, Model] = {
     m.name: m
     for m in (
@@ -110,7 +110,7 @@ _LARGEST_B = 10_000
 
 
 def dense(params_b: float) -> Model:
-    """A dense model of so many 10^9 parameters in the proportions of the Llama family.
+    """Make a dense model of that many 10^9 parameters in the proportions of the Llama family.
 
     Between its 8B, 70B and 405B the width is about 116 times the depth, a layer holds about 13.2
     times its width squared, heads are 128 wide, and 8 of them hold keys and values.
@@ -127,10 +127,10 @@ def dense(params_b: float) -> Model:
 
 
 def find_model(name: str) -> Model:
-    """A known model, or a dense one of a size such as `20b`.
+    """Find a known model, or make a dense one of a size such as `20b`.
 
     Raises:
-        InputError: neither; the message names those there are.
+        InputError: the name is neither; the message lists the known models.
     """
     if name in MODELS:
         return MODELS[name]
@@ -140,5 +140,5 @@ def find_model(name: str) -> Model:
     raise InputError(
         "inference.model",
         f"no model {name!r}",
-        hint=f"known: {', '.join(MODELS)}; or a size such as 20b for a dense one of that size",
+        hint=f"known: {', '.join(MODELS)}; a size such as 20b makes a dense model of that size",
     )

@@ -1,4 +1,4 @@
-"""Who is in the batch, and when it leaves."""
+"""How an engine forms its batches."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,17 +13,17 @@ POLICIES: tuple[PolicyName, ...] = ("continuous", "static", "immediate")
 class Policy:
     """How an engine forms its batch.
 
-    `continuous` lets a request in at the next step that has room for it (Orca, OSDI 2022; vLLM).
-    `static` waits until the batch is full and runs it to its last reply. `immediate` takes whoever
-    is waiting when the engine is free, up to `max_batch`, and runs these to the last reply: with 1
-    everyone has the engine to themselves.
+    `continuous` admits a request at the next step that has room for it (Orca, OSDI 2022; vLLM).
+    `static` waits until the batch is full and runs it to its last reply. `immediate` takes the
+    requests that wait when the engine is free, up to `max_batch`, and runs them to the last reply;
+    with a `max_batch` of 1, each request has the engine to itself.
 
     Attributes:
-        max_batch: sequences at once.
-        chunk_tokens: tokens that a step computes at most, decoded ones included: a long prompt is
-            cut into chunks. None: a prompt is computed in one step.
-        max_wait_ms: of `static`: leave with a batch that is not full when its oldest request has
-            waited so long. None: wait for ever.
+        max_batch: the most sequences at once.
+        chunk_tokens: the most tokens that a step computes, decoded ones included; a long prompt is
+            cut into chunks. With None, a prompt is computed in one step.
+        max_wait_ms: with `static`, start a batch that is not full when its oldest request has
+            waited this long. With None, wait for ever.
     """
 
     name: PolicyName = "continuous"
@@ -40,11 +40,11 @@ class Policy:
             raise _bad(
                 "chunk_tokens",
                 self.chunk_tokens,
-                f"more than max_batch ({self.max_batch}): the rest of it is all that prompts get",
+                f"more than max_batch ({self.max_batch}), as prompts get only what is left over",
             )
         if self.max_wait_ms is not None:
             if self.name != "static":
-                raise _bad("max_wait_ms", self.max_wait_ms, "none: only `static` waits")
+                raise _bad("max_wait_ms", self.max_wait_ms, "none, because only `static` waits")
             if not 0 <= self.max_wait_ms < float("inf"):
                 raise _bad("max_wait_ms", self.max_wait_ms, "0 or more")
 

@@ -5,11 +5,11 @@ from collections.abc import Hashable
 
 
 class PrefixCache:
-    """Keys and values of conversations whose reply is done, for as long as there is room.
+    """Keeps keys and values of conversations whose reply is done, as long as there is room.
 
     Args:
-        shared: tokens at the start of every prompt that are the same: computed once for all. Each
-            conversation keeps room for them all the same.
+        shared: how many tokens at the start of every prompt are the same. They are computed once
+            for all, but each conversation still takes room for them.
     """
 
     def __init__(self, shared: int = 0) -> None:
@@ -18,10 +18,10 @@ class PrefixCache:
         self._tokens = 0
 
     def take(self, session: Hashable, prompt: int, spare: int) -> int:
-        """The tokens of a prompt that need not be computed; its last one always has to be.
+        """Return how many tokens of a prompt need not be computed; the last one always must be.
 
-        What is kept of others may take `spare` tokens from now on: the conversations used least
-        recently are forgotten.
+        Other conversations may take `spare` tokens from now on: those used least recently are
+        dropped.
         """
         hit = self._kept.pop(session, 0)
         self._tokens -= hit
@@ -31,9 +31,9 @@ class PrefixCache:
         return hit if hit < prompt else prompt - 1
 
     def keep(self, session: Hashable, tokens: int) -> None:
-        """Keep a conversation of so many tokens; nobody's (None) is not kept."""
+        """Keep a conversation of that many tokens; one without a name (None) is not kept."""
         if session is None:
             return
-        # Of two requests of one conversation at once the later end is what is kept.
+        # If two requests of one conversation run at once, the one that ends later is kept.
         self._tokens += tokens - self._kept.pop(session, 0)
         self._kept[session] = tokens

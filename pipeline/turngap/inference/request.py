@@ -1,4 +1,4 @@
-"""A request to an engine, and what became of it."""
+"""A request to an engine, and what happened to it."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -11,14 +11,10 @@ FOREVER_PS = 1 << 80
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step did, or several equal ones in a row (`steps`).
-
-    `sequences` decoded, `prefill` prompt tokens were computed beside them.
-    """
+    """What one step did: `sequences` decoded, and `prefill` prompt tokens were computed."""
 
     start_ps: int
     end_ps: int
-    steps: int
     sequences: int
     prefill: int
 
@@ -26,18 +22,19 @@ class Step:
 class Request:
     """One prompt and its reply. The engine writes the instants.
 
-    No slots on purpose: what is still at its default then costs nothing to make, and a simulation
-    makes a hundred thousand of these a second.
+    It has no slots on purpose: attributes that keep their default then cost nothing to make, and a
+    simulation makes a hundred thousand requests a second.
 
     Attributes:
         prompt: tokens of the whole prompt, 1 or more.
         output: tokens of the reply, 1 or more.
         opening: the reply's token that the caller waits for, 1 to `output`; 1 is the first.
-        tokens: of the whole conversation with this reply.
-        session: whose conversation this is, for the prefix cache; None: nobody's.
-        tag: for whoever drives the engine; with speculative decoding it decides the reply's luck.
-        arrived_ps, admitted_ps, first_ps, opening_ps, done_ps: when it came, when the engine took
-            it, when its first token, its opening and its last token were out; -1 until then.
+        tokens: tokens of the whole conversation, this reply included.
+        session: the conversation, for the prefix cache; None if it belongs to none.
+        tag: for the engine's caller; with speculative decoding it seeds the reply's draws.
+        arrived_ps, admitted_ps, first_ps, opening_ps, done_ps: when it arrived, when the engine
+            admitted it, when its first token, its opening and its last token were out; -1 until
+            then.
         hit: prompt tokens that the prefix cache spared.
         stopped: whether it was cancelled.
     """
@@ -49,9 +46,9 @@ class Request:
     done_ps: int = -1
     hit: int = 0
     stopped: bool = False
-    # The engine's own: the steps of its first and last token; what is left of the prompt, and where
-    # it goes on; with speculative decoding, tokens of each step to come, last first; and tokens
-    # out, where the step does not tell.
+    # For the engine: the steps of the first and last token; how much of the prompt is left and
+    # where it continues; with speculative decoding, the tokens of each step to come, last first;
+    # and the tokens that are out, if the step does not tell.
     first_step: int = -1
     last_step: int = -1
     left: int = 0
@@ -70,14 +67,14 @@ class Request:
         self.tag = tag
 
     def check(self, room: int) -> None:
-        """Whether it can be submitted to an engine with room for so many tokens.
+        """Check that it can be submitted to an engine with room for that many tokens.
 
         Raises:
             InputError: the conversation would never fit.
-            ValueError: no tokens, an opening outside the reply, or submitted before.
+            ValueError: it has no tokens, an opening outside the reply, or was submitted before.
         """
         if self.arrived_ps >= 0:
-            raise ValueError("a request is submitted once")
+            raise ValueError("a request can be submitted only once")
         if self.prompt < 1 or not 1 <= self.opening <= self.output:
             raise ValueError(f"{self.prompt=}, {self.opening=}, {self.output=}")
         if self.tokens > room:
@@ -85,5 +82,5 @@ class Request:
                 "inference.too_long",
                 f"a conversation of {self.tokens} tokens does not fit: the server has room for "
                 f"{room}",
-                hint="more accelerators, fewer bits, or shorter prompts",
+                hint="use more accelerators, fewer bits, or shorter prompts",
             )

@@ -1,4 +1,4 @@
-"""A server: parts and a model on them, what fits, and what each step takes."""
+"""A server: accelerators with a model on them, what fits, and how long each step takes."""
 
 import math
 from array import array
@@ -18,7 +18,7 @@ Whole = NDArray[np.int64]
 PS_PER_S = 10**12
 PS_PER_MS = 10**9
 PS_PER_US = 10**6
-# What is named to someone whose model does not fit, from the usual to the smallest.
+# Suggested to someone whose model does not fit, from the usual to the smallest.
 _SUGGESTED: tuple[Precision, ...] = ("fp16", "int8", "int4")
 _MAX_PARTS = 1024
 
@@ -53,12 +53,12 @@ class Server:
 
     @property
     def usable_bytes(self) -> float:
-        """What weights and KV cache may take of all parts."""
+        """Memory of all parts that weights and KV cache may take."""
         return self.parts * self.accelerator.memory_gb * 1e9 * self.accelerator.usable
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens whose keys and values fit beside the weights; negative where not even these do."""
+        """Tokens whose keys and values fit beside the weights; negative if not even these fit."""
         left = self.usable_bytes - self.model.weight_bytes(self.weights)
         return math.floor(left / self.model.kv_bytes(self.kv))
 
@@ -80,12 +80,12 @@ class Server:
         )
 
     def _most_b(self, precision: Precision) -> float:
-        """The most parameters, 10^9, whose weights alone fit at a precision."""
+        """Return the largest model, in 10^9 parameters, whose weights alone fit at a precision."""
         return self.usable_bytes / BYTES[precision] / 1e9
 
 
 def _about(params_b: float) -> str:
-    """`about 20B`: rounded down, to tens above 20, or it would not quite fit."""
+    """Word a size such as `about 20B`, rounded down, or it would not quite fit."""
     step = 10 if params_b >= 30 else 5 if params_b >= 10 else 1 if params_b >= 2 else 0.1
     return f"about {math.floor(params_b / step + 1e-9) * step:g}B"
 
@@ -93,19 +93,18 @@ def _about(params_b: float) -> str:
 class StepCosts:
     """Durations of a server's steps, in whole picoseconds.
 
-    A step moves the weights and the KV cache of its sequences through memory, and computes; the
-    longer of the two counts, and the overhead on top. Everything is linear in the tokens looked
-    back at, which is what lets the engine leap over many decode steps at once.
+    A step moves the weights and the KV cache of its sequences through memory, and computes. It
+    takes the longer of the two, plus an overhead.
 
     Attributes:
         dense: whether every step reads all weights.
-        kv_ps: moving one token's keys and values.
-        attention_ps: attending to one token.
-        token_ps: computing one token.
-        link_ps: what the parts of a split model tell each other about one token.
-        overhead_ps: each step's fixed part.
+        kv_ps: time to move one token's keys and values.
+        attention_ps: time to attend to one token.
+        token_ps: time to compute one token.
+        link_ps: time that the parts of a split model take to exchange one token.
+        overhead_ps: the fixed part of each step.
         sequence_ps: what each sequence that decodes adds to it.
-        prompt_ps: what each prompt that is read in it adds.
+        prompt_ps: what each prompt that is read in the step adds.
         checked: tokens that the model computes for each sequence of a decode step; more than 1
             with speculative decoding.
     """
@@ -140,7 +139,7 @@ class StepCosts:
         )
 
     def moved_ps(self, tokens: int) -> int:
-        """Moving the weights that a step over so many tokens reads."""
+        """Return the time to move the weights that a step over that many tokens reads."""
         if self.dense:
             return self.weights_ps
         cached = self._moved.get(tokens)
@@ -159,15 +158,15 @@ class StepCosts:
         *,
         prompts: int = 0,
     ) -> int:
-        """One step.
+        """Return the duration of one step.
 
         Args:
-            sequences: how many decode.
+            sequences: how many sequences decode.
             looked_back: tokens in their caches, in all.
             prefill: prompt tokens computed beside them.
             read: tokens in the caches of the prompts that these continue, in all.
             pairs: how often a prompt token attends to one before it, in all.
-            prompts: from how many prompts these tokens are.
+            prompts: how many prompts these tokens are from.
         """
         computed = sequences * self.checked + prefill
         moved = self.weights_ps if self.dense else self.moved_ps(computed)
@@ -182,75 +181,12 @@ class StepCosts:
         return duration
 
     def decode_ps(self, sequences: int, looked_back: int) -> int:
-        """A step of decoding alone, without speculation."""
+        """Return the duration of a step that only decodes, without speculation."""
         moved = self.weights_ps if self.dense else self.moved_ps(sequences)
         moved += self.kv_ps * looked_back
         arithmetic = self.token_ps * sequences + self.attention_ps * looked_back
         longer = moved if moved > arithmetic else arithmetic
         return longer + (self.link_ps + self.sequence_ps) * sequences + self.overhead_ps
-
-    def leap_ps(self, sequences: int, looked_back: int, steps: int) -> int:
-        """So many decode steps in a row, the caches growing by a token a sequence each step.
-
-        Exactly the sum of `decode_ps` over them; without speculative decoding only.
-        """
-        if steps == 1:
-            return self.decode_ps(sequences, looked_back)
-        moved = self.moved_ps(sequences) + self.kv_ps * looked_back
-        arithmetic = self.token_ps * sequences + self.attention_ps * looked_back
-        faster, slower = self.kv_ps * sequences, self.attention_ps * sequences
-        ahead, gains = moved - arithmetic, faster - slower
-        # Both grow by the same each step, so the longer one changes at most once.
-        first = steps
-        if gains > 0 > ahead:
-            first = min(steps, -(ahead // gains))
-        elif gains < 0 <= ahead:
-            first = min(steps, ahead // -gains + 1)
-        by_memory = ahead >= 0
-        total = steps * (self.overhead_ps + (self.link_ps + self.sequence_ps) * sequences)
-        for count, start, memory in ((first, 0, by_memory), (steps - first, first, not by_memory)):
-            if count:
-                base, slope = (moved, faster) if memory else (arithmetic, slower)
-                total += count * base + slope * (count * start + count * (count - 1) // 2)
-        return total
-
-    def leap(self, sequences: int, looked_back: int, within_ps: int, most: int) -> tuple[int, int]:
-        """How many of `most` decode steps in a row begin within that time, and what they take.
-
-        The first one does. As `begun` and `leap_ps` find it, but nearly always at once.
-        """
-        moved = self.weights_ps if self.dense else self.moved_ps(sequences)
-        moved += self.kv_ps * looked_back
-        arithmetic = self.token_ps * sequences + self.attention_ps * looked_back
-        fixed_ps = (self.link_ps + self.sequence_ps) * sequences + self.overhead_ps
-        by_memory = moved >= arithmetic
-        one_ps = (moved if by_memory else arithmetic) + fixed_ps
-        # Steps only get longer: at the first one's pace there are no fewer.
-        more = min(most, (within_ps - 1) // one_ps + 1) - 1
-        if more < 1:
-            return 1, one_ps
-        if by_memory == (self.kv_ps >= self.attention_ps):  # it stays the longer one
-            slope = (self.kv_ps if by_memory else self.attention_ps) * sequences
-            before_last_ps = more * one_ps + slope * (more * (more - 1) // 2)
-            if before_last_ps < within_ps:
-                return more + 1, before_last_ps + one_ps + slope * more
-        steps = self.begun(sequences, looked_back, within_ps, most)
-        return steps, self.leap_ps(sequences, looked_back, steps)
-
-    def begun(self, sequences: int, looked_back: int, within_ps: int, most: int) -> int:
-        """How many of `most` decode steps in a row begin within that time; the first one does."""
-        one_ps = self.decode_ps(sequences, looked_back)
-        # Steps only get longer, so no more of them begin in time than at the first one's pace;
-        # and as they grow slowly, that guess is nearly always right.
-        low, high = 1, min(most, (within_ps - 1) // one_ps + 1)
-        middle = high
-        while low < high:
-            if self.leap_ps(sequences, looked_back, middle - 1) < within_ps:
-                low = middle
-            else:
-                high = middle - 1
-            middle = (low + high + 1) // 2
-        return low
 
     def _moving_ps(self, size: float) -> int:
         part = self._server.accelerator
@@ -259,5 +195,5 @@ class StepCosts:
 
 
 def whole(numbers: Sequence[int]) -> Whole:
-    """Whole numbers as an array; by way of `array`, which reads a list in a third of the time."""
+    """Make an array of whole numbers by way of `array`, which takes a third of the time."""
     return np.array(array("q", numbers), dtype=np.int64)

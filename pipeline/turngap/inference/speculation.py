@@ -1,4 +1,4 @@
-"""Speculative decoding: a draft proposes tokens, the model checks them in one step."""
+"""Speculative decoding: a draft model proposes tokens, and the model checks them in one step."""
 
 import random
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class Speculation:
 
     Attributes:
         acceptance: probability that a proposed token is kept, given that those before it were.
-        draft_tokens: tokens proposed a step.
+        draft_tokens: tokens proposed in each step.
         draft_cost: time of a draft's step as a share of the model's own.
     """
 
@@ -34,15 +34,15 @@ class Speculation:
 
     @property
     def tokens_per_step(self) -> float:
-        """Expected tokens a step (Leviathan et al. 2023, eq. 1)."""
+        """Expected tokens in a step (Leviathan et al. 2023, eq. 1)."""
         if self.acceptance == 1:
             return self.draft_tokens + 1.0
         return (1 - self.acceptance ** (self.draft_tokens + 1)) / (1 - self.acceptance)
 
     def steps(self, tokens: int, key: str) -> list[int]:
-        """How many tokens each step of one reply yields; they sum to `tokens`.
+        """Return how many tokens each step of one reply yields; they sum to `tokens`.
 
-        `key` is all that the draws depend on, so that a reply meets the same luck in any batch.
+        The draws depend on `key` alone, so that a reply has the same luck in any batch.
         """
         random_ = random.Random(key)  # seeded by the text's SHA-512: the same in every process
         yields: list[int] = []

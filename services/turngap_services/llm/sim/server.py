@@ -120,7 +120,6 @@ class LiveServer:
             self._policy,
             prefix_cache=True,
             shared=max(0, background.prompt - background.unread),
-            stepwise=True,
         )
         self._origin_ns = self._clock.now_ns() - round(SETTLE_S * 1e9)
         self._next_ps = 0

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from fake_agents import ENOUGH, NEW, OLD, FakeAgents, target
 from hypothesis import settings
 from inner_runs import INI, Play
 from made_records import make_run
+from quiet import Quiet, Watch
 from virtual_agents import VirtualAgents
 
 from turngap.caller.pipecat import PipecatDialect
@@ -59,6 +60,20 @@ def heavy_voice(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("voices") / "random-medium.onnx"
     make(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
+    """What says whether other processes use the machine."""
+    watch = Watch(tmp_path_factory.mktemp("watch") / "samples")
+    yield watch
+    watch.end()
+
+
+@pytest.fixture
+def quiet(watch: Watch) -> Quiet:
+    """For assertions that hold on a quiet machine: `with quiet.measured(): assert ...`."""
+    return Quiet(watch)
 
 
 @pytest.fixture

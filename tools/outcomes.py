@@ -1,7 +1,7 @@
-"""What several runs of pytest came to, as one: python tools/outcomes.py RESULT.xml RESULT.xml ...
+"""Sum up several runs of pytest: python tools/outcomes.py RESULT.xml RESULT.xml ...
 
-Each is what `--junitxml` wrote. Says again what failed and why what was skipped, since the first
-run's own summary has gone by when the last one ends, and then how many there were of each.
+Each file is what `--junitxml` wrote. This repeats what failed and why tests were skipped or not
+measured, because the first run's own summary has scrolled away by the end, and then counts them.
 """
 
 import sys
@@ -9,6 +9,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
+
+# How the reason of a skip begins where a test needs a quiet machine (tests/helpers/quiet.py).
+NOT_MEASURED = "not measured: "
 
 
 def cases(result: Path) -> Iterator[ElementTree.Element]:
@@ -24,7 +27,7 @@ def cases(result: Path) -> Iterator[ElementTree.Element]:
 
 
 def main(results: list[Path]) -> None:
-    passed, failed, skipped = 0, list[str](), Counter[str]()
+    passed, failed, skipped, busy = 0, list[str](), Counter[str](), list[str]()
     for case in (case for result in results for case in cases(result)):
         name = f"{case.get('classname', '')}::{case.get('name', '')}"
         wrong = [each for kind in ("error", "failure") for each in case.iter(kind)]
@@ -32,14 +35,21 @@ def main(results: list[Path]) -> None:
             said = (wrong[0].get("message") or "no reason").strip().splitlines()
             failed.append(f"{name}: {said[0] if said else 'no reason'}")
         elif (skip := case.find("skipped")) is not None:
-            skipped[skip.get("message") or "no reason"] += 1
+            reason = skip.get("message") or "no reason"
+            if reason.startswith(NOT_MEASURED):
+                busy.append(f"{NOT_MEASURED}{name}: {reason.removeprefix(NOT_MEASURED)}")
+            else:
+                skipped[reason] += 1
         else:
             passed += 1
     for reason, count in skipped.items():
         print(f"skipped: {count} × {reason}")
+    for line in busy:
+        print(line)
     for line in failed:
         print(f"failed: {line}")
-    print(f"{passed} passed, {len(failed)} failed, {skipped.total()} skipped")
+    outcomes = f"{passed} passed, {len(failed)} failed, {skipped.total()} skipped"
+    print(f"{outcomes}, {len(busy)} not measured")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,7 @@
 """The page for real: a microphone that plays recordings, Chromium, an agent."""
 
-import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,6 +17,7 @@ from page_browser import (
     process,
     scripted_agent,
 )
+from quiet import NOT_MEASURED, Quiet
 
 from turngap.scenario.library import load_scenario
 from turngap.testing.agent import Reply, Script
@@ -29,47 +27,14 @@ pytestmark = [needs_chromium, pytest.mark.realtime]
 SCENARIO = Path(__file__).parents[2] / "scenarios/smart-home.yaml"
 
 
-class Wakeups:
-    """How late this process wakes: whether the machine had time for what is measured on it."""
-
-    def __init__(self) -> None:
-        self.late_ms: list[float] = []
-
-    async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            due = loop.time() + 0.02
-            await asyncio.wait([asyncio.ensure_future(_at(due))])
-            self.late_ms.append((loop.time() - due) * 1000)
-
-    @property
-    def starved(self) -> bool:
-        return sum(late > 8 for late in self.late_ms) > 0.05 * len(self.late_ms)
-
-
-async def _at(due: float) -> None:
-    loop = asyncio.get_running_loop()
-    reached = loop.create_future()
-    loop.call_at(due, reached.set_result, None)
-    await reached
-
-
-@asynccontextmanager
-async def watched() -> AsyncIterator[Wakeups]:
-    wakeups = Wakeups()
-    task = asyncio.create_task(wakeups.run())
-    try:
-        yield wakeups
-    finally:
-        task.cancel()
-
-
 def plain(text: str) -> str:
     return re.sub(r"[^a-z' ]", "", text.lower()).strip()
 
 
-async def test_a_known_delay_is_measured_and_a_barge_in_silences_the_agent(tmp_path: Path) -> None:
-    delays = [250.0, 400.0, 550.0, 325.0, 475.0] * 2
+async def test_a_known_delay_is_measured_and_a_barge_in_silences_the_agent(
+    tmp_path: Path, quiet: Quiet
+) -> None:
+    delays = [250.0, 400.0, 550.0, 325.0, 475.0, 250.0]
     microphone = Microphone().pause(1500)
     for _ in delays:
         microphone.tone(400).pause(1600)
@@ -81,34 +46,37 @@ async def test_a_known_delay_is_measured_and_a_barge_in_silences_the_agent(tmp_p
         scripted_agent(script) as port,
         PageServer(port) as server,
         chromium(microphone=microphone.write(tmp_path / "said.wav")) as browser,
-        watched() as wakeups,
     ):
         tab = await opened(browser, server.url)
         await tab.start()
         await tab.watch_drawing()
         turns = await tab.finished(len(replies), timeout_s=microphone.ms / 1000 + 20)
-    if wakeups.starved:
-        pytest.skip("the machine was too busy for real time")
     assert tab.problems == []
-    assert [turn["outcome"] for turn in turns] == ["answered"] * len(replies)
-    assert [turn["transcript"] for turn in turns] == [f"utterance {n + 1}" for n in range(12)]
+    assert [turn["transcript"] for turn in turns] == [f"utterance {n + 1}" for n in range(8)]
     for turn in turns:
+        assert turn["outcome"] in ("answered", "late")
         assert sum(stage["ns"] for stage in turn["stages"]) == turn["onsetNs"] - turn["endNs"]
-    sound = [turn for turn in turns if turn["leftOut"] is None]
-    if len(sound) < 8:
-        pytest.skip(f"the sound device stood still in {12 - len(sound)} of 12 turns")
-    injected = [reply.delay_ms for reply in replies]
-    errors = [abs(t["gapMs"] - injected[t["number"] - 1]) for t in sound if t["number"] <= 10]
-    assert median(errors) <= 15, errors
     interrupted, barging = turns[-2:]
     assert (interrupted["ended"], barging["overReply"]) == ("interrupted", True)
-    # The agent waits 200 ms before it drops its reply; what was queued here is dropped with it.
-    assert 150 <= barging["yieldNs"] / 1e6 <= 350
-    # Drawn as soon as it is heard: issue 4 asks for 100 ms.
-    assert median(turn["drawnMs"] for turn in turns) <= 100
+    sound = [turn for turn in turns if turn["leftOut"] is None]
+    if len(sound) < 5:
+        pytest.skip(f"{NOT_MEASURED}the sound device stood still in {8 - len(sound)} of 8 turns")
+    errors = [
+        abs(turn["gapMs"] - delay)
+        for turn, delay in zip(turns, delays, strict=False)
+        if turn["leftOut"] is None
+    ]
+    with quiet.measured():
+        assert median(errors) <= 15, errors
+        # The agent waits 200 ms before it drops its reply; what was queued here goes with it.
+        assert 150 <= barging["yieldNs"] / 1e6 <= 350
+        # A turn is drawn within 100 ms of being heard.
+        assert median(turn["drawnMs"] for turn in turns) <= 100
 
 
-async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(tmp_path: Path) -> None:
+async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(
+    tmp_path: Path, quiet: Quiet
+) -> None:
     scenario = load_scenario(SCENARIO).scenario
     microphone = Microphone().pause(1500)
     for turn in scenario.turns:
@@ -117,7 +85,6 @@ async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(tmp_path:
     async with (
         process(*serve, "--offer", "slow=sim,ttft_ms=600") as ready,
         chromium(microphone=microphone.write(tmp_path / "said.wav")) as browser,
-        watched() as wakeups,
     ):
         tab = await opened(browser, ready["page"].replace("127.0.0.1", "localhost"))
         await tab.start()
@@ -136,17 +103,19 @@ async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(tmp_path:
     assert [t["input"] for t in turns] == ["voice"] * len(spoken) + ["typed"] * 2
     assert [t["llm"] for t in turns] == ["sim"] * (len(spoken) + 1) + ["slow"]
     _same_as_kept(turns, tmp_path / "runs")
-    if wakeups.starved:
-        pytest.skip("the machine was too busy for real time")
-    for turn, said in zip(spoken, scenario.turns, strict=True):
+    for turn in spoken:
         assert turn["outcome"] in ("answered", "late")
-        assert plain(turn["transcript"]) == plain(said.say)
-        assert plain(turn["reply"]) == plain(said.reply or "")
         assert {stage["name"] for stage in turn["stages"]} > {"endpoint", "llm_first_token", "sent"}
         assert sum(stage["ns"] for stage in turn["stages"]) == turn["onsetNs"] - turn["endNs"]
-    assert silent_ms <= 250
     assert typed[0]["ended"] == "interrupted"
-    assert typed[1]["gapMs"] > 600
+    # The time to its first token is drawn around 600 ms, and seldom under half of it.
+    assert typed[1]["gapMs"] > 300
+    with quiet.measured():
+        # A browser that gets no time drops some of what its microphone hears.
+        for turn, said in zip(spoken, scenario.turns, strict=True):
+            assert plain(turn["transcript"]) == plain(said.say)
+            assert plain(turn["reply"]) == plain(said.reply or "")
+        assert silent_ms <= 250
 
 
 # The page's loudspeaker and microphone, joined by a wire of a length to choose.
@@ -170,7 +139,9 @@ WIRE = """
 """
 
 
-async def test_the_way_from_mouth_to_ear_is_measured_with_the_pages_own_sound() -> None:
+async def test_the_way_from_mouth_to_ear_is_measured_with_the_pages_own_sound(
+    quiet: Quiet,
+) -> None:
     async with Puppet() as agent, PageServer(agent.port) as server, chromium() as browser:
         tab = await opened(browser, server.url, WIRE)
         await tab.start()
@@ -190,8 +161,9 @@ async def test_the_way_from_mouth_to_ear_is_measured_with_the_pages_own_sound() 
         await tab.text("#notice", lambda text: "did not hear the page" in text)
         assert await tab.page.inner_text("#ear-ms") == "not calibrated"
     # The wire's own length is in it, and what the browser adds to it is the same each time.
-    assert trips[1] - trips[0] == pytest.approx(80, abs=5)
     assert trips[0] >= 40
+    with quiet.measured():
+        assert trips[1] - trips[0] == pytest.approx(80, abs=5)
 
 
 async def _type(page: Any, text: str) -> None:

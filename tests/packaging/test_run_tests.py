@@ -249,7 +249,7 @@ def test_vllm_is_installed_beside_the_quick_tests_and_is_there_for_those_in_real
     assert log[1] == "uv ends"
     assert log[2].startswith("pytest -m realtime ")
     assert log[2].endswith(f"TURNGAP_VLLM={checkout.python}")
-    assert out.splitlines()[-1] == "2 passed, 0 failed, 0 skipped"
+    assert out.splitlines()[-1] == "2 passed, 0 failed, 0 skipped, 0 not measured"
 
 
 @pytest.mark.parametrize("ci", ["", "true"])
@@ -304,6 +304,7 @@ RESULT = """<testsuites><testsuite>
 <testcase classname="tests.a" name="fails"><failure message="assert 1 == 2&#10;more"/></testcase>
 <testcase classname="tests.a" name="breaks"><error message="no fixture"/></testcase>
 <testcase classname="tests.a" name="skips"><skipped message="no vLLM: no disk"/></testcase>
+<testcase classname="tests.a" name="waits"><skipped message="not measured: it is busy"/></testcase>
 </testsuite></testsuites>"""
 
 
@@ -322,8 +323,9 @@ def test_the_outcomes_of_all_parts_are_told_at_the_end(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stdout.splitlines() == [
         "skipped: 2 × no vLLM: no disk",
+        *["not measured: tests.a::waits: it is busy"] * 2,
         *["failed: tests.a::fails: assert 1 == 2", "failed: tests.a::breaks: no fixture"] * 2,
-        "2 passed, 4 failed, 2 skipped",
+        "2 passed, 4 failed, 2 skipped, 2 not measured",
     ]
 
 

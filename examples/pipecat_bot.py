@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8765)
     arguments = parser.parse_args()
     app.state.marks = arguments.marks
-    print(f"listens on ws://127.0.0.1:{arguments.port}/ws")  # noqa: T201
+    print(f"listens on ws://127.0.0.1:{arguments.port}/ws")
     uvicorn.run(app, host="127.0.0.1", port=arguments.port, log_level="warning")
 
 

@@ -1,3 +1,89 @@
-"""Measures the turn gap of voice agents, as heard at the caller's ear."""
+"""Measures the turn gap of voice agents, as heard at the caller's ear.
+
+    >>> import turngap
+    >>> run = turngap.replay("ws://127.0.0.1:8765/ws", tag="smoke", repeat=3)
+    >>> print("gap p50 in ms:", run.gap_ms.p50)
+    gap p50 in ms: ... (95 % interval from ... to ...)
+    >>> run.to_csv("turns.csv")
+    PosixPath('turns.csv')
+
+What `__all__` names is public: `replay`, `check` and `compare` with their awaitable twins
+`replay_async`, `check_async` and `compare_async`; the nouns `Run`, `Turn` and `Scenario`;
+`MarksObserver`, which gives any pipecat bot its marks; and the errors. Besides, `turngap.testing`
+has helpers for tests, and `turngap.backends` what a package needs that brings engines of its own.
+Everything else may change from one version to the next.
+
+Each name is imported when it is first used, so that `import turngap` alone loads nothing else.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from turngap._api import check, check_async, compare, compare_async, replay, replay_async
+    from turngap.agent.observer import MarksObserver
+    from turngap.core.errors import (
+        AgentError,
+        InconclusiveError,
+        InputError,
+        LatencyError,
+        TurngapError,
+    )
+    from turngap.core.results import Turn
+    from turngap.scenario.model import Scenario
+    from turngap.store.runs import Run
 
 __version__ = "0.1.0"
+__all__ = [
+    "AgentError",
+    "InconclusiveError",
+    "InputError",
+    "LatencyError",
+    "MarksObserver",
+    "Run",
+    "Scenario",
+    "Turn",
+    "TurngapError",
+    "__version__",
+    "check",
+    "check_async",
+    "compare",
+    "compare_async",
+    "replay",
+    "replay_async",
+]
+
+_HOMES = {
+    "MarksObserver": "turngap.agent.observer",
+    "Run": "turngap.store.runs",
+    "Scenario": "turngap.scenario.model",
+    "Turn": "turngap.core.results",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "turngap.core.errors" if name.endswith("Error") else _HOMES.get(name, "turngap._api")
+    globals()[name] = value = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _FrontDoor(ModuleType):
+    """Keeps the functions `check` and `compare`, which two folders of the package are named after.
+
+    Importing a module from `turngap/check/` sets `turngap.check` to that package.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _FrontDoor

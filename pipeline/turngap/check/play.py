@@ -23,6 +23,7 @@ from turngap.check.record import (
     BaselineUse,
     BudgetRecord,
     CheckRecord,
+    CheckVerdict,
     SaveRecord,
 )
 from turngap.check.verdict import Judgement, judge
@@ -41,13 +42,20 @@ LOOKS = 5
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A finished check: its record as stored, and the runs behind it."""
+    """A finished check: its record as stored, its folder, and the runs behind it."""
 
     record: CheckRecord
     path: Path
     candidate: Run
     reference: Run | None
     failure: TurngapError | None
+
+    @property
+    def verdict(self) -> CheckVerdict:
+        return self.record.verdict
+
+    def __repr__(self) -> str:
+        return f"<Checked {str(self.path)!r}: {self.verdict}>"
 
 
 async def check(plan: CheckPlan, progress: Progress = SILENT) -> Checked:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -19,16 +20,21 @@ class TurngapError(Exception):
 
     Attributes:
         kind: stable, machine-readable name such as `scenario.unknown_key`.
-        hint: what to do next, a command where there is one.
+        hint: what to do next, a command where there is one; a traceback shows it too.
         exit_code: what a command that ends with this error exits with.
+        stored: the run, check or comparison that `turngap.replay`, `check` or `compare` had stored
+            when it failed, with its `path`; None where nothing was.
     """
 
     exit_code = ExitCode.BAD_INPUT
+    stored: Any = None
 
     def __init__(self, kind: str, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.kind = kind
         self.hint = hint
+        if hint:
+            self.add_note(hint)
 
     @property
     def message(self) -> str:
@@ -50,6 +56,14 @@ class InconclusiveError(TurngapError):
     """The measurement was made but says nothing reliable (exit code 3)."""
 
     exit_code = ExitCode.INCONCLUSIVE
+
+
+class LatencyError(AssertionError):
+    """A test measured the agent, and it is slower than was asserted, or did something else."""
+
+
+# Tracebacks and pytest's summary name exceptions with their module.
+LatencyError.__module__ = "turngap"
 
 
 def known_names(name: str, known: Iterable[str]) -> str:

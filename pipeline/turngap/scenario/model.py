@@ -1,7 +1,7 @@
 """What a scenario file may hold. Reading files is `turngap.scenario.library`'s part."""
 
 import re
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
@@ -207,7 +207,12 @@ class UserTurn(Recorded):
 
 
 class Scenario(_Strict):
-    """One conversation."""
+    """One conversation.
+
+    >>> scenario = turngap.Scenario.load("quick-questions")
+    >>> scenario.turns[0].say
+    'what time is it'
+    """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     about: str = ""
@@ -224,3 +229,21 @@ class Scenario(_Strict):
                 {AT: (0, "when", "barge_in_ms")},
             )
         return turns
+
+    @classmethod
+    def load(cls, name: str | Path, library: str | Path | None = None) -> "Scenario":
+        """Read a scenario from a file, or by its name in a library.
+
+        Args:
+            name: a scenario's name, or the path of a `.yaml` file.
+            library: the folder of scenarios; by default `./scenarios`, or the one that ships.
+
+        Raises:
+            InputError: there is no such scenario, or its file is wrong, with the line.
+        """
+        # The library reads files into this class.
+        from turngap.scenario.library import library_for, read_scenario, scenario_paths
+
+        folder = library_for([str(name)], None if library is None else Path(library))
+        (path,) = scenario_paths(folder, [str(name)])
+        return read_scenario(path)

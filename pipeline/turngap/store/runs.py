@@ -132,9 +132,15 @@ class RunWriter:
 class Run:
     """A stored run: its turns, its figures, and its folder.
 
-        run = turngap.Run.load("latest")
-        print(run.gap_ms.p50, run.hit_rate)
-        frame = pandas.DataFrame(run.rows())
+        >>> run = turngap.Run.load("latest")
+        >>> run.hit_rate.value
+        1.0
+        >>> run.gap_ms.p95.value is None, run.gap_ms.p95.why_none
+        (True, 'n=3, needs 20')
+        >>> [row["outcome"] for row in run.rows()]
+        ['answered', 'answered', 'answered']
+
+    `pandas.DataFrame(run.rows())` makes a table of it.
 
     Attributes:
         record: what `run.json` holds: the agent, the machine, the settings, the calibration.

@@ -1,0 +1,534 @@
+"""What scripts and notebooks call: `replay`, `check`, `compare` and an async twin of each.
+
+Each of them plays in an event loop of its own. In a thread where no loop runs, that loop runs right
+there. Where one runs (a notebook's cell, or an await of the async twin), it runs in another thread,
+so that whatever the caller's loop does meanwhile does not delay the instrument.
+"""
+
+import asyncio
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast
+
+from turngap.clocks import MonotonicClock
+from turngap.core.budget import MAX_STARVED_MS, STARVED_MS
+from turngap.core.clock import ms_to_ns
+from turngap.core.errors import InputError, TurngapError
+from turngap.core.results import Turn
+from turngap.core.secrets import without_url_secrets
+
+if TYPE_CHECKING:
+    from turngap.backends import Kind
+    from turngap.check.play import Checked
+    from turngap.compare.record import ComparisonRecord
+    from turngap.play.target import AgentChoice
+    from turngap.scenario.library import LoadedScenario
+    from turngap.store.runs import Run
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+Names = str | Path | Sequence[str | Path]
+OnTurn = Callable[[Turn], None]
+
+# Loopback turns that measure the instrument before a run, about a second each.
+CALIBRATION_TURNS = 8
+# How often a replay looks whether the one before it has ended.
+LOOK_AGAIN_MS = 50.0
+
+
+class _Playing(Generic[Result]):
+    """A coroutine that runs to its end in a thread with an event loop of its own."""
+
+    def __init__(self, main: Coroutine[Any, Any, Result]) -> None:
+        self._main = main
+        self._begun = threading.Event()
+        thread = ThreadPoolExecutor(1, thread_name_prefix="turngap")
+        self.done = thread.submit(asyncio.run, self._run())
+        thread.shutdown(wait=False)
+
+    async def _run(self) -> Result:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        self._begun.set()
+        return await self._main
+
+    def stop(self) -> None:
+        """End it as Ctrl-C does: what was played is stored. `done` tells when it has ended."""
+        self._begun.wait()
+        with suppress(RuntimeError):  # its loop has closed: it has ended by itself
+            self._loop.call_soon_threadsafe(self._task.cancel if self._task else bool)
+
+
+def _blocking(play: Callable[P, Coroutine[Any, Any, Result]]) -> Callable[P, Result]:
+    """The same as a plain function, which returns when everything has been played."""
+
+    @wraps(play)
+    def blocking(*args: P.args, **kwargs: P.kwargs) -> Result:
+        main = _alone(play(*args, **kwargs))
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(main)
+        playing = _Playing(main)
+        with _interruptible():
+            try:
+                return playing.done.result()
+            except KeyboardInterrupt:
+                playing.stop()
+                wait([playing.done])
+                raise
+
+    return blocking
+
+
+def _awaitable(play: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:
+    """The async twin of what `_blocking` made: the caller's own loop goes on meanwhile."""
+    coroutine: Callable[P, Coroutine[Any, Any, Result]] = getattr(play, "__wrapped__")  # noqa: B009
+
+    @wraps(coroutine)
+    async def awaitable(*args: P.args, **kwargs: P.kwargs) -> Result:
+        playing = _Playing(_alone(coroutine(*args, **kwargs)))
+        done = asyncio.wrap_future(playing.done)
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            playing.stop()
+            await asyncio.gather(done, return_exceptions=True)
+            raise
+
+    name = f"{coroutine.__name__}_async"
+    awaitable.__name__ = awaitable.__qualname__ = name
+    awaitable.__doc__ = f"Await what `{coroutine.__name__}` returns; it takes the same arguments.\n"
+    return awaitable
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C interrupt a wait in the main thread.
+
+    `asyncio.run` answers it by cancelling its task, which would see that only after the wait.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if main else None
+    if before is None or before is signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+_PLAYS = threading.Lock()
+
+
+async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
+    """Play when nothing else in this process does: two callers would measure each other.
+
+    An error ends up in notebooks and in the logs of CI, so no secret of a URL stays in it.
+    """
+    clock = MonotonicClock()
+    try:
+        while not _PLAYS.acquire(blocking=False):
+            await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(LOOK_AGAIN_MS))
+    except asyncio.CancelledError:
+        main.close()
+        raise
+    try:
+        with quietly():
+            import_module("turngap.play.replay")
+        return await main
+    except TurngapError as e:
+        error = type(e)(e.kind, without_url_secrets(e.message), hint=without_url_secrets(e.hint))
+        if e.stored is not None:
+            error.stored = e.stored
+            error.add_note(f"what was played is stored in {e.stored.path}")
+        raise error from None
+    finally:
+        _PLAYS.release()
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Keep pipecat quiet while it is first imported: it logs a greeting, and it warns.
+
+    What it warns of are deprecations of its own; tests that turn warnings into errors would fail.
+    """
+    from loguru import logger
+
+    first = "pipecat" not in sys.modules
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if first:
+            logger.disable("pipecat")
+        try:
+            yield
+        finally:
+            if first:
+                logger.enable("pipecat")
+
+
+@_blocking
+async def replay(
+    agent: str | Path = "embedded",
+    *,
+    scenarios: Names | None = None,
+    tag: str | None = None,
+    repeat: int = 1,
+    budget_ms: float | None = None,
+    llm: str | None = None,
+    stt: str | None = None,
+    tts: str | None = None,
+    sets: Names = (),
+    seed: int | None = None,
+    marks: bool = True,
+    phase_ms: float = 0.0,
+    greeting_ms: float | None = None,
+    starved_ms: float = STARVED_MS,
+    calibration: int = CALIBRATION_TURNS,
+    library: str | Path | None = None,
+    out: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    on_turn: OnTurn = lambda _: None,
+) -> "Run":
+    """Play recorded people against a voice agent in real time, and measure every turn.
+
+        >>> run = turngap.replay("ws://127.0.0.1:8765/ws", scenarios=["quick-questions"])
+        >>> run
+        <Run 'runs/...-remote': 3 turns, hit rate 100%>
+
+    It works in a script, in a notebook's cell and inside a running event loop; `replay_async` is
+    its awaitable twin. If you interrupt it, the turns that were played are stored.
+
+    Args:
+        agent: a stack's name, a stack file, or the `ws://` URL of a running agent.
+        scenarios: names in the library, or files; by default all of the library.
+        tag: play only scenarios with this tag.
+        repeat: how often to play everything.
+        budget_ms: replaces the budgets that the scenarios name.
+        llm: another LLM backend for the stack.
+        stt: another STT backend.
+        tts: another TTS backend.
+        sets: settings of the stack, each `TABLE.KEY=VALUE`, for example `llm.ttft_ms=80`.
+        seed: for engines that draw random numbers.
+        marks: whether an agent that turngap starts reports its marks.
+        phase_ms: shifts every turn on the agent's 32 ms grid.
+        greeting_ms: how long the agent may take to greet; by default the first line shows.
+        starved_ms: how late the caller may be before a turn counts as starved.
+        calibration: known gaps to measure first, about a second each; 0 for none.
+        library: the folder of scenarios; by default `./scenarios`, or the one that ships.
+        out: where runs are stored; by default `./runs`.
+        settings: anything else to store with the run, for example the test that played it.
+        on_turn: is called with each turn when it is stored, in another thread.
+
+    Returns:
+        The stored run. Its figures do not hold where `run.valid` is False.
+
+    Raises:
+        InputError: an argument cannot be used.
+        AgentError: the agent cannot be reached, or failed; the error's `stored` is the run so far.
+    """
+    from turngap.caller.pipecat import PipecatDialect
+    from turngap.caller.stream import RATE
+    from turngap.play.plan import Progress, ReplayPlan
+    from turngap.play.replay import replay as play
+    from turngap.play.target import resolve
+    from turngap.report.html import write_html
+
+    _number("repeat", repeat, 1)
+    _number("calibration", calibration, 0)
+    _number("starved_ms", starved_ms, 1, MAX_STARVED_MS)
+    _number("phase_ms", phase_ms, 0)
+    _number("budget_ms", budget_ms, 1)
+    _number("greeting_ms", greeting_ms, 0)
+    folder, loaded = _chosen(agent, scenarios, tag, library)
+    plan = ReplayPlan(
+        scenarios=loaded,
+        target=resolve(
+            _agent(agent, llm=llm, stt=stt, tts=tts, sets=sets, seed=seed, marks=marks), folder
+        ),
+        dialect=PipecatDialect(),
+        rounds=repeat,
+        phase=round(phase_ms * RATE / 1000),
+        budget_ms=budget_ms,
+        out=_path(out),
+        calibration_turns=calibration,
+        greeting_ms=greeting_ms,
+        starved_ms=starved_ms,
+        settings={
+            **{"tag": tag, "repeat": repeat, "phase_ms": phase_ms, "seed": seed, "marks": marks},
+            **(settings or {}),
+        },
+    )
+    run, failure = await play(plan, Progress(on_turn=on_turn))
+    write_html(run)
+    if failure is not None:
+        _raise(failure, run)
+    return run
+
+
+@_blocking
+async def check(  # noqa: D417
+    agent: str | Path = "embedded",
+    *,
+    against: str | Path | None = None,
+    against_sets: Names = (),
+    baseline: str | Path | None = None,
+    budgets: Mapping[str, float] | None = None,
+    save: str | Path | None = None,
+    target: float = 0.95,
+    rounds: int = 2,
+    phases: int = 1,
+    limit_p50_ms: float = 30.0,
+    limit_p95_ms: float = 100.0,
+    until_decided: bool = False,
+    max_minutes: float = 10.0,
+    scenarios: Names | None = None,
+    tag: str | None = None,
+    llm: str | None = None,
+    stt: str | None = None,
+    tts: str | None = None,
+    sets: Names = (),
+    seed: int | None = None,
+    starved_ms: float = STARVED_MS,
+    calibration: int = CALIBRATION_TURNS,
+    library: str | Path | None = None,
+    out: str | Path | None = None,
+    on_turn: OnTurn = lambda _: None,
+) -> "Checked":
+    """Compare an agent with a reference, and say whether it got slower, as `turngap check` does.
+
+        >>> new, old = "ws://127.0.0.1:8765/ws", "ws://127.0.0.1:8766/ws"
+        >>> check = turngap.check(new, against=old, scenarios=["quick-questions"], rounds=12)
+        >>> check.verdict
+        'pass'
+        >>> check.path
+        PosixPath('runs/...-check')
+
+    Args:
+        agent: the candidate; a stack's name, a stack file or a `ws://` URL.
+        against: the reference, which is played in turns with the candidate; the folder of another
+            checkout of turngap will do as well.
+        against_sets: settings of the reference, as `sets`.
+        baseline: a stored reference in place of `against`, made with `save` on the same machine.
+        budgets: `gap` or a stage's name to its budget in ms.
+        save: stores the candidate as a baseline in this file, if it passes.
+        target: the share of turns that must surely keep each budget; below 1, since no number of
+            turns shows that every turn will.
+        rounds: how often to play; each round plays every turn twice on both sides.
+        phases: how many positions on the agent's 32 ms grid the rounds go through.
+        limit_p50_ms: the smallest regression of the median that must not pass.
+        limit_p95_ms: the same for p95.
+        until_decided: plays on while undecided, and begins no further round after `max_minutes`.
+        max_minutes: see `until_decided`.
+        scenarios, tag, llm, stt, tts, sets, seed, starved_ms: as in `replay`.
+        calibration, library, out, on_turn: as in `replay`.
+
+    Returns:
+        The check: its `verdict` (`pass`, `regressed`, `undecided` or `cannot_compare`), its
+        `record` with each figure, its folder `path`, and the runs `candidate` and `reference`.
+
+    Raises:
+        InputError: an argument cannot be used, or the baseline cannot be read.
+        AgentError: an agent cannot be reached, or failed; the error's `stored` is the check so far.
+    """
+    from turngap.caller.pipecat import PipecatDialect
+    from turngap.check.files import write_reports
+    from turngap.check.plan import CheckPlan, refuse
+    from turngap.check.play import check as play
+    from turngap.check.verdict import Limits
+    from turngap.play.plan import Progress
+    from turngap.play.target import AgentChoice, resolve
+
+    _number("calibration", calibration, 0)
+    folder, loaded = _chosen(agent, scenarios, tag, library)
+    reference = None
+    if against is not None:
+        chosen = AgentChoice(str(against), sets=_names(against_sets), seed=seed)
+        reference = resolve(chosen, folder)
+    plan = CheckPlan(
+        candidate=resolve(_agent(agent, llm=llm, stt=stt, tts=tts, sets=sets, seed=seed), folder),
+        reference=reference,
+        scenarios=loaded,
+        dialect=PipecatDialect(),
+        baseline=_path(baseline),
+        save=_path(save),
+        rounds=rounds,
+        phases=phases,
+        limits=Limits(limit_p50_ms, limit_p95_ms),
+        budgets=budgets or {},
+        target=target,
+        until_decided=until_decided,
+        max_minutes=max_minutes,
+        starved_ms=starved_ms,
+        calibration_turns=calibration,
+        out=_path(out),
+        settings={"rounds": rounds, "phases": phases, "tag": tag, "seed": seed},
+    )
+    if against is not None and baseline is not None:
+        raise InputError("check.two_references", "give against or baseline, not both")
+    if plan.only_saves and save is None:
+        raise InputError(
+            "check.nothing_to_check",
+            "nothing to compare with",
+            hint="give against=AGENT, baseline=FILE, budgets={'gap': 800} or save=FILE",
+        )
+    refuse(plan)
+    checked = await play(plan, Progress(on_turn=on_turn))
+    write_reports(checked.record, checked.path, checked.candidate, checked.reference)
+    if checked.failure is not None:
+        _raise(checked.failure, checked)
+    return checked
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A finished comparison: its record, as `compare.json` has it, and its folder."""
+
+    record: "ComparisonRecord"
+    path: Path
+
+    def __repr__(self) -> str:
+        names = ", ".join(backend.name for backend in self.record.backends)
+        return f"<Compared {str(self.path)!r}: {names}>"
+
+
+@_blocking
+async def compare(  # noqa: D417
+    *llms: str,
+    agent: str | Path = "embedded",
+    scenarios: Names | None = None,
+    tag: str | None = None,
+    rounds: int = 1,
+    phases: int = 1,
+    budget_ms: float | None = None,
+    prices: Mapping[str, tuple[float, float]] | None = None,
+    stt: str | None = None,
+    tts: str | None = None,
+    sets: Names = (),
+    seed: int | None = None,
+    starved_ms: float = STARVED_MS,
+    library: str | Path | None = None,
+    out: str | Path | None = None,
+    on_turn: OnTurn = lambda _: None,
+) -> Compared:
+    """Compare LLM backends of one agent over the same recordings, as `turngap compare` does.
+
+        compared = turngap.compare("sim:full", "sim:distilled", rounds=3)
+        for backend in compared.record.backends:
+            print(backend.name, backend.gap_ms.p50)
+
+    Args:
+        llms: two backends or more, each `[LABEL=]BACKEND[,KEY=VALUE…]`.
+        agent: the stack that all of them answer for.
+        rounds: how often each backend plays everything.
+        phases: how many positions on the agent's 32 ms grid the rounds go through.
+        prices: US dollars per million tokens in and out, by a backend's label.
+        scenarios, tag, budget_ms, stt, tts, sets, seed, starved_ms: as in `replay`.
+        library, out, on_turn: as in `replay`.
+
+    Returns:
+        The comparison: its `record`, with the figures of each backend, and its folder `path`.
+
+    Raises:
+        InputError: an argument cannot be used.
+        AgentError: an agent failed; the error's `stored` is the comparison so far.
+    """
+    from turngap.caller.pipecat import PipecatDialect
+    from turngap.compare.files import write_markdown
+    from turngap.compare.page import write_page
+    from turngap.compare.play import ComparePlan, parse_contender
+    from turngap.compare.play import compare as play
+    from turngap.play.plan import MAX_PHASES, Progress
+
+    _number("rounds", rounds, 1)
+    _number("phases", phases, 1, MAX_PHASES)
+    _number("starved_ms", starved_ms, 1, MAX_STARVED_MS)
+    _number("budget_ms", budget_ms, 1)
+    folder, loaded = _chosen(agent, scenarios, tag, library)
+    plan = ComparePlan(
+        choice=_agent(agent, stt=stt, tts=tts, sets=sets, seed=seed),
+        library=folder,
+        contenders=[parse_contender(text) for text in llms],
+        scenarios=loaded,
+        dialect=PipecatDialect(),
+        prices=dict(prices or {}),
+        rounds=rounds,
+        phases=phases,
+        budget_ms=budget_ms,
+        out=_path(out),
+        starved_ms=starved_ms,
+    )
+    record, path, failure = await play(plan, Progress(on_turn=on_turn))
+    write_markdown(record, path)
+    write_page(record, path)
+    compared = Compared(record, path)
+    if failure is not None:
+        _raise(failure, compared)
+    return compared
+
+
+replay_async = _awaitable(replay)
+check_async = _awaitable(check)
+compare_async = _awaitable(compare)
+
+
+def _raise(failure: TurngapError, stored: Any) -> NoReturn:
+    failure.stored = stored
+    raise failure
+
+
+def _chosen(
+    agent: str | Path, scenarios: Names | None, tag: str | None, library: str | Path | None
+) -> "tuple[Path, list[LoadedScenario]]":
+    """The library, and what is to be played of it."""
+    from turngap.scenario.library import library_for, load_scenarios, require_inside, scenario_paths
+
+    names = _names(scenarios or ())
+    folder = library_for(names, _path(library))
+    paths = scenario_paths(folder, names, tag)
+    if "://" not in str(agent):
+        require_inside(folder, paths)
+    return folder, load_scenarios(paths)
+
+
+def _agent(
+    agent: str | Path,
+    *,
+    sets: Names,
+    seed: int | None,
+    marks: bool = True,
+    **engines: str | None,
+) -> "AgentChoice":
+    from turngap.play.target import AgentChoice
+
+    backends = cast("dict[Kind, str | None]", engines)
+    return AgentChoice(str(agent), backends, _names(sets), seed, marks)
+
+
+def _names(given: Names) -> tuple[str, ...]:
+    return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))
+
+
+def _path(given: str | Path | None) -> Path | None:
+    return None if given is None else Path(given)
+
+
+def _number(name: str, value: Any, least: float, most: float = inf) -> None:
+    """Refuse a value outside its range; None is the default of what may be left out."""
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (known and least <= value <= most):
+        end = "on" if most == inf else f"to {most:g}"
+        raise InputError(
+            "argument.range", f"{name}={value!r}: expected a number from {least:g} {end}"
+        )

@@ -1,0 +1,328 @@
+"""`import turngap` as scripts, notebooks and running event loops use it, with agents made up."""
+
+import asyncio
+import csv
+import doctest
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commandline import SCENARIOS, ScriptedProcess
+from fake_agents import NEW, OLD, FakeAgents, stand_in
+
+import turngap
+from turngap.play.run import INTERRUPTED, RunInProgress
+from turngap.store.runs import Run, run_folders
+from turngap.testing.agent import Reply, Script
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "measure.py"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs go below a temporary folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def replayed(**settings: Any) -> Run:
+    return turngap.replay(OLD, **quick(**settings))
+
+
+def quick(**settings: Any) -> dict[str, Any]:
+    return {"scenarios": "quick-questions", "library": SCENARIOS, "calibration": 0} | settings
+
+
+def in_a_loop(call: Callable[[], Any]) -> Any:
+    """What a notebook does: its cell is run by a loop that is running."""
+
+    async def cell() -> Any:
+        return call()
+
+    return asyncio.run(cell())
+
+
+def awaited(**settings: Any) -> Run:
+    return asyncio.run(turngap.replay_async(OLD, **quick(**settings)))
+
+
+def test_every_name_is_there_and_nothing_else_is_promised() -> None:
+    assert set(turngap.__all__) <= set(dir(turngap))
+    for name in turngap.__all__:
+        value = getattr(turngap, name)
+        assert name == "__version__" or value.__doc__, name
+    assert turngap.LatencyError.__module__ == "turngap"
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = turngap.nothing  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_importing_it_loads_nothing_else() -> None:
+    program = "import sys, turngap; print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert not loaded & {"numpy", "scipy", "pipecat", "pydantic", "asyncio", "rich", "loguru"}
+
+
+def test_a_folder_of_the_package_does_not_take_a_functions_place() -> None:
+    program = """
+import turngap.check.plan, turngap.compare.record
+from turngap.check import words
+from turngap import check, compare
+import turngap
+assert turngap.check is check and check.__name__ == "check", check
+assert turngap.compare is compare and compare.__name__ == "compare", compare
+assert turngap.play
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    "play",
+    [replayed, lambda **s: in_a_loop(lambda: replayed(**s)), awaited],
+    ids=["script", "notebook", "awaited"],
+)
+@pytest.mark.usefixtures("agents")
+def test_a_replay_gives_the_stored_run(play: Callable[..., Run]) -> None:
+    seen: list[str] = []
+    run = play(repeat=2, settings={"test": "x"}, on_turn=lambda turn: seen.append(turn.scenario))
+    assert [turn.repeat for turn in run.turns] == [1, 1, 1, 2, 2, 2]
+    assert seen == ["quick-questions"] * 6
+    assert run.turns == Run.load("latest").turns
+    assert run.record.settings["test"] == "x"
+    assert run.record.settings["repeat"] == 2
+    assert (run.path / "report.html").is_file()
+    assert run.path.parent == Path("runs")
+
+
+@pytest.mark.usefixtures("agents")
+def test_the_async_twin_lets_the_callers_loop_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    went_on, play = threading.Event(), RunInProgress.play
+
+    async def slow(run: Any, *where: Any, **how: Any) -> None:
+        assert await asyncio.to_thread(went_on.wait, 60)
+        await play(run, *where, **how)
+
+    monkeypatch.setattr(RunInProgress, "play", slow)
+
+    async def main() -> Run:
+        playing = asyncio.create_task(turngap.replay_async(OLD, **quick()))
+        asyncio.get_running_loop().call_soon(went_on.set)
+        return await playing
+
+    assert len(asyncio.run(main()).turns) == 3
+
+
+@pytest.mark.usefixtures("agents")
+def test_replays_of_one_process_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turngap._api.LOOK_AGAIN_MS", 1.0)
+    interval = sys.getswitchinterval()
+
+    async def main() -> list[Run]:
+        return await asyncio.gather(*[turngap.replay_async(OLD, **quick()) for _ in range(3)])
+
+    first, second, third = sorted(
+        (run.record.started_utc, run.record.finished_utc or "") for run in asyncio.run(main())
+    )
+    assert first[1] <= second[0]
+    assert second[1] <= third[0]
+    assert sys.getswitchinterval() == interval
+
+
+@pytest.mark.parametrize(
+    "play",
+    [replayed, lambda: in_a_loop(replayed), awaited],
+    ids=["script", "notebook", "awaited"],
+)
+def test_ctrl_c_ends_it_and_what_was_played_is_stored(
+    monkeypatch: pytest.MonkeyPatch, agents: FakeAgents, play: Callable[[], Run]
+) -> None:
+    async def stuck(run: Any, *where: Any, **how: Any) -> None:
+        await agents.play(run, *where, **how)
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(RunInProgress, "play", stuck)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        play()
+    assert signal.getsignal(signal.SIGINT) is before
+    run = Run.load()
+    assert len(run.turns) == 3
+    assert run.record.failure == INTERRUPTED
+
+
+def test_cancelling_the_async_twin_ends_the_play(
+    monkeypatch: pytest.MonkeyPatch, agents: FakeAgents
+) -> None:
+    playing = threading.Event()
+
+    async def stuck(run: Any, *where: Any, **how: Any) -> None:
+        await agents.play(run, *where, **how)
+        playing.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(RunInProgress, "play", stuck)
+
+    async def main() -> None:
+        task = asyncio.create_task(turngap.replay_async(OLD, **quick()))
+        await asyncio.to_thread(playing.wait, 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert Run.load().record.failure == INTERRUPTED
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("play", [replayed, awaited], ids=["sync", "async"])
+def test_an_error_holds_what_was_stored_before_it(
+    agents: FakeAgents, play: Callable[..., Run]
+) -> None:
+    agents.dies_after = 1
+    with pytest.raises(turngap.AgentError, match="the line was lost") as caught:
+        play(repeat=2)
+    error = caught.value
+    assert isinstance(error.stored, Run)
+    assert len(error.stored.turns) == 3
+    assert error.stored.path == run_folders(Path("runs"))[0]
+    assert any(str(error.stored.path) in note for note in error.__notes__)
+
+
+def test_an_error_shows_its_hint_in_a_traceback_and_no_secret_of_a_url() -> None:
+    with pytest.raises(turngap.InputError) as caught:
+        turngap.replay("ws://me:hunter2@h/ws", **quick(sets="llm.ttft_ms=1"))
+    assert caught.value.hint in caught.value.__notes__
+    assert "hunter2" not in f"{caught.value} {caught.value.__notes__}"
+    assert caught.value.stored is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"repeat": 0}, "repeat=0: expected a number from 1 on"),
+        ({"repeat": True}, "repeat=True: expected a number from 1 on"),
+        ({"starved_ms": 2000}, "starved_ms=2000: expected a number from 1 to 1000"),
+        ({"phase_ms": -1}, "phase_ms=-1: expected a number from 0 on"),
+        ({"scenarios": ["nowhere"]}, "no scenario 'nowhere'"),
+        ({"library": "nowhere"}, "scenario library nowhere is not a folder"),
+    ],
+)
+def test_what_cannot_be_played_is_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(turngap.InputError, match=said):
+        replayed(**settings)
+    assert not Path("runs").exists()
+
+
+def test_a_check_knows_its_verdict_its_folder_and_its_runs(agents: FakeAgents) -> None:
+    agents.slower[NEW] = lambda _: 80.0
+    seen: list[str] = []
+    checked = turngap.check(
+        NEW, against=OLD, rounds=5, on_turn=lambda t: seen.append(t.outcome), **quick()
+    )
+    assert checked.verdict == "regressed"
+    assert checked.reference is not None
+    assert checked.candidate.gap_ms.n == checked.reference.gap_ms.n == 30
+    assert len(seen) == 60
+    assert (checked.path / "check.html").is_file()
+    assert repr(checked) == f"<Checked {str(checked.path)!r}: regressed>"
+
+
+def test_a_check_can_be_awaited_and_saves_a_baseline(agents: FakeAgents) -> None:
+    asyncio.run(turngap.check_async(OLD, save="base.json", **quick()))
+    agents.dies_after = len(agents.played)
+    with pytest.raises(turngap.AgentError) as caught:
+        in_a_loop(lambda: turngap.check(OLD, baseline="base.json", **quick()))
+    assert caught.value.stored.verdict == "cannot_compare"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "nothing to compare with"),
+        ({"against": NEW, "baseline": "x"}, "give against or baseline, not both"),
+        ({"budgets": {"llm": 1}}, "budget llm=1:"),
+    ],
+)
+def test_a_check_of_nothing_is_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(turngap.InputError, match=said):
+        turngap.check(OLD, **quick(**settings))
+
+
+def test_a_comparison_has_the_figures_of_each_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeAgents()
+    stand_in(monkeypatch, fake, lambda target: target.choice.sets[-1])
+    llms = ("one=sim,seed=1", "two=sim,seed=2")
+    settings = quick(prices={"one": (0.1, 0.4)})
+    del settings["calibration"]
+    compared = turngap.compare(*llms, **settings)
+    assert [backend.name for backend in compared.record.backends] == ["one", "two"]
+    assert (compared.path / "report.html").is_file()
+    assert "one, two" in repr(compared)
+    assert {url for url, *_ in fake.played} == {"llm.seed=1", "llm.seed=2"}
+    fake.dies_after = len(fake.played)
+    with pytest.raises(turngap.AgentError) as caught:
+        asyncio.run(turngap.compare_async(*llms, **settings))
+    assert caught.value.stored.path.is_dir()
+    with pytest.raises(turngap.InputError, match="1 backend; expected 2 to"):
+        turngap.compare("sim", **settings)
+
+
+@pytest.mark.parametrize("run_it", [lambda cell: cell(), in_a_loop], ids=["script", "notebook"])
+@pytest.mark.usefixtures("agents", "uncalibrated")
+def test_the_example_measures_and_writes_a_csv_file(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    run_it: Callable[[Callable[[], Any]], Any],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["measure.py", OLD])
+    run_it(lambda: runpy.run_path(str(EXAMPLE)))
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("turn gap p50 in ms: ")
+    assert "95 % interval from" in said[0]
+    with Path("turns.csv").open(newline="") as f:
+        assert len(list(csv.DictReader(f))) == 21
+    code = [line for line in EXAMPLE.read_text().split('"""')[2].splitlines() if line]
+    assert len(code) <= 10
+
+
+@pytest.fixture
+def uncalibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is measured before a run: that would take real time."""
+    monkeypatch.setattr("turngap._api.CALIBRATION_TURNS", 0)
+    for play in (turngap.replay, turngap.check):
+        defaults = getattr(play, "__wrapped__").__kwdefaults__  # noqa: B009
+        monkeypatch.setitem(defaults, "calibration", 0)
+
+
+@pytest.mark.parametrize(
+    "module", ["turngap", "turngap._api", "turngap.store.runs", "turngap.scenario.model"]
+)
+@pytest.mark.usefixtures("agents", "uncalibrated")
+def test_the_examples_of_docstrings_are_true(module: str) -> None:
+    replayed()
+    done = doctest.testmod(
+        import_module(module), extraglobs={"turngap": turngap}, optionflags=doctest.ELLIPSIS
+    )
+    assert done.attempted
+    assert not done.failed
+
+
+@pytest.mark.realtime
+def test_in_real_time_within_a_running_loop() -> None:
+    script = Script(replies=(Reply(delay_ms=200, speech_ms=100),), hold_ms=100)
+    with ScriptedProcess(script) as url:
+        run = in_a_loop(lambda: turngap.replay(url, **quick(calibration=2, starved_ms=200)))
+    assert run.record.calibration is not None
+    assert run.record.calibration.error_ms.n == 2
+    assert [turn.replied for turn in run.turns] == [True] * 3
+    assert all(100 < (turn.gap_ms or 0) < 800 for turn in run.turns)

@@ -7,6 +7,7 @@ Commands import what they need when they run: pipecat and scipy take seconds to 
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Annotated, NoReturn
 
 import typer
@@ -24,6 +25,7 @@ from turngap.cli import (
     simulating,
     sweeping,
 )
+from turngap.cli.options import Command
 from turngap.cli.shared import show_error
 from turngap.core.errors import ExitCode, TurngapError
 
@@ -42,19 +44,68 @@ os.environ.setdefault("LOGURU_AUTOINIT", "False")
 if "loguru" in sys.modules:
     sys.modules["loguru"].logger.remove()
 
-measuring.add_to(app)
-checking.add_to(app)
-comparing.add_to(app)
-sweeping.add_to(app)
-simulating.add_to(app)
-results.add_to(app)
-judging.add_to(app)
-serving.add_to(app)
-agents.add_to(app)
+MEASURE, TALK, STORED = "Measure and decide", "Talk to an agent", "What there is"
+# Each command with the examples below its help, in the order in which `turngap --help` lists them.
+_COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
+    (MEASURE, measuring.replay, (
+        "turngap replay",
+        "turngap replay coffee-order --repeat 5",
+        "turngap replay --agent ws://127.0.0.1:8765/ws",
+        "turngap replay --llm sim --set llm.ttft_ms=400",
+    )),
+    (MEASURE, checking.check, (
+        "turngap check --agent new.toml --against old.toml",
+        "turngap check --against ../main",
+        "turngap check --save base.json; turngap check --baseline base.json",
+        "turngap check --budget gap=800 --budget llm_first_token=450",
+    )),
+    (MEASURE, comparing.compare, (
+        "turngap compare --llm sim:full --llm sim:distilled --rounds 3",
+        "turngap compare --llm small --llm slow=sim,ttft_ms=600 --price small=0.1,0.4",
+    )),
+    (MEASURE, sweeping.sweep, (
+        "turngap sweep turn.hold_ms=0,150,300,600 --tag pause --rounds 4 --phases 4",
+    )),
+    (MEASURE, simulating.simulate, (
+        "turngap simulate --from latest --set pool.weights=fp8",
+        "turngap simulate examples/fleet.toml --from latest --calls 100,200,400",
+        "turngap simulate --from latest --set pool.hardware=wafer --set pool.model=20b",
+    )),
+    (TALK, serving.talk, (
+        "turngap talk",
+        "turngap talk --offer slow=sim,ttft_ms=600",
+        "turngap talk --record mine; turngap replay mine/NAME.yaml",
+        "turngap talk --terminal --agent ws://127.0.0.1:8765/ws",
+    )),
+    (TALK, serving.serve, (
+        "turngap serve --port 0",
+        "turngap serve --llm sim --offer slow=sim,ttft_ms=600",
+        "turngap serve --host 0.0.0.0 --max-sessions 4",
+    )),
+    (STORED, results.report, (
+        "turngap report",
+        "turngap report runs/NAME --html",
+        "turngap report --svg waterfall.svg",
+    )),
+    (STORED, judging.judge, (
+        "turngap judge --transcribe pocketsphinx",
+        "turngap judge runs/NAME --llm openai,base_url=http://127.0.0.1:8000/v1,model=NAME",
+    )),
+    (STORED, results.scenarios, ("turngap scenarios --scenarios mine",)),
+    (STORED, results.label, ("turngap label scenarios/coffee-order.yaml",)),
+    (STORED, agents.backends, ("turngap backends", "turngap backends sim")),
+    (STORED, measuring.calibrate, ("turngap calibrate --turns 400",)),
+    (STORED, agents.doctor, ("turngap doctor",)),
+)  # fmt: skip
+for _panel, _command, _examples in _COMMANDS:
+    _epilog = "\n  ".join(("Examples:" if len(_examples) > 1 else "Example:", *_examples))
+    app.command(cls=Command, epilog=_epilog, rich_help_panel=_panel)(_command)
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print it.")] = False) -> None:
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
     if version:
         sys.stdout.write(f"turngap {__version__}\n")
         raise typer.Exit

@@ -1,32 +1,90 @@
 """`turngap backends` and `doctor`."""
 
 import dataclasses
-from pathlib import Path
+import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turngap.cli.shared import JSON, LIBRARY, print_block, print_json, print_text, table
-from turngap.core.errors import ExitCode
+from turngap.cli.options import (
+    Json,
+    Library,
+    backend_names,
+)
+from turngap.cli.shared import print_block, print_json, print_text, table
+from turngap.core.errors import ExitCode, InputError, known_names
 
 if TYPE_CHECKING:
     from turngap.backends import BackendSpec
 
 
-def backends(json_: Annotated[bool, JSON] = False) -> None:
-    """List the engines, what each needs and whether this machine has it.
+def backends(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Show the settings of this backend. Default: list all.",
+            autocompletion=backend_names,
+            show_default=False,
+        ),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """List the engines, what each needs and whether this machine has it; or one engine's settings.
 
-    "not by default": it runs here, but with other settings than its own, as the remedy says.
+    "not by default" means that it runs here, but not with the settings that it has by default.
     """
     from turngap.backends import specs
 
-    rows = [_row(spec) for spec in specs()]
+    if name is None:
+        rows = [_row(spec) for spec in specs()]
+    else:
+        rows = [_row(spec) | {"settings": _settings(spec)} for spec in specs() if spec.name == name]
+        if not rows:
+            hint = known_names(name, [spec.name for spec in specs()])
+            raise InputError("backend.unknown", f"no backend named {name!r}", hint=hint)
     if json_:
         print_json(rows)
         return
     print_block(lambda _: table([_shown(row) for row in rows]))
     for row in rows:
         _print_remedy(row)
+        if name is not None:
+            print_text(f"\nsettings of {row['kind']} backend {name}:")
+            print_block(lambda _, row=row: table(row["settings"]))
+
+
+def _settings(spec: "BackendSpec") -> list[dict[str, Any]]:
+    """Each setting with its type, its default and what it does, in that order."""
+    fields = spec.settings_type.model_json_schema()["properties"]
+    required = {k for k, f in spec.settings_type.model_fields.items() if f.is_required()}
+    return [
+        {
+            "setting": key,
+            "type": _type(field),
+            "default": "(required)" if key in required else json.dumps(field.get("default")),
+            "about": field.get("description", ""),
+        }
+        for key, field in fields.items()
+        if key != "library"  # the agent fills it in
+    ]
+
+
+def _type(field: dict[str, Any]) -> str:
+    """What a value may be: `enum`'s names, or a type with its bounds."""
+    options = field.get("anyOf", [field])
+    names: list[str] = []
+    for option in options:
+        bounds = [option.get(key, field.get(key)) for key in ("minimum", "maximum")]
+        shown = (
+            ""
+            if bounds == [None, None]
+            else " {} to {}".format(*("…" if bound is None else f"{bound:g}" for bound in bounds))
+        )
+        if "enum" in option:
+            names += [str(value) for value in option["enum"]]
+        elif option.get("type") != "null":
+            names.append(option.get("type", "table") + shown)
+    return " | ".join(names)
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
@@ -58,9 +116,7 @@ def _row(spec: "BackendSpec") -> dict[str, Any]:
     }
 
 
-def doctor(
-    library: Annotated[Path | None, LIBRARY] = None, json_: Annotated[bool, JSON] = False
-) -> None:
+def doctor(library: Library = None, json_: Json = False) -> None:
     """Check whether this machine is fit to measure, and which agents it can run."""
     from turngap.play.doctor import Check, examine
 
@@ -74,9 +130,3 @@ def doctor(
     if json_:
         print_json([dataclasses.asdict(c) for c in checks])
     raise typer.Exit(ExitCode.PASS if all(c.ok for c in checks) else ExitCode.AGENT_FAILED)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's commands."""
-    for command in (backends, doctor):
-        app.command()(command)

@@ -6,22 +6,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turngap.cli.shared import (
-    AGENT,
-    CALIBRATION,
+from turngap.cli.options import (
     CALIBRATION_TURNS,
-    JSON,
-    LIBRARY,
     LLM,
-    OUT,
-    PHASES,
-    SCENARIOS,
-    SEED,
-    SET,
-    STARVED,
     STT,
-    TAG,
     TTS,
+    Agent,
+    CalibrationTurns,
+    Json,
+    Library,
+    Out,
+    Phases,
+    Scenarios,
+    Seed,
+    Sets,
+    StarvedMs,
+    Tag,
+    agent_option,
+    limit_option,
+    output_option,
+    played_option,
+    stack_names,
+)
+from turngap.cli.shared import (
     agent_choice,
     chosen_scenarios,
     kept_when_interrupted,
@@ -49,64 +56,82 @@ EXIT_CODES = {
 
 
 def check(
-    scenarios: Annotated[list[str] | None, SCENARIOS] = None,
-    agent: Annotated[str, AGENT] = "embedded",
-    llm: Annotated[str | None, LLM] = None,
-    stt: Annotated[str | None, STT] = None,
-    tts: Annotated[str | None, TTS] = None,
-    set_: Annotated[list[str] | None, SET] = None,
-    seed: Annotated[int | None, SEED] = None,
+    scenarios: Scenarios = None,
+    agent: Agent = "embedded",
+    llm: LLM = None,
+    stt: STT = None,
+    tts: TTS = None,
+    set_: Sets = None,
+    seed: Seed = None,
     against: Annotated[
         str | None,
-        typer.Option(help="The reference: a stack, a stack file, a ws:// URL, or a checkout."),
-    ] = None,
-    against_set: Annotated[
-        list[str] | None, typer.Option(help="A setting of the reference, as --set.")
-    ] = None,
-    baseline: Annotated[
-        Path | None, typer.Option(help="A stored reference (from --save); same machine only.")
-    ] = None,
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            help="Store this run as a baseline; beside a reference or budgets, if it passes."
+        agent_option(
+            help="The reference to play beside it: a stack's name, a stack file, a ws:// URL, or "
+            "the folder of another checkout.",
+            autocompletion=stack_names,
         ),
     ] = None,
-    budget: Annotated[
+    against_set: Annotated[
         list[str] | None,
-        typer.Option(help="gap=800, or a stage: llm_first_token=450. Repeatable."),
+        agent_option(help="Change a setting of the reference, as --set."),
     ] = None,
-    target: Annotated[
-        float, typer.Option(help="Share of turns that must surely keep each budget; below 1.")
-    ] = 0.95,
-    rounds: Annotated[int, typer.Option(min=1, help="Two pairs a turn a round.")] = 2,
-    phases: Annotated[int, PHASES] = 1,
-    limit_p50_ms: Annotated[
-        float, typer.Option(min=1, help="The smallest p50 regression that must not pass.")
-    ] = 30.0,
-    limit_p95_ms: Annotated[float, typer.Option(min=1, help="The same for p95.")] = 100.0,
+    baseline: Annotated[
+        Path | None,
+        agent_option(help="A stored reference, made with --save on this machine."),
+    ] = None,
+    tag: Tag = None,
+    library: Library = None,
+    rounds: Annotated[
+        int,
+        played_option(
+            min=1, help="How many rounds. Each plays every turn twice against each agent."
+        ),
+    ] = 2,
+    phases: Phases = 1,
     until_decided: Annotated[
-        bool, typer.Option("--until-decided", help="Play on while undecided.")
+        bool,
+        played_option("--until-decided", help="Play more rounds while undecided."),
     ] = False,
     max_minutes: Annotated[
-        float, typer.Option(min=0.1, help="--until-decided starts no further round after these.")
+        float,
+        played_option(
+            min=0.1, help="With --until-decided: start no further round after this time."
+        ),
     ] = 10.0,
-    tag: Annotated[str | None, TAG] = None,
-    starved_ms: Annotated[float, STARVED] = STARVED_MS,
-    calibration: Annotated[int, CALIBRATION] = CALIBRATION_TURNS,
-    library: Annotated[Path | None, LIBRARY] = None,
-    out: Annotated[Path | None, OUT] = None,
-    json_: Annotated[bool, JSON] = False,
+    calibration: CalibrationTurns = CALIBRATION_TURNS,
+    limit_p50_ms: Annotated[
+        float,
+        limit_option(min=1, help="The smallest slowdown of p50 that must not pass."),
+    ] = 30.0,
+    limit_p95_ms: Annotated[
+        float,
+        limit_option(min=1, help="The smallest slowdown of p95 that must not pass."),
+    ] = 100.0,
+    budget: Annotated[
+        list[str] | None,
+        limit_option(
+            help="A limit without a reference: gap=800, or a stage, llm_first_token=450. "
+            "Repeatable."
+        ),
+    ] = None,
+    target: Annotated[
+        float,
+        limit_option(help="Share of turns that must keep each --budget."),
+    ] = 0.95,
+    starved_ms: StarvedMs = STARVED_MS,
+    save: Annotated[
+        Path | None,
+        output_option(
+            help="Store this run as a baseline. With a reference or budgets: only if it passes."
+        ),
+    ] = None,
+    out: Out = None,
+    json_: Json = False,
 ) -> None:
     """Compare an agent with a reference, and fail if it got slower.
 
-    Exit code: 0 pass (or saved, where nothing was compared), 1 regressed, 3 undecided or not
-    comparable, 2 bad input, 4 an agent failed.
-
-    Examples: `turngap check --agent new.toml --against old.toml`;
-    `turngap check --against ../main` (another checkout);
-    `turngap check --save base.json`, later `turngap check --baseline base.json`;
-    `turngap check --budget gap=800 --budget llm_first_token=450`.
+    Exit: 0 pass (or saved, with nothing to compare), 1 regressed, 2 bad input, 3 undecided or not
+    comparable, 4 an agent failed.
     """
     from turngap.caller.pipecat import PipecatDialect
     from turngap.check.plan import CheckPlan
@@ -228,8 +253,3 @@ def _show(checked: "Checked", *, json_: bool) -> None:
         return
     print_block(lambda width: check_block(checked.record, width))
     say(f"stored in {checked.path}; page with recordings: {checked.path / PAGE_FILE}")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's commands."""
-    app.command()(check)

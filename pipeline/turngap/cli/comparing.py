@@ -5,16 +5,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turngap.cli.shared import (
-    AGENT,
-    JSON,
-    LIBRARY,
-    SEED,
-    SET,
-    STARVED,
+from turngap.cli.options import (
     STT,
     TTS,
+    Agent,
+    BudgetMs,
+    Json,
+    Library,
+    Out,
+    Phases,
+    Scenarios,
+    Seed,
+    Sets,
+    StarvedMs,
+    Tag,
+    agent_option,
+    llm_names,
+    played_option,
+)
+from turngap.cli.shared import (
     agent_choice,
+    chosen_scenarios,
     print_block,
     print_json,
     progress_bar,
@@ -31,49 +42,49 @@ if TYPE_CHECKING:
 
 
 def compare(
-    scenarios: Annotated[
-        list[str] | None, typer.Argument(help="Names or files; default: all of the library.")
-    ] = None,
+    scenarios: Scenarios = None,
+    agent: Agent = "embedded",
     llm: Annotated[
         list[str] | None,
-        typer.Option("--llm", help="[LABEL=]BACKEND[,KEY=VALUE…]; at least twice."),
-    ] = None,
-    agent: Annotated[str, AGENT] = "embedded",
-    stt: Annotated[str | None, STT] = None,
-    tts: Annotated[str | None, TTS] = None,
-    set_: Annotated[list[str] | None, SET] = None,
-    seed: Annotated[int | None, SEED] = None,
-    judge: Annotated[
-        str | None,
-        typer.Option(
-            help="LLM[,KEY=VALUE…]: judges the answers too, afterwards, in a column of its own."
+        agent_option(
+            "--llm",
+            help="An LLM to compare: [LABEL=]BACKEND[,KEY=VALUE…]. Give it twice or more.",
+            autocompletion=llm_names,
         ),
     ] = None,
+    stt: STT = None,
+    tts: TTS = None,
+    set_: Sets = None,
+    seed: Seed = None,
     price: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=IN,OUT: US dollars per million tokens of one compared."),
+        agent_option(
+            help="Price of an LLM: NAME=IN,OUT in US dollars for a million tokens. Repeatable."
+        ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each backend plays all.")] = 1,
-    phases: Annotated[
-        int, typer.Option(min=1, max=32, help="Sweep the agent's 32 ms grid over the rounds.")
+    judge: Annotated[
+        str | None,
+        agent_option(
+            help="LLM[,KEY=VALUE…] that judges the answers afterwards, in a column of its own.",
+            autocompletion=llm_names,
+        ),
+    ] = None,
+    tag: Tag = None,
+    library: Library = None,
+    rounds: Annotated[
+        int,
+        played_option(min=1, help="How often each LLM plays everything."),
     ] = 1,
-    budget_ms: Annotated[
-        float | None,
-        typer.Option(min=1, max=60_000, help="A budget instead of the scenarios' own."),
-    ] = None,
-    starved_ms: Annotated[float, STARVED] = STARVED_MS,
-    tag: Annotated[str | None, typer.Option(help="Only scenarios with this tag.")] = None,
-    library: Annotated[Path | None, LIBRARY] = None,
-    out: Annotated[Path | None, typer.Option(help="Where it is kept; ./runs.")] = None,
-    json_: Annotated[bool, JSON] = False,
+    phases: Phases = 1,
+    budget_ms: BudgetMs = None,
+    starved_ms: StarvedMs = STARVED_MS,
+    out: Out = None,
+    json_: Json = False,
 ) -> None:
-    """Compare LLM backends on the same recordings: speed, right answers, price, long tasks.
+    """Compare LLMs on the same recordings: speed, right answers, price, and long tasks.
 
-    Examples: `turngap compare --llm sim:full --llm sim:distilled --rounds 3`;
-    `turngap compare --llm small --price small=0.1,0.4 --llm 'race,fast=small,fast_price=[0.1,0.4]'`
-
-    Exit: 0 compared, 2 bad input, 3 a run is invalid (caller starved), 4 an agent failed, even in
-    a single turn.
+    Exit: 0 compared, 2 bad input, 3 invalid because our caller was late, 4 an agent failed, even
+    in a single turn.
     """
     from turngap.caller.pipecat import PipecatDialect
     from turngap.cli.judging import judged_comparison
@@ -82,17 +93,13 @@ def compare(
     from turngap.compare.page import write_page
     from turngap.compare.play import ComparePlan, parse_contender, parse_price
     from turngap.judge.play import engine
-    from turngap.scenario.library import library_for, load_scenarios, require_inside, scenario_paths
 
-    folder = library_for(scenarios or (), library)
-    paths = scenario_paths(folder, scenarios or (), tag)
-    if "://" not in agent:
-        require_inside(folder, paths)
+    folder, loaded = chosen_scenarios(agent, scenarios, tag, library)
     plan = ComparePlan(
         choice=agent_choice(agent, {"stt": stt, "tts": tts}, set_, seed, True),
         library=folder,
         contenders=[parse_contender(text) for text in llm or ()],
-        scenarios=load_scenarios(paths),
+        scenarios=loaded,
         dialect=PipecatDialect(),
         prices=dict(parse_price(text) for text in price or ()),
         rounds=rounds,
@@ -170,8 +177,3 @@ def _play(
                 else "interrupted before the first turn: there is nothing to show"
             )
             raise
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's commands."""
-    app.command()(compare)

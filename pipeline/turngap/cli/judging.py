@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turngap.cli.shared import JSON, LIBRARY, print_block, print_json, print_text, progress_bar
+from turngap.cli.options import (
+    Json,
+    Library,
+    RunsFolder,
+    agent_option,
+    llm_names,
+    output_option,
+    run_names,
+    stt_names,
+)
+from turngap.cli.shared import print_block, print_json, print_text, progress_bar
 from turngap.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,29 +29,38 @@ if TYPE_CHECKING:
 
 def judge(
     run: Annotated[
-        str, typer.Argument(help="A run's or a comparison's folder or name, or `latest`.")
+        str,
+        typer.Argument(
+            help="A run or a comparison: its folder, its name, or `latest`.",
+            autocompletion=run_names,
+        ),
     ] = "latest",
     transcribe: Annotated[
         str | None,
-        typer.Option(help="STT[,KEY=VALUE…]: judge what it makes of the agent's recorded sound."),
+        agent_option(
+            help="STT[,KEY=VALUE…] that transcribes the agent's recorded sound, which is judged.",
+            autocompletion=stt_names,
+        ),
     ] = None,
     llm: Annotated[
         str | None,
-        typer.Option(help="LLM[,KEY=VALUE…]: a model that gives a verdict beside the rule's."),
+        agent_option(
+            help="LLM[,KEY=VALUE…] that gives a verdict beside that of the rule.",
+            autocompletion=llm_names,
+        ),
     ] = None,
+    library: Library = None,
+    root: RunsFolder = None,
     show_judge_prompt: Annotated[
-        bool, typer.Option("--show-judge-prompt", help="Print what that model is told, and end.")
+        bool,
+        output_option("--show-judge-prompt", help="Print what the LLM is told, and exit."),
     ] = False,
-    library: Annotated[Path | None, LIBRARY] = None,
-    json_: Annotated[bool, JSON] = False,
+    json_: Json = False,
 ) -> None:
-    """Judge a stored run again: by the sound of the agent, or by a model. Both are off by default.
+    """Judge the answers of a stored run again: by the sound of the agent, or by a model.
 
-    The verdicts are stored beside the one on the agent's own words, which stays. Of a comparison a
-    model judges every backend's turns, and its verdicts are a column of their own.
-
-    Examples: `turngap judge --transcribe pocketsphinx`;
-    `turngap judge runs/NAME --llm openai,base_url=http://127.0.0.1:8000/v1,model=NAME`
+    The new verdicts are stored beside the one on the agent's own words, which stays. In a
+    comparison a model judges the turns of every LLM, in a column of its own.
     """
     from turngap.compare.record import COMPARISON_FILE
     from turngap.judge.play import engine, expectations
@@ -62,10 +81,10 @@ def judge(
         )
     recogniser = None if transcribe is None else engine("stt", transcribe, library)
     model = None if llm is None else engine("llm", llm, library)
-    if (comparison := find_folder(run, COMPARISON_FILE)) is not None:
+    if (comparison := find_folder(run, COMPARISON_FILE, root)) is not None:
         _show_judged(comparison, recogniser, model, library, json_=json_)
         return
-    stored = read_run(find_run(run))
+    stored = read_run(find_run(run, root))
     scenarios = expectations(stored, library)
     stored = _judged(stored, recogniser, model, scenarios, quiet=json_)
     if json_:
@@ -142,8 +161,3 @@ def _judged(
                 run = step(run, engine, scenarios, lambda task=task: bar.advance(task))
     write_html(run)
     return run
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's commands."""
-    app.command()(judge)

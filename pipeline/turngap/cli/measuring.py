@@ -6,21 +6,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turngap.cli.shared import (
-    AGENT,
-    CALIBRATION,
+from turngap.cli.options import (
     CALIBRATION_TURNS,
-    JSON,
-    LIBRARY,
     LLM,
-    OUT,
-    SCENARIOS,
-    SEED,
-    SET,
-    STARVED,
     STT,
-    TAG,
     TTS,
+    Agent,
+    BudgetMs,
+    CalibrationTurns,
+    Json,
+    Library,
+    Marks,
+    Out,
+    Scenarios,
+    Seed,
+    Sets,
+    StarvedMs,
+    Tag,
+    agent_option,
+    limit_option,
+    played_option,
+)
+from turngap.cli.shared import (
     agent_choice,
     chosen_scenarios,
     print_block,
@@ -42,47 +49,47 @@ DIALECTS = ("pipecat",)
 
 
 def replay(
-    scenarios: Annotated[list[str] | None, SCENARIOS] = None,
-    agent: Annotated[str, AGENT] = "embedded",
-    llm: Annotated[str | None, LLM] = None,
-    stt: Annotated[str | None, STT] = None,
-    tts: Annotated[str | None, TTS] = None,
-    set_: Annotated[list[str] | None, SET] = None,
-    dialect: Annotated[str, typer.Option(help="The protocol of a ws:// agent.")] = "pipecat",
-    tag: Annotated[str | None, TAG] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="How often to play everything.")] = 1,
-    budget_ms: Annotated[
-        float | None,
-        typer.Option(min=1, max=60_000, help="A budget instead of the scenarios' own."),
-    ] = None,
-    min_hit_rate: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Exit 1 below this share of hits.")
-    ] = None,
-    seed: Annotated[int | None, SEED] = None,
-    phase_ms: Annotated[
-        float, typer.Option(min=0, max=31, help="Shift on the agent's 32 ms VAD grid.")
-    ] = 0.0,
+    scenarios: Scenarios = None,
+    agent: Agent = "embedded",
+    dialect: Annotated[
+        str,
+        agent_option(
+            help="The protocol that a ws:// agent speaks.", autocompletion=lambda: list(DIALECTS)
+        ),
+    ] = "pipecat",
+    llm: LLM = None,
+    stt: STT = None,
+    tts: TTS = None,
+    set_: Sets = None,
+    seed: Seed = None,
+    marks: Marks = True,
+    tag: Tag = None,
+    library: Library = None,
+    repeat: Annotated[int, played_option(min=1, help="How often to play everything.")] = 1,
     greeting_ms: Annotated[
         float | None,
-        typer.Option(min=0, max=60_000, help="How long the agent may take to greet; found out."),
+        played_option(
+            min=0,
+            max=60_000,
+            help="How long the agent may take to greet. Default: the first call shows it.",
+        ),
     ] = None,
-    starved_ms: Annotated[float, STARVED] = STARVED_MS,
-    marks: Annotated[bool, typer.Option(help="Let the agent report its marks.")] = True,
-    calibration: Annotated[int, CALIBRATION] = CALIBRATION_TURNS,
-    library: Annotated[Path | None, LIBRARY] = None,
-    out: Annotated[Path | None, OUT] = None,
-    json_: Annotated[bool, JSON] = False,
+    calibration: CalibrationTurns = CALIBRATION_TURNS,
+    budget_ms: BudgetMs = None,
+    min_hit_rate: Annotated[
+        float | None,
+        limit_option(min=0, max=1, help="Exit 1 if a smaller share of turns is within the budget."),
+    ] = None,
+    starved_ms: StarvedMs = STARVED_MS,
+    out: Out = None,
+    json_: Json = False,
 ) -> None:
-    """Play recorded people against an agent and measure every turn.
+    """Play recorded people against an agent, and measure every turn.
 
-    Examples: `turngap replay` plays every shipped scenario against the built-in agent;
-    `turngap replay coffee-order --repeat 5`; `turngap replay --agent ws://127.0.0.1:8765/ws`
-    measures somebody's pipecat bot; `turngap replay --set llm.ttft_ms=400` a slower model.
-
-    Exit: 0 played, 1 below --min-hit-rate, 2 bad input, 3 invalid (caller starved), 4 agent failed.
+    Exit: 0 played, 1 below --min-hit-rate, 2 bad input, 3 invalid because our caller was late,
+    4 the agent failed.
     """
     from turngap.caller.pipecat import PipecatDialect
-    from turngap.caller.stream import RATE
     from turngap.play.plan import ReplayPlan
     from turngap.play.target import resolve
     from turngap.report.console import summary_block
@@ -100,13 +107,12 @@ def replay(
         target=resolve(choice, folder),
         dialect=PipecatDialect(),
         rounds=repeat,
-        phase=round(phase_ms * RATE / 1000),
         budget_ms=budget_ms,
         out=out,
         calibration_turns=calibration,
         greeting_ms=greeting_ms,
         starved_ms=starved_ms,
-        settings={"tag": tag, "repeat": repeat, "phase_ms": phase_ms, "seed": seed, "marks": marks},
+        settings={"tag": tag, "repeat": repeat, "seed": seed, "marks": marks},
     )
     run, failure = _play(plan, quiet=json_)
     page = write_html(run)
@@ -193,14 +199,11 @@ def exit_code(run: "Run", failure: TurngapError | None, min_hit_rate: float | No
 
 
 def calibrate(
-    turns: Annotated[int, typer.Option(min=1, help="How many known gaps to measure.")] = 200,
-    seed: Annotated[int, typer.Option(help="Order of the conditions.")] = 1,
-    json_: Annotated[bool, JSON] = False,
+    turns: Annotated[int, played_option(min=1, help="How many known gaps to measure.")] = 200,
+    seed: Annotated[int, played_option(help="Order in which they are played.")] = 1,
+    json_: Json = False,
 ) -> None:
-    """Measure the instrument itself, against known gaps that a loopback agent injects.
-
-    Example: `turngap calibrate --turns 400`
-    """
+    """Measure the error of the instrument itself, against known gaps of a loopback agent."""
     from turngap.report.calibration import calibration_block
 
     document = _calibrate(turns, seed, quiet=json_).as_json()
@@ -225,9 +228,3 @@ def _calibrate(turns: int, seed: int, *, quiet: bool) -> "Calibration":
                     turns, seed=seed, log=log, on_turn=lambda n: bar.update(task, completed=n)
                 )
             )
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's commands."""
-    for command in (replay, calibrate):
-        app.command()(command)

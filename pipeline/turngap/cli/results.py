@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turngap.cli.shared import JSON, LIBRARY, print_block, print_json, print_text, say, table
+from turngap.cli.options import (
+    Json,
+    Library,
+    RunsFolder,
+    output_option,
+    run_names,
+)
+from turngap.cli.shared import print_block, print_json, print_text, say, table
 from turngap.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,21 +36,27 @@ class Stored:
 def report(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(help="Folders, names, or `latest` (the default), the run that began last."),
+        typer.Argument(
+            help="Folders, names, or `latest`, the run that began last. Default: latest.",
+            autocompletion=run_names,
+            show_default=False,
+        ),
     ] = None,
-    html: Annotated[bool, typer.Option("--html", help="Write the HTML page again too.")] = False,
+    root: RunsFolder = None,
+    html: Annotated[
+        bool,
+        output_option("--html", help="Write the HTML page again, too."),
+    ] = False,
     svg: Annotated[
-        Path | None, typer.Option(help="Write what is printed as an SVG picture.")
+        Path | None,
+        output_option(help="Write what is printed to this SVG file."),
     ] = None,
-    json_: Annotated[bool, JSON] = False,
+    json_: Json = False,
 ) -> None:
-    """Print stored runs, checks, comparisons and simulations again, from their files alone.
-
-    Examples: `turngap report`; `turngap report runs/NAME --html`; `turngap report --svg out.svg`
-    """
+    """Show stored runs, checks, comparisons and simulations again, from their files alone."""
     from rich.console import Group
 
-    stored = [_stored(name) for name in runs or ["latest"]]
+    stored = [_stored(name, root) for name in runs or ["latest"]]
     for one in stored:
         if html:
             say(f"written: {one.write_html()}")
@@ -58,15 +71,15 @@ def report(
         print_block(lambda width, one=one: Group(*one.blocks(width)))
 
 
-def _stored(name: str) -> Stored:
+def _stored(name: str, root: Path | None) -> Stored:
     """What that name or folder holds; a room is imported only where something of it is shown."""
     from turngap.store.documents import find_folder
     from turngap.store.runs import find_run
 
     for file, stored in _ROOMS.items():
-        if (folder := find_folder(name, file)) is not None:
+        if (folder := find_folder(name, file, root)) is not None:
             return stored(folder)
-    return _stored_run(find_run(name))
+    return _stored_run(find_run(name, root))
 
 
 def _write_svg(file: Path, picture: str) -> None:
@@ -150,17 +163,15 @@ _ROOMS = {
 def label(
     files: Annotated[list[Path], typer.Argument(help="Scenario files (.yaml).")],
     only_missing: Annotated[
-        bool, typer.Option("--only-missing", help="Leave the labels that are there.")
+        bool, typer.Option("--only-missing", help="Keep the labels that are there.")
     ] = False,
     dbfs: Annotated[
-        float | None, typer.Option(max=0, help="Audible from this level; default: by the room.")
+        float | None,
+        typer.Option(max=0, help="Level from which sound is speech. Default: told by the room."),
     ] = None,
-    json_: Annotated[bool, JSON] = False,
+    json_: Json = False,
 ) -> None:
-    """Find where speech begins and ends in each recording and write it into the scenario.
-
-    Example: `turngap label scenarios/coffee-order.yaml`
-    """
+    """Find where speech begins and ends in each recording, and write it into the scenario."""
     from turngap.scenario.label import label_file
 
     changes = [c for file in files for c in label_file(file, only_missing=only_missing, dbfs=dbfs)]
@@ -178,9 +189,7 @@ def _change(change: "LabelChange") -> dict[str, Any]:
     return {"audio": change.audio, "before": before, "after": after, "dbfs": change.dbfs}
 
 
-def scenarios(
-    library: Annotated[Path | None, LIBRARY] = None, json_: Annotated[bool, JSON] = False
-) -> None:
+def scenarios(library: Library = None, json_: Json = False) -> None:
     """List the scenarios that can be played."""
     from turngap.scenario.library import library_dir, library_paths, none_in, read_scenario
 
@@ -196,9 +205,3 @@ def scenarios(
         print_json(rows)
     else:
         print_block(lambda _: table(rows))
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's commands."""
-    for command in (report, label, scenarios):
-        app.command()(command)

@@ -10,7 +10,21 @@ from urllib.parse import quote
 
 import typer
 
-from turngap.cli.shared import LIBRARY, LLM, SEED, SET, STT, TTS, agent_choice, say
+from turngap.cli.options import (
+    LLM,
+    STT,
+    TTS,
+    Library,
+    Marks,
+    Out,
+    Seed,
+    Sets,
+    agent_option,
+    llm_names,
+    output_option,
+    stack_names,
+)
+from turngap.cli.shared import agent_choice, say
 from turngap.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,28 +33,77 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE = "TURNGAP_TOKEN"
 
-STACK = typer.Option("--agent", help="A stack's name or a stack file (.toml).")
-STACK_OR_URL = typer.Option(
-    "--agent", help="A stack's name or a stack file (.toml); with --terminal a ws:// URL too."
-)
-OFFER = typer.Option(
-    "--offer",
-    help="An LLM that a caller may switch to, [LABEL=]BACKEND[,KEY=VALUE…]; again for more. "
-    "Default: every one that is installed here and needs no settings.",
-)
-PORT = typer.Option("--port", min=0, max=65535, help="0: any free one.")
-HOST = typer.Option("--host", help="Loopback unless told otherwise; elsewhere a token is needed.")
-MAX_SESSIONS = typer.Option("--max-sessions", min=1, help="Conversations at once.")
-TOKEN = typer.Option(
-    "--token",
-    envvar=TOKEN_VARIABLE,
-    help="What callers must know; made and printed where one is needed and not given.",
-)
-ORIGIN = typer.Option("--origin", help="Another page's origin that may connect, as behind a proxy.")
-OUT = typer.Option("--out", help="Where the runs of live conversations are kept; ./runs.")
-RECORD = typer.Option("--record", help="Save every conversation as a scenario in this folder.")
-KEEP = typer.Option("--keep/--no-keep", help="Keep live conversations on disk, audio included.")
-LOG_LEVEL = typer.Option("--log-level", help="DEBUG shows every frame's fate.")
+SERVER, TERMINAL = "Server", "Terminal"
+Stack = Annotated[
+    str,
+    agent_option(
+        "--agent",
+        help="The agent: a stack's name or a stack file (.toml).",
+        autocompletion=stack_names,
+    ),
+]
+StackOrUrl = Annotated[
+    str,
+    agent_option(
+        "--agent",
+        help="The agent: a stack's name or a stack file (.toml); with --terminal a ws:// URL, too.",
+        autocompletion=stack_names,
+    ),
+]
+Offers = Annotated[
+    list[str] | None,
+    agent_option(
+        "--offer",
+        help="An LLM that a caller may switch to: [LABEL=]BACKEND[,KEY=VALUE…]. Repeatable. "
+        "Default: every one that is installed here and needs no settings.",
+        autocompletion=llm_names,
+    ),
+]
+Port = Annotated[
+    int,
+    typer.Option(
+        "--port",
+        min=0,
+        max=65535,
+        help="Port to listen on. 0: any free one.",
+        rich_help_panel=SERVER,
+    ),
+]
+Host = Annotated[
+    str,
+    typer.Option(
+        "--host",
+        help="Address to listen on. Beyond this machine, callers need a token.",
+        rich_help_panel=SERVER,
+    ),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        envvar=TOKEN_VARIABLE,
+        help="What callers must know. Where one is needed and not given, it is made and printed.",
+        rich_help_panel=SERVER,
+    ),
+]
+Origins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--origin",
+        help="Let pages of this origin connect, as behind a proxy. Repeatable.",
+        rich_help_panel=SERVER,
+    ),
+]
+Record = Annotated[
+    Path | None,
+    output_option("--record", help="Save every conversation as a scenario in this folder."),
+]
+Keep = Annotated[
+    bool,
+    output_option("--keep/--no-keep", help="Keep conversations as runs on disk, audio included."),
+]
+# What a server that one person talks to has room for: the page may be open in a few windows.
+MAX_SESSIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,30 +132,32 @@ class Where:
 
 
 def serve(
-    agent: Annotated[str, STACK] = "embedded",
-    llm: Annotated[str | None, LLM] = None,
-    stt: Annotated[str | None, STT] = None,
-    tts: Annotated[str | None, TTS] = None,
-    set_: Annotated[list[str] | None, SET] = None,
-    offer: Annotated[list[str] | None, OFFER] = None,
-    port: Annotated[int, PORT] = 7860,
-    host: Annotated[str, HOST] = "127.0.0.1",
-    max_sessions: Annotated[int, MAX_SESSIONS] = 8,
-    token: Annotated[str | None, TOKEN] = None,
-    origin: Annotated[list[str] | None, ORIGIN] = None,
-    out: Annotated[Path | None, OUT] = None,
-    record: Annotated[Path | None, RECORD] = None,
-    keep: Annotated[bool, KEEP] = True,
-    seed: Annotated[int | None, SEED] = None,
-    marks: Annotated[bool, typer.Option(help="Report marks to the caller.")] = True,
-    library: Annotated[Path | None, LIBRARY] = None,
-    log_level: Annotated[str, LOG_LEVEL] = "WARNING",
-    json_: Annotated[bool, typer.Option("--json", help="Print the URL as one JSON line.")] = False,
+    agent: Stack = "embedded",
+    llm: LLM = None,
+    stt: STT = None,
+    tts: TTS = None,
+    set_: Sets = None,
+    seed: Seed = None,
+    marks: Marks = True,
+    offer: Offers = None,
+    library: Library = None,
+    port: Port = 7860,
+    host: Host = "127.0.0.1",
+    token: Token = None,
+    origin: Origins = None,
+    max_sessions: Annotated[
+        int,
+        typer.Option(min=1, help="Conversations at once, at most.", rich_help_panel=SERVER),
+    ] = MAX_SESSIONS,
+    log_level: Annotated[
+        str, typer.Option(help="DEBUG shows what happens to every frame.", rich_help_panel=SERVER)
+    ] = "WARNING",
+    record: Record = None,
+    keep: Keep = True,
+    out: Out = None,
+    json_: Annotated[bool, output_option("--json", help="Print the URL as one JSON line.")] = False,
 ) -> None:
     """Run an agent: a page to talk to it, and a WebSocket for callers (pipecat protobuf, RTVI).
-
-    Examples: `turngap serve`; `turngap serve --llm sim --offer slow=sim,ttft_ms=600`;
-    `turngap serve --host 0.0.0.0 --max-sessions 4`, which prints the token that it needs.
 
     Callers such as `turngap replay` take the address of its socket, which is printed too.
     Conversations at the page are kept as runs in ./runs: `turngap report latest`.
@@ -122,41 +187,42 @@ def serve(
 
 
 def talk(
-    agent: Annotated[str, STACK_OR_URL] = "embedded",
-    llm: Annotated[str | None, LLM] = None,
-    stt: Annotated[str | None, STT] = None,
-    tts: Annotated[str | None, TTS] = None,
-    set_: Annotated[list[str] | None, SET] = None,
-    offer: Annotated[list[str] | None, OFFER] = None,
+    agent: StackOrUrl = "embedded",
+    llm: LLM = None,
+    stt: STT = None,
+    tts: TTS = None,
+    set_: Sets = None,
+    seed: Seed = None,
+    offer: Offers = None,
+    library: Library = None,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
+        bool,
+        typer.Option(
+            "--browser/--no-browser", help="Open the page in a browser.", rich_help_panel=SERVER
+        ),
     ] = True,
+    port: Port = 7860,
+    host: Host = "127.0.0.1",
+    token: Token = None,
+    origin: Origins = None,
     terminal: Annotated[
         bool,
-        # `\\[`: help is markup, and would take the extra for a style.
-        typer.Option("--terminal", help="Here, without a browser; needs turngap\\[audio]."),
+        typer.Option(
+            "--terminal",
+            # `\\[`: help is markup, and would take the extra for a style.
+            help="Talk here, without a browser. Needs turngap\\[audio].",
+            rich_help_panel=TERMINAL,
+        ),
     ] = False,
     device: Annotated[
-        str | None, typer.Option(help="Sound device for --terminal; the default one.")
+        str | None,
+        typer.Option(help="Sound device. Default: the system's.", rich_help_panel=TERMINAL),
     ] = None,
-    record: Annotated[Path | None, RECORD] = None,
-    out: Annotated[Path | None, OUT] = None,
-    keep: Annotated[bool, KEEP] = True,
-    port: Annotated[int, PORT] = 7860,
-    host: Annotated[str, HOST] = "127.0.0.1",
-    max_sessions: Annotated[int, MAX_SESSIONS] = 8,
-    token: Annotated[str | None, TOKEN] = None,
-    origin: Annotated[list[str] | None, ORIGIN] = None,
-    seed: Annotated[int | None, SEED] = None,
-    library: Annotated[Path | None, LIBRARY] = None,
-    log_level: Annotated[str, LOG_LEVEL] = "WARNING",
+    record: Record = None,
+    keep: Keep = True,
+    out: Out = None,
 ) -> None:
-    """Talk to an agent yourself: serves it, opens its page, and draws each turn against 800 ms.
-
-    Examples: `turngap talk`; `turngap talk --no-browser --port 0`;
-    `turngap talk --offer slow=sim,ttft_ms=600` to switch in mid-conversation;
-    `turngap talk --record mine`, then `turngap replay mine/NAME.yaml` plays it again;
-    `turngap talk --terminal --agent ws://127.0.0.1:8765/ws` talks to any pipecat bot.
+    """Talk to an agent yourself: serve it, open its page, and draw each turn against 800 ms.
 
     Exit: 0 when you end it, 2 bad input, 4 no agent, no port or no sound device.
     """
@@ -172,16 +238,16 @@ def talk(
 
     def announce(where: Where) -> None:
         say(f"talk to {agent} at {where.page} (Ctrl-C ends it)")
-        for line in remarks(where, max_sessions):
+        for line in remarks(where, MAX_SESSIONS):
             say(line)
         if browser and not webbrowser.open(where.page):
             say("no browser could be opened here: open that address in one")
 
     _serve(
-        _Server(choice, offer, (host, port), max_sessions, token, tuple(origin or ())),
+        _Server(choice, offer, (host, port), MAX_SESSIONS, token, tuple(origin or ())),
         _keeping(out, record, keep),
         library,
-        log_level,
+        "WARNING",
         announce,
     )
 
@@ -268,9 +334,3 @@ def _serve(
             announce(Where(bound, port, access.token))
 
         server.serve(live.app, listener, ready, live.close)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's commands."""
-    for command in (talk, serve):
-        app.command()(command)

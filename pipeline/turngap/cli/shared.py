@@ -1,4 +1,4 @@
-"""Flags that several commands share, and how all of them speak."""
+"""What the flags of several commands mean, and how all commands speak."""
 
 import json
 import os
@@ -8,9 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from turngap.core.budget import MAX_STARVED_MS
 from turngap.core.errors import TurngapError
 from turngap.core.secrets import without_url_secrets
 
@@ -22,37 +19,6 @@ if TYPE_CHECKING:
     from turngap.backends import Kind
     from turngap.play.target import AgentChoice
     from turngap.scenario.library import LoadedScenario
-
-SCENARIOS = typer.Argument(help="Names or files; default: all of the library.")
-TAG = typer.Option("--tag", help="Only scenarios with this tag.")
-OUT = typer.Option("--out", help="Folder to store the result in; default ./runs.")
-RUNS = typer.Option("--runs", help="Folder of stored runs to read; default ./runs.")
-CALIBRATION = typer.Option(
-    "--calibration", min=0, help="Known gaps to measure before the run; 0: none."
-)
-CALIBRATION_TURNS = 8
-PHASES = typer.Option(
-    "--phases", min=1, max=32, help="Sweep the agent's 32 ms grid over the rounds."
-)
-# From the environment too: other people of a machine can read a command line, and the token in it.
-AGENT = typer.Option(
-    "--agent",
-    envvar="TURNGAP_AGENT",
-    help="A stack's name, a stack file (.toml) or a ws:// URL.",
-)
-LLM = typer.Option("--llm", help="Another LLM backend for the stack.")
-STT = typer.Option("--stt", help="Another STT backend for the stack.")
-TTS = typer.Option("--tts", help="Another TTS backend for the stack.")
-SET = typer.Option("--set", help="A stack's setting, TABLE.KEY=VALUE, e.g. llm.ttft_ms=80.")
-SEED = typer.Option("--seed", help="Seed for engines that draw random numbers.")
-LIBRARY = typer.Option("--scenarios", help="Folder of scenarios; default ./scenarios or shipped.")
-STARVED = typer.Option(
-    "--starved-ms",
-    min=1,
-    max=MAX_STARVED_MS,
-    help="How late the caller may be before a turn counts as starved; gaps may be off by as much.",
-)
-JSON = typer.Option("--json", help="One JSON document on stdout and nothing else there.")
 
 
 def agent_choice(

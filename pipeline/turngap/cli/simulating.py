@@ -5,9 +5,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turngap.cli.shared import JSON, OUT, RUNS, print_block, print_json, progress_bar, say
+from turngap.cli.options import (
+    Json,
+    Out,
+    RunsFolder,
+    limit_option,
+    played_option,
+    run_names,
+)
+from turngap.cli.shared import print_block, print_json, progress_bar, say
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import ExitCode, InputError
+
+FLEET = "Fleet"
 
 if TYPE_CHECKING:
     from turngap.fleet.record import SimulationRecord
@@ -28,40 +38,48 @@ def simulate(
             "--set",
             help="Change a key of the fleet file: KEY=VALUE, e.g. pool.weights=fp8, "
             "pool.2.replicas=4, call.turns=5, turn.before_ms=300. Repeatable.",
+            rich_help_panel=FLEET,
         ),
     ] = None,
     from_: Annotated[
         list[str] | None,
-        typer.Option("--from", help="Draw the turns from this stored run, or `latest`."),
+        played_option(
+            "--from",
+            help="Draw the turns from this stored run, or `latest`.",
+            autocompletion=run_names,
+        ),
     ] = None,
     calls: Annotated[
         str | None,
-        typer.Option(help="Calls at once: N1,N2,… Without it, search for what the fleet holds."),
+        played_option(help="Calls at once: N1,N2,… Without it, search for what the fleet holds."),
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(
+        played_option(
             min=0.1, max=10_000, help="Virtual time to measure each load. Default: 20,000 turns."
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, help="The same seed gives the same calls and figures.")
+        int,
+        played_option(min=0, help="The same seed gives the same calls and figures."),
     ] = 1,
     budget_ms: Annotated[
-        float, typer.Option(min=1, max=60_000, help="The gap that a turn must keep.")
+        float,
+        limit_option(min=1, max=60_000, help="The gap that a turn must keep."),
     ] = DEFAULT_BUDGET_MS,
     target: Annotated[
-        float, typer.Option(min=0.01, max=0.999, help="Share of turns that must keep it.")
+        float,
+        limit_option(min=0.01, max=0.999, help="Share of turns that must keep it."),
     ] = 0.95,
     min_hit_rate: Annotated[
         float | None,
-        typer.Option(
+        limit_option(
             min=0, max=1, help="With --calls: exit 1 below this share, 3 where it is not sure."
         ),
     ] = None,
-    runs: Annotated[Path | None, RUNS] = None,
-    out: Annotated[Path | None, OUT] = None,
-    json_: Annotated[bool, JSON] = False,
+    root: RunsFolder = None,
+    out: Out = None,
+    json_: Json = False,
 ) -> None:
     """Simulate how many calls a fleet of LLM servers holds, and what a turn costs on it.
 
@@ -80,7 +98,7 @@ def simulate(
             "simulate.no_load", "--min-hit-rate is of a load", hint="give --calls N with it"
         )
     described = read_fleet(fleet, set_ or ())
-    source = source_of([read_run(find_run(name, runs)) for name in from_ or ()], described.turn)
+    source = source_of([read_run(find_run(name, root)) for name in from_ or ()], described.turn)
     workload = workload_of(source, described.call)
     plan = SimulationPlan(
         fleet=build_fleet(described, workload.longest_tokens),
@@ -149,8 +167,3 @@ def _exit_code(record: "SimulationRecord") -> ExitCode:
     if False in holds:
         return ExitCode.OVER_BUDGET
     return ExitCode.INCONCLUSIVE if None in holds else ExitCode.PASS
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's commands."""
-    app.command()(simulate)

@@ -1,24 +1,26 @@
 """`turngap sweep`: one setting over several values."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turngap.cli.shared import (
-    AGENT,
-    JSON,
-    LIBRARY,
+from turngap.cli.options import (
     LLM,
-    OUT,
-    PHASES,
-    SCENARIOS,
-    SEED,
-    SET,
-    STARVED,
     STT,
-    TAG,
     TTS,
+    Agent,
+    Json,
+    Library,
+    Out,
+    Phases,
+    Scenarios,
+    Seed,
+    Sets,
+    StarvedMs,
+    Tag,
+    played_option,
+)
+from turngap.cli.shared import (
     agent_choice,
     chosen_scenarios,
     kept_when_interrupted,
@@ -38,27 +40,30 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    setting: Annotated[str, typer.Argument(help="TABLE.KEY=V1,V2,… of the stack.")],
-    scenarios: Annotated[list[str] | None, SCENARIOS] = None,
-    agent: Annotated[str, AGENT] = "embedded",
-    llm: Annotated[str | None, LLM] = None,
-    stt: Annotated[str | None, STT] = None,
-    tts: Annotated[str | None, TTS] = None,
-    set_: Annotated[list[str] | None, SET] = None,
-    seed: Annotated[int | None, SEED] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each value plays all.")] = 1,
-    phases: Annotated[int, PHASES] = 1,
-    tag: Annotated[str | None, TAG] = None,
-    starved_ms: Annotated[float, STARVED] = STARVED_MS,
-    library: Annotated[Path | None, LIBRARY] = None,
-    out: Annotated[Path | None, OUT] = None,
-    json_: Annotated[bool, JSON] = False,
+    setting: Annotated[
+        str, typer.Argument(help="The setting of the stack and its values: TABLE.KEY=V1,V2,…")
+    ],
+    scenarios: Scenarios = None,
+    agent: Agent = "embedded",
+    llm: LLM = None,
+    stt: STT = None,
+    tts: TTS = None,
+    set_: Sets = None,
+    seed: Seed = None,
+    tag: Tag = None,
+    library: Library = None,
+    rounds: Annotated[
+        int,
+        played_option(min=1, help="How often each value plays everything."),
+    ] = 1,
+    phases: Phases = 1,
+    starved_ms: StarvedMs = STARVED_MS,
+    out: Out = None,
+    json_: Json = False,
 ) -> None:
-    """Vary one setting: what an agent's patience costs in gap and saves in cut-ins.
+    """Play an agent with several values of one setting, and see what each costs in gap and cut-ins.
 
-    Exit code: 0 played, 2 bad input, 3 a point is invalid (caller starved), 4 an agent failed.
-
-    Example: `turngap sweep turn.hold_ms=0,150,300,600 --tag pause --rounds 4 --phases 4`
+    Exit: 0 played, 2 bad input, 3 invalid because our caller was late, 4 an agent failed.
     """
     from turngap.caller.pipecat import PipecatDialect
     from turngap.play.sweep import SweepPlan
@@ -114,8 +119,3 @@ def _play(plan: "SweepPlan", *, quiet: bool) -> "tuple[Sweep, TurngapError | Non
 
         with kept_when_interrupted(bar) as on_folder:
             return asyncio.run(sweep(plan, Progress(on_step, on_turn, on_folder)))
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's commands."""
-    app.command()(sweep)

@@ -1,0 +1,178 @@
+"""The options that several commands share: one type each, in four groups, always in this order."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from turngap.core.budget import MAX_STARVED_MS
+
+AGENT, PLAYED, LIMITS, OUTPUT = "Agent", "What is played", "Limits", "Output"
+
+
+class Command(TyperCommand):
+    """A command whose `--help` stands with the other options on output, not in a group of one."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option: Any = super().get_help_option(ctx)
+        option.rich_help_panel = OUTPUT
+        return option
+
+
+agent_option = partial(typer.Option, rich_help_panel=AGENT)
+played_option = partial(typer.Option, rich_help_panel=PLAYED)
+limit_option = partial(typer.Option, rich_help_panel=LIMITS)
+output_option = partial(typer.Option, rich_help_panel=OUTPUT)
+
+
+def _starting_with(incomplete: str, names: list[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def scenario_names(incomplete: str) -> list[str]:
+    """The scenarios of the library in use, for the shell to complete."""
+    from turngap.scenario.library import library_dir, library_paths
+
+    return _starting_with(incomplete, [path.stem for path in library_paths(library_dir())])
+
+
+def stack_names(incomplete: str) -> list[str]:
+    """The installed stacks."""
+    from turngap.agent.stack import stack_files
+
+    return _starting_with(incomplete, list(stack_files()))
+
+
+def _backends_of(*kinds: str) -> Callable[[str], list[str]]:
+    def names(incomplete: str) -> list[str]:
+        from turngap.backends import specs
+
+        return _starting_with(incomplete, [spec.name for spec in specs() if spec.kind in kinds])
+
+    return names
+
+
+backend_names = _backends_of("turn", "stt", "llm", "tts")
+llm_names, stt_names, tts_names = _backends_of("llm"), _backends_of("stt"), _backends_of("tts")
+
+
+def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The folders in `--runs`, newest first."""
+    folder = Path(ctx.params.get("root") or "runs")
+    names = sorted((p.name for p in folder.glob("*/")), reverse=True) if folder.is_dir() else []
+    return _starting_with(incomplete, ["latest", *names])
+
+
+# From the environment too: other people of a machine can read a command line, and the token in it.
+Agent = Annotated[
+    str,
+    agent_option(
+        "--agent",
+        envvar="TURNGAP_AGENT",
+        help="The agent to play against: a stack's name, a stack file (.toml) or a ws:// URL.",
+        autocompletion=stack_names,
+    ),
+]
+LLM = Annotated[
+    str | None,
+    agent_option("--llm", help="Use this LLM backend in the stack.", autocompletion=llm_names),
+]
+STT = Annotated[
+    str | None,
+    agent_option("--stt", help="Use this STT backend in the stack.", autocompletion=stt_names),
+]
+TTS = Annotated[
+    str | None,
+    agent_option("--tts", help="Use this TTS backend in the stack.", autocompletion=tts_names),
+]
+Sets = Annotated[
+    list[str] | None,
+    agent_option(
+        "--set",
+        help="Change a setting of the stack: TABLE.KEY=VALUE, e.g. llm.ttft_ms=80. Repeatable.",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    agent_option("--seed", help="Seed for engines that draw random numbers."),
+]
+Marks = Annotated[
+    bool,
+    agent_option(
+        "--marks/--no-marks",
+        help="Have the built-in agent report its marks, from which the stages are made.",
+    ),
+]
+Scenarios = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Names of scenarios, or their files. Default: the whole library.",
+        autocompletion=scenario_names,
+        show_default=False,
+    ),
+]
+Tag = Annotated[
+    str | None,
+    played_option("--tag", help="Only play scenarios with this tag."),
+]
+Library = Annotated[
+    Path | None,
+    played_option(
+        "--scenarios",
+        help="Folder of scenarios. Default: ./scenarios, or else those that ship with turngap.",
+    ),
+]
+Phases = Annotated[
+    int,
+    played_option(
+        "--phases",
+        min=1,
+        max=32,
+        help="Spread the rounds over this many positions on the agent's 32 ms VAD grid.",
+    ),
+]
+CALIBRATION_TURNS = 8
+CalibrationTurns = Annotated[
+    int,
+    played_option(
+        "--calibration",
+        min=0,
+        help="Known gaps to measure first, which show the error of the instrument.",
+    ),
+]
+BudgetMs = Annotated[
+    float | None,
+    limit_option(
+        "--budget-ms",
+        min=1,
+        max=60_000,
+        help="Use this budget instead of those that the scenarios name.",
+    ),
+]
+StarvedMs = Annotated[
+    float,
+    limit_option(
+        "--starved-ms",
+        min=1,
+        max=MAX_STARVED_MS,
+        help="A turn is not used if our caller was this late in it. Raise it on a busy machine; "
+        "gaps may then be off by as much.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    output_option("--out", help="Store the result in this folder. Default: ./runs."),
+]
+RunsFolder = Annotated[
+    Path | None,
+    output_option(
+        "--runs", help="Look for stored runs in this folder. Default: ./runs.", is_eager=True
+    ),
+]
+Json = Annotated[
+    bool,
+    output_option("--json", help="Print one JSON document on stdout, and nothing else there."),
+]

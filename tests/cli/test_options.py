@@ -1,0 +1,98 @@
+"""The commands' flags: grouped alike, few, and completed by the shell."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commandline import ROOT, turngap_here
+from typer.main import get_command
+
+from turngap.cli import app
+from turngap.cli.options import AGENT, LIMITS, OUTPUT, PLAYED
+
+COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+
+
+def groups(command: Any) -> list[tuple[str, str]]:
+    """Each option's group and name, in the order in which the help shows them."""
+    return [
+        (option.rich_help_panel, option.opts[0])
+        for option in command.params
+        if option.param_type_name == "option"
+    ]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_ends_with_examples_of_the_command(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    examples = turngap_here(capsys, name, "--help").out.partition("Example")[2]
+    assert f"turngap {name}" in examples
+
+
+@pytest.mark.parametrize("name", ["replay", "check", "compare", "sweep", "simulate"])
+def test_options_stand_in_the_same_groups_and_order(name: str) -> None:
+    shown = [group for group, _ in groups(COMMANDS[name])]
+    order = [g for g in ("Fleet", AGENT, PLAYED, LIMITS, OUTPUT) if g in shown]
+    assert list(dict.fromkeys(shown)) == order
+    assert shown == sorted(shown, key=order.index)
+
+
+def test_an_option_of_several_commands_is_in_one_group() -> None:
+    found: dict[str, set[str]] = {}
+    for command in COMMANDS.values():
+        for group, option in groups(command):
+            found.setdefault(option, set()).add(group)
+    # The settings and the seed of an agent are other things than those of a simulated fleet.
+    assert {option for option, g in found.items() if len(g) > 1} <= {"--set", "--seed"}
+
+
+def test_simulate_has_a_dozen_flags_at_most() -> None:
+    assert len(COMMANDS["simulate"].params) <= 12
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("turngap replay coffee", "coffee-order"),
+        ("turngap replay --agent emb", "embedded"),
+        ("turngap replay --stt pocket", "pocketsphinx"),
+        ("turngap compare --llm si", "sim"),
+        ("turngap backends esp", "espeak"),
+        ("turngap report 2026", "20260101T000000Z-replay"),
+        ("turngap report lat", "latest"),
+    ],
+)
+def test_the_shell_completes_names(tmp_path: Path, words: str, expected: str) -> None:
+    (tmp_path / "runs" / "20260101T000000Z-replay").mkdir(parents=True)
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
+    done = subprocess.run(
+        [sys.executable, "-m", "turngap"],
+        env={
+            **os.environ,
+            "_TURNGAP_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert expected in done.stdout.split(), done.stderr
+
+
+def test_a_backend_shows_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    out = turngap_here(capsys, "backends", "sim").out
+    assert "settings of llm backend sim" in out
+    (row,) = turngap_here(capsys, "backends", "sim", "--json").document()
+    settings = {setting["setting"]: setting for setting in row["settings"]}
+    assert settings["ttft_ms"]["default"] == "150.0"
+    assert "ms" in settings["ttft_ms"]["about"]
+    assert all(setting["about"] for setting in row["settings"])
+    done = turngap_here(capsys, "backends", "simm")
+    assert (done.code, "did you mean sim?" in done.err) == (2, True)

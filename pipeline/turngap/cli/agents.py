@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turngap.cli.next_steps import say_next
 from turngap.cli.options import (
     Json,
     Library,
@@ -51,6 +52,8 @@ def backends(
         if name is not None:
             print_text(f"\nsettings of {row['kind']} backend {name}:")
             print_block(lambda _, row=row: table(row["settings"]))
+    if name is None:
+        say_next("see the settings of one: turngap backends NAME")
 
 
 def _settings(spec: "BackendSpec") -> list[dict[str, Any]]:
@@ -129,4 +132,6 @@ def doctor(library: Library = None, json_: Json = False) -> None:
                 print_text(f"    {check.remedy}")
     if json_:
         print_json([dataclasses.asdict(c) for c in checks])
+    elif all(c.ok for c in checks):
+        say_next("measure the built-in agent: turngap replay")
     raise typer.Exit(ExitCode.PASS if all(c.ok for c in checks) else ExitCode.AGENT_FAILED)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turngap.cli.next_steps import after_check, say_next
 from turngap.cli.options import (
     CALIBRATION_TURNS,
     LLM,
@@ -253,3 +254,5 @@ def _show(checked: "Checked", *, json_: bool) -> None:
         return
     print_block(lambda width: check_block(checked.record, width))
     say(f"stored in {checked.path}; page with recordings: {checked.path / PAGE_FILE}")
+    if checked.failure is None:
+        say_next(after_check(checked.record))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turngap.cli.next_steps import after_comparison, say_next
 from turngap.cli.options import (
     STT,
     TTS,
@@ -126,6 +127,8 @@ def compare(
         if any(backend.turns for backend in record.backends):
             print_block(lambda width: comparison_block(record, width))
         say(f"stored in {path}\npage: {page}")
+        if failure is None:
+            say_next(after_comparison(record, path))
     if failure := failure or _failed(record, path):
         show_failure(failure)
         raise typer.Exit(failure.exit_code)

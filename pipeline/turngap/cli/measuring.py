@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turngap.cli.next_steps import after_run, say_next
 from turngap.cli.options import (
     CALIBRATION_TURNS,
     LLM,
@@ -121,6 +122,7 @@ def replay(
     elif run.turns:
         print_block(lambda width: summary_block(run, width))
         say(f"page with recordings: {page}")
+        say_next(after_run(run))
     if failure := failure or failed_turns(run):
         show_failure(failure)
     raise typer.Exit(exit_code(run, failure, min_hit_rate))
@@ -211,6 +213,7 @@ def calibrate(
         print_json(document)
     else:
         print_block(lambda width: calibration_block(document, width))
+        say_next("measure an agent with this instrument: turngap replay")
 
 
 def _calibrate(turns: int, seed: int, *, quiet: bool) -> "Calibration":

@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turngap.cli.next_steps import (
+    after_check,
+    after_comparison,
+    after_run,
+    after_simulation,
+    say_next,
+)
 from turngap.cli.options import (
     Json,
     Library,
@@ -31,6 +38,7 @@ class Stored:
     blocks: "Callable[[int], Sequence[Text]]"
     svg: Callable[[], str]
     write_html: Callable[[], Path]
+    next_step: Callable[[], str | None]
 
 
 def report(
@@ -69,6 +77,8 @@ def report(
         return
     for one in stored:
         print_block(lambda width, one=one: Group(*one.blocks(width)))
+    if len(stored) == 1:
+        say_next(stored[0].next_step())
 
 
 def _stored(name: str, root: Path | None) -> Stored:
@@ -105,6 +115,7 @@ def _stored_run(folder: Path) -> Stored:
         ],
         svg=lambda: run_svg(run),
         write_html=lambda: write_html(run),
+        next_step=lambda: after_run(run),
     )
 
 
@@ -123,6 +134,7 @@ def _stored_check(folder: Path) -> Stored:
         blocks=lambda width: [check_block(record, width)],
         svg=lambda: check_svg(record, folder.name),
         write_html=write_html,
+        next_step=lambda: after_check(record),
     )
 
 
@@ -137,6 +149,7 @@ def _stored_comparison(folder: Path) -> Stored:
         blocks=lambda width: [comparison_block(record, width)],
         svg=lambda: comparison_svg(record, folder.name),
         write_html=lambda: write_page(record, folder),
+        next_step=lambda: after_comparison(record, folder),
     )
 
 
@@ -150,6 +163,7 @@ def _stored_simulation(folder: Path) -> Stored:
         blocks=lambda width: [simulation_block(record, width)],
         svg=lambda: simulation_svg(record, folder.name),
         write_html=lambda: write_page(record, folder),
+        next_step=lambda: after_simulation(record),
     )
 
 
@@ -181,6 +195,7 @@ def label(
     for change in changes:
         print_text(str(change))
     say(f"{len(changes)} label{'s' if len(changes) != 1 else ''} changed")
+    say_next(f"play it: turngap replay {files[0]}")
 
 
 def _change(change: "LabelChange") -> dict[str, Any]:
@@ -205,3 +220,4 @@ def scenarios(library: Library = None, json_: Json = False) -> None:
         print_json(rows)
     else:
         print_block(lambda _: table(rows))
+        say_next(f"play one: turngap replay {found[0].name}")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turngap.cli.next_steps import after_simulation, say_next
 from turngap.cli.options import (
     Json,
     Out,
@@ -158,6 +159,7 @@ def _run(plan: "SimulationPlan", *, json_: bool) -> "SimulationRecord":
     else:
         print_block(lambda width: simulation_block(record, width))
         say(f"stored in {folder}\npage: {page}")
+        say_next(after_simulation(record))
     return record
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turngap.cli.next_steps import say_next
 from turngap.cli.options import (
     LLM,
     STT,
@@ -96,6 +97,7 @@ def sweep(
     else:
         print_block(lambda width: sweep_block(swept.as_json(), width))
         say(f"stored in {swept.path}")
+        say_next(f"use the value you like best: turngap replay --set {name}=VALUE")
     if failure is not None:
         show_failure(failure)
         raise typer.Exit(failure.exit_code)

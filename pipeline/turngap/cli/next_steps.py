@@ -1,0 +1,83 @@
+"""The one line with which a command ends: what is worth doing next, chosen from what was found."""
+
+from typing import TYPE_CHECKING
+
+from turngap.cli.shared import say
+
+if TYPE_CHECKING:
+    from turngap.check.record import CheckRecord
+    from turngap.compare.record import ComparisonRecord
+    from turngap.fleet.record import SimulationRecord
+    from turngap.store.runs import Run
+
+LATE = "our caller was late: `turngap doctor` shows what keeps this machine busy"
+# What to try against the stage that takes the most of a gap.
+_AGAINST = {
+    "endpoint": "try less patience: turngap sweep turn.hold_ms=0,150,300 --tag pause",
+    "llm_first_token": "compare LLMs: turngap compare --llm A --llm B (see turngap backends)",
+    "tts_request": "hand text to the TTS earlier: turngap sweep text.aggregation=sentence,clause",
+    "tts_first_audio": "try another TTS: turngap replay --tts NAME (see turngap backends)",
+    "tts_first_audible": "cut off its leading silence: turngap replay --set audio.cut_lead_in=true",
+}
+
+
+def say_next(step: str | None) -> None:
+    """Print the line, on stderr, where there is one."""
+    if step:
+        say(f"next: {step}")
+
+
+def after_run(run: "Run") -> str | None:
+    """Whoever lacks marks needs them first; then the stage that takes the most time counts."""
+    from turngap.core.stages import UNATTRIBUTED
+    from turngap.core.summary import summarise
+
+    if not run.record.valid:
+        return LATE
+    summary = summarise(run.turns)
+    slowest = summary.slowest_stage
+    if slowest is None:
+        return None
+    ms = summary.stage_p50_ms[slowest]
+    if [stage.name for stage in summary.stages] == [UNATTRIBUTED]:
+        whose = "add MarksObserver to your bot: two lines, see README.md, “Measure my bot”"
+        ours = "play without --no-marks"
+        return f"these {ms:.0f} ms are unattributed: {whose if 'url' in run.record.agent else ours}"
+    if "url" in run.record.agent or slowest not in _AGAINST:
+        url = run.record.agent.get("url")
+        agent = f" --agent {url}" if url else ""
+        return f"keep it from getting slower: turngap check{agent} --save base.json (docs/ci.md)"
+    return f"{slowest} takes the most time, {ms:.0f} ms: {_AGAINST[slowest]}"
+
+
+def after_check(record: "CheckRecord") -> str | None:
+    """What decides it, or where to look."""
+    if record.saved is not None and record.saved.done:
+        return f"compare a later version with it: turngap check --baseline {record.saved.file}"
+    if record.verdict == "undecided":
+        return "to decide it, give the same command --until-decided, or more --rounds"
+    if record.verdict == "regressed":
+        stage = record.moved_stage
+        where = "" if stage is None else f"; `{stage}` is the stage that moved"
+        return f"listen to the turns that got slower, on the page{where}"
+    if record.verdict == "cannot_compare":
+        return LATE if record.starvation is not None else None
+    return "let CI check each pull request: docs/ci.md"
+
+
+def after_comparison(record: "ComparisonRecord", folder: object) -> str | None:
+    """Invalid runs first; a model's verdict; then a conversation with the quickest."""
+    if not all(backend.valid for backend in record.backends):
+        return LATE
+    if record.judged_with is None:
+        return f"have a model judge the answers, too: turngap judge {folder} --llm NAME"
+    return "switch between them in mid-conversation: turngap talk --offer A --offer B"
+
+
+def after_simulation(record: "SimulationRecord") -> str:
+    """Turns that were made up, or no price, are worth more than another load."""
+    if not record.workload.runs:
+        return "draw the turns from a measured run: turngap replay, then simulate --from latest"
+    if any(pool.part_hour_usd is None for pool in record.pools):
+        return "see what a turn costs: --set pool.part_hour_usd=3"
+    return "try other hardware: --set pool.hardware=h200"

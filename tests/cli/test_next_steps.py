@@ -1,0 +1,67 @@
+"""The line that a command ends with: chosen from what was found, on stderr, never with `--json`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commandline import turngap_here
+from made_records import make_record, make_turn
+
+from turngap.cli.next_steps import LATE, after_run
+from turngap.store.runs import Run, RunWriter
+
+
+def a_run(turn: Any, **changes: Any) -> Run:
+    record = make_record().model_copy(update={"valid": True, **changes})
+    return Run(record, (turn,) * 8, Path("runs/x"))
+
+
+def unexplained() -> Any:
+    """A turn of an agent that reports no marks: all of its gap is unattributed."""
+    made = make_turn()
+    (onset, *_) = [mark for mark in made.marks if mark.name == "agent_onset"]
+    stage = made.stages[0].model_copy(
+        update={"name": "unattributed", "ns": made.gap_ns, "ms": made.gap_ms}
+    )
+    ends = [mark for mark in made.marks if mark.name == "user_end"]
+    return made.model_copy(update={"stages": (stage,), "marks": (*ends, onset)})
+
+
+def test_a_bot_without_marks_is_told_how_to_get_them() -> None:
+    bot = after_run(a_run(unexplained(), agent={"url": "ws://127.0.0.1:1/ws"}))
+    assert bot is not None
+    assert "are unattributed: add MarksObserver to your bot: two lines" in bot
+    assert "--no-marks" in (after_run(a_run(unexplained())) or "")
+
+
+def test_the_stage_that_takes_the_most_time_says_what_to_try() -> None:
+    turn = make_turn()
+    slow = [
+        stage.model_copy(update={"ms": 900.0, "ns": 900_000_000})
+        if stage.name == "llm_first_token"
+        else stage
+        for stage in turn.stages
+    ]
+    step = after_run(a_run(turn.model_copy(update={"stages": tuple(slow)})))
+    assert step is not None
+    assert step.startswith("llm_first_token takes the most time, 900 ms: compare LLMs")
+
+
+def test_a_run_whose_caller_was_late_says_nothing_else() -> None:
+    assert after_run(a_run(make_turn(), valid=False)) == LATE
+
+
+def test_the_step_is_the_last_line_and_no_part_of_the_document(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = make_record(planned_turns=8)
+    with RunWriter.create(tmp_path, "replay", record) as writer:
+        for number in range(1, 9):
+            writer.append_turn(make_turn(turn=number))
+        writer.finish(record)
+    done = turngap_here(capsys, "report", writer.path)
+    assert done.err.splitlines()[-1].startswith("next: ")
+    assert "next: " not in done.out
+    assert "next: " not in turngap_here(capsys, "report", writer.path, "--json").err
+    for command in (("scenarios",), ("backends",)):
+        assert turngap_here(capsys, *command).err.startswith("next: ")

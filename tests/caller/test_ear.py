@@ -159,7 +159,7 @@ def hear(course: Sequence[Arrival | Flush], ticks: Sequence[int]) -> tuple[Ear, 
         events += new
     lengths = (len(s.pcm) / s.rate for s in course if isinstance(s, Arrival))
     over_ns = course[-1].at_ns + round(sum(lengths) * 1e9)
-    return ear, events + ear.close(over_ns + 1_000 * MS)
+    return ear, events + ear.flush(over_ns + 1_000 * MS)
 
 
 def instant(event: Event) -> int:
@@ -392,7 +392,7 @@ def test_a_long_call_in_tiny_chunks_loses_no_place() -> None:
     events: list[Event] = []
     for i, sample in enumerate(audio):
         events += ear.receive(T0 + i * 1_000_000_000 // rate, np.array([sample], np.int16), rate)
-    events += ear.close(T0 + 2_000 * MS)
+    events += ear.flush(T0 + 2_000 * MS)
     assert [type(e) for e in events] == [AgentSpeech, AgentSilence]
     assert instant(events[1]) - T0 == pytest.approx(290 * MS, abs=200_000)
 

@@ -52,7 +52,7 @@ def test_what_was_played_in_pieces_is_whole() -> None:
     for i in range(0, len(pcm), 240):
         ear.receive(T0 + i * 1_000_000_000 // rate, pcm[i : i + 240], rate)
         ear.advance(T0 + i * 1_000_000_000 // rate + 3 * MS)
-    ear.close(T0 + 400 * MS)
+    ear.flush(T0 + 400 * MS)
     pieces = agent_side(ear.heard, (T0, T0 + 300 * MS))
     whole = agent_side([Heard(T0, pcm, rate)], (T0, T0 + 300 * MS))
     np.testing.assert_array_equal(pieces, whole)

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from turngap.caller import lag
+from turngap.caller import stream
 from turngap.caller.dialect import Dialect
 from turngap.caller.line import Line
 from turngap.check import play as checking
@@ -31,7 +31,7 @@ class VirtualAgents:
         self._scripts: dict[str, Script] = {}
         self._played = count()
         monkeypatch.setattr(run, "open_line", self._line)
-        for module in (run, lag, checking):
+        for module in (run, stream, checking):
             monkeypatch.setattr(module, "MonotonicClock", _clock)
         monkeypatch.setattr(asyncio, "run", in_virtual_time)
 

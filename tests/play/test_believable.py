@@ -10,8 +10,7 @@ from commandline import turngap_here
 from made_records import make_run, make_turn
 from quiet import Quiet
 
-from turngap.caller.conversation import Conversation, PlayedTurn
-from turngap.caller.cues import Patience
+from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.line import Line, open_line
 from turngap.caller.pipecat import PipecatDialect
 from turngap.cli.measuring import exit_code

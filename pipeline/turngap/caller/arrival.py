@@ -1,4 +1,4 @@
-"""When bytes arrived: as the kernel saw it, not when this process came round to reading them."""
+"""Tells when bytes arrived by the kernel's clock, not when this process read them."""
 
 import asyncio
 import socket
@@ -11,56 +11,56 @@ from weakref import WeakValueDictionary
 
 from turngap.core.clock import Clock
 
-# Linux: a timespec of CLOCK_REALTIME with what is read. Python has no name for it.
+# Linux adds a timespec of CLOCK_REALTIME to what is read. Python has no name for the option.
 _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@ll")
 _ROOM = socket.CMSG_SPACE(_TIMESPEC.size)
 
-# One stamp comes with each read, that of the last bytes in it: read in pieces of about a message.
+# Each read has one stamp, that of its last bytes, so read in pieces of about a message.
 _PIECE = 2048
 
-# An older stamp than this is one of a clock that was set meanwhile.
+# If a stamp is older than this, the clock was set meanwhile.
 _OLDEST_NS = 10_000_000_000
 
 
 class StampedSocket(socket.socket):
-    """A TCP socket that knows how long ago the bytes that it last gave out had arrived.
+    """A TCP socket that knows how long ago the bytes of its last read arrived.
 
-    Over 300 messages on loopback, p50/p95/max in ms after they were sent: 0.10/0.13/0.56 as stamped
-    by the kernel, 0.29/2.1/5.5 as read by the event loop; with the loop held up for 4 ms at a time
-    0.08/0.12 and 0.25/5.3.
+    300 messages on loopback arrived 0.10/0.13/0.56 ms (p50/p95/max) after they were sent by the
+    kernel's stamp, and 0.29/2.1/5.5 ms by the event loop's; with the loop held up for 4 ms at a
+    time, it was 0.08/0.12 and 0.25/5.3.
 
-    What piles up while nobody reads may be joined by the kernel, and then bears the last one's
-    stamp: an arrival is never told too early, and too late by no more than the hold-up.
+    The kernel may join what piles up while nobody reads, under the last stamp. So an arrival never
+    reads too early, and too late by no more than the hold-up.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._stamp_ns: int | None = None
-        with suppress(OSError):  # not known here: bytes arrive when they are read
+        with suppress(OSError):  # unknown on this system, so bytes arrive when they are read
             self.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         _stamped[self.fileno()] = self
 
     def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
-        """As `socket.recv`; may give less than there is."""
+        """Do as `socket.recv` does, but maybe give less than there is."""
         data, ancillary, _, _ = self.recvmsg(min(bufsize, _PIECE), _ROOM, flags)
         self._note(ancillary)
         return data
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
-        """As `socket.recv_into`, which TLS reads with; may give less than there is."""
+        """Do as `socket.recv_into` does (TLS uses it), but maybe give less than there is."""
         view = memoryview(buffer)[: min(nbytes or _PIECE, _PIECE)]
         count, ancillary, _, _ = self.recvmsg_into([view], _ROOM, flags)
         self._note(ancillary)
         return count
 
     def accept(self) -> "tuple[StampedSocket, Any]":
-        """As `socket.accept`: what comes in on a stamped socket is stamped too."""
+        """Accept a connection and stamp it too."""
         plain, peer = super().accept()
         return StampedSocket(fileno=plain.detach()), peer
 
     def age_ns(self) -> int:
-        """How long ago the last bytes of the last read had arrived; 0 where nobody knows."""
+        """Return how long ago the last bytes of the last read arrived; 0 if unknown."""
         if self._stamp_ns is None:
             return 0
         age_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - self._stamp_ns
@@ -74,14 +74,15 @@ class StampedSocket(socket.socket):
                 self._stamp_ns = seconds * 1_000_000_000 + ns
 
 
-# A transport shows its socket behind a wrapper, which has its descriptor and not its methods.
+# A transport hides its socket behind a wrapper with its descriptor but not its methods.
 _stamped: WeakValueDictionary[int, StampedSocket] = WeakValueDictionary()
 
 
 def age_ns(transport: asyncio.BaseTransport) -> int:
-    """How long ago the bytes arrived that a transport has just read; 0 where nobody knows.
+    """Return how long ago the bytes arrived that a transport has just read; 0 if unknown.
 
-    Ask first and read the clock then: a pause between the two makes the arrival late, never early.
+    Call this before you read the clock, so that a pause between the two makes the arrival late and
+    never early.
     """
     descriptor = transport.get_extra_info("socket").fileno()
     tcp = _stamped.get(descriptor)
@@ -89,10 +90,10 @@ def age_ns(transport: asyncio.BaseTransport) -> int:
 
 
 def arrived_ns(transport: asyncio.BaseTransport, clock: Clock, last_ns: int) -> int:
-    """The instant at which the bytes arrived that a transport has just read, on `clock`.
+    """Return when the bytes arrived that a transport has just read, on `clock`.
 
-    Never before `last_ns`, when those before them did: where this process was held up between its
-    two readings, they were told late, and what a reply says would change its order.
+    The result is never before `last_ns`, the arrival of the bytes before them. That one may have
+    read late because this process was held up, and messages would change their order.
     """
     ago_ns = age_ns(transport)
     return max(last_ns, clock.now_ns() - ago_ns)
@@ -102,7 +103,7 @@ async def connect_stamped(host: str, port: int, timeout_s: float) -> StampedSock
     """Connect to the first of a host's addresses that answers.
 
     Raises:
-        OSError: none does within `timeout_s`; the last one's reason.
+        OSError: none answers within `timeout_s`; the reason is the last one's.
     """
     loop = asyncio.get_running_loop()
     problem = OSError(f"{host} has no address")

@@ -1,45 +1,84 @@
-"""One recorded conversation played against an agent in real time."""
+"""Plays one recorded conversation against an agent in real time."""
 
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from turngap.caller.cues import BackchannelCue, Cue, Patience, TurnCue
 from turngap.caller.dialect import Truth
-from turngap.caller.ear import Heard
-from turngap.caller.hearing import Hearing
-from turngap.caller.lag import LagProbe
+from turngap.caller.ear import SPEECH_GAP_MS, Heard
+from turngap.caller.hearing import Listener
 from turngap.caller.line import Line
-from turngap.caller.stream import PACKET, PACKET_MS, RATE, Sender, UserStream
+from turngap.caller.stream import PACKET, PACKET_MS, RATE, LagProbe, Sender, UserStream
+from turngap.core.audio import Pcm
 from turngap.core.budget import TurnEnd
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError
 from turngap.core.events import Event, PlayoutFlushed, TurnEnded, UserSpeech
 from turngap.core.results import OffsetRecord
 from turngap.core.turns import TrackedTurn
-from turngap.scenario.model import AFTER_REPLY_MS, When
+from turngap.scenario.model import AFTER_REPLY_MS, SpeechBounds, When
 
-__all__ = [
-    "BackchannelCue",
-    "BackchannelHeard",
-    "Conversation",
-    "Cue",
-    "Patience",
-    "PlayedTurn",
-    "TurnCue",
-]
-
-# Room before anybody speaks: VADs need a moment of the line.
+# Silence before anybody speaks, because VADs need a moment of the line.
 ROOM_MS = 500.0
 
-# How far ahead of its first sample a recording is laid into the stream.
+# How far ahead of its first sample a recording is put into the stream.
 AHEAD = 4 * PACKET
 
 
 @dataclass(frozen=True, slots=True)
+class Cue:
+    """A recording at 16 kHz, ready to be put into the stream."""
+
+    pcm: Pcm
+    speech: SpeechBounds
+
+
+@dataclass(frozen=True, slots=True)
+class BackchannelCue(Cue):
+    """A recording to play over the reply; its speech begins `reply_ms` after the reply's onset."""
+
+    reply_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCue(Cue):
+    """A turn to play."""
+
+    when: When
+    budget_ms: float
+    backchannels: tuple[BackchannelCue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long the caller waits for what.
+
+    Attributes:
+        no_reply_ms: time after the user's end until the turn counts as unanswered. A turn
+            classifier's wrong "incomplete" is known to cost 3 s, and this lies well beyond it.
+        quiet_ms: silence that ends a reply if the agent does not say that it is done.
+        quiet_after_done_ms: silence that ends a reply that the agent has called done.
+        longest_reply_ms: the caller stops waiting for a reply that goes on for longer.
+        settle_ms: how long to wait for the agent's marks after the reply.
+        backchannel_ms: a reply that falls silent this soon after a backchannel was stopped by it.
+        greeting_ms: how long an agent has to begin a greeting, which is then heard out.
+        speech_gap_ms: the longest pause that does not end the agent's speech.
+    """
+
+    no_reply_ms: float = 6000.0
+    quiet_ms: float = 1500.0
+    quiet_after_done_ms: float = 200.0
+    longest_reply_ms: float = 60_000.0
+    settle_ms: float = 500.0
+    backchannel_ms: float = 1000.0
+    speech_gap_ms: float = SPEECH_GAP_MS
+    greeting_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class BackchannelHeard:
-    """A backchannel as it was played: from `start_ns`, and whether the reply stopped for it."""
+    """A backchannel that was played from `start_ns`, and whether the reply stopped for it."""
 
     index: int
     start_ns: int
@@ -48,12 +87,12 @@ class BackchannelHeard:
 
 @dataclass(frozen=True, slots=True)
 class PlayedTurn:
-    """A finished turn with what only the caller knows of it.
+    """A finished turn with what only the caller knows about it.
 
     Attributes:
-        window: first and last instant that the turn's recording covers, ns.
+        window: first and last instant of the turn's recording, ns.
         late_ns: lateness of each packet between the user's start and the agent's onset.
-        lag_ns: the longest hold-up of the caller's event loop in the same stretch; None: not known.
+        lag_ns: the longest hold-up of the caller's event loop in that time; None if not known.
     """
 
     turn: TrackedTurn
@@ -66,7 +105,7 @@ class PlayedTurn:
 
 @dataclass(slots=True)
 class _Running:
-    """A turn that is not finished; `cut_short`: the next one begins without waiting for it."""
+    """A turn that is not finished; with `cut_short`, the next one begins without waiting for it."""
 
     number: int
     cue: TurnCue
@@ -80,8 +119,8 @@ class _Running:
 class Conversation:
     """Plays cues over a line and yields each turn when it is finished.
 
-    Everything is kept in memory while turns run: the caller writes nothing and prints nothing.
-    `watch` is the clock that its event loop's lateness is read with, the real one by default.
+    Everything stays in memory while turns run: the caller writes nothing and prints nothing.
+    `watch` is the clock that measures the lateness of the event loop, the real one by default.
     """
 
     def __init__(
@@ -101,52 +140,46 @@ class Conversation:
         self._compared = offset.offset_ns is not None
         self._patience = patience or Patience()
         self._phase = phase
-        self._hearing = Hearing(
+        self._listener = Listener(
             clock, offset_ns=offset.offset_ns, speech_gap_ms=self._patience.speech_gap_ms
         )
-        self._tracker = self._hearing.tracker
+        self._tracker = self._listener.tracker
         self._lag = LagProbe(watch)
         self._greeted = False
         self._open: list[_Running] = []
 
     @property
     def heard(self) -> list[Heard]:
-        """What was played to the caller so far."""
-        return self._hearing.ear.heard
+        return self._listener.ear.heard
 
     @property
     def stream(self) -> UserStream:
-        """What the caller said so far."""
         return self._sender.stream
 
     @property
     def faults(self) -> list[str]:
-        """Errors that the agent reported."""
-        return self._hearing.faults
+        return self._listener.faults
 
     @property
     def truths(self) -> list[Truth]:
-        """A loopback agent's own account of its gaps."""
-        return self._hearing.truths
+        return self._listener.truths
 
     @property
     def greeted(self) -> bool:
-        """Whether the agent spoke before it was spoken to."""
         return self._greeted
 
     @property
     def failure(self) -> AgentError | None:
-        """Why the line was lost, if it was."""
-        return self._hearing.failure
+        return self._listener.failure
 
     async def play(self) -> AsyncGenerator[PlayedTurn]:
-        """Play all turns. Ends early, with `failure` set, when the line is lost."""
+        """Play all turns; end early, with `failure` set, if the line is lost."""
         # The first packet's deadline lies one packet ahead; a little slack lets the tasks start.
         stream = UserStream(self._clock.now_ns() + ms_to_ns(PACKET_MS))
         self._sender = Sender(stream, self._clock, self._line.send_audio)
         tasks = [
             asyncio.create_task(self._receive(), name="turngap-receive"),
-            asyncio.create_task(self._sender.run(self._hearing.tick), name="turngap-send"),
+            asyncio.create_task(self._sender.run(self._listener.tick), name="turngap-send"),
             asyncio.create_task(self._lag.run(stream.t0_ns), name="turngap-lag"),
         ]
         for task in tasks:
@@ -161,7 +194,7 @@ class Conversation:
                 not_before = self._not_before(number)
             async for played in self._settle():
                 yield played
-            self._hearing.check()
+            self._listener.check()
         finally:
             for task in tasks:
                 task.cancel()
@@ -169,24 +202,24 @@ class Conversation:
 
     async def _receive(self) -> None:
         try:
-            await self._line.receive(self._hearing.on_message)
+            await self._line.receive(self._listener.on_message)
         except AgentError as e:
-            self._hearing.lose(e)
+            self._listener.lose(e)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        # Neither task ends of itself but for a lost line: anything else is a fault of the caller,
-        # and to be told at once rather than heard as silence.
+        # A task ends by itself only if the line is lost. Anything else is a fault of the caller,
+        # which must be raised at once rather than heard as silence.
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._hearing.crash(error)
+            self._listener.crash(error)
 
     async def _first_start(self) -> int:
-        """The first sample of the first recording; an agent that speaks first is heard out."""
+        """Return the first sample of the first recording, after hearing out a greeting."""
         when = self._cues[0].when
         room = round(max(ROOM_MS, when.at_ms or 0.0) * RATE / 1000)
-        await self._hearing.changed_until(self._sender.stream.instant_ns(room - AHEAD))
+        await self._listener.changed_until(self._sender.stream.instant_ns(room - AHEAD))
         greeting_by_ns = self._sender.stream.t0_ns + ms_to_ns(self._patience.greeting_ms)
         while self.failure is None and not self._has_spoken():
-            if not await self._hearing.changed_before(greeting_by_ns):
+            if not await self._listener.changed_before(greeting_by_ns):
                 break
         self._greeted = self._has_spoken()
         if when.at_ms is None and self._greeted:
@@ -195,8 +228,8 @@ class Conversation:
         return room
 
     def _has_spoken(self) -> bool:
-        heard = self._hearing.silent_since_ns > 0 or self._tracker.agent_speaking
-        return heard or self._hearing.ear.speech_ahead
+        heard = self._listener.silent_since_ns > 0 or self._tracker.agent_speaking
+        return heard or self._listener.ear.speech_ahead
 
     async def _one_turn(
         self, number: int, cue: TurnCue, not_before: int
@@ -208,7 +241,7 @@ class Conversation:
             await self._wait_to_barge_in(running, follows.barge_in_ms)
         elif running.reason is None:
             await self._wait_for_reply_to_end(running)
-        # A turn that the next one cuts short stays open: its marks come with its interruption.
+        # A turn that the next one cuts short stays open, as its marks come when it is interrupted.
         if not running.cut_short:
             async for played in self._settle():
                 yield played
@@ -219,11 +252,11 @@ class Conversation:
         running = self._before = _Running(number, cue, start_ns, end_ns)
         self._open.append(running)
         over_reply = self._tracker.agent_speaking
-        self._hearing.feed(UserSpeech(number, start_ns, end_ns, over_reply, cue.budget_ms))
+        self._listener.feed(UserSpeech(number, start_ns, end_ns, over_reply, cue.budget_ms))
         return running
 
     async def _wait_for_reply(self, running: _Running, follows: When | None) -> None:
-        """Until the reply begins (and the user has ended), or nobody will wait for it any more."""
+        """Wait until the reply begins and the user has ended, or it is too late for a reply."""
         deadline_ns = running.end_ns + ms_to_ns(self._patience.no_reply_ms)
         if follows is not None and follows.at_ms is not None:
             next_ns = self._lay_at_ns(running.end_ns + ms_to_ns(follows.at_ms), running.number)
@@ -232,13 +265,13 @@ class Conversation:
                 return
         while self.failure is None:
             replied = self._tracker.onset_of(running.number) is not None
-            if not await self._hearing.changed_before(running.end_ns if replied else deadline_ns):
+            if not await self._listener.changed_before(running.end_ns if replied else deadline_ns):
                 running.reason = None if replied else "timeout"
                 return
 
     async def _wait_for_next(self, running: _Running, next_ns: int) -> None:
-        """Until the next turn is to be laid into the stream, whatever the agent does."""
-        await self._hearing.changed_until(next_ns)
+        """Wait until the next turn has to be put into the stream, whatever the agent does."""
+        await self._listener.changed_until(next_ns)
         if self.failure is None:
             running.cut_short = True
             replied = self._tracker.onset_of(running.number) is not None
@@ -250,7 +283,7 @@ class Conversation:
         if onset_ns is None:
             return
         lay_ns = self._lay_at_ns(onset_ns + ms_to_ns(barge_in_ms), running.number)
-        await self._hearing.changed_until(lay_ns)
+        await self._listener.changed_until(lay_ns)
         if self.failure is None:
             running.cut_short = self._tracker.agent_speaking
             running.reason = "interrupted" if running.cut_short else "reply_done"
@@ -268,50 +301,50 @@ class Conversation:
             quiet_at_ns = min(self._quiet_at(user_end_ns), longest_ns)
             if quiet_at_ns <= self._clock.now_ns():
                 return
-            await self._hearing.changed_before(quiet_at_ns)
+            await self._listener.changed_before(quiet_at_ns)
 
     def _quiet_at(self, user_end_ns: int) -> int:
-        """When the reply to a turn that ended at `user_end_ns` is over, unless more is heard."""
-        hearing, patience = self._hearing, self._patience
-        if self._tracker.agent_speaking or hearing.ear.speech_ahead:
+        """Return when the reply is over, if nothing follows; the user ended at `user_end_ns`."""
+        listener, patience = self._listener, self._patience
+        if self._tracker.agent_speaking or listener.ear.speech_ahead:
             return self._clock.now_ns() + ms_to_ns(patience.quiet_ms)
-        if hearing.silent_since_ns < user_end_ns:
-            # It cut in and fell silent before the user had ended: it owes an answer to the rest.
+        if listener.silent_since_ns < user_end_ns:
+            # It cut in and fell silent before the user had ended, so it still owes an answer.
             return user_end_ns + ms_to_ns(patience.no_reply_ms)
-        done = hearing.called_done_since(user_end_ns)
+        done = listener.called_done_since(user_end_ns)
         quiet_ms = patience.quiet_after_done_ms if done else patience.quiet_ms
-        return hearing.silent_since_ns + ms_to_ns(quiet_ms)
+        return listener.silent_since_ns + ms_to_ns(quiet_ms)
 
     async def _lay_backchannel(self, running: _Running, index: int, cue: BackchannelCue) -> None:
         onset_ns = self._tracker.onset_of(running.number)
         if onset_ns is None:
             return
         at_ns = onset_ns + ms_to_ns(cue.reply_ms - cue.speech.start_ms)
-        await self._hearing.changed_until(at_ns - ms_to_ns(AHEAD * 1000 / RATE))
+        await self._listener.changed_until(at_ns - ms_to_ns(AHEAD * 1000 / RATE))
         if self.failure is not None or not self._tracker.agent_speaking:
             return
         start = self._lay(cue, self._sender.stream.sample_at(at_ns))
         start_ns, end_ns = self._sounds(cue, start)
         by_ns = end_ns + ms_to_ns(self._patience.backchannel_ms)
-        # Silence is known to be one only after the longest pause that speech may have.
-        await self._hearing.changed_until(by_ns + ms_to_ns(self._patience.speech_gap_ms))
+        # Silence counts only after the longest pause that speech may have.
+        await self._listener.changed_until(by_ns + ms_to_ns(self._patience.speech_gap_ms))
         stopped = self._stopped_between(start_ns, by_ns)
         running.backchannels.append(BackchannelHeard(index, start_ns, stopped))
 
     def _stopped_between(self, start_ns: int, by_ns: int) -> bool:
-        """Whether the reply was broken off; one that the agent calls done just came to its end."""
-        hearing = self._hearing
-        flushes = (e.at_ns for e in hearing.events if isinstance(e, PlayoutFlushed))
+        """Whether the reply was broken off; a reply that the agent calls done simply ended."""
+        listener = self._listener
+        flushes = (e.at_ns for e in listener.events if isinstance(e, PlayoutFlushed))
         if any(start_ns < at_ns <= by_ns for at_ns in flushes):
             return True
-        silent = start_ns < hearing.silent_since_ns <= by_ns and not self._tracker.agent_speaking
-        return silent and not hearing.called_done_since(start_ns)
+        silent = start_ns < listener.silent_since_ns <= by_ns and not self._tracker.agent_speaking
+        return silent and not listener.called_done_since(start_ns)
 
     async def _settle(self) -> AsyncIterator[PlayedTurn]:
-        """Close every open turn, waiting a moment for marks that are still on their way."""
+        """Close every open turn after waiting a moment for marks that are still on their way."""
         deadline_ns = self._clock.now_ns() + ms_to_ns(self._patience.settle_ms)
         while self.failure is None and not all(self._has_marks(r) for r in self._open):
-            if not await self._hearing.changed_before(deadline_ns):
+            if not await self._listener.changed_before(deadline_ns):
                 break
         for running, following in itertools.zip_longest(self._open, self._open[1:]):
             reason = running.reason or ("line_lost" if self.failure else "reply_done")
@@ -321,8 +354,8 @@ class Conversation:
         self._open.clear()
 
     def _take_events(self, following: _Running | None) -> tuple[Event, ...]:
-        """What happened up to the announcement of the turn that follows; all if none does."""
-        events = self._hearing.events
+        """Take the events up to the announcement of the turn that follows, or all of them."""
+        events = self._listener.events
         number = following.number if following else None
         cut = next(
             (i for i, e in enumerate(events) if isinstance(e, UserSpeech) and e.turn == number),
@@ -358,12 +391,12 @@ class Conversation:
         )
 
     def _lay(self, cue: Cue, not_before: int) -> int:
-        """Lay a recording into the stream, no sooner than can still be sent; return its start."""
+        """Put a recording into the stream, as soon as it can still be sent; return its start."""
         soonest = max(not_before, self._sender.next_sample + 2 * PACKET)
         return self._sender.stream.place(cue.pcm, soonest, phase=self._phase)
 
     def _sounds(self, cue: Cue, start: int) -> tuple[int, int]:
-        """The instants of the first and the last audible sample of a recording laid at `start`."""
+        """Return when the first and the last audible sample of a recording at `start` sound."""
         instant_ns = self._sender.stream.instant_ns
         return (
             instant_ns(start + round(cue.speech.start_ms * RATE / 1000)),
@@ -371,12 +404,12 @@ class Conversation:
         )
 
     def _lay_at_ns(self, onset_ns: int, number: int) -> int:
-        """When to lay turn `number + 1` into the stream so that its speech begins at `onset_ns`."""
+        """Return when to place turn `number + 1` for its speech to begin at `onset_ns`."""
         lead_ms = self._cues[number].speech.start_ms
         return onset_ns - ms_to_ns(lead_ms + AHEAD * 1000 / RATE)
 
     def _not_before(self, number: int) -> int:
-        """The first sample at which the recording of turn `number + 1` may begin."""
+        """Return the first sample at which the recording of turn `number + 1` may begin."""
         if number >= len(self._cues):
             return 0
         cue, before = self._cues[number], self._before
@@ -396,5 +429,5 @@ class Conversation:
 
 
 def _begun_ns(running: _Running) -> int:
-    """The first instant of a turn's recording, before its first audible sample."""
+    """Return the first instant of a turn's recording, before its first audible sample."""
     return running.start_ns - ms_to_ns(running.cue.speech.start_ms)

@@ -1,4 +1,4 @@
-"""What a wire protocol must translate: bytes on one side, what is said on the line on the other."""
+"""What a wire protocol translates: bytes on one side, what is said on the line on the other."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,12 +28,12 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class ReplyDone:
-    """The agent says that it has sent the whole of its reply."""
+    """The agent says that it has sent its whole reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What the agent heard, final."""
+    """What the agent heard, as its final transcript."""
 
     text: str
 
@@ -49,9 +49,9 @@ class ReplyText:
 class Marks:
     """The agent's marks for one of its turns, in ns of its own clock.
 
-    `counts`: other figures by name; `why`: what the hold before the turn was chosen for; `error`:
-    what kept the agent from making its reply, or the whole of it; `calls`: the tools that were
-    called for it, None where the agent does not tell.
+    `counts` are other figures by name. `why` is the reason for the hold before the turn. `error`
+    says what kept the agent from making its reply, or all of it. `calls` are the tools that were
+    called for the reply; None if the agent does not report them.
     """
 
     agent_turn: int
@@ -64,7 +64,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Pong:
-    """Answer to a ping; `agent_ns` is when the agent's clock answered it."""
+    """The answer to a ping; `agent_ns` is when the agent answered, on its clock."""
 
     ping: int
     agent_ns: int
@@ -94,28 +94,28 @@ Message = bytes | str
 
 
 class NotSpokenError(Exception):
-    """What arrived is not of this dialect."""
+    """The message that arrived is not of this dialect."""
 
 
 class Dialect(Protocol):
-    """A translator without I/O and without state: one call, one message."""
+    """A translator without I/O and without state, for one message at a time."""
 
     name: str
 
     def opening(self) -> list[Message]:
-        """What the caller sends first."""
+        """Return what the caller sends first."""
         ...
 
     def audio(self, pcm: bytes, rate: int) -> Message:
-        """One packet of the user's audio, PCM16 mono."""
+        """Encode one packet of the user's audio, PCM16 mono."""
         ...
 
     def ping(self, number: int) -> Message | None:
-        """A question for the agent's clock; None where the dialect has none."""
+        """Return a question for the agent's clock; None if the dialect has none."""
         ...
 
     def decode(self, message: Message) -> Incoming | None:
-        """What a message says; None where it says nothing that the caller needs.
+        """Return what a message says; None if it says nothing that the caller needs.
 
         Raises:
             NotSpokenError: the message is not of this dialect.

@@ -1,4 +1,4 @@
-"""What the caller hears: arriving chunks through a playout buffer, to audible speech in time."""
+"""What the caller hears: a playout buffer for arriving chunks, and a speech detector."""
 
 from collections import deque
 from dataclasses import dataclass, replace
@@ -17,10 +17,10 @@ from turngap.core.audio import (
 from turngap.core.clock import ms_to_ns, ns_to_samples, samples_to_ns
 from turngap.core.events import AgentSilence, AgentSpeech
 
-# Between words of one sentence speech pauses up to about 250 ms; a longer silence ends the speech.
+# Between words of a sentence, speech pauses for up to about 250 ms. A longer silence ends it.
 SPEECH_GAP_MS = 300.0
 
-# A hole of less than one packet in what is played is a line that jitters, not a pause in the audio.
+# A hole of less than one packet in what is played is jitter of the line, not a pause in the audio.
 JITTER_MS = 20.0
 
 Speech = AgentSpeech | AgentSilence
@@ -28,7 +28,7 @@ Speech = AgentSpeech | AgentSilence
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Samples that have been played, from `start_ns` on; kept for the recording."""
+    """Samples that were played from `start_ns` on, kept for the recording."""
 
     start_ns: int
     pcm: Pcm
@@ -47,13 +47,13 @@ class _Queued:
 
     @property
     def at_ns(self) -> int:
-        """When its first sample that has not sounded will, or would."""
+        """When its first sample that has not sounded yet is due."""
         return self.start_ns + samples_to_ns(self.played, self.rate)
 
 
 @dataclass(slots=True)
 class _Run:
-    """Chunks that play without a hole, timed from its start so that rounding never adds up."""
+    """Chunks that play without a hole, timed from their start so that rounding never adds up."""
 
     start_ns: int
     rate: int
@@ -74,14 +74,14 @@ class _Anchor:
     unbroken_since_ns: int
 
 
-class _Track:
-    """What was played at one rate, without cuts, as the detector's stream and in time."""
+class _Detected:
+    """Maps what was played at one rate to the detector's stream and back to time."""
 
     def __init__(self, rate: int, gap_ms: float, last_audible_ns: int) -> None:
         self.rate = rate
         self.last_audible_ns = last_audible_ns
         self.detector = SpeechDetector(rate, gap_ms=gap_ms)
-        # Silence beyond this changes nothing: speech has ended in it, and no window reaches across.
+        # More silence changes nothing: speech has ended in it, and no window reaches across.
         self.longest_silence = round(rate * gap_ms / 1000) + 2 * window_samples(rate)
         self._fed = 0
         self._anchors: deque[_Anchor] = deque()
@@ -90,7 +90,7 @@ class _Track:
         self._anchors.append(_Anchor(self._fed, start_ns, received_ns, unbroken_ns))
         self._fed += len(pcm)
         events = [self._in_time(e) for e in self.detector.feed(pcm)]
-        # What the detector still has to say lies within a gap and a window of here.
+        # Whatever the detector reports next lies within a gap and a window of here.
         settled = self._fed - self.longest_silence
         while len(self._anchors) > 1 and self._anchors[1].sample <= settled:
             self._anchors.popleft()
@@ -112,8 +112,8 @@ class _Track:
 class Ear:
     """A playout buffer without delay of its own, and a speech detector behind it.
 
-    A chunk plays when it arrives, or where the chunk before it ends if that is later. Samples reach
-    the detector only once their instant has come, so audio that is flushed before it was played was
+    A chunk plays when it arrives, or when the chunk before it ends if that is later. Samples reach
+    the detector only when their instant has come, so audio that is flushed before it was played is
     never heard. Every onset is exact to a sample, however late `advance` is called.
     """
 
@@ -122,18 +122,18 @@ class Ear:
         self._queue: deque[_Queued] = deque()
         self._queue_end_ns = 0
         self._run = _Run(0, 1)
-        self._track: _Track | None = None
-        self._audio_to_ns = 0  # the end of what arrived and was played
-        self._fed_to_ns = 0  # the same, and the silence after it that the detector was told of
+        self._track: _Detected | None = None
+        self._audio_to_ns = 0  # the end of the audio that was played
+        self._fed_to_ns = 0  # the same, with the silence after it that the detector got
         self._silence_left = 0  # samples
         self._unbroken_since_ns = 0
         self.heard: list[Heard] = []
 
     @property
     def speech_ahead(self) -> bool:
-        """Whether what has arrived and not been played yet may be audible.
+        """Whether audio that has arrived but not been played may be audible.
 
-        An agent may send silence or noise without end, so that there is audio ahead tells nothing.
+        An agent may send silence or noise without end, so mere audio ahead means nothing.
         """
         loud = dbfs_to_amplitude(AUDIBLE_DBFS)
         ahead = (c.pcm[c.played :] for c in self._queue)
@@ -141,11 +141,10 @@ class Ear:
 
     @property
     def speaking(self) -> bool:
-        """Whether audible speech has begun and not ended by what was played."""
         return self._track is not None and self._track.detector.speaking
 
     def receive(self, received_ns: int, pcm: Pcm, rate: int) -> list[Speech]:
-        """Queue a chunk that arrived at `received_ns`; return what was heard up to then."""
+        """Queue a chunk that arrived at `received_ns`, and return what was heard up to then."""
         events = self.advance(received_ns)
         if len(pcm):
             if received_ns > self._queue_end_ns or rate != self._run.rate:
@@ -156,7 +155,7 @@ class Ear:
         return events
 
     def advance(self, now_ns: int) -> list[Speech]:
-        """Play up to `now_ns`; return what was heard meanwhile."""
+        """Play up to `now_ns`, and return what was heard meanwhile."""
         events: list[Speech] = []
         while self._queue and self._queue[0].start_ns <= now_ns:
             chunk = self._queue.popleft()
@@ -180,17 +179,13 @@ class Ear:
             self._run = _Run(now_ns, 1)
         return events + self._cut()
 
-    def close(self, now_ns: int) -> list[Speech]:
-        """The line is gone: nothing more will be heard."""
-        return self.flush(now_ns)
-
     def _play(self, chunk: _Queued, upto: int) -> list[Speech]:
         at_ns, pcm = chunk.at_ns, chunk.pcm[chunk.played : upto]
         events = self._silence_until(at_ns)
         if self._track is None or self._track.rate != chunk.rate:
             events += self._cut()
             last_audible_ns = self._track.last_audible_ns if self._track else 0
-            self._track = _Track(chunk.rate, self._gap_ms, last_audible_ns)
+            self._track = _Detected(chunk.rate, self._gap_ms, last_audible_ns)
         if at_ns - self._audio_to_ns > ms_to_ns(JITTER_MS):
             self._unbroken_since_ns = at_ns
         self.heard.append(Heard(at_ns, pcm, chunk.rate))
@@ -199,9 +194,10 @@ class Ear:
         return events + self._track.feed(pcm, at_ns, chunk.received_ns, self._unbroken_since_ns)
 
     def _silence_until(self, until_ns: int) -> list[Speech]:
-        """Tell the detector of a stretch without audio: speech can end in it.
+        """Feed the detector a stretch without audio, in which speech can end.
 
-        Also where nothing audible is known yet: the last samples before a hole are judged with it.
+        This is needed even if nothing was audible yet, because the last samples before a hole are
+        judged together with it.
         """
         if self._track is None or until_ns <= self._fed_to_ns:
             return []

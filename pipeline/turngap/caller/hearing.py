@@ -1,4 +1,4 @@
-"""The listening half of a conversation: what arrives becomes events, and can be waited for."""
+"""The listening half of a conversation: it turns what arrives into events to wait for."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from turngap.core.events import (
 from turngap.core.turns import TurnTracker
 
 
-class Hearing:
-    """Feeds the tracker with what the line brings, and wakes whoever waits for it.
+class Listener:
+    """Feeds the tracker with what arrives on the line, and wakes whoever waits for it.
 
     Args:
-        offset_ns: the agent's clock minus the caller's; None: its marks cannot be placed.
-        speech_gap_ms: a pause within the agent's speech that does not end it.
+        offset_ns: the agent's clock minus the caller's; None if its marks cannot be placed.
+        speech_gap_ms: the longest pause that does not end the agent's speech.
     """
 
     def __init__(self, clock: Clock, *, offset_ns: int | None, speech_gap_ms: float) -> None:
@@ -44,7 +44,6 @@ class Hearing:
         self.failure: AgentError | None = None
 
     def on_message(self, now_ns: int, incoming: said.Incoming) -> None:
-        """Take what arrived at `now_ns`."""
         match incoming:
             case said.AudioChunk(pcm, rate):
                 self._feed_all(self.ear.receive(now_ns, pcm, rate))
@@ -73,18 +72,18 @@ class Hearing:
         self._feed_all(self.ear.advance(now_ns))
 
     def lose(self, failure: AgentError) -> None:
-        """The line is gone: nothing more will be heard."""
+        """Note that the line is gone and nothing more will be heard."""
         self.failure = failure
-        self._feed_all(self.ear.close(self._clock.now_ns()))
+        self._feed_all(self.ear.flush(self._clock.now_ns()))
         self._changed.set()
 
     def crash(self, error: BaseException) -> None:
-        """The caller itself is broken: whoever waits gets the error."""
+        """Give an error of the caller itself to whoever waits."""
         self._crash = error
         self._changed.set()
 
     def check(self) -> None:
-        """Raise what broke the caller, if anything did."""
+        """Raise the error that broke the caller, if there is one."""
         if self._crash is not None:
             raise self._crash
 
@@ -97,14 +96,14 @@ class Hearing:
     def called_done_since(self, ns: int) -> bool:
         """Whether the agent has called its reply done, after `ns` and after its latest speech.
 
-        An interrupted reply is called done too, but something is still to be said then: what came
-        after a flush without any speech since does not count.
+        An agent calls an interrupted reply done too, although an answer is still due. So a message
+        after a flush does not count unless there was speech in between.
         """
         heard_ns = self._speech_received_ns
         return self._done_ns > max(ns, heard_ns) and self._flushed_ns <= heard_ns
 
     async def changed_before(self, deadline_ns: int) -> bool:
-        """Wait until something is heard; False once `deadline_ns` has passed."""
+        """Wait until something is heard; return False once `deadline_ns` has passed."""
         self._changed.clear()
         self.check()
         left_s = (deadline_ns - self._clock.now_ns()) / 1e9
@@ -118,12 +117,12 @@ class Hearing:
         return True
 
     async def changed_until(self, deadline_ns: int) -> None:
-        """Wait for an instant, or for the line to be lost."""
+        """Wait for an instant, or until the line is lost."""
         while self.failure is None and await self.changed_before(deadline_ns):
             pass
 
     def _feed_marks(self, told: said.Marks) -> None:
-        # Marks without a clock comparison cannot be placed on the caller's clock.
+        # Without a clock comparison, marks cannot be placed on the caller's clock.
         if self._offset_ns is None or not told.marks:
             return
         marks = {name: at - self._offset_ns for name, at in told.marks.items()}

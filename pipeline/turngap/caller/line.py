@@ -1,4 +1,4 @@
-"""One WebSocket to an agent: opened, handshaken, its clock compared, every message stamped."""
+"""One WebSocket to an agent: it opens, does the handshake, compares clocks and stamps messages."""
 
 import asyncio
 import ssl
@@ -28,31 +28,26 @@ from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
 from turngap.core.results import OffsetRecord
 
-# The kind of the error.
 LINE_LOST = "agent.line_lost"
 
 OPEN_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
-# Pings before the first turn. The fastest of them bounds the offset's error by half its round trip.
+# Pings before the first turn. Half the fastest round trip bounds the error of the offset.
 PINGS = 12
-# An agent that has just become ready may still be busy with its start when the first ping comes.
+# An agent that has just become ready may still be busy when the first ping comes.
 PING_WAIT_S = 1.0
 
 OnMessage = Callable[[int, Incoming], None]
 
 
 class Peer(Protocol):
-    """The other end of a line, and when what `recv` last gave had arrived."""
+    """The other end of a line; `arrived_ns` is when the last message from `recv` arrived."""
 
     arrived_ns: int
 
-    async def send(self, message: Message) -> None:
-        """Send one message."""
-        ...
+    async def send(self, message: Message) -> None: ...
 
-    async def recv(self) -> Message:
-        """The next message."""
-        ...
+    async def recv(self) -> Message: ...
 
 
 class Socket(ClientConnection):
@@ -62,9 +57,10 @@ class Socket(ClientConnection):
 
 
 class Line:
-    """An open line. `receive` hands each message, with its instant of arrival, to a callback.
+    """An open line. `receive` hands each message with its instant of arrival to a callback.
 
-    What arrives during the handshake and the pings, such as a greeting, is kept for `receive`.
+    Messages that arrive during the handshake and the pings, such as a greeting, are kept for
+    `receive`.
     """
 
     def __init__(self, peer: Peer, dialect: Dialect, clock: Clock) -> None:
@@ -74,7 +70,7 @@ class Line:
         self._early: deque[tuple[int, Incoming]] = deque()
 
     async def send_audio(self, pcm: Pcm) -> None:
-        """Send one packet; a line that is gone is for `receive` to report."""
+        """Send one packet; if the line is gone, `receive` reports it."""
         try:
             await self._peer.send(self._dialect.audio(pcm.tobytes(), RATE))
         except ConnectionClosed:
@@ -92,10 +88,10 @@ class Line:
             raise _line_lost(e) from e
 
     async def next(self) -> tuple[int, Incoming | None]:
-        """The next message and when it arrived.
+        """Return the next message and when it arrived.
 
         Raises:
-            AgentError: the line was lost, or something of another protocol arrived.
+            AgentError: the line was lost, or a message of another protocol arrived.
         """
         try:
             message = await self._peer.recv()
@@ -111,7 +107,7 @@ class Line:
             ) from e
 
     async def receive(self, on_message: OnMessage) -> None:
-        """Hand on what arrives until the line is lost (AgentError) or this is cancelled."""
+        """Hand on messages until the line is lost (AgentError) or this is cancelled."""
         while self._early:
             on_message(*self._early.popleft())
         while True:
@@ -123,7 +119,7 @@ class Line:
         """Send the opening and wait until the agent is ready.
 
         Raises:
-            AgentError: it did not become ready in time, refused, or speaks another protocol.
+            AgentError: the agent is not ready in time, refuses, or speaks another protocol.
         """
         for message in self._dialect.opening():
             await self.send(message)
@@ -145,10 +141,10 @@ class Line:
             ) from e
 
     async def clock_offset(self) -> OffsetRecord:
-        """Compare clocks; `offset_ns` is None where the agent does not answer pings.
+        """Compare clocks; `offset_ns` is None if the agent does not answer pings.
 
         Raises:
-            AgentError: the line was lost, or something of another protocol arrived.
+            AgentError: the line was lost, or a message of another protocol arrived.
         """
         exchanges: list[tuple[int, int]] = []
         for number in range(PINGS):
@@ -166,7 +162,7 @@ class Line:
             self._early.append((arrived_ns, incoming))
 
     async def _ping(self, number: int) -> tuple[int, int] | None:
-        """Round trip and offset of one exchange, ns."""
+        """Return round trip and offset of one exchange, ns."""
         question = self._dialect.ping(number)
         if question is None:
             return None
@@ -191,8 +187,8 @@ async def open_line(
     """Connect and handshake, each within `timeout_s`.
 
     Raises:
-        InputError: the URL is none that a WebSocket can be opened to.
-        AgentError: nothing listens there, or it is no WebSocket, or the handshake failed.
+        InputError: the URL is not a WebSocket's.
+        AgentError: nothing listens there, it is no WebSocket, or the handshake failed.
     """
     socket = await _connect(url, clock, timeout_s)
     try:
@@ -214,7 +210,7 @@ async def _connect(url: str, clock: Clock, timeout_s: float) -> Socket:
         tcp = await connect_stamped(uri.host, uri.port, timeout_s)
         try:
             return await _upgrade(url, clock, timeout_s, tcp)
-        except ValueError:  # a redirect, which cannot be followed with a socket of one's own
+        except ValueError:  # a redirect, which cannot be followed with our own socket
             tcp.close()
             return await _upgrade(url, clock, timeout_s, None)
     except (ssl.SSLError, ImportError) as e:  # the latter: a SOCKS proxy without python-socks
@@ -240,17 +236,17 @@ async def _connect(url: str, clock: Clock, timeout_s: float) -> Socket:
 
 
 async def _upgrade(url: str, clock: Clock, timeout_s: float, tcp: StampedSocket | None) -> Socket:
-    """A WebSocket over `tcp`, or over a connection of its own, through a proxy where one is set."""
+    """Open a WebSocket over `tcp`, or over a new connection, which may go through a proxy."""
 
     class Stamped(Socket):
         def data_received(self, data: bytes) -> None:
-            # Here and not where the message is taken from the queue: until that task runs, 0.1 ms
-            # pass, and 0.5 ms in one of twenty cases, by which every onset would be late.
+            # Stamped here and not when the message leaves the queue: until that task runs, 0.1 ms
+            # pass, and 0.5 ms in one of twenty cases, and every onset would be late by that.
             self.arrived_ns = arrived_ns(self.transport, clock, self.arrived_ns)
             super().data_received(data)
 
-    # No compression: it costs time at both ends and audio does not shrink. No queue limit: a
-    # reader that is behind must not make the socket wait. No proxy to this machine itself.
+    # No compression, since it costs time at both ends and audio does not shrink. No queue limit,
+    # since a slow reader must not make the socket wait. No proxy to this machine itself.
     connection = await connect(
         url,
         sock=tcp,
@@ -267,7 +263,7 @@ async def _upgrade(url: str, clock: Clock, timeout_s: float, tcp: StampedSocket 
 
 
 def _is_here(host: str | None) -> bool:
-    """Whether a host's name or address is this machine's loopback."""
+    """Whether a host's name or address is this machine's loopback interface."""
     try:
         return host == "localhost" or ip_address(host or "").is_loopback
     except ValueError:

@@ -1,7 +1,7 @@
-"""The `pipecat` dialect: its protobuf frames, and RTVI messages inside them.
+"""The `pipecat` dialect: pipecat's protobuf frames with RTVI messages in them.
 
-Both directions are here, because the scripted agent of `turngap.testing` speaks the other one.
-turngap's own messages travel as RTVI client and server messages and carry the key `turngap`.
+It has both directions, because the scripted agent of `turngap.testing` speaks the other one.
+turngap's own messages are RTVI client and server messages with the key `turngap`.
 """
 
 import json
@@ -30,18 +30,18 @@ from turngap.core.events import ToolCall
 from turngap.core.messages import PING
 
 RTVI_LABEL = "rtvi-ai"
-# The version that pipecat 1.14 serves. A bot of an older major objects in an error-response and
-# serves on.
+# The version that pipecat 1.14 serves. A bot with an older major version objects in an
+# error-response and continues.
 RTVI_VERSION = "2.2.0"
 
-# Telephony to studio. A rate beyond is no audio's, and would size the caller's buffers.
+# From telephony to studio. Any other rate is a mistake, and would size the caller's buffers.
 RATES = range(8_000, 192_001)
 
 _Frame: Any = frames_pb2.Frame  # type: ignore[attr-defined]  # made by protoc at import
 
 
 def audio_frame(pcm: bytes, rate: int) -> bytes:
-    """A protobuf audio frame of PCM16 mono."""
+    """Make a protobuf audio frame of PCM16 mono."""
     frame = _Frame()
     frame.audio.audio = pcm
     frame.audio.sample_rate = rate
@@ -50,29 +50,29 @@ def audio_frame(pcm: bytes, rate: int) -> bytes:
 
 
 def message_frame(payload: dict[str, Any]) -> bytes:
-    """A protobuf message frame of a JSON payload."""
+    """Make a protobuf message frame of a JSON payload."""
     frame = _Frame()
     frame.message.data = json.dumps(payload)
     return frame.SerializeToString()
 
 
 def interruption_frame() -> bytes:
-    """A protobuf interruption frame: drop what has not been played."""
+    """Make a protobuf interruption frame, which drops what has not been played."""
     frame = _Frame()
     frame.interruption.SetInParent()
     return frame.SerializeToString()
 
 
 def rtvi(kind: str, data: Any = None, number: int = 0) -> dict[str, Any]:
-    """An RTVI message."""
+    """Make an RTVI message."""
     return {"label": RTVI_LABEL, "type": kind, "id": str(number), "data": data}
 
 
 def parse(message: Message) -> Any:
-    """The protobuf frame in a message.
+    """Parse the protobuf frame in a message.
 
     Raises:
-        NotSpokenError: it is text, or not such a frame.
+        NotSpokenError: the message is text, or not such a frame.
     """
     if isinstance(message, str):
         raise NotSpokenError(f"a text message ({message[:40]!r})")
@@ -86,10 +86,10 @@ def parse(message: Message) -> Any:
 
 
 def payload_of(frame: Any) -> dict[str, Any]:
-    """The JSON object in a message frame; empty where it is JSON of another kind.
+    """Return the JSON object in a message frame; empty if it is JSON of another kind.
 
     Raises:
-        NotSpokenError: it is no JSON, which pipecat always sends.
+        NotSpokenError: it is not JSON, which pipecat always sends.
     """
     try:
         payload = json.loads(frame.message.data)
@@ -104,20 +104,17 @@ class PipecatDialect:
     name = "pipecat"
 
     def opening(self) -> list[Message]:
-        """RTVI's client-ready, which a bot answers with bot-ready."""
         about = {"library": "turngap"}
         return [message_frame(rtvi("client-ready", {"version": RTVI_VERSION, "about": about}))]
 
     def audio(self, pcm: bytes, rate: int) -> Message:
-        """An audio frame."""
         return audio_frame(pcm, rate)
 
     def ping(self, number: int) -> Message | None:
-        """An RTVI client message, which only an agent with turngap's observer answers."""
+        """Return an RTVI client message that only an agent with turngap's observer answers."""
         return message_frame(rtvi("client-message", {"t": PING, "d": {"ping": number}}, number))
 
     def decode(self, message: Message) -> Incoming | None:
-        """Frames and RTVI messages to what the caller needs of them."""
         frame = parse(message)
         kind = frame.WhichOneof("frame")
         if kind == "audio":
@@ -126,7 +123,7 @@ class PipecatDialect:
             return Flush()
         if kind == "message":
             payload = payload_of(frame)
-            # A bot may send its own client what it likes.
+            # A bot may send other messages to its own client.
             return _decode_rtvi(payload) if payload.get("label") == RTVI_LABEL else None
         return None
 
@@ -198,7 +195,7 @@ def _text(value: Any) -> str | None:
 
 
 def _whole(value: Any) -> int:
-    """A count or an instant; JSON writers without integers send 5.0."""
+    """Read a count or an instant; JSON writers without integers send 5.0."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63:

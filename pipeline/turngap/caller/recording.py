@@ -1,4 +1,4 @@
-"""Both sides of a stretch of the line as stereo audio."""
+"""Makes audio of both sides of a stretch of the line."""
 
 from collections.abc import Sequence
 
@@ -12,13 +12,13 @@ from turngap.core.clock import ns_to_samples
 
 
 def user_side(stream: UserStream, window: tuple[int, int]) -> Pcm:
-    """What the user said between two instants, 16 kHz."""
+    """Return what the user said between two instants, at 16 kHz."""
     first = stream.sample_at(window[0])
     return stream.read(max(first, 0), max(stream.sample_at(window[1]) - first, 1))
 
 
 def agent_side(heard: Sequence[Heard], window: tuple[int, int]) -> Pcm:
-    """What the caller heard between two instants, 16 kHz, digital silence where nothing played."""
+    """Return what the caller heard between two instants, at 16 kHz and padded with silence."""
     out = np.zeros(max(ns_to_samples(window[1] - window[0], RATE), 1), dtype=np.int16)
     for rate in {h.rate for h in heard}:
         native = np.zeros(len(out) * rate // RATE + 1, dtype=np.int16)

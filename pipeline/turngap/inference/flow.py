@@ -34,7 +34,7 @@ class Flow:
         if not self.suits(server, policy):
             raise ValueError(f"expected continuous batches without speculation, got {policy}")
         self._rules = _rules(server, policy, prefix_cache, shared if prefix_cache else 0)
-        # Requests: the rows of a `Line`, then each one's tag and opening.
+        # Requests: the rows of `Arrivals`, then each one's tag and opening.
         self._rows = np.empty((7, _ROWS), dtype=np.int64)
         self._known = 0
         # Slots of conversations in the prefix cache, from 1, and their contents (`Kept`).

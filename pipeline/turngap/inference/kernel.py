@@ -41,7 +41,7 @@ class Rules(NamedTuple):
     shared: int
 
 
-class Line(NamedTuple):
+class Arrivals(NamedTuple):
     """Requests in the order in which they arrive and are admitted.
 
     `slot` is the conversation, from 1; `first` is the step of the first token, once it is known.
@@ -128,7 +128,7 @@ def keep(kept: Kept, slot: int, tokens: int) -> int:
 
 
 @compiled
-def begin(line: Line, place: int, step: int, ends: Whole, decoding: int) -> int:
+def begin(line: Arrivals, place: int, step: int, ends: Whole, decoding: int) -> int:
     """Note a request's first token, and put its end among those of `decoding` sequences.
 
     Returns:
@@ -175,7 +175,7 @@ def play(  # noqa: PLR0912, PLR0915, PLR0917 -- one loop over numbers that live 
         until_ps: see above.
         known: how many requests are in the line.
         rules: what a step costs and what it may hold.
-        rows: the rows of a `Line`, of which `first` is written, and maybe more rows.
+        rows: the rows of `Arrivals`, of which `first` is written, and maybe more rows.
         slots: the rows of `Kept`; written.
         ends: the ends of the sequences that decode, the latest first; written.
         ended_ps: when each step ended, from `state.noted` on; written.
@@ -187,7 +187,7 @@ def play(  # noqa: PLR0912, PLR0915, PLR0917 -- one loop over numbers that live 
     (now_ps, step, place, left, offset, decoding, looked_back, reserved, held, noted, busy_ps,
      prefilled, spared, sequence_steps) = state  # fmt: skip
     # Passing an array takes a tenth of the time that passing a tuple of its rows takes.
-    line = Line(rows[0], rows[1], rows[2], rows[3], rows[4])
+    line = Arrivals(rows[0], rows[1], rows[2], rows[3], rows[4])
     kept = Kept(slots[0], slots[1], slots[2])
     while now_ps < until_ps and noted < ended_ps.size:
         if not decoding and not left:

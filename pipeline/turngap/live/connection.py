@@ -32,7 +32,7 @@ MOST_HEARD = round(MIC_S * 50)
 SLACK_NS = 50_000_000
 
 # An agent reports its marks once it has noticed an interruption; a caller of recordings waits as
-# long for them (turngap/caller/cues.py).
+# long for them (turngap/caller/conversation.py).
 SETTLE_MS = 500.0
 
 Fact = said.Transcript | said.ReplyText | said.Marks

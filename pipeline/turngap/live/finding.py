@@ -15,7 +15,7 @@ PAUSE_MS = 1000.0
 REACTION_MS = 200.0
 # A cough is no turn.
 LEAST_SPEECH_MS = 200.0
-# Patience, as a caller of recordings has it (turngap/caller/cues.py).
+# Patience, as a caller of recordings has it (turngap/caller/conversation.py).
 NO_REPLY_MS = 6000.0
 QUIET_MS = 1500.0
 QUIET_AFTER_DONE_MS = 200.0

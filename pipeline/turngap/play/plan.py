@@ -6,7 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from turngap.caller.cues import Patience
+from turngap.caller.conversation import Patience
 from turngap.caller.dialect import Dialect
 from turngap.caller.stream import RATE
 from turngap.core.budget import STARVED_MS

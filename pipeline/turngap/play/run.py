@@ -12,8 +12,7 @@ from typing import Any
 import soundfile
 
 from turngap import __version__
-from turngap.caller.conversation import BackchannelCue, Conversation, PlayedTurn, TurnCue
-from turngap.caller.cues import Patience
+from turngap.caller.conversation import BackchannelCue, Conversation, Patience, PlayedTurn, TurnCue
 from turngap.caller.line import open_line
 from turngap.caller.recording import agent_side, user_side
 from turngap.caller.stream import RATE

@@ -24,6 +24,7 @@ itself began is beside it.
 
 import argparse
 import asyncio
+import dataclasses
 import json
 import os
 from collections import Counter
@@ -36,10 +37,11 @@ from endings import errors_told
 from half_gap.table import ms, share
 from pages import write
 
+from turngap.backends import BackendChoice
 from turngap.caller.pipecat import PipecatDialect
 from turngap.compare.figures import first_answer
 from turngap.compare.files import read_comparison, write_markdown
-from turngap.compare.play import ComparePlan, Contender, compare, parse_contender
+from turngap.compare.play import ComparePlan, compare
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
 from turngap.core.budget import LLM_WINDOW_MS, STARVED_MS
 from turngap.core.errors import InputError
@@ -85,11 +87,11 @@ class Model:
     llm: str
     settings: dict[str, str]
 
-    def contender(self, name: str = "", **more: str) -> Contender:
+    def contender(self, name: str = "", **more: str) -> BackendChoice:
         """It by itself, with `more` settings."""
         sets = {**self.settings, **more}
-        return Contender(
-            name or self.name, self.llm, tuple(f"llm.{k}={v}" for k, v in sets.items())
+        return BackendChoice(
+            name or self.name, self.llm, tuple(f"{k}={v}" for k, v in sets.items())
         )
 
     @property
@@ -98,26 +100,29 @@ class Model:
         return f"{{{', '.join(f'{k} = {json.dumps(v)}' for k, v in self.settings.items())}}}"
 
 
-def simulated() -> list[Contender]:
+def simulated() -> list[BackendChoice]:
     """The served profiles, and what combines them by default."""
     return [
-        *(Contender(name, name) for name in ("sim:full", "sim:full-low-batch", "sim:distilled")),
-        Contender("race", "race"),
-        Contender("route", "route"),
-        Contender("opener", "opener", ("llm.told=false",)),  # a simulated model is told nothing
-        Contender("best-of", "best-of"),
+        *(
+            BackendChoice(name, name)
+            for name in ("sim:full", "sim:full-low-batch", "sim:distilled")
+        ),
+        BackendChoice("race", "race"),
+        BackendChoice("route", "route"),
+        BackendChoice("opener", "opener", ("told=false",)),  # a simulated model is told nothing
+        BackendChoice("best-of", "best-of"),
     ]
 
 
-def real(larger: Model | None) -> list[Contender]:
+def real(larger: Model | None) -> list[BackendChoice]:
     """The small model, and what it makes together with a larger one."""
-    small = Contender("small", "small")
+    small = BackendChoice("small", "small")
     if larger is None:
         return [small]
-    pair = ("llm.fast=small", f"llm.full={larger.llm}", f"llm.full_settings={larger.table}")
+    pair = ("fast=small", f"full={larger.llm}", f"full_settings={larger.table}")
     candidates = (
-        f'llm.candidates=["{larger.llm}", "small"]',
-        f"llm.candidate_settings=[{larger.table}, {{}}]",
+        f'candidates=["{larger.llm}", "small"]',
+        f"candidate_settings=[{larger.table}, {{}}]",
     )
     both = f"small and {larger.name}"
     return [
@@ -128,11 +133,11 @@ def real(larger: Model | None) -> list[Contender]:
             if larger.llm == "vllm"
             else []
         ),
-        Contender(f"race: {both}", "race", pair),
-        Contender(f"route: {both}", "route", pair),
+        BackendChoice(f"race: {both}", "race", pair),
+        BackendChoice(f"route: {both}", "route", pair),
         # The teacher follows no instructions: it is not told what was said before it.
-        Contender(f"opener: {both}", "opener", (*pair, "llm.told=false")),
-        Contender(f"best-of: {both}", "best-of", candidates),
+        BackendChoice(f"opener: {both}", "opener", (*pair, "told=false")),
+        BackendChoice(f"best-of: {both}", "best-of", candidates),
     ]
 
 
@@ -160,7 +165,7 @@ def larger_model(vllm: str | None, teacher: Path | None) -> Iterator[Model | Non
         yield None
 
 
-def chosen(everybody: Sequence[Contender], only: Sequence[str]) -> list[Contender]:
+def chosen(everybody: Sequence[BackendChoice], only: Sequence[str]) -> list[BackendChoice]:
     """Those that are named, or all.
 
     Raises:
@@ -176,21 +181,18 @@ def chosen(everybody: Sequence[Contender], only: Sequence[str]) -> list[Contende
     return [c for c in everybody if not only or c.name in only]
 
 
-def waiting(contender: Contender) -> Contender:
-    """The same backend, of an agent that begins no answer before the turn is over."""
-    sets = (*contender.sets, "turn.speculate=false")
-    return Contender(contender.name + WAITING, contender.llm, sets)
-
-
-def play(contenders: Sequence[Contender], arguments: argparse.Namespace) -> None:
-    """Play one piece and keep it.
+def play(contenders: Sequence[BackendChoice], arguments: argparse.Namespace) -> None:
+    """Play one piece and keep it; with `--waiting`, of agents that begin no answer early.
 
     Raises:
         TurngapError: an agent failed; what was played before is kept.
     """
     library = library_dir()
+    if arguments.waiting:
+        contenders = [dataclasses.replace(c, name=c.name + WAITING) for c in contenders]
+    sets = ("turn.speculate=false",) if arguments.waiting else ()
     plan = ComparePlan(
-        choice=AgentChoice(arguments.agent),
+        choice=AgentChoice(arguments.agent, sets=sets),
         library=library,
         contenders=contenders,
         scenarios=load_scenarios(scenario_paths(library, arguments.scenario)),
@@ -341,10 +343,10 @@ def main() -> None:
     with errors_told():
         if not arguments.table:
             with larger_model(arguments.vllm, arguments.teacher) as larger:
-                more = [parse_contender(text) for text in arguments.llm]
+                more = [BackendChoice.parse(text) for text in arguments.llm]
                 everybody = [*simulated(), *real(larger), *more]
                 found = chosen(everybody, arguments.only)
-                play([waiting(c) for c in found] if arguments.waiting else found, arguments)
+                play(found, arguments)
         text = table(collect(arguments.out))
     print(text)
     if arguments.write is not None:

@@ -25,8 +25,8 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
-from turngap.agent.switching import LlmSwitch, Memory, Offer, Offers, offers_of
-from turngap.backends import BackendSettings, BackendSpec, Need, find
+from turngap.agent.switching import LlmSwitch, Memory, Offers, offers_of
+from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend, Need, find
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
 from turngap.core.errors import AgentError, InputError
@@ -103,12 +103,14 @@ def spec(name: str, create: Callable[[Any, Any], Any], **more: Any) -> BackendSp
     return BackendSpec(name, "llm", BackendSettings, create, **more)
 
 
-def offer(name: str, service: FrameProcessor, **more: Any) -> Offer:
-    return Offer(name, spec(name, lambda settings, clock: service, **more), BackendSettings())
+def offer(name: str, service: FrameProcessor, **more: Any) -> ConfiguredBackend:
+    return ConfiguredBackend(
+        name, spec(name, lambda settings, clock: service, **more), BackendSettings()
+    )
 
 
 @asynccontextmanager
-async def running(*offers: Offer, memory: Memory | None = None) -> AsyncIterator[Any]:
+async def running(*offers: ConfiguredBackend, memory: Memory | None = None) -> AsyncIterator[Any]:
     """A pipeline of a switch and a sink: (switch, sink, ask)."""
     switch = LlmSwitch(Offers(offers), MonotonicClock(), memory or Memory())
     sink = Sink()
@@ -294,7 +296,7 @@ def test_an_offer_has_a_label_and_settings_of_its_own(tmp_path: Path) -> None:
     ("wanted", "kind"),
     [
         ("nonesuch", "backend.unknown"),
-        ("slow=sim,ttft_ms", "offer.unreadable"),
+        ("slow=sim,ttft_ms", "backend.unreadable"),
         ("slow=sim,ttft_ms=fast", "backend.settings"),
         ("slow=sim,speed=3", "backend.settings"),
         ("sim", "offer.twice"),
@@ -352,7 +354,7 @@ def test_one_asked_for_that_lacks_something_is_refused(
         lambda settings, clock: CountingLLM("x"),
         requires=(Need("module", "no_such_module", "pip install it"),),
     )
-    monkeypatch.setattr("turngap.agent.switching.find", lambda kind, name: lacking)
+    monkeypatch.setattr("turngap.backends.find", lambda kind, name: lacking)
     with pytest.raises(AgentError) as raised:
         offers_of(sim(tmp_path), ["elsewhere"], tmp_path)
     assert "pip install it" in raised.value.hint

@@ -63,7 +63,14 @@ def played(monkeypatch: pytest.MonkeyPatch, out: Path, *arguments: object) -> No
 
 def test_each_contender_is_a_backend_with_settings_that_it_takes() -> None:
     everybody = [*simulated(), *real(SERVED)]
-    assert {c.llm for c in everybody} >= {"sim:full", "small", "vllm", "race", "route", "opener"}
+    assert {c.backend for c in everybody} >= {
+        "sim:full",
+        "small",
+        "vllm",
+        "race",
+        "route",
+        "opener",
+    }
     plan = ComparePlan(
         choice=AgentChoice(),
         library=library_dir(),
@@ -83,7 +90,7 @@ def test_each_contender_is_a_backend_with_settings_that_it_takes() -> None:
 def test_without_a_larger_model_there_is_the_small_one_alone() -> None:
     assert [c.name for c in real(None)] == ["small"]
     in_process = Model("small: teacher", "small", {"model": "dir"})
-    assert [c.llm for c in real(in_process)] == [
+    assert [c.backend for c in real(in_process)] == [
         *("small", "small", "race", "route", "opener", "best-of")
     ]
 

@@ -14,6 +14,7 @@ from html_page import Page
 from made_records import make_comparison, make_turn
 from rich.console import Console
 
+from turngap.backends import BackendChoice
 from turngap.caller.pipecat import PipecatDialect
 from turngap.compare.charts import HEIGHT_PX, LABEL_PX, charts
 from turngap.compare.console import comparison_block
@@ -25,7 +26,7 @@ from turngap.compare.files import (
     write_markdown,
 )
 from turngap.compare.page import render, write_page
-from turngap.compare.play import ComparePlan, Contender, compare, parse_contender, parse_price
+from turngap.compare.play import ComparePlan, compare, parse_price
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord, CrossingRecord
 from turngap.compare.words import crossing as words_of
 from turngap.core.errors import AgentError, InputError
@@ -37,7 +38,7 @@ from turngap.store.documents import find_folder
 
 SCRIPT = "<script>alert(1)</script>"
 WRONG = AnswerRecord(verdict="wrong", failed=("x",))
-GOOD, QUICK = Contender("good", "sim:full"), Contender("quick", "sim:distilled")
+GOOD, QUICK = BackendChoice("good", "sim:full"), BackendChoice("quick", "sim:distilled")
 
 
 class Answering(FakeAgents):
@@ -63,7 +64,7 @@ def agents(monkeypatch: pytest.MonkeyPatch) -> Answering:
     fake = Answering()
 
     def name_of(target: Target) -> str:
-        return "quick" if target.choice.backends["llm"] == QUICK.llm else "good"
+        return "quick" if target.choice.backends["llm"] == QUICK.backend else "good"
 
     stand_in(monkeypatch, fake, name_of)
     return fake
@@ -292,7 +293,15 @@ def test_whoever_interrupts_is_told_how_to_see_what_was_played(
         await played(*where, **how)
 
     monkeypatch.setattr(agents, "play", interrupted)
-    arguments = ["quick-questions", "--llm", GOOD.llm, "--llm", QUICK.llm, "--scenarios", SCENARIOS]
+    arguments = [
+        "quick-questions",
+        "--llm",
+        GOOD.backend,
+        "--llm",
+        QUICK.backend,
+        "--scenarios",
+        SCENARIOS,
+    ]
     done = turngap_here(capsys, "compare", "--out", tmp_path, "--rounds", "2", *arguments)
     (folder,) = tmp_path.iterdir()
     assert done.code == 130
@@ -337,7 +346,15 @@ def test_a_backend_that_failed_in_some_turns_is_an_exit_of_its_own(
         "turn",
         lambda *where: made(*where).model_copy(update={"outcome": "error", "error": "refused"}),
     )
-    arguments = ["quick-questions", "--llm", GOOD.llm, "--llm", QUICK.llm, "--scenarios", SCENARIOS]
+    arguments = [
+        "quick-questions",
+        "--llm",
+        GOOD.backend,
+        "--llm",
+        QUICK.backend,
+        "--scenarios",
+        SCENARIOS,
+    ]
     done = turngap_here(capsys, "compare", "--out", tmp_path, *arguments)
     assert done.code == 4
     assert "sim:full: the agent failed in 3 of 3 turns, first: refused" in done.err
@@ -346,31 +363,6 @@ def test_a_backend_that_failed_in_some_turns_is_an_exit_of_its_own(
 async def test_a_price_given_is_the_one_that_counts(tmp_path: Path, agents: Answering):
     record, *_ = await compare(plan(tmp_path, prices={"quick": (0.0, 100.0)}))
     assert record.backends[1].price.usd_per_turn == pytest.approx(1e-3)
-
-
-@pytest.mark.parametrize(
-    ("text", "contender"),
-    [
-        ("sim", Contender("sim", "sim")),
-        ("slow=sim,ttft_ms=400", Contender("slow", "sim", ("llm.ttft_ms=400",))),
-        (
-            "race,fast_settings={a = 1, b = [2, 3]},full=sim:full",
-            Contender(
-                "race,fast_settings={a = 1, b = [2, 3]},full=sim:full",
-                "race",
-                ("llm.fast_settings={a = 1, b = [2, 3]}", "llm.full=sim:full"),
-            ),
-        ),
-        (
-            "race,fast=small, full=sim:full",
-            Contender(
-                "race,fast=small, full=sim:full", "race", ("llm.fast=small", "llm.full=sim:full")
-            ),
-        ),
-    ],
-)
-def test_a_backend_is_read_with_its_label_and_settings(text: str, contender: Contender):
-    assert parse_contender(text) == contender
 
 
 def test_a_price_is_read():

@@ -33,8 +33,15 @@ from turngap.agent.access import Access
 from turngap.agent.server import PATH, Seats, ServeSettings, bind, create_app, create_server
 from turngap.agent.session import Assembly
 from turngap.agent.stack import Stack
-from turngap.agent.switching import Offer, Offers
-from turngap.backends import COUNTS, BackendSettings, BackendSpec, Kind, TurnTaking
+from turngap.agent.switching import Offers
+from turngap.backends import (
+    COUNTS,
+    BackendSettings,
+    BackendSpec,
+    ConfiguredBackend,
+    Kind,
+    TurnTaking,
+)
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock, ms_to_ns
 
@@ -156,7 +163,7 @@ def fake_assembly(
     *,
     traced: bool = True,
     broken: bool = False,
-    others: Sequence[Offer] = (),
+    others: Sequence[ConfiguredBackend] = (),
     tools: Mapping[str, Any] | None = None,
 ) -> Assembly:
     """An agent of the engines above.
@@ -186,7 +193,7 @@ def fake_assembly(
         "llm": _spec("llm", lambda settings, clock: FakeLLM(clock)),
         "tts": _spec("tts", voice),
     }
-    offers = Offers([Offer("fake", *engines["llm"]), *others])
+    offers = Offers([ConfiguredBackend("fake", *engines["llm"]), *others])
     return Assembly(stack, engines, MonotonicClock(), offers, traced)
 
 

@@ -1,7 +1,6 @@
 """Stored runs judged again: by what a recogniser makes of the agent's sound, and by a model."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,18 @@ import soxr
 from fake_openai import FakeOpenAI, serving
 from made_records import make_record, make_turn
 
+from turngap.backends import ConfiguredBackend
 from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
 from turngap.core.results import AnswerRecord, AudioRecord, ToolCallRecord, Turn
-from turngap.judge.play import Engine, engine, expectations, judged, transcribed
+from turngap.judge.play import (
+    expectations,
+    judge_backend,
+    judged,
+    judged_with,
+    recogniser_backend,
+    transcribed,
+)
 from turngap.judge.transcribe import RATE, reply_audio, transcribe
 from turngap.play.run import content_hash
 from turngap.report.console import summary_block, turn_block
@@ -93,7 +100,9 @@ def nothing() -> None:
 
 def heard(run: Run, library: Path) -> Run:
     """The run judged by pocketsphinx, as it is on the disk then."""
-    made = transcribed(run, engine("stt", "pocketsphinx", library), scenarios(library), nothing)
+    made = transcribed(
+        run, recogniser_backend("pocketsphinx", library), scenarios(library), nothing
+    )
     again = read_run(run.path)
     assert (again.record, again.turns) == (made.record, made.turns)
     return again
@@ -169,7 +178,7 @@ async def test_a_recogniser_that_fails_says_so_and_judges_nothing(library: Path)
                 await self.push_error("out of\n order")
             await self.push_frame(frame, direction)
 
-    asked = engine("stt", "pocketsphinx", library)
+    asked = recogniser_backend("pocketsphinx", library)
     spec = dataclasses.replace(asked.spec, create=lambda settings, clock: Broken())
     made = await transcribe(spec, asked.settings, np.zeros(RATE, np.int16))
     assert (made.text, made.why_none) == ("", "out of order")
@@ -211,8 +220,8 @@ def spoken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "the key")
 
 
-def judge_of(server: FakeOpenAI) -> Engine:
-    return engine("llm", f"openai,base_url={server.base_url},model=m", None)
+def judge_of(server: FakeOpenAI) -> ConfiguredBackend:
+    return judge_backend(f"openai,base_url={server.base_url},model=m", None)
 
 
 def told(tmp_path: Path, library: Path, *verdict: str) -> Run:
@@ -318,12 +327,12 @@ def test_other_scenarios_than_were_played_are_refused(tmp_path: Path, library: P
 )
 def test_an_engine_that_is_none_is_refused(library: Path, kind: Any, text: str, told_: str) -> None:
     with pytest.raises(InputError, match=told_) as e:
-        engine(kind, text, library)
+        (recogniser_backend if kind == "stt" else judge_backend)(text, library)
     assert e.value.exit_code == 2
 
 
 def test_secrets_of_a_judge_are_not_stored(library: Path, spoken: None) -> None:
-    asked = engine(
-        "llm", 'openai,base_url=http://x/v1,model=m,extra_body={api_key="sk-12345"}', None
+    asked = judge_backend(
+        'openai,base_url=http://x/v1,model=m,extra_body={api_key="sk-12345"}', None
     )
-    assert "sk-12345" not in json.dumps(asked.record("p").model_dump())
+    assert "sk-12345" not in judged_with(asked, "p").model_dump_json()

@@ -55,8 +55,8 @@ def test_a_run_without_sound_is_not_judged_and_says_so(capsys: Capsys, run: Path
     ("flags", "told"),
     [
         (("--transcribe", "nobody"), "no stt backend named 'nobody'"),
-        (("--transcribe", ""), "no stt backend named ''"),
-        (("--llm", ""), "no llm backend named ''"),
+        (("--transcribe", ""), "'' is no [LABEL=]BACKEND"),
+        (("--llm", ""), "'' is no [LABEL=]BACKEND"),
         (("--llm", "openai,model"), "'model' is no KEY=VALUE"),
         (("--llm", "sim"), "llm backend 'sim' can give no verdict on an answer"),
         (("--llm", "sim:full"), "those that can: anthropic, cerebras, groq, openai, vllm;"),

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from turngap.backends import KINDS, BackendSettings, BackendSpec, Kind, find, specs
+from turngap.backends import KINDS, BackendSettings, BackendSpec, Kind, find, specs, value_of
 from turngap.core.errors import InputError
 from turngap.core.problems import problems, reason
 
@@ -218,14 +218,6 @@ def _parse_assignment(assignment: str) -> tuple[str, str, Any]:
             hint=f"tables: {', '.join(_TABLES)}; for example --set llm.ttft_ms=80",
         )
     return table, key, value_of(text)
-
-
-def value_of(text: str) -> Any:
-    """A setting's value as the command line gives it: TOML, or else a bare word."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text.strip()
 
 
 def resolved(stack: Stack, library: Path | None) -> Iterator[tuple[BackendSpec, BackendSettings]]:

@@ -6,7 +6,7 @@ it has said so far is dropped on its way to the caller; a service is made when i
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,21 +29,18 @@ from pipecat.pipeline.pipeline import Pipeline, PipelineSink, PipelineSource
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
 
-from turngap.agent.stack import require_tools, value_of
-from turngap.backends import BackendSettings, BackendSpec, find, specs
+from turngap.agent.stack import require_tools
+from turngap.backends import (
+    BackendChoice,
+    BackendSettings,
+    BackendSpec,
+    ConfiguredBackend,
+    specs,
+)
 from turngap.core.clock import Clock
 from turngap.core.errors import InputError
 
 State = Literal["ready", "unloaded", "loading", "failed"]
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """An LLM that a conversation may use, under the name by which it is picked."""
-
-    name: str
-    spec: BackendSpec
-    settings: BackendSettings
 
 
 class Offers:
@@ -56,7 +53,7 @@ class Offers:
         InputError: two of one name.
     """
 
-    def __init__(self, offers: Sequence[Offer], *, preload: bool = False) -> None:
+    def __init__(self, offers: Sequence[ConfiguredBackend], *, preload: bool = False) -> None:
         self._offers = {offer.name: offer for offer in offers}
         if len(self._offers) < len(offers):
             names = ", ".join(offer.name for offer in offers)
@@ -72,7 +69,7 @@ class Offers:
         self._loaded = {offer.name for offer in offers if offer.spec.prepare is None}
 
     @property
-    def first(self) -> Offer:
+    def first(self) -> ConfiguredBackend:
         """The stack's own LLM."""
         return next(iter(self._offers.values()))
 
@@ -81,7 +78,7 @@ class Offers:
         """What can be picked."""
         return tuple(self._offers)
 
-    def get(self, name: str) -> Offer:
+    def get(self, name: str) -> ConfiguredBackend:
         """The LLM of that name.
 
         Raises:
@@ -98,11 +95,10 @@ class Offers:
     def prepare(self) -> None:
         """Load the stack's own LLM, and those that were asked for by name. Slow."""
         for offer in self._offers.values() if self._preload else (self.first,):
-            if offer.spec.prepare is not None:
-                offer.spec.prepare(offer.settings)
+            offer.prepare()
             self._loaded.add(offer.name)
 
-    async def load(self, name: str) -> Offer:
+    async def load(self, name: str) -> ConfiguredBackend:
         """Load an LLM that no session has used yet, in a thread, while conversations go on.
 
         Raises:
@@ -110,9 +106,9 @@ class Offers:
         """
         offer = self.get(name)
         async with self._locks[name]:
-            if name not in self._loaded and offer.spec.prepare is not None:
+            if name not in self._loaded:
                 try:
-                    await asyncio.to_thread(offer.spec.prepare, offer.settings)
+                    await asyncio.to_thread(offer.prepare)
                 except Exception as e:
                     self._why_failed[name] = str(e) or type(e).__name__
                     raise
@@ -160,48 +156,26 @@ def offers_of(
         AgentError: one that was asked for lacks something on this machine.
     """
     spec, settings = own
-    first = Offer(spec.name, spec, settings)
+    first = ConfiguredBackend(spec.name, spec, settings)
+    defaults = {} if library is None else {"library": library}
     if wanted is not None:
-        asked_for = [_wanted(text, library) for text in wanted]
+        asked_for = [BackendChoice.parse(text).configured("llm", defaults) for text in wanted]
         for offer in asked_for if tools else ():
             require_tools(offer.spec, offer.settings)
         return Offers([first, *asked_for], preload=True)
     others = (s for s in specs() if s.kind == "llm" and s.name != spec.name and not s.missing())
-    ready = [offer for s in others if (offer := _as_it_is(s, library)) is not None]
+    ready = [offer for s in others if (offer := _as_it_is(s, defaults)) is not None]
     if tools:
         ready = [offer for offer in ready if offer.spec.why_no_tools(offer.settings) is None]
     return Offers([first, *ready])
 
 
-def _wanted(text: str, library: Path | None) -> Offer:
-    head, *assignments = text.split(",")
-    label, equals, backend = head.partition("=")
-    spec = find("llm", (backend if equals else label).strip())
-    values: dict[str, Any] = {}
-    for assignment in assignments:
-        key, equals_, value = assignment.partition("=")
-        if not equals_:
-            raise InputError(
-                "offer.unreadable",
-                f"--offer {text!r}: {assignment!r} is no KEY=VALUE",
-                hint="expected [LABEL=]BACKEND[,KEY=VALUE…], e.g. slow=sim,ttft_ms=400",
-            )
-        values[key.strip()] = value_of(value)
-    spec.require()
-    name = label.strip() if equals else text.strip()
-    return Offer(name, spec, spec.settings(_with_library(values, library)))
-
-
-def _as_it_is(spec: BackendSpec, library: Path | None) -> Offer | None:
+def _as_it_is(spec: BackendSpec, defaults: Mapping[str, Any]) -> ConfiguredBackend | None:
     """The backend with its default settings, or None where it has to be told something."""
     try:
-        return Offer(spec.name, spec, spec.settings(_with_library({}, library)))
+        return ConfiguredBackend(spec.name, spec, spec.settings(dict(defaults)))
     except InputError:
         return None
-
-
-def _with_library(values: dict[str, Any], library: Path | None) -> dict[str, Any]:
-    return values if library is None else {"library": library, **values}
 
 
 @dataclass(slots=True)
@@ -312,7 +286,7 @@ class LlmSwitch(FrameProcessor):
                 await self.broadcast_interruption()
             return cancelled
 
-    def _make(self, offer: Offer) -> _Branch:
+    def _make(self, offer: ConfiguredBackend) -> _Branch:
         service = offer.spec.create(offer.settings, self._clock)
         if self._made is not None:
             self._made(service)

@@ -87,19 +87,20 @@ def compare(
     Exit: 0 compared, 2 bad input, 3 invalid because our caller was late, 4 an agent failed, even
     in a single turn.
     """
+    from turngap.backends import BackendChoice
     from turngap.caller.pipecat import PipecatDialect
     from turngap.cli.judging import judged_comparison
     from turngap.compare.console import comparison_block
     from turngap.compare.files import comparison_json, write_markdown
     from turngap.compare.page import write_page
-    from turngap.compare.play import ComparePlan, parse_contender, parse_price
-    from turngap.judge.play import engine
+    from turngap.compare.play import ComparePlan, parse_price
+    from turngap.judge.play import judge_backend
 
     folder, loaded = chosen_scenarios(agent, scenarios, tag, library)
     plan = ComparePlan(
         choice=agent_choice(agent, {"stt": stt, "tts": tts}, set_, seed, True),
         library=folder,
-        contenders=[parse_contender(text) for text in llm or ()],
+        contenders=[BackendChoice.parse(text) for text in llm or ()],
         scenarios=loaded,
         dialect=PipecatDialect(),
         prices=dict(parse_price(text) for text in price or ()),
@@ -110,7 +111,7 @@ def compare(
         starved_ms=starved_ms,
     )
     plan.targets()
-    model = None if judge is None else engine("llm", judge, folder)
+    model = None if judge is None else judge_backend(judge, folder)
     record, path, failure = _play(plan, quiet=json_)
     if model is not None and failure is None:
         try:

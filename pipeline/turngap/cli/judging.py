@@ -21,8 +21,8 @@ from turngap.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from turngap.backends import ConfiguredBackend
     from turngap.compare.record import ComparisonRecord
-    from turngap.judge.play import Engine
     from turngap.scenario.model import Scenario
     from turngap.store.runs import Run
 
@@ -63,7 +63,7 @@ def judge(
     comparison a model judges the turns of every LLM, in a column of its own.
     """
     from turngap.compare.record import COMPARISON_FILE
-    from turngap.judge.play import engine, expectations
+    from turngap.judge.play import expectations, judge_backend, recogniser_backend
     from turngap.judge.prompt import PROMPT
     from turngap.report.console import summary_block, turn_block
     from turngap.report.json import run_json
@@ -79,8 +79,8 @@ def judge(
             "nothing to judge with",
             hint="--transcribe STT, --llm LLM or both; `turngap backends` lists them",
         )
-    recogniser = None if transcribe is None else engine("stt", transcribe, library)
-    model = None if llm is None else engine("llm", llm, library)
+    recogniser = None if transcribe is None else recogniser_backend(transcribe, library)
+    model = None if llm is None else judge_backend(llm, library)
     if (comparison := find_folder(run, COMPARISON_FILE, root)) is not None:
         _show_judged(comparison, recogniser, model, library, json_=json_)
         return
@@ -97,8 +97,8 @@ def judge(
 
 def _show_judged(
     folder: Path,
-    recogniser: "Engine | None",
-    model: "Engine | None",
+    recogniser: "ConfiguredBackend | None",
+    model: "ConfiguredBackend | None",
     library: Path | None,
     *,
     json_: bool,
@@ -123,7 +123,12 @@ def _show_judged(
 
 
 def judged_comparison(
-    record: "ComparisonRecord", folder: Path, model: "Engine", library: Path | None, *, quiet: bool
+    record: "ComparisonRecord",
+    folder: Path,
+    model: "ConfiguredBackend",
+    library: Path | None,
+    *,
+    quiet: bool,
 ) -> "ComparisonRecord":
     """A stored comparison with a model's verdicts, and the pages of its runs anew.
 
@@ -143,8 +148,8 @@ def judged_comparison(
 
 def _judged(
     run: "Run",
-    recogniser: "Engine | None",
-    model: "Engine | None",
+    recogniser: "ConfiguredBackend | None",
+    model: "ConfiguredBackend | None",
     scenarios: "Mapping[str, Scenario]",
     *,
     quiet: bool,

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turngap import __version__
-from turngap.agent.stack import value_of
-from turngap.backends import find
+from turngap.backends import BackendChoice, find, value_of
 from turngap.compare.figures import (
     Side,
     UsdPerMillion,
@@ -32,15 +31,6 @@ from turngap.store.runs import Run, new_folder, utc_now
 MAX_BACKENDS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """A backend as it was asked for: what it is called here, which it is, and its settings."""
-
-    name: str
-    llm: str
-    sets: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparePlan(PlayPlan):
     """What to compare, over which recordings.
@@ -53,7 +43,7 @@ class ComparePlan(PlayPlan):
 
     choice: AgentChoice
     library: Path
-    contenders: Sequence[Contender]
+    contenders: Sequence[BackendChoice]
     prices: dict[str, UsdPerMillion] = dataclasses.field(default_factory=dict)
     most: int = MAX_BACKENDS
 
@@ -89,60 +79,28 @@ class ComparePlan(PlayPlan):
                 hint=f"compared: {', '.join(names)}",
             )
         for contender in self.contenders:
-            if contender.name in self.prices and find("llm", contender.llm).combines:
+            if contender.name in self.prices and find("llm", contender.backend).combines:
                 raise InputError(
                     "compare.price",
                     f"--price {contender.name}: it is made of other backends, each with its own",
                     hint="give its parts' (llm.fast_price, llm.full_price, llm.candidate_prices), "
-                    f"e.g. --llm '{contender.llm},full_price=[5, 25]'",
+                    f"e.g. --llm '{contender.backend},full_price=[5, 25]'",
                 )
         if self.choice.is_url:
             raise InputError("compare.url", f"{self.choice.agent} is a running agent; name a stack")
         return [resolve(self._with(c), self.library) for c in self.contenders]
 
-    def _with(self, contender: Contender) -> AgentChoice:
-        backends = {**self.choice.backends, "llm": contender.llm}
-        sets = (*self.choice.sets, *contender.sets)
+    def _with(self, contender: BackendChoice) -> AgentChoice:
+        backends = {**self.choice.backends, "llm": contender.backend}
+        sets = (*self.choice.sets, *(f"llm.{assignment}" for assignment in contender.sets))
         return dataclasses.replace(self.choice, backends=backends, sets=sets)
 
-    def price(self, contender: Contender) -> UsdPerMillion | None:
+    def price(self, contender: BackendChoice) -> UsdPerMillion | None:
         """What a million tokens of it cost, if known."""
         if contender.name in self.prices:
             return self.prices[contender.name]
-        price = find("llm", contender.llm).price
+        price = find("llm", contender.backend).price
         return None if price is None else (price.input_usd, price.output_usd)
-
-
-def parse_contender(text: str) -> Contender:
-    """A backend from `[LABEL=]BACKEND[,KEY=VALUE…]`.
-
-    Raises:
-        InputError: it is not of that form.
-    """
-    head, *assignments = _split(text)
-    label, equals, backend = head.partition("=")
-    for assignment in assignments:
-        if "=" not in assignment:
-            raise InputError(
-                "compare.unreadable",
-                f"--llm {text!r}: {assignment!r} is no KEY=VALUE",
-                hint="expected [LABEL=]BACKEND[,KEY=VALUE…], e.g. slow=sim,ttft_ms=400",
-            )
-    name = label.strip() if equals else text.strip()
-    llm = (backend if equals else label).strip()
-    return Contender(name, llm, tuple(f"llm.{a.strip()}" for a in assignments))
-
-
-def _split(text: str) -> list[str]:
-    """At its commas, but for those within a list or a table of TOML."""
-    pieces, depth = [""], 0
-    for c in text:
-        depth += (c in "[{") - (c in "]}")
-        if c == "," and depth <= 0:
-            pieces.append("")
-        else:
-            pieces[-1] += c
-    return pieces
 
 
 def parse_price(text: str) -> tuple[str, UsdPerMillion]:
@@ -225,12 +183,12 @@ def _record(
     )
 
 
-def _backend(plan: ComparePlan, contender: Contender, run: Run) -> BackendRecord:
+def _backend(plan: ComparePlan, contender: BackendChoice, run: Run) -> BackendRecord:
     return backend_figures(
         contender.name,
         run.turns,
         plan.price(contender),
-        llm=contender.llm,
+        llm=contender.backend,
         run=run.path.name,
         valid=run.record.valid,
         why_invalid="; ".join(run.record.why_invalid),

@@ -2,14 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipecat.processors.aggregators.llm_context import LLMContext
 
-from turngap.agent.stack import value_of
-from turngap.backends import BackendSettings, BackendSpec, Kind, find, specs
+from turngap.backends import BackendChoice, ConfiguredBackend, find, specs
 from turngap.clocks import MonotonicClock
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord, judged_figures
 from turngap.core.errors import InputError
@@ -27,64 +25,49 @@ from turngap.store.runs import Run, read_run, rewritten, utc_now
 LISTENS_TO = "listens_to"
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """A backend as it was asked for, checked."""
-
-    spec: BackendSpec
-    settings: BackendSettings
-
-    def prepare(self) -> None:
-        """Load it, or see that its server answers.
-
-        Raises:
-            TurngapError: it cannot be used.
-        """
-        if self.spec.prepare is not None:
-            self.spec.prepare(self.settings)
-
-    def record(self, prompt: str | None = None) -> JudgedWith:
-        """As a run stores it."""
-        settings = self.settings.model_dump(mode="json", exclude={"library"})
-        return JudgedWith(
-            backend=self.spec.name,
-            settings=settings,
-            closed_domain=self.spec.closed_domain,
-            prompt=prompt,
-            utc=utc_now(),
-        )
-
-
-def engine(kind: Kind, text: str, library: Path | None) -> Engine:
-    """A backend from `BACKEND[,KEY=VALUE…]`.
+def judge_backend(text: str, library: Path | None) -> ConfiguredBackend:
+    """The LLM that `--judge` asks for.
 
     Raises:
         InputError: unknown backend or setting, not of that form, or an LLM that judges nothing.
         AgentError: it needs what this machine lacks.
     """
-    name, *assignments = text.split(",")
-    spec = find(kind, name.strip())
-    if kind == "llm" and not spec.judges:
+    choice = BackendChoice.parse(text)
+    spec = find("llm", choice.backend)
+    if not spec.judges:
         those = ", ".join(s.name for s in specs() if s.kind == "llm" and s.judges)
         raise InputError(
             "judge.cannot",
             f"llm backend {spec.name!r} can give no verdict on an answer",
             hint=f"those that can: {those}; take another one than those judged",
         )
-    values: dict[str, Any] = {"library": library_dir(library)}
-    if LISTENS_TO in spec.settings_type.model_fields:
-        values[LISTENS_TO] = "agent"
-    for assignment in assignments:
-        key, equals, value = assignment.partition("=")
-        if not equals:
-            raise InputError(
-                "judge.unreadable",
-                f"{text!r}: {assignment!r} is no KEY=VALUE",
-                hint=f"expected BACKEND[,KEY=VALUE…], e.g. {name.strip()},KEY=VALUE",
-            )
-        values[key.strip()] = value_of(value)
-    spec.require()
-    return Engine(spec, spec.settings(values))
+    return choice.configured("llm", {"library": library_dir(library)})
+
+
+def recogniser_backend(text: str, library: Path | None) -> ConfiguredBackend:
+    """The STT that `--transcribe` asks for, told to listen to the agent.
+
+    Raises:
+        InputError: unknown backend or setting, or not of that form.
+        AgentError: it needs what this machine lacks.
+    """
+    choice = BackendChoice.parse(text)
+    defaults: dict[str, Any] = {"library": library_dir(library)}
+    if LISTENS_TO in find("stt", choice.backend).settings_type.model_fields:
+        defaults[LISTENS_TO] = "agent"
+    return choice.configured("stt", defaults)
+
+
+def judged_with(engine: ConfiguredBackend, prompt: str | None = None) -> JudgedWith:
+    """What a run stores of who judged it."""
+    settings = engine.settings.model_dump(mode="json", exclude={"library"})
+    return JudgedWith(
+        backend=engine.spec.name,
+        settings=settings,
+        closed_domain=engine.spec.closed_domain,
+        prompt=prompt,
+        utc=utc_now(),
+    )
 
 
 def expectations(run: Run, library: Path | None) -> Mapping[str, Scenario]:
@@ -119,7 +102,7 @@ OnTurn = Callable[[], None]
 
 
 def transcribed(
-    run: Run, recogniser: Engine, scenarios: Mapping[str, Scenario], on_turn: OnTurn
+    run: Run, recogniser: ConfiguredBackend, scenarios: Mapping[str, Scenario], on_turn: OnTurn
 ) -> Run:
     """Judge each turn by what the recogniser makes of the agent's recorded sound, and store that.
 
@@ -136,13 +119,13 @@ def transcribed(
         turn.model_copy(update={"transcribed": answer})
         for turn, answer in zip(run.turns, asyncio.run(answers()), strict=True)
     ]
-    return _stored(run, turns, {"transcribed_with": recogniser.record()})
+    return _stored(run, turns, {"transcribed_with": judged_with(recogniser)})
 
 
 async def _answer(
     run: Run,
     turn: Turn,
-    recogniser: Engine,
+    recogniser: ConfiguredBackend,
     scenarios: Mapping[str, Scenario],
     on_turn: OnTurn,
 ) -> AnswerRecord:
@@ -156,7 +139,9 @@ async def _answer(
     return answer_again(expected, turn, text, why)
 
 
-def judged(run: Run, model: Engine, scenarios: Mapping[str, Scenario], on_turn: OnTurn) -> Run:
+def judged(
+    run: Run, model: ConfiguredBackend, scenarios: Mapping[str, Scenario], on_turn: OnTurn
+) -> Run:
     """Have a model judge each turn of which something was heard, and store its verdicts.
 
     It judges the recogniser's words where a run was transcribed, else the agent's.
@@ -178,7 +163,7 @@ def judged(run: Run, model: Engine, scenarios: Mapping[str, Scenario], on_turn: 
         turn.model_copy(update={"judged": verdict})
         for turn, verdict in zip(run.turns, asyncio.run(verdicts()), strict=True)
     ]
-    return _stored(run, turns, {"judged_with": model.record(PROMPT)})
+    return _stored(run, turns, {"judged_with": judged_with(model, PROMPT)})
 
 
 async def _verdict(
@@ -228,7 +213,7 @@ def _stored(run: Run, turns: Iterable[Turn], about: dict[str, Any]) -> Run:
 def judge_comparison(
     record: ComparisonRecord,
     folder: Path,
-    model: Engine,
+    model: ConfiguredBackend,
     library: Path | None,
     on_turn: Callable[[], None] = lambda: None,
 ) -> tuple[ComparisonRecord, list[Run]]:

@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from turngap.agent.stack import value_of
+from turngap.backends import value_of
 from turngap.core.errors import InputError, known_names
 from turngap.core.problems import problems, reason
 from turngap.fleet import THINK_MS, THINK_SIGMA

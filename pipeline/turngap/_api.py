@@ -444,10 +444,11 @@ async def compare(  # noqa: D417
         InputError: an argument cannot be used.
         AgentError: an agent failed; the error's `stored` is the comparison so far.
     """
+    from turngap.backends import BackendChoice
     from turngap.caller.pipecat import PipecatDialect
     from turngap.compare.files import write_markdown
     from turngap.compare.page import write_page
-    from turngap.compare.play import ComparePlan, parse_contender
+    from turngap.compare.play import ComparePlan
     from turngap.compare.play import compare as play
     from turngap.play.plan import MAX_PHASES, Progress
 
@@ -459,7 +460,7 @@ async def compare(  # noqa: D417
     plan = ComparePlan(
         choice=_agent(agent, stt=stt, tts=tts, sets=sets, seed=seed),
         library=folder,
-        contenders=[parse_contender(text) for text in llms],
+        contenders=[BackendChoice.parse(text) for text in llms],
         scenarios=loaded,
         dialect=PipecatDialect(),
         prices=dict(prices or {}),

@@ -287,7 +287,7 @@ async def check(  # noqa: D417
     budgets: Mapping[str, float] | None = None,
     save: str | Path | None = None,
     target: float = 0.95,
-    rounds: int = 2,
+    rounds: int | None = None,
     phases: int = 1,
     limit_p50_ms: float = 30.0,
     limit_p95_ms: float = 100.0,
@@ -325,7 +325,8 @@ async def check(  # noqa: D417
         save: stores the candidate as a baseline in this file, if it passes.
         target: the share of turns that must surely keep each budget; below 1, since no number of
             turns shows that every turn will.
-        rounds: how often to play; each round plays every turn twice on both sides.
+        rounds: how often to play; each round plays every turn twice on both sides. By default 2,
+            or as many as it takes to decide on a clear shift.
         phases: how many positions on the agent's 32 ms grid the rounds go through.
         limit_p50_ms: the smallest regression of the median that must not pass.
         limit_p95_ms: the same for p95.
@@ -363,7 +364,7 @@ async def check(  # noqa: D417
         dialect=PipecatDialect(),
         baseline=_path(baseline),
         save=_path(save),
-        rounds=rounds,
+        rounds=rounds or 0,
         phases=phases,
         limits=Limits(limit_p50_ms, limit_p95_ms),
         budgets=budgets or {},
@@ -373,7 +374,7 @@ async def check(  # noqa: D417
         starved_ms=starved_ms,
         calibration_turns=calibration,
         out=_path(out),
-        settings={"rounds": rounds, "phases": phases, "tag": tag, "seed": seed},
+        settings={"tag": tag, "seed": seed},
     )
     if against is not None and baseline is not None:
         raise InputError("check.two_references", "give against or baseline, not both")

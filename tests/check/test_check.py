@@ -11,8 +11,9 @@ from made_records import MARKS_MS, make_turn
 from turngap.check import play as checking
 from turngap.check.files import check_text, read_check, write_reports
 from turngap.check.findings import budgets_of, noise_of
-from turngap.check.plan import CheckPlan
+from turngap.check.plan import CONVERSATIONS, CheckPlan
 from turngap.check.verdict import Limits
+from turngap.check.words import to_decide
 from turngap.core.results import PacingRecord, Turn
 
 # --- against an agent at hand -----------------------------------------------------------------
@@ -63,6 +64,57 @@ async def test_one_round_of_one_scenario_is_undecided_and_asks_for_more(
     record = (await checked(replace(plan, rounds=1))).record
     assert record.verdict == "undecided"
     assert all(m.turns_needed for m in record.metrics)
+
+
+async def test_by_default_a_clear_shift_is_decided(agents: FakeAgents, plan: CheckPlan) -> None:
+    agents.slower[NEW] = lambda _: 81.0
+    by_default = replace(plan, rounds=0)
+    assert by_default.rounds == 5  # ten conversations of three turns
+    record = (await checked(by_default)).record
+    assert (record.verdict, record.pairs, record.moved_stage) == (
+        "regressed",
+        30,
+        "llm_first_token",
+    )
+
+
+async def test_after_too_few_conversations_the_advice_is_the_fewest_rounds_that_decide(
+    agents: FakeAgents, plan: CheckPlan
+) -> None:
+    agents.slower[NEW] = lambda _: 81.0
+    record = (await checked(replace(plan, rounds=3))).record
+    p50 = record.metrics[0]
+    assert (record.verdict, p50.verdict, p50.n) == ("undecided", "undecided", 18)
+    assert p50.low is not None
+    assert p50.low > p50.limit
+    # The hit rate alone would take over a hundred.
+    assert max(m.turns_needed or 0 for m in record.metrics) > 100
+    assert to_decide(record) == (
+        "about 9 more pairs of turns: --rounds 5, or --until-decided "
+        "(the gap p50 moved in 6 of the 9 conversations that it takes)"
+    )
+    assert (await checked(replace(plan, rounds=5))).record.verdict == "regressed"
+
+
+async def test_where_nothing_is_beyond_its_limit_the_advice_is_what_all_metrics_need(
+    agents: FakeAgents, plan: CheckPlan
+) -> None:
+    record = (await checked(replace(plan, rounds=5))).record
+    assert record.verdict == "undecided"
+    assert f"about {max(m.turns_needed or 0 for m in record.metrics)} more" in to_decide(record)
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "beside", "rounds"), [(1, True, 5), (1, False, 10), (2, True, 3), (20, True, 2)]
+)
+def test_a_default_plan_has_ten_conversations_and_two_rounds_at_least(
+    plan: CheckPlan, scenarios: int, beside: bool, rounds: int
+) -> None:
+    reference = plan.reference if beside else None
+    many = [plan.scenarios[0]] * scenarios
+    planned = replace(plan, rounds=0, reference=reference, scenarios=many)
+    assert planned.rounds == rounds
+    assert planned.rounds * scenarios * (2 if beside else 1) >= CONVERSATIONS == 10
 
 
 async def test_until_decided_plays_on_and_no_longer(agents: FakeAgents, plan: CheckPlan) -> None:

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
+from math import ceil, inf
 from pathlib import Path
 
-from turngap.check.verdict import Limits
+from turngap.check.verdict import ALPHA, Limits, conversations_needed
 from turngap.core.budget import MAX_STARVED_MS
 from turngap.core.errors import InputError
 from turngap.core.stages import MARKS
@@ -13,6 +13,9 @@ from turngap.play.plan import MAX_PHASES, PlayPlan
 from turngap.play.target import Target
 from turngap.store.documents import is_dir
 
+# With fewer conversations no shift is beyond chance, however large: 9, or 10 at the first look of
+# `until_decided`, which may use up half of the errors.
+CONVERSATIONS = conversations_needed(ALPHA / 2)
 # What a budget can be of.
 BUDGETS = ("gap", *MARKS[1:])
 # So many turns have to be played, and kept, for Wilson's bound to reach it.
@@ -28,6 +31,7 @@ class CheckPlan(PlayPlan):
 
     Attributes:
         reference: an agent at hand; None to compare with `baseline`, or with budgets alone.
+        rounds: by default 2, and more where a clear shift takes them (`CONVERSATIONS`).
         save: where to store the candidate as a baseline, if it passes or nothing else is asked.
         budgets: `gap` or a stage's name to its budget in ms.
         target: the share of turns that must be within each budget.
@@ -39,13 +43,18 @@ class CheckPlan(PlayPlan):
     reference: Target | None = None
     baseline: Path | None = None
     save: Path | None = None
-    rounds: int = 2
+    rounds: int = 0
     limits: Limits = field(default_factory=Limits)
     budgets: Mapping[str, float] = field(default_factory=dict)
     target: float = 0.95
     until_decided: bool = False
     max_minutes: float = 10.0
     calibration_turns: int = 8
+
+    def __post_init__(self) -> None:
+        if self.rounds == 0:
+            a_round = len(self.scenarios) * (1 if self.reference is None else 2)
+            object.__setattr__(self, "rounds", max(2, ceil(CONVERSATIONS / max(a_round, 1))))
 
     @property
     def agents(self) -> int:

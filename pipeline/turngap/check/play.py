@@ -138,7 +138,10 @@ class _Sides:
         self.reference = self._run(plan.reference, "reference") if plan.reference else None
 
     def _run(self, target: Target, side: str) -> RunInProgress:
-        return RunInProgress(self.plan, target, side, self._progress.on_turn, out=self._folder)
+        plan = self.plan
+        settings = {"rounds": plan.rounds, "phases": plan.phases, **(plan.settings or {})}
+        on_turn = self._progress.on_turn
+        return RunInProgress(plan, target, side, on_turn, out=self._folder, settings=settings)
 
     async def play(self) -> None:
         """All planned rounds, and more while that is asked for and would decide."""

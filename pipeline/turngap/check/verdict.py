@@ -115,6 +115,8 @@ def _stage_shift(
 MAX_STARVED_PAIRS = 0.25
 # Two-sided, that it was chance which of the two agents the caller was starved beside.
 ONE_SIDED_ALPHA = 0.01
+# The typical gap, its tail and the hit rate.
+METRICS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,8 @@ Verdict = Literal["pass", "regressed", "undecided"]
 
 # An agent compared with itself is called slower in at most this share of comparisons.
 ALPHA = 0.01
+# The typical gap, its tail and the hit rate.
+METRICS = 3
 POWER = 0.95
 # Each end of an interval is wrong in at most this share: 95 % in all.
 MISSED = 0.025
@@ -411,8 +415,16 @@ def _decided(
         if metric.p_value is None or metric.p_value > alpha / (len(measured) - rank):
             break
         regressed.add(metric.name)
-    enough = math.ceil(-math.log2(alpha / len(measured)))
+    enough = conversations_needed(alpha)
     return [_with_verdict(m, m.name in regressed, alpha, conversations, enough) for m in measured]
+
+
+def conversations_needed(alpha: float = ALPHA) -> int:
+    """In how many conversations, at least, all turns must be slower to be so beyond chance.
+
+    Of k conversations there are 2^k exchanges, and Holm's first step takes a third of `alpha`.
+    """
+    return math.ceil(-math.log2(alpha / METRICS))
 
 
 def _with_verdict(

@@ -144,18 +144,30 @@ def pairs_words(n: int) -> str:
 
 def to_decide(record: CheckRecord) -> str:
     """What would bring a verdict, where it is undecided and more turns would; else empty."""
-    needed = [m.turns_needed for m in record.metrics if m.turns_needed is not None]
     if record.verdict != "undecided":
         return ""
-    if not needed:
+    if (metric := _decisive(record)) is None or metric.turns_needed is None:
         open_budgets = [b for b in record.budgets if b.verdict == "undecided"]
         return "more turns: they narrow the budgets' intervals" if open_budgets else ""
     if record.baseline is not None:
-        return _to_decide_beside(record.baseline, record, max(needed))
-    text = f"about {more_pairs(max(needed))}"
-    if rounds := _rounds_for(record, max(needed)):
+        return _to_decide_beside(record.baseline, record, metric.turns_needed)
+    text = f"about {more_pairs(metric.turns_needed)}"
+    if rounds := _rounds_for(record, metric.turns_needed):
         text += f": --rounds {rounds}, or --until-decided"
+    if metric.why and "conversations" in metric.why:
+        text += f" (the {metric.name} moved {words.clean(metric.why)})"
     return text
+
+
+def _decisive(record: CheckRecord) -> MetricRecord | None:
+    """The metric whose missing pairs would decide the whole.
+
+    Where one is beyond its limit already, the whole is regressed as soon as that is shown. Where
+    none is, all of them have to pass.
+    """
+    needing = {m.turns_needed: m for m in record.metrics if m.turns_needed is not None}
+    beyond = [n for n, m in needing.items() if (m.difference or 0.0) >= m.limit]
+    return needing[min(beyond) if beyond else max(needing)] if needing else None
 
 
 def _rounds_for(record: CheckRecord, more: int) -> int | None:

@@ -83,11 +83,13 @@ def check(
     tag: Tag = None,
     library: Library = None,
     rounds: Annotated[
-        int,
+        int | None,
         played_option(
-            min=1, help="How many rounds. Each plays every turn twice against each agent."
+            min=1,
+            help="How many rounds. Each plays every turn twice against each agent. Default: 2, or "
+            "as many as it takes to decide on a clear shift.",
         ),
-    ] = 2,
+    ] = None,
     phases: Phases = 1,
     until_decided: Annotated[
         bool,
@@ -165,7 +167,7 @@ def check(
         dialect=PipecatDialect(),
         baseline=baseline,
         save=save,
-        rounds=rounds,
+        rounds=rounds or 0,
         phases=phases,
         limits=Limits(limit_p50_ms, limit_p95_ms),
         budgets=_budgets(budget or ()),
@@ -175,7 +177,7 @@ def check(
         starved_ms=starved_ms,
         calibration_turns=calibration,
         out=out,
-        settings={"rounds": rounds, "phases": phases, "tag": tag, "seed": seed},
+        settings={"tag": tag, "seed": seed},
     )
     checked = _play(plan, quiet=json_)
     _show(checked, json_=json_)

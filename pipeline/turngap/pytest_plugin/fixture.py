@@ -110,7 +110,7 @@ class Turngap:
         baseline: str | Path | None = None,
         budgets: Budgets | None = None,
         target: float = 0.95,
-        rounds: int = 2,
+        rounds: int | None = None,
         phases: int = 1,
         limit_p50_ms: float = 30.0,
         limit_p95_ms: float = 100.0,
@@ -128,7 +128,8 @@ class Turngap:
             budgets: `gap` or a stage's name to ms.
             target: the share of turns that has to keep each budget, at its 95 % bound; below 1,
                 since no number of turns shows that every turn will.
-            rounds: how often to play; each round takes every turn twice on both sides.
+            rounds: how often to play; each round takes every turn twice on both sides. By default
+                2, or as many as it takes to decide on a clear shift.
             phases: positions on the agent's 32 ms grid, over the rounds.
             limit_p50_ms: the smallest regression of the median that must not pass; likewise p95.
             limit_p95_ms: see there.
@@ -143,7 +144,6 @@ class Turngap:
         """
         __tracebackhide__ = True
         try:
-            rounds = self._options.rounds or rounds
             choice = self._wanted(agent, settings, tuple(AgentSettings.__annotations__))
             plan = CheckPlan(
                 candidate=_target(choice),
@@ -151,7 +151,7 @@ class Turngap:
                 scenarios=_scenarios(choice),
                 dialect=PipecatDialect(),
                 baseline=None if baseline is None else Path(baseline),
-                rounds=rounds,
+                rounds=self._options.rounds or rounds or 0,
                 phases=phases,
                 limits=Limits(limit_p50_ms, limit_p95_ms),
                 budgets=budgets or {},
@@ -161,7 +161,7 @@ class Turngap:
                 starved_ms=choice.starved_ms,
                 calibration_turns=choice.calibration,
                 out=self._folder(),
-                settings={"rounds": rounds, "phases": phases, "tag": choice.tag},
+                settings={"tag": choice.tag},
             )
             _refuse_no_reference(plan)
             refuse(plan)

@@ -112,7 +112,8 @@ def test_a_checkout_that_is_too_old_says_so(tmp_path: Path, capsys: Capsys) -> N
     python.parent.mkdir(parents=True)
     python.write_text("#!/bin/sh\necho No such option: --scenarios >&2\nexit 2\n")
     python.chmod(0o755)
-    done = run(capsys, tmp_path, "--against", f"{tmp_path / 'old'}#stock")
+    old, nobody = f"{tmp_path / 'old'}#stock", "ws://127.0.0.1:9/ws"
+    done = run(capsys, tmp_path, "--agent", nobody, "--against", old)
     assert done.code == 4
     assert "does not serve its stack 'stock'" in done.err
     assert "No such option: --scenarios" in done.err

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from quiet import Quiet
 from virtual_agents import VirtualAgents
 
 from turngap.caller.pipecat import PipecatDialect
@@ -29,16 +30,19 @@ turns:
 """
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five conversations of one short turn: ten pieces of evidence a round."""
-    folder = tmp_path_factory.mktemp("library")
-    for number in range(5):
+def library_in(folder: Path, conversations: int) -> Path:
+    """Conversations of one short turn: each two pieces of evidence a round."""
+    for number in range(conversations):
         name = f"time-{number}"
-        (folder / name).mkdir()
+        (folder / name).mkdir(parents=True)
         shutil.copy(SCENARIOS / "quick-questions" / "1.flac", folder / name)
         (folder / f"{name}.yaml").write_text(ONE_TURN.format(name=name), encoding="utf-8")
     return folder
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return library_in(tmp_path_factory.mktemp("library"), 5)
 
 
 async def checked(
@@ -154,7 +158,7 @@ def test_an_agent_that_is_as_fast_as_the_other_is_not_regressed(
 
 @pytest.mark.realtime
 async def test_a_tts_that_waits_for_the_whole_reply_is_caught_and_named(
-    library: Path, tmp_path: Path
+    tmp_path: Path, quiet: Quiet
 ) -> None:
     # At 125 ms each, a word and a full stop that a first clause does not wait for. `adaptive` text
     # would, from so slow a model, and an answer begun early would hide some of it. Quick speech
@@ -162,8 +166,9 @@ async def test_a_tts_that_waits_for_the_whole_reply_is_caught_and_named(
     plain = ("text.aggregation=clause", "turn.speculate=false")
     old = AgentChoice(sets=("llm.tokens_per_s=8", "tts.speed_wpm=400", *plain), seed=3)
     slow = AgentChoice(sets=(*old.sets, "text.aggregation=reply"), seed=3)
-    record = await checked(library, tmp_path, slow, old)
-    assert record.verdict == "regressed", record
-    assert record.moved_stage == "tts_request"
-    assert shift_ms(record, "tts_request") > 150
-    assert abs(shift_ms(record, "llm_first_token")) < 100
+    record = await checked(library_in(tmp_path / "library", 3), tmp_path / "runs", slow, old)
+    with quiet.measured():
+        assert record.verdict == "regressed", record
+        assert record.moved_stage == "tts_request"
+        assert shift_ms(record, "tts_request") > 150
+        assert abs(shift_ms(record, "llm_first_token")) < 100

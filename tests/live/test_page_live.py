@@ -107,7 +107,6 @@ async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(
         assert turn["outcome"] in ("answered", "late")
         assert {stage["name"] for stage in turn["stages"]} > {"endpoint", "llm_first_token", "sent"}
         assert sum(stage["ns"] for stage in turn["stages"]) == turn["onsetNs"] - turn["endNs"]
-    assert typed[0]["ended"] == "interrupted"
     # The time to its first token is drawn around 600 ms, and seldom under half of it.
     assert typed[1]["gapMs"] > 300
     with quiet.measured():
@@ -115,6 +114,8 @@ async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(
         for turn, said in zip(spoken, scenario.turns, strict=True):
             assert plain(turn["transcript"]) == plain(said.say)
             assert plain(turn["reply"]) == plain(said.reply or "")
+        # Picked while the agent spoke; a page without time may learn of that when it is over.
+        assert typed[0]["ended"] == "interrupted"
         assert silent_ms <= 250
 
 

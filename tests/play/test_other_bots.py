@@ -5,8 +5,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
+from typing import Any
 
 import pytest
 from commandline import ROOT, turngap
@@ -41,15 +42,29 @@ def _wait_until_it_listens(port: int) -> None:
     raise AssertionError("the bot does not listen")
 
 
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, list[dict[str, Any]]]:
+    """The turns of a bot without marks and of one with them, played at the same time."""
+
+    def replay(marks: bool) -> list[dict[str, Any]]:
+        out = tmp_path_factory.mktemp("runs")
+        with bot(*(["--marks"] if marks else [])) as url:
+            done = turngap(
+                "replay", "quick-questions", "--agent", url, "--calibration", "0",
+                "--out", out, "--json",
+            )  # fmt: skip
+        assert done.code in (0, 3), done.err
+        return done.document()["turns"]
+
+    with ThreadPoolExecutor() as pool:
+        return dict(zip((False, True), pool.map(replay, (False, True)), strict=True))
+
+
 @pytest.mark.parametrize("marks", [False, True])
-def test_a_bot_is_measured_as_it_is_and_explained_with_marks(marks: bool, tmp_path: Path) -> None:
-    with bot(*(["--marks"] if marks else [])) as url:
-        done = turngap(
-            "replay", "quick-questions", "--agent", url, "--calibration", "0",
-            "--out", tmp_path, "--json",
-        )  # fmt: skip
-    assert done.code in (0, 3), done.err
-    turns = done.document()["turns"]
+def test_a_bot_is_measured_as_it_is_and_explained_with_marks(
+    marks: bool, replayed: dict[bool, list[dict[str, Any]]]
+) -> None:
+    turns = replayed[marks]
     assert len(turns) == 3
     for turn in turns:
         assert turn["outcome"] in ("answered", "late")

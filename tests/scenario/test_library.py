@@ -320,7 +320,7 @@ FILES = [
         7,
         ["no such recording"],
     ),
-    ("nested without end", "[" * 3000, "scenario.not_yaml", 1, ["not YAML"]),
+    ("nested without end", "[" * 1000, "scenario.not_yaml", 1, ["not YAML"]),
     (
         "name of another",
         GOOD.replace("name: talk", "name: walk"),

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +27,46 @@ def replay(fake: FakeOpenAI, out: Path) -> tuple[int, dict[str, Any], str]:
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
-@pytest.mark.parametrize(
-    ("dying", "reason", "status", "remedy"),
-    [
-        ({}, "Connection error. peer closed connection", 500, "the server's log says why"),
-        (
-            {"dies_in_order": True},
-            "the server ended its reply in the middle",
-            401,
-            "put the right key in its environment variable",
-        ),
-    ],
-)
+# How the server dies in the middle of the second reply and refuses the third, and what is said.
+FATES: dict[str, tuple[dict[str, Any], str, int, str]] = {
+    "breaks off": (
+        {},
+        "Connection error. peer closed connection",
+        500,
+        "the server's log says why",
+    ),
+    "ends in order": (
+        {"dies_in_order": True},
+        "the server ended its reply in the middle",
+        401,
+        "put the right key in its environment variable",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def replayed(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, tuple[int, dict[str, Any], str, Path]]:
+    """A replay against a server of each fate, all at the same time."""
+
+    def play(fate: str) -> tuple[int, dict[str, Any], str, Path]:
+        dying, _, status, _ = FATES[fate]
+        fates = {2: {"dies_after": 2, **dying}, 3: {"status": status}}
+        out = tmp_path_factory.mktemp("runs")
+        with serving(FakeOpenAI(words=REPLY, in_turn=fates)) as fake:
+            return (*replay(fake, out), out)
+
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(FATES, pool.map(play, FATES), strict=True))
+
+
+@pytest.mark.parametrize("fate", FATES)
 def test_a_server_that_dies_in_mid_reply_and_refuses_the_next(
-    dying: dict[str, Any], reason: str, status: int, remedy: str, tmp_path: Path
+    fate: str, replayed: dict[str, tuple[int, dict[str, Any], str, Path]]
 ) -> None:
-    fates = {2: {"dies_after": 2, **dying}, 3: {"status": status}}
-    with serving(FakeOpenAI(words=REPLY, in_turn=fates)) as fake:
-        code, document, said = replay(fake, tmp_path)
+    _, reason, status, remedy = FATES[fate]
+    code, document, said, out = replayed[fate]
     assert code == 4, said
     first, second, third = document["turns"]
     assert first["outcome"] in ("answered", "late")
@@ -62,5 +85,5 @@ def test_a_server_that_dies_in_mid_reply_and_refuses_the_next(
     assert "the agent failed in 2 of 3 turns, first in quick-questions, turn 2" in line
     assert reason in line
     assert "Traceback" not in said
-    (run,) = tmp_path.iterdir()
+    (run,) = out.iterdir()
     assert len((run / "turns.jsonl").read_text(encoding="utf-8").splitlines()) == 3

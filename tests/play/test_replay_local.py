@@ -1,0 +1,57 @@
+"""Whisper, the small model and piper in one agent's process, offline, from the command line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commandline import ROOT, SCENARIOS, only_run, turngap, turns_on_disk
+
+from turngap.scenario.library import read_scenario
+from turngap_services.text import spoken_words
+
+pytestmark = pytest.mark.realtime
+
+
+@pytest.fixture(scope="module")
+def run(
+    tmp_path_factory: pytest.TempPathFactory, speaking_voice: Path
+) -> tuple[Path, list[dict[str, Any]]]:
+    """The run's folder and its turns."""
+    out = tmp_path_factory.mktemp("runs")
+    done = turngap(
+        *("replay", "smart-home", "--llm", "small", "--tts", "piper", "--stt", "whisper"),
+        *("--set", f"stt.model={ROOT / 'models' / 'whisper'}"),
+        *("--set", f"tts.voice={speaking_voice}"),
+        # Starvation is not what is tested here.
+        *("--calibration", "0", "--starved-ms", "1000", "--out", out, "--json"),
+    )
+    assert done.code in (0, 1, 3), done.err  # 1: late, which a starved machine is
+    turns = done.document()["turns"]
+    assert {turn["outcome"] for turn in turns} <= {"answered", "late"}
+    return only_run(out), turns
+
+
+def test_the_whisper_of_turngaps_own_reads_what_is_really_said(
+    run: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    said = [turn.say for turn in read_scenario(SCENARIOS / "smart-home.yaml").turns]
+    heard = [turn["transcript"] for turn in run[1]]
+    assert [spoken_words(text) for text in heard] == [spoken_words(text) for text in said]
+
+
+def test_the_small_model_answers_recorded_people(run: tuple[Path, list[dict[str, Any]]]) -> None:
+    turns = run[1]
+    replies = [turn["reply"] for turn in turns]
+    assert "the kitchen lights are off." in replies[0]
+    assert "twelve minutes" in replies[1]
+    for turn in turns:
+        assert {"llm_request", "llm_first_token"} <= {s["name"] for s in turn["stages"]}
+
+
+def test_piper_speaks_the_answers(run: tuple[Path, list[dict[str, Any]]]) -> None:
+    folder, turns = run
+    for turn in turns:
+        assert {"tts_first_audio", "tts_first_audible"} <= {s["name"] for s in turn["stages"]}
+    for turn in turns_on_disk(folder):
+        # The voice begins each sentence with a pause of 90 ms and the edge of a sound.
+        assert turn["counts"]["lead_cut_ms"] > 80

@@ -1,4 +1,4 @@
-"""The scenario library as the engines made from it see it."""
+"""The scenario library, for the engines that are made from it."""
 
 from functools import cache
 from pathlib import Path
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 @cache
 def scenarios(library: Path | None) -> tuple["Scenario", ...]:
-    """Every scenario of the library, read once a process; recordings are not opened.
+    """Return every scenario of the library, read once a process; recordings are not opened.
 
     Raises:
-        InputError: no library, or a scenario in it that cannot be read.
+        InputError: there is no library, or a scenario in it cannot be read.
     """
     # ruamel.yaml and soundfile cost 0.1 s to import: not at the registry's import.
     from turngap.scenario.library import library_dir, library_paths, read_scenario

@@ -6,30 +6,30 @@ import unicodedata
 _INITIALS = re.compile(r"\b(?:[a-z]\.){2,}")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _WORD = re.compile(r"[a-z]+(?:'[a-z]+)*")
-# Marks that are not spoken; anything else that is no letter and no digit is refused by `unspoken`.
+# Marks that are not spoken; `unspoken` returns anything else that is not a letter or a digit.
 _SILENT = set(" \t\r\n.,;:?!'\"()-–—…")
 _CLAUSE = re.compile(r"[,;?!—…]+|[.:](?!\S)|\s[-–]\s")
 
 
 def _folded(text: str) -> str:
-    """Lower case, plain apostrophes, no accents."""
+    """Return `text` in lower case, with plain apostrophes and no accents."""
     decomposed = unicodedata.normalize("NFKD", text.lower().replace("’", "'"))
     return "".join(c for c in decomposed if not unicodedata.combining(c))
 
 
 def spoken_words(text: str) -> list[str]:
-    """The words of `text` as they are said: of "Table 4 at 7:30" table, four, at, seven, thirty."""
+    """Return the words as they are said: "Table 4 at 7:30" gives table, four, at, seven, thirty."""
     folded = _INITIALS.sub(lambda m: m.group().replace(".", "") + " ", _folded(text))
     return _WORD.findall(_NUMBER.sub(lambda m: f" {_number(m.group())} ", folded))
 
 
 def clauses(text: str) -> list[list[str]]:
-    """The spoken words of each part of `text` between marks at which people pause."""
+    """Return the spoken words of each part of `text` between marks at which people pause."""
     return [words for part in _CLAUSE.split(text) if (words := spoken_words(part))]
 
 
 def unspoken(text: str) -> set[str]:
-    """Characters of `text` that nobody knows how to read aloud: "$", letters of other scripts."""
+    """Return characters of `text` that cannot be read aloud: "$", letters of other scripts."""
     return {c for c in _folded(text) if not re.match(r"[a-z0-9]", c) and c not in _SILENT}
 
 

@@ -27,10 +27,10 @@ from running_line import Line, running
 from turngap.backends import COUNTS, BackendSettings, BackendSpec, Price
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.testing import LoopClock, in_virtual_time
-from turngap_services.llm.combine import settings as combine_settings
+from turngap_services.llm import combine
+from turngap_services.llm.combine.conversation import follows_a_tool
 from turngap_services.llm.combine.service import CombinedLLMService
-from turngap_services.llm.combine.tools import follows_a_tool, offered
-from turngap_services.llm.plain import PlainAdapter
+from turngap_services.llm.plain import PlainAdapter, offered
 
 T = TypeVar("T")
 TOKEN_MS = 10.0
@@ -181,7 +181,7 @@ def casting() -> Iterator[dict[str, Actor]]:
         return BackendSpec(name, "llm", ActorSettings, create, price=price, tools=tools)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(combine_settings, "find", find)
+        patch.setattr(combine, "find", find)
         yield cast
 
 

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from turngap.core.clock import Clock
 from turngap.scenario.phrases import tokens
+from turngap_services.llm.combine import BestOfSettings
 from turngap_services.llm.combine.best_of import CHOSEN, IN_TIME, BestOfLLMService, best
-from turngap_services.llm.combine.settings import BestOfSettings
 
 __all__ = ["actors"]
 

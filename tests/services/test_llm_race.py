@@ -26,8 +26,8 @@ from running_line import Line
 from turngap.backends import find
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
+from turngap_services.llm.combine import RaceSettings
 from turngap_services.llm.combine.race import FULL_WON, RaceLLMService
-from turngap_services.llm.combine.settings import RaceSettings
 
 __all__ = ["actors"]
 

@@ -15,9 +15,9 @@ from pipecat.frames.frames import (
 from running_line import Line
 
 from turngap.core.clock import Clock
-from turngap_services.llm.combine.difficulty import difficulty
+from turngap_services.llm.combine import RouteSettings
+from turngap_services.llm.combine.conversation import difficulty
 from turngap_services.llm.combine.route import NO_TIME, POINTS, TO_FULL, RouteLLMService
-from turngap_services.llm.combine.settings import RouteSettings
 
 __all__ = ["actors"]
 

@@ -27,7 +27,7 @@ from turngap.scenario.model import Scenario
 from turngap.testing import ManualClock
 from turngap_services.llm.sim import ServedSettings
 from turngap_services.llm.sim.profiles import PROFILES, server_of
-from turngap_services.llm.sim.script import lines
+from turngap_services.llm.sim.script import library_turns
 from turngap_services.llm.sim.served import WRONG, ServedLLMService, wrong_reply
 from turngap_services.llm.sim.server import Background, LiveServer
 
@@ -36,7 +36,7 @@ SAID = {
     "two pepperoni pizzas": "Two pizzas, coming up.",
     "turn off the kitchen lights": "The lights are off.",
 }
-SCRIPT = lines(
+SCRIPT = library_turns(
     [
         Scenario.model_validate(
             {

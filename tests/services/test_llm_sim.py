@@ -23,7 +23,7 @@ from turngap_services.llm.sim.script import (
     FLOOR,
     PromptCache,
     due_ns,
-    lines,
+    library_turns,
     reply_to,
     tokens,
 )
@@ -38,7 +38,7 @@ def scenario(name: str, *turns: tuple[str, str | None]) -> Scenario:
     )
 
 
-SCRIPT = lines(
+SCRIPT = library_turns(
     [
         scenario(
             "coffee", ("A large oat latte to go", "One latte."), ("that's all", "Bye, latte.")
@@ -92,7 +92,7 @@ def test_being_in_place_does_not_outweigh_a_better_match() -> None:
 
 
 def test_likeness_below_the_floor_gets_the_default() -> None:
-    script = lines([scenario("x", ("abcdefghij", "Hit."))])
+    script = library_turns([scenario("x", ("abcdefghij", "Hit."))])
     # Indel similarity of two strings of 10 letters that share k in order is k / 10.
     shared = round(FLOOR * 10)
     assert reply_to(["abcdefghij"[:shared] + "z" * (10 - shared)], script, "no") == "Hit."

@@ -219,7 +219,7 @@ def test_nobody_there_is_one_clear_line() -> None:
             "does not accept the key",
             "export PATH=",
         ),
-        (FakeOpenAI(models=("a", "b")), {}, "llm.model", "has not one model but: a, b", "NAME"),
+        (FakeOpenAI(models=("a", "b")), {}, "llm.model", "exactly one model, but: a, b", "NAME"),
         (FakeOpenAI(), {"model": "x"}, "llm.model", "has no model 'x'", "it has: m"),
     ],
 )
@@ -236,7 +236,7 @@ def test_a_server_that_does_not_fit_is_one_clear_line(
 def test_another_kind_of_server_is_one_clear_line() -> None:
     with (
         serving(FakeOpenAI()) as fake,
-        pytest.raises(AgentError, match="no server of this protocol"),
+        pytest.raises(AgentError, match="does not speak this protocol"),
     ):
         prepare(VllmSettings(base_url=f"{fake.base_url}/elsewhere"))
 

@@ -339,7 +339,7 @@ def test_another_network_is_no_voice(tmp_path: Path, speaking_voice: Path) -> No
     model = helper.make_model(graph, ir_version=10, opset_imports=opsets)
     config = speaking_voice.with_name(f"{speaking_voice.name}.json").read_text(encoding="utf-8")
     error = refused(voice_of_files(tmp_path, model.SerializeToString(), config))
-    assert "no piper voice: it takes picture" in error.message
+    assert "is not a piper voice: it takes picture" in error.message
     assert "input, input_lengths, scales, sid" in error.hint
 
 

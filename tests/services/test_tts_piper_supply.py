@@ -23,8 +23,7 @@ from turngap.core.clock import ms_to_ns
 from turngap.core.speeds import Request, VoiceSpeed
 from turngap.testing import ManualClock
 from turngap_services.tts.piper import PiperSettings
-from turngap_services.tts.piper.service import PiperTTSService
-from turngap_services.tts.piper.supply import lasts
+from turngap_services.tts.piper.service import PiperTTSService, lasts
 from turngap_services.tts.piper.voice import Voice
 
 CHAR_MS = 50.0

@@ -9,8 +9,14 @@ from turngap.core.audio import LINE_FLOOR_DBFS, Pcm
 from turngap.core.clock import ms_to_ns
 from turngap.scenario.library import LoadedScenario, library_dir, load_scenario
 from turngap_services.turn.adaptive import silero
-from turngap_services.turn.adaptive.arrival import PAUSED_MS, Arrivals
-from turngap_services.turn.adaptive.voice import HOP_MS, STARTING_HOPS, WINDOW_MS, Voice
+from turngap_services.turn.adaptive.voice import (
+    HOP_MS,
+    PAUSED_MS,
+    STARTING_HOPS,
+    WINDOW_MS,
+    Arrivals,
+    Voice,
+)
 
 RATE = 16_000
 RNG = np.random.default_rng(0)

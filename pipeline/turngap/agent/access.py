@@ -1,8 +1,8 @@
-"""Who may talk to a served agent. No I/O: what a request's head says in, a refusal or None out.
+"""Who may talk to a served agent. No I/O: a request's head goes in, a refusal or None comes out.
 
 On loopback anybody on this machine may, but no web page from elsewhere: the Origin that browsers
-send must be our own page's, and the Host must name this machine (or a hostile name that resolves to
-127.0.0.1 would count as our own). Bound elsewhere, a token is needed too.
+send must be that of our own page, and the Host must name this machine (otherwise a hostile name
+that resolves to 127.0.0.1 would pass as ours). On other addresses a token is needed, too.
 """
 
 import hmac
@@ -21,7 +21,7 @@ from turngap.core.errors import InputError
 CODE_TOKEN = 4401
 CODE_ORIGIN = 4403
 
-# 128 bits: what a guess a nanosecond does not find in the age of the universe.
+# 128 bits: at one guess a nanosecond, finding it takes longer than the age of the universe.
 TOKEN_BYTES = 16
 TOKEN_LENGTHS = range(16, 257)
 
@@ -42,9 +42,10 @@ class Access:
     """What a request must show.
 
     Attributes:
-        loopback: the server can be reached from its own machine only.
-        token: what a caller must know; None: nothing.
-        origins: origins (`https://talk.example.org`) beside the server's own, as behind a proxy.
+        loopback: the server can only be reached from its own machine.
+        token: what a caller must know, if anything.
+        origins: allowed origins (`https://talk.example.org`) besides the server's own, as behind a
+            proxy.
     """
 
     loopback: bool = True
@@ -53,17 +54,17 @@ class Access:
 
     @classmethod
     def for_host(cls, host: str, token: str | None = None, origins: tuple[str, ...] = ()) -> Self:
-        """Access to a server bound to `host`; a token is made where one is needed and not given.
+        """Return the access to a server bound to `host`, with a new token if it needs one.
 
         Raises:
-            InputError: the token is too short to be safe, or an origin is none.
+            InputError: the token is too short to be safe, or an origin is not one.
         """
         if token is not None and (len(token) not in TOKEN_LENGTHS or not _is_plain(token)):
             raise InputError(
                 "serve.token",
                 f"the token has {len(token)} characters; expected {TOKEN_LENGTHS.start} to "
                 f"{TOKEN_LENGTHS.stop - 1} letters, digits, '-' or '_'",
-                hint="leave it out, and one is made and printed",
+                hint="leave it out, and turngap makes and prints one",
             )
         loopback = is_loopback(host)
         if token is None and not loopback:
@@ -71,7 +72,7 @@ class Access:
         return cls(loopback, token, frozenset(map(_origin, origins)))
 
     def refusal(self, request: HTTPConnection) -> Refusal | None:
-        """Why this request is refused; None where it may pass."""
+        """Return why this request is refused, or None if it may pass."""
         host = request.headers.get("host", "")
         if self.loopback and not (is_loopback(_name(host)) or self._is_host_of_an_origin(host)):
             return Refusal(
@@ -101,7 +102,7 @@ class Access:
         )
 
     def knows(self, offered: str) -> bool:
-        """Whether that is the token, compared in constant time."""
+        """Return whether that is the token, compared in constant time."""
         return self.token is not None and hmac.compare_digest(offered.encode(), self.token.encode())
 
     def _is_ours(self, origin: str, host: str) -> bool:
@@ -115,12 +116,12 @@ class Access:
 
 
 def cookie_name(request: HTTPConnection) -> str:
-    """The token's cookie; browsers keep cookies by host and not by port."""
+    """Return the name of the token's cookie, by port, as browsers keep cookies by host only."""
     return f"turngap-{request.url.port or 0}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name or address is this machine's loopback."""
+    """Return whether a host's name or address is this machine's loopback."""
     try:
         return host.lower() == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -128,7 +129,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _offered(request: HTTPConnection) -> list[str]:
-    """Tokens that a request brings: as a cookie (the page), a header or in the URL (scripts)."""
+    """Return a request's tokens: from a cookie (the page), a header or the URL (scripts)."""
     found: list[str] = []
     try:
         cookies = SimpleCookie(request.headers.get("cookie", ""))
@@ -143,7 +144,7 @@ def _offered(request: HTTPConnection) -> list[str]:
 
 
 def _name(host: str) -> str:
-    """The name or address in a Host header, without its port."""
+    """Return the name or address in a Host header, without its port."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -155,7 +156,7 @@ def _origin(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.path.strip("/"):
         raise InputError(
             "serve.origin",
-            f"--origin {text!r} is no origin",
+            f"--origin {text!r} is not an origin",
             hint="expected scheme and host, such as https://talk.example.org",
         )
     return f"{parts.scheme}://{parts.netloc}".lower()

@@ -1,4 +1,4 @@
-"""What a caller may ask of a running conversation: another LLM, and a turn in writing."""
+"""What a caller may ask of a running conversation: another LLM, or a turn in writing."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,19 +13,19 @@ from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError, TurngapError
 from turngap.core.messages import LLM, SAY
 
-# A page of text: an LLM is asked to read it aloud to nobody's gain beyond that.
+# A page of text; nobody gains from an LLM's answer to more.
 TEXT_CHARS = 2000
 
 
 class Controls:
-    """Answers a caller's RTVI client messages; what cannot be done is refused with its reason."""
+    """Answers a caller's RTVI client messages, or refuses them with the reason."""
 
     def __init__(self, switch: LlmSwitch, clock: Clock) -> None:
         self._switch = switch
         self._clock = clock
 
     def attach(self, worker: PipelineWorker) -> None:
-        """Listen to a worker's client."""
+        """Answer the messages of a worker's client."""
         asked: dict[str, Callable[[PipelineWorker, dict[str, Any]], Awaitable[None]]] = {
             LLM: self._use,
             SAY: self._say,
@@ -46,11 +46,7 @@ class Controls:
         worker.rtvi.add_event_handler("on_client_message", on_client_message)
 
     async def _tell(
-        self,
-        rtvi: RTVIProcessor,
-        *,
-        loading: str | None = None,
-        switched: dict[str, Any] | None = None,
+        self, rtvi: RTVIProcessor, *, loading: str = "", switched: dict[str, Any] | None = None
     ) -> None:
         offered = self._switch.offers.as_json()
         for row in offered:
@@ -82,7 +78,7 @@ class Controls:
                 "say.length", f"{len(text)} characters of text, expected 1 to {TEXT_CHARS}"
             )
         await worker.rtvi.interrupt_bot()
-        # The interruption commits what was spoken so far to the context; the text comes after it.
+        # The interruption commits what was spoken so far to the context, before the text.
         await worker.flush_pipeline()
         frame = LLMMessagesAppendFrame([{"role": "user", "content": text}], run_llm=True)
         await worker.rtvi.push_frame(frame)
@@ -98,7 +94,7 @@ def _unusable(name: str, error: Exception) -> TurngapError:
 
 
 def refusal(about: str, error: TurngapError) -> dict[str, Any]:
-    """The server message that says why a client message cannot be followed."""
+    """Return the server message that says why a client message is refused."""
     return {
         "turngap": "refused",
         "re": about,

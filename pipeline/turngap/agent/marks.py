@@ -1,4 +1,4 @@
-"""The agent's marks of its turns, gathered from what passes through the pipeline. No I/O."""
+"""The agent's marks of its turns, gathered from the frames in the pipeline. No I/O."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,13 +17,13 @@ from turngap.core.events import ToolCall
 # A turn decision that follows the final transcript this closely was waiting for it.
 SAME_STEP_MS = 10.0
 
-# Of what is counted with an answer, what it cost; an engine's own counts of that begin so.
+# Counts of what an answer cost; an engine's own counts of cost begin with the prefix.
 COSTS = frozenset({"llm_prompt_tokens", "llm_completion_tokens"})
 COST_PREFIX = "combined_"
 
 
 def costs(counts: Mapping[str, float]) -> dict[str, float]:
-    """Those of the counts that are paid for whatever becomes of the answer."""
+    """Return the counts that are paid for whatever becomes of the answer."""
     return {name: n for name, n in counts.items() if name in COSTS or name.startswith(COST_PREFIX)}
 
 
@@ -38,7 +38,7 @@ class _Track:
     done: bool = False
 
     def feed(self, at_ns: int, pcm: Pcm, rate: int) -> tuple[int, int] | None:
-        """The audible sample's index and its chunk's instant, once it is known."""
+        """Return the audible sample's index and its chunk's instant, once it is known."""
         if self.done:
             return None
         if self.detector is None:
@@ -57,12 +57,12 @@ class AgentTurn:
     """A turn of the agent, as far as it has come.
 
     Attributes:
-        number: counts from 1; 0 while the answer may yet be void.
+        number: counts from 1; 0 while the answer is a guess.
         marks: instants, ns of the clock that stamped them.
-        counts: other figures of the turn by name.
-        why: what the hold before it was chosen for, if turn-taking says so.
-        error: what kept it from making its reply, or the whole of it.
-        calls: the tools that were called for it, by the id of the call, in order.
+        counts: other figures of the turn, by name.
+        why: why turn-taking held for as long as it did, if it says.
+        error: why the reply failed, or stopped in the middle.
+        calls: the turn's tool calls, by call id, in order.
     """
 
     number: int
@@ -71,10 +71,10 @@ class AgentTurn:
     why: str | None = None
     error: str | None = None
     calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
-    pieces: int = 0  # that the LLM gave of the answer
+    pieces: int = 0  # of the answer, from the LLM
     tts: _Track = field(default_factory=_Track)
     out: _Track = field(default_factory=_Track)
-    held_ns: int = 0  # until then its audio was kept from being played
+    held_ns: int = 0  # when its audio was released, if it was held back
     audible: tuple[int, int] | None = None  # first audible sample of the TTS, and when it was made
 
 
@@ -84,18 +84,18 @@ Report = Callable[[AgentTurn], None]
 class MarksRecorder:
     """Turns instants into one report per agent turn.
 
-    A turn begins with the request to the LLM and takes with it the endpoint and transcript before.
-    It is reported when the agent stops speaking, is interrupted, or makes its next request: after
-    the turn, so that reporting does not disturb it. One that fails is reported at once, too: it may
+    A turn begins with the request to the LLM and includes the endpoint and transcript before it. It
+    is reported when the agent stops speaking, is interrupted, or makes its next request: after the
+    turn, so that reporting does not disturb it. A failed turn is also reported at once, as it may
     end in none of these ways.
 
-    An answer that is begun before the user's turn is over (`guessed`) becomes a turn when that is
-    decided, with the marks that it has by then, or is forgotten (`withdrawn`).
+    An answer that begins before the user's turn is over (`guessed`) becomes a turn when the turn's
+    end is decided, with the marks that it has by then, or is forgotten (`withdrawn`).
 
     Args:
-        hold_ms: how long the turn-taking holds the turn's end after the VAD's stop.
+        hold_ms: how long turn-taking holds the turn's end after the VAD's stop.
         report: called with the turn.
-        eager: report what there is when the first audible sample is written, and all of it later.
+        eager: report a turn when its first audible sample is written, too, and not only at its end.
     """
 
     def __init__(self, hold_ms: float, report: Report, *, eager: bool = False) -> None:
@@ -114,27 +114,24 @@ class MarksRecorder:
 
     @property
     def _making(self) -> AgentTurn | None:
-        """The turn whose answer is being made."""
         return self._guess or self._turn
 
     def vad_stopped(self, at_ns: int) -> None:
-        """The VAD says that the user is silent."""
         self._vad_stop_ns = at_ns
 
     def transcript(self, at_ns: int) -> None:
-        """A final transcript left the STT."""
         self._pending["transcript"] = at_ns
 
     def user_started(self) -> None:
-        """The user speaks (on): what was pending for an answer is no longer the end of the turn."""
+        """Note that the user speaks (on), so that the turn was not over yet."""
         self._pending = {}
         self._vad_stop_ns = None
 
     def turn_decided(self, at_ns: int, decision: Decision | None = None) -> None:
-        """The turn's end was decided, and with it that a guess was right.
+        """Note that the turn's end was decided, which also confirms a guess.
 
-        Pipecat announces it just before or just after it hands the context to the LLM. Its
-        strategies decide only once a transcript is there: where the decision came in the same step
+        Pipecat announces the decision just before or just after it hands the context to the LLM.
+        Its strategies decide only once a transcript is there: if the decision came in the same step
         as the transcript, the endpoint was due before it and the wait was the STT's.
         """
         turn = self._confirmed(at_ns)
@@ -152,7 +149,7 @@ class MarksRecorder:
                 turn.why = decision.why
 
     def _confirmed(self, at_ns: int) -> AgentTurn | None:
-        """The guess, which is a turn from now on, and may be heard."""
+        """Make the guess a turn, which may be heard from now on."""
         guess, self._guess = self._guess, None
         if guess is not None:
             guess.held_ns = at_ns
@@ -162,7 +159,7 @@ class MarksRecorder:
         return guess
 
     def _just_requested(self, decided_ns: int) -> AgentTurn | None:
-        """The running turn, where the decision is announced in the step that requested it."""
+        """Return the running turn, if its decision is announced in the step that requested it."""
         turn = self._turn
         if turn is None or "endpoint" in turn.marks:
             return None
@@ -170,7 +167,7 @@ class MarksRecorder:
         return turn if late_ns < ms_to_ns(SAME_STEP_MS) else None
 
     def _due_ns(self, decided_ns: int, transcript_ns: int | None) -> int:
-        """When the turn's end was due, had its transcript not been waited for."""
+        """Return when the turn's end was due without the wait for its transcript."""
         if transcript_ns is None or self._vad_stop_ns is None:
             return decided_ns
         waited_for_it = 0 <= decided_ns - transcript_ns < ms_to_ns(SAME_STEP_MS)
@@ -179,21 +176,21 @@ class MarksRecorder:
         return min(decided_ns, self._vad_stop_ns + self._hold_ns)
 
     def llm_requested(self, at_ns: int) -> None:
-        """The context left for the LLM: a new turn of the agent."""
+        """Begin a new turn of the agent: the context left for the LLM."""
         self._begin(AgentTurn(0, {**self._pending, "llm_request": at_ns}, why=self._why))
 
     def guessed(self, at_ns: int) -> None:
-        """A context left for the LLM before the user's turn was over."""
+        """Begin a guess: a context left for the LLM before the user's turn was over."""
         self._guess = AgentTurn(0, {"llm_request": at_ns})
 
     def withdrawn(self) -> None:
-        """The guess was none: nothing of it will be heard, but what it cost is the turn's."""
+        """Forget the guess. Nothing of it will be heard, but the turn pays for it."""
         guess, self._guess = self._guess, None
         for name, n in costs(guess.counts).items() if guess is not None else ():
             self._counts[name] = self._counts.get(name, 0) + n
 
     def failed(self, error: str) -> None:
-        """The answer that is being made cannot be made, or not the whole of it."""
+        """Note that the answer failed, or stopped in the middle."""
         if (turn := self._making) is None:
             return
         turn.error = turn.error or error
@@ -201,11 +198,11 @@ class MarksRecorder:
             self._report(turn)
 
     def said(self, at_ns: int) -> None:
-        """A piece of the answer came from the LLM: a token, with most."""
+        """Note a piece of the answer from the LLM: a token, with most LLMs."""
         self.mark("llm_first_token", at_ns)
         if (turn := self._making) is None or "llm_request" not in turn.marks:
             return
-        # With tools the answer is that of the request which their results went with.
+        # With tools, the answer is the reply to the request that carries their results.
         asked_ns = turn.marks.get("tool_result", turn.marks["llm_request"])
         first_ns = turn.marks["llm_first_token"]
         self.count("llm_window_tokens", float(at_ns - asked_ns <= ms_to_ns(LLM_WINDOW_MS)))
@@ -215,16 +212,16 @@ class MarksRecorder:
             turn.counts["llm_tokens_per_s"] = (turn.pieces - 1) * 1e9 / (at_ns - first_ns)
 
     def used(self, prompt_tokens: int, completion_tokens: int) -> None:
-        """What the LLM says that a request used, whatever became of it."""
+        """Count the tokens of a request, whatever became of it."""
         self.count("llm_prompt_tokens", prompt_tokens)
         self.count("llm_completion_tokens", completion_tokens)
 
     def tool_called(
         self, call_id: str, name: str, arguments: Mapping[str, Any], at_ns: int
     ) -> None:
-        """A tool begins to run. No guess calls one, so it is the latest turn's.
+        """Note that a tool begins to run. Guesses call none, so it is the latest turn's.
 
-        Only what the person's first word waits for is a mark: nothing that is called after it.
+        It is a mark only if the agent's first word waits for it.
         """
         if (turn := self._latest) is None:
             return
@@ -237,7 +234,7 @@ class MarksRecorder:
     def tool_returned(
         self, call_id: str, at_ns: int, *, result: str | None = None, error: str | None = None
     ) -> None:
-        """A tool gave its result, or has failed, which the LLM is told likewise."""
+        """Note a tool's result, or its failure."""
         turn, called_ns = self._calling.pop(call_id, (None, 0))
         if turn is None:
             return
@@ -248,14 +245,13 @@ class MarksRecorder:
         self._tell_late(turn)
 
     def tool_cancelled(self, call_id: str) -> None:
-        """A tool is not waited for any more."""
         turn, _ = self._calling.pop(call_id, (None, 0))
         if turn is not None:
             turn.calls[call_id] = replace(turn.calls[call_id], error="cancelled")
             self._tell_late(turn)
 
     def _tell_late(self, turn: AgentTurn) -> None:
-        """Of a turn that is over, report once more: a call outlives the words before it."""
+        """Report a finished turn once more: a call may outlive the words before it."""
         if turn is not self._turn:
             self._report(turn)
 
@@ -276,23 +272,23 @@ class MarksRecorder:
             self._report(turn)
 
     def mark(self, name: str, at_ns: int) -> None:
-        """A mark of the answer that is being made; only its first instant counts."""
+        """Set a mark of the answer that is being made; only its first instant counts."""
         turn = self._making
         if turn is None or (name.startswith("tts_") and self._is_of_another(turn)):
             return
         turn.marks.setdefault(name, at_ns)
 
     def _is_of_another(self, turn: AgentTurn) -> bool:
-        """Whether what the TTS does is still about a guess before: this one has no words yet."""
+        """Return whether the TTS is still at an earlier guess: this one has no words yet."""
         return turn is self._guess and "llm_first_token" not in turn.marks
 
     def tts_audio(self, at_ns: int, pcm: Pcm, rate: int) -> None:
-        """Audio left the TTS.
+        """Note audio from the TTS.
 
         `tts_first_audible` is the earliest instant at which the first audible sample could sound if
-        the TTS's audio were played as it comes: not before it was made, and not before what lies in
-        front of it has been played. So leading silence shows as a stage, however fast it was made;
-        of an answer to a guess it is played once the turn is over.
+        the TTS's audio were played as it comes: not before it was made, and not before the audio in
+        front of it has been played. So leading silence shows as a stage, however fast it was made.
+        The answer to a guess is played once the turn is over.
         """
         turn = self._making
         if turn is None or self._is_of_another(turn):
@@ -310,22 +306,20 @@ class MarksRecorder:
             turn.marks["tts_first_audible"] = max(made_ns, played_ns)
 
     def sent(self, at_ns: int, pcm: Pcm, rate: int) -> None:
-        """Audio was written to the line; `sent` is the chunk with the first audible sample."""
+        """Note audio written to the line; `sent` marks the chunk with the first audible sample."""
         if self._turn is not None and (found := self._turn.out.feed(at_ns, pcm, rate)):
             self._turn.marks.setdefault("sent", found[1])
             if self._eager:
                 self._report(self._turn)
 
     def finish(self) -> None:
-        """The running turn is over: report it."""
+        """End the running turn and report it."""
         turn, self._turn = self._turn, None
         if turn is not None:
             self._report(turn)
 
 
-# What kept an engine from making a reply, in one line that says what to do next.
-
-# A server may answer with a page.
+# The longest error text that is kept: a server may answer with a page.
 _MOST = 300
 
 _REMEDIES: dict[ErrorCategory, str] = {
@@ -341,9 +335,9 @@ _REMEDIES: dict[ErrorCategory, str] = {
 
 
 def failure_of(frame: ErrorFrame, engine: FrameProcessor) -> str | None:
-    """The error that `engine` pushed; None where the engine itself is well.
+    """Return the error that `engine` pushed, or None if the engine itself is well.
 
-    A tool that fails is the application's affair: the model is told, and answers.
+    A tool that fails is the application's problem: the model is told, and answers.
     """
     category = frame.category or ErrorCategory.UNKNOWN
     if category is ErrorCategory.APPLICATION:
@@ -356,16 +350,14 @@ def failure_of(frame: ErrorFrame, engine: FrameProcessor) -> str | None:
 
 
 def _cause(frame: ErrorFrame) -> str:
-    """The reason beneath: a client's own words are often just "Connection error."."""
+    """Return the underlying reason, as a client's own words are often just "Connection error."."""
     cause = frame.exception.__cause__ if frame.exception else None
     said = str(cause) if cause else ""
     return f" {said}" if said and said not in frame.error else ""
 
 
-# What answers to turns that went on have cost: requests and tokens. No I/O.
-
-# Of a request that was cancelled many services never say what it cost. Four characters a token is
-# the rule of thumb for English; a streamed piece is a token with most.
+# Many services never say what a cancelled request cost. Four characters a token is the rule of
+# thumb for English; with most services a streamed piece is a token.
 CHARS_A_TOKEN = 4
 
 
@@ -386,17 +378,15 @@ class Waste:
         self._counts: dict[str, float] = {}
 
     def begun(self, prompt_chars: int) -> None:
-        """A speculative request was made."""
         self._guess = _Guess(-(-prompt_chars // CHARS_A_TOKEN))
         self._add("speculations", 1)
 
     def piece(self) -> None:
-        """A piece of text came from the LLM."""
         if self._guess is not None:
             self._guess.pieces += 1
 
     def used(self, prompt_tokens: int, completion_tokens: int) -> None:
-        """The LLM says what its latest request used."""
+        """Note what the LLM says that its latest request used."""
         if self._dying is not None:
             self._dying.used = (prompt_tokens, completion_tokens)
             self._bury()
@@ -404,7 +394,6 @@ class Waste:
             self._guess.used = (prompt_tokens, completion_tokens)
 
     def withdrawn(self) -> None:
-        """The request under way was in vain."""
         self._bury()
         self._dying, self._guess = self._guess, None
         if self._dying is not None:
@@ -413,11 +402,10 @@ class Waste:
                 self._bury()
 
     def confirmed(self) -> None:
-        """The request under way was the right one."""
         self._guess = None
 
     def answered(self) -> None:
-        """The LLM begins with an answer: of the one before, no service will say any more."""
+        """Note that the LLM begins an answer: no service reports on the one before any more."""
         if self._guess is None and self._dying is not None and not self._dying.sent:
             self._dying.sent = True
             return
@@ -426,7 +414,7 @@ class Waste:
             self._guess.sent = True
 
     def take(self, usd_per_million: tuple[float, float] | None) -> dict[str, float]:
-        """What was counted since the last time, priced at what a million tokens cost."""
+        """Return the counts since the last call, with their price if it is known."""
         self._bury()
         counts, self._counts = self._counts, {}
         if usd_per_million is not None and "wasted_prompt_tokens" in counts:
@@ -440,11 +428,11 @@ class Waste:
         if dead is None:
             return
         if dead.used is None and not dead.sent:
-            return  # withdrawn before it came to the LLM, it cost nothing
+            return  # withdrawn before it reached the LLM, so it cost nothing
         prompt, completion = dead.used or (dead.prompt_tokens, dead.pieces)
         if dead.used is None:
             self._add("wasted_estimated", 1)
-            # These are in no figure of the service's own.
+            # The service's own figures do not include these.
             self._add("unreported_prompt_tokens", prompt)
             self._add("unreported_completion_tokens", completion)
         self._add("wasted_prompt_tokens", prompt)

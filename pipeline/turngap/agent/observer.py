@@ -65,24 +65,23 @@ MOST_OF_A_RESULT = 500
 
 
 class MonotonicPipecatClock(BaseClock):
-    """Stamps pipecat's frames with the same clock that everything else reads."""
+    """Stamps pipecat's frames with the clock that everything else reads."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or MonotonicClock()
 
     def get_time(self) -> int:
-        """Nanoseconds of the monotonic clock."""
         return self._clock.now_ns()
 
     def start(self) -> None:
-        """Nothing to start: it has no zero of its own."""
+        """Do nothing, as this clock has no zero of its own."""
 
 
 class StampedSerializer(ProtobufFrameSerializer):
     """Notes when each chunk of audio is handed to the socket.
 
-    Pipecat's WebSocket outputs write a chunk, sleep until it is time for the next, and push it on
-    only then: by the push alone, `sent` would be up to a chunk late.
+    Pipecat's WebSocket outputs write a chunk, sleep until it is time for the next, and only then
+    push it on: by the push alone, `sent` would be up to a chunk late.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -91,14 +90,13 @@ class StampedSerializer(ProtobufFrameSerializer):
         self._written_ns: deque[int] = deque()
 
     async def serialize(self, frame: Frame) -> str | bytes | None:
-        """As pipecat's own; the write follows at once."""
         data = await super().serialize(frame)
         if isinstance(frame, OutputAudioRawFrame):
             self._written_ns.append(self._clock.now_ns())
         return data
 
     def written_ns(self, pushed_ns: int) -> int:
-        """When the chunk that was pushed on at `pushed_ns` was written; pushes come in order."""
+        """Return when the chunk pushed on then was written; call in the order of pushes."""
         written_ns = pushed_ns
         while self._written_ns and self._written_ns[0] <= pushed_ns:
             written_ns = self._written_ns.popleft()
@@ -108,20 +106,21 @@ class StampedSerializer(ProtobufFrameSerializer):
 class MarksObserver(BaseObserver):
     """Notes each turn's marks from the pushes' own timestamps and reports them after the turn.
 
-    Pipecat hands pushes to observers from a queue, which has been seen to stall for 1.5 s; the
+    Pipecat hands pushes to observers from a queue, which has been seen to stall for 1.5 s. The
     timestamp on each push is exact all the same, and the instant of handling is never used.
 
     Args:
-        hold_ms: how long the turn-taking holds the turn's end after the VAD's stop.
-        written: when the audio was written that the output pushed on at a given instant (ns);
+        hold_ms: how long turn-taking holds the turn's end after the VAD's stop.
+        written: returns when the audio that the output pushed on at an instant (ns) was written;
             without it, `sent` is the push.
-        eager: report a turn's marks when its first audible sample is written too.
-        llm: the name of the LLM that answers, where it can change.
-        answered: the names of those that have answered a turn since the agent began, whoever the
-            caller was; added to. Without it no turn is told to be an LLM's first.
-        decisions: why each turn was taken for over, oldest first; those told are removed.
-        price: US dollars for a million input and output tokens of the LLM that answers, if known.
-        cuts_lead_in: whether a `SpeechOutput` behind the TTS cuts off the silence before speech.
+        eager: report a turn's marks when its first audible sample is written, too.
+        llm: returns the name of the LLM that answers, if that can change.
+        answered: names of the LLMs that have answered a turn since the agent began, for any caller;
+            added to. Without it no turn is marked as an LLM's first.
+        decisions: turn-taking's decisions, oldest first; those that are reported are removed.
+        price: returns the price of the LLM that answers, if known: US dollars per million input and
+            output tokens.
+        cuts_lead_in: whether a `SpeechOutput` after the TTS cuts off the silence before speech.
     """
 
     def __init__(
@@ -142,7 +141,7 @@ class MarksObserver(BaseObserver):
         self._decisions = deque[Decision]() if decisions is None else decisions
         self._price = price
         self._waste = Waste()
-        self._guess: object = None  # the number of the answer that is being made, if it has one
+        self._guess: object = None  # the guess number of the answer that is being made, if any
         self._llm = llm
         self._answered = answered
         self._guessing: str | None = None  # the LLM whose answer may yet be void
@@ -162,7 +161,7 @@ class MarksObserver(BaseObserver):
         self._rtvi = rtvi
 
         async def on_client_message(processor: RTVIProcessor, message: Any) -> None:
-            # The clock that stamps the frames, whichever it is: some begin at 0 with the pipeline.
+            # The clock that stamps the frames: some begin at 0 with the pipeline.
             now_ns = processor.get_clock().get_time()
             if message.type == PING and isinstance(message.data, dict):
                 number = message.data.get("ping")
@@ -176,7 +175,6 @@ class MarksObserver(BaseObserver):
         self._recorder.count(name, n)
 
     async def on_push_frame(self, data: FramePushed) -> None:
-        """Note what a pushed frame means for the running turn."""
         frame, at_ns = data.frame, data.timestamp
         if isinstance(frame, OutputAudioRawFrame):
             self._on_audio(data, frame)
@@ -200,18 +198,18 @@ class MarksObserver(BaseObserver):
     def _on_first_push(self, data: FramePushed, frame: Frame, at_ns: int) -> None:
         match frame:
             case SpeculationDropped():
-                pass  # an interruption to those who made the guess, and to nobody else
+                pass  # only the processors that made the guess are interrupted
             case InterruptionFrame() | EagerEndOfTurnCancelFrame():
                 self._waste.withdrawn()
                 self._recorder.withdrawn()
-                # What its last frames still say is no next turn's.
+                # Its last frames do not belong to the next turn.
                 self._guess = self._guessing = None
                 if isinstance(frame, InterruptionFrame):
                     self._recorder.finish()
             case BotStoppedSpeakingFrame():
                 self._recorder.finish()
             case TTSTextFrame():
-                pass  # what was spoken
+                pass  # already spoken
             case AggregatedTextFrame() | TTSStartedFrame():
                 self._recorder.mark("tts_request", at_ns)
             case LLMMessagesAppendFrame():
@@ -224,7 +222,6 @@ class MarksObserver(BaseObserver):
                 self._on_user(data, frame, at_ns)
 
     def _on_user(self, data: FramePushed, frame: Frame, at_ns: int) -> None:
-        """What the person does, as the agent finds."""
         recorder = self._recorder
         match frame:
             case VADUserStartedSpeakingFrame():
@@ -241,7 +238,6 @@ class MarksObserver(BaseObserver):
                 pass
 
     def _on_llm(self, frame: Frame, at_ns: int) -> None:
-        """What the LLM pushes, and what it says that it used."""
         self._on_counts(frame)
         match frame:
             case LLMFullResponseStartFrame():
@@ -258,14 +254,14 @@ class MarksObserver(BaseObserver):
                 self._on_tool(frame, at_ns)
 
     def _on_tool(self, frame: Frame, at_ns: int) -> None:
-        """Tools run in the LLM service, as it pushes that they do."""
+        """Note tools, which run in the LLM service and are announced by its frames."""
         match frame:
             case FunctionCallInProgressFrame(tool_call_id=call_id):
                 arguments = frame.arguments if isinstance(frame.arguments, dict) else {}
                 self._recorder.tool_called(call_id, frame.function_name, arguments, at_ns)
             case FunctionCallResultFrame(tool_call_id=call_id, error=error):
                 if frame.properties is None or frame.properties.is_final:
-                    # What answers it belongs to no guess, though the call may have been one's.
+                    # The answer to it does not belong to a guess, even if the call did.
                     self._guess = None
                     result = None if error else _as_json(frame.result)
                     self._recorder.tool_returned(call_id, at_ns, result=result, error=error)
@@ -275,14 +271,14 @@ class MarksObserver(BaseObserver):
                 pass
 
     def _on_counts(self, frame: Frame) -> None:
-        """What an engine says of itself, by name; of a void answer what it cost."""
+        """Take an engine's own counts; of a void answer, only what it cost."""
         told: dict[str, float] = frame.metadata.get(COUNTS, {})
         is_void = frame.metadata.get(GUESS) not in (None, self._guess)
         for name, n in costs(told).items() if is_void else told.items():
             self._recorder.count(name, n)
 
     def _on_error(self, source: FrameProcessor, frame: ErrorFrame) -> None:
-        """What a recogniser reports says nothing of the reply: it may well have heard enough."""
+        """Note the LLM's and TTS's errors; a recogniser that fails may have heard enough."""
         if isinstance(source, LLMService | TTSService):
             error = failure_of(frame, source)
             if error is not None:
@@ -306,12 +302,12 @@ class MarksObserver(BaseObserver):
         self._typed = False
 
     def _has_answered(self, llm: str | None) -> None:
-        """What it is asked for is a turn: none after it is its first."""
+        """Note that the LLM is asked for a turn, so that later turns are not its first."""
         if self._answered is not None and llm is not None:
             self._answered.add(llm)
 
     def _decision(self, announced_ns: int) -> Decision | None:
-        """The latest one before it was announced."""
+        """Return the latest decision before it was announced."""
         found: Decision | None = None
         while self._decisions and self._decisions[0].at_ns <= announced_ns:
             found = self._decisions.popleft()
@@ -332,7 +328,7 @@ class MarksObserver(BaseObserver):
 
 
 def _as_json(result: Any) -> str:
-    """As the LLM is given it; a caller needs no more than its beginning."""
+    """Return the result as the LLM gets it, cut to what a caller needs."""
     text = json.dumps(result, ensure_ascii=False, default=str)
     return text if len(text) <= MOST_OF_A_RESULT else text[:MOST_OF_A_RESULT] + "…"
 

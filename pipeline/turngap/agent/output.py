@@ -1,4 +1,4 @@
-"""The agent's voice on the line, which falls silent where it is told to and goes on from there."""
+"""The agent's voice on the line, which falls silent when told to and goes on from there."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -25,20 +25,19 @@ from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
 
 
 class PromptSender(BaseOutputTransport.MediaSender):
-    """pipecat's sender, which takes what waits for it in one step.
+    """pipecat's sender, but it takes all waiting frames in one step.
 
-    pipecat's awaits every frame and every write with `asyncio.wait_for`, which before Python 3.12
-    makes a task each time. So the first chunk of a reply, behind nine frames that announce it, was
-    written 31 rounds of the event loop after it had come; here it is at most 3. That the agent
-    speaks, which all of the pipeline hears of, is announced when the first chunk is on its way.
+    pipecat's own awaits every frame and every write with `asyncio.wait_for`, which before Python
+    3.12 makes a task each time. So the first chunk of a reply, after nine frames that announce it,
+    was written 31 rounds of the event loop after it had come; here it is at most 3. That the agent
+    speaks is announced to the whole pipeline when the first chunk is on its way.
 
     It filters nothing and mixes nothing in.
     """
 
-    _dropped = 0  # how often all that waited was
+    _dropped = 0  # how often the queue was dropped
 
     async def handle_interruptions(self, _: InterruptionFrame) -> None:
-        """As pipecat's; the chunk that is being paced is none to be announced any more."""
         self._dropped += 1
         await super().handle_interruptions(_)
 
@@ -58,7 +57,7 @@ class PromptSender(BaseOutputTransport.MediaSender):
             queue.task_done()
 
     async def _internal_write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
-        """Write a chunk; a caller who reads nothing for so long as pipecat waits is given up."""
+        """Write a chunk; a caller that reads nothing for as long as pipecat waits is given up."""
         if not self._transport.is_usable:
             return False
         patience_s, dropped = self._params.audio_out_write_timeout_secs, self._dropped
@@ -72,25 +71,25 @@ class PromptSender(BaseOutputTransport.MediaSender):
                 force_treat_as_permanent=True,
             )
             return False
-        if written and dropped == self._dropped:
+        if written and dropped == self._dropped:  # not if an interruption came meanwhile
             await super()._handle_bot_speech(frame)
         return written
 
     async def _handle_bot_speech(self, frame: Frame) -> None:
-        """Nothing yet: pipecat asks before it writes."""
+        """Announce nothing yet, as pipecat calls this before it writes."""
 
 
 class YieldingOutput(FastAPIWebsocketOutputTransport):
-    """Writes nothing while the floor is withheld; an interruption drops what waits for it.
+    """Writes nothing while the floor is withheld; an interruption drops what waits.
 
-    pipecat paces its chunks: two at once, then in real time, never again what it is behind. With
-    chunks of 10 ms the caller runs dry whenever the agent is late by more than that: 24 holes of up
-    to 79 ms in 29 s of speech on two busy cores. So as much as `ahead_ms` is written at once, and
-    whenever the caller has less than that left. What the caller has and has not played when the
-    voice is stopped is at most that, or two chunks.
+    pipecat paces its chunks: two at once, then in real time, without catching up after a delay.
+    With chunks of 10 ms the caller runs dry whenever the agent is late by more than that: 24 holes
+    of up to 79 ms in 29 s of speech on two busy cores. So chunks are written until the caller has
+    `ahead_ms` of unplayed audio. When the voice is stopped, the caller has at most that much left
+    to play, or two chunks.
 
     Args:
-        ahead_ms: how far the caller may be ahead; 0: pipecat's pacing.
+        ahead_ms: how much unplayed audio the caller may have; 0: pipecat's pacing.
     """
 
     def __init__(
@@ -109,10 +108,10 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
         self._interruptions = 0
 
     async def set_transport_ready(self, frame: StartFrame) -> None:
-        """As pipecat's; what is paced here is sent by our sender. There is one destination."""
         if not self._ahead_ns:
             await super().set_transport_ready(frame)
             return
+        # As pipecat's, with our sender for the one destination.
         self._media_senders[None] = PromptSender(
             self,
             destination=None,
@@ -124,12 +123,10 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
         await self.push_frame(OutputTransportReadyFrame(), FrameDirection.UPSTREAM)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """As pipecat's; an interruption ends what was withheld.
-
-        Only once pipecat has emptied the queue, which takes it some rounds of the event loop: given
-        the floor sooner, the sender wrote more of what was dropped, and the caller heard it (5 and
-        10 ms of it, 0.3 and 0.7 s after the agent had fallen silent).
-        """
+        # An interruption gives the floor back, but only once pipecat has emptied the queue, which
+        # takes some rounds of the event loop. Given the floor sooner, the sender wrote more of what
+        # was dropped, and the caller heard it (5 and 10 ms of it, 0.3 and 0.7 s after the agent had
+        # fallen silent).
         try:
             await super().process_frame(frame, direction)
         finally:
@@ -139,7 +136,7 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
                 self._floor.give()
 
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
-        """Write a chunk once the agent may speak; False where it was not to be heard any more."""
+        """Write a chunk once the agent may speak; False if it was dropped meanwhile."""
         if self._floor.withheld:
             before = self._interruptions
             await self._floor.wait()
@@ -148,7 +145,7 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
         return await super().write_audio_frame(frame)
 
     async def _write_audio_sleep(self) -> None:
-        """Wait until the caller has less than that left to play."""
+        """Wait until the caller has less than `ahead_ms` left to play."""
         if not self._ahead_ns:
             await super()._write_audio_sleep()
             return
@@ -158,7 +155,7 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
 
 
 class YieldingTransport(FastAPIWebsocketTransport):
-    """pipecat's WebSocket transport with that output."""
+    """pipecat's WebSocket transport with a `YieldingOutput`."""
 
     def __init__(
         self,

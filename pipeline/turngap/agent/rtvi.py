@@ -1,4 +1,4 @@
-"""What the client is told of an answer that may yet be void: nothing."""
+"""Keeps an answer that may still become void from the client."""
 
 from collections import deque
 from typing import Any
@@ -19,7 +19,8 @@ from pipecat.processors.frameworks.rtvi import RTVIObserver, RTVIObserverParams,
 
 from turngap.agent.speculation import GUESS, Guesses, SpeculationDropped, State
 
-# Of an answer, what pipecat's observer tells the client as it is made and not as it is heard.
+# Frames of an answer that pipecat's observer tells the client as they are made, before they are
+# heard.
 _ANSWER = (
     LLMContextFrame,
     LLMFullResponseStartFrame,
@@ -41,7 +42,6 @@ class DiscreetObserver(RTVIObserver):
         self._confirmed: object = None  # the number of the latest guess whose turn has ended
 
     async def on_push_frame(self, data: FramePushed) -> None:
-        """Keep, pass on or forget a push."""
         frame = data.frame
         if isinstance(frame, SpeculationDropped):
             return
@@ -61,14 +61,14 @@ class DiscreetObserver(RTVIObserver):
             await self._tell()
 
     async def _tell(self) -> None:
-        """What was kept, once it may be told; what became void is forgotten."""
+        """Pass on kept pushes that the client may know by now, and forget void ones."""
         while self._kept and (state := self._state(self._kept[0].frame)) != "pending":
             data = self._kept.popleft()
             if state == "heard":
                 await super().on_push_frame(data)
 
     def _state(self, frame: Frame) -> State:
-        """What the client may know: pushes are handled late, and told in the order of them."""
+        """Return what the client may know; pushes are handled late, but in their order."""
         guess = frame.metadata.get(GUESS)
         if guess is None:
             asked = isinstance(frame, LLMContextFrame) and frame.speculation
@@ -78,7 +78,7 @@ class DiscreetObserver(RTVIObserver):
 
 
 class DiscreetRTVI(RTVIProcessor):
-    """pipecat's RTVI with the observer above."""
+    """pipecat's RTVI processor with a `DiscreetObserver`."""
 
     def __init__(self, guesses: Guesses) -> None:
         super().__init__()
@@ -87,5 +87,4 @@ class DiscreetRTVI(RTVIProcessor):
     def create_rtvi_observer(
         self, *, params: RTVIObserverParams | None = None, **kwargs: Any
     ) -> RTVIObserver:
-        """The observer that this processor's pipeline gets."""
         return DiscreetObserver(self._guesses, self, params=params, **kwargs)

@@ -1,4 +1,4 @@
-"""The agent's server: one WebSocket endpoint, as many conversations as it says."""
+"""The agent's server: one WebSocket endpoint for a limited number of conversations."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ CODE_FULL = 1013
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """Where to listen, and for whom."""
+    """Where to listen, and who may connect."""
 
     host: str = "127.0.0.1"
     port: int = 7860
@@ -37,7 +37,7 @@ class ServeSettings:
 
 
 class Seats:
-    """How many conversations there may be at once, whatever they come in by."""
+    """Limits the conversations that run at the same time."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -45,7 +45,7 @@ class Seats:
 
     @contextmanager
     def seat(self) -> Iterator[bool]:
-        """Take one for as long as this lasts; False when there is none."""
+        """Take a seat for as long as this lasts; yields False if none is free."""
         if self.taken >= self.most:
             yield False
             return
@@ -56,7 +56,7 @@ class Seats:
             self.taken -= 1
 
     def full(self) -> str:
-        """What a caller is told who finds none."""
+        """Return what a caller is told who finds no seat."""
         return (
             f"full: {self.taken} of {self.most} conversations are running; try again later, "
             "or serve with a higher --max-sessions"
@@ -64,7 +64,7 @@ class Seats:
 
 
 def create_app(assembly: Assembly, settings: ServeSettings, seats: Seats) -> FastAPI:
-    """The ASGI application."""
+    """Make the ASGI application."""
     app = FastAPI(
         title=f"turngap agent {assembly.stack.name}",
         docs_url=None,
@@ -92,18 +92,18 @@ def create_app(assembly: Assembly, settings: ServeSettings, seats: Seats) -> Fas
 
 
 async def close(websocket: WebSocket, code: int, reason: str) -> None:
-    """Close a WebSocket with a reason for people, as much of it as its frame holds."""
+    """Close a WebSocket with as much of a readable reason as its frame holds."""
     await websocket.close(code, reason.encode()[:REASON_BYTES].decode(errors="ignore"))
 
 
 def bind(settings: ServeSettings) -> socket.socket:
-    """A listening socket, so that a port in use is known before anything is loaded.
+    """Return a listening socket, so that a port in use is found before anything is loaded.
 
     Raises:
         AgentError: the port is in use or may not be used.
     """
-    # asyncio turns Nagle's algorithm off only for sockets that say that they are TCP. With it on,
-    # the first audible chunk waited 4 to 16 ms for the caller to acknowledge the one before.
+    # asyncio turns Nagle's algorithm off only for sockets whose protocol is given as TCP. With it
+    # on, the first audible chunk waited 4 to 16 ms for the caller to acknowledge the one before.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -121,7 +121,7 @@ def bind(settings: ServeSettings) -> socket.socket:
 
 
 def set_log_level(level: str) -> None:
-    """Pipecat logs every frame's fate at debug level to stderr; keep what matters.
+    """Set the log's level on stderr; at debug level pipecat logs what becomes of every frame.
 
     Raises:
         InputError: there is no such level.
@@ -135,7 +135,7 @@ def set_log_level(level: str) -> None:
 
 
 def create_server(app: ASGIApp) -> uvicorn.Server:
-    """The server, which listens on the sockets given to its `serve`."""
+    """Make the server, which listens on the sockets given to its `serve`."""
     return uvicorn.Server(
         uvicorn.Config(
             app,

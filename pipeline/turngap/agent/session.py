@@ -9,7 +9,7 @@ from fastapi import WebSocket
 from pipecat.frames.frames import Frame, InputAudioRawFrame
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
-from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_context import NOT_GIVEN, LLMContext
 from pipecat.processors.aggregators.llm_response_universal import (
     LLMContextAggregatorPair,
     LLMUserAggregatorParams,
@@ -33,18 +33,18 @@ from turngap.agent.tools import PROMPT, toolbox, tools
 from turngap.agent.voice.feed import SpeechFeed
 from turngap.agent.voice.heard import HeardKeeper, Ledger, MadeCounter
 from turngap.agent.voice.speech_output import Speaking, speaking
-from turngap.agent.warming import PrefixWarmer, Warming, warm_voice
+from turngap.agent.warming import PrefixWarmer, warm_session, warm_voice
 from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
 from turngap.core.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """A stack whose engines are known to be usable here; makes a pipeline per conversation.
+    """A stack whose engines are usable on this machine.
 
     Attributes:
-        offers: the LLMs that a caller may pick from, the stack's own first.
-        eager: report an agent turn's marks when it is first heard too, not only when it is over.
+        offers: the LLMs that a caller may pick, the stack's own first. eager: report an agent
+        turn's marks when it is first heard, too, and not only when it is over.
     """
 
     stack: Stack
@@ -55,14 +55,14 @@ class Assembly:
     eager: bool = False
 
     def prepare(self) -> None:
-        """Load what the sessions share. Slow (models, voices); once, before the agent is ready."""
+        """Load the models and voices that sessions share. Slow; once, before the agent is ready."""
         for kind, (spec, settings) in self.engines.items():
             if kind != "llm" and spec.prepare is not None:
                 spec.prepare(settings)
         self.offers.prepare()
 
     def create(self, kind: Kind) -> Any:
-        """A fresh service of that kind for one session."""
+        """Make the service of that kind for one session."""
         spec, settings = self.engines[kind]
         return spec.create(settings, self.clock)
 
@@ -77,7 +77,7 @@ def assemble(
 ) -> Assembly:
     """Check a stack against this machine.
 
-    `offer` names the LLMs that a caller may pick during a conversation, as `offers_of` reads them.
+    `offer` names the LLMs that a caller may pick during a conversation, as in `offers_of`.
 
     Raises:
         InputError, AgentError: as `turngap.agent.stack.resolved` and `offers_of`.
@@ -113,7 +113,7 @@ def _transport(
         audio_in_enabled=True,
         audio_out_enabled=True,
         audio_out_10ms_chunks=assembly.stack.audio.out_chunk_ms // 10,
-        # Pipecat's default of two seconds of silence at the end only delays hanging up.
+        # pipecat's default, two seconds of silence at the end, only delays hanging up.
         audio_out_end_silence_secs=0,
     )
     ahead_ms = assembly.stack.audio.out_ahead_ms
@@ -131,7 +131,7 @@ def _worker(
     made = guesses.let_through if guesses else None
     switch = LlmSwitch(assembly.offers, assembly.clock, memory, made)
     observer = _observer(assembly, serializer, taking, switch) if assembly.traced else None
-    count = observer.count if observer else _uncounted
+    count = observer.count if observer else lambda name, n: None
     tts, feed, stack = assembly.create("tts"), SpeechFeed(), assembly.stack
     voice = speaking(stack, tts, assembly.clock, feed=feed, gated=bool(guesses), count=count)
     talk = _aggregators(stack, taking, memory, assembly.clock)
@@ -142,23 +142,25 @@ def _worker(
         params=PipelineParams(
             audio_in_sample_rate=audio.in_sample_rate,
             audio_out_sample_rate=audio.out_sample_rate,
-            # What a request cost is known by these alone; the client has no use for them.
+            # Only these tell what a request cost; the client has no use for them.
             enable_usage_metrics=assembly.traced or taking.speculates,
         ),
         rtvi_observer_params=RTVIObserverParams(metrics_enabled=False),
         clock=MonotonicPipecatClock(assembly.clock),
         rtvi_processor=DiscreetRTVI(guesses) if guesses else None,
-        # A caller may be silent for as long as it likes; the server closes what has vanished.
+        # A caller may be silent for any time; the server closes connections that were lost.
         idle_timeout_secs=None,
     )
     if observer is not None:
         observer.attach(worker)
     Controls(switch, assembly.clock).attach(worker)
     warm = stack.warm
-    Warming(
+    warm_session(
+        worker,
+        talk.user(),
         PrefixWarmer(switch, talk.user().context, assembly.clock, count) if warm.prefix else None,
         (lambda: warm_voice(tts, feed.voice, assembly.clock)) if warm.voice else None,
-    ).attach(worker, talk.user())
+    )
     return worker
 
 
@@ -177,17 +179,13 @@ def _observer(
     )
 
 
-def _uncounted(name: str, n: float) -> None:
-    """Nobody wants to know."""
-
-
 def _price(spec: BackendSpec) -> tuple[float, float] | None:
     return None if spec.price is None else (spec.price.input_usd, spec.price.output_usd)
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What one session consists of; `guesses` is None where nothing is guessed."""
+    """What one session consists of; `guesses` is None without speculation."""
 
     taking: TurnTaking
     switch: LlmSwitch
@@ -199,9 +197,13 @@ class _Parts:
 def _aggregators(
     stack: Stack, taking: TurnTaking, memory: Memory, clock: Clock
 ) -> LLMContextAggregatorPair:
-    """What gathers the conversation, into the memory that outlives the session."""
+    """Make what gathers the conversation, into the memory that outlives the session."""
     if memory.context is None:
-        memory.context = _context(stack, clock)
+        prompt, settings, box = stack.pipeline.system_prompt, stack.tools, None
+        if settings.use:
+            prompt = f"{prompt} {PROMPT}"
+            box = toolbox(settings.use, clock, delay_ms=settings.delay_ms, among=tools())
+        memory.context = LLMContext([{"role": "system", "content": prompt}], box or NOT_GIVEN)
     return LLMContextAggregatorPair(
         memory.context,
         user_params=LLMUserAggregatorParams(
@@ -209,15 +211,6 @@ def _aggregators(
             vad_analyzer=None if stack.pipeline.vad_first else taking.vad,
         ),
     )
-
-
-def _context(stack: Stack, clock: Clock) -> LLMContext:
-    """A conversation's beginning: the prompt, and the tools that there are."""
-    prompt, settings = stack.pipeline.system_prompt, stack.tools
-    if not settings.use:
-        return LLMContext([{"role": "system", "content": prompt}])
-    box = toolbox(settings.use, clock, delay_ms=settings.delay_ms, among=tools())
-    return LLMContext([{"role": "system", "content": f"{prompt} {PROMPT}"}], box)
 
 
 def _processors(
@@ -240,9 +233,9 @@ def _processors(
 
 
 def end_of_input_audio() -> FrameProcessor:
-    """Ends the caller's audio, which nobody behind ears and recogniser listens to.
+    """Drop the caller's audio, which no processor after the recogniser needs.
 
-    Each of its fifty packets a second would go through a queue of every processor behind them.
+    Otherwise each of its fifty packets a second would go through every later processor's queue.
     """
 
     async def is_no_input(frame: Frame) -> bool:
@@ -252,7 +245,7 @@ def end_of_input_audio() -> FrameProcessor:
 
 
 def _answering(parts: _Parts) -> list[FrameProcessor]:
-    """From the request to the sound; with guesses, nothing of one is heard before its time."""
+    """Return the processors from the request to the sound; a guess is not heard before its time."""
     if parts.guesses is None:
         return [parts.switch, *parts.voice.processors]
     gate = AudioGate(parts.guesses, parts.voice.playing)
@@ -261,7 +254,7 @@ def _answering(parts: _Parts) -> list[FrameProcessor]:
 
 
 def _ears(taking: TurnTaking, *, vad_first: bool) -> list[FrameProcessor]:
-    """What hears the caller before the recogniser does."""
+    """Return what hears the caller before the recogniser does."""
     if taking.ears is not None:
         return [taking.ears]
     return [VADProcessor(vad_analyzer=taking.vad)] if vad_first and taking.vad else []

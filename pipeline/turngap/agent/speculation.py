@@ -1,13 +1,13 @@
-"""Answers that are begun before the turn is over, and are not heard before it is.
+"""Answers that begin before the turn is over, and are not heard before it is.
 
 pipecat asks for them (`LLMContextFrame.speculation`, on a copy of the context) and holds them back
 in the LLM service, so that the TTS begins only once they are confirmed. Here they go through the
-TTS and wait in front of the output: the first clause is spoken by then, unheard.
+TTS and wait before the output, so that the first clause is already synthesised by then.
 
-What a withdrawn guess has left in the processors' queues must not come out after it. Signals cannot
-see to that, as pipecat's system frames overtake the frames they are about. So every frame of an
-answer carries its guess's number, whoever is about to process one of a void guess drops it, and the
-gate before the output asks for the number of everything it lets out.
+Frames of a withdrawn guess in the processors' queues must not come out later. Signals cannot
+prevent that, as pipecat's system frames overtake the frames that they are about. So every frame of
+an answer carries its guess's number, each processor drops frames of a void guess before processing
+them, and the gate before the output checks the number of everything that it lets out.
 """
 
 from collections import deque
@@ -33,7 +33,7 @@ from pipecat.turns.speculation_gate import GatedFrame, SpeculationGate
 
 from turngap.clocks import others_first
 
-# Of a frame's metadata: the number of the guess that it belongs to.
+# Key of a frame's metadata: the number of the guess that it belongs to.
 GUESS = "turngap.guess"
 
 State = Literal["heard", "pending", "void"]
@@ -41,15 +41,15 @@ State = Literal["heard", "pending", "void"]
 
 @dataclass
 class SpeculationDropped(InterruptionFrame):
-    """The answer to a turn that went on is no longer made.
+    """Stops the answer to a turn that went on.
 
-    Pushed by the LLM service behind the withdrawal: to every processor up to the gate it is an
+    The LLM service pushes it after the withdrawal. To every processor up to the gate it is an
     interruption, so that a voice stops speaking what nobody will hear. It goes no further.
     """
 
 
 class Guesses:
-    """A conversation's guesses: at most one is pending, earlier ones are void or were right."""
+    """A conversation's guesses: at most one is pending, earlier ones are void or confirmed."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -58,36 +58,36 @@ class Guesses:
         self._void: set[int] = set()
 
     def ask(self) -> int:
-        """A request goes out for a turn that may not be over. Returns its number."""
+        """Note a request for a turn that may not be over. Returns its number."""
         self.withdraw()
         self._count += 1
         self._pending = self._count
         return self._count
 
     def withdraw(self) -> None:
-        """The turn went on, or what was guessed is not what was said."""
+        """Make the guess void: the turn went on, or the person said something else."""
         self._confirmed = False
         if self._pending is not None:
             self._void.add(self._pending)
             self._pending = None
 
     def confirm(self) -> None:
-        """The turn is over, and the guess its answer."""
+        """Confirm the guess: the turn is over."""
         self._confirmed = self._pending is not None
         self._pending = None
 
     def refuse(self) -> bool:
-        """The LLM will not answer the guess, as it would call a tool.
+        """Note that the LLM does not answer the guess, as it would call a tool.
 
         Returns:
-            Whether the turn is over already: then nobody else asks for its answer any more.
+            Whether the turn is over already, so that nobody else asks for its answer.
         """
         unanswered = self._confirmed
         self.withdraw()
         return unanswered
 
     def state(self, frame: Frame) -> State:
-        """What may become of a frame; one of no guess may be heard."""
+        """Return what may become of a frame; one without a guess may be heard."""
         guess = frame.metadata.get(GUESS)
         if guess is None or not frame.interruptible:
             return "heard"
@@ -96,7 +96,7 @@ class Guesses:
         return "pending" if guess == self._pending else "heard"
 
     def guard(self, processor: FrameProcessor) -> None:
-        """Have a processor drop what belongs to a void guess when it comes to it in its queue."""
+        """Have a processor drop frames of a void guess when they come up in its queue."""
         process = processor.process_frame
 
         async def process_unless_void(frame: Frame, direction: FrameDirection) -> None:
@@ -106,7 +106,7 @@ class Guesses:
         processor.process_frame = process_unless_void
 
     def guarded(self, processors: Sequence[FrameProcessor]) -> list[FrameProcessor]:
-        """Processors between the LLM and the gate, so that what they push is known by number."""
+        """Guard the processors between the LLM and the gate, and number what they push."""
         for processor in processors:
             self.guard(processor)
         return [step for processor in processors for step in (processor, _Numbering())]
@@ -114,12 +114,12 @@ class Guesses:
     def let_through(self, service: FrameProcessor) -> None:
         """Have an LLM service push its answers to guesses, with their numbers.
 
-        A service that is none of pipecat's LLM services has no gate to open.
+        A service that is not one of pipecat's LLM services has no gate to open.
         """
         if not isinstance(service, LLMService):
             return
         gate = OpenGate(name=f"{service}::OpenGate")
-        # The one way to have a guess spoken: pipecat has no setting that opens the gate.
+        # The only way to have a guess spoken, as pipecat has no setting that opens the gate.
         service._speculation_gate = gate
         process = service.process_frame
 
@@ -136,7 +136,8 @@ class Announcer(FrameProcessor):
     """Stands before the LLM: numbers requests that are guesses, and notes what becomes of them.
 
     A guess whose answer would call a tool is refused by pipecat's LLM service and asked again when
-    the turn is over. Where that is decided before the refusal has come here, it is asked here.
+    the turn is over. If that is decided before the refusal has arrived here, it is asked again
+    here.
 
     It has no queue, so that a guess is void in the step in which that is decided.
     """
@@ -147,7 +148,6 @@ class Announcer(FrameProcessor):
         self._gate = gate
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Note, and pass on."""
         await super().process_frame(frame, direction)
         down = direction == FrameDirection.DOWNSTREAM
         if isinstance(frame, EagerEndOfTurnCancelFrame) and not down:
@@ -165,10 +165,10 @@ class Announcer(FrameProcessor):
 
 
 class OpenGate(SpeculationGate):
-    """Knows whether the LLM answers a guess, as its base does, and lets the answer through.
+    """Knows whether the LLM answers a guess, as its base does, but lets the answer through.
 
     Attributes:
-        guess: the number of the guess that is being answered; None: it is none.
+        guess: number of the guess that is being answered, if it is one.
     """
 
     def __init__(self, *, name: str) -> None:
@@ -177,7 +177,7 @@ class OpenGate(SpeculationGate):
         self._begun = False
 
     def process(self, frame: Frame, direction: FrameDirection) -> list[GatedFrame]:
-        """The frame, with its number; behind a withdrawal, what stops the others."""
+        """Return the frame with its number, and after a withdrawal what stops the others."""
         if direction != FrameDirection.DOWNSTREAM:
             return [(frame, direction)]
         if isinstance(frame, SystemFrame):
@@ -190,20 +190,19 @@ class OpenGate(SpeculationGate):
 
     def _verdict(self, frame: SystemFrame, direction: FrameDirection) -> list[GatedFrame]:
         void = self._begun and isinstance(frame, EagerEndOfTurnCancelFrame)
-        super().process(frame, direction)  # it holds nothing that it could release
+        super().process(frame, direction)  # it holds no frames to release
         self._begun = self._begun and self.is_speculating
         return [(frame, direction), *([(SpeculationDropped(), direction)] if void else [])]
 
 
 class _Numbering(FrameProcessor):
-    """Gives what a processor pushes of an answer the number that the answer's start has."""
+    """Gives what a processor pushes of an answer the number of the answer's first frame."""
 
     def __init__(self) -> None:
         super().__init__(enable_direct_mode=True)
         self._guess: int | None = None
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Number, and pass on."""
         await super().process_frame(frame, direction)
         if direction == FrameDirection.DOWNSTREAM and not isinstance(frame, SystemFrame):
             if isinstance(frame, LLMFullResponseStartFrame):
@@ -219,12 +218,12 @@ class AudioGate(FrameProcessor):
     """Holds the answer to a guess, text and sound, until the turn is over or goes on.
 
     It has no queue: the first sound is pushed in the step in which the turn ends. Then the output
-    comes between any two frames, so that it need not wait for the last to write the first. By
-    itself that gained nothing that was seen (`sent` 57 ms against 54, n = 18 each, busy machine);
+    gets a turn after each frame, so that it writes the first without waiting for the last. By
+    itself that gained nothing visible (`sent` 57 ms against 54, n = 18 each, busy machine);
     together with `PromptSender` it does.
 
     Args:
-        playing: told when the first sound of a reply is let out (ns of the pipeline's clock).
+        playing: called when the first sound of a reply is let out (ns of the pipeline's clock).
     """
 
     def __init__(
@@ -237,7 +236,6 @@ class AudioGate(FrameProcessor):
         self._letting_out = False
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Let out what may be heard."""
         await super().process_frame(frame, direction)
         if isinstance(frame, SpeculationDropped):
             await self.let_out()
@@ -248,13 +246,13 @@ class AudioGate(FrameProcessor):
         if passes or direction != FrameDirection.DOWNSTREAM:
             await self.push_frame(frame, direction)
         else:
-            # What was held goes first, also where its turn has ended in between.
+            # Held frames go first, even if their turn has ended in between.
             self._held.append(frame)
             await self.let_out()
 
     async def let_out(self) -> None:
-        """Push what may be heard by now, in order; forget what is void."""
-        if self._letting_out:  # and whoever does comes to what is held now
+        """Push what may be heard by now, in order, and forget what is void."""
+        if self._letting_out:  # the running loop comes to what is held now
             return
         self._letting_out = True
         try:

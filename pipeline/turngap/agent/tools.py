@@ -1,13 +1,13 @@
-"""Tools that the agent's LLM may call. They run for real, in the agent's process, by pipecat.
+"""Tools that the agent's LLM may call. pipecat runs them for real, in the agent's process.
 
-A clock, a weather line, a shop's orders and a calendar: small enough to be known by heart, so that
+A clock, a weather line, a shop's orders and a calendar: small enough to know by heart, so that
 whoever tests an agent knows the right answer.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
 from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from turngap.agent.stack import ToolName
 from turngap.core.clock import Clock, ms_to_ns
 
-# Goes behind the system prompt of an agent with tools: what a prompt says of the day is old.
+# Follows the system prompt of an agent with tools, as what a prompt says about the day is outdated.
 PROMPT = (
     "Call a tool for the time, the weather, an order or the calendar. Say what it gives in a short "
     "sentence, and trust it more than what stands above."
@@ -59,7 +59,7 @@ class CalendarArguments(_Arguments):
 
 Result = Mapping[str, str]
 
-# The facts that the shipped agents' system prompts have, too.
+# The shipped agents' system prompts have the same facts.
 _WEATHER: Mapping[str, Result] = {
     "today": {"sky": "sunny", "degrees": "20"},
     "tomorrow": {"sky": "light rain", "degrees": "14"},
@@ -70,37 +70,18 @@ _ORDERS: Mapping[str, Result] = {
 }
 
 
-def weather(asked: WeatherArguments) -> Result:
-    """What the weather line says."""
-    return _WEATHER[asked.day]
-
-
-def order(asked: OrderArguments) -> Result:
-    """What the shop knows of an order."""
+def _order(asked: OrderArguments) -> Result:
     number = "".join(c for c in asked.number if c.isdigit())
     return _ORDERS.get(number, {"error": f"there is no order {number or asked.number}"})
 
 
-class WallClock:
-    """Tells the time of the machine's own zone."""
-
-    def __init__(self, now: Callable[[], datetime]) -> None:
-        self._now = now
-
-    def __call__(self, asked: ClockArguments) -> Result:
-        """The time, the day and the date."""
-        now = self._now()
-        return {"time": f"{now:%H:%M}", "day": f"{now:%A}", "date": f"{now:%Y-%m-%d}"}
-
-
-class Calendar:
-    """One conversation's calendar; empty when it begins."""
+class _Calendar:
+    """One conversation's calendar, which is empty when it begins."""
 
     def __init__(self) -> None:
         self._entries: dict[str, dict[str, str]] = {}
 
     def __call__(self, asked: CalendarArguments) -> Result:
-        """The day's entries, after what there is to add; no time is given twice."""
         entries = self._entries.setdefault(asked.day, {})
         if asked.entry is not None:
             if asked.time is None:
@@ -112,20 +93,16 @@ class Calendar:
         return {"day": asked.day, "entries": listed or "nothing"}
 
 
-class _Run(Protocol):
-    def __call__(self, asked: Any, /) -> Result: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool: what it is called with, which says what it is for, and what it does."""
+    """A tool: its arguments, which also describe it, and what it does with them."""
 
     name: ToolName
     arguments: type[_Arguments]
-    run: _Run
+    run: Callable[[Any], Result]
 
     def answer(self, arguments: Mapping[str, Any]) -> Result:
-        """Run it; arguments that it does not understand are told to the LLM as an `error`."""
+        """Run the tool; the LLM gets an `error` for arguments that the tool does not understand."""
         try:
             asked = self.arguments.model_validate(dict(arguments))
         except ValidationError as e:
@@ -135,21 +112,26 @@ class Tool:
 
 
 def tools(now: Callable[[], datetime] = datetime.now) -> tuple[Tool, ...]:
-    """Every tool there is, for one conversation."""
+    """Return all tools for one conversation; `now` is the time in the machine's own zone."""
+
+    def clock(asked: ClockArguments) -> Result:
+        at = now()
+        return {"time": f"{at:%H:%M}", "day": f"{at:%A}", "date": f"{at:%Y-%m-%d}"}
+
     return (
-        Tool("clock", ClockArguments, WallClock(now)),
-        Tool("weather", WeatherArguments, weather),
-        Tool("order", OrderArguments, order),
-        Tool("calendar", CalendarArguments, Calendar()),
+        Tool("clock", ClockArguments, clock),
+        Tool("weather", WeatherArguments, lambda asked: _WEATHER[asked.day]),
+        Tool("order", OrderArguments, _order),
+        Tool("calendar", CalendarArguments, _Calendar()),
     )
 
 
 def toolbox(
     names: tuple[ToolName, ...], clock: Clock, *, delay_ms: float = 0.0, among: tuple[Tool, ...]
 ) -> ToolsSchema:
-    """Those of `among` with these names, as pipecat offers them to an LLM and runs them.
+    """Return those of `among` with these names, as pipecat offers them to an LLM and runs them.
 
-    Each call takes `delay_ms` more than the tool does: what lies between an agent and its tools.
+    `delay_ms` is added to each call: the time on the way between an agent and its tools.
     """
     return ToolsSchema([_schema(tool, clock, delay_ms) for tool in among if tool.name in names])
 

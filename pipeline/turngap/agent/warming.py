@@ -1,4 +1,4 @@
-"""Done while nothing is asked for yet, so that the first token and the first sound come sooner."""
+"""Warms the LLM and the voice in advance, so that the first token and sound come sooner."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -15,29 +15,29 @@ from turngap.agent.marks import CHARS_A_TOKEN
 from turngap.core.clock import Clock, ms_to_ns, ns_to_ms
 from turngap.core.speeds import Request, VoiceSpeed
 
-# A short and a long one: from both together the TTS's time a request and a second of speech follow.
+# A short and a long text: together they give the TTS's time per request and per second of speech.
 VOICE_TEXTS = ("Yes.", "One moment please, I will have a look at that for you.")
 
-# After an interruption the memory is cut to what was heard; by then it has been.
+# After an interruption the conversation is cut to what was heard, which is done by then.
 SETTLED_MS = 100.0
 
 Count = Callable[[str, float], None]
 
 
 class Answers(Protocol):
-    """What an LLM is asked with beside the conversation; pipecat's `LLMService` has it."""
+    """What `PrefixWarmer` needs of an LLM; pipecat's `LLMService` has it."""
 
-    async def run_inference(self, context: LLMContext, max_tokens: int | None = None) -> str | None:
-        """One reply."""
-        ...
+    async def run_inference(
+        self, context: LLMContext, max_tokens: int | None = None
+    ) -> str | None: ...
 
 
 class PrefixWarmer:
-    """Has the LLM read the conversation so far before it is asked to go on with it.
+    """Has the LLM read the conversation so far before it has to answer.
 
-    A server that caches prompts by their prefix (vLLM and the hosted ones do) then reads the rest
-    alone, and its connection stands. One token is asked for, because none cannot be. It is given up
-    when the person's turn is answered, so that it never stands in a request's way.
+    A server that caches prompts by their prefix (vLLM and the hosted ones do) then reads only the
+    rest, over a connection that is open. One token is asked for, the fewest possible. The request
+    is given up when the person's turn is answered, so that it never delays the real one.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class PrefixWarmer:
         self._of_use = True
 
     def begin(self, after_ms: float = 0.0) -> None:
-        """Warm in the background, unless that was done for this conversation as it stands."""
+        """Warm in the background, unless that was done for the conversation as it stands."""
         if self._of_use and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._read(after_ms))
 
     def give_up(self) -> None:
-        """The LLM is asked now, or never again."""
+        """Cancel the request, as the LLM is asked now or never again."""
         if self._task is not None:
             self._task.cancel()
 
@@ -70,16 +70,17 @@ class PrefixWarmer:
         try:
             await self._llm.run_inference(copy, max_tokens=1)
         except NotImplementedError:
-            # pipecat's word for a service that only its pipeline can ask: nothing is wrong.
+            # pipecat raises this for a service that only its pipeline can ask: nothing is wrong.
             self._of_use = False
             return
         except asyncio.CancelledError:
             self._paid_for(messages)
             raise
         except Exception as e:
-            # Whatever is wrong, the next request says it to somebody who waits for an answer.
+            # The next request reports the problem to somebody who waits for an answer.
             self._of_use = False
-            logger.warning(f"the LLM's prompt is not read ahead any more: {type(e).__name__}: {e}")
+            why = f"{type(e).__name__}: {e}"
+            logger.warning(f"the LLM's prompt is no longer read in advance: {why}")
         else:
             self._warm = messages
         self._paid_for(messages)
@@ -91,7 +92,7 @@ class PrefixWarmer:
 
 
 async def warm_voice(tts: TTSService, speed: VoiceSpeed, clock: Clock) -> None:
-    """Have the TTS speak unheard, and learn how fast it does."""
+    """Have the TTS speak unheard, and measure how fast it is."""
     for number, text in enumerate(VOICE_TEXTS):
         asked_ns = clock.now_ns()
         made: list[tuple[int, float]] = []
@@ -101,7 +102,7 @@ async def warm_voice(tts: TTSService, speed: VoiceSpeed, clock: Clock) -> None:
                 return
             if isinstance(frame, TTSAudioRawFrame):
                 made.append((clock.now_ns(), frame.num_frames * 1000 / frame.sample_rate))
-        if made:  # a service that answers over a socket of its own says nothing here
+        if made:  # a service that answers over its own socket yields nothing here
             speed.add(
                 Request(
                     chars=len(text),
@@ -113,41 +114,35 @@ async def warm_voice(tts: TTSService, speed: VoiceSpeed, clock: Clock) -> None:
             )
 
 
-class Warming:
-    """What of it one session does, and when."""
+def warm_session(
+    worker: PipelineWorker,
+    user: LLMUserAggregator,
+    prefix: PrefixWarmer | None,
+    voice: Callable[[], Coroutine[Any, Any, None]] | None,
+) -> None:
+    """Warm at a session's beginning and at each turn of the person's; stop at its end."""
+    speaking: list[asyncio.Task[None]] = []
 
-    def __init__(
-        self,
-        prefix: PrefixWarmer | None,
-        voice: Callable[[], Coroutine[Any, Any, None]] | None,
-    ) -> None:
-        self._prefix = prefix
-        self._voice = voice
-        self._speaking: asyncio.Task[None] | None = None
+    async def on_started(*_: object) -> None:
+        if voice is not None:
+            speaking.append(asyncio.create_task(voice()))
+        if prefix is not None:
+            prefix.begin()
 
-    def attach(self, worker: PipelineWorker, user: LLMUserAggregator) -> None:
-        """Follow a session: its beginning, the person's turns, its end."""
+    async def on_turn_started(*_: object) -> None:
+        if prefix is not None:
+            prefix.begin(SETTLED_MS)
 
-        async def on_started(*_: object) -> None:
-            if self._voice is not None:
-                self._speaking = asyncio.create_task(self._voice())
-            if self._prefix is not None:
-                self._prefix.begin()
+    async def on_asked(*_: object) -> None:
+        if prefix is not None:
+            prefix.give_up()
 
-        async def on_turn_started(*_: object) -> None:
-            if self._prefix is not None:
-                self._prefix.begin(SETTLED_MS)
+    async def on_finished(*_: object) -> None:
+        await on_asked()
+        for task in speaking:
+            task.cancel()
 
-        async def on_asked(*_: object) -> None:
-            if self._prefix is not None:
-                self._prefix.give_up()
-
-        async def on_finished(*_: object) -> None:
-            await on_asked()
-            if self._speaking is not None:
-                self._speaking.cancel()
-
-        worker.add_event_handler("on_pipeline_started", on_started)
-        worker.add_event_handler("on_pipeline_finished", on_finished)
-        user.add_event_handler("on_user_turn_started", on_turn_started)
-        user.add_event_handler("on_user_turn_inference_triggered", on_asked)
+    worker.add_event_handler("on_pipeline_started", on_started)
+    worker.add_event_handler("on_pipeline_finished", on_finished)
+    user.add_event_handler("on_user_turn_started", on_turn_started)
+    user.add_event_handler("on_user_turn_inference_triggered", on_asked)

@@ -22,14 +22,14 @@ class _Stream(Protocol[Chunk_co]):
 
 
 class WholeReply(Generic[Chunk]):
-    """A streamed reply that fails where it stops before its end.
+    """A streamed reply that fails if it stops before its end.
 
-    A server that dies may well leave a connection that was closed in order, and the client takes
-    that for the end of the reply.
+    A server that dies may leave a connection that was closed in order, which the client takes for
+    the end of the reply.
 
     Args:
-        stream: of OpenAI's or Anthropic's client.
-        ends: whether a chunk says that the reply is finished.
+        stream: the stream of OpenAI's or Anthropic's client.
+        ends: returns whether a chunk says that the reply is finished.
     """
 
     def __init__(self, stream: "_Stream[Chunk]", ends: Callable[[Chunk], bool]) -> None:
@@ -37,10 +37,10 @@ class WholeReply(Generic[Chunk]):
         self._ends = ends
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
-        """The chunks.
+        """Yield the chunks.
 
         Raises:
-            ConnectionError: there is no more of it, and it has not said that it is finished.
+            ConnectionError: the reply stopped without a chunk that finishes it.
         """
         finished = False
         chunks = aiter(self._stream)
@@ -49,38 +49,35 @@ class WholeReply(Generic[Chunk]):
                 finished = finished or self._ends(chunk)
                 yield chunk
         finally:
-            if isinstance(chunks, AsyncGenerator):  # left to the garbage it would close too late
+            if isinstance(chunks, AsyncGenerator):  # the garbage collector would close it too late
                 await chunks.aclose()
         if not finished:
             raise ConnectionError("the server ended its reply in the middle")
 
     async def close(self) -> None:
-        """Hang up."""
         await self._stream.close()
 
 
 def _finished(chunk: "ChatCompletionChunk") -> bool:
-    """The last chunk of each choice has a reason."""
+    """Return whether this is a choice's last chunk, which has a reason for the end."""
     return any(choice.finish_reason for choice in chunk.choices or ())
 
 
 class AskedOnce(_Base):
-    """A request is sent once: put before a service of pipecat's that derives from OpenAI's.
+    """Sends each request once. A mixin before a service of pipecat's that derives from OpenAI's.
 
     The client's two silent retries would turn a server that refuses or drops requests into one that
     seems slow.
     """
 
     async def get_chat_completions(self, context: Any) -> Any:
-        """The reply as it comes."""
         return WholeReply(await super().get_chat_completions(context), _finished)
 
     def create_client(self, *args: Any, **kwargs: Any) -> Any:
-        """The client of one session, with keep-alive connections."""
         return super().create_client(*args, **kwargs).with_options(max_retries=0)
 
     def _classify_error(self, exception: Exception) -> "ErrorCategory | None":
-        """A connection that breaks, which pipecat 1.14 does not know in the client's words."""
+        # pipecat 1.14 does not know a broken connection by the client's class for it.
         from openai import APIConnectionError
         from pipecat.utils.errors import ErrorCategory
 
@@ -89,6 +86,5 @@ class AskedOnce(_Base):
         return super()._classify_error(exception)
 
     async def cleanup(self) -> None:
-        """Close the session's connections, which pipecat 1.14 leaves open."""
         await super().cleanup()
-        await self._client.close()
+        await self._client.close()  # pipecat 1.14 leaves the session's connections open

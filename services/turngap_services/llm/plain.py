@@ -1,69 +1,134 @@
-"""A conversation as roles and texts, for models that know no provider's message format."""
+"""LLM services of turngap's own, which see a conversation as roles and texts."""
 
 import json
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from pipecat.adapters.llm.base_llm_adapter import BaseLLMAdapter
+from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
 from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
+from pipecat.frames.frames import (
+    Frame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+)
+from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMSpecificMessage
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.services.llm_service import LLMService
 from pipecat.services.settings import LLMSettings
+
+from turngap.backends import COUNTS
 
 
 class PlainParams(TypedDict):
-    """What such a model is asked with."""
+    """The prompt of such a model."""
 
     messages: list[dict[str, Any]]
 
 
 class PlainAdapter(BaseLLMAdapter[PlainParams]):
-    """Plain messages. The default adapter would import the OpenAI SDK: a second, for nothing."""
+    """Plain messages. The default adapter would import the OpenAI SDK, a second for nothing."""
 
     @property
     def id_for_llm_specific_messages(self) -> str:
-        """No provider writes messages for it."""
         return "plain"
 
     async def get_llm_invocation_params(self, context: LLMContext, **kwargs: Any) -> PlainParams:
-        """The conversation as roles and texts."""
         return {"messages": plain_messages(context)}
 
     def to_provider_tools_format(self, tools_schema: ToolsSchema) -> list[Any]:
-        """It calls no tools."""
         return []
 
     def get_messages_for_logging(self, context: LLMContext) -> list[dict[str, Any]]:
-        """The conversation as roles and texts."""
         return plain_messages(context)
 
 
-def plain_settings(
-    model: str,
-    *,
-    temperature: float | None = None,
-    max_tokens: int | None = None,
-    seed: int | None = None,
-) -> LLMSettings:
-    """Pipecat's settings of such a model: it wants every one of them named."""
-    return LLMSettings(
-        model=model,
-        system_instruction=None,
-        temperature=temperature,
-        max_tokens=max_tokens,
-        top_p=None,
-        top_k=None,
-        frequency_penalty=None,
-        presence_penalty=None,
-        seed=seed,
-        filter_incomplete_user_turns=False,
-        user_turn_completion_config=None,
-    )
+class PlainLLMService(LLMService[PlainAdapter]):
+    """Answers each context frame and passes every other frame on.
+
+    At an interruption pipecat cancels the frame being processed, and the reply with it.
+    """
+
+    adapter_class = PlainAdapter
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(
+            settings=LLMSettings(  # pipecat wants every field named
+                model=model,
+                system_instruction=None,
+                temperature=temperature,
+                max_tokens=max_tokens,
+                top_p=None,
+                top_k=None,
+                frequency_penalty=None,
+                presence_penalty=None,
+                seed=seed,
+                filter_incomplete_user_turns=False,
+                user_turn_completion_config=None,
+            )
+        )
+
+    async def _answer(self, context: LLMContext) -> None:
+        """Push the reply's text, between the frames that begin and end it."""
+        raise NotImplementedError
+
+    def counts_of(self, heard: list[str]) -> dict[str, float]:
+        """Return figures to store with the turn, by name, from what the user said in each turn."""
+        return {}
+
+    async def _note(self, frame: Frame) -> None:
+        """Take note of a frame before it is answered or passed on."""
+
+    def can_generate_metrics(self) -> bool:
+        return True
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        await self._note(frame)
+        if isinstance(frame, LLMContextFrame):
+            await self._respond(frame.context)
+        else:
+            await self.push_frame(frame, direction)
+
+    async def _respond(self, context: LLMContext) -> None:
+        start = LLMFullResponseStartFrame()
+        start.metadata[COUNTS] = self.counts_of(turns_heard(plain_messages(context)))
+        await self.push_frame(start)
+        await self.start_processing_metrics()
+        try:
+            await self._answer(context)
+        finally:
+            await self.stop_processing_metrics()
+            await self.push_frame(LLMFullResponseEndFrame())
+
+    async def _count_tokens(self, prompt: int, completion: int) -> None:
+        await self.start_llm_usage_metrics(
+            LLMTokenUsage(
+                prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion
+            )
+        )
+
+
+def offered(context: LLMContext) -> Sequence[FunctionSchema]:
+    """Return the tools that the conversation offers."""
+    tools = context.tools
+    return tools.standard_tools if isinstance(tools, ToolsSchema) else ()
 
 
 def plain_messages(context: LLMContext, *, tools: bool = False) -> list[dict[str, Any]]:
-    """Role and text of each message of the conversation.
+    """Return role and text of each message of the conversation.
 
-    Calls of tools and their results are left out, as these models know none of either; with `tools`
-    they are told as text, in the role `tool`.
+    Tool calls and their results are left out, as these models know neither; with `tools` they are
+    included as text, in the role `tool`.
     """
     plain: list[dict[str, Any]] = []
     for message in context.get_messages():
@@ -84,3 +149,19 @@ def _text(content: Any) -> str:
         return content
     parts = content if isinstance(content, list) else []
     return " ".join(p["text"] for p in parts if isinstance(p, dict) and p.get("type") == "text")
+
+
+def turns_heard(messages: list[dict[str, Any]]) -> list[str]:
+    """Return what the user said in each turn; messages with no answer between them are one turn."""
+    turns: list[str] = []
+    answered = True
+    for message in messages:
+        if message["role"] == "assistant":
+            answered = True
+        elif message["role"] == "user" and message["content"].strip():
+            if answered:
+                turns.append(message["content"])
+            else:
+                turns[-1] += " " + message["content"]
+            answered = False
+    return turns

@@ -10,28 +10,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from turngap.core.errors import AgentError
+from turngap_services.loading import Loaded
 
 
 def bearer(key: str | None) -> dict[str, str]:
-    """The header that OpenAI's protocol has a key in."""
+    """Return the header that carries a key in OpenAI's protocol."""
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def connection_headers(*, keep_alive: bool) -> dict[str, str]:
-    """What a session's client sends with each request for the connection to be kept, or not.
-
-    Told to close, the client does so itself when the reply has ended, whatever the server does.
-    """
+    """Return headers that make the client keep its connection, or close it after each reply."""
     return {} if keep_alive else {"Connection": "close"}
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """How a server is asked, and what is to be put right where it does not answer.
+    """How a server is asked, and what to correct if it does not answer.
 
     Attributes:
-        key_env: the environment variable that its key comes from.
-        base_url: of the form that its `base_url` has.
+        key_env: environment variable that holds its key.
+        base_url: the form of its `base_url`.
     """
 
     headers: Mapping[str, str]
@@ -41,7 +39,7 @@ class Asking:
 
     @property
     def correct_address(self) -> str:
-        """What to do about a wrong address, in the way that each command takes a right one."""
+        """How each command takes the right address."""
         return (
             f"correct the address: --set llm.base_url={self.base_url} "
             f"(compare and judge: --llm NAME,base_url={self.base_url})"
@@ -49,7 +47,7 @@ class Asking:
 
 
 def ask(url: str, asking: Asking, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The JSON object that `url` answers with; a POST where there is a `body`.
+    """Return the JSON object that `url` answers with; a `body` is sent as a POST.
 
     Raises:
         AgentError: nobody answers, the key is refused, or it is another kind of server.
@@ -64,7 +62,7 @@ def ask(url: str, asking: Asking, body: dict[str, Any] | None = None) -> dict[st
         with e:
             raise _refused(url, asking, e) from e
     except json.JSONDecodeError as e:
-        raise _other(url, asking, "its answer is no JSON") from e
+        raise _other(url, asking, "its answer is not JSON") from e
     except (OSError, http.client.HTTPException) as e:
         reason = getattr(e, "reason", None) or e
         raise AgentError(
@@ -73,7 +71,7 @@ def ask(url: str, asking: Asking, body: dict[str, Any] | None = None) -> dict[st
             hint=f"start the server or connect to its network, or {asking.correct_address}",
         ) from e
     if not isinstance(answer, dict):
-        raise _other(url, asking, "its answer is no JSON object")
+        raise _other(url, asking, "its answer is not a JSON object")
     return answer
 
 
@@ -98,13 +96,13 @@ def _refused(url: str, asking: Asking, error: urllib.error.HTTPError) -> AgentEr
 def _other(url: str, asking: Asking, why: str) -> AgentError:
     return AgentError(
         "llm.protocol",
-        f"no server of this protocol at {url}: {why}",
+        f"the server at {url} does not speak this protocol: {why}",
         hint=asking.correct_address,
     )
 
 
 def served_models(models_url: str, asking: Asking) -> list[str]:
-    """The names of the models that a server has.
+    """Return the names of the models that a server has.
 
     Raises:
         AgentError: as `ask`.
@@ -113,3 +111,34 @@ def served_models(models_url: str, asking: Asking) -> list[str]:
     if not isinstance(models, list):
         raise _other(models_url, asking, "it lists no models")
     return [str(m["id"]) for m in models if isinstance(m, dict) and "id" in m]
+
+
+_CHECKED = Loaded[None]()
+
+
+def check_model(
+    provider: str, model: str, models_url: str, asking: Asking, *, dated: bool = False
+) -> None:
+    """Ask a provider, once a process, whether the key is right and the model is there.
+
+    Args:
+        provider: name of the backend.
+        model: the provider's name for the model.
+        models_url: lists the models.
+        asking: see `Asking`.
+        dated: accept the name of a family whose snapshots are listed by their dates.
+
+    Raises:
+        AgentError: the provider cannot be reached, refuses the key, or has no such model.
+    """
+
+    def check() -> None:
+        models = served_models(models_url, asking)
+        if not any(name == model or (dated and name.startswith(model)) for name in models):
+            raise AgentError(
+                "llm.model",
+                f"{provider} has no model {model!r} for this key",
+                hint=f"--set llm.model=NAME, one of: {', '.join(sorted(models)) or 'none'}",
+            )
+
+    _CHECKED.get((provider, model, models_url, *sorted(asking.headers.items())), check)

@@ -1,7 +1,8 @@
-"""What text the TTS gets when, and when its speech may begin, so that it never runs dry.
+"""When the TTS gets which text, and when its speech may begin, so that it never runs dry.
 
-As few words first as the engines' measured speeds allow, whole clauses while there is time, and
-what is there when time runs out. No I/O, no clock: every call says what time it is.
+The first piece has as few words as the engines' measured speeds allow. Whole clauses follow while
+there is time, and whatever is there when time runs out. No I/O, no clock: each call says what time
+it is.
 """
 
 import math
@@ -12,18 +13,16 @@ from turngap.core.clauses import Cut, cuts, without_leftover
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.speeds import Request, TextSpeed, VoiceSpeed
 
-# Whether speech that begins now would run dry before the reply ends. Pure arithmetic.
-#
-# Speech runs dry when what was made has been played before more is made. More is made of words that
-# the LLM has sent, by a TTS that takes one piece after another. `lasts` plays that forward with the
-# speeds measured so far and the largest pieces that are made in time: if that runs dry, so does
-# everything else.
+# Speech runs dry when everything made so far has been played before more is made. More is made from
+# words that the LLM has sent, by a TTS that takes one piece after another. `Pace.lasts` plays that
+# forward with the speeds measured so far and the largest pieces that are made in time: if that runs
+# dry, so does everything else.
 
 # Letters and the space of a word; the library's replies have 5.6.
 CHARS_PER_WORD = 5.6
 
-# A reply whose end is not known yet may have so many words: the system prompt asks for one or two
-# short sentences, the library's longest reply has 26.
+# A reply whose end is not known yet may have this many words: the system prompt asks for one or two
+# short sentences, and the library's longest reply has 26.
 LONGEST_REPLY_WORDS = 60
 AT_LEAST_TO_COME = 10
 
@@ -33,15 +32,13 @@ SAFETY_MS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """How things stand; all in ms from now.
+    """The present state of speech; all times in ms from now.
 
     Attributes:
-        dry_ms: what was handed to the TTS has been played by then, if it plays without a break.
-        free_ms: by then the TTS has made it.
-        spare_ms: by how much each piece of it is made before what precedes it has been played, at
-            the least.
-        words: whole words that wait to be handed over.
-        to_come: words that the LLM may still send.
+        dry_ms: when the text handed to the TTS has been played, if it plays without a break.
+        free_ms: when the TTS has synthesised it. spare_ms: the least time by which a piece of it is
+        made before its predecessors have been played. words: whole words that wait to be handed
+        over. to_come: words that the LLM may still send.
     """
 
     dry_ms: float = 0.0
@@ -59,7 +56,7 @@ class Pace:
     llm: TextSpeed
 
     def after(self, chars: int, outlook: Outlook) -> Outlook:
-        """What stands once a piece of so many characters has been handed over besides."""
+        """Return the outlook once a piece of so many characters has been handed over, too."""
         least_ms, most_ms = self.voice.speech_ms(chars)
         dry_ms = outlook.dry_ms + least_ms
         free_ms = max(0.0, outlook.free_ms) + self.voice.make_ms(most_ms)
@@ -69,17 +66,17 @@ class Pace:
         )
 
     def begun(self, chars: int, outlook: Outlook) -> Outlook:
-        """The same for the piece that speech begins with: until its first audio nothing is due."""
+        """Return the same for the first piece: before its first audio nothing is due."""
         first_ms = self.voice.first_ms(self.voice.speech_ms(chars)[1])
         return self.after(chars, replace(outlook, dry_ms=first_ms))
 
     def audio_in_ms(self, chars: int, outlook: Outlook) -> float:
-        """When a piece of so many characters that is handed over now is first heard of."""
+        """Return when the first audio of a piece comes that is handed over now."""
         most_ms = self.voice.speech_ms(chars)[1]
         return max(0.0, outlook.free_ms) + self.voice.first_ms(most_ms)
 
     def lasts(self, now: Outlook, safety_ms: float = SAFETY_MS) -> bool:
-        """Whether speech that goes on from here never runs dry."""
+        """Return whether speech that goes on from here never runs dry."""
         dry_ms, free_ms = now.dry_ms, max(0.0, now.free_ms)
         if now.spare_ms < 0:
             return False
@@ -100,13 +97,13 @@ class Pace:
         return True
 
     def _sent_ms(self, words: float) -> float:
-        """When the LLM will have sent so many more words."""
+        """Return when the LLM will have sent so many more words."""
         if words <= 0:
             return 0.0
         return words * CHARS_PER_WORD * self.llm.char_ms + self.llm.late_ms
 
     def _most_words(self, waiting: float, free_ms: float, latest_ms: float, left: int) -> int:
-        """The largest piece whose audio is there in time; 0 if none is."""
+        """Return the size of the largest piece whose audio comes in time; 0 if there is none."""
 
         def in_time(words: int) -> bool:
             most_ms = self.voice.speech_ms(round(words * CHARS_PER_WORD))[1]
@@ -124,22 +121,22 @@ class Pace:
 
 # One word alone is choppy.
 FIRST_MIN_WORDS = 2
-# A first piece that would not last is not made longer than this: what then lacks is not text, and
+# A first piece that would not last is not made longer than this: more text does not help then, and
 # the speech is held until it lasts.
 FIRST_MAX_WORDS = 12
-# What a voice is given first of which nothing is known yet: a clause, or so many words.
+# The first piece for a voice whose speed is unknown: a clause, or this many words.
 UNKNOWN_WORDS = 6
-# While speech is held there is time for pieces that sound like more than two words.
+# While speech is held there is time for longer pieces than two words.
 HELD_MIN_WORDS = 6
-# How much longer than expected a piece may take that is one of several to come.
+# How many times as long as expected a piece may take if more pieces follow.
 SPARED = 1.4
-# Two pieces that are heard so soon after one another are heard at once.
+# Two pieces that are heard this soon after one another count as simultaneous.
 AS_SOON_MS = 10.0
 
 
 @dataclass(slots=True)
 class _Making:
-    """The piece that the TTS is at."""
+    """The piece that the TTS is making."""
 
     chars: int
     asked_ns: int
@@ -152,9 +149,9 @@ class _Making:
 class SpeechFeed:
     """One reply after another, from the LLM's tokens to the TTS's audio.
 
-    Told of tokens, requests and audio as they happen; asked for pieces (`take`), for when to ask
-    again (`due_ns`), and whether the speech that was made may begin (`may_begin`). What is known of
-    the engines' speed is kept from reply to reply.
+    It is told of tokens, requests and audio as they happen. It says which pieces go next (`take`),
+    when to ask again (`due_ns`), and whether speech that was made may begin (`may_begin`). The
+    engines' measured speeds are kept from reply to reply.
     """
 
     def __init__(self, voice: VoiceSpeed | None = None, llm: TextSpeed | None = None) -> None:
@@ -164,11 +161,10 @@ class SpeechFeed:
 
     @property
     def voice(self) -> VoiceSpeed:
-        """What is known of the TTS."""
         return self._pace.voice
 
     def reset(self) -> None:
-        """Forget the reply: it was interrupted."""
+        """Forget the reply, as it was interrupted."""
         self._text = ""
         self._ended = False
         self._words = 0
@@ -181,13 +177,13 @@ class SpeechFeed:
         self._pace.llm.reply_started()
 
     def start(self, at_ns: int) -> None:
-        """Another reply begins. Where the one before still sounds, this one goes on from it."""
+        """Begin another reply; it goes on from the speech of the last one, if that still sounds."""
         self._goes_on(at_ns)
         self._text, self._ended, self._words = "", False, 0
         self._pace.llm.reply_started()
 
     def over(self) -> None:
-        """The TTS has made the whole reply."""
+        """Note that the TTS has made the whole reply."""
         self._over = True
 
     def _goes_on(self, at_ns: int) -> None:
@@ -204,20 +200,20 @@ class SpeechFeed:
     # --- the LLM's side ---------------------------------------------------------------------------
 
     def text(self, at_ns: int, token: str) -> None:
-        """The LLM sent more of the reply."""
+        """Take more of the reply from the LLM."""
         self._text += token
         self._pace.llm.text(ns_to_ms(at_ns), len(token))
         if self._words:
             self._text = without_leftover(self._text)
 
     def end(self) -> None:
-        """The LLM has sent the whole reply."""
+        """Note that the LLM has sent the whole reply."""
         self._ended = True
         if not any(c.isalnum() for c in self._text):
             self._text = ""
 
     def take(self, at_ns: int) -> list[str]:
-        """The pieces that the TTS should get now."""
+        """Return the pieces that the TTS should get now."""
         pieces: list[str] = []
         while (cut := self._next_cut(at_ns)) is not None:
             piece, self._text = self._text[: cut.end].strip(), self._text[cut.end :]
@@ -228,7 +224,7 @@ class SpeechFeed:
         return pieces
 
     def due_ns(self, at_ns: int) -> int | None:
-        """When what waits must go even though no more has come; None where nothing waits for it."""
+        """Return when waiting text must go even if no more has come, if there is any."""
         waiting = cuts(self._text, ended=self._ended)
         if not waiting or not self._begun:
             return None
@@ -240,19 +236,19 @@ class SpeechFeed:
     # --- the TTS's side ---------------------------------------------------------------------------
 
     def asked(self, at_ns: int, chars: int) -> None:
-        """The TTS was given the next piece."""
+        """Note that the TTS was given the next piece."""
         self._goes_on(at_ns)
         if self._handed:
             self._handed.popleft()
         if self._making is not None and self._making.audio_ms == 0:
-            # It takes several before it has spoken the first: they count as one.
+            # Pieces that the TTS gets before it has spoken the first count as one.
             self._making.chars += chars
             return
         self.made()
         self._making = _Making(chars, at_ns)
 
     def audio(self, at_ns: int, audio_ms: float) -> float:
-        """The TTS made so much speech. Returns for how long (ms) there had been none to hear."""
+        """Take speech that the TTS made. Returns how long (ms) there had been none to hear."""
         dry_ms = 0.0
         if self._begun:
             dry_ms = max(0.0, ns_to_ms(at_ns - self._dry_ns))
@@ -267,7 +263,7 @@ class SpeechFeed:
         return dry_ms
 
     def made(self) -> None:
-        """The TTS has made the piece that it was at."""
+        """Note that the TTS has made its current piece."""
         making, self._making = self._making, None
         if making is not None and making.audio_ms > 0:
             self._pace.voice.add(
@@ -283,15 +279,15 @@ class SpeechFeed:
     # --- the caller's side ------------------------------------------------------------------------
 
     def may_begin(self, at_ns: int) -> bool:
-        """Whether speech that begins now lasts to the end of the reply."""
+        """Return whether speech that begins now lasts to the end of the reply."""
         if self._begun or not self._pace.voice.known:
             return True
         return self._held_ms > 0 and self._pace.lasts(self._outlook(at_ns), SAFETY_MS / 2)
 
     def begin(self, at_ns: int) -> bool:
-        """What was made so far goes to the caller now, and what follows as it is made.
+        """Let the caller hear what was made so far, and what follows as it is made.
 
-        Returns whether that is news.
+        Returns whether this is new.
         """
         if self._begun:
             return False
@@ -313,7 +309,7 @@ class SpeechFeed:
         return self._hurried_cut(waiting, outlook) or self._timely_cut(waiting, outlook)
 
     def _first_cut(self, waiting: list[Cut]) -> Cut | None:
-        """As few words as last; of a voice that was never heard, as many as mostly do."""
+        """Return the fewest words that last; for an unknown voice, as many as mostly do."""
         if not self._pace.voice.known:
             enough = self._ended or waiting[-1].words >= UNKNOWN_WORDS
             clauses = (c for c in waiting if c.clause and c.words >= FIRST_MIN_WORDS)
@@ -328,7 +324,7 @@ class SpeechFeed:
         return None
 
     def _held_cut(self, waiting: list[Cut], outlook: Outlook) -> Cut | None:
-        """Speech is held: the TTS is kept busy, with clauses where there are any."""
+        """Return what keeps the TTS busy while speech is held, by clauses if there are any."""
         clauses = [c for c in waiting if c.clause and c.words >= FIRST_MIN_WORDS]
         if clauses:
             return clauses[0]
@@ -337,15 +333,15 @@ class SpeechFeed:
         return waiting[-1] if self._ended or (idle and enough) else None
 
     def _hurried_cut(self, waiting: list[Cut], outlook: Outlook) -> Cut | None:
-        """Speech runs dry if nothing goes now: as much as is there in time, or the least."""
+        """Return as much as is made in time, or the least, if speech runs dry otherwise."""
         if outlook.free_ms > 0:
-            return None  # what goes while the TTS is busy is made no sooner
+            return None  # while the TTS is busy, text is not made any sooner
         latest_ms = outlook.dry_ms - SAFETY_MS - AS_SOON_MS
         heard_ms = [self._pace.audio_in_ms(cut.end, outlook) for cut in waiting]
         if heard_ms[-1] < latest_ms:
             return None
-        # A shorter piece is made sooner: one that may take longer than any did yet, if there is;
-        # where it is too late for all of them, one that is heard as soon as any.
+        # A shorter piece is made sooner. Prefer one with time to spare; if all would be late, one
+        # that is heard as soon as any.
         within = (latest_ms / SPARED, latest_ms, min(heard_ms) + AS_SOON_MS)
         for limit_ms in within:
             in_time = [c for c, ms in zip(waiting, heard_ms, strict=True) if ms <= limit_ms]
@@ -354,7 +350,7 @@ class SpeechFeed:
         return None
 
     def _timely_cut(self, waiting: list[Cut], outlook: Outlook) -> Cut | None:
-        """A clause, where there is time for another request after it."""
+        """Return a clause, if there is time for another request after it."""
         for cut in waiting:
             if not (cut.ends_reply or (cut.clause and cut.words >= FIRST_MIN_WORDS)):
                 continue
@@ -367,7 +363,7 @@ class SpeechFeed:
         return None
 
     def _outlook(self, at_ns: int) -> Outlook:
-        """What was handed over, made and played, from now on."""
+        """Return what was handed over, made and played, from now on."""
         voice, making = self._pace.voice, self._making
         on_line_ms = max(0.0, ns_to_ms(self._dry_ns - at_ns)) if self._begun else 0.0
         sounds = self._begun or self._held_ms > 0
@@ -396,6 +392,6 @@ class SpeechFeed:
 
 
 def _best_ending(found: list[Cut]) -> Cut:
-    """The last one that ends a clause, or at least no word that leads on to the next."""
+    """Return the last one that ends a clause, or at least does not lead on to the next word."""
     clauses = [c for c in found if c.clause and c.words >= FIRST_MIN_WORDS]
     return (clauses or [c for c in found if not c.dangling] or found)[-1]

@@ -1,9 +1,9 @@
-"""What the person heard of a reply that was broken off is what the agent remembers of it.
+"""Keeps in the conversation what the person heard of a reply that was broken off.
 
-pipecat adds a clause to the conversation once all of it was written, so that of the clause in which
-it is interrupted nothing is kept, though half of it was heard. Here the words that were played by
-then are kept too: as many as the part of the clause's audio that was played has room for. A TTS
-that times its own words is left to pipecat.
+pipecat adds a clause to the conversation once all of it was written, so that an interrupted clause
+is lost although half of it was heard. Here its words that were played by then are kept, too: as
+many as fit the part of the clause's audio that was played. A TTS that times its own words is left
+to pipecat.
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class _Clause:
 
 
 class Ledger:
-    """Which clause the audio belongs to that is made, and that is played. No I/O."""
+    """Knows which clause the audio belongs to that is made, and that is played. No I/O."""
 
     def __init__(self) -> None:
         self._clauses: dict[int, _Clause] = {}
@@ -51,37 +51,35 @@ class Ledger:
         self._letter_ms = LETTER_MS
 
     def announced(self, segment: int, text: str) -> None:
-        """The TTS is to say a clause: the audio that it makes from here on is that clause's."""
+        """Note that the audio from here on is made for this clause."""
         self._making = self._clauses[segment] = _Clause(text)
 
     def made(self, ms: float) -> None:
-        """The TTS made audio."""
         if self._making is not None:
             self._making.made_ms += ms
 
     def finished(self, segment: int) -> None:
-        """All audio of the clause is made."""
+        """Note that all audio of the clause is made."""
         if clause := self._clauses.get(segment):
             clause.complete = True
             if clause.made_ms:
                 self._letter_ms = clause.made_ms / max(letters(clause.text), 1.0)
 
     def begins(self, segment: int) -> None:
-        """What is played from here on is that clause."""
+        """Note that the audio from here on is played for this clause."""
         self._playing = self._clauses.get(segment)
 
     def played(self, ms: float) -> None:
-        """Audio was written to the line."""
         if self._playing is not None:
             self._playing.played_ms += ms
 
     def told(self, segment: int) -> None:
-        """The memory has the clause, or words of it, already."""
+        """Note that the conversation has the clause already."""
         if clause := self._clauses.pop(segment, None):
             clause.told = True
 
     def broken_off(self) -> str:
-        """Nothing more is played. Returns what was heard of the clause that was."""
+        """Stop. Returns what was heard of the clause that was being played."""
         clause, self._playing, self._making = self._playing, None, None
         self._clauses.clear()
         if clause is None or clause.told:
@@ -95,21 +93,20 @@ def _ms(frame: OutputAudioRawFrame) -> float:
 
 
 def _announced(frame: Frame) -> AggregatedTextFrame | None:
-    """The frame, if it announces a clause that is to be spoken."""
+    """Return the frame, if it announces a clause that is to be spoken."""
     if isinstance(frame, AggregatedTextFrame) and not isinstance(frame, TTSTextFrame):
         return frame if frame.will_be_spoken else None
     return None
 
 
 class MadeCounter(FrameProcessor):
-    """Stands before the output and counts what is made of each clause."""
+    """Stands before the output and counts the audio made for each clause."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(enable_direct_mode=True)
         self._ledger = ledger
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Count, and pass everything on."""
         await super().process_frame(frame, direction)
         if direction == FrameDirection.DOWNSTREAM:
             if (clause := _announced(frame)) is not None:
@@ -122,14 +119,16 @@ class MadeCounter(FrameProcessor):
 
 
 class HeardKeeper(FrameProcessor):
-    """Stands behind the output, where frames come as they are played, and keeps the memory true."""
+    """Stands after the output, where frames come as they are played, and adds what was heard.
+
+    It tells the conversation what was heard of a reply before the interruption gets there.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(enable_direct_mode=True)
         self._ledger = ledger
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Count what is played; tell the memory what was heard before it is interrupted."""
         await super().process_frame(frame, direction)
         if direction == FrameDirection.DOWNSTREAM:
             if (clause := _announced(frame)) is not None:

@@ -35,12 +35,10 @@ class PacedText(FrameProcessor):
         self._changed: Callable[[], Awaitable[None]] = _nothing
 
     async def setup(self, setup: FrameProcessorSetup) -> None:
-        """Begin to watch the time."""
         await super().setup(setup)
         self._pacer = self.create_task(self._pace())
 
     async def cleanup(self) -> None:
-        """Stop watching the time."""
         await super().cleanup()
         if self._pacer is not None:
             await self.cancel_task(self._pacer)
@@ -51,11 +49,10 @@ class PacedText(FrameProcessor):
         self._changed = changed
 
     def stir(self) -> None:
-        """Something has happened behind the TTS that may ask for more text."""
+        """Look again, as something after the TTS may ask for more text."""
         self._stirred.set()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Take the LLM's text; pass on everything else."""
         await super().process_frame(frame, direction)
         if direction != FrameDirection.DOWNSTREAM:
             await self.push_frame(frame, direction)
@@ -94,7 +91,7 @@ class PacedText(FrameProcessor):
             self._all_handed_over.set()
 
     async def _pace(self) -> None:
-        """Hand over what must go when its time has come, or when something has happened."""
+        """Hand over text when its time has come, or when something has happened."""
         while True:
             self._stirred.clear()
             due_ns = self._feed.due_ns(self._clock.now_ns())
@@ -105,7 +102,7 @@ class PacedText(FrameProcessor):
             await self._hand_over()
 
     async def _until(self, due_ns: int) -> None:
-        """Until then, or until something happens."""
+        """Wait for that instant, or until something happens."""
         due = self.create_task(self._wake(due_ns))
         try:
             await self._stirred.wait()
@@ -118,4 +115,4 @@ class PacedText(FrameProcessor):
 
 
 async def _nothing() -> None:
-    """Nobody waits for text."""
+    """Do nothing, as nobody waits for text."""

@@ -41,19 +41,17 @@ Count = Callable[[str, float], None]
 
 
 class SpeechOutput(FrameProcessor):
-    """Passes speech on: without the silence before it, and not before it lasts.
+    """Passes speech on without the silence before it, and not before it lasts.
 
-    It has no queue. Where it holds speech, because the engines are too slow for it to last, all
-    that follows waits behind it.
+    It has no queue. While it holds speech, because the engines are too slow for it to last,
+    everything behind the speech waits, too.
 
     Args:
-        feed: what the `PacedText` before the TTS goes by; None: speech is passed on at once.
-        cut_lead: whether silence before a reply, and before a piece that goes on in mid-clause, is
-            cut off.
-        gated: whether somebody behind it decides when the caller hears the speech, and says so to
-            `playing`.
+        feed: the feed of the `PacedText` before the TTS; without one, speech is passed on at once.
+        cut_lead: cut off silence before a reply, and before a piece that goes on in mid-clause.
+        gated: a later processor decides when the caller hears the speech, and calls `playing`.
         stir: called when the TTS is ready for more text.
-        count: told how much silence was cut and how often and how long speech ran dry.
+        count: called with how much silence was cut, and how often and how long speech ran dry.
     """
 
     def __init__(
@@ -80,18 +78,17 @@ class SpeechOutput(FrameProcessor):
         self._passing = asyncio.Lock()
 
     def playing(self, at_ns: int) -> None:
-        """The caller hears the speech from now on (only where it is gated)."""
+        """Note that the caller hears the speech from now on (only if it is gated)."""
         if self._feed is not None and self._feed.begin(at_ns):
             self._stir()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Take note of what the TTS makes, and pass it on."""
         await super().process_frame(frame, direction)
         if direction != FrameDirection.DOWNSTREAM or isinstance(frame, SystemFrame):
             if isinstance(frame, InterruptionFrame):
                 self._forget()
-                # Of a guess that was dropped, `PacedText` has seen to it, and the words that the
-                # feed has by now are the next one's: to a TTS it takes a while to fall silent.
+                # `PacedText` has reset the feed for a dropped guess, and the feed's words are now
+                # the next guess's: a TTS takes a while to fall silent.
                 if self._feed is not None and not isinstance(frame, SpeculationDropped):
                     self._feed.reset()
             await self.push_frame(frame, direction)
@@ -105,7 +102,7 @@ class SpeechOutput(FrameProcessor):
             await self._let_through(over=isinstance(frame, TTSStoppedFrame | EndFrame))
 
     async def look_again(self) -> None:
-        """Text has come: speech that was held may last now."""
+        """Look again, as held speech may last with the text that has come."""
         if self._held:
             async with self._passing:
                 await self._let_through(over=False)
@@ -124,12 +121,12 @@ class SpeechOutput(FrameProcessor):
             self._stir()
 
     def _noted(self, frame: Frame) -> list[Frame]:
-        """What of it is passed on."""
+        """Note what a frame means, and return the frames to pass on."""
         match frame:
             case TTSAudioRawFrame():
                 return self._heard(frame)
             case TTSTextFrame():
-                if frame.pts is None:  # behind the speech, not a word of it as it is spoken
+                if frame.pts is None:  # comes after the speech; words with a time come during it
                     self._made()
             case AggregatedTextFrame() if frame.will_be_spoken:
                 self._asked(frame.text)
@@ -169,7 +166,7 @@ class SpeechOutput(FrameProcessor):
         return [passed]
 
     def _from_onset(self, frame: TTSAudioRawFrame) -> TTSAudioRawFrame | None:
-        """The frame, or what of it is left of it once the silence is cut off."""
+        """Return the frame without its leading silence, if any of it is left."""
         lead = self._lead = self._lead or LeadCut(frame.sample_rate)
         if lead.sounds:
             return frame
@@ -180,12 +177,12 @@ class SpeechOutput(FrameProcessor):
 
     def _forget(self) -> None:
         self._held = []
-        self._open = True  # until the next speech begins: what else comes waits for nothing
+        self._open = True  # other frames need not wait until the next speech begins
         self._lead, self._in_clause = None, False
 
 
 def _with_audio(frame: TTSAudioRawFrame, pcm: Pcm) -> TTSAudioRawFrame:
-    """Another frame, since those who watch the pipeline may not have looked at this one yet."""
+    """Return another frame, as observers of the pipeline may not have looked at this one yet."""
     other = TTSAudioRawFrame(
         pcm.tobytes(), frame.sample_rate, frame.num_channels, context_id=frame.context_id
     )
@@ -195,9 +192,7 @@ def _with_audio(frame: TTSAudioRawFrame, pcm: Pcm) -> TTSAudioRawFrame:
     return other
 
 
-# From the LLM's tokens to speech on its way to the caller, as the stack's settings say.
-
-# `sentence` is the TTS service's own way, `adaptive` is paced.
+# By `text.aggregation`; `sentence` is left to the TTS service, `adaptive` is paced.
 AGGREGATORS: dict[str, type[BaseTextAggregator]] = {
     "token": WordAggregator,
     "clause": ClauseAggregator,
@@ -210,8 +205,8 @@ class Speaking:
     """The processors from the LLM to the output, in order.
 
     Attributes:
-        playing: to be told when the caller hears a reply from (ns), where somebody behind these
-            processors decides that.
+        playing: to be called when the caller hears a reply from (ns), if a later processor decides
+        that.
     """
 
     processors: tuple[FrameProcessor, ...]
@@ -227,10 +222,10 @@ def speaking(
     gated: bool,
     count: Count = lambda name, value: None,
 ) -> Speaking:
-    """How a reply is spoken in one session, whose engines' speed is known to `feed`.
+    """Return how a reply is spoken in one session, whose engines' speeds `feed` knows.
 
-    `gated` says that something behind the TTS may keep a reply from being heard; `count` is told
-    what happened to the speech, by name.
+    `gated` says that a processor after the TTS may keep a reply from being heard. `count` is called
+    with what happened to the speech, by name.
     """
     paced = PacedText(feed, clock) if stack.text.aggregation == "adaptive" else None
     aggregator = AGGREGATORS.get(stack.text.aggregation)

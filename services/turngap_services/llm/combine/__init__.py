@@ -1,27 +1,177 @@
 """LLM backends made of other LLM backends, each an ordinary one with its cost counted in full."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from turngap.backends import BackendSpec
+from pydantic import Field, model_validator
+
+from turngap.backends import BackendSettings, BackendSpec, Price, find
+from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import Clock
-from turngap_services.llm.combine.settings import (
-    BestOfSettings,
-    CombinedSettings,
-    OpenerSettings,
-    RaceSettings,
-    RouteSettings,
-)
 
 if TYPE_CHECKING:
     from turngap_services.llm.combine.service import CombinedLLMService
 
+Setting = dict[str, Any]
+# US dollars per million tokens in and out.
+UsdPerMillion = tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]]
+
+
+class CombinedSettings(BackendSettings):
+    """Settings of all combined models."""
+
+    budget_ms: Annotated[float, Field(gt=0)] = 800.0
+    """Budget of a turn, from the person's last word to the agent's first, in ms."""
+    after_llm_ms: Annotated[float, Field(ge=0)] = 150.0
+    """What the voice and the line take of the budget after the first token, in ms."""
+    first_token_ms: Annotated[float, Field(gt=0)] = 3000.0
+    """How long a part may take to its first token before it has failed, in ms."""
+    stall_ms: Annotated[float, Field(gt=0)] = 5000.0
+    """How long a part may be silent in mid-reply before it has failed, in ms."""
+
+    def named(self) -> list[tuple[str, Setting]]:
+        """The backends of the parts, by name, each with its settings."""
+        return []
+
+    def callers(self) -> list[tuple[str, Setting]]:
+        """The parts that have to call tools for the combined model to call any."""
+        return self.named()
+
+    def own_prices(self) -> list[UsdPerMillion | None]:
+        """The price that the settings give each part; None stands for its list price."""
+        return []
+
+    def prices(self) -> list[Price | None]:
+        listed = (find("llm", name).price for name, _ in self.named())
+        return [
+            price if own is None else Price(*own)
+            for price, own in zip(listed, self.own_prices(), strict=True)
+        ]
+
+    def parts(self) -> list[tuple[BackendSpec, BackendSettings]]:
+        """Find the parts' backends and check their settings.
+
+        Raises:
+            InputError: a backend does not exist, or does not take these settings.
+        """
+        return [self._found(*part) for part in self.named()]
+
+    def _found(self, name: str, settings: Setting) -> tuple[BackendSpec, BackendSettings]:
+        spec = find("llm", name)
+        library = {} if self.library is None else {"library": self.library}
+        return spec, spec.settings({**library, **settings})
+
+    def why_no_tools(self) -> str | None:
+        """The part that keeps the combined model from calling tools, or None."""
+        for spec, own in (self._found(*part) for part in self.callers()):
+            if spec.why_no_tools(own) is not None:
+                return f"its part {spec.name!r} calls none"
+        return None
+
+    @model_validator(mode="after")
+    def _parts_exist(self) -> Self:
+        # pydantic lets the InputError through as it is: it names the part and its settings.
+        self.parts()
+        return self
+
+
+class PairSettings(CombinedSettings):
+    """Two LLMs by their backends' names, `fast` and `full`, each with its settings and price."""
+
+    fast: str = "sim:distilled"
+    """Backend of the fast model."""
+    full: str = "sim:full"
+    """Backend of the full model."""
+    fast_settings: Setting = Field(default_factory=dict)
+    """Settings of the fast model's backend."""
+    full_settings: Setting = Field(default_factory=dict)
+    """Settings of the full model's backend."""
+    fast_price: UsdPerMillion | None = None
+    """Price of the fast model, US dollars per million tokens (in, out); default: list price."""
+    full_price: UsdPerMillion | None = None
+    """Price of the full model, US dollars per million tokens (in, out); default: list price."""
+
+    def own_prices(self) -> list[UsdPerMillion | None]:
+        return [self.fast_price, self.full_price]
+
+    def named(self) -> list[tuple[str, Setting]]:
+        return [(self.fast, self.fast_settings), (self.full, self.full_settings)]
+
+
+class ByTheFullSettings(PairSettings):
+    """Two LLMs, of which only the full one calls tools."""
+
+    def callers(self) -> list[tuple[str, Setting]]:
+        return [(self.full, self.full_settings)]
+
+
+class BestOfSettings(CombinedSettings):
+    """Settings of `best-of`."""
+
+    candidates: Annotated[tuple[str, ...], Field(min_length=2, max_length=8)] = (
+        "sim:full",
+        "sim:full-low-batch",
+        "sim:distilled",
+    )
+    """Backends that are asked at once, the most trusted first; a name may come again."""
+    candidate_settings: tuple[Setting, ...] = ()
+    """Settings of the candidates, in their order; by default their backends' own."""
+    candidate_prices: tuple[UsdPerMillion, ...] = ()
+    """Prices of the candidates, US dollars per million tokens [in, out]; by default list prices."""
+    window_ms: Annotated[float, Field(ge=0)] = LLM_WINDOW_MS
+    """How long after the request the best reply so far is chosen, in ms."""
+
+    def named(self) -> list[tuple[str, Setting]]:
+        given = self.candidate_settings[: len(self.candidates)]
+        return [(name, own or {}) for name, own in zip_longest(self.candidates, given)]
+
+    def own_prices(self) -> list[UsdPerMillion | None]:
+        without = len(self.candidates) - len(self.candidate_prices)
+        return [*self.candidate_prices, *([None] * without)]
+
+    @model_validator(mode="after")
+    def _not_more_than_candidates(self) -> Self:
+        for name in ("candidate_settings", "candidate_prices"):
+            if len(getattr(self, name)) > len(self.candidates):
+                raise ValueError(f"more {name} than candidates")
+        return self
+
+
+class RaceSettings(PairSettings):
+    """Settings of `race`."""
+
+    deadline_ms: Annotated[float, Field(ge=0)] | None = None
+    """Time to first token within which the full model wins, in ms; by default what is left of the
+    turn's budget."""
+
+
+class OpenerSettings(ByTheFullSettings):
+    """Settings of `opener`."""
+
+    most_words: Annotated[int, Field(ge=2, le=20)] = 6
+    """The longest opening, in words."""
+    told: bool = True
+    """Tell the full model the opening and ask it to go on; if off, ask it at the same time as the
+    fast one and compare what both say."""
+    correction: Annotated[str, Field(min_length=1)] = "No, sorry."
+    """How a wrong opening is taken back."""
+
+
+class RouteSettings(ByTheFullSettings):
+    """Settings of `route`."""
+
+    threshold: Annotated[int, Field(ge=0)] = 2
+    """Points of difficulty from which a turn goes to the full model."""
+    full_ttft_ms: Annotated[float, Field(ge=0)] = 300.0
+    """Assumed time to first token of the full model until it was measured, in ms."""
+
 
 def prepare(settings: CombinedSettings) -> None:
-    """Load the models.
+    """Load the parts' models.
 
     Raises:
-        AgentError: one of them needs what this machine lacks.
+        AgentError: a part needs something that this machine lacks.
     """
     import turngap_services.llm.combine.service  # noqa: F401
 
@@ -32,7 +182,7 @@ def prepare(settings: CombinedSettings) -> None:
 
 
 def create(which: str, settings: Any, clock: Clock) -> "CombinedLLMService":
-    """A service for one session."""
+    """Make the service of one session."""
     from turngap_services.llm.combine.best_of import BestOfLLMService
     from turngap_services.llm.combine.opener import OpenerLLMService
     from turngap_services.llm.combine.race import RaceLLMService

@@ -1,4 +1,4 @@
-"""One request to a part of a combined model, and what has come of it."""
+"""Requests to the parts of a combined model: what came of each, and what they cost together."""
 
 import asyncio
 import json
@@ -9,32 +9,39 @@ from pipecat.frames.frames import FunctionCallFromLLM
 from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.aggregators.llm_context import LLMContext
 
-from turngap_services.llm.combine.tools import offered
+from turngap_services.llm.combine.conversation import written
+from turngap_services.llm.plain import offered
 
 if TYPE_CHECKING:
     from turngap_services.llm.combine.part import Part
 
+# Many services never say what a cancelled request cost. Four characters a token is the rule of
+# thumb for English.
+CHARS_A_TOKEN = 4
+
+_FIGURES = ("requests", "given_up", "prompt_tokens", "completion_tokens", "usd", "unpriced_tokens")
+
 
 class PartFailedError(Exception):
-    """A part said that it cannot answer, or not the whole of it."""
+    """A part cannot answer, or not to the end."""
 
 
 class Ask:
     """One request to a part, and what has come of it.
 
     Attributes:
-        pieces: how many pieces of text came; with most services a piece is a token.
-        prompt_chars: length of what it was asked with.
-        used: the tokens that the part says it used; None: it has not said.
-        first_ms: from the request to the first token, of text or of a call; None: there is none.
-        news_ns: when something came of it last; the request, where nothing did.
-        calls: the tools that it wants to be called; a reply's calls come whole, at its end.
-        failed: why the part cannot answer; None: it can.
+        prompt_chars: length of the prompt.
+        pieces: number of pieces of text so far; with most services a piece is a token.
+        used: tokens that the service says it used, if it has said.
+        first_ms: time to the first token, of text or of a call, if there is one.
+        news_ns: when something last came of it, or the request was made.
+        calls: tool calls, which come whole at the reply's end.
+        failed: why the part cannot answer, if so.
         given_up: whether it was ended for being silent too long.
-        begun: set once its first token is there, or none will be.
-        ready: set once it can be told whether it answers.
+        begun: set once the first token is there, or none will come.
+        ready: set once it is known whether the part answers.
         ended: set once no more will come.
-        said: its text so far.
+        said: the text so far.
     """
 
     def __init__(self, part: "Part", prompt_chars: int, asked_ns: int) -> None:
@@ -56,11 +63,10 @@ class Ask:
 
     @property
     def answers(self) -> bool:
-        """Whether there is something to say, or to be called."""
         return self.pieces > 0 or bool(self.calls)
 
     async def text(self) -> AsyncGenerator[str]:
-        """Its pieces as they come.
+        """Yield its pieces as they come.
 
         Raises:
             PartFailedError: it ended by an error, or without a word or a call.
@@ -71,7 +77,7 @@ class Ask:
             raise PartFailedError(self.failed)
 
     def begin(self, at_ns: int) -> None:
-        """A token came; the first may be that of a call, which is told when it is whole."""
+        """Note a token; the first may be that of a call, which comes when it is whole."""
         if self.over:
             return
         if self.first_ms is None:
@@ -80,7 +86,6 @@ class Ask:
         self.begun.set()
 
     def say(self, piece: str, at_ns: int) -> None:
-        """A piece came."""
         if self.over:
             return
         self.begin(at_ns)
@@ -90,7 +95,6 @@ class Ask:
         self.ready.set()
 
     def call(self, calls: Sequence[FunctionCallFromLLM], at_ns: int) -> None:
-        """It wants these tools to be called."""
         if self.over:
             return
         self.begin(at_ns)
@@ -98,7 +102,6 @@ class Ask:
         self.ready.set()
 
     def end(self, error: str | None = None) -> None:
-        """No more will come."""
         if self.over:
             return
         self.over = True
@@ -108,9 +111,16 @@ class Ask:
         self.ready.set()
         self.ended.set()
 
+    def tokens(self) -> tuple[int, int]:
+        """Return prompt and completion tokens: the service's figures, or an estimate."""
+        if self.used is not None:
+            return self.used.prompt_tokens, self.used.completion_tokens
+        called = sum(-(-len(written(call)) // CHARS_A_TOKEN) for call in self.calls)
+        return -(-self.prompt_chars // CHARS_A_TOKEN), self.pieces + called
+
 
 def prompt_chars(context: LLMContext) -> int:
-    """The length of what a model is asked with: messages, calls with their results, and tools."""
+    """Return the length of a prompt: messages, calls with their results, and tools."""
     messages = (m for m in context.get_messages() if isinstance(m, dict))
     tools = sum(len(json.dumps(tool.to_default_dict())) for tool in offered(context))
     return tools + sum(_chars(message) for message in messages)
@@ -119,3 +129,31 @@ def prompt_chars(context: LLMContext) -> int:
 def _chars(message: Any) -> int:
     calls = message.get("tool_calls")
     return len(str(message.get("content") or "")) + (len(json.dumps(calls)) if calls else 0)
+
+
+class Meter:
+    """Adds up what all requests of one turn have used so far, the losers' included."""
+
+    def __init__(self, asks: Sequence[Ask]) -> None:
+        self._asks = asks
+        self._told: dict[str, float] = {}
+
+    def take(self) -> dict[str, float]:
+        """Return what was added since the last call, by name; negative if an estimate was too high.
+
+        Parts with a price are counted in USD, tokens of the others as unpriced.
+        """
+        totals: dict[str, float] = dict.fromkeys(_FIGURES, 0.0)
+        for ask in self._asks:
+            prompt, completion = ask.tokens()
+            totals["requests"] += 1
+            totals["given_up"] += ask.given_up
+            totals["prompt_tokens"] += prompt
+            totals["completion_tokens"] += completion
+            if (price := ask.part.price) is None:
+                totals["unpriced_tokens"] += prompt + completion
+            else:
+                totals["usd"] += (prompt * price.input_usd + completion * price.output_usd) / 1e6
+        news = {f"combined_{name}": n - self._told.get(name, 0.0) for name, n in totals.items()}
+        self._told = totals
+        return {name: n for name, n in news.items() if n}

@@ -8,25 +8,25 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.scenario.phrases import tokens
+from turngap_services.llm.combine import BestOfSettings
 from turngap_services.llm.combine.ask import Ask, PartFailedError
+from turngap_services.llm.combine.conversation import written
 from turngap_services.llm.combine.part import first_of
 from turngap_services.llm.combine.service import CombinedLLMService
-from turngap_services.llm.combine.settings import BestOfSettings
-from turngap_services.llm.combine.tools import written
 
 # Which candidate was heard, counted from 0; how many had something to say by then.
 CHOSEN, IN_TIME = "best_of_chosen", "best_of_in_time"
 
 
 class BestOfLLMService(CombinedLLMService):
-    """Asks all, and says what most of them agree on."""
+    """Asks all candidates, and says what most of them agree on."""
 
     def __init__(self, *, settings: BestOfSettings, clock: Clock) -> None:
         super().__init__(name="best-of", settings=settings, clock=clock)
-        self._best_of = settings
+        self._window_ns = ms_to_ns(settings.window_ms)
 
     async def _reply(self, context: LLMContext) -> AsyncGenerator[str]:
-        until_ns = self._clock.now_ns() + ms_to_ns(self._best_of.window_ms)
+        until_ns = self._clock.now_ns() + self._window_ns
         asks = [await self._ask(part, context) for part in self._parts]
         over = asyncio.gather(*(ask.ended.wait() for ask in asks))
         await first_of(over, self._clock.sleep_until_ns(until_ns))
@@ -52,21 +52,20 @@ class BestOfLLMService(CombinedLLMService):
 
 
 def words_of(ask: Ask) -> list[str]:
-    """What a candidate is judged by: its words, and of each call the tool and the whole call.
+    """Return what a candidate is judged by: its words, and each call with and without arguments.
 
-    So two calls of one tool are alike, and the more so with the same arguments; a text says nothing
-    like them.
+    So two calls of one tool are alike, the more so with the same arguments, and unlike any text.
     """
     calls = [word for call in ask.calls for word in (f"{call.function_name}()", written(call))]
     return [*tokens(ask.said), *calls]
 
 
 def best(words: Sequence[Sequence[str]]) -> int:
-    """Whose words the others agree with most; of equally good ones the first.
+    """Return the index of the candidate that the others agree with most, the first of equals.
 
-    The score of a candidate is its mean likeness to each other one: the words that both have by the
-    words that either has, over so many words from the beginning as the shorter of the two has (a
-    longer one may just have come sooner).
+    A candidate's score is its mean likeness to the others: the words that both have, divided by the
+    words that either has. Both are cut to the length of the shorter one, as a longer one may just
+    have come sooner.
     """
 
     def score(at: int) -> float:

@@ -8,22 +8,22 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 
 from turngap.core.clock import Clock
 from turngap.core.spoken import LETTER_MS, letters
+from turngap_services.llm.combine import OpenerSettings
 from turngap_services.llm.combine.ask import Ask, PartFailedError
+from turngap_services.llm.combine.conversation import is_for_tool
 from turngap_services.llm.combine.service import PairLLMService
-from turngap_services.llm.combine.settings import OpenerSettings
-from turngap_services.llm.combine.tools import is_for_tool
 
-# How long after the first audio the answer's own began: what was said before it, or waited for it.
+# How long after the first audio the answer itself began, in ms: the opening and the wait behind it.
 OPENER_MS = "opener_ms"
-# 1 where the full model took back what the fast one had said.
+# 1 if the full model took back what the fast one had said.
 CORRECTED = "opener_corrected"
-# 1 where nothing was opened with, for a tool has to be asked and the fast model knows of none.
+# 1 if there was no opening, as a tool has to be called and the fast model calls none.
 FOR_TOOL = "opener_for_tool"
 
-# Not behind a digit: "9:" and "7." go on.
+# Not after a digit, as "9:" and "7." go on.
 _CLAUSE_END = re.compile(r"(?<!\d)[,.;:?!…]$")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
-# A shorter one is spoken before the voice can be given more.
+# A shorter opening is spoken before there is more for the voice.
 LEAST_WORDS = 2
 
 INSTRUCTION = (
@@ -33,20 +33,20 @@ INSTRUCTION = (
 
 
 class OpenerLLMService(PairLLMService):
-    """Says a clause of one model's, then what the other makes of it."""
+    """Says a clause of the fast model, then what the full one makes of it."""
 
     def __init__(self, *, settings: OpenerSettings, clock: Clock) -> None:
         super().__init__(name="opener", settings=settings, clock=clock)
         self._opener = settings
-        # What was said before an answer that is still to come, and when that was out (ns).
+        # The opening of an answer that is still to come, and when it was said (ns).
         self._opened: tuple[str, int] | None = None
 
     async def _reply(self, context: LLMContext) -> AsyncGenerator[str]:
         self._opened = None
         if not self._fast.tools and is_for_tool(context):
-            # What it opened with would be made up, and the result would take it back.
+            # The opening would be made up, and the tool's result would take it back.
             self._counts[FOR_TOOL] = 1.0
-            async for piece in self._answer(await self._one_of(self._parts[::-1], context)):
+            async for piece in self._behind_opening(await self._one_of(self._parts[::-1], context)):
                 yield piece
             return
         anew = None if self._opener.told else await self._ask(self._full, context)
@@ -61,7 +61,7 @@ class OpenerLLMService(PairLLMService):
         full = anew or await self._ask(self._full, self._begun(context))
         await full.ready.wait()
         if not full.answers:
-            # The opening is the fast model's own: it can go on, with what it had begun to say.
+            # The fast model can go on from its own opening, with what it had begun to say.
             if fast.failed is not None:
                 raise PartFailedError(f"{fast.failed}; {full.failed}")
             self._fell_back(full)
@@ -72,16 +72,16 @@ class OpenerLLMService(PairLLMService):
                 yield piece
             return
         await self._fast.cancel()
-        async for piece in self._answer(full):
+        async for piece in self._behind_opening(full):
             yield piece
 
     async def _answer_tools(self, context: LLMContext) -> AsyncGenerator[str]:
         ask = await self._one_of(self._answerers(), self._reminded(context))
-        async for piece in self._answer(ask):
+        async for piece in self._behind_opening(ask):
             yield piece
 
-    async def _answer(self, ask: Ask) -> AsyncGenerator[str]:
-        """What the full model says, behind the opening; a call alone is no answer yet."""
+    async def _behind_opening(self, ask: Ask) -> AsyncGenerator[str]:
+        """Yield what the full model says after the opening; a call alone is not an answer yet."""
         self._kept = ask
         if self._opened is None or not ask.pieces:
             async for piece in ask.text():
@@ -95,16 +95,16 @@ class OpenerLLMService(PairLLMService):
             yield piece
 
     async def _opening(self, words: AsyncGenerator[str]) -> tuple[str, str]:
-        """The first clause, or the first few words of a long one; empty where there is none.
+        """Return the first clause, or the first words of a long one, and what came after it so far.
 
-        And what came behind them by then.
+        Both are empty if the model says nothing.
         """
         text, most = "", self._opener.most_words
         try:
             async for piece in words:
                 text += piece
                 said = text.split(maxsplit=most)
-                # The word that a piece begins is whole when the next one does.
+                # A word is whole when the next one begins.
                 if len(said) > most:
                     return " ".join(said[:most]), said[most]
                 if len(said) >= LEAST_WORDS and _CLAUSE_END.search(text.rstrip()):
@@ -114,14 +114,14 @@ class OpenerLLMService(PairLLMService):
         return text.strip(), ""
 
     def _begun(self, context: LLMContext) -> LLMContext:
-        """What the full model is asked with: with the opening, as said."""
+        """Return the conversation with the opening, as said."""
         if self._opened is None:
             return context
         said: Any = {"role": "assistant", "content": self._opened[0]}
         return self._reminded(with_messages(context, said))
 
     def _reminded(self, context: LLMContext) -> LLMContext:
-        """With the instruction to go on from the opening, where one is told of it."""
+        """Return the conversation with the instruction to go on from the opening, if any."""
         if self._opened is None or not self._opener.told:
             return context
         opening, correction = self._opened[0], self._opener.correction
@@ -129,17 +129,17 @@ class OpenerLLMService(PairLLMService):
         return with_messages(context, {"role": "system", "content": note})
 
     async def _going_on(self, opening: str, full: Ask) -> AsyncGenerator[str]:
-        """What the full model says, without what was said already.
+        """Yield what the full model says, without what was said already.
 
-        It may say the opening again: then that is left out. A model that was told of the opening is
-        trusted to go on from it or to take it back. One that was not has answered anew: where it
-        says something else, the opening is taken back first.
+        If it says the opening again, that is left out. A model that was told the opening is trusted
+        to go on from it or to take it back. A model that was not told has answered anew: if it says
+        something else, the opening is taken back first.
         """
         pieces = full.text()
         held, known, heard, ended = "", _words(opening), list[str](), True
         async for piece in pieces:
             held += piece
-            # The last word may go on with the next piece.
+            # The next piece may continue the last word.
             heard = _words(held[: held.rfind(" ") + 1])
             if heard[: len(known)] != known[: len(heard)] or len(heard) > len(known):
                 ended = False
@@ -157,17 +157,17 @@ class OpenerLLMService(PairLLMService):
 
 
 def with_messages(context: LLMContext, *more: Any) -> LLMContext:
-    """The conversation with these behind it."""
+    """Return the conversation with these messages at its end."""
     return LLMContext([*context.messages, *more], context.tools, context.tool_choice)
 
 
 def _words(text: str) -> list[str]:
-    """Its words without marks and case."""
+    """Return the words without punctuation, in lower case."""
     return [m.group().lower() for m in _WORD.finditer(text)]
 
 
 def _behind(text: str, count: int) -> str:
-    """What stands in `text` behind its first `count` words and their marks."""
+    """Return `text` without its first `count` words and their punctuation."""
     ends = [m.end() for m in _WORD.finditer(text)]
     rest = text[ends[count - 1] :] if count else text
     return rest.lstrip(" \n,.;:?!…")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pipecat.frames.frames import (
@@ -23,32 +23,20 @@ from pipecat.services.llm_service import LLMService
 
 from turngap.backends import Price
 from turngap.core.clock import Clock, ms_to_ns
+from turngap_services.llm.combine import CombinedSettings
 from turngap_services.llm.combine.ask import Ask, prompt_chars
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a part may be silent.
-
-    Attributes:
-        first_token_ms: from the request to its first token.
-        stall_ms: from then on, after anything that came of it.
-    """
-
-    first_token_ms: float
-    stall_ms: float
 
 
 class Part:
     """An LLM service that answers to another instead of to the pipeline.
 
     It runs in a pipeline of its own, so that an interruption cancels its request as it would in the
-    agent's; what it pushes is heard here alone. Tools that it wants to call are told and not run:
-    whose answer is heard is not decided yet, and what a tool did stays done.
+    agent's, and what it pushes is heard only here. Its tool calls are noted and not run: it is not
+    decided yet whose answer is heard, and what a tool did cannot be undone.
 
     Attributes:
-        name: of its backend.
-        price: per million tokens, where known.
+        name: the backend's name.
+        price: price per million tokens, if known.
         tools: whether it calls tools, and so is offered them.
     """
 
@@ -60,44 +48,37 @@ class Part:
         clock: Clock,
         *,
         tools: bool,
-        patience: Patience,
+        settings: CombinedSettings,
     ) -> None:
         self.name = name
         self.price = price
         self.tools = tools
         self.service = service
         self._clock = clock
-        self._patience = patience
+        self._settings = settings
         self._ask: Ask | None = None
         self._watching: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._settled.set()
         service.run_function_calls = self._wants
         source, sink = PipelineSource(self._hear), PipelineSink(self._hear)
-        self._pipeline = Pipeline([service], source=source, sink=sink)
+        self.pipeline = Pipeline([service], source=source, sink=sink)
 
     async def setup(self, setup: FrameProcessorSetup) -> None:
-        """As a processor's; observers see the whole alone.
-
-        What is used is always told, and when the first token came, though it be that of a call.
-        """
+        # Observers see only the combined service. Usage and the first token's instant, even that of
+        # a call, are always needed.
         told = replace(setup, observer=None, enable_metrics=True, enable_usage_metrics=True)
-        await self._pipeline.setup(replace(told, report_only_initial_ttfb=False))
+        await self.pipeline.setup(replace(told, report_only_initial_ttfb=False))
 
     async def cleanup(self) -> None:
-        """As a processor's."""
         if self._watching is not None:
             self._watching.cancel()
-        await self._pipeline.cleanup()
-
-    async def hand(self, frame: Frame) -> None:
-        """A frame that begins or ends the session."""
-        await self._pipeline.queue_frame(frame)
+        await self.pipeline.cleanup()
 
     def prompt(self, context: LLMContext) -> LLMContext:
-        """What it is asked with: a copy, with the tools only where it calls any.
+        """Return a copy of the conversation, with its tools if the part calls tools.
 
-        What is said meanwhile belongs to the conversation, and not to this request.
+        What is said meanwhile belongs to the conversation and not to this request.
         """
         messages = list(context.messages)
         if not self.tools:
@@ -105,16 +86,16 @@ class Part:
         return LLMContext(messages, context.tools, context.tool_choice)
 
     async def ask(self, context: LLMContext) -> Ask:
-        """Ask for a reply; what comes of one before is not listened to any more."""
+        """Ask for a reply; anything that still comes of an earlier request is ignored."""
         await self._settled.wait()
         prompt = self.prompt(context)
         ask = self._ask = Ask(self, prompt_chars(prompt), self._clock.now_ns())
         self._watching = asyncio.create_task(self._watch(ask))
-        await self._pipeline.queue_frame(LLMContextFrame(prompt))
+        await self.pipeline.queue_frame(LLMContextFrame(prompt))
         return ask
 
     async def cancel(self) -> None:
-        """Drop the request that runs, if one does; returns when its service has let go of it."""
+        """Drop the running request, if there is one; return when its service has let go of it."""
         if self._ask is None:
             return
         if self._ask.over:
@@ -126,14 +107,14 @@ class Part:
     async def _drop(self) -> None:
         if self._settled.is_set():
             self._settled.clear()
-            await self._pipeline.queue_frame(InterruptionFrame())
+            await self.pipeline.queue_frame(InterruptionFrame())
         await self._settled.wait()
 
     async def _watch(self, ask: Ask) -> None:
-        """Give a request up that is silent too long: whoever waits for it goes on at once."""
+        """Give a request up that is silent too long, so that whoever waits for it goes on."""
         while not ask.over:
             begun = ask.begun.is_set()
-            most_ms = self._patience.stall_ms if begun else self._patience.first_token_ms
+            most_ms = self._settings.stall_ms if begun else self._settings.first_token_ms
             due_ns = ask.news_ns + ms_to_ns(most_ms)
             if self._clock.now_ns() >= due_ns:
                 what = "nothing more" if begun else "no first token"
@@ -145,7 +126,7 @@ class Part:
             await first_of(news.wait(), self._clock.sleep_until_ns(due_ns))
 
     async def _wants(self, function_calls: Sequence[FunctionCallFromLLM]) -> None:
-        """In place of the service's own: it would run them."""
+        """Take the place of the service's own method, which would run the calls."""
         if self._ask is not None and function_calls:
             self._ask.call(function_calls, self._clock.now_ns())
 
@@ -163,20 +144,17 @@ class Part:
             case ErrorFrame():
                 ask.end(f"{self.name}: {frame.error}")
             case MetricsFrame():
-                self._measured(ask, frame)
+                for data in frame.data:
+                    if isinstance(data, LLMUsageMetricsData):
+                        ask.used = data.value
+                    elif isinstance(data, TTFATMetricsData):
+                        ask.begin(self._clock.now_ns())
             case _:
                 pass
 
-    def _measured(self, ask: Ask, frame: MetricsFrame) -> None:
-        for data in frame.data:
-            if isinstance(data, LLMUsageMetricsData):
-                ask.used = data.value
-            elif isinstance(data, TTFATMetricsData):
-                ask.begin(self._clock.now_ns())
-
 
 async def first_of(*waits: Awaitable[object]) -> None:
-    """Return when one of them is over; the others are cancelled."""
+    """Return when one of them is over, and cancel the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -5,42 +5,38 @@ from collections.abc import AsyncGenerator
 from pipecat.processors.aggregators.llm_context import LLMContext
 
 from turngap.core.clock import Clock, ms_to_ns
+from turngap_services.llm.combine import RaceSettings
 from turngap_services.llm.combine.ask import Ask, PartFailedError
 from turngap_services.llm.combine.part import first_of
 from turngap_services.llm.combine.service import PairLLMService
-from turngap_services.llm.combine.settings import RaceSettings
 
-# 1 where the full model's reply was heard.
+# 1 if the full model's reply was heard.
 FULL_WON = "race_full_won"
 
 
 class RaceLLMService(PairLLMService):
-    """Asks both at once; the loser is cancelled before the first word of the winner is said."""
+    """Asks both at once; the loser is cancelled before the winner's first word is said."""
 
     def __init__(self, *, settings: RaceSettings, clock: Clock) -> None:
         super().__init__(name="race", settings=settings, clock=clock)
-        self._race = settings
+        self._deadline_ms = settings.deadline_ms
 
     async def _reply(self, context: LLMContext) -> AsyncGenerator[str]:
-        deadline_ns = self._deadline_ns()
+        ms = self._left_ms() if self._deadline_ms is None else self._deadline_ms
+        deadline_ns = self._clock.now_ns() + ms_to_ns(ms)
         full = await self._ask(self._full, context)
         fast = await self._ask(self._fast, context)
         winner = await self._winner(fast, full, deadline_ns)
-        loser = fast if winner is full else full
-        await loser.part.cancel()
+        await (fast if winner is full else full).part.cancel()
         self._counts[FULL_WON] = float(winner is full)
         self._kept = winner
         async for piece in winner.text():
             yield piece
 
-    def _deadline_ns(self) -> int:
-        ms = self._left_ms() if self._race.deadline_ms is None else self._race.deadline_ms
-        return self._clock.now_ns() + ms_to_ns(ms)
-
     async def _winner(self, fast: Ask, full: Ask, deadline_ns: int) -> Ask:
-        """The full one up to the deadline; from then on whoever has a token first.
+        """Return the full one up to the deadline; from then on whichever has a token first.
 
-        A call's first token counts as any; the other is kept until the call is whole.
+        A call's first token counts, too; the other model runs on until the call is whole.
         """
         await first_of(full.begun.wait(), self._clock.sleep_until_ns(deadline_ns))
         if not full.begun.is_set() and not fast.begun.is_set():

@@ -1,19 +1,21 @@
 """From settings to pipecat's service of a provider, once the provider has been seen to answer."""
 
 import os
-import threading
 from typing import Any
 
+from loguru import logger
 from pipecat.services.cerebras.llm import CerebrasLLMService
 from pipecat.services.groq.llm import GroqLLMService
-from pipecat.services.llm_service import LLMService
+from pipecat.services.llm_service import LLMService, WebsocketReconnectedError
 from pipecat.services.openai.llm import OpenAILLMService
+from pipecat.services.openai.responses.llm import OpenAIResponsesLLMService
 
-from turngap.core.errors import AgentError
 from turngap_services.llm.hosted import HostedSettings, OpenAISettings
-from turngap_services.llm.hosted.responses import responses
 from turngap_services.llm.once import AskedOnce
-from turngap_services.llm.wire import Asking, bearer, connection_headers, served_models
+from turngap_services.llm.wire import Asking, bearer, check_model, connection_headers
+
+# What pipecat calls a reply that came to `max_tokens`.
+_AT_ITS_END = "LLM response error: max_output_tokens"
 
 
 class _OpenAI(AskedOnce, OpenAILLMService):
@@ -28,49 +30,66 @@ class _Groq(AskedOnce, GroqLLMService):
     pass
 
 
+class _Responses(OpenAIResponsesLLMService):
+    """OpenAI's Responses API over a WebSocket that stays open, with each request sent once.
+
+    pipecat 1.14 reconnects if a connection is lost and repeats the request: the person would hear
+    the beginning of the reply twice, and a server that drops connections would seem slow.
+    """
+
+    async def _ws_recv(self) -> dict[str, Any]:
+        try:
+            return await super()._ws_recv()
+        except WebsocketReconnectedError as e:  # the next request has a connection again
+            raise ConnectionError("the server closed the connection instead of answering") from e
+
+    async def push_error(self, error_msg: str, *args: Any, **kwargs: Any) -> None:
+        if error_msg == _AT_ITS_END:  # not an error over HTTP either
+            logger.warning("a reply was cut at max_tokens")
+        else:
+            await super().push_error(error_msg, *args, **kwargs)
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        await self._client.close()  # for questions beside the conversation
+
+
 _SERVICES: dict[str, type[OpenAILLMService]] = {
     "openai": _OpenAI,
     "cerebras": _Cerebras,
     "groq": _Groq,
 }
-_SEEN: set[str] = set()
-_CHECKING = threading.Lock()
 
 
 def checked(provider: str, settings: HostedSettings) -> None:
-    """Ask once a process whether the key is right and the model is there.
-
-    Raises:
-        AgentError: the provider cannot be reached, refuses the key, or has no such model.
-    """
-    seen = f"{provider} {settings.model_dump_json(exclude={'library'})}"
-    with _CHECKING:
-        if seen in _SEEN:
-            return
-        asking = Asking(
-            bearer(os.environ.get(settings.key)), settings.timeout_s, key_env=settings.key
-        )
-        models = served_models(f"{settings.base_url.rstrip('/')}/models", asking)
-        if settings.model not in models:
-            raise AgentError(
-                "llm.model",
-                f"{provider} has no model {settings.model!r} for this key",
-                hint=f"--set llm.model=NAME, one of: {', '.join(sorted(models)) or 'none'}",
-            )
-        _SEEN.add(seen)
+    """Check the key and the model; raises AgentError as `check_model` does."""
+    asking = Asking(bearer(os.environ.get(settings.key)), settings.timeout_s, key_env=settings.key)
+    check_model(provider, settings.model, f"{settings.base_url.rstrip('/')}/models", asking)
 
 
 def service(provider: str, settings: HostedSettings) -> LLMService[Any]:
-    """Pipecat's service for one session."""
-    if isinstance(settings, OpenAISettings) and settings.transport == "websocket":
-        return responses(settings)
-    kind = _SERVICES[provider]
+    """Make the service of one session; over a WebSocket it connects when the session begins."""
     # What is not set is left to the provider: some models refuse a temperature or a seed.
     chosen: dict[str, Any] = {
         name: value
         for name, value in (("temperature", settings.temperature), ("seed", settings.seed))
         if value is not None
     }
+    if isinstance(settings, OpenAISettings) and settings.transport == "websocket":
+        base_url = settings.base_url.rstrip("/")
+        return _Responses(
+            api_key=os.environ.get(settings.key),
+            base_url=base_url,
+            ws_url=f"{base_url.replace('http', 'ws', 1)}/responses",
+            service_tier=settings.service_tier,
+            settings=_Responses.Settings(
+                model=settings.model,
+                max_completion_tokens=settings.max_tokens,
+                extra=settings.extra_body,
+                **chosen,
+            ),
+        )
+    kind = _SERVICES[provider]
     return kind(
         api_key=os.environ.get(settings.key),
         base_url=settings.base_url,

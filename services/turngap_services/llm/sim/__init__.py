@@ -58,11 +58,12 @@ def prepare(settings: LibrarySettings) -> None:
 
 def create(settings: SimSettings, clock: Clock) -> "SimLLMService":
     """Make the service of one session."""
-    from turngap_services.llm.sim.script import lines
+    from turngap_services.llm.sim.script import library_turns
     from turngap_services.llm.sim.service import SimLLMService
     from turngap_services.script import scenarios
 
-    return SimLLMService(settings=settings, script=lines(scenarios(settings.library)), clock=clock)
+    script = library_turns(scenarios(settings.library))
+    return SimLLMService(settings=settings, script=script, clock=clock)
 
 
 SPEC = BackendSpec(

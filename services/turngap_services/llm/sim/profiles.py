@@ -1,4 +1,4 @@
-"""Served models, ready to pick: the same one in a full batch and nearly alone, and a distilled one.
+"""Served models to pick from: one model in a full batch and nearly alone, and a distilled one.
 
 Their prices, rates and accuracies are those that two vendors announced in February 2026: a large
 model at about 65 tokens/s for $5/$25 a million tokens in and out; the same model at up to 2.5 times
@@ -6,8 +6,8 @@ that for $30/$150 (platform.claude.com, fast mode); and a model at over 1,000 to
 distilled from one that solves 77.3 % of an agent benchmark (Terminal-Bench 2.0), of which it solves
 58.4 %.
 
-What runs them is the engine of `turngap.inference` in real time. Nobody outside knows the
-servers: ours are such that the rates come out.
+The engine of `turngap.inference` runs them in real time. Nobody outside knows the vendors' servers:
+ours are chosen so that the rates come out.
 """
 
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ class Profile:
 
     Attributes:
         hardware, parts, model, weights: the server, in the words of `turngap simulate`.
-        streams: other people's requests in its batch, in the mean.
-        accuracy: share of replies that are right.
+        streams: mean number of other people's requests in its batch.
+        accuracy: share of replies that are right, 0 to 1.
     """
 
     name: str
@@ -64,8 +64,8 @@ PROFILES = (FULL, LOW_BATCH, DISTILLED)
 
 
 def create(profile: Profile, settings: ServedSettings, clock: Clock) -> "ServedLLMService":
-    """A model for one session; the server behind it is the process's."""
-    from turngap_services.llm.sim.script import lines
+    """Make the service of one session; the sessions of a process share the server."""
+    from turngap_services.llm.sim.script import library_turns
     from turngap_services.llm.sim.served import ServedLLMService
     from turngap_services.script import scenarios
 
@@ -76,14 +76,14 @@ def create(profile: Profile, settings: ServedSettings, clock: Clock) -> "ServedL
         settings=settings,
         accuracy=accuracy,
         server=server_of(profile, settings.streams, settings.seed, clock),
-        script=lines(scenarios(settings.library)),
+        script=library_turns(scenarios(settings.library)),
         clock=clock,
     )
 
 
 @cache
 def server_of(profile: Profile, streams: int | None, seed: int, clock: Clock) -> "LiveServer":
-    """The process's one server of that profile."""
+    """Return the process's one server of that profile."""
     from turngap.inference.server import Server
     from turngap_services.llm.sim.server import Background, LiveServer
 
@@ -95,7 +95,7 @@ def server_of(profile: Profile, streams: int | None, seed: int, clock: Clock) ->
         profile.weights,
         "fp8",
     )
-    # How many there are is random around its mean: a batch with room for them all, and for ours.
+    # The number of streams is random around its mean: the batch has room for all, and for ours.
     max_batch = 2 * background.streams + 64
     return LiveServer(server, background, max_batch=max_batch, seed=seed, clock=clock)
 

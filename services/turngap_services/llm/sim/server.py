@@ -11,9 +11,9 @@ from turngap.inference.request import Request
 from turngap.inference.server import PS_PER_S, Server, StepCosts
 
 PS_PER_NS = 1000
-# A server that nobody asked for so long is not caught up with: its background begins anew.
+# After this long without a request of ours, the background is not caught up with but begins anew.
 RESTART_S = 2.0
-# So long the background runs before the first request of ours, and its streams settle.
+# The background runs this long before the first request of ours, so that its streams settle.
 SETTLE_S = 0.5
 
 
@@ -22,9 +22,9 @@ class Background:
     """Other people's requests, which come at random.
 
     Attributes:
-        streams: how many of them are answered at once, in the mean.
-        prompt: tokens of each one's prompt, of which `unread` are not in the prefix cache.
-        output: tokens of each one's reply, in the mean; geometric.
+        streams: mean number of them that are answered at the same time.
+        prompt: tokens of each prompt, of which `unread` are not in the prefix cache.
+        output: mean tokens of each reply; geometric.
     """
 
     streams: int
@@ -37,10 +37,10 @@ class LiveServer:
     """One server that all sessions of a process share. Time passes by its clock alone.
 
     Args:
-        server: what it runs on; it batches continuously.
-        background: who else is there.
-        max_batch: sequences at once, the background's included.
-        seed: of the background.
+        server: the hardware and the model; batching is continuous.
+        background: other people's requests.
+        max_batch: most sequences at once, the background's included.
+        seed: seed of the background.
         clock: decides when a step is over.
     """
 
@@ -60,20 +60,20 @@ class LiveServer:
 
     @property
     def load(self) -> int:
-        """Requests in it, ours and the background's."""
+        """Requests on the server, ours and the background's."""
         return self._engine.load
 
     @property
     def steps(self) -> int:
-        """Steps that it has run since it began."""
+        """Steps that the server has run since it began."""
         return self._before + self._engine.steps
 
     async def tokens(self, prompt: int, output: int) -> AsyncGenerator[int]:
-        """Ask for a reply; yields how many of its tokens are out, each time there are more.
+        """Ask for a reply; yield how many of its tokens are out, each time there are more.
 
-        Closing it drops the request at the end of the step that runs.
+        Closing the generator drops the request at the end of the running step.
         """
-        # One instant for both: what came between two would have come before the request.
+        # One instant for both: between two, background requests would come before this one.
         now_ps = self._catch_up()
         request = Request(prompt, output)
         self._engine.submit(request, now_ps)
@@ -84,7 +84,7 @@ class LiveServer:
             while out < output:
                 self._play(self._now_ps())
                 ready = engine.tokens_out(request)
-                # What the step gives is there when it ends, and not before.
+                # The tokens of a step are there when the step ends, not before.
                 at_ns = origin_ns + -(-engine.now_ps // PS_PER_NS)
                 await self._clock.sleep_until_ns(at_ns)
                 if ready > out:
@@ -98,9 +98,9 @@ class LiveServer:
         return (self._clock.now_ns() - self._origin_ns) * PS_PER_NS
 
     def _catch_up(self) -> int:
-        """Play what the background did meanwhile, or begin it anew where that is long ago.
+        """Play what the background did meanwhile, or begin it anew after a long pause.
 
-        Returns the instant up to which it was played.
+        Returns the instant up to which it was played (ps).
         """
         idle_ps = self._now_ps() - self._engine.now_ps
         if not self._running and idle_ps > RESTART_S * PS_PER_S:
@@ -111,7 +111,7 @@ class LiveServer:
         return now_ps
 
     def _start(self) -> None:
-        """A server whose background is under way: replies of every age, and more to come."""
+        """Start a server with the background under way: replies of every age, and more to come."""
         background = self._background
         self._random = random.Random(f"{self._seed}|{self._starts}")
         self._starts += 1
@@ -129,12 +129,12 @@ class LiveServer:
         self._play(self._now_ps())
 
     def _play(self, until_ps: int) -> None:
-        """Let the background come, and run every step that begins by then."""
+        """Submit the background's requests and run every step that begins by then."""
         while self._background.streams and self._next_ps <= until_ps:
             request = Request(self._background.prompt, self._output())
             self._engine.submit(request, self._next_ps)
             self._next_ps += round(self._random.expovariate(self._rate) * PS_PER_S)
-            # The engine takes requests in their order, so what is due before is played first.
+            # The engine takes requests in their order, so earlier steps are played first.
             self._engine.advance(min(until_ps, self._next_ps))
         self._engine.advance(until_ps + 1)
         self._engine.opened.clear()
@@ -144,9 +144,9 @@ class LiveServer:
 
 
 def _rate(costs: StepCosts, background: Background) -> float:
-    """Requests a second that keep so many streams going.
+    """Return the requests a second that keep so many streams going.
 
-    As many come as end: one in `output` of the streams a step, each with its prompt to compute.
+    As many come as end: in each step one in `output` of the streams, with its prompt to compute.
     """
     streams, known = background.streams, background.prompt - background.unread
     coming = streams / background.output
@@ -158,5 +158,5 @@ def _rate(costs: StepCosts, background: Background) -> float:
         round(coming * known),
         round(unread * (known + background.unread / 2)),
     )
-    step_ps += costs.prompt_ps * coming  # mostly less than one, which is no number of prompts
+    step_ps += costs.prompt_ps * coming  # `coming` is mostly below one, not a number of prompts
     return streams / (background.output * step_ps / PS_PER_S)

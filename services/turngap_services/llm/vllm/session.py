@@ -15,7 +15,7 @@ from turngap_services.llm.wire import Asking, ask, bearer, connection_headers, s
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A server that has been seen to answer."""
+    """A server that answered."""
 
     base_url: str
     model: str
@@ -28,10 +28,10 @@ _CONNECTING = threading.Lock()
 
 
 def connected(settings: VllmSettings) -> Connection:
-    """The server of these settings: found or started, and warmed up, once a process.
+    """Find or start the server of these settings and warm it up, once a process.
 
     Raises:
-        AgentError: it cannot be reached or started, or does not have the model.
+        AgentError: the server cannot be reached or started, or does not have the model.
     """
     key = settings.model_dump_json(exclude={"library"})
     with _CONNECTING:
@@ -48,19 +48,17 @@ def connected(settings: VllmSettings) -> Connection:
 
 def _connect(settings: VllmSettings, key: str) -> Connection:
     secret = os.environ.get(settings.api_key_env) or None
-    base_url = settings.base_url or _start(settings, settings.model or "", key).base_url
+    base_url = settings.base_url
+    if base_url is None:
+        server = Server(settings, settings.model or "")
+        server.wait_until_healthy()
+        _SERVERS[key] = server
+        base_url = server.base_url
     asking = Asking(bearer(secret), settings.timeout_s, settings.api_key_env)
     models = served_models(f"{base_url.rstrip('/')}/models", asking)
     connection = Connection(base_url, _chosen(settings.model, models, base_url), secret)
     _warm_up(settings, connection, asking)
     return connection
-
-
-def _start(settings: VllmSettings, model: str, key: str) -> Server:
-    server = Server(settings, model)
-    server.wait_until_healthy()
-    _SERVERS[key] = server
-    return server
 
 
 def _chosen(wanted: str | None, models: list[str], base_url: str) -> str:
@@ -70,7 +68,7 @@ def _chosen(wanted: str | None, models: list[str], base_url: str) -> str:
     if wanted is None:
         raise AgentError(
             "llm.model",
-            f"the server at {base_url} has not one model but: {known}",
+            f"the server at {base_url} does not have exactly one model, but: {known}",
             hint="choose one: --set llm.model=NAME",
         )
     if wanted not in models:
@@ -83,10 +81,10 @@ def _chosen(wanted: str | None, models: list[str], base_url: str) -> str:
 
 
 def _warm_up(settings: VllmSettings, connection: Connection, asking: Asking) -> None:
-    """A reply to nobody: what a server does once, it does now.
+    """Ask for a reply that nobody hears, so that the server does its one-time work now.
 
-    As long as a conversation's first prompt: after one of two tokens, vLLM 0.32 on a CPU took
-    474 ms to the first token of the first turn, and about 50 ms from then on.
+    The prompt is as long as a conversation's first: after a prompt of two tokens, vLLM 0.32 on a
+    CPU took 474 ms to the first token of the first turn, and about 50 ms from then on.
     """
     try:
         ask(
@@ -114,7 +112,7 @@ def _warm_up(settings: VllmSettings, connection: Connection, asking: Asking) -> 
 
 
 def _extra(settings: VllmSettings) -> dict[str, Any]:
-    """What goes into each request beyond OpenAI's protocol."""
+    """Return what each request holds beyond OpenAI's protocol."""
     body = dict(settings.extra_body)
     if settings.request_priority is not None:
         body["priority"] = settings.request_priority
@@ -122,7 +120,7 @@ def _extra(settings: VllmSettings) -> dict[str, Any]:
 
 
 def service(settings: VllmSettings, connection: Connection) -> VllmLLMService:
-    """The pipecat service of one session."""
+    """Make the service of one session."""
     body = _extra(settings)
     return VllmLLMService(
         times=ServerTimes(connection.base_url, bearer(connection.key)),

@@ -1,7 +1,7 @@
-"""What a vLLM server tells of the requests that it has finished (`/metrics`), and of each turn's.
+"""A vLLM server's own times of each turn's request, from its `/metrics`.
 
-The server tells sums over all its requests. What a request took is the difference of two readings
-around its end, and a mean where others ended between them too.
+The server gives sums over all its finished requests. A request's times are the difference of two
+readings around its end, and a mean if other requests ended between them too.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from loguru import logger
 
-# By the names of a turn's counts, in seconds. Histograms of vLLM's since 0.7 (V1).
+# Histograms of vLLM since 0.7 (V1), in seconds, by the names of a turn's counts.
 _PHASES = {
     "llm_queue_ms": "vllm:request_queue_time_seconds",
     "llm_prefill_ms": "vllm:request_prefill_time_seconds",
@@ -22,17 +22,17 @@ _TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Sums over every request that has ended: ms of each phase, and how many they were."""
+    """Sums over all finished requests: ms of each phase, and the number of requests."""
 
     ms: Mapping[str, float]
     requests: float
 
 
 def reading(text: str) -> Reading:
-    """What a page of metrics says, over all engines and models of the server.
+    """Read a page of metrics, summed over all engines and models of the server.
 
     Raises:
-        ValueError: it is not that of a vLLM.
+        ValueError: the page is not vLLM's.
     """
     sums: dict[str, float] = {}
     for line in text.splitlines():
@@ -47,9 +47,9 @@ def reading(text: str) -> Reading:
 
 
 def between(before: Reading, after: Reading) -> dict[str, float]:
-    """A turn's counts: each phase's mean over the requests that ended, and how many more than one.
+    """Return a turn's counts: each phase's mean, and how many requests besides its own ended.
 
-    Nothing where none did, or the server began anew.
+    Empty if no request ended, or the server was restarted.
     """
     ended = after.requests - before.requests
     if ended < 1:
@@ -59,11 +59,11 @@ def between(before: Reading, after: Reading) -> dict[str, float]:
 
 
 class ServerTimes:
-    """Reads one server's metrics, never while a reply is waited for.
+    """Reads one server's metrics; never called while a reply is waited for.
 
     Args:
-        base_url: of the server, as OpenAI's clients take it.
-        headers: sent along: whoever stands before the server may want the key here too.
+        base_url: the server's address, as OpenAI's clients take it.
+        headers: sent with each reading, as a proxy may want the key here too.
     """
 
     def __init__(self, base_url: str, headers: Mapping[str, str]) -> None:
@@ -74,9 +74,9 @@ class ServerTimes:
         self._in_turn = asyncio.Lock()
 
     async def since(self) -> dict[str, float]:
-        """What ended since this was asked before; nothing the first time, or where it is not told.
+        """Return the counts since the last call; empty at the first, or without metrics.
 
-        A server that does not tell is not asked again, and the log says why.
+        A server without metrics is not asked again, and the log says why.
         """
         async with self._in_turn:
             if not self._told:

@@ -23,7 +23,7 @@ RATE = 16_000  # the acoustic model's
 
 @dataclass(frozen=True, slots=True)
 class Saying:
-    """Something a person says in the library, and in which scenario."""
+    """A text that the recogniser is to know, and the scenario that has it."""
 
     scenario: str
     text: str
@@ -31,12 +31,12 @@ class Saying:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a decoder is made from, as the text of the files it reads.
+    """What a decoder is made from, as the text of the files that it reads.
 
     Attributes:
         arpa: the 3-gram in ARPA format.
         dictionary: one pronunciation a line.
-        guessed: words pronounced by their spelling, each with the scenario that has it.
+        guessed: words whose pronunciation was guessed from their spelling, with their scenario.
     """
 
     arpa: str
@@ -45,10 +45,9 @@ class Model:
 
 
 def library_sayings(library: Path | None) -> list[Saying]:
-    """All that people say in the library, backchannels included, once each.
+    """Return what people say in the library, backchannels included, each text once.
 
-    What is recorded twice, as at another pace, is not said more often for that; a cough is not
-    said at all.
+    A text that is recorded twice, as at another pace, is not more likely; a cough has no text.
     """
     said_in: dict[str, str] = {}
     for scenario in scenarios(library):
@@ -59,9 +58,9 @@ def library_sayings(library: Path | None) -> list[Saying]:
 
 
 def library_replies(library: Path | None) -> list[Saying]:
-    """All that an agent may say in the library: its replies, and what these may and must not hold.
+    """Return what an agent may say in the library: replies, and what they may or must not hold.
 
-    What only a tool knows is not in the library: of such a reply the words around it are.
+    A reply with a tool's result gives the words around it, as the library does not know the result.
     """
     said_in: dict[str, str] = {}
     for scenario in scenarios(library):
@@ -77,16 +76,22 @@ def library_replies(library: Path | None) -> list[Saying]:
 
 
 def build_model(sayings: Iterable[Saying], given: Mapping[str, str]) -> Model:
-    """Make the model that can hear `sayings`.
+    """Make the model that hears `sayings`.
 
     Args:
-        sayings: what may be said.
+        sayings: the texts to know.
         given: pronunciations of words, in ARPAbet without stress.
 
     Raises:
-        InputError: a text that cannot be read aloud, or a pronunciation with an unknown phone.
+        InputError: a text cannot be read aloud, or a pronunciation has an unknown phone.
     """
-    _check(given)
+    for word, phones in given.items():
+        if not phones.split() or not PHONES.issuperset(phones.split()):
+            raise InputError(
+                "stt.pronunciation",
+                f"the pronunciation {phones!r} of {word!r} is not made of known phones",
+                hint=f"allowed: {', '.join(sorted(PHONES))}",
+            )
     sentences: list[list[str]] = []
     where: dict[str, str] = {}
     for saying in sayings:
@@ -115,16 +120,6 @@ def build_model(sayings: Iterable[Saying], given: Mapping[str, str]) -> Model:
     return Model(_arpa(sentences), "\n".join(lines) + "\n", guessed)
 
 
-def _check(given: Mapping[str, str]) -> None:
-    for word, phones in given.items():
-        if not phones.split() or not PHONES.issuperset(phones.split()):
-            raise InputError(
-                "stt.pronunciation",
-                f"the pronunciation {phones!r} of {word!r} is not made of known phones",
-                hint=f"allowed: {', '.join(sorted(PHONES))}",
-            )
-
-
 def _arpa(sentences: Iterable[list[str]]) -> str:
     from pocketsphinx.lm import ArpaBoLM
 
@@ -140,13 +135,13 @@ def _arpa(sentences: Iterable[list[str]]) -> str:
 def library_model(
     library: Path | None, given: tuple[tuple[str, str], ...], side: Side = "person"
 ) -> Model:
-    """The library's model of one side of its conversations, made once a process."""
+    """Return the model of one side of the library's conversations, made once a process."""
     sayings = library_sayings if side == "person" else library_replies
     return build_model(sayings(library), dict(given))
 
 
 def make_decoder(model: Model, *, language_weight: float, cmninit: str) -> "Decoder":
-    """A decoder with fresh cepstral means: about 10 ms with a dictionary this small."""
+    """Make a decoder with fresh cepstral means: about 10 ms with a dictionary this small."""
     from pocketsphinx import Decoder, get_model_path
 
     with tempfile.TemporaryDirectory(prefix="turngap-stt-") as folder:

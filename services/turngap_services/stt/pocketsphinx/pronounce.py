@@ -10,8 +10,8 @@ AA AE AH AO AW AY B CH D DH EH ER EY F G HH IH IY JH K L M N NG OW OY P R S SH T
 """
 PHONES = frozenset(_PHONES.split())
 
-# Spelling to sound, the first that fits at each place. Crude on purpose: it serves the odd name
-# that the dictionary of 126,000 words lacks, and the sentences of the library pull towards it.
+# Spelling to sound; at each place the first that fits counts. Crude on purpose: it serves the odd
+# name that the dictionary of 126,000 words lacks, and the library's sentences help to recognise it.
 _SPELLINGS = r"""
 tion=SH AH N;sion=ZH AH N;ough=OW;augh=AO;eigh=EY;igh=AY;tch=CH;sch=SH;\bkn=N;\bwr=R;\bps=S;\bx=Z
 \by=Y;ch=CH;sh=SH;th=TH;ph=F;wh=W;ck=K;qu=K W;ng=NG;gh=G;ee=IY;ea=IY;oo=UW;ou=AW;ow=OW;oi=OY;oy=OY
@@ -19,7 +19,7 @@ oa=OW;ai=EY;ay=EY;au=AO;aw=AO;ie=IY;ei=EY;ey=IY;ew=UW;ue=UW;er=ER;ir=ER;ur=ER;ar
 c(?=[eiy])=S;g(?=[eiy])=JH;y\b=IY;y=IH;(?<=[a-z][a-z])e\b=;o\b=OW;a=AE;b=B;c=K;d=D;e=EH;f=F;g=G
 h=HH;i=IH;j=JH;k=K;l=L;m=M;n=N;o=AA;p=P;q=K;r=R;s=S;t=T;u=AH;v=V;w=W;x=K S;z=Z
 """
-# The sign between a pattern and its sounds is the last one: look-arounds hold one too.
+# The last "=" separates a pattern from its sounds, as look-arounds hold one too.
 _RULES = tuple(
     (re.compile(pattern), sounds.split())
     for pattern, _, sounds in (
@@ -34,7 +34,7 @@ _HUMMED = {"mm": ("AH M",), "hm": ("HH AH M",), "hmm": ("HH AH M",)}
 
 @cache
 def standard_dictionary() -> Mapping[str, tuple[str, ...]]:
-    """Word to its pronunciations, from the dictionary in pocketsphinx's wheel."""
+    """Return the pronunciations of each word in the dictionary of pocketsphinx's wheel."""
     from pocketsphinx import get_model_path
 
     found: dict[str, tuple[str, ...]] = dict(_HUMMED)
@@ -47,7 +47,7 @@ def standard_dictionary() -> Mapping[str, tuple[str, ...]]:
 
 
 def by_spelling(word: str) -> str:
-    """A guess at the pronunciation of `word` (letters a to z and apostrophes)."""
+    """Guess the pronunciation of `word` (letters a to z and apostrophes)."""
     letters = re.sub(r"([^aeiou])\1", r"\1", word.replace("'", ""))
     phones: list[str] = []
     at = 0
@@ -60,11 +60,11 @@ def by_spelling(word: str) -> str:
 
 
 def pronunciations(word: str, given: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:
-    """The pronunciations of `word`, and whether they are only a guess by its spelling.
+    """Return the pronunciations of `word`, and whether they are guessed from its spelling.
 
     Args:
         word: lower case, letters and apostrophes.
-        given: pronunciations that go before the dictionary's.
+        given: pronunciations that take precedence over the dictionary's.
     """
     if word in given:
         return (given[word],), False

@@ -7,18 +7,13 @@ import numpy as np
 from turngap_services.stt.pocketsphinx import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx.model import RATE, Model, make_decoder
 
-# Packets decoded per packet that arrives while the pre-roll is caught up with: the event loop is
-# never held longer than about 2 ms.
+# Packets decoded per arriving packet while the pre-roll is worked off: the event loop is never
+# blocked for longer than about 2 ms.
 _CATCH_UP = 4
 
 
 class Recogniser:
-    """Recognises utterances between the VAD's start and stop.
-
-    Args:
-        model: what can be heard.
-        settings: see `PocketsphinxSettings`.
-    """
+    """Recognises utterances between the VAD's start and stop."""
 
     def __init__(self, model: Model, settings: PocketsphinxSettings) -> None:
         self._decoder = make_decoder(
@@ -28,46 +23,40 @@ class Recogniser:
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._pre_roll_bytes = round(settings.pre_roll_ms * RATE / 1000) * 2
-        self._in_utterance = False
+        self.in_utterance = False
         self._noise = _noise(settings.noise_dbfs)
         self._noise_at = 0
-
-    @property
-    def in_utterance(self) -> bool:
-        """Whether the person is speaking."""
-        return self._in_utterance
 
     def audio(self, pcm: bytes) -> None:
         """Take the next samples (mono int16, 16 kHz)."""
         self._waiting.append(pcm)
         self._waiting_bytes += len(pcm)
-        if self._in_utterance:
+        if self.in_utterance:
             self._decode(_CATCH_UP if self._while_speaking else 0)
         else:
             while self._waiting_bytes - len(self._waiting[0]) >= self._pre_roll_bytes:
                 self._waiting_bytes -= len(self._waiting.popleft())
 
     def start(self) -> None:
-        """The VAD found speech, late: what was kept of the audio before belongs to it."""
-        if not self._in_utterance:
+        """Begin an utterance with the pre-roll, as the VAD finds speech late."""
+        if not self.in_utterance:
             self._decoder.start_utt()
-            self._in_utterance = True
+            self.in_utterance = True
 
     def partial(self) -> str:
-        """What has been recognised of the utterance so far."""
-        return self._text() if self._in_utterance else ""
+        return self._text() if self.in_utterance else ""
 
     def stop(self) -> str:
-        """The VAD found the speech's end. Returns the utterance's text, empty for no words."""
-        if not self._in_utterance:
+        """End the utterance. Returns its text, empty for no words."""
+        if not self.in_utterance:
             return ""
         self._decode(len(self._waiting))
         self._decoder.end_utt()
-        self._in_utterance = False
+        self.in_utterance = False
         return self._text()
 
     def cepstral_means(self) -> str:
-        """The running mean of what was heard, in the form of the setting `cmninit`."""
+        """Return the running cepstral means, in the form of the setting `cmninit`."""
         return self._decoder.get_cmn(True)
 
     def _decode(self, packets: int) -> None:
@@ -88,6 +77,6 @@ class Recogniser:
 
 
 def _noise(dbfs: float) -> np.ndarray:
-    """One second of white noise, the same for everybody so that runs repeat."""
+    """Return one second of white noise, the same in every session so that runs repeat."""
     amplitude = 32768 * 10 ** (dbfs / 20)
     return np.rint(np.random.default_rng(0).normal(0, amplitude, RATE)).astype(np.int32)

@@ -19,7 +19,7 @@ from turngap_services.stt.pocketsphinx import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx.model import RATE, Model
 from turngap_services.stt.pocketsphinx.recogniser import Recogniser
 
-# By pipecat's definition from the end of speech to the final text, the VAD's verdict included: over
+# pipecat counts the time from the end of speech to the final text, the VAD's verdict included: over
 # the library's 35 recordings 0.34 s at p99 to Silero's stop (stop_secs 0.2), 2 ms from there on.
 _TTFS_P99_S = 0.35
 
@@ -27,10 +27,10 @@ _TTFS_P99_S = 0.35
 class PocketsphinxSTTService(STTService):
     """Transcribes between the VAD's start and stop frames, decoding as the audio arrives.
 
-    It needs a VAD in front of it (`VADProcessor`): audio and the VAD's frames are all system
-    frames, so they arrive in the order in which they were pushed. Each stop frame is followed by
-    one finalized `TranscriptionFrame`; by none where no word was recognised, as a turn of noise
-    should not be answered (pipecat closes it by `user_turn_stop_timeout`).
+    It needs a VAD before it (`VADProcessor`): audio and the VAD's frames are all system frames, so
+    they arrive in the order in which they were pushed. Each stop frame is followed by one finalized
+    `TranscriptionFrame`, or by none if no word was recognised, as a turn of noise should not be
+    answered (pipecat closes it by `user_turn_stop_timeout`).
     """
 
     def __init__(self, *, settings: PocketsphinxSettings, model: Model) -> None:
@@ -46,11 +46,9 @@ class PocketsphinxSTTService(STTService):
         self._partial = ""
 
     def can_generate_metrics(self) -> bool:
-        """Yes: pipecat times the final transcript."""
         return True
 
     async def setup(self, setup: FrameProcessorSetup) -> None:
-        """Refuse a rate that the acoustic model was not made for."""
         await super().setup(setup)
         if self.sample_rate != RATE:
             raise ValueError(
@@ -58,7 +56,6 @@ class PocketsphinxSTTService(STTService):
             )
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Begin and end utterances where the VAD does."""
         await super().process_frame(frame, direction)
         if isinstance(frame, VADUserStartedSpeakingFrame):
             self._since_partial, self._partial = 0, ""
@@ -67,7 +64,6 @@ class PocketsphinxSTTService(STTService):
             await self._finish()
 
     async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
-        """Take the next samples; yields an interim transcript where one is due."""
         self._hearing.audio(audio)
         if self._partial_bytes is None or not self._hearing.in_utterance:
             return
@@ -82,7 +78,7 @@ class PocketsphinxSTTService(STTService):
     async def _finish(self) -> None:
         if self._while_speaking:
             text = self._hearing.stop()
-        else:  # the whole utterance, which takes too long to hold up everything else
+        else:  # decoding the whole utterance would block the event loop for too long
             text = await asyncio.to_thread(self._hearing.stop)
         if text:
             await self.push_frame(

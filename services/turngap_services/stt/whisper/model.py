@@ -1,7 +1,6 @@
 """A loaded Whisper: samples in, text out."""
 
 import re
-import threading
 import time
 import weakref
 from pathlib import Path
@@ -11,7 +10,7 @@ from faster_whisper import WhisperModel, available_models, download_model
 
 from turngap.core.audio import FULL_SCALE, Pcm
 from turngap.core.errors import AgentError, InputError
-from turngap_services.memory import too_little_memory
+from turngap_services.loading import Loaded, first_line, require_files, too_little_memory
 from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.stt.whisper.sound import RATE
 
@@ -24,24 +23,25 @@ _CONVERT = (
 _LESS_MEMORY = "a smaller model (--set stt.model=tiny.en) or stt.compute_type=int8 needs less"
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
-# Nobody speaks faster (English: three words a second, a token and a half each): it bounds what a
-# model costs that repeats itself.
+# Nobody speaks faster (English: three words a second, a token and a half each): this bounds the
+# cost of a model that repeats itself.
 _TOKENS_PER_S = 12
 _LEAST_TOKENS, _MOST_TOKENS = 16, 200
-# Of text against its compressed form: above, it repeats itself (OpenAI's own bound for Whisper).
+# Length of text divided by that of its compressed form, above which a text repeats itself (OpenAI's
+# bound for Whisper).
 _REPEATS = 2.4
-# What `fit` reads beyond the samples, as whisper.cpp's users found to be needed (128 of the
+# What `fit` reads beyond the samples; whisper.cpp's users found that it is needed (128 of the
 # encoder's 1500 positions).
 _MARGIN_S = 2.56
-# What the model is warmed up with: as long as a short turn.
+# Length of the warm-up: that of a short turn.
 _WARM_UP_S = 3
 
 
 class FittedModel(WhisperModel):
-    """Its encoder reads what there is and a little more, instead of the whole window."""
+    """Its encoder reads the audio and a little more, instead of the whole window."""
 
     def encode(self, features: np.ndarray):
-        """`features` are (mels, frames), from some frame on all 0, which no sound is."""
+        """Encode `features`, (mels, frames); the padding is all 0, which no sound is."""
         extractor = self.feature_extractor
         filled = int(np.flatnonzero(features.any(axis=0))[-1]) + 1
         wanted = filled + round(_MARGIN_S * RATE / extractor.hop_length)
@@ -49,31 +49,30 @@ class FittedModel(WhisperModel):
 
 
 class WholeModel(WhisperModel):
-    """Its encoder reads its own window: faster-whisper pads to 30 s, whatever the model's is."""
+    """Its encoder reads the model's own window; faster-whisper pads to 30 s for every model."""
 
     def encode(self, features: np.ndarray):
-        """`features` are (mels, frames)."""
         return super().encode(features[:, : self.feature_extractor.nb_max_frames])
 
 
 class Reader:
-    """A loaded model. Several threads may ask at once; `workers` of them are answered at a time.
+    """A loaded model. Any number of threads may ask it; it makes `workers` readings at a time.
 
     Attributes:
-        name: what it was asked for by; of a directory its name.
+        name: the name in the settings, or that of the directory.
         window_s: how much audio it can read at once.
         takes_s: how long a reading of a short turn takes on this machine.
 
     Raises:
         InputError: an unknown name, or a language that the model does not know.
-        AgentError: it is not there, cannot be had, or cannot be loaded.
+        AgentError: it is not there, cannot be downloaded, or cannot be loaded.
     """
 
     def __init__(self, settings: WhisperSettings) -> None:
         directory = _directory(settings)
         self.name = directory.name if Path(settings.model).is_dir() else settings.model
         self._settings = settings
-        _require_files(directory)
+        require_files(directory, _FILES, _CONVERT)
         kind = FittedModel if settings.window == "fit" else WholeModel
         try:
             model = kind(
@@ -84,12 +83,12 @@ class Reader:
                 num_workers=settings.workers,
             )
             _check_vocabulary(model)
-        # Each library has exceptions of its own for a bad file, tokenizers a plain Exception.
+        # Each library has its own exceptions for a bad file, tokenizers a plain Exception.
         except Exception as e:
             what = f"the Whisper model in {directory}"
             raise too_little_memory(e, what, _LESS_MEMORY) or AgentError(
                 "model.damaged",
-                f"the Whisper model in {directory} cannot be loaded: {_first_line(e)}",
+                f"the Whisper model in {directory} cannot be loaded: {first_line(e)}",
                 hint=_CONVERT,
             ) from e
         if settings.spoken not in (None, *model.supported_languages):
@@ -98,8 +97,8 @@ class Reader:
                 f"the Whisper model {self.name} does not know the language {settings.language!r}",
                 hint=f"stt.language is one of: {', '.join(sorted(model.supported_languages))}",
             )
-        # CTranslate2 4.8 aborts the process where its threads are left to the interpreter's last
-        # garbage collection ("terminate called without an active exception"): this comes before.
+        # CTranslate2 4.8 aborts the process if its threads are left to Python's last garbage
+        # collection ("terminate called without an active exception"): this comes before.
         self._held = [model]
         weakref.finalize(self, self._held.clear)
         extractor = model.feature_extractor
@@ -107,9 +106,9 @@ class Reader:
         self.takes_s = self._warm_up()
 
     def read(self, pcm: Pcm) -> str:
-        """What is said in `pcm` (16 kHz, at most `window_s`); empty for no words.
+        """Return what is said in `pcm` (16 kHz, at most `window_s`); empty for no words.
 
-        Blocks, with the interpreter free for others.
+        Blocks, without holding the GIL.
 
         Raises:
             AgentError: the engine failed.
@@ -118,8 +117,8 @@ class Reader:
         try:
             text, repeats = self._transcribe(sound)
             if repeats and self._settings.window == "fit":
-                # What a narrow window does to a model that was not made for it: with silence behind
-                # the words, the encoder reads all of its window.
+                # A model that was not made for a narrow window may repeat itself in one. With
+                # silence after the words, the encoder reads its whole window.
                 whole = np.zeros(round(self.window_s * RATE), np.float32)
                 whole[: len(sound)] = sound
                 text, _ = self._transcribe(whole)
@@ -127,20 +126,20 @@ class Reader:
             what = f"a reading of the Whisper model {self.name}"
             raise too_little_memory(e, what, _LESS_MEMORY) or AgentError(
                 "model.failed",
-                f"the Whisper model {self.name} failed: {_first_line(e)}",
+                f"the Whisper model {self.name} failed: {first_line(e)}",
                 hint="another model (--set stt.model=NAME) or stt.device=cpu may do",
             ) from e
         return text
 
     def _transcribe(self, sound: np.ndarray) -> tuple[str, bool]:
-        """The text, and whether it says the same over and over."""
+        """Return the text, and whether it repeats itself."""
         settings = self._settings
         most = round(_TOKENS_PER_S * len(sound) / RATE) + _LEAST_TOKENS
         segments, _ = self._held[0].transcribe(
             sound,
             language=settings.spoken,
             beam_size=settings.beam_size,
-            # One pass: the fallbacks to higher temperatures are up to five more.
+            # One pass: falling back to higher temperatures takes up to five more.
             temperature=0.0,
             condition_on_previous_text=False,
             without_timestamps=True,
@@ -154,7 +153,7 @@ class Reader:
         return text, any(each.compression_ratio > _REPEATS for each in said)
 
     def _warm_up(self) -> float:
-        """Read noise twice: what is slow once, is slow now. Returns what the second one took, s."""
+        """Read noise twice, as the first reading is slow. Returns what the second one took, s."""
         noise = np.random.default_rng(0).normal(0, 100, _WARM_UP_S * RATE).astype(np.int16)
         self.read(noise)
         begun = time.monotonic()
@@ -162,23 +161,19 @@ class Reader:
         return time.monotonic() - begun
 
 
-_LOADED: dict[str, Reader] = {}
-_LOADING = threading.Lock()
-# Settings that make another session of the same model.
+_LOADED = Loaded[Reader]()
+# Settings of a session, on which the model does not depend.
 _OF_THE_SESSION = {"library", "pre_roll_ms", "while_speaking", "pause_ms", "partial_every_ms"}
 
 
 def reader_of(settings: WhisperSettings) -> Reader:
-    """The model of these settings, loaded once a process; raises as `Reader` does."""
+    """Return the model of these settings, loaded once a process; raises as `Reader` does."""
     key = settings.model_dump_json(exclude=_OF_THE_SESSION)
-    with _LOADING:
-        if key not in _LOADED:
-            _LOADED[key] = Reader(settings)
-        return _LOADED[key]
+    return _LOADED.get(key, lambda: Reader(settings))
 
 
 def _directory(settings: WhisperSettings) -> Path:
-    """Where the model is; downloads it where it has to be."""
+    """Return the model's directory; downloads it if necessary."""
     given = Path(settings.model).expanduser()
     if given.is_dir():
         return given
@@ -193,32 +188,21 @@ def _directory(settings: WhisperSettings) -> Path:
     cache = None if settings.cache is None else str(settings.cache)
     try:
         found = download_model(settings.model, local_files_only=settings.offline, cache_dir=cache)
-    # The hub's client has a family of exceptions, its HTTP client and the file system more.
+    # The hub's client, its HTTP client and the file system each have their own exceptions.
     except Exception as e:
         what = "was not downloaded before" if settings.offline else "cannot be downloaded"
         raise AgentError(
             "model.missing",
             f"the Whisper model {settings.model!r} is not on this machine and {what}: "
-            f"{_first_line(e)}",
-            hint="download it where there is a network, and give its directory: "
+            f"{first_line(e)}",
+            hint="download it on a machine with a network, and give its directory: "
             "--set stt.model=DIR",
         ) from e
     return Path(found)
 
 
-def _require_files(directory: Path) -> None:
-    if missing := [name for name in _FILES if not (directory / name).is_file()]:
-        raise AgentError(
-            "model.missing", f"{directory} has no {' and no '.join(missing)}", hint=_CONVERT
-        )
-
-
 def _check_vocabulary(model: WhisperModel) -> None:
-    """Without these marks the model would be found unfit with the first person who speaks."""
+    """Raise ValueError if the tokenizer lacks a mark without which the first reading would fail."""
     marks = ("<|startoftranscript|>", "<|endoftext|>", "<|notimestamps|>", "<|transcribe|>")
     if missing := [m for m in marks if model.hf_tokenizer.token_to_id(m) is None]:
         raise ValueError(f"tokenizer.json has no {', '.join(missing)}")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -1,12 +1,12 @@
 """What to read of a session's audio, and when. Audio and the VAD's verdicts in, readings out.
 
-Sans I/O: `due` says what is to be read next, `read` takes what was read, `concluded` gives the text
-of an utterance that is over. One thing is read at a time.
+Sans I/O: `due` says what to read next, `read` takes the result, `concluded` gives the text of an
+utterance that is over. There is one reading at a time.
 
-Whisper cannot go on from where it was: each reading begins with the utterance. So the art is to
-read at the right moment. In every pause all that was said until then is read, so that when the
-pause proves to be the end, little or nothing is left to do. An utterance that is read after its end
-alone is cut at the same places, so that both ways read the same samples.
+Whisper cannot go on from where it stopped: each reading begins with the utterance, so it must come
+at the right moment. In every pause everything said so far is read: if the pause proves to be the
+end, little or nothing is left to do. An utterance that is read only after its end is cut at the
+same places, so that both ways read the same samples.
 """
 
 from collections import deque
@@ -18,23 +18,23 @@ from turngap.core.audio import Pcm
 from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.stt.whisper.sound import FRAME, RATE, Sound
 
-# Where a reading takes long, the next one outside a pause waits so many times as long: a pause that
-# comes meanwhile has to wait for the reading under way.
+# The next reading outside a pause waits this many times as long as the last one took, as a pause
+# that comes meanwhile has to wait for the reading under way.
 _REST = 2.0
-# Where it takes long, a pause has to be as long as this share of it before it is read, up to so
-# many ms: a closure within a word is a pause too, and the last pause would have to wait for its
-# reading. A tiny model's whole window (0.6 s), read in every closure, was there no sooner than read
-# after the end: after 726 ms instead of 685 (p50 of 10 recordings, on a busy machine).
+# A pause is read once it has lasted this share of a reading's time, at most this many ms: a closure
+# within a word is a pause too, and the last pause would have to wait for its reading. With a tiny
+# model's whole window (0.6 s), reading in every closure gave the text no sooner than reading after
+# the end: after 726 ms instead of 685 (p50 of 10 recordings, on a busy machine).
 _PATIENCE, _MOST_PATIENCE_MS = 0.25, 150.0
-# Silero goes on hearing a voice for so long after its last audible sample (p95 over the library's
-# recordings). What a VAD hears beyond that is a voice that was too soft for `Sound`.
+# Silero hears a voice for this long after its last audible sample (p95 over the library's
+# recordings). A voice that a VAD hears for longer was too soft for `Sound`.
 _VAD_LATE_MS = 130.0
-# Left of the model's window for what comes while a reading is waited for.
+# The rest of the window is for audio that comes while a reading is waited for.
 _WINDOW_SHARE = 0.9
 
 
 def samples(ms: float) -> int:
-    """How many samples last so long."""
+    """Return how many samples last `ms`."""
     return round(ms * RATE / 1000)
 
 
@@ -44,8 +44,8 @@ class Reading:
 
     Attributes:
         pcm: the samples.
-        last: where in the utterance they end.
-        keeps: the text stands, and what comes next is read without it: the utterance is too long.
+        last: the sample of the utterance at which they end.
+        keeps: the text is final and the next reading begins after it, as the utterance is too long.
     """
 
     pcm: Pcm
@@ -58,8 +58,8 @@ class Utterance:
 
     Args:
         settings: see `WhisperSettings`.
-        window_s: how much the model can read at once.
-        takes_ms: how long a reading takes, as far as that is known.
+        window_s: how much audio the model can read at once.
+        takes_ms: how long a reading takes, 0 if unknown.
     """
 
     def __init__(self, settings: WhisperSettings, window_s: float, takes_ms: float = 0.0) -> None:
@@ -67,42 +67,38 @@ class Utterance:
         self._takes_ms = takes_ms
         self._sound = Sound()
         self._window = int(window_s * _WINDOW_SHARE * RATE)
-        self._first = 0  # what lies before it is read for good
+        self._first = 0  # the text of what lies before it is final
         self._kept: list[str] = []
         self._text = ""
         self._until = 0  # how far `_text` goes
         self._under_way = False
         self._stopped = False
-        self._voice_until = 0  # by the VAD's verdict at its stop
-        self._next = 0  # no reading outside a pause before so much was heard
+        self._voice_until = 0  # as the VAD judged at its stop
+        self._next = 0  # samples to hear before the next reading outside a pause
 
     @property
     def text(self) -> str:
-        """What was read so far."""
         return " ".join(part for part in (*self._kept, self._text) if part)
 
     @property
     def over(self) -> bool:
-        """Whether the VAD has stopped and nothing is left to be read."""
         return self._stopped and not self._under_way and self._wanted() is None
 
     def audio(self, pcm: Pcm) -> None:
-        """The next samples."""
         self._sound.feed(pcm)
 
     def stop(self, silence_ms: float) -> None:
-        """The VAD found the end, after so much silence."""
+        """Note that the VAD found the end, after so much silence."""
         self._stopped = True
         self._voice_until = self._sound.heard - samples(silence_ms + _VAD_LATE_MS)
 
     def due(self) -> Reading | None:
-        """What is to be read now; it is under way from here on."""
+        """Return what to read now, if anything; the reading is under way from here on."""
         wanted = None if self._under_way else self._wanted()
         self._under_way = self._under_way or wanted is not None
         return wanted
 
     def read(self, reading: Reading, text: str, took_ms: float) -> None:
-        """A reading is done."""
         self._under_way = False
         self._takes_ms = took_ms
         self._next = self._sound.heard + samples(_REST * took_ms)
@@ -132,7 +128,7 @@ class Utterance:
         return self._reading(sound.heard)
 
     def _end(self) -> tuple[int, bool]:
-        """Where the voice ends so far, the first of the silence included; if that is a pause."""
+        """Return where the voice ends so far, with some silence, and whether that is a pause."""
         heard, audible = self._sound.heard, self._sound.last_audible or 0
         silence = samples(self._settings.pause_ms)
         if self._stopped and self._voice_until > audible + silence:
@@ -146,7 +142,7 @@ class Utterance:
 
 
 class Readings:
-    """One session's utterances, in order. For the arguments see `Utterance`."""
+    """The readings of one session's utterances, in order. For the arguments see `Utterance`."""
 
     def __init__(self, settings: WhisperSettings, window_s: float, takes_ms: float = 0.0) -> None:
         self._settings = settings
@@ -155,11 +151,11 @@ class Readings:
         self._pre_roll: deque[Pcm] = deque()
         self._pre_roll_samples = 0
         self._open: Utterance | None = None
-        self._waiting: deque[Utterance] = deque()  # those that are not concluded, the open one too
+        self._waiting: deque[Utterance] = deque()  # not concluded yet, the open one included
 
     @property
     def settled(self) -> bool:
-        """Whether nothing that was said is still to be concluded, but for an open utterance."""
+        """Whether every utterance but an open one is concluded."""
         return not self._waiting or self._waiting[0] is self._open
 
     def audio(self, pcm: bytes) -> None:
@@ -175,7 +171,7 @@ class Readings:
             self._pre_roll_samples -= len(self._pre_roll.popleft())
 
     def start(self) -> None:
-        """The VAD found speech, late: what was kept of the audio before belongs to it."""
+        """Begin an utterance with the pre-roll, as the VAD finds speech late."""
         if self._open is not None:
             return
         self._open = Utterance(self._settings, self._window_s, self._takes_ms)
@@ -186,19 +182,19 @@ class Readings:
         self._pre_roll_samples = 0
 
     def stop(self, silence_ms: float) -> None:
-        """The VAD found the speech's end, after so much silence."""
+        """End the utterance, after so much silence."""
         if self._open is not None:
             self._open.stop(silence_ms)
             self._open = None
 
     def due(self) -> tuple[Utterance, Reading] | None:
-        """What is to be read next; None while something is, or if there is nothing."""
+        """Return what to read next; None during a reading, or if there is nothing to read."""
         utterance = self._waiting[0] if self._waiting else None
         reading = utterance.due() if utterance else None
         return (utterance, reading) if utterance and reading else None
 
     def concluded(self) -> str | None:
-        """The text of the oldest utterance that is over, once; None: there is none."""
+        """Return the text of the oldest utterance that is over, once; None if there is none."""
         if self._waiting and self._waiting[0].over:
             return self._waiting.popleft().text
         return None

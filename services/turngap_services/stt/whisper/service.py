@@ -25,19 +25,19 @@ from turngap_services.stt.whisper.model import Reader
 from turngap_services.stt.whisper.readings import Reading, Readings, Utterance
 from turngap_services.stt.whisper.sound import RATE
 
-# By pipecat's definition the time from the end of speech to the final text holds the VAD's verdict:
-# 0.34 s at p99 with Silero. To this come at worst the reading under way and the last one.
+# pipecat counts the time from the end of speech to the final text, the VAD's verdict included: 0.34
+# s at p99 with Silero. At worst, the reading under way and the last one are added to that.
 _VAD_P99_S = 0.35
 _READINGS = 2
 
 
 class WhisperSTTService(STTService):
-    """Transcribes between the VAD's start and stop frames; what is read is read in a thread.
+    """Transcribes between the VAD's start and stop frames; readings are made in a thread.
 
-    It needs a VAD in front of it (`VADProcessor`), as the audio and the VAD's frames then arrive in
-    the order in which they were pushed. Each stop frame is followed by one finalized
-    `TranscriptionFrame`, at once where the pause before it was long enough to read what was said;
-    by none where there were no words. Whatever is read before is an interim transcript.
+    It needs a VAD before it (`VADProcessor`), as the audio and the VAD's frames then arrive in the
+    order in which they were pushed. Each stop frame is followed by one finalized
+    `TranscriptionFrame`, at once if the pause before it was long enough to read what was said, and
+    by none if there were no words. Earlier readings are pushed as interim transcripts.
     """
 
     def __init__(self, *, settings: WhisperSettings, reader: Reader, clock: Clock) -> None:
@@ -55,39 +55,32 @@ class WhisperSTTService(STTService):
         self._interim = ""
 
     def can_generate_metrics(self) -> bool:
-        """Yes: pipecat times the final transcript."""
         return True
 
     async def setup(self, setup: FrameProcessorSetup) -> None:
-        """Refuse a rate that Whisper was not made for."""
         await super().setup(setup)
         if self.sample_rate != RATE:
             raise ValueError(f"Whisper hears {RATE} Hz, the pipeline has {self.sample_rate} Hz")
 
     async def start(self, frame: StartFrame) -> None:
-        """Begin to wait for something to read."""
         await super().start(frame)
         self._reading = self.create_task(self._read_on(), "turngap-whisper")
 
     async def stop(self, frame: EndFrame) -> None:
-        """Conclude what was said, then stop."""
         if self._reading is not None:
-            await self._settled.wait()
+            await self._settled.wait()  # what was said is concluded first
         await self._end()
         await super().stop(frame)
 
     async def cancel(self, frame: CancelFrame) -> None:
-        """Stop at once."""
         await self._end()
         await super().cancel(frame)
 
     async def cleanup(self) -> None:
-        """Stop, however the pipeline ended."""
         await self._end()
         await super().cleanup()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Begin and end utterances where the VAD does."""
         await super().process_frame(frame, direction)
         if isinstance(frame, VADUserStartedSpeakingFrame):
             self._interim = ""
@@ -99,7 +92,6 @@ class WhisperSTTService(STTService):
             self._news.set()
 
     async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
-        """Take the next samples; transcripts come when they are read."""
         self._hearing.audio(audio)
         self._news.set()
         return
@@ -119,7 +111,7 @@ class WhisperSTTService(STTService):
                     await self._read(*due)
                     await self._conclude()
         finally:
-            self._settled.set()  # nobody waits for what will not be read
+            self._settled.set()  # there will be no more readings to wait for
 
     async def _read(self, utterance: Utterance, reading: Reading) -> None:
         begun_ns = self._clock.now_ns()

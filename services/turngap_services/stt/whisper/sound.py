@@ -1,6 +1,6 @@
 """Where an utterance was last audible, to 10 ms. No I/O, no clock.
 
-It only decides what is worth reading: a sound that is missed here is still read where the VAD hears
+This only decides what is worth reading: a sound that is missed here is still read if the VAD hears
 it (`Utterance.stop`).
 """
 
@@ -11,18 +11,19 @@ from turngap.core.audio import AUDIBLE_DBFS, LINE_FLOOR_DBFS, Pcm, rms_dbfs
 RATE = 16_000  # what Whisper hears
 FRAME = RATE // 100
 
-# So far above the quietest 30 ms, a frame is more than the noise of the room.
+# A frame this far above the quietest 30 ms is more than the noise of the room.
 _OVER_NOISE_DB = 8.0
-# So far below the loudest frame, a voice's last sound is no longer heard.
+# A voice's last sound this far below its loudest frame is no longer heard.
 _RANGE_DB = 26.0
-# Closer to it, a frame is never too soft to be the voice, however loud the room.
+# A frame closer to the loudest is never too soft to be the voice, however loud the room.
 _LEAST_RANGE_DB = 15.0
-# However soft the voice, the line's own noise between two recordings is not part of it.
+# The line's own noise between two recordings is not the voice, however soft the voice is.
 _LOWEST_DBFS = LINE_FLOOR_DBFS + 5.0
-# Of digital silence; nothing is quieter.
+# Level of digital silence; nothing is quieter.
 _SILENCE_DBFS = -120.0
 _SMOOTH = 3
-# Where an utterance has to be cut, between words: longer than most closures within a word.
+# Frames of a gap between words, at which a long utterance is cut: longer than most closures within
+# a word.
 _BETWEEN_WORDS = 12
 
 
@@ -30,8 +31,8 @@ class Sound:
     """The samples of an utterance, all of them, and how loud they are.
 
     Attributes:
-        heard: samples taken so far.
-        last_audible: the end of the last frame in which the voice was heard; None: none was.
+        heard: number of samples so far.
+        last_audible: end of the last frame in which the voice was heard, if there is one.
     """
 
     def __init__(self) -> None:
@@ -43,7 +44,6 @@ class Sound:
         self._peak = _SILENCE_DBFS
 
     def feed(self, pcm: Pcm) -> None:
-        """Take the next samples."""
         until = self.heard + len(pcm)
         if until > len(self._samples):
             longer = np.empty(max(until, 2 * len(self._samples), 8 * RATE), np.int16)
@@ -55,11 +55,10 @@ class Sound:
             self._judge(first)
 
     def between(self, first: int, last: int) -> Pcm:
-        """A copy of the samples from `first` up to `last`."""
         return self._samples[first:last].copy()
 
     def quietest(self, first: int, last: int) -> int:
-        """The middle of the quietest 120 ms between two samples: the best place for a cut."""
+        """Return the middle of the quietest 120 ms between two samples, to cut there."""
         levels = np.array(self._levels[first // FRAME : last // FRAME])
         if len(levels) <= _BETWEEN_WORDS:
             return (first + last) // 2

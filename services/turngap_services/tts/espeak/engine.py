@@ -43,7 +43,7 @@ class _VoiceStruct(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class EspeakVoice:
-    """How to speak; espeak-ng keeps these as globals, so each request sets them."""
+    """A voice and how it speaks; espeak-ng keeps these as globals, so each request sets them."""
 
     name: str
     speed_wpm: int
@@ -51,22 +51,21 @@ class EspeakVoice:
 
 
 class Espeak:
-    """The process's espeak-ng. Its state is global, so all use is in its one thread."""
+    """The process's espeak-ng. Its state is global, so it is used only in its one thread."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="espeak")
         self._sink: Callable[[bytes], bool] = lambda _: False
         self._failure: BaseException | None = None
         self._voice: EspeakVoice | None = None
-        self._on_samples = _Callback(self._samples)  # kept: the library holds a bare pointer to it
+        self._on_samples = _Callback(self._samples)  # the library holds a bare pointer
         self._variants: list[str] = []
         self._lib, self.rate = self._thread.submit(self._load).result()
 
     async def speak(self, text: str, voice: EspeakVoice) -> AsyncGenerator[bytes, None]:
         """Yield mono int16 PCM at `rate` while it is synthesised.
 
-        Closing the generator, or cancelling whoever iterates it, stops the synthesis at its next
-        chunk.
+        Closing the generator, or cancelling its consumer, stops the synthesis at the next chunk.
 
         Raises:
             InputError: there is no such voice.
@@ -92,7 +91,7 @@ class Espeak:
             done.cancel()
 
     def check(self, voice: EspeakVoice) -> None:
-        """Load `voice`, so that the first reply need not.
+        """Load `voice` before the first reply needs it.
 
         Raises:
             InputError: there is no such voice.
@@ -119,7 +118,7 @@ class Espeak:
             return
         self._voice = None
         _, plus, variant = voice.name.partition("+")
-        if plus and variant not in self._variants:  # which the engine would pass over in silence
+        if plus and variant not in self._variants:  # the engine would ignore it silently
             raise InputError(
                 "tts.voice",
                 f"espeak-ng has no variant {variant!r} of a voice, as in {voice.name!r}",
@@ -136,7 +135,6 @@ class Espeak:
         self._voice = voice
 
     def _voices(self) -> list[str]:
-        """The English voices."""
         listed = self._lib.espeak_ListVoices(None)
         found: list[str] = []
         at = 0
@@ -165,7 +163,7 @@ class Espeak:
             return _CONTINUE
         try:
             wanted = self._sink(ctypes.string_at(wav, count * 2))
-        except BaseException as e:  # an exception cannot cross C: it is raised behind it
+        except BaseException as e:  # raised after the call, as an exception cannot cross C
             self._failure = e
             return _ABORT
         return _CONTINUE if wanted else _ABORT
@@ -173,5 +171,5 @@ class Espeak:
 
 @cache
 def engine() -> Espeak:
-    """The one engine of this process."""
+    """Return the one engine of this process."""
     return Espeak()

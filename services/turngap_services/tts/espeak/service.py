@@ -17,7 +17,7 @@ _SILENT_BELOW = 33
 
 
 class EspeakTTSService(TTSService):
-    """Speaks each piece of text it is given, chunk by chunk as the engine makes it."""
+    """Speaks each piece of text, chunk by chunk as the engine makes it."""
 
     def __init__(self, *, settings: EspeakSettings, clock: Clock, engine: Espeak) -> None:
         super().__init__(
@@ -34,11 +34,9 @@ class EspeakTTSService(TTSService):
         self._begun: str | None = None  # context of the reply whose audio has begun
 
     def can_generate_metrics(self) -> bool:
-        """Yes: pipecat times the first audio."""
         return True
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
-        """Yield the audio of `text`."""
         await self.start_tts_usage_metrics(text)
         start_ns = self._clock.now_ns()
         made = 0
@@ -57,7 +55,7 @@ class EspeakTTSService(TTSService):
             await speech.aclose()
 
     def _from_onset(self, pcm: bytes, context_id: str) -> bytes:
-        """`pcm`, or at the start of a reply what of it is sound, after the lead-in asked for."""
+        """Return `pcm`; at the start of a reply the lead-in and `pcm` from its first sound on."""
         if context_id == self._begun:
             return pcm
         sound = np.flatnonzero(

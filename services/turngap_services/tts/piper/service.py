@@ -1,6 +1,6 @@
 """piper as a pipecat service."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from pipecat.frames.frames import ErrorFrame, Frame, TTSAudioRawFrame
 from pipecat.services.settings import TTSSettings
@@ -12,18 +12,17 @@ from turngap.core.clauses import parted
 from turngap.core.clock import Clock, ns_to_ms
 from turngap.core.errors import TurngapError
 from turngap.core.lead import LeadCut
-from turngap.core.speeds import Request
+from turngap.core.speeds import Request, VoiceSpeed
 from turngap_services.tts.piper import PiperSettings
-from turngap_services.tts.piper.supply import lasts
 from turngap_services.tts.piper.voice import Voice
 
 
 class PiperTTSService(TTSService):
-    """Speaks each piece of text it is given, clause by clause.
+    """Speaks each piece of text, clause by clause.
 
     piper makes a whole sentence before it gives out any of it. Here the first clause is heard while
-    the rest is made, unless the voice is so slow that speech would run dry: then it is held until
-    it lasts. Audio has the rate of the output.
+    the rest is made. If the voice is so slow that speech would run dry, speech is held until it
+    lasts. Audio has the rate of the output.
     """
 
     def __init__(self, *, settings: PiperSettings, clock: Clock, voice: Voice) -> None:
@@ -39,11 +38,9 @@ class PiperTTSService(TTSService):
         self._begun: str | None = None  # context of the reply whose audio has begun
 
     def can_generate_metrics(self) -> bool:
-        """Yes: pipecat times the first audio."""
         return True
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
-        """Yield the audio of `text`."""
         await self.start_tts_usage_metrics(text)
         pieces = parted(text) if self._by_clause else [text]
         held: list[TTSAudioRawFrame] = []
@@ -60,7 +57,7 @@ class PiperTTSService(TTSService):
             yield ErrorFrame(error=f"{e.message} ({e.hint})" if e.hint else e.message)
 
     async def _made(self, piece: str) -> Pcm:
-        """Make a piece, and learn how fast that was."""
+        """Make the speech of a piece, and note how long that took."""
         asked_ns = self._clock.now_ns()
         pcm = await self._voice.speak(piece, self._manner, self.sample_rate)
         made_ms = ns_to_ms(self._clock.now_ns() - asked_ns)
@@ -69,7 +66,7 @@ class PiperTTSService(TTSService):
         return pcm
 
     def _frame(self, pcm: Pcm, context_id: str, *, first: bool) -> TTSAudioRawFrame | None:
-        """The piece's audio, without the silence before a reply or before a clause that goes on."""
+        """Return the audio, without leading silence before a reply or in the middle of a clause."""
         cut_ms = 0.0
         if not first or context_id != self._begun:
             lead = LeadCut(self.sample_rate)
@@ -81,3 +78,20 @@ class PiperTTSService(TTSService):
         if cut_ms:
             frame.metadata[COUNTS] = {"lead_cut_ms": cut_ms}
         return frame
+
+
+def lasts(speed: VoiceSpeed, made_ms: float, pieces: Sequence[str]) -> bool:
+    """Return whether `made_ms` of speech, with `pieces` made after it, never runs dry.
+
+    The pieces are made one after another, and each is heard only when the whole of it is there.
+    Each is assumed to be as slow to make and as short to hear as may be expected of this voice. So
+    a voice that is slower than speech begins only when the rest is made by the time it is due.
+    """
+    dry_ms, free_ms = made_ms, 0.0
+    for piece in pieces:
+        least_ms, most_ms = speed.speech_ms(len(piece))
+        free_ms += speed.make_ms(most_ms)
+        if free_ms > dry_ms:
+            return False
+        dry_ms += least_ms
+    return True

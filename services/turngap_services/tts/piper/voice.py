@@ -1,8 +1,7 @@
-"""A piper voice: its files found, loaded once, and speech from it that can be broken off."""
+"""A piper voice: its files are found and loaded once, and its speech can be broken off."""
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Callable
 from copy import copy
@@ -22,15 +21,15 @@ from piper import PiperConfig, PiperVoice, SynthesisConfig
 from turngap.core.audio import Pcm
 from turngap.core.errors import AgentError, InputError
 from turngap.core.speeds import Request, VoiceSpeed
-from turngap_services.memory import too_little_memory
+from turngap_services.loading import Loaded, first_line, too_little_memory
 from turngap_services.tts.piper import PiperSettings
 
 T = TypeVar("T")
 
-# What every voice takes; one of several speakers takes `sid` besides.
+# Inputs of every voice; a voice with several speakers takes `sid`, too.
 _INPUTS = {"input", "input_lengths", "scales"}
 
-# A short and a long one: from both together the time a piece and a second of speech follow.
+# A short and a long text: together they give the time per piece and per second of speech.
 _WARM_TEXTS = ("Yes.", "One moment please, I will have a look at that for you.")
 
 _LESS_MEMORY = "a voice of a lower quality (…-low, …-medium) needs less"
@@ -45,9 +44,9 @@ class Files:
 
 
 class _Breakable:
-    """The session of a voice as one piece of speech uses it: `stop` ends it at its next operation.
+    """A voice's session, as piper uses it, for one piece of speech; `stop` ends it.
 
-    It has what piper calls of a session.
+    It ends at the network's next operation.
     """
 
     def __init__(self, session: InferenceSession) -> None:
@@ -65,8 +64,8 @@ class Voice:
     """A loaded voice. Any number of sessions may speak with it at the same time.
 
     Attributes:
-        name: of its file.
-        speed: how fast it has been of late, whoever asked.
+        name: the file's name.
+        speed: how fast it has been of late, for all sessions.
     """
 
     def __init__(self, files: Files, threads: int) -> None:
@@ -76,7 +75,7 @@ class Voice:
         self._session = self._voice.session
 
     def manner(self, settings: PiperSettings) -> SynthesisConfig:
-        """How to speak.
+        """Return how to speak.
 
         Raises:
             InputError: the voice has no such speaker.
@@ -91,7 +90,7 @@ class Voice:
     async def speak(self, text: str, manner: SynthesisConfig, rate: int) -> Pcm:
         """Make the speech of `text` at `rate` Hz, in a thread.
 
-        Cancelling it ends the synthesis at the next operation of the network, milliseconds later.
+        Cancelling it ends the synthesis at the network's next operation, milliseconds later.
 
         Raises:
             AgentError: the voice failed.
@@ -104,7 +103,7 @@ class Voice:
             session.stop()
 
     def warm_up(self, settings: PiperSettings) -> None:
-        """Speak to nobody: what is slow once is slow now, and the voice's speed is known.
+        """Speak unheard, as the first synthesis is slow, and measure the voice's speed.
 
         Raises:
             InputError: the voice has no such speaker.
@@ -113,22 +112,22 @@ class Voice:
         manner, rate = self.manner(settings), self._voice.config.sample_rate
         self._speech(_Breakable(self._session), _WARM_TEXTS[0], manner, rate)
         for text in _WARM_TEXTS:
-            begun_s = time.perf_counter()  # before there is a conversation, and a clock of it
+            begun_s = time.perf_counter()  # there is no conversation and so no clock yet
             pcm = self._speech(_Breakable(self._session), text, manner, rate)
             made_ms, audio_ms = (time.perf_counter() - begun_s) * 1000, len(pcm) * 1000 / rate
             self.speed.add(Request(len(text), audio_ms, made_ms, made_ms, audio_ms))
 
     def _speech(self, session: _Breakable, text: str, manner: SynthesisConfig, rate: int) -> Pcm:
-        # piper's voice, with the session of this piece in place of everybody's.
+        # piper's voice, with this piece's session in place of the shared one.
         voice = copy(self._voice)
         voice.session = cast(InferenceSession, session)
         try:
             made = [chunk.audio_int16_array for chunk in voice.synthesize(text, manner)]
-        # A network that does not fit its voice fails in as many ways as there are operations.
+        # A network that does not fit its voice may fail in any operation, each in its own way.
         except Exception as e:
             what = f"the piper voice {self.name}"
             raise too_little_memory(e, what, _LESS_MEMORY) or AgentError(
-                "tts.piper", f"{what} failed to speak: {_first_line(e)}"
+                "tts.piper", f"{what} failed to speak: {first_line(e)}"
             ) from e
         pcm = np.concatenate(made) if made else np.empty(0, dtype=np.int16)
         own = self._voice.config.sample_rate
@@ -151,7 +150,7 @@ class Voice:
 
 
 def files_of(settings: PiperSettings) -> Files:
-    """The files of the voice that the settings name.
+    """Return the files of the voice in the settings.
 
     Raises:
         AgentError: one of them is not there.
@@ -188,7 +187,7 @@ def _loaded(files: Files, threads: int) -> PiperVoice:
     if takes != wanted:
         raise AgentError(
             "voice.damaged",
-            f"{files.model} is no piper voice: it takes {', '.join(sorted(takes))}",
+            f"{files.model} is not a piper voice: it takes {', '.join(sorted(takes))}",
             hint=f"expected a network that takes {', '.join(sorted(wanted))}",
         )
     return PiperVoice(session=session, config=config)
@@ -199,34 +198,25 @@ def _config(file: Path) -> PiperConfig:
 
 
 def _readable(file: Path, read: Callable[[], T]) -> T:
-    """What `read` makes of a file of a voice."""
+    """Return what `read` returns, and turn its errors into ours."""
     try:
         return read()
-    except Exception as e:  # each library has exceptions of its own for a bad file
+    except Exception as e:  # each library has its own exceptions for a bad file
         raise too_little_memory(e, f"the piper voice {file}", _LESS_MEMORY) or AgentError(
             "voice.damaged",
-            f"{file} cannot be read as a piper voice: {_first_line(e)}",
+            f"{file} cannot be read as a piper voice: {first_line(e)}",
             hint="download it again: python -m piper.download_voices --force-redownload NAME",
         ) from e
 
 
-def _first_line(error: Exception) -> str:
-    said = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
-
-
-_LOADED: dict[tuple[Files, int], Voice] = {}
-_LOADING = threading.Lock()
+_LOADED = Loaded[Voice]()
 
 
 def voice_of(settings: PiperSettings) -> Voice:
-    """The voice of these settings, loaded once a process.
+    """Return the voice of these settings, loaded once a process.
 
     Raises:
         AgentError: it is not there, or cannot be read.
     """
     key = (files_of(settings), settings.threads)
-    with _LOADING:
-        if key not in _LOADED:
-            _LOADED[key] = Voice(*key)
-        return _LOADED[key]
+    return _LOADED.get(key, lambda: Voice(*key))

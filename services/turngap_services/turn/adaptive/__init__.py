@@ -59,8 +59,7 @@ def prepare(settings: AdaptiveSettings) -> None:
     """Load Silero, and smart turn if it is used."""
     import pipecat.turns.user_turn_strategies
 
-    import turngap_services.turn.adaptive.ears
-    import turngap_services.turn.adaptive.turns  # noqa: F401
+    import turngap_services.turn.adaptive.ears  # noqa: F401
     from turngap_services.turn.adaptive import silero
 
     silero.load()
@@ -75,7 +74,6 @@ def create(settings: AdaptiveSettings, clock: Clock) -> TurnTaking:
     from turngap_services.turn.adaptive.attention import Attention
     from turngap_services.turn.adaptive.ears import Listener
     from turngap_services.turn.adaptive.taker import TurnTaker
-    from turngap_services.turn.adaptive.turns import TakenStart, TakenStop
 
     classifier = None
     if settings.smart_turn:
@@ -84,10 +82,9 @@ def create(settings: AdaptiveSettings, clock: Clock) -> TurnTaking:
         classifier = LocalSmartTurnAnalyzerV3()
     floor = Floor()
     taker = TurnTaker(Attention(settings), clock, floor)
-    start = TakenStart(taker)
     return TurnTaking(
         vad=None,
-        strategies=UserTurnStrategies(start=[start], stop=[TakenStop(taker, start)]),
+        strategies=UserTurnStrategies(start=[taker.start], stop=[taker.stop]),
         hold_ms=0.0,
         ears=Listener(taker, settings.confidence, classifier),
         speculates=settings.speculate,

@@ -1,4 +1,4 @@
-"""What goes into the mind of `adaptive`, and what comes out of it."""
+"""What goes into the mind of `adaptive`, and the actions that come out of it."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ class Heard:
     """What the ears know after a packet; instants on the clock, ns.
 
     Attributes:
-        until_ns: when the last sample that was heard sounded.
-        onset_ns: when the utterance began; None: there is none.
-        audible_ns: when the person was last audible; None as above.
-        audible_at: which sample that was. Instants are placed anew with every packet, as the line's
-            shortest delay is: a silence is known by the sample it began with.
-        stirring_ns: since when there is a sound that may be the person; None: none.
+        until_ns: when the last sample so far sounded.
+        onset_ns: when the utterance began, if there is one.
+        audible_ns: when the person was last audible in it.
+        audible_at: the sample at that instant, which identifies a silence: instants are placed anew
+            with every packet, as the line's shortest delay is.
+        stirring_ns: since when there is a sound that may be the person, if there is one.
         voiced_ms: how much of the utterance was surely speech.
     """
 
@@ -29,43 +29,43 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """An utterance has begun: the recogniser is to hear it."""
+    """Have the recogniser hear an utterance that has begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conclude:
-    """The recogniser is to say what it heard; it may be told to `Listen` again."""
+    """Have the recogniser say what it heard; it may be told to `Listen` again."""
 
     silence_ms: float
 
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """The utterance is over: what comes next is another one."""
+    """End the utterance: what comes next is another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The person's turn has begun; `interrupt`: what the agent does or says is cancelled."""
+    """Begin the person's turn; `interrupt` cancels what the agent does or says."""
 
     interrupt: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Speculate:
-    """Answer `text` as if the turn were over, unheard."""
+    """Ask for an answer to `text` as if the turn were over, unheard for now."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """What is being answered was not what the person says."""
+    """Cancel the answer, as the person says something else."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The turn is over; `confirmed`: the speculation answers it. Why and when it was decided."""
+    """End the turn, with why and when; if `confirmed`, the speculation answers it."""
 
     text: str
     confirmed: bool
@@ -76,19 +76,19 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """What was heard was no turn: a cough, or an "mm-hm", which is in `text`."""
+    """Drop what was heard, as it was not a turn: a cough, or an "mm-hm", which is in `text`."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Withhold:
-    """The agent is to fall silent while it is made out what the person wants."""
+    """Keep the agent silent until it is clear what the person wants."""
 
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """The agent may speak on."""
+    """Let the agent speak on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The mind of `adaptive`: from what is heard and read, when to listen, begin, guess, end.
+"""The mind of `adaptive`: decides from what is heard and read when to listen, begin, guess and end.
 
 Sans I/O: events come in by method with their instant (ns), decisions go out as `Action`s in
 `actions`, and `deadline_ns` says when to call `tick`. All silence counts from the last audible
@@ -32,25 +32,26 @@ from turngap_services.turn.adaptive.phrasing import (
     same_words,
 )
 
-# Audio arrives in packets: of a silence of 250 ms, so much may not have come when it is over.
+# Audio arrives in packets: this much of a silence may not have arrived when the silence is over.
 AIR_MS = 40.0
-# A caller that sends nothing for so long is silent (a muted microphone), as pipecat has it.
+# A caller that sends nothing for this long is silent (a muted microphone), as in pipecat.
 IDLE_MS = 1000.0
-# A sound that Silero has not judged yet may be the person going on; this long is it waited for.
+# A sound that Silero has not judged yet may be the person going on; how long to wait for that.
 STIR_MS = 100.0
-# Half-heard words come and go: "mm-hmm" reads "and how" for 60 ms. Words that stay are meant.
+# Half-heard words come and go: "mm-hmm" reads "and how" for 60 ms. Words that stay this long count.
 MEANT_MS = 150.0
-# A reply takes about so long: where more is surely to be said, it is not asked for before.
+# A reply takes about this long: while more is surely to come, it is asked for only this long before
+# the end of the hold.
 LEAD_MS = 400.0
-# An answer that has not begun after so long is not coming: its LLM failed, or had nothing to say.
+# An answer that has not begun after this long is not coming: the LLM failed or had nothing to say.
 PENDING_MS = 6000.0
-# Where nothing is recognised, a final transcript is waited for at least so long.
+# A final transcript is waited for at least this long if nothing was recognised.
 LEAST_FINAL_MS = 50.0
 
 
 @dataclass(slots=True)
 class _Ending:
-    """A turn's or utterance's end that waits for its final transcript."""
+    """The end of a turn or utterance that waits for its final transcript."""
 
     decided_ns: int
     by_ns: int
@@ -60,7 +61,7 @@ class _Ending:
 
 
 class Attention:
-    """See the module. Between events, `deadline_ns` is when something is due."""
+    """See the module. `deadline_ns` is when something is due if no event comes before."""
 
     def __init__(self, settings: AdaptiveSettings) -> None:
         self._settings = settings
@@ -73,7 +74,8 @@ class Attention:
         self._ending: _Ending | None = None
         self._empty: _Ending | None = None  # of a turn that ended without a word
         self._finals: list[str] = []
-        # The silence in which the recogniser was told to conclude, and the finals that it owes.
+        # The silence in which the recogniser was told to conclude, and the final transcripts it
+        # owes.
         self._concluded_at: int | None = None
         self._owed = 0
         self._interim = ""
@@ -82,7 +84,7 @@ class Attention:
         self._refused: str | None = None
         self._asked_at: int | None = None
         self._incomplete_at: int | None = None
-        # The agent's side: whether it speaks or is about to, and did when the utterance began.
+        # Whether the agent speaks or is about to, and whether it did when the utterance began.
         self._speaking = False
         self._pending_until_ns = 0
         self._over_agent = self._withheld = False
@@ -90,77 +92,74 @@ class Attention:
 
     @property
     def text(self) -> str:
-        """What was recognised of the turn so far."""
         return " ".join(part for part in (*self._finals, self._interim) if part)
 
     # --- events ---------------------------------------------------------------------------------
 
     def hear(self, now_ns: int, heard: Heard) -> None:
-        """A packet of audio has come."""
         self._heard, self._heard_at_ns = heard, now_ns
         if heard.onset_ns is not None and not self._listening:
             self._listen(now_ns)
         self.tick(now_ns)
 
     def read(self, now_ns: int, text: str) -> None:
-        """The recogniser says what it has so far, of what it has not concluded."""
+        """Take an interim transcript of what is not concluded yet."""
         if self._listening and text.strip() != self._interim:
             self._interim = text.strip()
             self._read_ns = now_ns
         self.tick(now_ns)
 
     def conclude(self, now_ns: int, text: str, *, finalized: bool) -> None:
-        """A final transcript has come; `finalized`: there is no more of the utterance."""
+        """Take a final transcript; if `finalized`, it is the utterance's last."""
         if text.strip():
             self._finals.append(text.strip())
         self._interim = ""
-        # What was concluded before the person went on is not the end of what they say.
+        # A transcript that was asked for before the person went on is not the end.
         self._owed = max(self._owed - finalized, 0)
         if self._ending is not None and not self._listening and finalized and not self._owed:
             self._finish(now_ns)
         elif self._empty is not None and self._finals:
-            # The turn was over, and there was nothing to be answered until now.
+            # The turn was over, but there was nothing to answer until now.
             self._ending, self._turn, self._empty = self._empty, True, None
             self.actions.append(Begin(interrupt=False))
             self._finish(now_ns)
         elif self._discarded and self._finals:
-            self._discard()  # it came too late for what it belongs to
+            self._discard()  # it came after its utterance was discarded
         self.tick(now_ns)
 
     def answer(self, now_ns: int, at: int, *, complete: bool) -> None:
-        """The classifier's answer to `Ask(at)`."""
+        """Take the classifier's answer to `Ask(at)`."""
         if at == self._asked_at and not complete:
             self._incomplete_at = at
         self.tick(now_ns)
 
     def agent_speaks(self, now_ns: int, *, speaks: bool) -> None:
-        """The agent has begun or stopped to speak."""
         self._speaking, self._pending_until_ns = speaks, 0
         if not speaks:
             if self._listening and not self._turn:
-                # It came to its end under the first sounds of what is said: that is its answer.
+                # The reply ended as the person began, so they answer it instead of interrupting.
                 self._over_agent = False
-            self._give()  # whatever is said next is another reply
+            self._give()  # the agent's next words are another reply
         self.tick(now_ns)
 
     def speculation_lost(self, now_ns: int, *, refused: bool) -> None:
-        """Somebody else cancelled the speculation; `refused`: it is not to be tried again."""
+        """Note that others cancelled the speculation; if `refused`, it is not repeated."""
         self._refused = self._guess if refused else None
         self._guess = None
         self.tick(now_ns)
 
     def interrupted(self, now_ns: int) -> None:
-        """Somebody else has cancelled what the agent does."""
+        """Note that what the agent does was cancelled from outside."""
         self._pending_until_ns = 0
         self.speculation_lost(now_ns, refused=False)
 
     def turn_ended(self) -> None:
-        """Somebody else has ended the turn."""
+        """Note that the turn was ended from outside."""
         self._turn = False
         self._forget()
 
     def transcripts_take(self, seconds: float) -> None:
-        """How long the STT takes at most from the end of speech to its final transcript."""
+        """Set the STT's longest time from the end of speech to its final transcript."""
         self._final_ns = round(seconds * 1e9)
 
     # --- time -----------------------------------------------------------------------------------
@@ -178,12 +177,12 @@ class Attention:
         ending = self._ending
         if self._listening or ending is None:
             return
-        # Words that were read have a final transcript, however late it is.
+        # If words were read there will be a final transcript, even if late.
         if self._due(now_ns, ending.read_by_ns if self._interim else ending.by_ns):
             self._finish(now_ns)
 
     def _due(self, now_ns: int, at_ns: int) -> bool:
-        """Whether `at_ns` has come; if not, it is a deadline."""
+        """Return whether `at_ns` has come; if not, it is a deadline."""
         if now_ns >= at_ns:
             return True
         self.deadline_ns = at_ns if self.deadline_ns is None else min(self.deadline_ns, at_ns)
@@ -204,7 +203,7 @@ class Attention:
     # --- before it is a turn --------------------------------------------------------------------
 
     def _consider(self, now_ns: int) -> None:
-        """Is it a turn, or a cough?"""
+        """Decide whether the utterance is a turn or a cough."""
         if self._over_agent and self._settings.barge_in == "attentive":
             self._consider_barge_in(now_ns)
         elif self.text or self._heard.voiced_ms >= self._settings.start_ms:
@@ -230,14 +229,14 @@ class Attention:
             self._begin(interrupt=True)
 
     def _is_turn(self, text: str) -> bool:
-        """Whether an utterance that is over, and began no turn, was one."""
+        """Return whether an utterance that is over and has begun no turn was one."""
         if self._over_agent and self._settings.barge_in == "attentive":
             return asks(text, self._settings.least_words)
         return bool(text)
 
     def _begin(self, *, interrupt: bool) -> None:
         self._turn = True
-        # An interruption drops what is withheld; there is nothing left to give back.
+        # An interruption drops what is withheld, so there is nothing left to give back.
         self._withheld = self._withheld and not interrupt
         self._pending_until_ns = 0
         self.actions.append(Begin(interrupt))
@@ -255,7 +254,7 @@ class Attention:
     # --- a turn ---------------------------------------------------------------------------------
 
     def _follow(self, now_ns: int) -> None:
-        """The person has the turn: guess, and see when it ends."""
+        """Guess the end of the person's turn, and decide when it ends."""
         phrase = phrase_of(self.text) if self._settings.adapt else "complete"
         hold_ms = self._hold_ms(phrase)
         if self._settings.speculate:
@@ -277,12 +276,12 @@ class Attention:
         return hold_ms
 
     def _silent(self, now_ns: int, ms: float) -> bool:
-        """Whether the person has been silent for so long; if not, that is a deadline."""
+        """Return whether the person has been silent for `ms`; if not, that is a deadline."""
         audible_ns = self._heard.audible_ns
         return audible_ns is None or self._due(now_ns, audible_ns + ms_to_ns(ms))
 
     def _sure(self, now_ns: int, hold_ms: float) -> bool:
-        """Whether the silence was really heard, up to its end."""
+        """Return whether the silence was really heard up to its end."""
         heard = self._heard
         audible_ns, stirring_ns = heard.audible_ns or 0, heard.stirring_ns
         if stirring_ns is not None and stirring_ns > audible_ns:
@@ -299,7 +298,7 @@ class Attention:
             self.actions.append(Withdraw())
         if self._guess is not None or not text or text == self._refused:
             return
-        # The sooner the better, but where the hold is long, there is time.
+        # The sooner the better, but during a long hold there is time.
         sure = phrase in ("complete", "unsure", "number")
         after_ms = self._settings.pause_ms if sure else max(hold_ms - LEAD_MS, 0)
         silent = self._silent(now_ns, min(after_ms, hold_ms))
@@ -316,7 +315,7 @@ class Attention:
     # --- its end --------------------------------------------------------------------------------
 
     def _conclude_ahead(self, now_ns: int, silence_ms: float) -> None:
-        """Have the final transcript there by the endpoint, though the person may yet go on."""
+        """Ask for the final transcript before the endpoint, though the person may yet go on."""
         if self._concluded_at is not None or self._heard.audible_at is None:
             return
         if self._silent(now_ns, silence_ms) and self._sure(now_ns, silence_ms):
@@ -328,7 +327,7 @@ class Attention:
         self.actions.append(Conclude(silence_ms))
 
     def _close(self, now_ns: int, hold_ms: float, why: Phrase) -> None:
-        """Nothing more is expected: let the recogniser conclude."""
+        """End the utterance and have the recogniser conclude."""
         self._listening = False
         audible_ns = self._heard.audible_ns or now_ns
         by_ns = max(audible_ns + self._final_ns, now_ns + ms_to_ns(LEAST_FINAL_MS))
@@ -342,7 +341,7 @@ class Attention:
             self._finish(now_ns)
 
     def _finish(self, now_ns: int) -> None:
-        """The final transcript is there, or none will come."""
+        """End the turn or drop the utterance, with its final transcript or without one."""
         ending = self._ending
         assert ending is not None
         text = " ".join(self._finals)

@@ -1,4 +1,4 @@
-"""Where the caller's audio is listened to: stands in the pipeline where a VAD would."""
+"""Listens to the caller's audio; stands in the pipeline where a VAD would."""
 
 from collections import deque
 from typing import TYPE_CHECKING
@@ -20,23 +20,22 @@ from pipecat.processors.frame_processor import (
 
 from turngap_services.turn.adaptive import silero
 from turngap_services.turn.adaptive.actions import Heard
-from turngap_services.turn.adaptive.arrival import Arrivals
 from turngap_services.turn.adaptive.taker import TurnTaker
-from turngap_services.turn.adaptive.voice import HOP_MS, STARTING_HOPS, Voice
+from turngap_services.turn.adaptive.voice import HOP_MS, STARTING_HOPS, Arrivals, Voice
 
 if TYPE_CHECKING:
     from pipecat.audio.turn.base_turn_analyzer import BaseTurnAnalyzer
 
-# What smart turn looks at, and what of it may lie before the voice was found.
+# How much audio smart turn gets, and how much of it may lie before the voice was found.
 CLASSIFIED_S = 8.0
 BEFORE_S = 0.5
 
 
 class Listener(FrameProcessor):
-    """Pushes every packet on, then hears it, so that a recogniser is never behind what was decided.
+    """Pushes each packet on before hearing it, so that a recogniser is never behind a decision.
 
-    Pushes pipecat's VAD frames: started when a voice begins, stopped at the *endpoint*; a pause
-    within a turn is none to the recogniser, which keeps the utterance in one piece.
+    Pushes pipecat's VAD frames: started when a voice begins, stopped at the *endpoint*. Pauses
+    within a turn are not announced, so that the recogniser keeps the utterance in one piece.
     """
 
     def __init__(
@@ -52,7 +51,6 @@ class Listener(FrameProcessor):
         taker.ears = self
 
     async def setup(self, setup: FrameProcessorSetup) -> None:
-        """The rate is known from here on."""
         await super().setup(setup)
         self._rate = setup.audio_in_sample_rate
         self._voice = Voice(
@@ -64,14 +62,12 @@ class Listener(FrameProcessor):
         self._taker.setup(self.task_manager)
 
     async def cleanup(self) -> None:
-        """Stop waiting."""
         await self._taker.cleanup()
         if self._classifier is not None:
             await self._classifier.cleanup()
         await super().cleanup()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Pass everything on; listen to audio."""
         await super().process_frame(frame, direction)
         await self.push_frame(frame, direction)
         if isinstance(frame, InputAudioRawFrame):
@@ -105,28 +101,27 @@ class Listener(FrameProcessor):
     # --- what the turn taker wants --------------------------------------------------------------
 
     async def listen(self) -> None:
-        """The recogniser hears from here on, and what its pre-roll holds."""
+        """Have the recogniser hear what comes, and its pre-roll."""
         self._keep_last(BEFORE_S)
         await self.broadcast_frame(
             VADUserStartedSpeakingFrame, start_secs=STARTING_HOPS * HOP_MS / 1000
         )
 
     def settle(self) -> None:
-        """What comes next is another utterance."""
         self._voice.settle()
 
     async def conclude(self, silence_ms: float) -> None:
-        """The recogniser says what it heard."""
+        """Have the recogniser say what it heard."""
         await self.broadcast_frame(VADUserStoppedSpeakingFrame, stop_secs=silence_ms / 1000)
 
     async def complete(self) -> bool | None:
-        """What smart turn says of the turn so far; it runs in a thread of its own."""
+        """Return smart turn's verdict on the turn so far, if it is used; it runs in a thread."""
         from pipecat.audio.turn.base_turn_analyzer import EndOfTurnState
 
         if self._classifier is None or not self._recent:
             return None
-        # Its own buffer is stamped with the wall clock and emptied by its verdict: given all of the
-        # audio as one packet, it judges that, as often as it is asked.
+        # Its own buffer is stamped with the wall clock and emptied by its verdict. Given all audio
+        # as one packet, it judges that as often as it is asked.
         self._classifier.clear()
         self._classifier.append_audio(b"".join(self._recent), is_speech=True)
         state, _ = await self._classifier.analyze_end_of_turn()

@@ -1,8 +1,7 @@
-"""What the words so far say about whether a person has finished. English; pure.
+"""Decides from the words so far whether a person has finished. English; pure.
 
-The rules look at the end of the text alone, as a recogniser without punctuation gives it. What they
-cannot know (a sentence that is complete and goes on all the same) is what the hold after a complete
-sentence is for.
+The rules look only at the end of the text, as a recogniser without punctuation gives it. They
+cannot know that a complete sentence goes on; the hold after a complete sentence is for that.
 """
 
 import re
@@ -18,20 +17,20 @@ def _set(words: str) -> frozenset[str]:
 
 
 _DIGITS = _set("zero oh o one two three four five six seven eight nine double triple")
-# Read out, not counted: a phone number, a code. One digit alone is an answer, and numbers are read
-# in groups of two and three: so few are a beginning.
+# Digits that are read out: a phone number, a code. One digit alone is an answer, and numbers are
+# read in groups of two and three: up to three digits are a beginning.
 _DICTATED = 2
 _BEGUN = 3
 
 _FILLERS = _set("um umm uhm uh er erm ehm hm hmm mm mmm ah eh")
 _FILLER_PAIRS = frozenset({"you know", "i mean", "let's see", "me see", "me think", "or rather"})
-# Said under somebody's speech, these ask for nothing.
+# While the other person speaks, these ask for nothing.
 _BACKCHANNELS = _set(
     "mm mmm mhm hm hmm uh huh ah oh yeah yep yes yup right okay ok sure good great cool nice wow "
     "really indeed exactly true alright"
 )
 _BACKCHANNEL_PHRASES = frozenset({"i see", "got it", "of course", "all right", "go on", "uh huh"})
-# Said under somebody's speech, each of these alone asks for silence.
+# While the other person speaks, each of these alone asks for silence.
 _HALTS = _set("stop wait no hold pause quiet enough cancel hey hello sorry excuse help actually")
 # After other words, these take back what was said: the correction is on its way.
 _CORRECTIONS = _set("no sorry wait actually rather oops")
@@ -44,26 +43,26 @@ _DANGLING = _set(
     "i'm i'd i'll i've we're we'd we'll we've you're you'd you'll they're they'd it's that's "
     "there's what's who's where's how's let's been very quite"
 )
-# Nobody ends on these but in a question ("what is it for") or as half of a verb ("turn it to").
+# Nobody ends on these except in a question ("what is it for") or as half of a verb ("turn it to").
 _PREPOSITIONS = _set("to of for with from about by in like than")
 _QUESTION = _set("what who whom whose which where when why how")
-# Nobody ends on these but in a short answer ("yes i do") or behind a question ("where it is").
+# Nobody ends on these except in a short answer ("yes i do") or behind a question ("where it is").
 _AUXILIARIES = _set(
     "is are was were am be do does did have has had can could will would should shall may might "
     "must i we he she they need want"
 )
 
-# Before "that", these make it a thing that is pointed at.
+# After one of these, "that" points at a thing.
 _POINTING = _PREPOSITIONS | _set(
     "is was are were isn't wasn't do does did doing done at on into get got have take want need "
     "see say said know mean think add change cancel send buy try make keep all just after before"
 )
-# What comes after these and "to" is a wish.
+# Followed by "to", these begin a wish.
 _WISHES = _set("like want need love going have trying")
 
 
 def is_backchannel(text: str) -> bool:
-    """Whether these words, said while somebody else speaks, only say "go on"."""
+    """Return whether these words, said while the other person speaks, only mean "go on"."""
     words = _words(text)
     rest = " ".join(words)
     for phrase in _BACKCHANNEL_PHRASES:
@@ -72,26 +71,26 @@ def is_backchannel(text: str) -> bool:
 
 
 def asks(text: str, least_words: int) -> bool:
-    """Whether these words, said while somebody else speaks, want to be heard.
+    """Return whether these words, said while the other person speaks, want to be heard.
 
-    So many different ones do, and single ones that ask for silence. Anything less may be a cough: a
-    recogniser without rejection reads "five five" in one.
+    `least_words` different words do, and single ones that ask for silence. Anything less may be a
+    cough, in which a recogniser without rejection reads "five five".
     """
     words = set(_words(text))
     return not is_backchannel(text) and (len(words) >= least_words or bool(words & _HALTS))
 
 
 def same_words(one: str, other: str) -> bool:
-    """Whether two transcripts differ in nothing but marks and capitals."""
+    """Return whether two transcripts differ only in punctuation and capitals."""
     return _words(one) == _words(other)
 
 
 def phrase_of(text: str) -> Phrase:
-    """How what was said so far stands.
+    """Classify what was said so far.
 
     - `complete`: it may be all;
-    - `unsure`: as likely one as the other;
-    - `number`: digits are being read out, of which there may be more;
+    - `unsure`: it is as likely all as not;
+    - `number`: digits are being read out, and there may be more;
     - `open`: it cannot be all;
     - `hesitation`: the person is looking for words, or takes some back;
     - `nothing`: no words yet.
@@ -115,7 +114,7 @@ def _words(text: str) -> list[str]:
 
 
 def _dictated(words: list[str]) -> int:
-    """How many digits were read out last."""
+    """Return how many digits were read out last."""
     run = 0
     for word in reversed(words):
         if word in _DIGITS or (word.isdigit() and len(word) == 1):

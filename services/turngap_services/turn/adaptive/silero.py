@@ -1,4 +1,4 @@
-"""Silero as two models whose states are their own and whose session is the process's."""
+"""Silero models, each with its own state, which share the process's one session."""
 
 import copy
 from collections.abc import Callable
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from pipecat.audio.vad.silero import SileroOnnxModel
 
-# As pipecat's analyzer does, for its reasons: music, or a long silence at 8 kHz, leaves the state
-# deaf to the speech that follows. Only in clear silence, as a reset in speech loses confidence.
+# The state is reset as by pipecat's analyzer, for its reasons: music, or a long silence at 8 kHz,
+# leaves it deaf to the speech that follows. Only in clear silence, as a reset in speech loses
+# confidence.
 RESET_WINDOWS = 62  # 2 s
 SILENT_WINDOWS = 5
 SILENT_BELOW = 0.1
@@ -33,7 +34,7 @@ def load() -> None:
 
 
 def model(rate: int) -> Callable[[NDArray[np.float32]], float]:
-    """A model with a fresh state for audio at `rate` Hz (8000 or 16000)."""
+    """Return a model with a fresh state for audio at `rate` Hz (8000 or 16000)."""
     silero = copy.copy(_loaded())
     silero.reset_states()
     windows = silent = 0

@@ -1,9 +1,25 @@
-"""Between the mind of `adaptive` and pipecat: whose hands carry out what it decides."""
+"""Between the mind of `adaptive` and pipecat: feeds it what happens, and does what it decides."""
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pipecat.frames.frames import (
+    BotStartedSpeakingFrame,
+    BotStoppedSpeakingFrame,
+    EagerEndOfTurnCancelFrame,
+    Frame,
+    InterimTranscriptionFrame,
+    InterruptionFrame,
+    STTMetadataFrame,
+    TranscriptionFrame,
+    UserBackchannelFrame,
+)
+from pipecat.turns.types import ProcessFrameResult, UserTurnSpeculation
+from pipecat.turns.user_start import BaseUserTurnStartStrategy
+from pipecat.turns.user_stop import BaseUserTurnStopStrategy
+from pipecat.utils.time import time_now_iso8601
 
 from turngap.backends import Decision, Floor
 from turngap.core.clock import Clock
@@ -26,61 +42,79 @@ from turngap_services.turn.adaptive.attention import Attention
 if TYPE_CHECKING:
     from pipecat.utils.asyncio.task_manager import BaseTaskManager
 
-
-class Ears(Protocol):
-    """Who hears the caller."""
-
-    async def listen(self) -> None:
-        """The recogniser is to hear what comes, and a little of what came."""
-        ...
-
-    def settle(self) -> None:
-        """The utterance is over; what comes next is another."""
-        ...
-
-    async def conclude(self, silence_ms: float) -> None:
-        """The recogniser is to say what it heard."""
-        ...
-
-    async def complete(self) -> bool | None:
-        """The classifier's verdict on the turn so far; None: none to be had."""
-        ...
+    from turngap_services.turn.adaptive.ears import Listener
 
 
-class Turns(Protocol):
-    """Who announces turns to the pipeline."""
+class TakenStart(BaseUserTurnStartStrategy):
+    """Starts turns when the turn taker says so."""
 
-    async def begin(self, action: Begin) -> None:
-        """The person's turn has begun."""
-        ...
+    async def discard(self, text: str) -> None:
+        """Keep what was recognised out of the conversation, as it was not a turn."""
+        await self.trigger_reset_aggregation()
+        if text:
+            await self.push_frame(UserBackchannelFrame(text, "", time_now_iso8601()))
 
-    async def speculate(self, action: Speculate) -> None:
-        """Have it answered, unheard."""
-        ...
 
-    async def withdraw(self) -> None:
-        """What is answered was not what the person says."""
-        ...
+class TakenStop(BaseUserTurnStopStrategy):
+    """Tells the turn taker which frames pass, and ends turns when it says so."""
 
-    async def end(self, action: End) -> None:
-        """The turn is over."""
-        ...
+    def __init__(self, taker: "TurnTaker") -> None:
+        super().__init__()
+        self._taker = taker
+        self._ending = False
 
-    async def discard(self, action: Discard) -> None:
-        """It was no turn."""
-        ...
+    async def process_frame(self, frame: Frame) -> ProcessFrameResult:
+        feed = self._taker.feed
+        match frame:
+            case InterimTranscriptionFrame(text=text):
+                await feed(lambda mind, now: mind.read(now, text))
+            case TranscriptionFrame(text=text, finalized=finalized):
+                await feed(lambda mind, now: mind.conclude(now, text, finalized=finalized))
+            case BotStartedSpeakingFrame() | BotStoppedSpeakingFrame():
+                speaks = isinstance(frame, BotStartedSpeakingFrame)
+                await feed(lambda mind, now: mind.agent_speaks(now, speaks=speaks))
+            case EagerEndOfTurnCancelFrame():  # the LLM wants to call a tool: not on a guess
+                await feed(lambda mind, now: mind.speculation_lost(now, refused=True))
+            case InterruptionFrame():
+                await feed(lambda mind, now: mind.interrupted(now))
+            case STTMetadataFrame(ttfs_p99_latency=seconds):
+                self._taker.attention.transcripts_take(seconds)
+            case _:
+                pass
+        return ProcessFrameResult.CONTINUE
+
+    async def handle_user_turn_stopped(self) -> None:
+        if not self._ending:
+            self._taker.attention.turn_ended()
+
+    async def end(self, *, confirmed: bool) -> None:
+        """End the turn. If the speculation is `confirmed`, its answer may be heard now."""
+        self._ending = True
+        try:
+            if confirmed:
+                await self.trigger_user_turn_finalized(confirms_speculation=True)
+            else:
+                await self.trigger_user_turn_stopped()
+        finally:
+            self._ending = False
 
 
 class TurnTaker:
-    """Feeds one session's `Attention`, carries out its actions in order, and wakes it in time."""
+    """Feeds one session's `Attention`, carries out its actions in order, and wakes it in time.
+
+    Attributes:
+        start, stop: pipecat's strategies, through which turns are announced.
+        ears: hears the caller; set by the `Listener`.
+    """
 
     def __init__(self, attention: Attention, clock: Clock, floor: Floor) -> None:
         self.attention = attention
         self.clock = clock
         self.floor = floor
         self.decisions: deque[Decision] = deque(maxlen=8)
-        self.ears: Ears | None = None
-        self.turns: Turns | None = None
+        self.ears: Listener | None = None
+        self.start = TakenStart()
+        self.stop = TakenStop(self)
         self._tasks: BaseTaskManager | None = None
         self._timer: asyncio.Task[None] | None = None
         self._timer_ns: int | None = None
@@ -88,11 +122,10 @@ class TurnTaker:
         self._acting = False
 
     def setup(self, tasks: "BaseTaskManager") -> None:
-        """From here on there is an event loop to wait in."""
+        """Note that there is an event loop to wait in from here on."""
         self._tasks = tasks
 
     async def cleanup(self) -> None:
-        """Nothing is waited for any more."""
         tasks, self._tasks = self._tasks, None
         if tasks is None:
             return
@@ -102,24 +135,20 @@ class TurnTaker:
         self._asking.clear()
 
     async def feed(self, event: Callable[[Attention, int], None]) -> None:
-        """Let the mind know of something, and do what it decides."""
+        """Tell the mind of an event, and do what it decides."""
         event(self.attention, self.clock.now_ns())
-        await self._act()
+        if not self._acting:  # otherwise the running loop carries the new actions out, in order
+            self._acting = True
+            try:
+                while self.attention.actions:
+                    await self._carry_out(self.attention.actions.pop(0))
+            finally:
+                self._acting = False
         self._arm()
 
-    async def _act(self) -> None:
-        if self._acting:
-            return  # whoever acts will come to it, in order
-        self._acting = True
-        try:
-            while self.attention.actions:
-                await self._carry_out(self.attention.actions.pop(0))
-        finally:
-            self._acting = False
-
     async def _carry_out(self, action: Action) -> None:
-        ears, turns = self.ears, self.turns
-        assert ears is not None and turns is not None, "the pipeline was not set up"
+        ears = self.ears
+        assert ears is not None, "the pipeline was not set up"
         match action:
             case Listen():
                 await ears.listen()
@@ -127,34 +156,32 @@ class TurnTaker:
                 await ears.conclude(silence_ms)
             case Settle():
                 ears.settle()
-            case Begin():
-                await turns.begin(action)
-            case Speculate():
-                await turns.speculate(action)
+            case Begin(interrupt):
+                await self.start.trigger_user_turn_started(enable_interruptions=interrupt)
+            case Speculate(text):
+                speculation = UserTurnSpeculation(text=text)
+                await self.stop.trigger_user_turn_inference_triggered(speculation=speculation)
             case Withdraw():
-                await turns.withdraw()
+                await self.stop.trigger_user_turn_speculation_cancelled()
             case End():
                 self.decisions.append(Decision(action.decided_ns, action.hold_ms, action.why))
-                await turns.end(action)
-            case Discard():
-                await turns.discard(action)
+                await self.stop.end(confirmed=action.confirmed)
+            case Discard(text):
+                await self.start.discard(text)
             case Withhold():
                 self.floor.withhold()
             case Give():
                 self.floor.give()
-            case Ask():
-                self._ask(action)
+            case Ask(at):
+                if self._tasks is not None:
+                    task = self._tasks.create_task(self._classify(ears, at), "turngap-smart-turn")
+                    self._asking.add(task)
+                    task.add_done_callback(self._asking.discard)
 
-    def _ask(self, action: Ask) -> None:
-        async def asked(complete: Callable[[], Awaitable[bool | None]]) -> None:
-            verdict = await complete()
-            if verdict is not None:
-                await self.feed(lambda mind, now: mind.answer(now, action.at, complete=verdict))
-
-        if self._tasks is not None and self.ears is not None:
-            task = self._tasks.create_task(asked(self.ears.complete), "turngap-smart-turn")
-            self._asking.add(task)
-            task.add_done_callback(self._asking.discard)
+    async def _classify(self, ears: "Listener", at: int) -> None:
+        verdict = await ears.complete()
+        if verdict is not None:
+            await self.feed(lambda mind, now: mind.answer(now, at, complete=verdict))
 
     def _arm(self) -> None:
         """Have the mind woken when something is due."""
@@ -169,6 +196,6 @@ class TurnTaker:
 
     async def _wake(self, deadline_ns: int) -> None:
         await self.clock.sleep_until_ns(deadline_ns)
-        # No longer a timer to be cancelled: it acts now.
+        # It acts now, so it is no longer a timer to be cancelled.
         self._timer, self._timer_ns = None, None
         await self.feed(lambda mind, now: mind.tick(now))

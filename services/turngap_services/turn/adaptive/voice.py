@@ -1,9 +1,9 @@
 """When a caller's voice begins and when it was last audible, to the sample. No I/O, no clock.
 
 Silero judges windows of 32 ms. Two of its states look at windows that lie 16 ms apart, so a verdict
-comes every 16 ms. It says whether there is a voice; *when* that voice falls silent is read from the
-samples, looked at every 10 ms, as Silero goes on hearing it for another 75 ms (median; p95 129,
-over the library's 32 recordings).
+comes every 16 ms. It says whether there is a voice. *When* that voice falls silent is read from the
+samples, every 10 ms, as Silero hears it for another 75 ms (median; p95 129, over the library's 32
+recordings).
 """
 
 from collections import deque
@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turngap.core.audio import AUDIBLE_DBFS, FULL_SCALE, LINE_FLOOR_DBFS, Pcm, audible_end, rms_dbfs
+from turngap.core.clock import ms_to_ns, samples_to_ns
 
-# A window's samples, float in -1 to 1, to the probability that they are speech.
+# From a window's samples, float in -1 to 1, to the probability that they are speech.
 Model = Callable[[NDArray[np.float32]], float]
 
 FULL = np.float32(FULL_SCALE)
@@ -22,24 +23,24 @@ FRAME_MS = 10
 WINDOW_MS = 32
 HOP_MS = 16
 
-# Hops of speech in a row that begin it: over the library's recordings 64 ms after its first audible
-# sample (p95 102); two hops would be 16 ms sooner and start on clicks.
+# Hops of speech in a row that begin a voice: over the library's recordings 64 ms after its first
+# audible sample (p95 102); two hops would be 16 ms sooner and start on clicks.
 STARTING_HOPS = 3
-# Without a hop of speech for so long, what is loud is not the voice.
+# After this many hops without speech, what is loud is not the voice.
 STALE_HOPS = 4
-# So far below the loudest frame, a voice's last sound is no longer heard.
+# A voice's last sound this far below its loudest frame is no longer heard.
 RANGE_DB = 26.0
-# So far above the noise around the voice, a frame is more than that noise.
+# A frame this far above the noise around the voice is more than that noise.
 OVER_NOISE_DB = 8.0
-# However soft the voice, the line's own noise between two recordings is not part of it.
+# The line's own noise between two recordings is not the voice, however soft the voice is.
 LOWEST_DBFS = LINE_FLOOR_DBFS + 5.0
-# Closer to its loudest frame, a frame is never too soft to be the voice: of one that hardly rises
-# above the noise, Silero's verdict alone says when it ends.
+# A frame closer to the loudest is never too soft to be the voice: if a voice hardly rises above the
+# noise, only Silero's verdict says when it ends.
 LEAST_RANGE_DB = 15.0
-# The noise is what is quietest shortly before the voice began or while it lasted, over 30 ms.
+# The noise is the quietest 30 ms shortly before the voice began or while it lasted.
 NOISE_FRAMES = 15
 SMOOTH_FRAMES = 3
-# A sound that falls silent for so long is another one when it comes again.
+# After this much silence, a sound is another one when it comes again.
 STIR_GAP_FRAMES = 3
 
 
@@ -47,16 +48,15 @@ class Voice:
     """Follows one caller's audio.
 
     Args:
-        rate: of the audio, Hz.
-        models: two, each with a state of its own, of which each judges every other hop.
-        confidence: probability from which on a window is speech.
+        rate: sample rate, Hz.
+        models: two, each with its own state, which judge hops in turn.
+        confidence: probability from which a window is speech.
 
-    Attributes, all positions in samples since the beginning:
-        heard: how much audio there was.
-        speaking: whether the voice is there now.
-        onset: where the present utterance began; None before it does.
-        last_audible: the end of the last sample that was heard of the voice; None as `onset`.
-        stirring: where a sound began that may yet prove to be the voice; None: there is none.
+    Attributes, positions in samples since the beginning:
+        heard: end of the audio so far.
+        onset: where the present utterance began, if there is one.
+        last_audible: end of the voice's last audible sample, if there is an utterance.
+        stirring: where a sound began that may prove to be the voice, if there is one.
         voiced_ms: how much of the utterance Silero took for speech.
     """
 
@@ -80,7 +80,7 @@ class Voice:
         self.settle()
 
     def settle(self) -> None:
-        """The utterance is over: what comes is another one."""
+        """End the utterance: what comes is another one."""
         self.onset: int | None = None
         self.last_audible: int | None = None
         self.voiced_ms = 0
@@ -89,14 +89,12 @@ class Voice:
 
     @property
     def speaking(self) -> bool:
-        """Whether the voice was there in the last hops."""
         return self.onset is not None and self._since < STALE_HOPS
 
     def feed(self, pcm: Pcm) -> None:
-        """Take the next samples."""
         self._samples = np.concatenate((self._samples, pcm))
         self.heard += len(pcm)
-        # In the order in which they end, however the stream is cut.
+        # Frames and hops are judged in the order in which they end, however the stream is cut.
         while True:
             frame_end = (self._frames + 1) * self._frame
             hop_end = self._hops * self._hop + self._window
@@ -106,7 +104,7 @@ class Voice:
                 self._judge_frame()
             else:
                 self._judge_hop()
-        # The frame that was judged last is looked at once more, with the next.
+        # The last frame is looked at once more, with the next one.
         keep = max(min(self._hops * self._hop, (self._frames - 1) * self._frame), self._at)
         self._samples = self._samples[keep - self._at :]
         self._at = keep
@@ -124,7 +122,7 @@ class Voice:
             self.voiced_ms += HOP_MS
 
     def _begin(self) -> None:
-        """The voice has been there for some hops: its noise is what was quietest around them."""
+        """Begin an utterance some hops back, with the quietest sound around them as noise."""
         begun = (self._hops - STARTING_HOPS) * self._hop
         self.onset = begun if self.stirring is None else self.stirring
         self.last_audible = self._frames * self._frame
@@ -134,7 +132,7 @@ class Voice:
             self._note_noise(back)
 
     def _note_noise(self, back: int) -> None:
-        """Three frames' mean power, ending `back` frames ago."""
+        """Lower the noise to three frames' mean power, ending `back` frames ago."""
         levels = list(self._levels)[len(self._levels) - back - SMOOTH_FRAMES :][:SMOOTH_FRAMES]
         power = sum(10 ** (level / 10) for level in levels) / SMOOTH_FRAMES
         self._noise = min(self._noise, 10 * float(np.log10(max(power, 1e-12))))
@@ -154,11 +152,11 @@ class Voice:
                 self._peak = max(self._peak, level)
 
     def _note_audible(self, first: int, threshold: float) -> None:
-        """Look for the last audible sample of a frame and the one before, as labels are found.
+        """Find the last audible sample of a frame and the one before, as labels are found.
 
-        From the label, the frame's own end lies -6 to 7 ms (p5 and p95; at most 15), this 0 to 0.6:
-        42 recordings at four places of the grid; in noise 20 dB below the voice, both are late now
-        and then, by up to 181 ms.
+        Against the label, the frame's own end lies -6 to 7 ms off (p5 and p95; at most 15), this
+        sample 0 to 0.6 (42 recordings at four places of the grid). In noise 20 dB below the voice,
+        both are late now and then, by up to 181 ms.
         """
         begin = max(first - self._frame, 0)
         end = audible_end(self._samples[begin : first + self._frame], self._rate, threshold)
@@ -166,7 +164,7 @@ class Voice:
             self.last_audible = max(self.last_audible, self._at + begin + end + 1)
 
     def _threshold(self) -> float:
-        """What a frame has to reach to be heard, dBFS."""
+        """Return the level from which a frame is heard, dBFS."""
         if self.onset is None:
             return AUDIBLE_DBFS
         soft = min(AUDIBLE_DBFS, self._peak - RANGE_DB)
@@ -182,3 +180,34 @@ class Voice:
         self._quiet_frames += 1
         if self._quiet_frames >= STIR_GAP_FRAMES:
             self.stirring = None
+
+
+# The line's shortest delay is looked for over this many packets (2 s of 20 ms): long enough to meet
+# a packet that was not held up, short enough to follow two clocks that drift apart (50 ppm: 0.1
+# ms).
+PACKETS = 100
+# A packet that is later than the shortest delay by more was not held up: the caller had paused.
+PAUSED_MS = 200.0
+
+
+class Arrivals:
+    """Maps positions in a stream to the instants at which they sounded. Pure.
+
+    A packet is sent once its last sample is there, so a packet that nothing held up arrives when
+    that sample sounds: the fastest packets tell.
+    """
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._offsets: deque[int] = deque(maxlen=PACKETS)
+        self._offset_ns = 0
+
+    def arrived(self, now_ns: int, until: int) -> None:
+        """Note that the packet that ends at sample `until` has come."""
+        offset_ns = now_ns - samples_to_ns(until, self._rate)
+        self._offsets.append(offset_ns)
+        self._offset_ns = max(min(self._offsets), offset_ns - ms_to_ns(PAUSED_MS))
+
+    def instant_ns(self, sample: int) -> int:
+        """Return when the sample at that position sounded."""
+        return self._offset_ns + samples_to_ns(sample, self._rate)

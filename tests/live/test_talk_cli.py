@@ -29,7 +29,7 @@ def ended_with(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int
         (("--agent", "ws://127.0.0.1:1/ws"), "is a running agent"),
         (("--no-keep", "--out", "x"), "--no-keep keeps nothing"),
         (("--token", "short"), "the token has 5 characters"),
-        (("--origin", "talk.example.org"), "is no origin"),
+        (("--origin", "talk.example.org"), "is not an origin"),
         (("--offer", "nonesuch"), "no llm backend named 'nonesuch'"),
         (("--offer", "sim"), "have the same name"),
         (("--agent", "nonesuch"), "no agent named 'nonesuch'"),

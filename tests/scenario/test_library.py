@@ -220,7 +220,7 @@ FILES = [
         + "        forbid: [{name: b}, {name: a}]\n",
         "scenario.invalid",
         12,
-        ["turns[1].expect.tools.forbid[1]: a call of a that is wanted is forbidden, too"],
+        ["turns[1].expect.tools.forbid[1]: a call of a is both wanted and forbidden"],
     ),
     (
         "a call that nothing is said of",

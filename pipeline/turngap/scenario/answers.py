@@ -1,4 +1,4 @@
-"""Whether a turn was answered rightly: what the person heard of the reply, and what was called."""
+"""Whether a turn was answered right: by what the person heard of the reply, and what was called."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ class Hearing:
 
 @dataclass(frozen=True, slots=True)
 class _Findings:
-    """What speaks against an answer: `missing` from it, `wrong` in it, `unknown` to anybody."""
+    """What speaks against an answer: `missing` from it, `wrong` in it, or `unknown`."""
 
     missing: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class _Findings:
         return _Findings(self.missing + other.missing, self.wrong + other.wrong, unknown)
 
     def verdict(self, heard: Hearing | None, *, whole: bool) -> AnswerRecord:
-        """What is missing from an answer that was broken off is no fault of the agent's."""
+        """Return the verdict; what a broken-off answer lacks is not the agent's fault (`whole`)."""
         text = heard.text if heard else ""
         if self.wrong or (self.missing and whole):
             return AnswerRecord(verdict="wrong", heard=text, failed=(*self.missing, *self.wrong))
@@ -70,11 +70,12 @@ def answer_of(
     """Judge a finished turn.
 
     Args:
-        expected: what the scenario expects of its answer.
+        expected: what the scenario expects of the answer.
         turn: the turn as the tracker finished it.
         events: what happened in the turn, up to the announcement of the next one.
         upto_ns: when the person began to speak again, or the caller stopped listening.
-        stopped: whether the reply stopped for a backchannel: what it lacks is the agent's fault.
+        stopped: whether the reply stopped for a backchannel, so that what it lacks is the agent's
+            fault.
     """
     if expected.reply is None and expected.tools is None:
         return AnswerRecord(verdict="not_judged", why=NOTHING_EXPECTED)
@@ -91,9 +92,9 @@ def answer_of(
 
 
 def answer_again(expected: Expectation, turn: Turn, text: str, why_no_text: str) -> AnswerRecord:
-    """Judge a stored turn by what a recogniser made of its sound, if it made anything of it.
+    """Judge a stored turn by a recogniser's transcript of its sound, if there is one.
 
-    What was recorded was heard: only of a turn that was broken off it is not the whole reply.
+    What was recorded was heard, but it is not the whole reply if the turn was broken off.
     """
     before = turn.answer.model_copy(update={"source": "transcribed", "heard": ""})
     if (expected.reply is None and expected.tools is None) or turn.gap_ns is None:
@@ -115,9 +116,9 @@ def judge(
 ) -> AnswerRecord:
     """Judge what was heard of a reply.
 
-    What is missing from a reply that the person broke off is no fault of the agent's, unless it
-    ended the reply itself, by an error (`own_fault`) or for a backchannel (`stopped`); what must
-    not be said and was heard, is.
+    What is missing from a reply that the person broke off is not the agent's fault, unless the
+    agent ended the reply itself, by an error (`own_fault`) or for a backchannel (`stopped`). What
+    must not be said and was heard is always the agent's fault.
     """
     findings = _of_reply(expected, heard, stopped=stopped)
     return findings.verdict(heard, whole=heard.whole or own_fault or stopped)
@@ -161,14 +162,14 @@ def _quoted(phrases: Iterable[str]) -> str:
 
 
 def heard_of(turn: TrackedTurn, events: Sequence[Event], upto_ns: int) -> Hearing:
-    """The agent's text as far as it was heard by `upto_ns`.
+    """Return the agent's text as far as it was heard by `upto_ns`.
 
-    A reply that was played to its end was heard whole. Of one that was broken off, by a flush or by
-    the person, the words count for which there was time at 65 ms a letter: the agent's text has no
-    times of its own.
+    A reply that was played to its end was heard whole. If it was broken off, by a flush or by the
+    person, as many words count as there was time for at 65 ms a letter, as the agent's text has no
+    times.
     """
     replies = [_as_heard(part, turn, events, upto_ns) for part in _parts(turn, events)]
-    # An agent that cut in and was talked down still owes an answer, and could give one.
+    # An agent that cut in and was talked down still owes an answer, and could give it.
     return Hearing(" ".join(reply.text for reply in replies if reply.text), replies[-1].whole)
 
 
@@ -182,7 +183,7 @@ class _Part:
 
 
 def _parts(turn: TrackedTurn, events: Sequence[Event]) -> list[_Part]:
-    """The turn's replies; where its events do not give its text (none were kept), one whole one."""
+    """Return the turn's replies; one whole reply if its events do not give its text."""
     flushes = sorted(e.at_ns for e in events if isinstance(e, PlayoutFlushed))
     bounds = [turn.user_start_ns, *(ns for ns in flushes if ns > turn.user_start_ns)]
     parts = [
@@ -194,7 +195,7 @@ def _parts(turn: TrackedTurn, events: Sequence[Event]) -> list[_Part]:
     for part in parts:
         part.text = part.text.strip()
     spoken = [part for part in parts if part.text]
-    # What the tracker leaves out is the text of the reply before, which is still being dropped.
+    # The tracker leaves out the text of the reply before, which is still being dropped.
     while spoken and " ".join(part.text for part in spoken) != turn.reply:
         del spoken[0]
     return spoken or [_Part(turn.reply, turn.user_start_ns, None)]
@@ -206,7 +207,7 @@ def _as_heard(part: _Part, turn: TrackedTurn, events: Sequence[Event], upto_ns: 
     if part.flushed_ns is None:
         broken_off = turn.ended in ("interrupted", "line_lost")
     else:
-        # Dropped while it was heard, in a pause between two sentences, or before it began.
+        # It was dropped while it was heard, in a pause between sentences, or before it began.
         broken_off = last_ns is None or ends_ns - last_ns < ms_to_ns(STALE_GAP_MS)
     if not broken_off:
         return Hearing(part.text, whole=True)
@@ -215,7 +216,7 @@ def _as_heard(part: _Part, turn: TrackedTurn, events: Sequence[Event], upto_ns: 
 
 
 def _spoken(events: Sequence[Event], since_ns: int, upto_ns: int) -> tuple[int, int | None]:
-    """How long the agent was audible between two instants, and when it last was."""
+    """Return how long the agent was audible between two instants, and when it last was."""
     total_ns, last_ns, began_ns = 0, None, None
     edges = [e for e in events if isinstance(e, AgentSpeech | AgentSilence)]
     for edge in sorted(edges, key=_instant):

@@ -3,68 +3,43 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from turngap.scenario.phrases import says, tokens
 
+if TYPE_CHECKING:
+    from turngap.scenario.model import ToolsExpectation
+
 
 class Called(Protocol):
-    """A call, made or expected."""
+    """A call, made or expected: the tool's name, and its arguments by name."""
 
     @property
-    def name(self) -> str:
-        """The tool's."""
-        ...
+    def name(self) -> str: ...
 
     @property
-    def arguments(self) -> Mapping[str, Any]:
-        """By name."""
-        ...
-
-
-class Expected(Protocol):
-    """As `turngap.scenario.model.ToolsExpectation`, which this module helps to check."""
-
-    @property
-    def all_of(self) -> Sequence[Called]:
-        """The calls that are wanted."""
-        ...
-
-    @property
-    def in_order(self) -> bool:
-        """Whether their order counts."""
-        ...
-
-    @property
-    def forbid(self) -> Sequence[Called]:
-        """The calls that must not be made."""
-        ...
-
-    @property
-    def none(self) -> bool:
-        """Whether no call at all may be made."""
-        ...
+    def arguments(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class CallFindings:
-    """What of an expectation was not met: calls that are missing, and calls that were too many."""
+    """How an expectation was not met: calls that are missing, and calls that are unwanted."""
 
     missing: tuple[str, ...]
     unwanted: tuple[str, ...]
 
 
-def find(expected: Expected, made: Sequence[Called]) -> CallFindings:
-    """Hold the calls that were made against those expected, whether they succeeded or not."""
+def find(expected: "ToolsExpectation", made: Sequence[Called]) -> CallFindings:
+    """Compare the calls that were made with those expected, whether they succeeded or not."""
     unwanted = [
         f"tools: {call_text(call)} was called"
         for call in made
-        if expected.none or any(_meets(call, banned) for banned in expected.forbid)
+        if expected.none or any(meets(call, banned) for banned in expected.forbid)
     ]
     return CallFindings(tuple(_missing(expected, made)), tuple(unwanted))
 
 
-def _missing(expected: Expected, made: Sequence[Called]) -> Iterator[str]:
+def _missing(expected: "ToolsExpectation", made: Sequence[Called]) -> Iterator[str]:
     wanted = expected.all_of
     matched = _matched(wanted, made)
     absent = [call for i, call in enumerate(wanted) if i not in matched]
@@ -77,16 +52,16 @@ def _missing(expected: Expected, made: Sequence[Called]) -> Iterator[str]:
 
 
 def _matched(wanted: Sequence[Called], made: Sequence[Called]) -> set[int]:
-    """Which of `wanted` were called, each by a call of its own, as many as possible.
+    """Return which of `wanted` were called, each by its own call, as many as possible.
 
-    The usual search for augmenting paths: one call may meet several wants, of which some can be
-    met by no other.
+    The usual search for augmenting paths: one call may meet several wants, some of which no other
+    call can meet.
     """
     taken: dict[int, int] = {}  # index of a call made, to that of the want that it meets
 
     def place(want: int, tried: set[int]) -> bool:
         for i, call in enumerate(made):
-            if i not in tried and _meets(call, wanted[want]):
+            if i not in tried and meets(call, wanted[want]):
                 tried.add(i)
                 if i not in taken or place(taken[i], tried):
                     taken[i] = want
@@ -97,26 +72,21 @@ def _matched(wanted: Sequence[Called], made: Sequence[Called]) -> set[int]:
 
 
 def _in_order(wanted: Sequence[Called], made: Sequence[Called]) -> bool:
-    """Whether the calls hold the wanted ones one after the other; the earliest of each is taken."""
+    """Return whether the wanted calls were made in their order; the earliest of each counts."""
     left = iter(made)
-    return all(any(_meets(call, want) for call in left) for want in wanted)
+    return all(any(meets(call, want) for call in left) for want in wanted)
 
 
-def _meets(call: Called, wanted: Called) -> bool:
-    return is_call(call.name, call.arguments, wanted.name, wanted.arguments)
-
-
-def is_call(
-    name: str, arguments: Mapping[str, Any], wanted_name: str, wanted: Mapping[str, Any]
-) -> bool:
-    """Whether a call is of that tool and has at least the wanted arguments."""
-    return name == wanted_name and all(
-        key in arguments and same_value(arguments[key], value) for key, value in wanted.items()
+def meets(call: Called, wanted: Called) -> bool:
+    """Return whether a call is of the wanted tool and has at least the wanted arguments."""
+    return call.name == wanted.name and all(
+        key in call.arguments and same_value(call.arguments[key], value)
+        for key, value in wanted.arguments.items()
     )
 
 
 def same_value(a: Any, b: Any) -> bool:
-    """Whether two arguments mean the same.
+    """Return whether two arguments mean the same.
 
     Models write a number as a number or as text, and text in any case: text is compared as phrases
     are, numbers by their value. Of two objects the second may be a part of the first.
@@ -137,7 +107,7 @@ def same_value(a: Any, b: Any) -> bool:
 
 
 def _number(value: float | str) -> float | None:
-    # "0047" is no number but a code, which is compared as it is written.
+    # "0047" is a code and not a number, and is compared as it is written.
     if isinstance(value, str) and value.strip().startswith("0") and value.strip() != "0":
         return None
     try:
@@ -153,7 +123,7 @@ def _same_text(a: str, b: str) -> bool:
 
 
 def call_text(call: Called) -> str:
-    """A call for reading: `weather(day=tomorrow)`."""
+    """Return a call in readable form: `weather(day=tomorrow)`."""
     values = (
         f"{key}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
         for key, value in call.arguments.items()

@@ -1,7 +1,7 @@
 """Finds the speech bounds of a scenario's recordings and writes them into its file.
 
-The file is edited where the bounds stand and nowhere else, so that comments, order and formatting
-stay byte for byte; a YAML round trip would re-indent and re-wrap what people wrote.
+Only the bounds in the file are edited, so that comments, order and formatting stay byte for byte; a
+YAML round trip would re-indent and re-wrap what people wrote.
 """
 
 import math
@@ -29,8 +29,8 @@ class LabelChange:
 
     Attributes:
         audio: the recording, as named in the scenario.
-        before: what the file said, None where it said nothing.
-        after: what it says now.
+        before: the bounds in the file before, if any.
+        after: the bounds in the file now.
         dbfs: the level from which a sample counted as audible.
     """
 
@@ -51,11 +51,11 @@ def label_file(
 
     Args:
         path: the scenario file.
-        only_missing: leave bounds alone that are there already.
+        only_missing: leave existing bounds alone.
         dbfs: the level of audibility; by default it follows each recording's own noise.
 
     Returns:
-        What changed, in the file's order; empty, with the file untouched, if nothing did.
+        The changes in the file's order; empty, with the file untouched, if there are none.
 
     Raises:
         InputError: the scenario or a recording cannot be used, or holds no audible speech. Nothing
@@ -77,7 +77,7 @@ def write_bounds(path: Path, bounds: Mapping[str, SpeechBounds]) -> None:
     """Write speech bounds, by recording, into a scenario file, whole or not at all.
 
     Raises:
-        InputError: the file's YAML is written so that the bounds cannot be set in place.
+        InputError: the file's YAML does not let the bounds be set in place.
     """
     if not bounds:
         return
@@ -126,7 +126,7 @@ def _edits(text: str, bounds: Mapping[str, SpeechBounds]) -> list[_Edit]:
 
 
 def _recorded_nodes(root: Node | None) -> Iterator[MappingNode]:
-    """The mappings that name a recording: turns, and the backchannels within them."""
+    """Yield the mappings that name a recording: turns, and the backchannels within them."""
     for turn in _items(_value(root, "turns")):
         yield turn
         yield from _items(_value(turn, "backchannels"))
@@ -169,7 +169,7 @@ def _edits_of(
     after = audio.end_mark.index
     if recorded.flow_style:
         return [_Edit(after, after, f", speech: {whole}")]
-    # Behind the whole line, for a comment may follow the path on it.
+    # After the whole line, as a comment may follow the path on it.
     line_end = text.find("\n", after)
     column = _key_of(recorded, audio).start_mark.column
     newline = "\r\n" if text[line_end - 1] == "\r" else "\n"
@@ -223,22 +223,20 @@ def _with_bounds(scenario: Scenario, bounds: Mapping[str, SpeechBounds]) -> Scen
     return scenario.model_copy(update={"turns": turns})
 
 
-# Where speech begins and ends in a recording, above the recording's own noise.
-
 # A recording's own noise is its quietest stretch of this length. The closure of a "t" is one, so a
-# recording cut close to its speech has some noise too; the quietest tenth of such a recording is
-# speech, and put ends up to 97 ms wrong.
+# recording cut close to its speech has some noise, too; the quietest tenth of such a recording is
+# speech, and taking that as the noise put ends up to 97 ms wrong.
 FLOOR_WINDOW_MS = 30.0
 
-# How far above its noise a sample must lie to be speech. The loudest 10 ms of a minute of pink
-# noise lie up to 7.8 dB above its quietest 30, so less takes noise for speech; more loses weak last
-# consonants: at 20 dB SNR, over 32 recordings whose clean bounds are known, the median error of the
-# end is 7 ms with 8 dB and 21 ms with 12 dB. docs/scenarios.md has the table.
+# How far above the noise a sample must lie to be speech. The loudest 10 ms of a minute of pink
+# noise lie up to 7.8 dB above its quietest 30, so a lower value takes noise for speech. A higher
+# one loses weak last consonants: at 20 dB SNR, over 32 recordings whose clean bounds are known, the
+# median error of the end is 7 ms with 8 dB and 21 ms with 12 dB. docs/scenarios.md has the table.
 ABOVE_FLOOR_DB = 8.0
 
 
 def speech_level_dbfs(pcm: Pcm, rate: int) -> float:
-    """The level from which this recording's samples count as speech: adapts to a noisy room."""
+    """Return the level from which samples count as speech, above the recording's own noise."""
     return max(AUDIBLE_DBFS, _floor_dbfs(pcm, rate) + ABOVE_FLOOR_DB)
 
 
@@ -252,7 +250,7 @@ def _floor_dbfs(pcm: Pcm, rate: int) -> float:
 
 
 def speech_bounds(pcm: Pcm, rate: int, dbfs: float) -> SpeechBounds | None:
-    """First and last sample that is audible at `dbfs`, or None where no sample is.
+    """Return the first and last sample that is audible at `dbfs`, or None if there is none.
 
     Rounded to 0.1 ms: an error of 0.05 ms at most, small beside the instrument's own.
     """

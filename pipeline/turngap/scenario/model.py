@@ -8,11 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, m
 from pydantic_core import PydanticCustomError
 
 from turngap.core.budget import DEFAULT_BUDGET_MS
-from turngap.scenario.calls import is_call
+from turngap.scenario.calls import meets
 from turngap.scenario.phrases import says, tokens
 
-# Where a check of several parts fails, this key of the error's context holds the path from the
-# checked field to the part that is wrong, so that a reader of files can name its line.
+# If a check of several parts fails, this key of the error's context holds the path from the checked
+# field to the wrong part, so that a reader of files can name its line.
 AT = "at"
 
 
@@ -38,7 +38,7 @@ class SpeechBounds(_Strict):
 class ReplyExpectation(_Strict):
     """What the reply must hold to be right; `turngap.scenario.phrases` says how text is compared.
 
-    `unbroken`: besides, it must not stop for a backchannel, even if it begins again.
+    With `unbroken` it must also not stop for a backchannel, even if it begins again.
     """
 
     any_of: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class Call(_Strict):
 class ToolsExpectation(_Strict):
     """Which tools the agent must call for a turn, and which it must not.
 
-    `all_of`: each is called with at least these arguments, and `in_order`: one after the other,
+    `all_of`: each is called with at least these arguments; with `in_order` one after the other,
     whatever is called between them. `none`: no tool at all is called.
     """
 
@@ -113,10 +113,10 @@ class ToolsExpectation(_Strict):
             raise ValueError("in_order needs two calls or more in all_of")
         for i, banned in enumerate(self.forbid):
             for wanted in self.all_of:
-                if is_call(wanted.name, wanted.arguments, banned.name, banned.arguments):
+                if meets(wanted, banned):
                     raise PydanticCustomError(
                         "never_right",
-                        "a call of {name} that is wanted is forbidden, too",
+                        "a call of {name} is both wanted and forbidden",
                         {"name": wanted.name, AT: ("forbid", i)},
                     )
         return self
@@ -133,9 +133,9 @@ class Expectation(_Strict):
 class When(_Strict):
     """When the user begins to speak; exactly one of the three.
 
-    `after_reply_ms`: so long after the reply to the turn before has ended. `barge_in_ms`: so long
-    after it began, while it still plays. `at_ms`: so long after the user's own turn before ended,
-    whatever the agent does.
+    `after_reply_ms`: this long after the reply to the turn before has ended. `barge_in_ms`: this
+    long after that reply began, while it still plays. `at_ms`: this long after the user's own turn
+    before ended, whatever the agent does.
     """
 
     after_reply_ms: Annotated[float, Field(ge=0)] | None = None
@@ -149,7 +149,7 @@ class When(_Strict):
         return self
 
 
-# People leave about this much between an answer and their next sentence; not part of any figure.
+# People pause about this long between an answer and their next sentence; it is in no figure.
 AFTER_REPLY_MS = 200.0
 
 
@@ -173,16 +173,15 @@ class Recorded(_Strict):
 
 
 class Backchannel(Recorded):
-    """A word like "mm-hm" laid over the reply. It takes no turn, so it has no outcome.
+    """A word like "mm-hm" laid over the reply. It does not take a turn, so it has no outcome.
 
-    In square brackets `say` names a sound that has no words, as "[cough]".
+    In square brackets `say` names a sound without words, as "[cough]".
     """
 
     reply_ms: Annotated[float, Field(ge=0)]
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is said in it."""
         return self.say.startswith("[") and self.say.endswith("]")
 
 

@@ -1,4 +1,4 @@
-"""Whether a text says a phrase: without case and punctuation, numbers in words or in digits."""
+"""Whether a text says a phrase, whatever its case and punctuation; numbers in words or digits."""
 
 import re
 import unicodedata
@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from text_to_num import alpha2digit  # type: ignore[import-untyped]
 
-# Text, language, and the number up to which one that stands alone stays a word.
+# Arguments: text, language, and the number up to which a lone number word stays a word.
 _in_digits: Callable[[str, str, float], str] = alpha2digit  # type: ignore[assignment]
 
 _INITIALS = re.compile(r"\b(?:[a-z]\.){2,}")
@@ -18,23 +18,23 @@ _TOKEN = re.compile(r"\d+|[^\W\d_]+")
 
 
 def tokens(text: str) -> list[str]:
-    """The words of `text` as they are compared: of "Table four, 7:30" table, 4, 7, 30.
+    """Return the words of `text` as they are compared: "Table four, 7:30" gives table, 4, 7, 30.
 
-    English number words are turned into digits by text2num, each number by itself: "forty two" is
-    42, "four two" is 4 2, "the twelfth" is the 12.
+    text2num turns English number words into digits, each number by itself: "forty two" is 42, "four
+    two" is 4 2, "the twelfth" is the 12.
     """
     folded = unicodedata.normalize("NFKD", text.lower())
     plain = "".join(c for c in folded if not unicodedata.combining(c) and c not in "'’")
     plain = _INITIALS.sub(lambda m: m.group().replace(".", "") + " ", plain)
-    # 0: numbers below four too, whatever stands beside them.
+    # 0: numbers below four become digits, too, whatever stands beside them.
     digits = _in_digits(_ONE_OF.sub("one ", plain), "en", 0)
     return _with_zeros(_TOKEN.findall(_ORDINAL.sub("", _GROUPED.sub("", digits))))
 
 
 def says(text: str, phrase: str) -> bool:
-    """Whether the words of `phrase` stand in `text`, one after the other.
+    """Return whether the words of `phrase` stand in `text`, one after the other.
 
-    Numbers that follow one another are compared by their digits alone, from the beginning of one
+    Numbers that follow one another are compared only by their digits, from the beginning of one
     number to the end of one: "four seven one" says "471", "seven thirty" says "7:30", and "47" does
     not say "7". A phrase without a word is in no text.
     """
@@ -43,7 +43,7 @@ def says(text: str, phrase: str) -> bool:
 
 
 def _with_zeros(found: list[str]) -> list[str]:
-    """The "oh" of "eight three oh six" is a number; that of "oh, I see" is none."""
+    """Read "oh" between digits as 0: in "eight three oh six", but not in "oh, I see"."""
     inside = range(1, len(found) - 1)
     zeros = {i for i in inside if found[i] in ("oh", "o")}
     return [
@@ -53,7 +53,6 @@ def _with_zeros(found: list[str]) -> list[str]:
 
 
 def _begins(said: list[str], wanted: list[str]) -> bool:
-    """Whether `said` begins with `wanted`."""
     while wanted:
         numbers = list(takewhile(str.isdigit, wanted))
         if not numbers:

@@ -20,8 +20,8 @@ from turngap.caller.pipecat import audio_frame, message_frame, parse, payload_of
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm
 from turngap.live.app import LiveServer, LiveSettings
+from turngap.live.held import Limits
 from turngap.live.keeping import Keeping
-from turngap.live.limits import Limits
 
 RATE = 16_000
 PACKET = 320

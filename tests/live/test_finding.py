@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngap.core.clock import ms_to_ns, ns_to_ms
-from turngap.live.finding import FoundTurn, Stretch, TurnFinder
+from turngap.live.finding import FoundTurn, TurnFinder
+from turngap.live.wire import AgentStretch
 
 
 class Talk:
@@ -26,7 +27,9 @@ class Talk:
 
     def agent(self, onset_ms: float, end_ms: float | None = None) -> "Talk":
         onset_ns = ms_to_ns(onset_ms)
-        self.found += self.finder.agent_started(Stretch(onset_ns, onset_ns, 0))
+        self.found += self.finder.agent_started(
+            AgentStretch(onset_ns=onset_ns, received_ns=onset_ns)
+        )
         return self if end_ms is None else self.quiet(end_ms)
 
     def quiet(self, ms: float) -> "Talk":
@@ -142,7 +145,7 @@ def test_what_was_on_its_way_before_the_turn_is_not_its_reply() -> None:
     talk = Talk().user(0, 1000)
     talk.found += talk.finder.user_started(ms_to_ns(3000))
     talk.at(3300)
-    late = Stretch(ms_to_ns(3400), ms_to_ns(2900), 0)
+    late = AgentStretch(onset_ns=ms_to_ns(3400), received_ns=ms_to_ns(2900))
     talk.found += talk.finder.agent_started(late)
     talk.quiet(3600).does(lambda f: f.user_stopped, 4000).at(9900)
     assert talk.turns == [(0, 1000, "interrupted")]
@@ -203,7 +206,7 @@ def test_turns_never_overlap_whatever_happens(steps: list[tuple[str, int]]) -> N
     does = {
         "user": finder.user_started,
         "stop": finder.user_stopped,
-        "agent": lambda ns: finder.agent_started(Stretch(ns, ns, 0)),
+        "agent": lambda ns: finder.agent_started(AgentStretch(onset_ns=ns, received_ns=ns)),
         "quiet": finder.agent_stopped,
         "flush": finder.flushed,
         "done": finder.called_done,

@@ -15,7 +15,7 @@ from live_server import CLOCK, RATE, Page, Serving, serving, silence, tone
 
 from turngap.agent.access import Access
 from turngap.caller.pipecat import audio_frame
-from turngap.live.limits import Limits
+from turngap.live.held import Limits
 from turngap.store.runs import find_run, read_run
 
 TOKEN = "0123456789abcdef-token"
@@ -100,6 +100,8 @@ async def test_a_reported_turn_is_kept_as_a_run_that_can_be_read(tmp_path: Path)
         async with server.page() as page:
             session = await page.ready()
             assert (session["connection"], session["resumed"], session["turns"]) == (1, False, 0)
+            told = {field.name for field in dataclasses.fields(Limits)} | {"max_sessions"}
+            assert set(session["limits"]) == told
             assert session["limits"]["max_sessions"] == 8
             llm = await page.next("llm")
             assert llm["current"] == "fake"
@@ -385,11 +387,11 @@ async def test_a_page_that_vanishes_is_closed_and_its_run_kept(tmp_path: Path) -
             await page.ready()
             await one_turn(page)
             await page.until(lambda: page.closed)
-            assert page.closed == (4408, "nothing came for 1 seconds")
+            assert page.closed == (4408, "no message came for 1 seconds")
         await server.becomes(0)
     run = read_run(find_run("latest", tmp_path / "runs"))
     assert len(run.turns) == 1
-    assert run.record.settings["ended"] == "nothing came for 1 seconds"
+    assert run.record.settings["ended"] == "no message came for 1 seconds"
 
 
 async def test_a_quiet_conversation_is_warned_and_closed(tmp_path: Path) -> None:
@@ -506,8 +508,3 @@ async def test_plain_callers_share_the_seats_and_are_not_recorded(tmp_path: Path
         await page.ready()
         status, _, body = await server.get("/healthz")
         assert (status, json.loads(body)["sessions"]) == (200, 1)
-
-
-def test_every_limit_is_told() -> None:
-    limits = Limits()
-    assert set(limits.as_json()) == {f.name for f in dataclasses.fields(limits)}

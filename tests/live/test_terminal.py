@@ -116,7 +116,7 @@ def test_commands_are_followed_or_explained(tmp_path: Path) -> None:
         (1, " /quit "),
     ]
     run, said = talk(tmp_path, Script(), device, *lines)
-    assert said[0].startswith("a line is said in writing")
+    assert said[0].startswith("type a line to send it as a turn")
     assert said[1] == "this agent offers no other LLM"
     assert said[2].startswith("no turn of this conversation has been stored yet")
     assert said[3] == said[0]

@@ -1,6 +1,7 @@
-"""The live page's server: the page, its socket, its downloads, and the plain caller's socket."""
+"""The live page's server: the page, its socket and downloads, and the socket of plain callers."""
 
 import dataclasses
+import re
 import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -12,9 +13,11 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.background import BackgroundTask
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.routing import WebSocketRoute
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from turngap import __version__
@@ -22,10 +25,8 @@ from turngap.agent.access import Refusal, cookie_name
 from turngap.agent.server import CODE_FULL, Seats, ServeSettings, close, create_app
 from turngap.agent.session import Assembly
 from turngap.core.errors import InputError
-from turngap.live.headers import SecureHeaders
-from turngap.live.held import Conversations, Held
+from turngap.live.held import Conversations, Held, Limits
 from turngap.live.keeping import Keeping
-from turngap.live.limits import Limits
 from turngap.live.saving import Saved, checked_name
 from turngap.live.session import CODE_DONE, CODE_ELSEWHERE, CODE_FAILED, LiveSession
 
@@ -33,7 +34,7 @@ PAGE = Path(__file__).parent / "page"
 LIVE_PATH = "/live"
 CODE_UNKNOWN = 4404
 
-# A scenario's name in JSON, and room to spare.
+# Enough for a scenario's name in JSON.
 BODY_BYTES = 4096
 
 _REFUSED = """<!doctype html>
@@ -48,7 +49,7 @@ _STATUS = {"live.unknown": 404, "live.over": 404, "live.nothing_kept": 409, "sce
 
 @dataclass(frozen=True, slots=True)
 class LiveSettings:
-    """What a live page may do, and where its conversations are kept."""
+    """The limits of a live page, and where its conversations are kept."""
 
     keeping: Keeping = field(default_factory=Keeping)
     limits: Limits = field(default_factory=Limits)
@@ -60,17 +61,12 @@ class _Wanted(BaseModel):
 
 
 class LiveServer:
-    """The ASGI application of `turngap serve`, and the conversations it holds.
-
-    Attributes:
-        app: to be served.
-        conversations: by id; `close` finishes them all.
-    """
+    """The ASGI application of `turngap serve` and its conversations; `close` finishes them all."""
 
     def __init__(
         self, assembly: Assembly, serve: ServeSettings, live: LiveSettings, seats: Seats
     ) -> None:
-        # The page draws a turn when it is heard, and its stages with it.
+        # The page draws a turn with its stages as soon as it is heard.
         self._assembly = dataclasses.replace(assembly, eager=True)
         self._serve = serve
         self._live = live
@@ -84,7 +80,7 @@ class LiveServer:
         self.app: ASGIApp = SecureHeaders(app)
 
     async def close(self) -> None:
-        """The server ends: store what is left of every conversation."""
+        """Store what is left of every conversation when the server ends."""
         await self.conversations.close()
 
     def _begun(self, now_ns: int) -> Held:
@@ -113,7 +109,7 @@ class LiveServer:
     async def _guarded(
         self, request: Request, answer: Callable[[Request], Awaitable[Response]]
     ) -> Response:
-        """Refuse who may not be here, but for the health check."""
+        """Refuse callers without access, except for the health check."""
         if request.url.path == "/healthz":
             return await answer(request)
         if refusal := self._serve.access.refusal(request):
@@ -125,7 +121,7 @@ class LiveServer:
         offered = request.query_params.get("token", "")
         if access.token is None or not access.knows(offered):
             return FileResponse(PAGE / "index.html", media_type="text/html")
-        # Out of the address, where it would be seen, kept and copied.
+        # Remove the token from the address, where it would be seen, stored and copied.
         response = RedirectResponse("/", status_code=303)
         response.set_cookie(
             cookie_name(request),
@@ -192,7 +188,7 @@ class LiveServer:
             await close(websocket, CODE_UNKNOWN, e.message)
             return
         if held is not None and (running := self._running.get(held.id)):
-            await running.give_way("this conversation goes on in another tab")
+            await running.give_way("this conversation continues in another tab")
         with self._seats.seat() as seated:
             if not seated:
                 await close(websocket, CODE_FULL, self._seats.full())
@@ -222,7 +218,7 @@ class LiveServer:
         if session.ended is not None:
             code, reason = session.ended
             if code == CODE_ELSEWHERE:
-                return  # whoever took it over looks after it
+                return  # the session that took it over looks after it
             failure = reason if code == CODE_FAILED else None
             self.conversations.left(held, reason, failure, for_good=True)
         elif session.left_code == CODE_DONE:
@@ -232,7 +228,7 @@ class LiveServer:
 
     def _session_facts(self) -> dict[str, Any]:
         audio = self._assembly.stack.audio
-        limits = {**self._live.limits.as_json(), "max_sessions": self._seats.most}
+        limits = {**dataclasses.asdict(self._live.limits), "max_sessions": self._seats.most}
         return {
             "kept": self._live.keeping.out is not None,
             "audio": {"in_rate": audio.in_sample_rate, "out_rate": audio.out_sample_rate},
@@ -241,13 +237,12 @@ class LiveServer:
 
 
 class _Endpoint:
-    """A plain ASGI endpoint; Starlette would wrap a function into a WebSocket of its own."""
+    """A plain ASGI endpoint; Starlette would wrap a function in its own WebSocket."""
 
     def __init__(self, serve: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self._serve = serve
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
         await self._serve(scope, receive, send)
 
 
@@ -256,7 +251,7 @@ async def _name_in(request: Request) -> str:
     async for piece in request.stream():
         body += piece
         if len(body) > BODY_BYTES:
-            raise InputError("live.too_big", f"expected {BODY_BYTES} bytes of JSON at most")
+            raise InputError("live.too_big", f"expected at most {BODY_BYTES} bytes of JSON")
     try:
         return checked_name(_Wanted.model_validate_json(bytes(body)).name)
     except ValidationError as e:
@@ -297,3 +292,61 @@ def _refused(refusal: Refusal, *, as_page: bool) -> Response:
 
 def _error(kind: str, message: str, hint: str) -> dict[str, dict[str, str]]:
     return {"error": {"kind": kind, "message": message, "hint": hint}}
+
+
+_HOST = re.compile(r"[A-Za-z0-9._\-:\[\]]{1,255}")
+
+FIXED = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    # Together with the line above, this isolates the page, so its timers are exact to 5 µs.
+    "cross-origin-embedder-policy": "require-corp",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "microphone=(self), autoplay=(self), camera=(), geolocation=(), "
+    "display-capture=(), usb=(), payment=()",
+    "x-frame-options": "DENY",
+    # Otherwise a cached page could run with the scripts of a newer server.
+    "cache-control": "no-cache",
+}
+
+
+def content_security_policy(host: str) -> str:
+    """Allow only this server's scripts, styles and sockets, and nothing inline or framed."""
+    # In CSP 3, 'self' covers the page's own WebSocket; Safari before 15.4 needs it spelt out.
+    sockets = f" ws://{host} wss://{host}" if _HOST.fullmatch(host) else ""
+    rules = {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": "'self' data:",
+        "connect-src": f"'self'{sockets}",
+        "worker-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return "; ".join(f"{rule} {sources}" for rule, sources in rules.items())
+
+
+class SecureHeaders:
+    """An ASGI layer that puts security headers on every HTTP response."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        policy = content_security_policy(HTTPConnection(scope).headers.get("host", ""))
+
+        async def sealed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["content-security-policy"] = policy
+                for name, value in FIXED.items():
+                    headers[name] = value
+            await send(message)
+
+        await self._app(scope, receive, sealed)

@@ -1,12 +1,14 @@
-"""What one connection of a live conversation brought: both sides' audio, and facts about them."""
+"""One connection of a live conversation: the audio of both sides, and facts about it."""
 
 from collections import deque
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from turngap.caller import dialect as said
 from turngap.caller.ear import Heard
 from turngap.core.audio import Pcm
-from turngap.core.clock import NS_PER_S
+from turngap.core.clock import NS_PER_S, samples_to_ns
 from turngap.core.events import (
     AgentMarks,
     AgentSilence,
@@ -17,25 +19,90 @@ from turngap.core.events import (
     UserTranscript,
 )
 from turngap.core.turns import TurnTracker
-from turngap.live.tracks import Track
 from turngap.live.wire import TurnReport
 
-# Longer than the longest reply that is waited for; more of what was sent is not kept in memory.
+# More of what the agent sent is not kept; this is longer than the longest reply waited for.
 SENT_S = 120.0
-# The start of a turn is known once it is over; a turn is rarely longer, and its end is what counts.
+# A turn is rarely longer than this, and its end is what counts.
 MIC_S = 180.0
 
-# Pieces of audio that sounded, until a turn is made of them: 20 ms each for as long.
+# Pieces of played audio, 20 ms each, that are kept until a turn is made of them.
 MOST_HEARD = round(MIC_S * 50)
 
-# What the agent said of a turn may lie a little after the turn's end on another clock.
+# The agent's facts about a turn may lie a little after its end, on another clock.
 SLACK_NS = 50_000_000
 
-# An agent reports its marks once it has noticed an interruption; a caller of recordings waits as
+# An agent reports its marks once it has noticed an interruption. The caller of a replay waits as
 # long for them (turngap/caller/conversation.py).
 SETTLE_MS = 500.0
 
 Fact = said.Transcript | said.ReplyText | said.Marks
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    start: int
+    pcm: Pcm
+    rate: int
+    mic_at: int
+
+
+class Track:
+    """A stream of `total` samples so far; what is no longer kept reads as silence."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._chunks: deque[_Chunk] = deque()
+
+    def append(self, pcm: Pcm, rate: int, mic_at: int = 0) -> None:
+        """Add the next samples; `mic_at` is the microphone's position when they came."""
+        self._chunks.append(_Chunk(self.total, pcm, rate, mic_at))
+        self.total += len(pcm)
+
+    def read(self, start: int, stop: int) -> Pcm:
+        out = np.zeros(max(0, stop - start), dtype=np.int16)
+        for chunk in self._since(start):
+            low, high = max(start, chunk.start), min(stop, chunk.start + len(chunk.pcm))
+            if low < high:
+                out[low - start : high - start] = chunk.pcm[low - chunk.start : high - chunk.start]
+        return out
+
+    def played(self, start: int, samples: int, at_ns: int) -> list[Heard]:
+        """Return the samples from `start` on as they sounded from `at_ns`, in pieces."""
+        pieces: list[Heard] = []
+        for chunk in self._since(start):
+            low = max(start, chunk.start)
+            high = min(start + samples, chunk.start + len(chunk.pcm))
+            if low < high:
+                begun_ns = at_ns + samples_to_ns(low - start, chunk.rate)
+                pcm = chunk.pcm[low - chunk.start : high - chunk.start]
+                pieces.append(Heard(begun_ns, pcm, chunk.rate))
+        return pieces
+
+    def as_sent(self, since_mic: int, mic_rate: int) -> list[Heard]:
+        """Return what came after the microphone's sample `since_mic`, as if it sounded then."""
+        pieces: list[Heard] = []
+        free_ns = 0
+        for chunk in self._chunks:
+            if chunk.mic_at >= since_mic:
+                at_ns = max(free_ns, samples_to_ns(chunk.mic_at, mic_rate))
+                pieces.append(Heard(at_ns, chunk.pcm, chunk.rate))
+                free_ns = at_ns + samples_to_ns(len(chunk.pcm), chunk.rate)
+        return pieces
+
+    def _since(self, sample: int) -> list[_Chunk]:
+        """Return the chunks from the one with `sample` on; it is usually a recent one."""
+        found: list[_Chunk] = []
+        for chunk in reversed(self._chunks):
+            if chunk.start + len(chunk.pcm) <= sample:
+                break
+            found.append(chunk)
+        return found[::-1]
+
+    def forget_before(self, sample: int) -> None:
+        """Drop the chunks that end before `sample`."""
+        while self._chunks and self._chunks[0].start + len(self._chunks[0].pcm) <= sample:
+            self._chunks.popleft()
 
 
 @dataclass(slots=True)
@@ -43,13 +110,13 @@ class Connection:
     """One WebSocket's worth of a conversation, on its own page clock.
 
     Attributes:
-        number: counts from 1.
-        in_rate: of the microphone's audio, Hz.
-        offset_ns: agent's clock minus page clock, as last reported; None until then.
+        number: the connection's number, from 1.
+        in_rate: rate of the microphone's audio, Hz.
+        offset_ns: the agent's clock minus the page clock, as last reported; None until then.
         ended_ns: the end of the last turn that was kept, on the page clock.
-        llm_of: which LLM answered in each of the agent's own turns.
+        llm_of: the LLM that answered in each of the agent's own turns.
         switched_ns: when the LLM was changed, on the agent's clock.
-        llms: which LLM was in charge from when on, on that clock.
+        llms: the LLMs that were in charge, each with its start on that clock.
     """
 
     number: int
@@ -68,40 +135,37 @@ class Connection:
     _told: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
 
     def hear(self, pcm: Pcm) -> None:
-        """Take the microphone's next samples."""
         self.mic.append(pcm, self.in_rate)
         self.mic.forget_before(self.mic.total - round(MIC_S * self.in_rate))
 
     def send(self, pcm: Pcm, rate: int) -> None:
-        """Take the next samples that the agent sent."""
         self.sent.append(pcm, rate, self.mic.total)
         self.sent.forget_before(self.sent.total - round(SENT_S * rate))
 
     def note(self, at_ns: int, fact: Fact) -> None:
-        """Take what the agent said of itself, at an instant of the agent's clock.
+        """Note what the agent reports, at an instant of its clock.
 
-        Marks are told when their turn is over, and belong to when it began.
+        Marks are reported when their turn is over, but belong to its beginning.
         """
         if isinstance(fact, said.Marks):
             at_ns = min(fact.marks.values(), default=at_ns)
         self._facts.append((at_ns, fact))
 
     def sounded(self, sample: int, samples: int, at_ns: int) -> None:
-        """The agent's samples from `sample` on sounded at the page from `at_ns`."""
+        """Note that the agent's samples from `sample` on sounded at the page from `at_ns`."""
         self._heard.extend(self.sent.played(sample, samples, at_ns))
 
     def heard_in(self, window: tuple[int, int]) -> list[Heard]:
-        """What sounded at the page in a stretch of the page clock, and forget what lies before."""
+        """Return what sounded in a stretch of the page clock, and forget what came before."""
         kept = [h for h in self._heard if h.start_ns + _lasts_ns(h) > window[0]]
         self._heard = deque(kept, maxlen=MOST_HEARD)
         return [h for h in self._heard if h.start_ns < window[1]]
 
     def sample_at(self, at_ns: int) -> int:
-        """The microphone's sample that sounded at an instant of the page clock."""
         return at_ns * self.in_rate // NS_PER_S
 
     def events_of(self, report: TurnReport) -> list[Event]:
-        """All that happened in a reported turn and was not told before, on the page clock."""
+        """Return the new events of a reported turn, on the page clock."""
         events: list[Event] = []
         for stretch in report.agent:
             if self._is_new("onset", stretch.onset_ns):
@@ -115,23 +179,22 @@ class Connection:
         return events
 
     def take_facts(self, upto_ns: int | None = None) -> list[tuple[int, Fact]]:
-        """What the agent said up to an instant of its clock (None: all), taken out of the queue."""
+        """Take out what the agent reported up to an instant of its clock (None: all of it)."""
         taken = [f for f in self._facts if upto_ns is None or f[0] <= upto_ns]
         self._facts = [] if upto_ns is None else [f for f in self._facts if f[0] > upto_ns]
         return taken
 
     def switched_between(self, start_ns: int, end_ns: int) -> bool:
-        """Whether the LLM was changed in a stretch of the page clock."""
         offset_ns = self.offset_ns or 0
         return any(start_ns < ns - offset_ns <= end_ns + SLACK_NS for ns in self.switched_ns)
 
     @property
     def llm(self) -> str | None:
-        """The LLM in charge now; None where the agent names none."""
+        """The LLM in charge now; None if the agent names none."""
         return self.llms[-1][1] if self.llms else None
 
     def llm_at(self, at_ns: int) -> str | None:
-        """The LLM in charge at an instant of the page clock; None where the agent names none."""
+        """Return the LLM in charge at an instant of the page clock; None if none is named."""
         agent_ns = at_ns + (self.offset_ns or 0)
         before = [name for since_ns, name in self.llms if since_ns <= agent_ns]
         return before[-1] if before else next((name for _, name in self.llms), None)

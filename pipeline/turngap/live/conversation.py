@@ -1,6 +1,6 @@
-"""A live conversation: the page's measured turns and the agent's own account, made into records.
+"""A live conversation: makes records of the turns that the page measured and the agent's marks.
 
-No I/O. The same turn tracker that judges a replay judges these turns.
+It does no I/O. The turn tracker that judges a replay judges these turns too.
 """
 
 from dataclasses import dataclass
@@ -24,32 +24,31 @@ from turngap.live.wire import Played, TurnReport
 from turngap.scenario.label import speech_bounds, speech_level_dbfs
 from turngap.store.turns import heard_agent_turn, plain_event, stored_fields
 
-# FACTS: a browser's audio device was seen to stand still; where the audio clock falls behind the
-# wall clock by more than this within a turn, the turn's gap is not the agent's.
+# A browser's audio device was seen to stand still. If the audio clock falls behind the wall clock
+# by more than this within a turn, the gap is not the agent's alone.
 STALL_MS = 8.0
 
-# How much of the line before a turn its recording holds: room for a first consonant that is too
-# soft to be audible, and for whoever listens to it.
+# A turn's recording begins this much earlier, for a soft first consonant and for the listener.
 ROOM_NS = ms_to_ns(500)
 
 TYPED = "typed"
 STALLED = "device stall"
 SWITCHED = "LLM switched"
 
-# Turns that a page may have begun before the one after `turns` is reported.
+# A page may have begun this many turns before it reports the next one.
 MOST_AHEAD = 20
 
-# A lost turn of which the agent has said nothing is one only if so much of it was audible.
+# A lost turn that the agent has not mentioned counts only if this much of it was audible.
 LEAST_SPEECH_MS = 200.0
 
 
 @dataclass(frozen=True, slots=True)
 class KeptTurn:
-    """A turn to store: its record but for the name of its audio, and what its audio is made of.
+    """A turn to store: its record without the name of its audio file, and its audio.
 
     Attributes:
         user: the user's side, 16 kHz.
-        pieces: what sounded at the page, some of it in `window` (page clock, ns).
+        pieces: what sounded at the page, partly in `window` (page clock, ns).
     """
 
     record: Turn
@@ -58,17 +57,17 @@ class KeptTurn:
     window: tuple[int, int]
 
     def heard(self) -> Pcm:
-        """The agent's side, 16 kHz. Resampling takes milliseconds: not for the event loop."""
+        """Return the agent's side, 16 kHz. This takes milliseconds: keep it off the event loop."""
         return agent_side(self.pieces, self.window)
 
 
 class LiveConversation:
-    """Collects what each connection brings and makes a `KeptTurn` of each report.
+    """Collects the data of each connection and makes a `KeptTurn` of each report.
 
     Attributes:
-        name: stands where a scenario's name does.
+        name: used as the scenario's name.
         turns: the number of the last turn that was kept.
-        connections: all that may still be reported on, by number.
+        connections: those that may still be reported on, by number.
     """
 
     def __init__(self, name: str, in_rate: int) -> None:
@@ -80,7 +79,7 @@ class LiveConversation:
         self._texts: dict[int, str] = {}
 
     def connect(self) -> Connection:
-        """Another connection; the one before it can still be reported on, older ones cannot."""
+        """Begin a connection; the previous one can still be reported on, older ones cannot."""
         self._count += 1
         self.connections = {n: c for n, c in self.connections.items() if n >= self._count - 1} | {
             self._count: Connection(self._count, self._in_rate)
@@ -88,30 +87,30 @@ class LiveConversation:
         return self.connections[self._count]
 
     def typed(self, turn: int, text: str) -> None:
-        """What was typed as that turn; of a turn far ahead nothing is remembered."""
+        """Note what was typed as a turn, unless the turn lies far ahead."""
         if self.turns < turn <= self.turns + MOST_AHEAD:
             self._texts[turn] = text
 
     def sounded(self, message: Played) -> None:
-        """What of the agent's audio sounded at the page.
+        """Note which of the agent's audio sounded at the page.
 
         Raises:
-            InputError: on a connection that is not known.
+            InputError: the connection is not known.
         """
         connection = self._connection(message.connection)
         for sample, samples, at_ns in message.played:
             connection.sounded(sample, samples, at_ns)
 
     def report(self, report: TurnReport) -> list[KeptTurn]:
-        """A turn as the page measured it; with it, one before it that nobody reported.
+        """Make a record of a turn that the page measured, and of a lost one before it.
 
         Raises:
-            InputError: the turn is known already, or its connection is not.
+            InputError: the turn is already known, or its connection is not.
         """
         connection = self._connection(report.connection)
         if report.turn <= self.turns:
             raise InputError(
-                "live.turn_known", f"turn {report.turn} is reported after turn {self.turns}"
+                "live.turn_known", f"turn {report.turn} was reported after turn {self.turns}"
             )
         kept: list[KeptTurn] = []
         if report.turn > self.turns + 1:
@@ -122,7 +121,7 @@ class LiveConversation:
         return kept
 
     def lost(self, connection: Connection) -> list[KeptTurn]:
-        """The turn that was in flight when a line was lost for good; none if there was none."""
+        """Make a record of the turn that was in progress when a line was lost for good, if any."""
         facts = [fact for _, fact in connection.take_facts()]
         window = (connection.ended_ns, samples_to_ns(connection.mic.total, connection.in_rate))
         user = self._user_side(connection, window)
@@ -160,7 +159,10 @@ class LiveConversation:
                 user_end_ms=found.end_ms if found else 0.0,
                 onset_ms=None,
             ),
-            faults=(*_take(connection.faults), "what is heard was laid as sent, not as played"),
+            faults=(
+                *_take(connection.faults),
+                "the agent's side is as it was sent, not as it was played",
+            ),
             llm=llms[-1] if llms else connection.llm,
             left_out=TYPED if text else None,
         )
@@ -210,7 +212,7 @@ class LiveConversation:
 
 
 def _judged(connection: Connection, report: TurnReport) -> tuple[TrackedTurn, list[Event]]:
-    """The turn as the tracker judges it, and what it was judged by."""
+    """Have the tracker judge the turn, and return its events too."""
     speech = UserSpeech(
         report.turn, report.start_ns, report.end_ns, report.over_reply, DEFAULT_BUDGET_MS
     )
@@ -221,7 +223,7 @@ def _judged(connection: Connection, report: TurnReport) -> tuple[TrackedTurn, li
 
 
 def _exceptions(connection: Connection, report: TurnReport, turn: TrackedTurn) -> dict[str, Any]:
-    """What is stored otherwise than in a replay, and why no figure counts the turn."""
+    """Return the fields that differ from a replay's, and why no figure counts the turn."""
     if report.typed:
         heard = turn.onset_ns is not None and turn.outcome != "error"
         return {
@@ -242,7 +244,7 @@ def _exceptions(connection: Connection, report: TurnReport, turn: TrackedTurn) -
 
 
 def _llm(connection: Connection, turn: TrackedTurn) -> str | None:
-    """The LLM whose reply was heard, or else the last one that was asked, or was to be."""
+    """Return the LLM whose reply was heard, or else the last one that should have answered."""
     heard = heard_agent_turn(turn) or (turn.agent_turns[-1] if turn.agent_turns else None)
     named = connection.llm_of.get(heard.agent_turn) if heard else None
     return named or connection.llm_at(turn.user_start_ns)

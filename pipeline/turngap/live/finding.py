@@ -1,34 +1,26 @@
-"""Where a person's turns begin and end, found in what their microphone and loudspeaker did.
+"""Finds where a person's turns begin and end, from what their microphone and loudspeaker did.
 
-No I/O and no clock: instants in, measured turns out. The page's `turns.js` follows the same rules.
+It has no I/O and no clock: it takes instants and returns measured turns. The page's `turns.js`
+follows the same rules.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from turngap.core.budget import TurnEnd
 from turngap.core.clock import ms_to_ns
+from turngap.live.wire import AgentStretch
 
-# A pause of a person who is not answered meanwhile: they are still in the same turn.
+# After a shorter pause without an answer, the person is still in the same turn.
 PAUSE_MS = 1000.0
-# Nobody reacts to a voice so fast: speech that begins this soon after the agent's onset was on its
-# way, and the agent cut in.
+# Nobody reacts to a voice this fast: speech that begins so soon after the agent's onset was
+# already on its way, so the agent cut in.
 REACTION_MS = 200.0
-# A cough is no turn.
+# Anything shorter may be a cough, which is no turn.
 LEAST_SPEECH_MS = 200.0
-# Patience, as a caller of recordings has it (turngap/caller/conversation.py).
+# The same patience as in a replay (turngap/caller/conversation.py).
 NO_REPLY_MS = 6000.0
 QUIET_MS = 1500.0
 QUIET_AFTER_DONE_MS = 200.0
-
-
-@dataclass(slots=True)
-class Stretch:
-    """A stretch of the agent's audible speech; `end_ns` is None while it lasts."""
-
-    onset_ns: int
-    received_ns: int
-    lead_ns: int
-    end_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +31,7 @@ class FoundTurn:
     start_ns: int
     end_ns: int
     over_reply: bool
-    agent: tuple[Stretch, ...]
+    agent: tuple[AgentStretch, ...]
     flushed_ns: tuple[int, ...]
     ended_ns: int
     ended: TurnEnd
@@ -56,21 +48,19 @@ class _Open:
 
 
 class TurnFinder:
-    """Feed it with instants in their order; each method returns the turns that it ended."""
+    """Takes instants in order; each method returns the turns that it ended."""
 
     def __init__(self) -> None:
         self._turn: _Open | None = None
         self._begun_ns: int | None = None  # speech that may still prove to be a cough
-        self._agent: list[Stretch] = []
+        self._agent: list[AgentStretch] = []
         self._done_ns: int | None = None
 
     @property
     def agent_speaking(self) -> bool:
-        """Whether the agent is audible."""
         return bool(self._agent) and self._agent[-1].end_ns is None
 
     def user_started(self, at_ns: int) -> list[FoundTurn]:
-        """The microphone became audible."""
         turn = self._turn
         if turn is not None and not turn.typed and self._goes_on(turn, at_ns):
             turn.end_ns = None
@@ -79,7 +69,6 @@ class TurnFinder:
         return []
 
     def user_stopped(self, at_ns: int) -> list[FoundTurn]:
-        """The microphone was last audible at `at_ns`."""
         ended: list[FoundTurn] = []
         if self._begun_ns is not None:
             if at_ns - self._begun_ns >= ms_to_ns(LEAST_SPEECH_MS):
@@ -92,21 +81,19 @@ class TurnFinder:
         return ended
 
     def was_noise(self) -> None:
-        """What the microphone was taken to have said since it last became audible was nobody."""
+        """Discard the current sound at the microphone, which was only noise."""
         self._begun_ns = None
         if self._turn is not None and self._turn.end_ns is None and self._turn.reply_ns is None:
             self._turn = None
 
     def typed(self, at_ns: int) -> list[FoundTurn]:
-        """The person wrote instead."""
         ended = self._close("interrupted" if self._is_open(at_ns) else "reply_done", at_ns)
-        self._begun_ns = None  # whoever types has not begun to speak in earnest
+        self._begun_ns = None  # a person who types has not really begun to speak
         self._forget_ended(at_ns)
         self._turn = _Open(at_ns, at_ns, self.agent_speaking, typed=True)
         return ended
 
-    def agent_started(self, stretch: Stretch) -> list[FoundTurn]:
-        """The agent became audible."""
+    def agent_started(self, stretch: AgentStretch) -> list[FoundTurn]:
         self._agent.append(stretch)
         turn = self._turn
         if turn is not None and turn.reply_ns is None and not self._is_stale(turn, stretch):
@@ -114,28 +101,25 @@ class TurnFinder:
         return []
 
     def agent_stopped(self, at_ns: int) -> list[FoundTurn]:
-        """The agent was last audible at `at_ns`."""
         if self.agent_speaking:
-            self._agent[-1].end_ns = at_ns
+            self._agent[-1] = self._agent[-1].model_copy(update={"end_ns": at_ns})
         return []
 
     def flushed(self, at_ns: int) -> list[FoundTurn]:
-        """What was still to be played was dropped."""
         if self._turn is not None:
             self._turn.flushed_ns.append(at_ns)
         return []
 
     def called_done(self, at_ns: int) -> list[FoundTurn]:
-        """The agent says that it has sent the whole of its reply."""
+        """Note that the agent says it has sent its whole reply."""
         self._done_ns = at_ns
         return []
 
     def cancelled(self, at_ns: int) -> list[FoundTurn]:
-        """The reply was given up, as by a switch to another LLM."""
+        """End the turn because its reply was given up, for example to switch the LLM."""
         return self._close("interrupted", at_ns) if self._is_open(at_ns) else []
 
     def tick(self, now_ns: int) -> list[FoundTurn]:
-        """Time has passed."""
         if self._begun_ns is not None and now_ns - self._begun_ns >= ms_to_ns(LEAST_SPEECH_MS):
             begun_ns, self._begun_ns = self._begun_ns, None
             return self._begin(begun_ns)
@@ -148,12 +132,11 @@ class TurnFinder:
         return self._close("reply_done", now_ns) if self._is_quiet(turn, now_ns) else []
 
     def finish(self, at_ns: int) -> list[FoundTurn]:
-        """The person has had enough: a reply that was heard counts, a turn without one does not."""
+        """End the conversation: a reply that was heard counts, a turn without one does not."""
         heard = self._turn is not None and self._turn.reply_ns is not None
         return self._close("reply_done", at_ns) if heard else []
 
     def lost(self, at_ns: int) -> list[FoundTurn]:
-        """The line is gone."""
         return self._close("line_lost", at_ns)
 
     def _goes_on(self, turn: _Open, at_ns: int) -> bool:
@@ -171,7 +154,7 @@ class TurnFinder:
         return ended
 
     def _is_open(self, at_ns: int) -> bool:
-        """Whether a reply is still due, or sounds."""
+        """Whether a reply is still due, or is sounding."""
         turn = self._turn
         return turn is not None and (turn.reply_ns is None or self._speaking_at(at_ns))
 
@@ -180,14 +163,14 @@ class TurnFinder:
             s.onset_ns <= at_ns and (s.end_ns is None or s.end_ns > at_ns) for s in self._agent
         )
 
-    def _is_stale(self, turn: _Open, stretch: Stretch) -> bool:
-        """Whether that was on its way before the turn began."""
+    def _is_stale(self, turn: _Open, stretch: AgentStretch) -> bool:
+        """Whether that speech was on its way before the turn began."""
         return stretch.onset_ns < turn.start_ns or stretch.received_ns < turn.start_ns
 
     def _is_quiet(self, turn: _Open, now_ns: int) -> bool:
         last = self._agent[-1]
         if last.end_ns is None or (turn.end_ns is not None and last.end_ns < turn.end_ns):
-            # Silent since before the user had ended: it cut in, and owes an answer to the rest.
+            # It cut in and fell silent before the user had ended, so it still owes an answer.
             waited = last.end_ns is not None and turn.end_ns is not None
             return waited and now_ns - (turn.end_ns or 0) > ms_to_ns(NO_REPLY_MS)
         done = self._done_ns is not None and self._done_ns >= last.onset_ns
@@ -203,8 +186,8 @@ class TurnFinder:
             start_ns=turn.start_ns,
             end_ns=min(end_ns, at_ns),
             over_reply=turn.over_reply,
-            # With what still sounded when the turn before was told: its end is news.
-            agent=tuple(map(replace, self._agent)),
+            # Includes speech that still sounded at the end of the turn before: its end is new.
+            agent=tuple(self._agent),
             flushed_ns=tuple(turn.flushed_ns),
             ended_ns=at_ns,
             ended=ended,

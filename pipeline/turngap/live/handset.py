@@ -1,6 +1,6 @@
-"""Between a sound device and a conversation: what is heard and played, with its instants.
+"""Connects a sound device to a conversation: what is heard and played, with its instants.
 
-The device's thread only swaps samples; all that takes thought happens in the event loop.
+The device's thread only swaps samples; everything else happens in the event loop.
 """
 
 import threading
@@ -20,21 +20,21 @@ from turngap.live.sound import DEVICE_RATE, Block
 from turngap.scenario.label import ABOVE_FLOOR_DB, speech_level_dbfs
 
 DECIMATION = DEVICE_RATE // RATE
-# Linear phase: what it delays, 0.65 ms, is known and the same at every frequency.
+# The phase is linear, so the delay is 0.65 ms at every frequency.
 _TAPS = scipy.signal.firwin(63, 7000, fs=DEVICE_RATE)
 
-# What the microphone's noise is judged by: at first, later, and how often.
+# How much of the microphone's noise is judged at first and later, and how often.
 ROOM_S = 0.5
 NOISE_S = 2.0
 JUDGE_S = 1.0
 
-# Five seconds of blocks: enough for a median, and few enough to follow a drifting clock.
+# Five seconds of blocks: enough for a median, and short enough to follow a drifting clock.
 RECENT = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Sounded:
-    """Agent audio in a block: its first agent sample, how many, where, and when it had come."""
+    """Agent audio in a block: its first agent sample, how many, where, and when it arrived."""
 
     sample: int
     samples: int
@@ -44,7 +44,7 @@ class Sounded:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """One block as the event loop gets it, and what was played for it."""
+    """One block as the event loop gets it, with what was played for it."""
 
     block: Block
     played: Pcm
@@ -60,7 +60,7 @@ class _Queued:
 
 
 class Playout:
-    """What is still to be played, handed from the event loop to the device's thread."""
+    """Hands what is still to be played from the event loop to the device's thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -68,9 +68,8 @@ class Playout:
         self._resampler: tuple[int, soxr.ResampleStream] | None = None
 
     def add(self, sample: int, pcm: Pcm, rate: int, received_ns: int) -> None:
-        """Queue the agent's samples from `sample` on."""
         if self._resampler is None or self._resampler[0] != rate:
-            # QQ holds back 0.1 ms; the better ones up to 40 (measured), which would be gap.
+            # QQ holds back 0.1 ms; better qualities up to 40 (measured), which lengthens the gap.
             stream = soxr.ResampleStream(rate, DEVICE_RATE, 1, dtype="int16", quality="QQ")
             self._resampler = (rate, stream)
         at_48k: Pcm = self._resampler[1].resample_chunk(pcm)
@@ -84,7 +83,7 @@ class Playout:
         self._resampler = None
 
     def take(self, samples: int) -> tuple[Pcm, tuple[Sounded, ...]]:
-        """The next samples, silence where there are none, and what of the agent's they are."""
+        """Return the next samples, padded with silence, and which of the agent's they hold."""
         out = np.zeros(samples, dtype=np.int16)
         sounded: list[Sounded] = []
         filled = 0
@@ -108,7 +107,7 @@ class Handset:
     """The device's side of the exchange.
 
     Args:
-        hand_over: called with each block from the device's thread; it must only pass it on.
+        hand_over: called with each block in the device's thread; it must only pass the block on.
     """
 
     def __init__(self, hand_over: Callable[[Swap], None]) -> None:
@@ -116,7 +115,7 @@ class Handset:
         self._hand_over = hand_over
 
     def exchange(self, block: Block) -> Pcm:
-        """Give what is to sound next, take what was heard."""
+        """Take what was heard and return what is to sound next."""
         played, sounded = self.playout.take(len(block.mic))
         # The device reuses its buffer.
         copy = Block(block.mic.copy(), block.adc_ns, block.dac_ns, block.glitch)
@@ -125,14 +124,13 @@ class Handset:
 
 
 class Decimator:
-    """48 kHz to the line's 16, without a block's worth of delay."""
+    """Resamples 48 kHz to the line's 16 kHz without a block of delay."""
 
     def __init__(self) -> None:
         self._state = np.zeros(len(_TAPS) - 1)
         self._phase = 0
 
     def feed(self, pcm: Pcm) -> Pcm:
-        """The next samples at 16 kHz."""
         filtered, self._state = scipy.signal.lfilter(_TAPS, [1.0], pcm, zi=self._state)
         kept = filtered[self._phase :: DECIMATION]
         self._phase = (self._phase - len(pcm)) % DECIMATION
@@ -140,12 +138,12 @@ class Decimator:
 
 
 class DeviceClock:
-    """The page clock of a terminal: the device's own samples, counted from its microphone's first.
+    """The page clock of a terminal, which counts the device's samples from the microphone's first.
 
-    Drivers stamp their blocks with some jitter; their sample count has none. What the loudspeaker
-    plays next is later than what the microphone has just heard by a constant, of which the median
-    of the last seconds is taken; and the least wait for a block is nearest to the machine's clock,
-    from which a sound card may drift by milliseconds a minute.
+    Drivers stamp their blocks with some jitter; their sample count has none. The loudspeaker plays
+    a block a constant time after the microphone took its block; the median of the last seconds
+    estimates it. The shortest wait for a block is nearest to the machine's clock, from which a
+    sound card may drift by milliseconds a minute.
     """
 
     def __init__(self) -> None:
@@ -154,7 +152,7 @@ class DeviceClock:
         self._waits_ns: deque[int] = deque(maxlen=RECENT)
 
     def add(self, block: Block, now_ns: int) -> None:
-        """Take a block that the event loop got at `now_ns` of the machine's clock."""
+        """Take a block that the event loop got at `now_ns` on the machine's clock."""
         self._samples += len(block.mic)
         self._round_trips_ns.append(block.dac_ns - block.adc_ns)
         self._waits_ns.append(now_ns - samples_to_ns(self._samples, DEVICE_RATE))
@@ -166,33 +164,31 @@ class DeviceClock:
 
     @property
     def round_trip_ns(self) -> int:
-        """How much later a block sounds than the microphone's block that it was swapped for."""
+        """How much later a block sounds than the microphone took the block it was swapped for."""
         return round(median(self._round_trips_ns)) if self._round_trips_ns else 0
 
     def heard_ns(self, sample: int) -> int:
-        """When the microphone took its sample."""
         return samples_to_ns(sample, DEVICE_RATE)
 
     def played_ns(self, sample: int) -> int:
-        """When the loudspeaker played its sample."""
         return samples_to_ns(sample, DEVICE_RATE) + self.round_trip_ns
 
     def now_ns(self, machine_ns: int) -> int:
-        """An instant of the machine's clock on this one."""
+        """Convert an instant of the machine's clock to this one."""
         return machine_ns - self.machine_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What had been taken for speech since the last start was the room, up to `sample`."""
+    """The speech since the last start, up to `sample`, was only noise of the room."""
 
     sample: int
 
 
 class AdaptiveDetector:
-    """A speech detector for a microphone: its level follows the room's noise.
+    """A speech detector for a microphone, whose level follows the room's noise.
 
-    Says nothing before it has heard the room for half a second.
+    It reports nothing before it has heard the room for half a second.
     """
 
     def __init__(self) -> None:
@@ -204,7 +200,7 @@ class AdaptiveDetector:
         self.level_dbfs = AUDIBLE_DBFS
 
     def feed(self, pcm: Pcm) -> list[SpeechStart | SpeechEnd | Noise]:
-        """What became known by the next samples; positions count from the first sample of all."""
+        """Return what the next samples reveal; positions count from the very first sample."""
         found = self._detector.feed(pcm)
         events: list[SpeechStart | SpeechEnd | Noise] = []
         if self._knows_room:
@@ -222,7 +218,7 @@ class AdaptiveDetector:
         level = speech_level_dbfs(np.concatenate(self._recent), DEVICE_RATE)
         first, self._knows_room = not self._knows_room, True
         speaking = self._detector.speaking
-        # Speech has its quiet moments: where there was none in two seconds, it is the room.
+        # Speech has quiet moments; two seconds without one are the room.
         is_noise = speaking and (first or level - ABOVE_FLOOR_DB >= self.level_dbfs)
         if is_noise or (not speaking and abs(level - self.level_dbfs) > 1):
             self.level_dbfs = level

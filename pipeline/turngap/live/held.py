@@ -2,33 +2,67 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from loguru import logger
 
 from turngap.agent.switching import Memory
+from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import OffsetRecord, Turn
+from turngap.core.stats import Proportion
+from turngap.core.summary import counted_turns, summarise
 from turngap.live.conversation import KeptTurn, LiveConversation
-from turngap.live.figures import figures_of
 from turngap.live.keeping import Keeping, LiveRun, zipped
-from turngap.live.limits import Limits
 from turngap.live.saving import Saved, save
 
-# Whoever knows it may download the conversation: 128 bits.
+# 128 bits, because anyone who knows the id may download the conversation.
 ID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of a live conversation, which the page gets too.
+
+    Attributes:
+        message_bytes: size of one message; 20 ms of audio take 700 bytes.
+        messages_per_s: on average; a page sends 50 packets of audio a second and a few pings.
+        burst_s: how many seconds' worth may come at once, for example after a network stall.
+        audio_rate: average seconds of audio a second; nobody speaks faster than real time.
+        idle_s: time without speech or text from either side.
+        vanished_s: time without any message; the page sends audio, or a ping every 5 s.
+        warn_s: how long before it closes a conversation the server says so.
+        session_s: the longest conversation.
+        resume_s: how long a page may take to come back after a lost line.
+        download_s: how long a finished conversation can be downloaded.
+        text_chars: length of one typed turn.
+    """
+
+    message_bytes: int = 64 * 1024
+    messages_per_s: float = 200.0
+    burst_s: float = 15.0
+    audio_rate: float = 1.25
+    idle_s: float = 300.0
+    vanished_s: float = 15.0
+    warn_s: float = 30.0
+    session_s: float = 3600.0
+    resume_s: float = 60.0
+    download_s: float = 600.0
+    text_chars: int = 2000
 
 
 class Held:
     """One conversation over all its connections.
 
     Attributes:
-        id: names it, and cannot be guessed.
-        memory: what the agent remembers over a lost line.
-        connected: a socket is open for it.
+        id: its name, which cannot be guessed.
+        memory: what the agent remembers across a lost line.
+        connected: whether a socket is open for it.
         begun_ns: when its first socket was opened.
     """
 
@@ -45,7 +79,7 @@ class Held:
         self._writing = asyncio.Lock()
 
     async def keep(self, turn: KeptTurn, offset: OffsetRecord | None) -> Turn:
-        """Store a turn, after those before it.
+        """Store a turn after those before it.
 
         Raises:
             InputError: it cannot be written.
@@ -54,17 +88,16 @@ class Held:
             return await asyncio.to_thread(self.run.keep, turn, offset)
 
     async def figures(self) -> dict[str, Any]:
-        """The figures of what is stored so far (`turngap.live.figures`)."""
         return await asyncio.to_thread(figures_of, tuple(self.run.turns))
 
     async def finish(self, how: str, failure: str | None = None) -> None:
-        """The conversation is over: store what is left of it, and judge its run."""
+        """End the conversation: store what is left of it, and judge its run."""
         self.over = True
         async with self._writing:
             await asyncio.to_thread(self._finish, how, failure)
 
     async def packed(self) -> Path:
-        """A zip of the run; the caller removes it.
+        """Make a zip of the run, which the caller removes.
 
         Raises:
             InputError: nothing is stored yet.
@@ -73,21 +106,13 @@ class Held:
             return await asyncio.to_thread(self.run.packed)
 
     async def saved(self, name: str, folder: Path) -> Saved:
-        """The conversation as a scenario in `folder`.
-
-        Raises:
-            InputError: as `turngap.live.saving.save`.
-        """
+        """Save the conversation as a scenario in `folder`; raises as `saving.save` does."""
         async with self._writing:
             turns = tuple(self.run.turns)
             return await asyncio.to_thread(save, self.run.stored(), turns, name, folder)
 
     async def packed_scenario(self, name: str, folder: Path) -> tuple[Path, Saved]:
-        """The scenario as a zip, made in an empty `folder`; the caller removes it.
-
-        Raises:
-            InputError: as `turngap.live.saving.save`.
-        """
+        """Save a scenario in an empty `folder` and zip it; the caller removes the zip."""
         saved = await self.saved(name, folder)
         return await asyncio.to_thread(zipped, folder), saved
 
@@ -96,16 +121,12 @@ class Held:
         for connection in list(conversation.connections.values()):
             for turn in conversation.lost(connection):
                 self.run.keep(turn, None)
-        conversation.connections.clear()  # their audio is stored, or of no use
+        conversation.connections.clear()  # their audio is stored or useless
         self.run.finish(how, failure)
 
 
 class Conversations:
-    """All conversations of a server.
-
-    Args:
-        begin: makes a conversation, given the present instant.
-    """
+    """All conversations of a server; `begin` makes one at the given instant."""
 
     def __init__(self, begin: Callable[[int], Held], limits: Limits, clock: Clock) -> None:
         self._begin = begin
@@ -115,45 +136,44 @@ class Conversations:
         self._waiting: dict[str, asyncio.Task[None]] = {}
 
     def new(self) -> Held:
-        """A conversation that begins."""
         held = self._begin(self._clock.now_ns())
         self._held[held.id] = held
         return held
 
     def get(self, id_: str) -> Held:
-        """A conversation that runs, may come back, or was over lately.
+        """Return a conversation that runs, may come back, or has ended recently.
 
         Raises:
-            InputError: there is none of that id.
+            InputError: there is none with that id.
         """
         if id_ not in self._held:
             raise InputError(
                 "live.unknown",
-                "no such conversation: it is over, or the server was started again since",
-                hint="its run stays in the server's folder of runs (turngap report)",
+                "no such conversation: it is over, or the server has restarted",
+                hint="its run is still in the server's folder of runs (turngap report)",
             )
         return self._held[id_]
 
     def resumed(self, id_: str) -> Held:
-        """A conversation that comes back.
+        """Return a conversation whose page comes back.
 
         Raises:
             InputError: there is none, or it is over.
         """
         held = self.get(id_)
         if held.over:
-            raise InputError("live.over", "that conversation is over", hint="begin another")
+            raise InputError("live.over", "that conversation is over", hint="start a new one")
         if waiting := self._waiting.pop(id_, None):
             waiting.cancel()
         return held
 
     def left(self, held: Held, how: str, failure: str | None, *, for_good: bool) -> None:
-        """A conversation's socket is gone; it is over, or is waited for a while."""
+        """End a conversation whose socket is gone, at once or unless the page comes back."""
         task = asyncio.create_task(self._end(held, how, failure, for_good=for_good))
         self._waiting[held.id] = task
 
     async def close(self) -> None:
-        """The server ends: every run is finished."""
+        """Finish every run when the server ends."""
         for task in self._waiting.values():
             task.cancel()
         await asyncio.gather(*self._waiting.values(), return_exceptions=True)
@@ -180,4 +200,42 @@ async def _finished(held: Held, how: str, failure: str | None) -> None:
     try:
         await held.finish(how, failure)
     except TurngapError as e:
-        logger.warning(f"a conversation could not be kept whole: {e.message}")
+        logger.warning(f"a conversation could not be stored completely: {e.message}")
+
+
+# Stands for the LLM of an agent that does not name it.
+UNNAMED = "agent"
+
+
+def figures_of(turns: Sequence[Turn]) -> dict[str, Any]:
+    """Return figures of `all` turns and of each of the `llms`, in order of first answer."""
+    names = dict.fromkeys(turn.llm or UNNAMED for turn in turns)
+    by_llm = {name: [t for t in turns if (t.llm or UNNAMED) == name] for name in names}
+    return {"all": _figures(turns), "llms": {name: _figures(own) for name, own in by_llm.items()}}
+
+
+def _figures(turns: Sequence[Turn]) -> dict[str, Any]:
+    """Return figures; `others` counts turns that were no hit, left-out ones by their reason."""
+    summary = summarise(turns)
+    rate = summary.hit_rate
+    outcomes = Counter(turn.outcome for turn in counted_turns(turns))
+    reasons = Counter(turn.left_out for turn in turns if turn.left_out is not None)
+    others = {o: outcomes[o] for o in OUTCOMES if o != "answered" and outcomes[o]}
+    others |= {f"left out: {why}": count for why, count in reasons.items()}
+    words = [f"{count} {what}" for what, count in others.items()]
+    return {
+        "n": rate.n,
+        "hits": rate.hits,
+        "ci95": [rate.low, rate.high],
+        "p50_ms": summary.gap_ms["p50"].value,
+        "why_no_p50": summary.gap_ms["p50"].why_none,
+        "others": others,
+        "words": " · ".join([_in_words(rate), *words] if rate.n else words),
+    }
+
+
+def _in_words(rate: Proportion) -> str:
+    assert rate.low is not None
+    assert rate.high is not None
+    interval = f"95 % interval {100 * rate.low:.0f}–{100 * rate.high:.0f} %"
+    return f"{rate.hits} of {rate.n} within {DEFAULT_BUDGET_MS:g} ms ({interval})"

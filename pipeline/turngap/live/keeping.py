@@ -1,4 +1,4 @@
-"""A live conversation on disk: a run like any other, written turn by turn, and packed to take away.
+"""A live conversation on disk: a run like any other, written turn by turn, to be downloaded.
 
 Everything here blocks on the disk and is called from a worker thread.
 """
@@ -22,7 +22,7 @@ from turngap.live.saving import Saved, can_be_saved, save, scenario_name
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run, RunWriter, read_run, utc_now
 
-# Makes a run's report.html; reports are of a layer that this one does not know.
+# Makes a run's report.html; this layer does not know the layer of reports.
 Render = Callable[[Run], object]
 
 
@@ -31,9 +31,9 @@ class Keeping:
     """Where conversations are kept.
 
     Attributes:
-        out: the folder of runs; None: kept nowhere but for as long as they can be downloaded.
-        record: the folder that every conversation is saved in as a scenario; None: in none.
-        render: called with a run that is to be looked at.
+        out: the folder of runs; None keeps them only as long as they can be downloaded.
+        record: the folder that gets every conversation as a scenario; None saves none.
+        render: called with a run that somebody wants to look at.
     """
 
     out: Path | None = Path("runs")
@@ -42,11 +42,7 @@ class Keeping:
 
 
 class LiveRun:
-    """One conversation's run. Its folder is made with its first turn.
-
-    Attributes:
-        turns: what is stored so far.
-    """
+    """The run of one conversation; its first turn makes the folder. `turns` are those stored."""
 
     def __init__(self, keeping: Keeping, name: str, agent: Mapping[str, Any]) -> None:
         self.keeping = keeping
@@ -89,13 +85,13 @@ class LiveRun:
             return record
 
     def finish(self, how: str, failure: str | None = None) -> Saved | None:
-        """Write the run's last record, `how` the conversation ended, its report and its scenario.
+        """Write the run's last record with `how` it ended, its report and its scenario.
 
         Returns:
-            The scenario, where one was wanted and there was a turn to save.
+            The scenario, if one was wanted and there was a turn to save.
 
         Raises:
-            InputError: the scenario's folder cannot be written to.
+            InputError: the scenario's folder is not writable.
         """
         with self._lock:
             if self._finished or self._writer is None:
@@ -109,7 +105,7 @@ class LiveRun:
         return save(path, self.turns, scenario_name(path), record)
 
     def packed(self) -> Path:
-        """A zip of the run as it is now, report included, in a file for the caller to remove.
+        """Make a zip of the run as it is now, with its report; the caller removes the file.
 
         Raises:
             InputError: nothing is stored yet.
@@ -120,7 +116,7 @@ class LiveRun:
         return zipped(path, path.name)
 
     def stored(self) -> Path:
-        """The run's folder.
+        """Return the run's folder.
 
         Raises:
             InputError: nothing is stored yet.
@@ -129,12 +125,12 @@ class LiveRun:
             raise InputError(
                 "live.nothing_kept",
                 "no turn of this conversation has been stored yet",
-                hint="say something and wait for the reply to end",
+                hint="say something and wait until the reply ends",
             )
         return self.path
 
     def forget(self) -> None:
-        """The conversation cannot be downloaded any more: remove what was not to be kept."""
+        """Remove what was kept only for downloads."""
         if self._temporary is not None:
             self._temporary.cleanup()
 
@@ -176,10 +172,10 @@ class LiveRun:
 
 
 def zipped(folder: Path, name: str = "") -> Path:
-    """A zip of a folder's files, below the folder `name` in it; the caller removes the file.
+    """Zip a folder's files below the folder `name`; the caller removes the zip.
 
     Raises:
-        InputError: there is no room for it.
+        InputError: there is no room on the disk.
     """
     descriptor, temporary = tempfile.mkstemp(suffix=".zip", prefix="turngap-")
     os.close(descriptor)
@@ -187,7 +183,7 @@ def zipped(folder: Path, name: str = "") -> Path:
     try:
         with zipfile.ZipFile(file, "w") as archive:
             for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-                # FLAC does not shrink, and WAV by a third for a second of CPU a minute.
+                # FLAC does not shrink. WAV shrinks by a third for a second of CPU a minute.
                 packing = zipfile.ZIP_STORED if path.suffix == ".flac" else zipfile.ZIP_DEFLATED
                 archive.write(path, Path(name) / path.relative_to(folder), packing, 1)
     except OSError as e:
@@ -202,7 +198,7 @@ def _with_file(record: Turn, file: str) -> Turn:
 
 
 def _worse(a: OffsetRecord | None, b: OffsetRecord) -> OffsetRecord:
-    """The comparison with the wider bound speaks for the run."""
+    """Return the comparison with the wider bound, which represents the run."""
     if a is None or a.bound_ns is None:
         return b
     return b if b.bound_ns is not None and b.bound_ns > a.bound_ns else a

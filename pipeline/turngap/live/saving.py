@@ -1,7 +1,7 @@
-"""A live conversation as a scenario: recordings, transcript, proposed labels and expectations.
+"""Saves a live conversation as a scenario: recordings, transcript, labels and expectations.
 
-What is written can be replayed as it is. Labels and expectations are proposals: the one is what was
-heard in the recording, the other what one agent happened to say.
+You can replay the scenario as it is. Labels and expectations are proposals: the labels are what was
+heard in the recording, the expectations what one agent happened to say.
 """
 
 import re
@@ -29,10 +29,10 @@ from turngap.scenario.phrases import tokens
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 
-# Of the line around the speech: a caller lays recordings into a stream that has its own noise.
+# How much of the line to keep around the speech; the caller's stream has its own noise.
 ROOM_MS = 300.0
 
-# A reply that was interrupted sooner than this was hardly one to interrupt on purpose.
+# Nobody interrupts a reply on purpose sooner than this.
 LEAST_BARGE_IN_MS = 100.0
 
 
@@ -46,11 +46,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A scenario that was written.
-
-    Attributes:
-        path: its YAML file; the recordings lie in the folder of the same name beside it.
-    """
+    """A scenario that was written; its recordings are in the folder beside its YAML file `path`."""
 
     name: str
     path: Path
@@ -67,35 +63,36 @@ class _Cut:
 
 
 def checked_name(name: str) -> str:
-    """A scenario's name.
+    """Return the name of a scenario.
 
     Raises:
-        InputError: it is none.
+        InputError: it cannot be one.
     """
     if not NAME.fullmatch(name):
         raise InputError(
             "scenario.name",
             f"{name[:80]!r} cannot be a scenario's name",
-            hint="lower-case letters, digits and hyphens, 80 at most, such as coffee-order",
+            hint="use at most 80 lower-case letters, digits and hyphens, such as coffee-order",
         )
     return name
 
 
 def scenario_name(run: Path) -> str:
-    """A run's folder's name as a scenario's."""
+    """Make a scenario's name from the name of a run's folder."""
     return re.sub(r"[^a-z0-9]+", "-", run.name.lower()).strip("-")
 
 
 def can_be_saved(record: Turn) -> bool:
-    """Whether a turn has what a scenario needs, its recording's content apart."""
+    """Whether a turn has what a scenario needs, apart from audible speech."""
     return _why_not(record) is None
 
 
 def save(run: Path, turns: Sequence[Turn], name: str, folder: Path) -> Saved:
-    """Write the scenario `name` into `folder`, whole or not at all.
+    """Write the scenario `name` into `folder`, completely or not at all.
 
     Raises:
-        InputError: a name that cannot be one or is taken, no turn to save, or an unwritable folder.
+        InputError: the name is invalid or taken, no turn can be saved, or the folder is not
+            writable.
     """
     checked_name(name)
     cuts, left_out = _cut_all(run, turns)
@@ -105,7 +102,7 @@ def save(run: Path, turns: Sequence[Turn], name: str, folder: Path) -> Saved:
     path, audio = folder / f"{name}.yaml", folder / name
     if path.exists() or audio.exists():
         raise InputError(
-            "scenario.exists", f"{folder} has a scenario {name!r} already", hint="take another name"
+            "scenario.exists", f"{folder} already has a scenario {name!r}", hint="take another name"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -127,7 +124,7 @@ def _write(folder: Path, name: str, cuts: Sequence[_Cut]) -> None:
         soundfile.write(file, cut.pcm, cut.rate, subtype="PCM_16", format="FLAC")
     path = folder / f"{name}.yaml"
     path.write_text(_yaml(name, cuts), encoding="utf-8")
-    load_scenario(path)  # what is handed on can be played
+    load_scenario(path)  # make sure that it can be played
 
 
 def _cut_all(run: Path, turns: Sequence[Turn]) -> tuple[list[_Cut], list[LeftOut]]:
@@ -143,7 +140,7 @@ def _cut_all(run: Path, turns: Sequence[Turn]) -> tuple[list[_Cut], list[LeftOut
 
 
 def _cut(run: Path, record: Turn) -> _Cut | str:
-    """The user's part of a turn's recording with its bounds, or why it cannot be used."""
+    """Return the user's part of a turn's recording with its bounds, or why it is unusable."""
     if why_not := _why_not(record):
         return why_not
     assert record.audio is not None
@@ -151,11 +148,11 @@ def _cut(run: Path, record: Turn) -> _Cut | str:
     start = max(0, round((record.audio.user_start_ms - ROOM_MS) * rate / 1000))
     end_ms = record.audio.user_end_ms + ROOM_MS
     if record.audio.onset_ms is not None and record.audio.onset_ms > record.audio.user_end_ms:
-        end_ms = min(end_ms, record.audio.onset_ms)  # through a loudspeaker it is heard here too
+        end_ms = min(end_ms, record.audio.onset_ms)  # a loudspeaker is heard here too
     pcm: Pcm = np.ascontiguousarray(audio[start : round(end_ms * rate / 1000), 0], dtype=np.int16)
     found = speech_bounds(pcm, rate, speech_level_dbfs(pcm, rate))
     if found is None:
-        return "its recording holds no audible speech"
+        return "its recording has no audible speech"
     return _Cut(record, pcm, rate, found)
 
 
@@ -173,9 +170,9 @@ def _yaml(name: str, cuts: Sequence[_Cut]) -> str:
     scenario["tags"] = _flow(CommentedSeq(["live"]))
     scenario["turns"] = turns
     scenario.yaml_set_start_comment(
-        "Proposed from one conversation. `say` is what the recogniser heard: correct it.\n"
-        "`speech` is what is audible in the recording: `turngap label` finds it again.\n"
-        "`expect` holds what one agent said: keep what every right answer must say.\n"
+        "This was proposed from one conversation. `say` is what the recogniser heard; correct it.\n"
+        "`speech` is what is audible in the recording; `turngap label` finds it again.\n"
+        "`expect` is what one agent said; keep only what every right answer must say.\n"
     )
     out, yaml = StringIO(), YAML(typ="rt")
     yaml.width = 96
@@ -193,14 +190,14 @@ def _turn(name: str, number: int, cuts: Sequence[_Cut]) -> CommentedMap:
         turn["when"] = _flow(CommentedMap(when))
     if reply := record.reply.strip():
         turn["reply"] = reply
-    if tokens(reply):  # else it is no phrase to look for
+    if tokens(reply):  # otherwise there is no phrase to look for
         any_of = _flow(CommentedSeq([reply]))
         turn["expect"] = CommentedMap({"reply": CommentedMap({"any_of": any_of})})
     return turn
 
 
 def _when(before: Turn, record: Turn) -> dict[str, float]:
-    """When the user spoke, where it was not simply after the reply."""
+    """Return when the user spoke, unless it was simply after the reply."""
     marks = {m.name: m.at_ns for m in before.marks}
     start_ns = _start_ns(record)
     if record.turn != before.turn + 1 or before.ended != "interrupted" or start_ns is None:
@@ -208,7 +205,7 @@ def _when(before: Turn, record: Turn) -> dict[str, float]:
     onset_ns, end_ns = marks.get("agent_onset"), marks.get("user_end")
     if onset_ns is not None:
         after_ms = round((start_ns - onset_ns) / NS_PER_MS, 1)
-        # A yield is there only where the agent was heard when the user began.
+        # There is a yield only if the agent was heard when the user began.
         barged_in = record.yield_ms is not None and after_ms >= LEAST_BARGE_IN_MS
         return {"barge_in_ms": after_ms} if barged_in else {}
     if end_ns is not None and start_ns > end_ns:
@@ -217,7 +214,7 @@ def _when(before: Turn, record: Turn) -> dict[str, float]:
 
 
 def _start_ns(record: Turn) -> int | None:
-    """The user's first audible sample on the clock of the turn's marks."""
+    """Return the user's first audible sample on the clock of the turn's marks."""
     end_ns = next((m.at_ns for m in record.marks if m.name == "user_end"), None)
     if end_ns is None or record.audio is None:
         return None

@@ -1,7 +1,7 @@
-"""One socket of a live conversation: the agent talks through it while both sides are recorded.
+"""One socket of a live conversation, which records both sides while the agent talks.
 
-What passes is tapped where it enters and leaves the server, so that the recording holds what was on
-the line and the agent's pipeline is the same as for any other caller.
+It taps messages where they enter and leave the server. So the recording has what was on the line,
+and the agent's pipeline is the same as for any other caller.
 """
 
 import asyncio
@@ -26,8 +26,7 @@ from turngap.core.errors import InputError, TurngapError
 from turngap.core.messages import SAY
 from turngap.live import wire
 from turngap.live.connection import SETTLE_MS, Connection
-from turngap.live.held import Held
-from turngap.live.limits import Limits, Meter
+from turngap.live.held import Held, Limits
 
 CODE_DONE = 1000
 CODE_TOO_BIG = 1009
@@ -38,20 +37,20 @@ CODE_ELSEWHERE = 4409
 CODE_TOO_LONG = 4410
 CODE_TOO_FAST = 4429
 
-# How often a session looks whether it is still alive.
+# How often a session checks that it is still alive.
 WATCH_MS = 500.0
 
-# How long a session may take to come down before another takes its conversation over.
+# How long a session may take to shut down before another takes its conversation over.
 COMES_DOWN_S = 3.0
 
-# What closing or writing raises when the page leaves at the same moment.
+# Closing or writing raises these when the page leaves at the same moment.
 _GONE = (RuntimeError, OSError, WebSocketDisconnect)
 
 _DIALECT = PipecatDialect()
 
 
 class _Socket(WebSocket):
-    """A WebSocket that may be closed twice: by its session, and by the pipeline that notices."""
+    """A WebSocket that may be closed twice: by its session and by the pipeline."""
 
     async def close(self, code: int = 1000, reason: str | None = None) -> None:
         if self.application_state != WebSocketState.DISCONNECTED:
@@ -59,13 +58,13 @@ class _Socket(WebSocket):
 
 
 class LiveSession:
-    """A conversation's present connection.
+    """The current connection of a conversation.
 
     Args:
-        about: what the page is told of the agent when it is ready.
+        about: returns what the page learns about the agent when it is ready.
 
     Attributes:
-        ended: why the server closed the socket, as code and words; None where it did not.
+        ended: why the server closed the socket, as code and words; None if it did not.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class LiveSession:
         self._taken[wire.CALIBRATED] = self._calibrated
 
     async def run(self, assembly: Assembly, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve an accepted socket until either side has had enough."""
+        """Serve an accepted socket until either side ends it."""
         self._receive, self._send = receive, send
         self._socket = _Socket(scope, self._tapped_receive, self._tapped_send)
         self._socket.client_state = self._socket.application_state = WebSocketState.CONNECTED
@@ -107,7 +106,7 @@ class LiveSession:
             self._down.set()
 
     async def end(self, code: int, reason: str) -> None:
-        """Close the socket, with a reason for the person at the page."""
+        """Close the socket with a reason for the person at the page."""
         if self.ended is None:
             self.ended = (code, reason)
             self._over.set()
@@ -115,7 +114,7 @@ class LiveSession:
                 await close(self._socket, code, reason)
 
     async def give_way(self, reason: str) -> None:
-        """End, because the conversation goes on elsewhere, and wait until nothing of it runs."""
+        """End because the conversation continues elsewhere, and wait until nothing runs."""
         await self.end(CODE_ELSEWHERE, reason)
         with suppress(TimeoutError):
             async with asyncio.timeout(COMES_DOWN_S):
@@ -134,7 +133,7 @@ class LiveSession:
                 await self.end(e.code, e.reason)
 
     async def _next(self) -> Message:
-        """The next message of the page, or that the session is over."""
+        """Return the next message of the page, or a disconnect if the session is over."""
         over = asyncio.create_task(self._over.wait())
         coming = asyncio.ensure_future(self._receive())
         try:
@@ -152,14 +151,16 @@ class LiveSession:
             await self._sent(message["bytes"])
 
     def _take(self, message: Message) -> bool:
-        """Count and note a message of the page; whether it is for us and not for the agent."""
+        """Count and note a message of the page; return whether it is for us, not for the agent."""
         self._message_ns = now_ns = self._clock.now_ns()
         data = message.get("bytes")
         if data is None:
             raise _EndError(CODE_OTHER_PROTOCOL, "expected binary messages")
         if len(data) > self._limits.message_bytes:
             most = self._limits.message_bytes
-            raise _EndError(CODE_TOO_BIG, f"a message of {len(data)} bytes, {most} at most")
+            raise _EndError(
+                CODE_TOO_BIG, f"a message has {len(data)} bytes, and {most} are allowed"
+            )
         if not self._messages.take(1, now_ns):
             raise _EndError(CODE_TOO_FAST, "too many messages a second")
         try:
@@ -183,7 +184,7 @@ class LiveSession:
             )
         pcm: Pcm = np.frombuffer(audio.audio, dtype="<i2")
         if not self._audio.take(len(pcm) / rate, now_ns):
-            raise _EndError(CODE_TOO_FAST, "audio came faster than anybody speaks")
+            raise _EndError(CODE_TOO_FAST, "audio came faster than real time")
         self._connection.hear(pcm)
 
     def _asked(self, payload: dict[str, Any]) -> bool:
@@ -211,7 +212,7 @@ class LiveSession:
         report = wire.parsed(wire.TurnReport, data)
         length_s = (report.ended_ns - report.start_ns) / NS_PER_S
         if not self._turns.take(length_s, self._clock.now_ns()):
-            raise InputError("live.turn_length", "the turns are longer than there was time for")
+            raise InputError("live.turn_length", "the turns are longer than the conversation")
         self._active()
         wait_ms = SETTLE_MS if report.ended == "interrupted" else 0.0
         self._in_background(self._report(report, self._clock.now_ns() + ms_to_ns(wait_ms)))
@@ -224,7 +225,7 @@ class LiveSession:
         self._held.run.settings["page_loopback"] = calibrated.model_dump()
 
     async def _report(self, report: wire.TurnReport, due_ns: int) -> None:
-        """Keep a reported turn, after those before it and not before the agent's marks are in."""
+        """Keep a reported turn, after those before it and when the agent's marks are in."""
         async with self._in_order:
             await self._clock.sleep_until_ns(due_ns)
             try:
@@ -237,7 +238,7 @@ class LiveSession:
                 await self._told(refusal(wire.TURN, e))
 
     async def _sent(self, data: bytes) -> None:
-        """Note what the agent has just said to the page."""
+        """Note what the agent has just sent to the page."""
         frame = parse(data)
         if frame.WhichOneof("frame") == "audio":
             pcm: Pcm = np.frombuffer(frame.audio.audio, dtype="<i2")
@@ -285,7 +286,7 @@ class LiveSession:
         self._noticed.discard("idle_soon")
 
     async def _watch(self) -> None:
-        """End a session that went quiet, vanished, or goes on for too long."""
+        """End a session that is quiet, has vanished, or lasts too long."""
         limits, clock = self._limits, self._clock
         while self.ended is None:
             await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(WATCH_MS))
@@ -293,12 +294,12 @@ class LiveSession:
             idle_s = (now_ns - self._active_ns) / NS_PER_S
             length_s = (now_ns - self._held.begun_ns) / NS_PER_S
             if now_ns - self._message_ns > limits.vanished_s * NS_PER_S:
-                await self.end(CODE_IDLE, f"nothing came for {limits.vanished_s:g} seconds")
+                await self.end(CODE_IDLE, f"no message came for {limits.vanished_s:g} seconds")
             elif idle_s > limits.idle_s:
                 await self.end(CODE_IDLE, f"nobody spoke for {limits.idle_s / 60:g} minutes")
             elif length_s > limits.session_s:
                 most = f"{limits.session_s / 60:g} minutes"
-                await self.end(CODE_TOO_LONG, f"a conversation may last {most}")
+                await self.end(CODE_TOO_LONG, f"a conversation may last at most {most}")
             elif idle_s > limits.idle_s - limits.warn_s:
                 left_s = limits.idle_s - idle_s
                 await self._notice("idle_soon", left_s, " unless somebody speaks")
@@ -328,9 +329,29 @@ class LiveSession:
 
 
 class _EndError(Exception):
-    """The page did what ends the session."""
+    """The page did something that ends the session."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason
+
+
+class Meter:
+    """A token bucket: `rate` a second on average, and `rate * burst_s` at once."""
+
+    def __init__(self, rate: float, burst_s: float, now_ns: int) -> None:
+        self._rate = rate
+        self._most = rate * burst_s
+        self._left = self._most
+        self._at_ns = now_ns
+
+    def take(self, amount: float, now_ns: int) -> bool:
+        """Use up `amount`; return False if less is left."""
+        gained = max(0, now_ns - self._at_ns) / NS_PER_S * self._rate
+        self._left = min(self._most, self._left + gained)
+        self._at_ns = now_ns
+        if amount > self._left:
+            return False
+        self._left -= amount
+        return True

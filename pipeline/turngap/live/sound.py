@@ -1,6 +1,6 @@
-"""The computer's microphone and loudspeaker, by PortAudio: the one place that knows the device.
+"""The computer's microphone and loudspeaker through PortAudio; only this module knows the device.
 
-Everything else is given blocks of samples with their instants, so that a test can be the device.
+All others get blocks of samples with their instants, so that a test can stand in for the device.
 """
 
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError
 
-# What every device can do without resampling of its own.
+# Every device supports this rate without resampling.
 DEVICE_RATE = 48_000
-# 10 ms: what PortAudio's own low latency comes to on most machines.
+# 10 ms, which is PortAudio's own low latency on most machines.
 BLOCK = DEVICE_RATE // 100
 
 _HINT = "Debian and Ubuntu: apt-get install libportaudio2; or talk in the browser: turngap talk"
@@ -28,8 +28,8 @@ class Block:
     Attributes:
         mic: what the microphone heard, mono at DEVICE_RATE.
         adc_ns: when the first of these samples was taken.
-        dac_ns: when the first sample that is given back will sound.
-        glitch: the device says that it lost audio before this block, in either direction.
+        dac_ns: when the first sample of the reply to this block will sound.
+        glitch: whether the device lost audio before this block, in either direction.
     """
 
     mic: Pcm
@@ -38,27 +38,23 @@ class Block:
     glitch: bool = False
 
 
-# Called for each block in the device's own thread; gives as many samples to play.
+# Called for each block in the device's own thread; returns as many samples to play.
 Exchange = Callable[[Block], Pcm]
 
 
 class Device(Protocol):
     """A sound device that records and plays at DEVICE_RATE, with one clock for both."""
 
-    def start(self, exchange: Exchange) -> None:
-        """Begin to call `exchange`."""
-        ...
+    def start(self, exchange: Exchange) -> None: ...
 
-    def stop(self) -> None:
-        """Call it no more."""
-        ...
+    def stop(self) -> None: ...
 
 
 class PortAudioDevice:
-    """The default microphone and loudspeaker, or the ones that are named.
+    """The default microphone and loudspeaker, or the named device.
 
-    Raises (when made):
-        AgentError: no PortAudio here, or no such device.
+    Raises:
+        AgentError: there is no PortAudio or no such device.
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -98,13 +94,12 @@ class PortAudioDevice:
             raise _no_device(e) from e
 
     def stop(self) -> None:
-        """Close the device."""
         if self._stream is not None:
             self._stream.close()
 
 
 def _instants(time: Any, latency: tuple[float, float], frames: int) -> tuple[int, int]:
-    """When a block was heard and when the next will sound; some drivers leave both at 0."""
+    """Return when a block was heard and when the next will sound; some drivers give 0 for both."""
     adc_s, dac_s = time.inputBufferAdcTime, time.outputBufferDacTime
     if adc_s <= 0:
         adc_s = time.currentTime - latency[0] - frames / DEVICE_RATE
@@ -119,17 +114,17 @@ def _sounddevice() -> Any:
     except ImportError as e:
         raise AgentError(
             "audio.missing",
-            "the terminal's microphone and loudspeaker need the sounddevice package",
+            "the terminal needs the package sounddevice for microphone and loudspeaker",
             hint="pip install 'turngap[audio]', or talk in the browser: turngap talk",
         ) from e
     except OSError as e:
-        raise AgentError("audio.no_portaudio", f"no PortAudio here: {e}", hint=_HINT) from e
+        raise AgentError("audio.no_portaudio", f"PortAudio is missing: {e}", hint=_HINT) from e
     return sounddevice
 
 
 def _no_device(error: Exception) -> AgentError:
     return AgentError(
         "audio.no_device",
-        f"no microphone and loudspeaker that can be used: {error}",
+        f"no usable microphone and loudspeaker: {error}",
         hint="`python -m sounddevice` lists them, --device picks one; or talk in the browser",
     )

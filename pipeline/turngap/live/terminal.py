@@ -1,7 +1,7 @@
-"""Talking in the terminal: a sound device, a line to any agent, and each turn measured and kept.
+"""Talk in the terminal over a sound device and a line to any agent, and measure each turn.
 
-The device's clock is the only one that the gap is read from: when the microphone took the person's
-last sample, when the loudspeaker played the agent's first.
+The gap is read from the device's clock alone: from when the microphone took the person's last
+sample to when the loudspeaker played the agent's first.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from turngap.core.messages import LLM, SAY
 from turngap.core.results import OffsetRecord, Turn
 from turngap.live.connection import SETTLE_MS
 from turngap.live.conversation import LiveConversation
-from turngap.live.finding import FoundTurn, Stretch, TurnFinder
+from turngap.live.finding import FoundTurn, TurnFinder
 from turngap.live.handset import AdaptiveDetector, Decimator, DeviceClock, Handset, Noise, Swap
 from turngap.live.keeping import LiveRun
 from turngap.live.saving import save
@@ -39,23 +39,22 @@ from turngap.live.wire import AgentStretch, Offset, TurnReport
 
 TICK_MS = 20.0
 
-# Two pieces of agent audio that lie further apart than this were not played without a hole.
+# If two pieces of agent audio lie further apart than this, there was a hole between them.
 HOLE_NS = ms_to_ns(40)
 
-HELP = "a line is said in writing · /llm NAME · /llms · /save NAME · /quit"
+HELP = "type a line to send it as a turn · /llm NAME · /llms · /save NAME · /quit"
 
-# The next line of the person's keyboard; None at its end.
+# Returns the next line from the keyboard; None at its end.
 Commands = Callable[[], Awaitable[str | None]]
 
 
 class TalkDialect(PipecatDialect):
-    """Pipecat's, with turngap's own server messages handed on as they come."""
+    """The pipecat dialect, which also hands on turngap's own server messages."""
 
     def __init__(self) -> None:
         self.on_own: Callable[[dict[str, Any]], None] = lambda _: None
 
     def decode(self, message: said.Message) -> said.Incoming | None:
-        """As pipecat's."""
         frame = parse(message)
         if frame.WhichOneof("frame") == "message":
             payload = payload_of(frame)
@@ -67,7 +66,7 @@ class TalkDialect(PipecatDialect):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the person sees: a turn that is stored, and remarks. Called in the event loop."""
+    """Shows a stored turn, or a remark, to the person. Called in the event loop."""
 
     turn: Callable[[Turn], None]
     line: Callable[[str], None]
@@ -79,7 +78,7 @@ class TerminalTalk:
     Args:
         device: microphone and loudspeaker.
         run: where its turns are stored.
-        name: stands where a scenario's name does.
+        name: used as the scenario's name.
     """
 
     def __init__(self, device: Device, run: LiveRun, name: str, clock: Clock, shown: Shown) -> None:
@@ -93,7 +92,7 @@ class TerminalTalk:
         self._unsent: Pcm = np.empty(0, dtype=np.int16)
         self._packets: asyncio.Queue[Pcm] = asyncio.Queue()
         self._swaps: asyncio.Queue[Swap] = asyncio.Queue()
-        # Where agent audio sounded lately, and when it had come: (at_ns, received_ns).
+        # When recent agent audio sounded and when it arrived: (at_ns, received_ns).
         self._sounded: deque[tuple[int, int]] = deque(maxlen=1000)
         self._agent_samples = self._played_samples = 0
         self._stall_ms = 0.0
@@ -144,7 +143,6 @@ class TerminalTalk:
     # --- the device ---
 
     async def _swap(self) -> None:
-        """Take the blocks that the device hands over, in order."""
         while True:
             self._take(await self._swaps.get())
 
@@ -161,7 +159,7 @@ class TerminalTalk:
         self._hear(self._decimator.feed(block.mic))
         for event in self._mic.feed(block.mic):
             self._on_user(event, clock.heard_ns(event.sample))
-        for event in self._ear.feed(swap.played):  # what is played has no room
+        for event in self._ear.feed(swap.played):  # played audio has no room noise
             self._on_agent(event, clock.played_ns(event.sample))
 
     def _hear(self, pcm: Pcm) -> None:
@@ -190,8 +188,8 @@ class TerminalTalk:
         else:
             self._found(self._finder.agent_stopped(at_ns))
 
-    def _stretch(self, onset_ns: int) -> Stretch:
-        """What is known of the agent's speech that set in at `onset_ns`."""
+    def _stretch(self, onset_ns: int) -> AgentStretch:
+        """Describe the agent's speech that began at `onset_ns`."""
         since_ns, received_ns = onset_ns, None
         for at_ns, came_ns in reversed(self._sounded):
             if at_ns > onset_ns:
@@ -201,7 +199,7 @@ class TerminalTalk:
             received_ns = came_ns if received_ns is None else received_ns
             since_ns = at_ns
         received_ns = onset_ns if received_ns is None else min(received_ns, onset_ns)
-        return Stretch(onset_ns, received_ns, onset_ns - since_ns)
+        return AgentStretch(onset_ns=onset_ns, received_ns=received_ns, lead_ns=onset_ns - since_ns)
 
     # --- the line ---
 
@@ -233,7 +231,7 @@ class TerminalTalk:
                 self._offered = [str(row["name"]) for row in data.get("offered", [])]
                 if switched := data.get("switched"):
                     self._connection.switched_ns.append(int(switched["at_ns"]))
-                    self._shown.line(f"{switched['to']} answers from here on")
+                    self._shown.line(f"{switched['to']} answers from now on")
                     if switched.get("cancelled"):
                         self._found(self._finder.cancelled(self._now_ns()))
             case "refused":
@@ -260,7 +258,7 @@ class TerminalTalk:
                 self._shown.line(f"{e.message} ({e.hint})" if e.hint else e.message)
 
     async def _command(self, text: str) -> bool:
-        """Follow one line; whether it was the last."""
+        """Follow one line; return whether it was the last."""
         word, _, rest = text.partition(" ")
         if word in ("/quit", "/q"):
             return True
@@ -281,7 +279,9 @@ class TerminalTalk:
     async def _save(self, name: str) -> None:
         folder = self._run.keeping.record
         if folder is None:
-            raise InputError("talk.record", "nowhere to save to", hint="start with --record DIR")
+            raise InputError(
+                "talk.record", "there is no folder to save to", hint="start with --record DIR"
+            )
         turns = tuple(self._run.turns)
         saved = await asyncio.to_thread(save, self._run.stored(), turns, name, folder)
         self._shown.line(f"saved {saved.turns} turns: turngap replay {saved.path}")
@@ -302,7 +302,7 @@ class TerminalTalk:
             self._stall_ms = 0.0
 
     async def _keep(self, report: TurnReport, due_ns: int) -> None:
-        """Keep a turn, after those before it and not before the agent's marks are in."""
+        """Keep a turn, after those before it and when the agent's marks are in."""
         async with self._in_order:
             await self._clock.sleep_until_ns(due_ns)
             try:
@@ -313,7 +313,7 @@ class TerminalTalk:
                 self._shown.line(e.message)
 
     def _report(self, turn: FoundTurn) -> TurnReport:
-        """The turn as the page would report it."""
+        """Report the turn as the page would."""
         agents_ns = (self._offset.offset_ns or 0) + self._device_clock.machine_ns
         bound_ns, n = self._offset.bound_ns or 0, max(1, self._offset.n)
         return TurnReport(
@@ -322,19 +322,10 @@ class TerminalTalk:
             start_ns=turn.start_ns,
             end_ns=turn.end_ns,
             over_reply=turn.over_reply,
-            agent=tuple(map(_as_reported, turn.agent)),
+            agent=turn.agent,
             flushed_ns=turn.flushed_ns,
             ended_ns=turn.ended_ns,
             ended=turn.ended,
             stall_ms=self._stall_ms,
             offset=Offset(offset_ns=agents_ns, bound_ns=bound_ns, n=n),
         )
-
-
-def _as_reported(stretch: Stretch) -> AgentStretch:
-    return AgentStretch(
-        onset_ns=stretch.onset_ns,
-        received_ns=stretch.received_ns,
-        lead_ns=stretch.lead_ns,
-        end_ns=stretch.end_ns,
-    )

@@ -1,6 +1,6 @@
-"""The page's own messages: RTVI client messages with bounds, and what the server answers.
+"""The page's own messages, which are RTVI client messages with bounds, and the server's answers.
 
-docs/live.md describes them. Instants are ns of the page clock of one connection.
+docs/live.md describes them. Instants are ns on the page clock of one connection.
 """
 
 from typing import Annotated, Any, TypeVar
@@ -17,16 +17,16 @@ TURN = "turngap.turn"
 PLAYED = "turngap.played"
 CALIBRATED = "turngap.calibrated"
 
-# Whole ns that JavaScript's doubles hold exactly; a page clock's 100 days.
+# JavaScript's doubles hold these whole ns exactly, which is 100 days of a page clock.
 Ns = Annotated[int, Field(ge=-(2**53), le=2**53)]
-# A longer turn is a page whose clock went wrong; its recording would fill the memory.
+# A longer turn means that the page's clock went wrong; its recording would fill the memory.
 MOST_TURN_NS = 600 * NS_PER_S
-# Of one report: a page that hears speech set in a thousand times in a turn hears noise.
+# Entries in one report: a page that hears speech begin a thousand times in a turn hears noise.
 MOST = 1000
 
 
 class _Message(BaseModel):
-    # Keys of a newer page are no reason to lose a measured turn.
+    # A newer page may send more keys; that is no reason to lose a measured turn.
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
 
@@ -43,14 +43,13 @@ class AgentStretch(_Message):
 
 
 class Offset(_Message):
-    """Agent's clock minus page clock, from the fastest of `n` pings."""
+    """The agent's clock minus the page clock, from the fastest of `n` pings."""
 
     offset_ns: Annotated[int, Field(ge=-(2**62), le=2**62)]
     bound_ns: Annotated[int, Field(ge=0, le=2**53)]
     n: Annotated[int, Field(ge=1)]
 
     def record(self) -> OffsetRecord:
-        """As a run stores it."""
         return OffsetRecord(offset_ns=self.offset_ns, bound_ns=self.bound_ns, n=self.n)
 
 
@@ -77,12 +76,11 @@ class TurnReport(_Message):
         if not self.start_ns <= self.end_ns <= self.ended_ns:
             raise ValueError("expected start_ns <= end_ns <= ended_ns")
         if self.ended_ns - self.start_ns > MOST_TURN_NS:
-            raise ValueError("expected a turn of ten minutes at most")
+            raise ValueError("expected a turn of at most ten minutes")
         return self
 
     @property
     def typed(self) -> bool:
-        """Whether nobody spoke."""
         return self.input == "typed"
 
 
@@ -97,17 +95,17 @@ class Played(_Message):
 
 
 class Calibrated(_Message):
-    """The page's loopback calibration: what its own devices add to what it measures."""
+    """The page's loopback calibration: what its own devices add to the figures."""
 
     round_trip_ms: Annotated[float, Field(ge=0, le=10_000)]
     n: Annotated[int, Field(ge=1)] = 1
 
 
 def parsed(model: type[M], data: Any) -> M:
-    """A message's data, checked.
+    """Check a message's data.
 
     Raises:
-        InputError: what is wrong with it.
+        InputError: the data is wrong; the message says how.
     """
     try:
         return model.model_validate(data)
@@ -121,7 +119,7 @@ def parsed(model: type[M], data: Any) -> M:
 def session_message(
     *, id_: str, connection: int, turns: int, kept: bool, audio: dict[str, int], limits: Any
 ) -> dict[str, Any]:
-    """What the page needs to know of its conversation."""
+    """Make the message that tells the page about its conversation."""
     return {
         "turngap": "session",
         "id": id_,
@@ -138,7 +136,7 @@ def session_message(
 
 
 def kept_message(record: Turn, run: str, figures: dict[str, Any]) -> dict[str, Any]:
-    """A turn that is stored, as made from the page's own facts, and the figures of all so far."""
+    """Make the message about a stored turn, with the figures of all turns so far."""
     return {
         "turngap": "kept",
         "turn": record.turn,

@@ -29,13 +29,12 @@ from turngap.cli.options import (
     played_option,
     stack_names,
 )
+from turngap.cli.progress import played
 from turngap.cli.shared import (
     agent_choice,
     chosen_scenarios,
-    kept_when_interrupted,
     print_block,
     print_json,
-    progress_bar,
     say,
     show_failure,
 )
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from turngap.check.plan import CheckPlan
     from turngap.check.play import Checked
     from turngap.check.record import CheckRecord
-    from turngap.core.results import Turn
 
 EXIT_CODES = {
     "pass": ExitCode.PASS,
@@ -220,30 +218,14 @@ def _budgets(assignments: Sequence[str]) -> dict[str, float]:
 
 
 def _play(plan: "CheckPlan", *, quiet: bool) -> "Checked":
-    import asyncio
-
     from turngap.check.play import check
-    from turngap.play.plan import Progress
 
-    if not quiet:
-        beside = "" if plan.reference is None else f", half of them {plan.reference.choice.name}'s"
-        say(f"{plan.turns} turns in rounds of {plan.turns // plan.rounds}{beside}, in real time")
-    with progress_bar(quiet=quiet) as bar:
-        task = bar.add_task("", total=plan.turns)
-
-        played = 0
-
-        def on_turn(_: "Turn") -> None:
-            nonlocal played
-            played += 1
-            # --until-decided may play more than was planned.
-            bar.update(task, completed=played, total=max(played, plan.turns))
-
-        def on_step(step: str) -> None:
-            bar.update(task, description=step)
-
-        with kept_when_interrupted(bar) as on_folder:
-            return asyncio.run(check(plan, Progress(on_step, on_turn, on_folder)))
+    what = f"in {plan.rounds} rounds"
+    if plan.reference is not None:
+        what += f", half of them {plan.reference.choice.name}'s"
+    if plan.until_decided:
+        what += f", and more while undecided, for {plan.max_minutes:g} minutes in all"
+    return played(plan, what, lambda progress: check(plan, progress), quiet=quiet)
 
 
 def _show(checked: "Checked", *, json_: bool) -> None:

@@ -24,12 +24,12 @@ from turngap.cli.options import (
     llm_names,
     played_option,
 )
+from turngap.cli.progress import played
 from turngap.cli.shared import (
     agent_choice,
     chosen_scenarios,
     print_block,
     print_json,
-    progress_bar,
     say,
     show_failure,
 )
@@ -39,7 +39,6 @@ from turngap.core.errors import AgentError, ExitCode, TurngapError
 if TYPE_CHECKING:
     from turngap.compare.play import ComparePlan
     from turngap.compare.record import ComparisonRecord
-    from turngap.core.results import Turn
 
 
 def compare(
@@ -154,30 +153,7 @@ def _failed(record: "ComparisonRecord", path: Path) -> AgentError | None:
 def _play(
     plan: "ComparePlan", *, quiet: bool
 ) -> "tuple[ComparisonRecord, Path, TurngapError | None]":
-    import asyncio
-
     from turngap.compare.play import compare
-    from turngap.play.plan import Progress
 
-    if not quiet:
-        say(f"{plan.turns} turns, {len(plan.contenders)} backends in turns, in real time")
-    with progress_bar(quiet=quiet) as bar:
-        task = bar.add_task("", total=plan.turns)
-
-        def on_turn(_: "Turn") -> None:
-            bar.advance(task)
-
-        def on_step(step: str) -> None:
-            bar.update(task, description=step)
-
-        folders: list[Path] = []
-        try:
-            return asyncio.run(compare(plan, Progress(on_step, on_turn, folders.append)))
-        except KeyboardInterrupt:
-            bar.stop()
-            say(
-                f"interrupted: the turns that were played are stored (turngap report {folders[0]})"
-                if folders and bar.tasks[0].completed
-                else "interrupted before the first turn: there is nothing to show"
-            )
-            raise
+    what = f"against {plan.agents} backends in turn"
+    return played(plan, what, lambda progress: compare(plan, progress), quiet=quiet)

@@ -15,7 +15,8 @@ from turngap.cli.options import (
     run_names,
     stt_names,
 )
-from turngap.cli.shared import print_block, print_json, print_text, progress_bar
+from turngap.cli.progress import Display
+from turngap.cli.shared import print_block, print_json, print_text
 from turngap.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -138,9 +139,9 @@ def judged_comparison(
     from turngap.judge.play import judge_comparison
     from turngap.report.html import write_html
 
-    with progress_bar(quiet=quiet) as bar:
-        task = bar.add_task("asking the judge", total=sum(b.turns for b in record.backends))
-        record, runs = judge_comparison(record, folder, model, library, lambda: bar.advance(task))
+    with Display(sum(b.turns for b in record.backends), "turns") as shown:
+        shown.step("asking the judge")
+        record, runs = judge_comparison(record, folder, model, library, shown.advance)
     for run in runs:
         write_html(run)
     return record
@@ -159,10 +160,10 @@ def _judged(
     from turngap.report.html import write_html
 
     steps = [(transcribed, recogniser, "transcribing"), (judged, model, "asking the judge")]
-    with progress_bar(quiet=quiet) as bar:
+    with Display(len(run.turns), "turns") as shown:
         for step, engine, what in steps:
             if engine is not None:
-                task = bar.add_task(what, total=len(run.turns))
-                run = step(run, engine, scenarios, lambda task=task: bar.advance(task))
+                shown.step(what, total=len(run.turns))
+                run = step(run, engine, scenarios, shown.advance)
     write_html(run)
     return run

@@ -28,12 +28,12 @@ from turngap.cli.options import (
     limit_option,
     played_option,
 )
+from turngap.cli.progress import Display, announce
 from turngap.cli.shared import (
     agent_choice,
     chosen_scenarios,
     print_block,
     print_json,
-    progress_bar,
     say,
     show_failure,
 )
@@ -129,43 +129,27 @@ def replay(
 
 
 def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[Run, TurngapError | None]":
-    """Play the plan with a progress bar, printing each turn as it is stored."""
+    """Play the plan and show how it goes on, printing each turn as it is stored."""
     import asyncio
 
     from rich.console import Console
 
-    from turngap.play.plan import Progress
     from turngap.play.replay import replay
     from turngap.report.console import turn_block
 
     console = Console(highlight=False, quiet=quiet)
-    if not quiet:
-        say(f"{plan.turns} turns against {plan.target.choice.name}, in real time")
-    with progress_bar(quiet=quiet) as bar:
-        task = bar.add_task("", total=plan.turns)
+    announce(plan, f"against {plan.target.choice.name}", quiet=quiet)
+    with Display(plan.turns, "turns", plan.minutes) as shown:
 
         def on_turn(turn: "Turn") -> None:
-            bar.advance(task)
             # Above the bar where both are on the terminal.
-            to = bar.console if console.is_terminal and bar.console.is_terminal else console
+            both = console.is_terminal and shown.console.is_terminal and not quiet
             try:
-                to.print(turn_block(turn, console.width))
+                (shown.console if both else console).print(turn_block(turn, console.width))
             except SystemExit:  # rich's word for a closed pipe (`| head`): the run goes on unseen
                 console.quiet = True
 
-        def on_step(step: str) -> None:
-            bar.update(task, description=step)
-
-        try:
-            return asyncio.run(replay(plan, Progress(on_step, on_turn)))
-        except KeyboardInterrupt:
-            bar.stop()
-            say(
-                "interrupted: the turns that were played are stored (turngap report shows them)"
-                if bar.tasks[0].completed
-                else "interrupted before the first turn: there is nothing to show"
-            )
-            raise
+        return asyncio.run(replay(plan, shown.playing(on_turn)))
 
 
 def failed_turns(run: "Run") -> AgentError | None:
@@ -208,7 +192,7 @@ def calibrate(
     """Measure the error of the instrument itself, against known gaps of a loopback agent."""
     from turngap.report.calibration import calibration_block
 
-    document = _calibrate(turns, seed, quiet=json_).as_json()
+    document = _calibrate(turns, seed).as_json()
     if json_:
         print_json(document)
     else:
@@ -216,18 +200,17 @@ def calibrate(
         say_next("measure an agent with this instrument: turngap replay")
 
 
-def _calibrate(turns: int, seed: int, *, quiet: bool) -> "Calibration":
+def _calibrate(turns: int, seed: int) -> "Calibration":
     import asyncio
 
     from turngap.play.calibrate import calibrate
+    from turngap.play.plan import calibration_s
     from turngap.play.run import undisturbed
 
-    with tempfile.TemporaryDirectory() as folder, progress_bar(quiet=quiet) as bar:
-        task = bar.add_task("known gaps", total=turns)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Display(turns, "known gaps", calibration_s(turns) / 60) as shown,
+        undisturbed(),
+    ):
         log = Path(folder) / "loopback.log"
-        with undisturbed():
-            return asyncio.run(
-                calibrate(
-                    turns, seed=seed, log=log, on_turn=lambda n: bar.update(task, completed=n)
-                )
-            )
+        return asyncio.run(calibrate(turns, seed=seed, log=log, on_turn=shown.reach))

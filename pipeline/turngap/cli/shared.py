@@ -3,8 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ from turngap.core.secrets import without_url_secrets
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.progress import Progress
     from rich.table import Table
 
     from turngap.backends import Kind
@@ -107,51 +105,6 @@ def _write_to_nobody() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
-
-
-def progress_bar(*, quiet: bool) -> "Progress":
-    """A bar on stderr while long work runs; nothing where that is no terminal."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-
-    console = Console(stderr=True, highlight=False)
-    # Twice a second: a drawing takes a millisecond of the interpreter, which the caller shares.
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        refresh_per_second=2,
-        transient=True,
-        disable=quiet or not console.is_terminal,
-    )
-
-
-@contextmanager
-def kept_when_interrupted(bar: "Progress") -> Iterator[Callable[[Path], None]]:
-    """Say what Ctrl-C leaves behind of several runs, whose folder is told to what this gives."""
-    from turngap.store.runs import holds_turns, run_folders
-
-    folders: list[Path] = []
-    try:
-        yield folders.append
-    except KeyboardInterrupt:
-        bar.stop()
-        runs = [run for folder in folders for run in run_folders(folder)]
-        if held := [run for run in runs if holds_turns(run)]:
-            say("interrupted: the turns that were played are stored; each side by itself:")
-            for run in held:
-                say(f"  turngap report {run}")
-        else:
-            say("interrupted before the first turn: there is nothing to show")
-        raise
 
 
 def table(rows: Sequence[dict[str, Any]]) -> "Table":

@@ -14,7 +14,8 @@ from turngap.cli.options import (
     played_option,
     run_names,
 )
-from turngap.cli.shared import print_block, print_json, progress_bar, say
+from turngap.cli.progress import Display
+from turngap.cli.shared import print_block, print_json, say
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import ExitCode, InputError
 
@@ -138,19 +139,17 @@ def _run(plan: "SimulationPlan", *, json_: bool) -> "SimulationRecord":
     from turngap.fleet.page import write_page
     from turngap.fleet.run import run_simulation
 
-    with progress_bar(quiet=json_) as bar:
-        task = bar.add_task("", total=100)
+    with Display(100, "%") as shown:
 
         def on_load(calls: float) -> None:
-            bar.update(task, description=f"{calls:g} calls, % played", completed=0)
+            shown.step(f"{calls:g} calls, % played", total=100)
 
         def on_progress(share: float) -> None:
-            bar.update(task, completed=round(100 * share))
+            shown.reach(round(100 * share))
 
         try:
             record, folder = run_simulation(plan, on_load, on_progress)
         except KeyboardInterrupt:
-            bar.stop()
             say("interrupted: a simulation is stored when it ends, so nothing is kept of this one")
             raise
     page = write_page(record, folder)

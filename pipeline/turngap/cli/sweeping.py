@@ -21,13 +21,12 @@ from turngap.cli.options import (
     Tag,
     played_option,
 )
+from turngap.cli.progress import played
 from turngap.cli.shared import (
     agent_choice,
     chosen_scenarios,
-    kept_when_interrupted,
     print_block,
     print_json,
-    progress_bar,
     say,
     show_failure,
 )
@@ -36,7 +35,6 @@ from turngap.core.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from turngap.core.errors import TurngapError
-    from turngap.core.results import Turn
     from turngap.play.sweep import Sweep, SweepPlan
 
 
@@ -105,19 +103,7 @@ def sweep(
 
 
 def _play(plan: "SweepPlan", *, quiet: bool) -> "tuple[Sweep, TurngapError | None]":
-    import asyncio
-
-    from turngap.play.plan import Progress
     from turngap.play.sweep import sweep
 
-    with progress_bar(quiet=quiet) as bar:
-        task = bar.add_task("", total=plan.turns)
-
-        def on_turn(_: "Turn") -> None:
-            bar.advance(task)
-
-        def on_step(step: str) -> None:
-            bar.update(task, description=step)
-
-        with kept_when_interrupted(bar) as on_folder:
-            return asyncio.run(sweep(plan, Progress(on_step, on_turn, on_folder)))
+    what = f"with {plan.agents} values in turn"
+    return played(plan, what, lambda progress: sweep(plan, progress), quiet=quiet)

@@ -20,11 +20,11 @@ VAD_WINDOW = 512
 MAX_PHASES = 32
 
 # What `PlayPlan.minutes` assumes: an agent with its models loaded, the gap of an ordinary agent, a
-# voice at 150 words a minute, and a reply of seven words where the scenario names none.
+# voice at 175 words a minute, and a reply of seven words where the scenario names none.
 START_S = 4.0
 CALIBRATION_TURN_S = 1.0
 GAP_MS = 500.0
-MS_PER_CHARACTER = 65.0
+MS_PER_CHARACTER = 55.0
 REPLY_CHARACTERS = 40
 # From the end of a reply until the caller knows that it has ended.
 QUIET_MS = Patience().quiet_after_done_ms
@@ -76,11 +76,10 @@ class PlayPlan:
     def minutes(self) -> float:
         """About how long that takes.
 
-        A turn takes its recording, the gap, the reply and the waits around it (`expected_ms`); to
+        A turn takes its speech, the gap, the reply and the waits around it (`expected_ms`); to
         these come the calibration's turns and the start of each process.
         """
-        processes = self.agents + bool(self.calibration_turns)
-        before_s = processes * START_S + self.calibration_turns * CALIBRATION_TURN_S
+        before_s = self.agents * START_S + calibration_s(self.calibration_turns)
         once_ms = sum(expected_ms(s) for s in self.scenarios)
         return (before_s + self.rounds * self.plays * once_ms / 1000) / 60
 
@@ -104,12 +103,17 @@ class ReplayPlan(PlayPlan):
         return self.phase
 
 
+def calibration_s(turns: int) -> float:
+    """About how long so many known gaps take, with the start of the agent that makes them."""
+    return turns and START_S + turns * CALIBRATION_TURN_S
+
+
 def expected_ms(scenario: LoadedScenario) -> float:
     """About how long one conversation takes, from its recordings and its expected replies."""
     turns = scenario.scenario.turns
     last = When(after_reply_ms=AFTER_REPLY_MS)
     return sum(
-        scenario.clips[turn.audio].duration_ms
+        (turn.speech.end_ms if turn.speech else scenario.clips[turn.audio].duration_ms)
         + _wait_ms(turn.reply, last if following is None else following.when)
         for turn, following in zip_longest(turns, turns[1:])
         if turn is not None
@@ -117,7 +121,7 @@ def expected_ms(scenario: LoadedScenario) -> float:
 
 
 def _wait_ms(reply: str | None, when: When) -> float:
-    """From the end of a recording until the next one begins."""
+    """From the end of the person's speech until the next recording begins."""
     if when.at_ms is not None:
         return when.at_ms
     if when.barge_in_ms is not None:

@@ -1,0 +1,185 @@
+"""How long work shows how far it has come: a bar on a terminal, a line now and then elsewhere."""
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from turngap.cli.shared import say
+from turngap.core.clock import NS_PER_S
+
+if TYPE_CHECKING:
+    from turngap.core.clock import Clock
+    from turngap.core.results import Turn
+    from turngap.play.plan import PlayPlan, Progress
+
+# How often a line is written where there is no terminal, so that a log stays short.
+LINE_EVERY_S = 30.0
+
+T = TypeVar("T")
+
+
+def seconds_left(share: float, elapsed_s: float, planned_s: float | None) -> float | None:
+    """About how long the rest takes: by the plan at first, then more and more by the pace so far.
+
+    None while nothing is done and nothing was planned.
+    """
+    if share <= 0:
+        return planned_s
+    by_pace = elapsed_s / share
+    whole = by_pace if planned_s is None else share * by_pace + (1 - share) * planned_s
+    return max(0.0, 1 - share) * whole
+
+
+def minutes_words(minutes: float) -> str:
+    """A length of time, as far as an estimate can tell it."""
+    if minutes < 0.75:
+        return "less than a minute"
+    whole = round(minutes)
+    return "about a minute" if whole == 1 else f"about {whole} minutes"
+
+
+def played(
+    plan: "PlayPlan",
+    what: str,
+    player: "Callable[[Progress], Coroutine[Any, Any, T]]",
+    *,
+    quiet: bool,
+) -> T:
+    """Say how many turns there are and how long they take, play them, and show how it goes on."""
+    import asyncio
+
+    announce(plan, what, quiet=quiet)
+    with Display(plan.turns, "turns", plan.minutes) as shown:
+        return asyncio.run(player(shown.playing()))
+
+
+def announce(plan: "PlayPlan", what: str, *, quiet: bool) -> None:
+    """Say beforehand how many turns are played, and about how long that takes."""
+    if not quiet:
+        say(f"{plan.turns} turns {what}, in real time: {minutes_words(plan.minutes)}")
+
+
+class Display:
+    """Shows progress on stderr while it is used as a context.
+
+    Args:
+        total: how many steps there are.
+        unit: what a step is, in the plural.
+        minutes: how long all of them are expected to take, if that is known.
+    """
+
+    def __init__(
+        self,
+        total: float,
+        unit: str,
+        minutes: float | None = None,
+        clock: "Clock | None" = None,
+    ) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            ProgressColumn,
+            TextColumn,
+        )
+        from rich.text import Text
+
+        from turngap.clocks import MonotonicClock
+
+        display = self
+
+        class Left(ProgressColumn):
+            def render(self, task: object) -> Text:
+                return Text(display.left_words())
+
+        self.console = Console(stderr=True, highlight=False)
+        self._clock = clock or MonotonicClock()
+        self._unit = unit
+        self._folders: list[Path] | None = None
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left())
+        # Twice a second: a drawing takes a millisecond of the interpreter, which the caller shares.
+        self._bar = Progress(
+            *columns,
+            console=self.console,
+            refresh_per_second=2,
+            transient=True,
+            disable=not self.console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=total)
+        self._begin(total, minutes)
+
+    def _begin(self, total: float, minutes: float | None) -> None:
+        self._total, self._done = total, 0.0
+        self._planned_s = None if minutes is None else minutes * 60
+        self._began_ns = self._line_ns = self._moved_ns = self._clock.now_ns()
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+        if kind is KeyboardInterrupt and self._folders is not None:
+            say(_kept(self._folders))
+
+    def step(self, what: str, total: float | None = None) -> None:
+        """Name what is being done now; with `total`, a new count begins."""
+        if total is not None:
+            self._begin(total, None)
+            self._bar.reset(self._task, total=total)
+        self._bar.update(self._task, description=what)
+
+    def advance(self, _: object = None) -> None:
+        """One step is done."""
+        self.reach(self._done + 1)
+
+    def reach(self, done: float) -> None:
+        """So many steps are done; there may be more of them than were planned."""
+        self._done, self._total = done, max(done, self._total)
+        self._moved_ns = self._clock.now_ns()
+        self._bar.update(self._task, completed=done, total=self._total)
+        if not self.console.is_terminal and self._seconds_since(self._line_ns) >= LINE_EVERY_S:
+            self._line_ns = self._moved_ns
+            say(f"{done:g} of {self._total:g} {self._unit}, {self.left_words()}".rstrip(", "))
+
+    def left_words(self) -> str:
+        """How long the rest takes, in words; empty where that is not known yet."""
+        if self._done >= self._total:
+            return ""
+        elapsed_s = (self._moved_ns - self._began_ns) / NS_PER_S
+        left_s = seconds_left(self._done / self._total, elapsed_s, self._planned_s)
+        if left_s is None:
+            return ""
+        return minutes_words((left_s - self._seconds_since(self._moved_ns)) / 60) + " left"
+
+    def _seconds_since(self, instant_ns: int) -> float:
+        return (self._clock.now_ns() - instant_ns) / NS_PER_S
+
+    def playing(self, on_turn: "Callable[[Turn], None]" = lambda _: None) -> "Progress":
+        """What a player tells, shown here; an interruption then says what is kept."""
+        from turngap.play.plan import Progress
+
+        self._folders = folders = []
+
+        def count(turn: "Turn") -> None:
+            self.advance()
+            on_turn(turn)
+
+        return Progress(self.step, count, folders.append)
+
+
+def _kept(folders: list[Path]) -> str:
+    """What an interruption leaves: a comparison can be shown whole, other runs one by one."""
+    from turngap.store.runs import holds_turns, run_folders
+
+    found = [run for folder in folders for run in (folder, *run_folders(folder))]
+    runs = [run for run in found if holds_turns(run)]
+    if not runs:
+        return "interrupted before the first turn: there is nothing to show"
+    shown = [folder for folder in folders if (folder / "comparison.json").exists()] or runs
+    lines = "".join(f"\n  turngap report {path}" for path in shown)
+    return f"interrupted: the turns that were played are stored{lines}"

@@ -21,8 +21,8 @@ from turngap.caller.pipecat import PipecatDialect
 from turngap.check.plan import CheckPlan
 from turngap.core.errors import TurngapError
 from turngap.core.results import Turn
+from turngap.play import replay as replaying
 from turngap.play.run import RunInProgress
-from turngap.pytest_plugin import fixture
 from turngap.scenario.library import load_scenarios, scenario_paths
 from turngap.store.provenance import this_machine
 from turngap.store.runs import Run, new_folder
@@ -120,14 +120,14 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
         plans: list[Any] = []
         left = list(runs)
 
-        async def replay(plan: Any) -> tuple[Run, TurngapError | None]:
+        async def replay(plan: Any, _: Any) -> tuple[Run, TurngapError | None]:
             plans.append(plan)
             during()
             folder = new_folder(plan.out, "made")
             changes = {"machine": this_machine()} | record
             return make_run(left.pop(0), folder, **changes), failure
 
-        monkeypatch.setattr(fixture, "replay", replay)
+        monkeypatch.setattr(replaying, "replay", replay)
         return plans
 
     return play

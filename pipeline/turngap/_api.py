@@ -152,7 +152,7 @@ async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
         error = type(e)(e.kind, without_url_secrets(e.message), hint=without_url_secrets(e.hint))
         if e.stored is not None:
             error.stored = e.stored
-            error.add_note(f"what was played is stored in {e.stored.path}")
+            error.add_note(_kept(e.stored))
         raise error from None
     finally:
         _PLAYS.release()
@@ -488,6 +488,15 @@ compare_async = _awaitable(compare)
 def _raise(failure: TurngapError, stored: Any) -> NoReturn:
     failure.stored = stored
     raise failure
+
+
+def _kept(stored: Any) -> str:
+    from turngap.store.runs import Run
+
+    if not isinstance(stored, Run):
+        return f"what was played is stored in {stored.path}"
+    played = f"{len(stored.turns)} of {stored.record.planned_turns} turns were played"
+    return f"{played}; they are stored in {stored.path}"
 
 
 def _chosen(

@@ -80,7 +80,7 @@ def test_a_budget_that_has_changed_since_moves_nothing(inner: Inner, play: Play)
     inner(PLAIN, "--turngap-compare=main").assert_outcomes(passed=1)
     play([turn.model_copy(update={"outcome": "late"}) for turn in made_turns(75)])
     result = inner(PLAIN, "--turngap-compare=main")
-    result.stdout.fnmatch_lines(["*hit rate: regressed, +100% lost*"])
+    result.stdout.fnmatch_lines(["*hit rate: regressed, −100 points*"])
 
 
 @pytest.mark.parametrize(

@@ -2,71 +2,50 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil, inf
 
 from turngap.core.budget import OUTCOMES, Outcome
-from turngap.core.errors import InconclusiveError, InputError
+from turngap.core.errors import InconclusiveError, InputError, LatencyError
 from turngap.core.results import Turn
-from turngap.core.stages import MARKS, UNATTRIBUTED
+from turngap.core.stages import STAGES, UNATTRIBUTED
 from turngap.core.stats import Proportion, n_needed, percentile, proportion
-from turngap.core.summary import Summary, summarise
+from turngap.core.summary import PERCENTILES, due_ms
 from turngap.pytest_plugin import wording
-from turngap.pytest_plugin.failures import LatencyError, in_full
 from turngap.report import words
 from turngap.store.runs import Run
 
-STAGES = (*MARKS[1:], UNATTRIBUTED)
-_QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95}
 # Where even this many turns without a miss would not do, no number is named.
 _MAX_EXTRA = 4096
 _BY_CHANCE = "(its 95 % interval holds the limit: more turns, --turngap-rounds, would tell)"
 
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure of each turn: `value_ms` is inf where a reply was due and there is none."""
-
-    turn: Turn
-    value_ms: float
+# A figure of a turn in ms, infinite where a reply was due and there is none; slowest first.
+Figures = Sequence[tuple[float, Turn]]
 
 
-class MeasuredRun:
-    """A replay that was played to its end by a caller that was not starved.
+class MeasuredRun(Run):
+    """A run that was played to its end by a caller that was not starved.
 
     Every assertion counts turns without a reply as slower than any other. `sure=True` asks for
     more than what was observed in these turns: the 95 % bound of the figure has to keep the limit,
     and where it does not the test is inconclusive. What cannot be told at all (p95 of 3 turns)
     is inconclusive either way.
 
-    Assertions that cannot be made at all (no such stage, no limit) raise an `InputError`.
+    An assertion that makes no sense (no such stage, no limit) raises an `InputError`.
 
     Attributes:
-        stored: the run as `turngap report` reads it.
         asserted: whether anything has been asserted so far.
     """
 
-    def __init__(self, stored: Run) -> None:
-        self.stored = stored
-        self.summary: Summary = summarise(stored.turns)
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.record, run.turns, run.path, run.problems)
         self.asserted = False
-
-    @property
-    def turns(self) -> tuple[Turn, ...]:
-        """Every turn, with its marks and stages."""
-        return self.stored.turns
-
-    @property
-    def path(self) -> str:
-        """The run's folder."""
-        return str(self.stored.path)
 
     def assert_hit_rate(self, at_least: float = 0.95, *, sure: bool = False) -> None:
         """At least this share of all turns was answered within the budget.
 
         With `sure`, the lower end of Wilson's 95 % interval has to reach it: 0.95 then takes 73
-        turns without a miss. Rounds count: what is asserted is of these recordings, and not of
-        turns like them, as the interval of a report.
+        turns without a miss. Rounds count: the assertion is about these recordings, while the
+        interval of a report is about turns like them.
 
         Raises:
             LatencyError: the share is below.
@@ -75,12 +54,9 @@ class MeasuredRun:
         __tracebackhide__ = True
         self.asserted = True
         if not 0 < at_least <= 1 or (sure and at_least == 1):
-            raise in_full(
-                InputError(
-                    "pytest.hit_rate", f"at_least={at_least!r}: expected a share, 0.95 for 95 %"
-                )
-            )
-        rate = proportion(self.summary.hit_rate.hits, self.summary.hit_rate.n)
+            message = f"at_least={at_least!r}: expected a share, 0.95 for 95 %"
+            raise InputError("pytest.hit_rate", message)
+        rate = proportion(self.hit_rate.hits, self.hit_rate.n)
         figure, remark = words.hit_rate_words(rate)
         counted = f"{rate.hits} of {words.turns_words(rate.n)} within {self._budget_words()}"
         headline = f"hit rate {figure} ({counted}; {remark}), expected {words.percent(at_least)}"
@@ -132,25 +108,26 @@ class MeasuredRun:
 
         Raises:
             LatencyError: as `assert_gap`.
-            InconclusiveError: as `assert_gap`; or no turn has the stage, since the agent reports no
-                marks.
+            InconclusiveError: as `assert_gap`; or no turn has the stage, since the agent does not
+                report its mark.
             InputError: there is no such stage.
         """
         __tracebackhide__ = True
         if stage not in STAGES:
-            raise in_full(
-                InputError(
-                    "pytest.stage", f"no stage {stage!r}", hint=f"stages: {', '.join(STAGES)}"
-                )
-            )
+            hint = f"stages: {', '.join(STAGES)}"
+            raise InputError("pytest.stage", f"no stage {stage!r}", hint=hint)
         self.asserted = True
-        figures = self._figures(lambda t: _spent(t, stage))
-        if figures and all(f.value_ms == inf for f in figures) and self.summary.stages:
-            seen = ", ".join(s.name for s in self.summary.stages)
+        # That nothing is unexplained is 0; that a mark is missing is not known.
+        missing = 0.0 if stage == UNATTRIBUTED else None
+        figures = self._figures(lambda t: t.stage_ms.get(stage, missing))
+        seen = [figure.name for figure in self.summary.stages]
+        if seen and figures and all(ms == inf for ms, _ in figures):
+            unmarked = not set(seen) - {UNATTRIBUTED}
             raise InconclusiveError(
                 "pytest.no_stage",
-                f"no turn has the stage {stage}: the agent does not report its mark (there is: "
-                f"{seen})\n\nrun: {self.path}",
+                f"no turn has the stage {stage}, whose mark the agent does not report (there is: "
+                f"{', '.join(seen)})\n\nrun: {self.path}",
+                hint=wording.ADD_MARKS if unmarked else "",
             )
         limits = {"p50": p50_ms, "p90": p90_ms, "p95": p95_ms, "max": max_ms}
         self._hold(stage, figures, limits, sure)
@@ -165,23 +142,13 @@ class MeasuredRun:
         __tracebackhide__ = True
         self.asserted = True
         if outcome not in OUTCOMES:
-            raise in_full(
-                InputError(
-                    "pytest.outcome",
-                    f"no outcome {outcome!r}",
-                    hint=f"outcomes: {', '.join(OUTCOMES)}",
-                )
-            )
+            hint = f"outcomes: {', '.join(OUTCOMES)}"
+            raise InputError("pytest.outcome", f"no outcome {outcome!r}", hint=hint)
         played = [t for t in self.turns if (t.scenario, t.turn) == (scenario, turn)]
         if not played:
             known = ", ".join(dict.fromkeys(f"{t.scenario} {t.turn}" for t in self.turns))
-            raise in_full(
-                InputError(
-                    "pytest.turn",
-                    f"no turn {turn} of {scenario!r} was played",
-                    hint=f"played: {known}",
-                )
-            )
+            message = f"no turn {turn} of {scenario!r} was played"
+            raise InputError("pytest.turn", message, hint=f"played: {known}")
         others = [t for t in played if t.outcome != outcome]
         if others:
             found = ", ".join(dict.fromkeys(t.outcome for t in others))
@@ -195,67 +162,61 @@ class MeasuredRun:
         budgets = {t.budget_ms for t in self.turns}
         return f"{words.ms(budgets.pop())} ms" if len(budgets) == 1 else "their budget"
 
-    def _figures(self, value: Callable[[Turn], float | None]) -> list[Figure]:
+    def _figures(self, value: Callable[[Turn], float | None]) -> Figures:
         """Of every turn that was due a reply and had the chance to give one."""
-        figures: list[Figure] = []
-        for turn in self.turns:
-            if turn.outcome in ("cut_in", "abandoned"):
-                continue
-            answered = turn.replied
-            known = value(turn) if answered else None
-            figures.append(Figure(turn, inf if known is None else known))
-        return figures
+        due = [(value(t) if t.replied else None, t) for t in self.turns if due_ms(t) is not None]
+        return sorted(((inf if ms is None else ms, t) for ms, t in due), key=lambda f: -f[0])
 
     def _hold(
-        self, what: str, figures: Sequence[Figure], limits: Mapping[str, float | None], sure: bool
+        self, what: str, figures: Figures, limits: Mapping[str, float | None], sure: bool
     ) -> None:
         __tracebackhide__ = True
         self.asserted = True
         asked = {name: ms for name, ms in limits.items() if ms is not None}
         if not asked:
-            raise in_full(
-                InputError(
-                    "pytest.no_limit",
-                    f"{what}: no limit given",
-                    hint="for example p95_ms=450, p50_ms=300 or max_ms=800",
-                )
-            )
+            hint = "for example p95_ms=450, p50_ms=300 or max_ms=800"
+            raise InputError("pytest.no_limit", f"{what}: no limit given", hint=hint)
         unsure: InconclusiveError | None = None
         for name, limit_ms in asked.items():
-            over = sorted((f for f in figures if f.value_ms > limit_ms), key=lambda f: -f.value_ms)
+            over = [turn for ms, turn in figures if ms > limit_ms]
             try:
                 if name == "max":
                     self._hold_max(what, figures, over, limit_ms)
                 else:
-                    self._hold_percentile(what, name, figures, limit_ms=limit_ms, sure=sure)
+                    self._hold_percentile(what, name, figures, over, limit_ms=limit_ms, sure=sure)
             except InconclusiveError as e:
                 # Another limit may be broken for sure, which says more than that this is not known.
                 unsure = unsure or e
         if unsure is not None:
             raise unsure
 
-    def _hold_max(
-        self, what: str, figures: Sequence[Figure], over: Sequence[Figure], limit_ms: float
-    ) -> None:
+    def _hold_max(self, what: str, figures: Figures, over: Sequence[Turn], limit_ms: float) -> None:
         __tracebackhide__ = True
         if not figures:
             text = f"{what}: no turn has one{self._left_out()}\n\nrun: {self.path}"
             raise InconclusiveError("pytest.no_turn", text)
         if over:
-            worst = over[0].value_ms
+            worst = figures[0][0]
             figure = "without a figure" if worst == inf else f"{words.ms(worst)} ms"
             headline = (
                 f"{what} max {figure}, expected at most {limit_ms:g} ms: {len(over)} of "
                 f"{words.turns_words(len(figures))} over it{self._left_out()}"
             )
-            raise LatencyError(self._report(headline, [f.turn for f in over]))
+            raise LatencyError(self._report(headline, over))
 
     def _hold_percentile(
-        self, what: str, name: str, figures: Sequence[Figure], *, limit_ms: float, sure: bool
+        self,
+        what: str,
+        name: str,
+        figures: Figures,
+        over: Sequence[Turn],
+        *,
+        limit_ms: float,
+        sure: bool,
     ) -> None:
         __tracebackhide__ = True
-        q = _QUANTILES[name]
-        measured = [f.value_ms for f in figures if f.value_ms != inf]
+        q = PERCENTILES[name]
+        measured = [ms for ms, _ in figures if ms != inf]
         found = percentile(measured, q, censored=len(figures) - len(measured))
         figure, remark = words.percentile_words(found)
         counted = remark if found.why_none else f"{remark}; n={len(figures)}"
@@ -263,27 +224,25 @@ class MeasuredRun:
             f"{what} {name} {figure} ({counted}), expected at most {limit_ms:g} ms"
             f"{self._left_out()}"
         )
-        over = sorted((f for f in figures if f.value_ms > limit_ms), key=lambda f: -f.value_ms)
-        turns = [f.turn for f in over]
         if len(figures) < n_needed(q):
             # Too few for the percentile, but enough to see that it must lie beyond the limit.
             if (proportion(len(over), len(figures)).low or 0.0) > 1 - q:
                 beyond = f"{len(over)} of {words.turns_words(len(figures))} over it already"
-                raise LatencyError(self._report(headline, turns, beyond))
+                raise LatencyError(self._report(headline, over, beyond))
             text = f"{headline}{self._rounds_for(q, figures)}\n\nrun: {self.path}"
             raise InconclusiveError("pytest.too_few", text)
         if found.value is None or found.value > limit_ms:
             by_chance = found.low is not None and found.low <= limit_ms
-            raise LatencyError(self._report(headline, turns, _BY_CHANCE if by_chance else None))
+            raise LatencyError(self._report(headline, over, _BY_CHANCE if by_chance else None))
         if sure and (found.high is None or found.high > limit_ms):
             remark = "the 95 % bound is over it: more turns (--turngap-rounds) narrow the interval"
-            raise InconclusiveError("pytest.unsure", self._report(headline, turns, remark))
+            raise InconclusiveError("pytest.unsure", self._report(headline, over, remark))
 
     def _left_out(self) -> str:
         left_out = words.left_out_words(self.summary)
         return f"; left out: {left_out}" if left_out else ""
 
-    def _rounds_for(self, q: float, figures: Sequence[Figure]) -> str:
+    def _rounds_for(self, q: float, figures: Figures) -> str:
         """How often everything would have to be played for this percentile to exist."""
         repeats = max((t.repeat for t in self.turns), default=1)
         each = len(figures) / repeats
@@ -291,16 +250,10 @@ class MeasuredRun:
             return ""
         return f"; repeat={ceil(n_needed(q) / each)} (or --turngap-rounds) gives enough turns"
 
-    def _report(self, headline: str, offending: Sequence[Turn], *remarks: str | None) -> str:
+    def _report(self, headline: str, offending: Sequence[Turn], remark: str | None = None) -> str:
         chosen = {id(t) for t in offending}
         others = [t for t in self.turns if id(t) not in chosen]
-        return wording.report(headline, offending, others, self.path, remarks=remarks)
-
-
-def _spent(turn: Turn, stage: str) -> float | None:
-    """What a turn spent in a stage, None without it; nothing unexplained is 0, not unknown."""
-    spent = [s.ms for s in turn.stages if s.name == stage]
-    return sum(spent) if spent or stage == UNATTRIBUTED else None
+        return wording.report(headline, offending, others, self.path, remark)
 
 
 def _more_hits(rate: Proportion, target: float) -> str | None:

@@ -1,13 +1,13 @@
 """The summary at the end of the test run: each measured test in a row."""
 
-from collections.abc import Iterator
 from typing import TypedDict
 
 import pytest
 
 # The attribute of a report that holds its rows; xdist sends it along, since it is plain JSON.
 ROWS = "turngap_rows"
-_HEADERS = ("test", "hit rate", "p50", "p95", "verdict")
+# How the reason of a test begins that was skipped for being inconclusive.
+INCONCLUSIVE = "inconclusive: "
 
 
 class Row(TypedDict):
@@ -23,23 +23,16 @@ class Row(TypedDict):
 
 def write_rows(terminal: pytest.TerminalReporter) -> None:
     """Write the section, where anything was measured."""
-    rows = list(_rows(terminal))
+    reports = [report for reports in terminal.stats.values() for report in reports]
+    rows: list[Row] = [row for report in reports for row in getattr(report, ROWS, ())]
     if not rows:
         return
     terminal.section("turngap")
-    cells = [
-        _HEADERS,
-        *((r["test"], r["hit_rate"], r["p50"], r["p95"], r["verdict"]) for r in rows),
-    ]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADERS))]
-    for index, line in enumerate(cells):
+    lines = [[str(cell) for name, cell in row.items() if name != "runs"] for row in rows]
+    lines.insert(0, ["test", "hit rate", "p50", "p95", "verdict"])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for index, line in enumerate(lines):
         text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         terminal.line(text.rstrip())
         if index:
             terminal.line(f"  runs: {rows[index - 1]['runs']}")
-
-
-def _rows(terminal: pytest.TerminalReporter) -> Iterator[Row]:
-    for reports in terminal.stats.values():
-        for report in reports:
-            yield from getattr(report, ROWS, ())

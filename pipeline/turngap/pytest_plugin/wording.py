@@ -4,15 +4,21 @@ import shutil
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+from turngap.check import words as check_words
 from turngap.check.record import MetricRecord, StageShiftRecord
-from turngap.check.verdict import MetricVerdict, StageShift
 from turngap.core.results import Turn
+from turngap.core.stages import UNATTRIBUTED
 from turngap.report import words
 from turngap.report.console import turn_block
 
 # Enough to see what they have in common; all of them are in the run's report.html.
 SHOWN = 3
 _PREFIX = len("E   ")
+
+ADD_MARKS = (
+    "the agent reports no marks: add MarksObserver to your bot, two lines (README, Measure your "
+    "own pipecat bot)"
+)
 
 
 def offenders(turns: Sequence[Turn]) -> str:
@@ -33,71 +39,47 @@ def blame(offending: Sequence[Turn], others: Sequence[Turn]) -> str | None:
     text = f"most of it: {stage}, median {words.ms(slow[stage])} ms in these turns"
     if usual:
         text += f", {words.ms(usual.get(stage, 0.0))} ms in the other {len(others)}"
-    if stage == "unattributed":
-        text += " (the agent reports no marks: turngap.agent.observer.MarksObserver gives it some)"
-    return text
+    return f"{text} ({ADD_MARKS})" if stage == UNATTRIBUTED else text
 
 
-def _medians(turns: Iterable[Turn]) -> dict[str, float]:
+def _medians(turns: Sequence[Turn]) -> dict[str, float]:
     """Median of each stage in ms, over the turns that were answered; 0 where one lacks it."""
-    answered = [t for t in turns if t.replied]
-    names = dict.fromkeys(stage.name for turn in answered for stage in turn.stages)
-    return {
-        name: median(sum(s.ms for s in turn.stages if s.name == name) for turn in answered)
-        for name in names
-    }
+    answered = [turn.stage_ms for turn in turns if turn.replied]
+    names = dict.fromkeys(name for stages in answered for name in stages)
+    return {name: median(stages.get(name, 0.0) for stages in answered) for name in names}
 
 
 def report(
     headline: str,
     offending: Sequence[Turn],
     others: Sequence[Turn],
-    runs: str,
-    *,
-    remarks: Iterable[str | None] = (),
+    runs: object,
+    remark: str | None = None,
 ) -> str:
-    """A failure in full: headline, remarks, blame, waterfalls, where the run is."""
-    lines = [headline, *(r for r in remarks if r), blame(offending, others)]
-    text = "\n".join(line for line in lines if line)
+    """A failure in full: headline, remark, blame, waterfalls, where the run is."""
+    text = "\n".join(filter(None, (headline, remark, blame(offending, others))))
     if offending:
         text += f"\n\n{offenders(offending)}"
     return f"{text}\n\nrun: {runs}"
 
 
-def metric_words(metric: MetricVerdict | MetricRecord) -> str:
+def metric_words(metric: MetricRecord) -> str:
     """One metric of a comparison: what changed, how surely, and what would have been seen."""
     if metric.difference is None:
         return f"{metric.name}: {metric.verdict} ({metric.why or 'not known'})"
-    text = f"{metric.name}: {metric.verdict}, {_change(metric, metric.difference)}"
-    text += f" ({_interval(metric)}; n={metric.n} pairs)"
-    if metric.verdict == "undecided":
-        text += f"; {metric.why}" if metric.why else ""
-        if metric.turns_needed is not None:
-            text += f"; about {metric.turns_needed} more pairs would decide"
-    return text
+    bounds = check_words.interval_words(metric)
+    interval = f"95 % interval {bounds}" if bounds else "too few for an interval"
+    change = check_words.difference_words(metric)
+    text = f"{metric.name}: {metric.verdict}, {change} ({interval}; n={metric.n} pairs)"
+    if metric.verdict != "undecided":
+        return text
+    needed = metric.turns_needed
+    more = None if needed is None else f"about {check_words.more_pairs(needed)} would decide"
+    return "; ".join(filter(None, (text, metric.why, more)))
 
 
-def _interval(metric: MetricVerdict | MetricRecord) -> str:
-    if metric.low is not None and metric.high is not None:
-        low, high = _change(metric, metric.low), _change(metric, metric.high)
-        return f"95 % interval {low} to {high}"
-    if metric.high is not None:
-        return f"95 % sure: at most {_change(metric, metric.high)}"
-    if metric.low is not None:
-        return f"95 % sure: at least {_change(metric, metric.low)}"
-    return "too few for an interval"
-
-
-def _change(metric: MetricVerdict | MetricRecord, value: float) -> str:
-    # Of the hit rate it is the loss that is stored, and the loss that is shown.
-    figure = f"{value:+.0f} ms" if metric.unit == "ms" else f"{value:+.0%} lost"
-    return figure.replace("-", "−")
-
-
-def moved_words(shifts: Sequence[StageShift | StageShiftRecord]) -> str | None:
+def moved_words(shifts: Iterable[StageShiftRecord]) -> str | None:
     """The stages that grew beyond chance, most first."""
     grown = sorted((s for s in shifts if s.moved), key=lambda s: -s.shift_ms)
-    if not grown:
-        return None
     listed = ", ".join(f"{s.name} +{words.ms(s.shift_ms)} ms (n={s.n})" for s in grown)
-    return f"stage that moved: {listed}"
+    return f"stage that moved: {listed}" if grown else None

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from turngap.core.clock import Clock
-from turngap.core.errors import AgentError, InputError
+from turngap.core.errors import AgentError, InputError, known_names
 from turngap.core.problems import problems, reason
 
 if TYPE_CHECKING:
@@ -255,11 +255,11 @@ def find(kind: Kind, name: str) -> BackendSpec:
     for spec in specs():
         if spec.kind == kind and name == spec.name:
             return spec
-    known = ", ".join(s.name for s in specs() if s.kind == kind) or "none installed"
+    known = known_names(name, [spec.name for spec in specs() if spec.kind == kind])
     raise InputError(
         "backend.unknown",
         f"no {kind} backend named {name!r}",
-        hint=f"known: {known}. `turngap backends` shows what each needs",
+        hint=f"{known}. `turngap backends` shows what each needs",
     )
 
 

@@ -68,7 +68,10 @@ def test_a_bad_scenario_is_refused_before_anything_is_played(
     ("arguments", "code", "says"),
     [
         (["replay", "no-such-scenario"], 2, "known: coffee-order"),
+        (["replay", "cofee-order"], 2, "did you mean coffee-order?"),
         (["replay", "--agent", "nobody"], 2, "no agent named 'nobody'"),
+        (["replay", "--agent", "embeded"], 2, "did you mean embedded?"),
+        (["replay", "--llm", "simm"], 2, "did you mean sim?"),
         (["replay", "--llm", "nobody"], 2, "no llm backend named 'nobody'"),
         (["replay", "--set", "llm.nonsense=1"], 2, "allowed:"),
         (["replay", "--set", "nonsense"], 2, "TABLE.KEY=VALUE"),

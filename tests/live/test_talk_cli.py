@@ -78,10 +78,19 @@ def test_serve_takes_no_running_agent_and_its_help_offers_none(
     assert "ws://" not in capsys.readouterr().out
 
 
-def test_talk_serves_its_page_until_it_is_interrupted(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "turngap", "talk", "--no-browser", "--port", "0"]
+@pytest.mark.parametrize(
+    ("command", "begins"),
+    [
+        (("talk", "--no-browser"), "talk to embedded at http://127.0.0.1:"),
+        (("serve",), "embedded serves its page at http://127.0.0.1:"),
+    ],
+)
+def test_ctrl_c_is_the_ordinary_end_of_a_server(
+    command: tuple[str, ...], begins: str, tmp_path: Path
+) -> None:
+    arguments = [sys.executable, "-m", "turngap", *command, "--port", "0"]
     process = subprocess.Popen(
-        [*command, "--out", str(tmp_path / "runs")],
+        [*arguments, "--out", str(tmp_path / "runs")],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "COLUMNS": "200"},
@@ -89,14 +98,14 @@ def test_talk_serves_its_page_until_it_is_interrupted(tmp_path: Path) -> None:
     try:
         assert process.stderr is not None
         line = process.stderr.readline()
-        assert line.startswith("talk to embedded at http://127.0.0.1:")
-        page = line.split()[4]
+        assert line.startswith(begins)
+        page = next(word for word in line.split() if word.startswith("http://"))
         with urlopen(f"{page}/api/about", timeout=10) as answer:
             assert json.load(answer)["agent"] == "embedded"
         with urlopen(page, timeout=10) as answer:
             assert b"<html" in answer.read()
         process.send_signal(signal.SIGINT)
-        process.wait(20)
+        assert process.wait(20) == 0
     finally:
         process.kill()
         process.communicate()

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from turngap.backends import KINDS, BackendSettings, BackendSpec, Kind, find, specs, value_of
-from turngap.core.errors import InputError
+from turngap.core.errors import InputError, known_names
 from turngap.core.problems import problems, reason
 
 GROUP = "turngap.stacks"
@@ -144,7 +144,7 @@ def load_stack(name_or_file: str) -> Stack:
             raise InputError(
                 "stack.unknown",
                 f"no agent named {name_or_file!r}",
-                hint=f"known: {', '.join(known) or 'none'}; or give a stack file or a ws:// URL",
+                hint=f"{known_names(name_or_file, known)}; or give a stack file or a ws:// URL",
             )
         path = known[name_or_file]
     try:

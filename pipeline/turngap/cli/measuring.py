@@ -38,7 +38,7 @@ from turngap.cli.shared import (
     show_failure,
 )
 from turngap.core.budget import STARVED_MS
-from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
+from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError, known_names
 
 if TYPE_CHECKING:
     from turngap.core.results import Turn
@@ -99,7 +99,7 @@ def replay(
 
     if dialect not in DIALECTS:
         raise InputError(
-            "dialect.unknown", f"no dialect {dialect!r}", hint=f"known: {', '.join(DIALECTS)}"
+            "dialect.unknown", f"no dialect {dialect!r}", hint=known_names(dialect, DIALECTS)
         )
     choice = agent_choice(agent, {"llm": llm, "stt": stt, "tts": tts}, set_, seed, marks)
     folder, loaded = chosen_scenarios(agent, scenarios, tag, library)

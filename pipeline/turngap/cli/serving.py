@@ -3,6 +3,7 @@
 import dataclasses
 import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -333,4 +334,5 @@ def _serve(
         def ready(bound: str, port: int) -> None:
             announce(Where(bound, port, access.token))
 
-        server.serve(live.app, listener, ready, live.close)
+        with suppress(KeyboardInterrupt):  # the ordinary way to end it
+            server.serve(live.app, listener, ready, live.close)

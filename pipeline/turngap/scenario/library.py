@@ -14,7 +14,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from turngap.core.audio import FULL_SCALE, Pcm
-from turngap.core.errors import InputError
+from turngap.core.errors import InputError, known_names
 from turngap.core.problems import problems, reason
 from turngap.scenario.model import AT, Recorded, Scenario, SpeechBounds
 from turngap.store.documents import is_dir, is_file
@@ -163,7 +163,7 @@ def _named(name: str, known: dict[str, Path], library: Path) -> Path:
     raise InputError(
         "library.unknown",
         f"no scenario {name!r} in {library} and no such file",
-        hint=f"known: {', '.join(known) or 'none'}",
+        hint=known_names(name, known),
     )
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from turngap.core.audio import Pcm
-from turngap.core.errors import InputError
+from turngap.core.errors import InputError, known_names
 from turngap.core.results import METRICS_VERSION, RunRecord, Turn
 from turngap.store.documents import (
     DEFAULT_ROOT,
@@ -423,11 +423,11 @@ def find_run(name_or_path: str, root: Path | None = None) -> Path:
             return candidate
         if candidate.name == RUN_FILE and is_file(candidate):
             return candidate.parent
-    known = ", ".join(folder.name for folder in reversed(run_folders(root)[-5:]))
+    latest = [folder.name for folder in reversed(run_folders(root)[-5:])]
     raise InputError(
         "run.unknown",
         f"no run {name_or_path!r}: neither a folder nor a run in {root}",
-        hint=f"latest: {known}" if known else RUN_HINT,
+        hint=known_names(name_or_path, latest) if latest else RUN_HINT,
     )
 
 

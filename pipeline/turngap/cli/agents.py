@@ -6,12 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turngap.cli import options
 from turngap.cli.next_steps import say_next
-from turngap.cli.options import (
-    Json,
-    Library,
-    backend_names,
-)
 from turngap.cli.shared import print_block, print_json, print_text, table
 from turngap.core.errors import ExitCode, InputError, known_names
 
@@ -24,11 +20,11 @@ def backends(
         str | None,
         typer.Argument(
             help="Show the settings of this backend. Default: list all.",
-            autocompletion=backend_names,
+            autocompletion=options.backend_names,
             show_default=False,
         ),
     ] = None,
-    json_: Json = False,
+    json_: options.Json = False,
 ) -> None:
     """List the engines, what each needs and whether this machine has it; or one engine's settings.
 
@@ -119,7 +115,7 @@ def _row(spec: "BackendSpec") -> dict[str, Any]:
     }
 
 
-def doctor(library: Library = None, json_: Json = False) -> None:
+def doctor(library: options.Library = None, json_: options.Json = False) -> None:
     """Check whether this machine is fit to measure, and which agents it can run."""
     from turngap.play.doctor import Check, examine
 

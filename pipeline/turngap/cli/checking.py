@@ -6,29 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turngap.cli import options
 from turngap.cli.next_steps import after_check, say_next
-from turngap.cli.options import (
-    CALIBRATION_TURNS,
-    LLM,
-    STT,
-    TTS,
-    Agent,
-    CalibrationTurns,
-    Json,
-    Library,
-    Out,
-    Phases,
-    Scenarios,
-    Seed,
-    Sets,
-    StarvedMs,
-    Tag,
-    agent_option,
-    limit_option,
-    output_option,
-    played_option,
-    stack_names,
-)
 from turngap.cli.progress import played
 from turngap.cli.shared import (
     agent_choice,
@@ -55,79 +34,73 @@ EXIT_CODES = {
 
 
 def check(
-    scenarios: Scenarios = None,
-    agent: Agent = "embedded",
-    llm: LLM = None,
-    stt: STT = None,
-    tts: TTS = None,
-    set_: Sets = None,
-    seed: Seed = None,
+    scenarios: options.Scenarios = None,
+    agent: options.Agent = "embedded",
+    llm: options.LLM = None,
+    stt: options.STT = None,
+    tts: options.TTS = None,
+    set_: options.Sets = None,
+    seed: options.Seed = None,
     against: Annotated[
         str | None,
-        agent_option(
+        options.for_agent(
             help="The reference to play beside it: a stack's name, a stack file, a ws:// URL, or "
             "the folder of another checkout.",
-            autocompletion=stack_names,
+            autocompletion=options.stack_names,
         ),
     ] = None,
     against_set: Annotated[
-        list[str] | None,
-        agent_option(help="Change a setting of the reference, as --set."),
+        list[str] | None, options.for_agent(help="Change a setting of the reference, as --set.")
     ] = None,
     baseline: Annotated[
-        Path | None,
-        agent_option(help="A stored reference, made with --save on this machine."),
+        Path | None, options.for_agent(help="A stored reference, made with --save on this machine.")
     ] = None,
-    tag: Tag = None,
-    library: Library = None,
+    tag: options.Tag = None,
+    library: options.Library = None,
     rounds: Annotated[
         int | None,
-        played_option(
+        options.for_play(
             min=1,
             help="How many rounds. Each plays every turn twice against each agent. Default: 2, or "
             "as many as it takes to decide on a clear shift.",
         ),
     ] = None,
-    phases: Phases = 1,
+    phases: options.Phases = 1,
     until_decided: Annotated[
-        bool,
-        played_option("--until-decided", help="Play more rounds while undecided."),
+        bool, options.for_play("--until-decided", help="Play more rounds while undecided.")
     ] = False,
     max_minutes: Annotated[
         float,
-        played_option(
+        options.for_play(
             min=0.1, help="With --until-decided: start no further round after this time."
         ),
     ] = 10.0,
-    calibration: CalibrationTurns = CALIBRATION_TURNS,
+    calibration: options.CalibrationTurns = options.CALIBRATION_TURNS,
     limit_p50_ms: Annotated[
-        float,
-        limit_option(min=1, help="The smallest slowdown of p50 that must not pass."),
+        float, options.for_limits(min=1, help="The smallest slowdown of p50 that must not pass.")
     ] = 30.0,
     limit_p95_ms: Annotated[
-        float,
-        limit_option(min=1, help="The smallest slowdown of p95 that must not pass."),
+        float, options.for_limits(min=1, help="The smallest slowdown of p95 that must not pass.")
     ] = 100.0,
     budget: Annotated[
         list[str] | None,
-        limit_option(
+        options.for_limits(
             help="A limit without a reference: gap=800, or a stage, llm_first_token=450. "
             "Repeatable."
         ),
     ] = None,
     target: Annotated[
-        float,
-        limit_option(help="Share of turns that must keep each --budget."),
+        float, options.for_limits(help="Share of turns that must keep each --budget.")
     ] = 0.95,
-    starved_ms: StarvedMs = STARVED_MS,
+    starved_ms: options.StarvedMs = STARVED_MS,
     save: Annotated[
         Path | None,
-        output_option(
+        options.for_output(
             help="Store this run as a baseline. With a reference or budgets: only if it passes."
         ),
     ] = None,
-    out: Out = None,
-    json_: Json = False,
+    out: options.Out = None,
+    json_: options.Json = False,
 ) -> None:
     """Compare an agent with a reference, and fail if it got slower.
 

@@ -5,25 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turngap.cli import options
 from turngap.cli.next_steps import after_comparison, say_next
-from turngap.cli.options import (
-    STT,
-    TTS,
-    Agent,
-    BudgetMs,
-    Json,
-    Library,
-    Out,
-    Phases,
-    Scenarios,
-    Seed,
-    Sets,
-    StarvedMs,
-    Tag,
-    agent_option,
-    llm_names,
-    played_option,
-)
 from turngap.cli.progress import played
 from turngap.cli.shared import (
     agent_choice,
@@ -42,44 +25,43 @@ if TYPE_CHECKING:
 
 
 def compare(
-    scenarios: Scenarios = None,
-    agent: Agent = "embedded",
+    scenarios: options.Scenarios = None,
+    agent: options.Agent = "embedded",
     llm: Annotated[
         list[str] | None,
-        agent_option(
+        options.for_agent(
             "--llm",
             help="An LLM to compare: [LABEL=]BACKEND[,KEY=VALUE…]. Give it twice or more.",
-            autocompletion=llm_names,
+            autocompletion=options.llm_names,
         ),
     ] = None,
-    stt: STT = None,
-    tts: TTS = None,
-    set_: Sets = None,
-    seed: Seed = None,
+    stt: options.STT = None,
+    tts: options.TTS = None,
+    set_: options.Sets = None,
+    seed: options.Seed = None,
     price: Annotated[
         list[str] | None,
-        agent_option(
+        options.for_agent(
             help="Price of an LLM: NAME=IN,OUT in US dollars for a million tokens. Repeatable."
         ),
     ] = None,
     judge: Annotated[
         str | None,
-        agent_option(
+        options.for_agent(
             help="LLM[,KEY=VALUE…] that judges the answers afterwards, in a column of its own.",
-            autocompletion=llm_names,
+            autocompletion=options.llm_names,
         ),
     ] = None,
-    tag: Tag = None,
-    library: Library = None,
+    tag: options.Tag = None,
+    library: options.Library = None,
     rounds: Annotated[
-        int,
-        played_option(min=1, help="How often each LLM plays everything."),
+        int, options.for_play(min=1, help="How often each LLM plays everything.")
     ] = 1,
-    phases: Phases = 1,
-    budget_ms: BudgetMs = None,
-    starved_ms: StarvedMs = STARVED_MS,
-    out: Out = None,
-    json_: Json = False,
+    phases: options.Phases = 1,
+    budget_ms: options.BudgetMs = None,
+    starved_ms: options.StarvedMs = STARVED_MS,
+    out: options.Out = None,
+    json_: options.Json = False,
 ) -> None:
     """Compare LLMs on the same recordings: speed, right answers, price, and long tasks.
 

@@ -5,16 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turngap.cli.options import (
-    Json,
-    Library,
-    RunsFolder,
-    agent_option,
-    llm_names,
-    output_option,
-    run_names,
-    stt_names,
-)
+from turngap.cli import options
 from turngap.cli.progress import Display
 from turngap.cli.shared import print_block, print_json, print_text
 from turngap.core.errors import InputError
@@ -33,30 +24,30 @@ def judge(
         str,
         typer.Argument(
             help="A run or a comparison: its folder, its name, or `latest`.",
-            autocompletion=run_names,
+            autocompletion=options.run_names,
         ),
     ] = "latest",
     transcribe: Annotated[
         str | None,
-        agent_option(
+        options.for_agent(
             help="STT[,KEY=VALUE…] that transcribes the agent's recorded sound, which is judged.",
-            autocompletion=stt_names,
+            autocompletion=options.stt_names,
         ),
     ] = None,
     llm: Annotated[
         str | None,
-        agent_option(
+        options.for_agent(
             help="LLM[,KEY=VALUE…] that gives a verdict beside that of the rule.",
-            autocompletion=llm_names,
+            autocompletion=options.llm_names,
         ),
     ] = None,
-    library: Library = None,
-    root: RunsFolder = None,
+    library: options.Library = None,
+    root: options.RunsFolder = None,
     show_judge_prompt: Annotated[
         bool,
-        output_option("--show-judge-prompt", help="Print what the LLM is told, and exit."),
+        options.for_output("--show-judge-prompt", help="Print what the LLM is told, and exit."),
     ] = False,
-    json_: Json = False,
+    json_: options.Json = False,
 ) -> None:
     """Judge the answers of a stored run again: by the sound of the agent, or by a model.
 

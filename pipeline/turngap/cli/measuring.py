@@ -6,28 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turngap.cli import options
 from turngap.cli.next_steps import after_run, say_next
-from turngap.cli.options import (
-    CALIBRATION_TURNS,
-    LLM,
-    STT,
-    TTS,
-    Agent,
-    BudgetMs,
-    CalibrationTurns,
-    Json,
-    Library,
-    Marks,
-    Out,
-    Scenarios,
-    Seed,
-    Sets,
-    StarvedMs,
-    Tag,
-    agent_option,
-    limit_option,
-    played_option,
-)
 from turngap.cli.progress import Display, announce
 from turngap.cli.shared import (
     agent_choice,
@@ -50,40 +30,42 @@ DIALECTS = ("pipecat",)
 
 
 def replay(
-    scenarios: Scenarios = None,
-    agent: Agent = "embedded",
+    scenarios: options.Scenarios = None,
+    agent: options.Agent = "embedded",
     dialect: Annotated[
         str,
-        agent_option(
+        options.for_agent(
             help="The protocol that a ws:// agent speaks.", autocompletion=lambda: list(DIALECTS)
         ),
     ] = "pipecat",
-    llm: LLM = None,
-    stt: STT = None,
-    tts: TTS = None,
-    set_: Sets = None,
-    seed: Seed = None,
-    marks: Marks = True,
-    tag: Tag = None,
-    library: Library = None,
-    repeat: Annotated[int, played_option(min=1, help="How often to play everything.")] = 1,
+    llm: options.LLM = None,
+    stt: options.STT = None,
+    tts: options.TTS = None,
+    set_: options.Sets = None,
+    seed: options.Seed = None,
+    marks: options.Marks = True,
+    tag: options.Tag = None,
+    library: options.Library = None,
+    repeat: Annotated[int, options.for_play(min=1, help="How often to play everything.")] = 1,
     greeting_ms: Annotated[
         float | None,
-        played_option(
+        options.for_play(
             min=0,
             max=60_000,
             help="How long the agent may take to greet. Default: the first call shows it.",
         ),
     ] = None,
-    calibration: CalibrationTurns = CALIBRATION_TURNS,
-    budget_ms: BudgetMs = None,
+    calibration: options.CalibrationTurns = options.CALIBRATION_TURNS,
+    budget_ms: options.BudgetMs = None,
     min_hit_rate: Annotated[
         float | None,
-        limit_option(min=0, max=1, help="Exit 1 if a smaller share of turns is within the budget."),
+        options.for_limits(
+            min=0, max=1, help="Exit 1 if a smaller share of turns is within the budget."
+        ),
     ] = None,
-    starved_ms: StarvedMs = STARVED_MS,
-    out: Out = None,
-    json_: Json = False,
+    starved_ms: options.StarvedMs = STARVED_MS,
+    out: options.Out = None,
+    json_: options.Json = False,
 ) -> None:
     """Play recorded people against an agent, and measure every turn.
 
@@ -185,9 +167,9 @@ def exit_code(run: "Run", failure: TurngapError | None, min_hit_rate: float | No
 
 
 def calibrate(
-    turns: Annotated[int, played_option(min=1, help="How many known gaps to measure.")] = 200,
-    seed: Annotated[int, played_option(help="Order in which they are played.")] = 1,
-    json_: Json = False,
+    turns: Annotated[int, options.for_play(min=1, help="How many known gaps to measure.")] = 200,
+    seed: Annotated[int, options.for_play(help="Order in which they are played.")] = 1,
+    json_: options.Json = False,
 ) -> None:
     """Measure the error of the instrument itself, against known gaps of a loopback agent."""
     from turngap.report.calibration import calibration_block

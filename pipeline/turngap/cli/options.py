@@ -22,10 +22,10 @@ class Command(TyperCommand):
         return option
 
 
-agent_option = partial(typer.Option, rich_help_panel=AGENT)
-played_option = partial(typer.Option, rich_help_panel=PLAYED)
-limit_option = partial(typer.Option, rich_help_panel=LIMITS)
-output_option = partial(typer.Option, rich_help_panel=OUTPUT)
+for_agent = partial(typer.Option, rich_help_panel=AGENT)
+for_play = partial(typer.Option, rich_help_panel=PLAYED)
+for_limits = partial(typer.Option, rich_help_panel=LIMITS)
+for_output = partial(typer.Option, rich_help_panel=OUTPUT)
 
 
 def _starting_with(incomplete: str, names: list[str]) -> list[str]:
@@ -69,7 +69,7 @@ def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
 # From the environment too: other people of a machine can read a command line, and the token in it.
 Agent = Annotated[
     str,
-    agent_option(
+    for_agent(
         "--agent",
         envvar="TURNGAP_AGENT",
         help="The agent to play against: a stack's name, a stack file (.toml) or a ws:// URL.",
@@ -78,30 +78,27 @@ Agent = Annotated[
 ]
 LLM = Annotated[
     str | None,
-    agent_option("--llm", help="Use this LLM backend in the stack.", autocompletion=llm_names),
+    for_agent("--llm", help="Use this LLM backend in the stack.", autocompletion=llm_names),
 ]
 STT = Annotated[
     str | None,
-    agent_option("--stt", help="Use this STT backend in the stack.", autocompletion=stt_names),
+    for_agent("--stt", help="Use this STT backend in the stack.", autocompletion=stt_names),
 ]
 TTS = Annotated[
     str | None,
-    agent_option("--tts", help="Use this TTS backend in the stack.", autocompletion=tts_names),
+    for_agent("--tts", help="Use this TTS backend in the stack.", autocompletion=tts_names),
 ]
 Sets = Annotated[
     list[str] | None,
-    agent_option(
+    for_agent(
         "--set",
         help="Change a setting of the stack: TABLE.KEY=VALUE, e.g. llm.ttft_ms=80. Repeatable.",
     ),
 ]
-Seed = Annotated[
-    int | None,
-    agent_option("--seed", help="Seed for engines that draw random numbers."),
-]
+Seed = Annotated[int | None, for_agent("--seed", help="Seed for engines that draw random numbers.")]
 Marks = Annotated[
     bool,
-    agent_option(
+    for_agent(
         "--marks/--no-marks",
         help="Have the built-in agent report its marks, from which the stages are made.",
     ),
@@ -114,20 +111,17 @@ Scenarios = Annotated[
         show_default=False,
     ),
 ]
-Tag = Annotated[
-    str | None,
-    played_option("--tag", help="Only play scenarios with this tag."),
-]
+Tag = Annotated[str | None, for_play("--tag", help="Only play scenarios with this tag.")]
 Library = Annotated[
     Path | None,
-    played_option(
+    for_play(
         "--scenarios",
         help="Folder of scenarios. Default: ./scenarios, or else those that ship with turngap.",
     ),
 ]
 Phases = Annotated[
     int,
-    played_option(
+    for_play(
         "--phases",
         min=1,
         max=32,
@@ -137,7 +131,7 @@ Phases = Annotated[
 CALIBRATION_TURNS = 8
 CalibrationTurns = Annotated[
     int,
-    played_option(
+    for_play(
         "--calibration",
         min=0,
         help="Known gaps to measure first, which show the error of the instrument.",
@@ -145,7 +139,7 @@ CalibrationTurns = Annotated[
 ]
 BudgetMs = Annotated[
     float | None,
-    limit_option(
+    for_limits(
         "--budget-ms",
         min=1,
         max=60_000,
@@ -154,7 +148,7 @@ BudgetMs = Annotated[
 ]
 StarvedMs = Annotated[
     float,
-    limit_option(
+    for_limits(
         "--starved-ms",
         min=1,
         max=MAX_STARVED_MS,
@@ -163,16 +157,14 @@ StarvedMs = Annotated[
     ),
 ]
 Out = Annotated[
-    Path | None,
-    output_option("--out", help="Store the result in this folder. Default: ./runs."),
+    Path | None, for_output("--out", help="Store the result in this folder. Default: ./runs.")
 ]
 RunsFolder = Annotated[
     Path | None,
-    output_option(
+    for_output(
         "--runs", help="Look for stored runs in this folder. Default: ./runs.", is_eager=True
     ),
 ]
 Json = Annotated[
-    bool,
-    output_option("--json", help="Print one JSON document on stdout, and nothing else there."),
+    bool, for_output("--json", help="Print one JSON document on stdout, and nothing else there.")
 ]

@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turngap.cli import options
 from turngap.cli.next_steps import (
     after_check,
     after_comparison,
     after_run,
     after_simulation,
     say_next,
-)
-from turngap.cli.options import (
-    Json,
-    Library,
-    RunsFolder,
-    output_option,
-    run_names,
 )
 from turngap.cli.shared import print_block, print_json, print_text, say, table
 from turngap.core.errors import InputError
@@ -46,20 +40,18 @@ def report(
         list[str] | None,
         typer.Argument(
             help="Folders, names, or `latest`, the run that began last. Default: latest.",
-            autocompletion=run_names,
+            autocompletion=options.run_names,
             show_default=False,
         ),
     ] = None,
-    root: RunsFolder = None,
+    root: options.RunsFolder = None,
     html: Annotated[
-        bool,
-        output_option("--html", help="Write the HTML page again, too."),
+        bool, options.for_output("--html", help="Write the HTML page again, too.")
     ] = False,
     svg: Annotated[
-        Path | None,
-        output_option(help="Write what is printed to this SVG file."),
+        Path | None, options.for_output(help="Write what is printed to this SVG file.")
     ] = None,
-    json_: Json = False,
+    json_: options.Json = False,
 ) -> None:
     """Show stored runs, checks, comparisons and simulations again, from their files alone."""
     from rich.console import Group
@@ -183,7 +175,7 @@ def label(
         float | None,
         typer.Option(max=0, help="Level from which sound is speech. Default: told by the room."),
     ] = None,
-    json_: Json = False,
+    json_: options.Json = False,
 ) -> None:
     """Find where speech begins and ends in each recording, and write it into the scenario."""
     from turngap.scenario.label import label_file
@@ -204,7 +196,7 @@ def _change(change: "LabelChange") -> dict[str, Any]:
     return {"audio": change.audio, "before": before, "after": after, "dbfs": change.dbfs}
 
 
-def scenarios(library: Library = None, json_: Json = False) -> None:
+def scenarios(library: options.Library = None, json_: options.Json = False) -> None:
     """List the scenarios that can be played."""
     from turngap.scenario.library import library_dir, library_paths, none_in, read_scenario
 

@@ -5,26 +5,14 @@ import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 
-from turngap.cli.options import (
-    LLM,
-    STT,
-    TTS,
-    Library,
-    Marks,
-    Out,
-    Seed,
-    Sets,
-    agent_option,
-    llm_names,
-    output_option,
-    stack_names,
-)
+from turngap.cli import options
 from turngap.cli.shared import agent_choice, say
 from turngap.core.errors import InputError
 
@@ -34,74 +22,63 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE = "TURNGAP_TOKEN"
 
-SERVER, TERMINAL = "Server", "Terminal"
+TERMINAL = "Terminal"
+_for_server = partial(typer.Option, rich_help_panel="Server")
 Stack = Annotated[
     str,
-    agent_option(
+    options.for_agent(
         "--agent",
         help="The agent: a stack's name or a stack file (.toml).",
-        autocompletion=stack_names,
+        autocompletion=options.stack_names,
     ),
 ]
 StackOrUrl = Annotated[
     str,
-    agent_option(
+    options.for_agent(
         "--agent",
         help="The agent: a stack's name or a stack file (.toml); with --terminal a ws:// URL, too.",
-        autocompletion=stack_names,
+        autocompletion=options.stack_names,
     ),
 ]
 Offers = Annotated[
     list[str] | None,
-    agent_option(
+    options.for_agent(
         "--offer",
         help="An LLM that a caller may switch to: [LABEL=]BACKEND[,KEY=VALUE…]. Repeatable. "
         "Default: every one that is installed here and needs no settings.",
-        autocompletion=llm_names,
+        autocompletion=options.llm_names,
     ),
 ]
 Port = Annotated[
-    int,
-    typer.Option(
-        "--port",
-        min=0,
-        max=65535,
-        help="Port to listen on. 0: any free one.",
-        rich_help_panel=SERVER,
-    ),
+    int, _for_server("--port", min=0, max=65535, help="Port to listen on. 0: any free one.")
 ]
 Host = Annotated[
     str,
-    typer.Option(
-        "--host",
-        help="Address to listen on. Beyond this machine, callers need a token.",
-        rich_help_panel=SERVER,
-    ),
+    _for_server("--host", help="Address to listen on. Beyond this machine, callers need a token."),
 ]
 Token = Annotated[
     str | None,
-    typer.Option(
+    _for_server(
         "--token",
         envvar=TOKEN_VARIABLE,
         help="What callers must know. Where one is needed and not given, it is made and printed.",
-        rich_help_panel=SERVER,
     ),
 ]
 Origins = Annotated[
     list[str] | None,
-    typer.Option(
-        "--origin",
-        help="Let pages of this origin connect, as behind a proxy. Repeatable.",
-        rich_help_panel=SERVER,
+    _for_server(
+        "--origin", help="Let pages of this origin connect, as behind a proxy. Repeatable."
     ),
 ]
 Record = Annotated[
     Path | None,
-    output_option("--record", help="Save every conversation as a scenario in this folder."),
+    options.for_output("--record", help="Save every conversation as a scenario in this folder."),
 ]
 Keep = Annotated[
     bool,
-    output_option("--keep/--no-keep", help="Keep conversations as runs on disk, audio included."),
+    options.for_output(
+        "--keep/--no-keep", help="Keep conversations as runs on disk, audio included."
+    ),
 ]
 # What a server that one person talks to has room for: the page may be open in a few windows.
 MAX_SESSIONS = 8
@@ -134,29 +111,30 @@ class Where:
 
 def serve(
     agent: Stack = "embedded",
-    llm: LLM = None,
-    stt: STT = None,
-    tts: TTS = None,
-    set_: Sets = None,
-    seed: Seed = None,
-    marks: Marks = True,
+    llm: options.LLM = None,
+    stt: options.STT = None,
+    tts: options.TTS = None,
+    set_: options.Sets = None,
+    seed: options.Seed = None,
+    marks: options.Marks = True,
     offer: Offers = None,
-    library: Library = None,
+    library: options.Library = None,
     port: Port = 7860,
     host: Host = "127.0.0.1",
     token: Token = None,
     origin: Origins = None,
     max_sessions: Annotated[
-        int,
-        typer.Option(min=1, help="Conversations at once, at most.", rich_help_panel=SERVER),
+        int, _for_server(min=1, help="Conversations at once, at most.")
     ] = MAX_SESSIONS,
     log_level: Annotated[
-        str, typer.Option(help="DEBUG shows what happens to every frame.", rich_help_panel=SERVER)
+        str, _for_server(help="DEBUG shows what happens to every frame.")
     ] = "WARNING",
     record: Record = None,
     keep: Keep = True,
-    out: Out = None,
-    json_: Annotated[bool, output_option("--json", help="Print the URL as one JSON line.")] = False,
+    out: options.Out = None,
+    json_: Annotated[
+        bool, options.for_output("--json", help="Print the URL as one JSON line.")
+    ] = False,
 ) -> None:
     """Run an agent: a page to talk to it, and a WebSocket for callers (pipecat protobuf, RTVI).
 
@@ -189,18 +167,15 @@ def serve(
 
 def talk(
     agent: StackOrUrl = "embedded",
-    llm: LLM = None,
-    stt: STT = None,
-    tts: TTS = None,
-    set_: Sets = None,
-    seed: Seed = None,
+    llm: options.LLM = None,
+    stt: options.STT = None,
+    tts: options.TTS = None,
+    set_: options.Sets = None,
+    seed: options.Seed = None,
     offer: Offers = None,
-    library: Library = None,
+    library: options.Library = None,
     browser: Annotated[
-        bool,
-        typer.Option(
-            "--browser/--no-browser", help="Open the page in a browser.", rich_help_panel=SERVER
-        ),
+        bool, _for_server("--browser/--no-browser", help="Open the page in a browser.")
     ] = True,
     port: Port = 7860,
     host: Host = "127.0.0.1",
@@ -221,7 +196,7 @@ def talk(
     ] = None,
     record: Record = None,
     keep: Keep = True,
-    out: Out = None,
+    out: options.Out = None,
 ) -> None:
     """Talk to an agent yourself: serve it, open its page, and draw each turn against 800 ms.
 

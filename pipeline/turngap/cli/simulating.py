@@ -5,15 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turngap.cli import options
 from turngap.cli.next_steps import after_simulation, say_next
-from turngap.cli.options import (
-    Json,
-    Out,
-    RunsFolder,
-    limit_option,
-    played_option,
-    run_names,
-)
 from turngap.cli.progress import Display
 from turngap.cli.shared import print_block, print_json, say
 from turngap.core.budget import DEFAULT_BUDGET_MS
@@ -45,43 +38,42 @@ def simulate(
     ] = None,
     from_: Annotated[
         list[str] | None,
-        played_option(
+        options.for_play(
             "--from",
             help="Draw the turns from this stored run, or `latest`.",
-            autocompletion=run_names,
+            autocompletion=options.run_names,
         ),
     ] = None,
     calls: Annotated[
         str | None,
-        played_option(help="Calls at once: N1,N2,… Without it, search for what the fleet holds."),
+        options.for_play(
+            help="Calls at once: N1,N2,… Without it, search for what the fleet holds."
+        ),
     ] = None,
     minutes: Annotated[
         float | None,
-        played_option(
+        options.for_play(
             min=0.1, max=10_000, help="Virtual time to measure each load. Default: 20,000 turns."
         ),
     ] = None,
     seed: Annotated[
-        int,
-        played_option(min=0, help="The same seed gives the same calls and figures."),
+        int, options.for_play(min=0, help="The same seed gives the same calls and figures.")
     ] = 1,
     budget_ms: Annotated[
-        float,
-        limit_option(min=1, max=60_000, help="The gap that a turn must keep."),
+        float, options.for_limits(min=1, max=60_000, help="The gap that a turn must keep.")
     ] = DEFAULT_BUDGET_MS,
     target: Annotated[
-        float,
-        limit_option(min=0.01, max=0.999, help="Share of turns that must keep it."),
+        float, options.for_limits(min=0.01, max=0.999, help="Share of turns that must keep it.")
     ] = 0.95,
     min_hit_rate: Annotated[
         float | None,
-        limit_option(
+        options.for_limits(
             min=0, max=1, help="With --calls: exit 1 below this share, 3 where it is not sure."
         ),
     ] = None,
-    root: RunsFolder = None,
-    out: Out = None,
-    json_: Json = False,
+    root: options.RunsFolder = None,
+    out: options.Out = None,
+    json_: options.Json = False,
 ) -> None:
     """Simulate how many calls a fleet of LLM servers holds, and what a turn costs on it.
 

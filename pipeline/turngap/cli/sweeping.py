@@ -4,23 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turngap.cli import options
 from turngap.cli.next_steps import say_next
-from turngap.cli.options import (
-    LLM,
-    STT,
-    TTS,
-    Agent,
-    Json,
-    Library,
-    Out,
-    Phases,
-    Scenarios,
-    Seed,
-    Sets,
-    StarvedMs,
-    Tag,
-    played_option,
-)
 from turngap.cli.progress import played
 from turngap.cli.shared import (
     agent_choice,
@@ -42,23 +27,22 @@ def sweep(
     setting: Annotated[
         str, typer.Argument(help="The setting of the stack and its values: TABLE.KEY=V1,V2,…")
     ],
-    scenarios: Scenarios = None,
-    agent: Agent = "embedded",
-    llm: LLM = None,
-    stt: STT = None,
-    tts: TTS = None,
-    set_: Sets = None,
-    seed: Seed = None,
-    tag: Tag = None,
-    library: Library = None,
+    scenarios: options.Scenarios = None,
+    agent: options.Agent = "embedded",
+    llm: options.LLM = None,
+    stt: options.STT = None,
+    tts: options.TTS = None,
+    set_: options.Sets = None,
+    seed: options.Seed = None,
+    tag: options.Tag = None,
+    library: options.Library = None,
     rounds: Annotated[
-        int,
-        played_option(min=1, help="How often each value plays everything."),
+        int, options.for_play(min=1, help="How often each value plays everything.")
     ] = 1,
-    phases: Phases = 1,
-    starved_ms: StarvedMs = STARVED_MS,
-    out: Out = None,
-    json_: Json = False,
+    phases: options.Phases = 1,
+    starved_ms: options.StarvedMs = STARVED_MS,
+    out: options.Out = None,
+    json_: options.Json = False,
 ) -> None:
     """Play an agent with several values of one setting, and see what each costs in gap and cut-ins.
 

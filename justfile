@@ -1,4 +1,4 @@
-# One-line recipes; `just` lists them. ./run sets up .venv where that is needed.
+# One-line recipes; `just` lists them. ./run sets up .venv if that is needed.
 
 _list:
     @just --list
@@ -7,19 +7,19 @@ _list:
 setup:
     ./run setup
 
-# every check and every test; arguments go to pytest
+# run every check and every test; arguments go to pytest
 test *args:
     ./run test {{args}}
 
-# the tests that need no real time
+# run the tests that need no real time
 quick *args: setup
     .venv/bin/pytest -m "not realtime" {{args}}
 
-# style and layering
+# check style and layering
 lint: setup
     .venv/bin/ruff check && .venv/bin/ruff format --check && .venv/bin/lint-imports
 
-# types
+# check types
 type: setup
     .venv/bin/pyright
 
@@ -31,10 +31,10 @@ replay *args:
 calibrate *args:
     ./run calibrate {{args}}
 
-# every benchmark, one after another: they disturb each other
+# run every benchmark, one after another because they disturb each other
 bench: setup
     for each in benchmarks/*.py; do echo "== $each" && .venv/bin/python "$each" || exit 1; done
 
-# remove what can be made again
+# remove everything that can be made again
 clean:
     rm -rf .venv dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -19,8 +19,9 @@ def replay(fake: FakeOpenAI, out: Path) -> tuple[int, dict[str, Any], str]:
     """Exit code, document and stderr of three turns."""
     command = (*(sys.executable, "-m", "turngap", "replay", "quick-questions", "--json"),)
     model = ("--llm", "vllm", "--set", f"llm.base_url={fake.base_url}")
-    # Starvation is not what is tested here.
+    # Starvation is not what is tested here, nor how fast the agent speaks.
     measure = ("--calibration", "0", "--starved-ms", "1000", "--out", str(out))
+    measure += ("--set", "tts.speed_wpm=400")
     done = subprocess.run(
         [*command, *model, *measure], capture_output=True, text=True, timeout=180, check=False
     )

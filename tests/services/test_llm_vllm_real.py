@@ -43,8 +43,9 @@ def replay(model: str, out: Path) -> tuple[int, dict[str, Any], str]:
     }
     sets = [part for key, value in settings.items() for part in ("--set", f"llm.{key}={value}")]
     command = (sys.executable, "-m", "turngap", "replay", "smart-home", "--json", "--llm", "vllm")
-    # Neither starvation nor the budget is what is tested here.
+    # Neither starvation nor the budget is what is tested here, nor how fast the agent speaks.
     measure = ("--calibration", "0", "--starved-ms", "1000", "--out", str(out / "runs"))
+    measure += ("--set", "tts.speed_wpm=400")
     done = subprocess.run(
         [*command, *sets, *measure], capture_output=True, text=True, timeout=900, check=False
     )

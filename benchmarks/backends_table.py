@@ -40,7 +40,7 @@ from pages import write
 from turngap.backends import BackendChoice
 from turngap.caller.pipecat import PipecatDialect
 from turngap.compare.figures import first_answer
-from turngap.compare.files import read_comparison, write_markdown
+from turngap.compare.files import read_comparison, write_reports
 from turngap.compare.play import ComparePlan, compare
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
 from turngap.core.budget import LLM_WINDOW_MS, STARVED_MS
@@ -207,7 +207,7 @@ def play(contenders: Sequence[BackendChoice], arguments: argparse.Namespace) -> 
     record, folder, failure = asyncio.run(
         compare(plan, Progress(on_step=lambda step: print(f"  {step}", flush=True)))
     )
-    write_markdown(record, folder)
+    write_reports(record, folder)
     if failure is not None:
         raise failure
 

@@ -243,7 +243,7 @@ async def replay(
     from turngap.play.plan import Progress, ReplayPlan
     from turngap.play.replay import replay as play
     from turngap.play.target import resolve
-    from turngap.report.html import write_html
+    from turngap.report.run import write_html
 
     _number("repeat", repeat, 1)
     _number("calibration", calibration, 0)
@@ -447,8 +447,7 @@ async def compare(  # noqa: D417
     """
     from turngap.backends import BackendChoice
     from turngap.caller.pipecat import PipecatDialect
-    from turngap.compare.files import write_markdown
-    from turngap.compare.page import write_page
+    from turngap.compare.files import write_reports
     from turngap.compare.play import ComparePlan
     from turngap.compare.play import compare as play
     from turngap.play.plan import MAX_PHASES, Progress
@@ -472,8 +471,7 @@ async def compare(  # noqa: D417
         starved_ms=starved_ms,
     )
     record, path, failure = await play(plan, Progress(on_turn=on_turn))
-    write_markdown(record, path)
-    write_page(record, path)
+    write_reports(record, path)
     compared = Compared(record, path)
     if failure is not None:
         _raise(failure, compared)

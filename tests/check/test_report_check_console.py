@@ -20,8 +20,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from turngap.check import words as check_words
-from turngap.check.console import FASTER, SLOWER, ZERO, check_block, check_svg
 from turngap.check.record import BaselineUse, NoiseRecord, SaveRecord
+from turngap.check.report import check_block, check_svg
+from turngap.report.terminal import LESS, MORE, ZERO
 
 WIDTHS = (60, 80, 100, 120)
 TITLES = {
@@ -67,15 +68,20 @@ def test_plain_text_where_no_terminal_is():
 
 
 def test_metric_is_one_line_with_its_figures_where_there_is_room():
-    (line,) = [x for x in printed(regressed_check(), 120) if x.strip().startswith("gap p50")]
-    wanted = (
-        "✗ regressed",
-        "+41 ms",
-        "[+36 to +46]",
-        "limit +30 ms",
-        "caught +28 ms with 95 % power",
-    )
-    assert [line.index(part) for part in wanted] == sorted(line.index(part) for part in wanted)
+    lines = printed(regressed_check(), 120)
+    (head,) = [x for x in lines if x.startswith("metric")]
+    (line,) = [x for x in lines if x.startswith("gap p50")]
+    wanted = {
+        "verdict": "✗ regressed",
+        "change": "+41 ms",
+        "95 % interval": "+36 to +46",
+        "limit": "+30 ms",
+        "n": "60",
+    }
+    for row, cells in ((head, wanted), (line, wanted.values())):
+        found = [row.index(f" {cell} ") for cell in cells]
+        assert found == sorted(found)
+    assert "gap p50 would have caught +28 ms with 95 % power" in shown(regressed_check())
 
 
 def test_a_loss_of_hit_rate_is_a_change_below_zero():
@@ -109,10 +115,9 @@ def test_undecided_says_how_many_more_turns_would_decide():
 
 
 def test_a_figure_that_is_missing_is_a_dash_and_its_reason():
-    (line,) = [x for x in printed(undecided_check(), 120) if x.strip().startswith("gap p95")]
-    assert "–" in line
-    assert "[" not in line
-    assert "0 ms" not in line.replace("100 ms", "")
+    line, reason = [x for x in printed(undecided_check(), 120) if x.strip().startswith("gap p95")]
+    assert line.split() == ["gap", "p95", "?", "undecided", "–", "–", "+100", "ms", "12", "–"]
+    assert "n=12, needs 20" in reason
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -123,13 +128,13 @@ def test_bars_point_from_one_zero_to_the_slower_and_the_quicker_side(width):
     assert len(lines) == len(stages)
     assert len({cell_len(line[: line.index(ZERO)]) for line in lines}) == 1
     by_name = {line.split()[0]: line for line in lines}
-    assert re.search(f"{ZERO}{SLOWER}+ moved", by_name["llm_first_token"])
-    assert re.search(f"{FASTER}+{ZERO}$", by_name["endpoint"])
+    assert re.search(rf"{ZERO}{MORE}+\s+moved", by_name["llm_first_token"])
+    assert re.search(f"{LESS}+{ZERO}$", by_name["endpoint"])
     quiet = by_name["sent"]
-    assert SLOWER not in quiet
-    assert FASTER not in quiet
-    longest = by_name["llm_first_token"].count(SLOWER)
-    assert by_name["endpoint"].count(FASTER) == longest >= 4
+    assert MORE not in quiet
+    assert LESS not in quiet
+    longest = by_name["llm_first_token"].count(MORE)
+    assert by_name["endpoint"].count(LESS) == longest >= 4
 
 
 def test_moved_stage_is_named_with_its_shift():
@@ -142,10 +147,11 @@ def test_moved_stage_is_named_with_its_shift():
 
 def test_budgets_have_share_interval_and_target():
     text = shown(budgets_only_check(), 120)
-    assert "✓ pass gap ≤ 800 ms in >99 % [95.4 % to 99.9 %] target 95 % n=120" in text
-    assert "✗ regressed llm_first_token ≤ 450 ms in 50 % [40 % to 60 %]" in text
+    assert "budget verdict turns within 95 % interval target n" in text
+    assert "gap ≤ 800 ms ✓ pass >99 % 95.4 % to 99.9 % 95 % 120" in text
+    assert "llm_first_token ≤ 450 ms ✗ regressed 50 % 40 % to 60 %" in text
     nothing = make_budget(verdict="undecided", n=0, share=None, low=None, high=None)
-    assert "in – [no turns]" in shown(make_check(budgets=(nothing,)))
+    assert "? undecided – no turns" in shown(make_check(budgets=(nothing,)))
 
 
 def test_budgets_alone_are_not_called_a_comparison():

@@ -26,11 +26,16 @@ from made_records import make_run, make_turn, scaled
 
 from turngap.check.files import check_text, read_check, write_reports
 from turngap.check.junit import junit
-from turngap.check.markdown import markdown
 from turngap.check.record import CHECK_FILE, CheckRecord
+from turngap.check.report import check_report
 from turngap.core.errors import InputError
+from turngap.report import markdown as writer
 from turngap.report.markdown import escaped
 from turngap.store.documents import find_folder, write_document
+
+
+def markdown(record: CheckRecord) -> str:
+    return writer.markdown(check_report(record))
 
 
 def stored(folder: Path, record: CheckRecord, turns: int = 6) -> CheckRecord:
@@ -113,7 +118,7 @@ def test_markdown_says_the_verdict_first_and_its_tables_are_whole(record):
     assert head.startswith("## ")
     only_saved = record.saved is not None and record.saved.done
     title = "SAVED" if only_saved else record.verdict.replace("_", " ").upper()
-    assert head.split(": ")[1] == title
+    assert head.split(": ")[1][2:] == title
     tables = re.findall(r"(?:^\|.*\n?)+", text, flags=re.MULTILINE)
     for table in tables:
         rows = table.strip().splitlines()
@@ -124,7 +129,7 @@ def test_markdown_says_the_verdict_first_and_its_tables_are_whole(record):
 
 
 def test_markdown_names_the_moved_stage_and_how_to_decide():
-    assert r"Moved stage: llm\_first\_token +41 ms" in markdown(regressed_check())
+    assert r"Moved: llm\_first\_token +41 ms" in markdown(regressed_check())
     assert "To decide: about 47 more pairs of turns" in markdown(undecided_check())
 
 
@@ -160,7 +165,7 @@ def test_reports_are_written_and_replace_older_ones(tmp_path):
         (tmp_path / name).write_text("old")
     write_reports(*_arguments(tmp_path, record))
     assert "REGRESSED" in (tmp_path / "check.html").read_text(encoding="utf-8")
-    assert (tmp_path / "summary.md").read_text(encoding="utf-8").startswith("## ✗")
+    assert (tmp_path / "summary.md").read_text(encoding="utf-8").startswith("## turngap check: ✗")
     ElementTree.parse(tmp_path / "junit.xml")
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
 

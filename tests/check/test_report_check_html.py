@@ -24,23 +24,28 @@ from turngap.check.charts import (
     MOST_SHOWN,
     PAIRS_PX,
     budget_range,
-    gaps_plot,
     heading,
     metric_range,
     moved_in,
     paired,
-    pairs_plot,
+    pairs_chart,
     stage_medians,
-    stage_rows,
     worst,
 )
-from turngap.check.page import render
+from turngap.check.report import check_report
 from turngap.core.results import AudioRecord
+from turngap.report import page
+from turngap.report.charts import Agent, gap_chart
+from turngap.report.sections import Gauge, Table
 from turngap.store.runs import Run
 
 SCRIPT = "<script>alert(1)</script>"
 ATTRIBUTE = '" onload="alert(1)" x=\''
 FOLDER = Path("runs/check")
+
+
+def render(record, folder, candidate, reference) -> str:
+    return page.render(check_report(record, candidate, reference, folder))
 
 
 def page_of(record, candidate=None, reference=None) -> Page:
@@ -54,12 +59,15 @@ def page_of(record, candidate=None, reference=None) -> Page:
 
 @pytest.mark.parametrize("record", every_check())
 def test_page_is_sound_whatever_the_verdict(record):
-    page = page_of(record)
-    page.assert_safe()
-    page.assert_accessible()
-    (h1,) = page.all("h1")
-    assert record.verdict in (h1["class"] or "")
-    assert len(page.all("article")) <= MOST_SHOWN
+    shown = page_of(record)
+    shown.assert_safe()
+    shown.assert_accessible()
+    assert len(shown.all("h1")) == 1
+    styles = {"pass": "good", "regressed": "bad", "undecided": "unsure", "cannot_compare": "odd"}
+    (verdict,) = [a for a in shown.all("span") if (a.get("class") or "").startswith("verdict")]
+    saved = record.saved is not None and record.saved.done
+    assert verdict["class"] == f"verdict {'good' if saved else styles[record.verdict]}"
+    assert len(shown.all("article")) <= MOST_SHOWN
 
 
 @pytest.mark.parametrize("record", every_check())
@@ -69,35 +77,35 @@ def test_a_check_that_played_nothing_has_a_page(record):
 
 def test_verdict_and_reason_come_before_any_figure():
     text = page_of(regressed_check()).text
-    at = [text.index(s) for s in ("REGRESSED", "regressed: gap p50", "Metrics", "+41 ms")]
+    at = [text.index(s) for s in ("REGRESSED", "regressed: gap p50", " Metrics ", "+41 ms")]
     assert at == sorted(at)
 
 
 def test_both_agents_are_drawn_apart_without_colour():
-    page = page_of(regressed_check())
-    curves = [path["class"] for path in page.all("path")]
-    assert curves == ["curve a", "curve b"]
-    dashed = re.search(r"\.curve\.a \{[^}]*stroke-dasharray", page.style)
-    assert dashed
-    assert not re.search(r"\.curve\.b \{[^}]*dasharray", page.style)
-    assert re.search(r"\.dot\.a \{ fill: none", page.style)
-    letters = [a for a in page.all("text") if "letter" in (a.get("class") or "")]
-    assert len(letters) >= 4
+    shown = page_of(regressed_check())
+    curves = [(path["class"], bool(path["stroke-dasharray"])) for path in shown.all("path")]
+    assert curves == [("curve a", True), ("curve b", False)]
+    hollow = ["hollow" in (dot["class"] or "") for dot in shown.all("circle") if "class" in dot]
+    dots = [dot for dot in hollow if dot]
+    assert len(dots) == 60  # A's; B's are filled
+    assert re.search(r"\.dot\.hollow \{ fill: var\(--ground\)", shown.style)
+    assert "A reference, embedded: dashed, hollow" in shown.text
+    assert "B candidate, embedded: solid, filled" in shown.text
 
 
 def test_no_reference_means_no_column_for_one():
-    page = page_of(budgets_only_check())
-    assert "A, reference" not in page.text
-    assert "Paired differences" not in page.text
-    assert [path["class"] for path in page.all("path")] == ["curve b"]
+    shown = page_of(budgets_only_check())
+    assert "A, reference" not in shown.text
+    assert "Paired differences" not in shown.text
+    assert [path["class"] for path in shown.all("path")] == ["curve b"]
 
 
 def test_a_baseline_has_no_turns_to_draw():
-    page = page_of(regressed_check(reference=make_side(None)))
-    assert "stored baseline" in page.text
-    assert "llm_first_token +41 ms" in page.text
-    assert [path["class"] for path in page.all("path")] == ["curve b"]
-    assert "not in this check's folder to be drawn" in page.text
+    shown = page_of(regressed_check(reference=make_side(None)))
+    assert "stored baseline" in shown.text
+    assert "llm_first_token +41 ms" in shown.text
+    assert [path["class"] for path in shown.all("path")] == ["curve b"]
+    assert "not in this check's folder to be drawn" in shown.text
 
 
 def test_figures_that_cannot_be_compared_have_no_verdict():
@@ -141,20 +149,20 @@ def test_everything_a_check_holds_is_text(attack):
         stages=(stage,),
         moved_stage=attack,
     )
-    page = Page(render(record, FOLDER, run, run))
+    shown = Page(render(record, FOLDER, run, run))
     plain = page_of(regressed_check(), make_turns(9, slower_ms=90), make_turns(9))
-    assert {tag for tag, _ in page.tags} <= {tag for tag, _ in plain.tags} | {"strong", "section"}
+    assert {tag for tag, _ in shown.tags} <= {tag for tag, _ in plain.tags} | {"strong", "section"}
     allowed = {name for _, attrs in plain.tags for name in attrs} | {"src"}
-    assert {name for _, attrs in page.tags for name in attrs} <= allowed
-    assert page.text.count(attack) >= 15
+    assert {name for _, attrs in shown.tags for name in attrs} <= allowed
+    assert shown.text.count(attack) >= 15
 
 
 def test_players_lead_to_both_recordings_by_a_relative_path(tmp_path):
     turns = make_turns(6, slower_ms=60), make_turns(6)
     b, a = (store(tmp_path, name, t) for name, t in zip(("b", "a"), turns, strict=True))
-    page = Page(render(regressed_check(), tmp_path, b, a))
-    players = page.all("audio")
-    assert len(players) == 2 * len(page.all("article")) > 0
+    shown = Page(render(regressed_check(), tmp_path, b, a))
+    players = shown.all("audio")
+    assert len(players) == 2 * len(shown.all("article")) > 0
     for player in players:
         link = (player["src"] or "").partition("#")[0]
         assert not link.startswith(("/", ".."))
@@ -167,9 +175,9 @@ def test_players_lead_to_both_recordings_by_a_relative_path(tmp_path):
 def test_no_player_for_a_recording_outside_the_check(tmp_path):
     (tmp_path / "check").mkdir()
     run = store(tmp_path, "elsewhere", make_turns(6, slower_ms=900))
-    page = Page(render(budgets_only_check(), tmp_path / "check", run, None))
-    assert page.all("article")
-    assert not page.all("audio")
+    shown = Page(render(budgets_only_check(), tmp_path / "check", run, None))
+    assert shown.all("article")
+    assert not shown.all("audio")
 
 
 def test_pairs_are_the_same_turn_of_the_same_repeat_and_phase():
@@ -238,18 +246,25 @@ def test_stage_medians_leave_failed_turns_out():
     assert "unattributed" not in stage_medians(turns)
 
 
-def test_stage_rows_hold_both_sides_and_the_records_shift():
-    rows = {
-        row.name: row
-        for row in stage_rows(regressed_check(), {"endpoint": 200.0}, {"llm_first_token": 160.0})
-    }
-    assert rows["endpoint"].reference_ms == 200.0
-    assert rows["endpoint"].candidate_ms is None
-    moved = rows["llm_first_token"]
-    assert (moved.x, moved.width, moved.remark[:5]) == (50.0, 50.0, "moved")
-    quicker = rows["transcript"]
-    assert quicker.x + quicker.width == pytest.approx(50.0)
-    assert 0 < quicker.width < 2
+def test_stages_hold_both_sides_and_the_records_shift():
+    slow = {**MARKS_MS, "endpoint": 130.0}
+    report = check_report(
+        regressed_check(), make_run([make_turn()]), make_run([make_turn(marks_ms=slow)])
+    )
+    (section,) = [s for s in report.sections if s.title == "Stages"]
+    (table,) = [item for item in section.seen("page") if isinstance(item, Table)]
+    columns, cells = table.seen("page")
+    names = [column.name for column in columns]
+    rows = {row[0].text: dict(zip(names, row, strict=True)) for row in cells}
+    assert rows["endpoint"]["A, reference"].text == "130"
+    assert rows["endpoint"]["B, candidate"].text == "231"
+    moved, quicker = rows["llm_first_token"], rows["transcript"]
+    assert moved["shift"].text == "+41"
+    assert moved[""].text == "moved"
+    assert moved["drawn"].gauge == Gauge(1.0, "bad", signed=True)
+    drawn = quicker["drawn"].gauge
+    assert drawn is not None
+    assert -0.02 < drawn.share < 0
 
 
 @pytest.mark.parametrize(
@@ -281,17 +296,19 @@ def test_budgets_are_drawn_from_none_to_all():
 
 def test_pairs_are_sorted_and_drawn_from_zero():
     pairs = paired(make_turns(60, slower_ms=10), make_turns(60))
-    plot = pairs_plot(pairs)
+    plot = pairs_chart(pairs)
     assert plot is not None
-    tops = [tick.y if tick.slower else tick.y + tick.height for tick in plot.ticks]
-    assert tops == sorted(tops, reverse=True)
-    assert {tick.slower for tick in plot.ticks} == {True, False}
-    for tick in plot.ticks:
-        edge = tick.y + tick.height if tick.slower else tick.y
-        assert edge == pytest.approx(plot.zero, abs=1.01)  # a hairline is widened to be seen
-        assert 0 <= tick.x <= tick.x + tick.width <= 100
-        assert -0.01 <= tick.y <= PAIRS_PX
-    assert f"slower in {sum(t.slower for t in plot.ticks)}" in plot.spoken
+    (zero,) = [rule.at for rule in plot.rules]
+    slower = [not bar.hollow for bar in plot.bars]
+    assert set(slower) == {True, False}
+    ends = [b.y if up else b.y + b.height for b, up in zip(plot.bars, slower, strict=True)]
+    assert ends == sorted(ends, reverse=True)
+    for bar, up in zip(plot.bars, slower, strict=True):
+        edge = bar.y + bar.height if up else bar.y
+        assert edge == pytest.approx(zero, abs=1.01)  # a hairline is widened to be seen
+        assert 0 <= bar.x <= bar.x + bar.width <= 100
+        assert -0.01 <= bar.y <= PAIRS_PX
+    assert f"slower in {sum(slower)}" in plot.spoken
 
 
 def test_pairs_without_a_difference_are_counted_not_drawn():
@@ -300,28 +317,30 @@ def test_pairs_without_a_difference_are_counted_not_drawn():
         *make_turns(11, slower_ms=5),
         make_turn(turn=6, repeat=2, marks_ms=None, ended="timeout"),
     ]
-    plot = pairs_plot(paired(candidate, reference))
+    plot = pairs_chart(paired(candidate, reference))
     assert plot is not None
-    assert (len(plot.ticks), plot.without) == (11, 1)
-    assert pairs_plot([]) is None
+    assert len(plot.bars) == 11
+    assert "1 pair without two gaps to compare" in plot.note
+    assert pairs_chart([]) is None
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.001, 3.0, 50_000.0])
 def test_any_size_of_difference_can_be_drawn(shift):
     later = {name: at + shift for name, at in MARKS_MS.items()}
-    plot = pairs_plot(paired([make_turn(marks_ms=later)], [make_turn()]))
+    plot = pairs_chart(paired([make_turn(marks_ms=later)], [make_turn()]))
     assert plot is not None
-    assert 2 <= len(plot.marks) <= 8
+    assert 2 <= len(plot.y_ticks) <= 8
 
 
 def test_curves_count_every_turn_of_their_side():
     silent = [make_turn(turn=n, marks_ms=None, ended="timeout") for n in range(10)]
-    plot = gaps_plot([*make_turns(10), *silent], make_turns(10), 800.0, ("a", "b"))
-    heights = [float(re.findall(r"V([\d.]+)", side.path)[-1]) for side in plot.sides]
+    sides = [Agent(make_turns(10), "A"), Agent([*make_turns(10), *silent], "B")]
+    plot = gap_chart(sides, 800.0, "")
+    heights = [float(re.findall(r"V([\d.]+)", path.d)[-1]) for path in plot.paths]
     assert heights[0] == pytest.approx(0.0)
     assert heights[1] == pytest.approx(85.0)
-    assert plot.without_gap == 10
-    assert all(0 <= dot.x <= 100 for side in plot.sides for dot in side.dots)
+    assert "10 turns without a gap" in plot.note
+    assert all(0 <= dot.x <= 100 and 0 <= dot.y <= plot.height for dot in plot.dots)
 
 
 def test_warnings_of_either_run_are_shown():
@@ -340,6 +359,6 @@ def test_what_the_verdict_says_already_is_not_said_twice():
     why = "the caller was starved in 8 of 24 turns"
     b = make_run(make_turns(6), valid=False, why_invalid=(why,))
     record = incomparable_check(why=(f"the candidate's run is invalid: {why}",))
-    page = Page(render(record, FOLDER, b, None))
-    assert page.text.index(why) < page.text.index("Metrics")
-    assert not page.all("section", **{"class": "alert"})
+    shown = Page(render(record, FOLDER, b, None))
+    assert shown.text.index(why) < shown.text.index("Metrics")
+    assert not shown.all("section", **{"class": "alert"})

@@ -16,23 +16,25 @@ from rich.console import Console
 
 from turngap.backends import BackendChoice
 from turngap.caller.pipecat import PipecatDialect
-from turngap.compare.charts import HEIGHT_PX, LABEL_PX, charts
-from turngap.compare.console import comparison_block
+from turngap.compare.charts import HEIGHT_PX, speed, tasks
 from turngap.compare.figures import Side
 from turngap.compare.files import (
     comparison_json,
-    markdown,
     read_comparison,
-    write_markdown,
+    write_reports,
 )
-from turngap.compare.page import render, write_page
 from turngap.compare.play import ComparePlan, compare, parse_price
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord, CrossingRecord
+from turngap.compare.report import comparison_block, comparison_report
 from turngap.compare.words import crossing as words_of
+from turngap.compare.words import stated
 from turngap.core.errors import AgentError, InputError
 from turngap.core.results import AnswerRecord, Turn
 from turngap.play.plan import Progress
 from turngap.play.target import AgentChoice, Target
+from turngap.report import markdown as markdown_writer
+from turngap.report import page as page_writer
+from turngap.report.charts import BOX, LABEL_PX
 from turngap.scenario.library import load_scenarios, scenario_paths
 from turngap.store.documents import find_folder
 
@@ -83,6 +85,14 @@ def plan(tmp_path: Path, **changes: Any) -> ComparePlan:
     return ComparePlan(**(values | changes))
 
 
+def markdown(record: ComparisonRecord) -> str:
+    return markdown_writer.markdown(comparison_report(record))
+
+
+def render(record: ComparisonRecord) -> str:
+    return page_writer.render(comparison_report(record))
+
+
 def shown(record: ComparisonRecord, width: int) -> str:
     file = io.StringIO()
     Console(file=file, width=width).print(comparison_block(record, width))
@@ -114,9 +124,14 @@ async def test_it_is_shown_on_any_width_as_markdown_and_as_json(tmp_path: Path, 
         "67 % (21 % to 94 %) of 21 (3 recorded)",
         "100 % (44 % to 100 %)",  # of three recorded turns, however often
         "398 ms",
-        "good overtakes quick at a task of 2 turns",
+        # Of three recorded turns no interval leaves out 0: nothing is said of long tasks.
+        "No answer: good is ahead (gap p50 398 ms, 100 % right), but n = 3 is too small to tell it "
+        "from quick.",
+        "too few turns to say",
     ):
         assert expected in text
+    assert "overtakes" not in text
+    assert "100 h" not in text
     assert "153 ms" in text
     assert "first token, tokens/s and window tokens: of 14 of 21 turns" in text
     page = markdown(record)
@@ -126,8 +141,9 @@ async def test_it_is_shown_on_any_width_as_markdown_and_as_json(tmp_path: Path, 
     assert head.startswith(" turns | gap p50 | p95 | hit rate | right answers | $/1000 turns")
     assert page.count("\n| good |") == page.count("\n| quick |") == 1
     assert "| 10 |" in page
-    assert "good overtakes quick at a task of 2 turns" in page
-    assert write_markdown(record, folder).read_text("utf-8") == page
+    assert "n = 3 is too small" in page
+    write_reports(record, folder)
+    assert (folder / "compare.md").read_text("utf-8") == page
     document = json.loads(json.dumps(comparison_json(record, folder), allow_nan=False))
     assert document["valid"] is True
     for entry in document["backends"]:
@@ -135,18 +151,42 @@ async def test_it_is_shown_on_any_width_as_markdown_and_as_json(tmp_path: Path, 
         assert entry["hit_rate"] == 1.0
 
 
-async def test_the_page_shows_each_backend_and_where_one_overtakes_another(
+async def test_the_page_shows_each_backend_and_tasks_as_far_as_the_figures_bear_them_out(
     tmp_path: Path, agents: Answering
 ):
     record, folder, _ = await compare(plan(tmp_path))
-    html = write_page(record, folder).read_text("utf-8")
+    html = write_reports(record, folder).read_text("utf-8")
     page = Page(html)
     page.assert_safe()
     page.assert_accessible()
     assert len(page.all("circle")) == 2
-    assert len(page.all("path", **{"class": "curve"})) == 2 * 2 * 2  # two charts, with legends
-    assert page.text.count("good past quick at 2 (not sure)") == 1
-    assert "good · $0.75 per 1000" in page.text
+    # Of three recorded turns, all right, tasks of two turns can be told of; of two right, of one.
+    charts = tasks(record)
+    assert [chart.title.split(": ")[1].split()[0] for chart in charts] == ["time", "price"]
+    for chart in charts:
+        assert [key.name for key in chart.legend] == ["A good"]
+        assert len(pieces(chart.paths[0].d)) == 2
+        assert chart.rules == []
+    assert "A good: gap 398 ms" in page.text
+    assert "$0.75 per 1000" in page.text
+
+
+async def test_one_overtakes_the_other_where_enough_turns_say_so(agents: Answering):
+    right = [made_turn("right").model_copy(update={"turn": i}) for i in range(1, 81)]
+    wrong = {"answer": WRONG, "events": agents.turn("quick", "x", 1, 1, 0).events}
+    quick = [
+        t.model_copy(update=wrong if t.turn % 2 else {"events": wrong["events"]}) for t in right
+    ]
+    record = make_comparison([Side("good", right, (1.0, 1.0)), Side("quick", quick, (0.9, 0.9))])
+    found = {c.what: c for c in stated(record)}
+    in_time = found["time"]
+    assert (in_time.leader, in_time.follower, in_time.turns) == ("good", "quick", None) or (
+        in_time.follower == "good" and in_time.latest is not None
+    )
+    (rule,) = [rule for chart in tasks(record) for rule in chart.rules] or [None]
+    said = words_of(in_time)
+    assert said in shown(record, 250)
+    assert rule is None or rule.label.startswith("good past quick at ")
 
 
 async def test_differences_over_the_same_turns_are_shown_everywhere(
@@ -163,21 +203,23 @@ async def test_differences_over_the_same_turns_are_shown_everywhere(
     )
     assert said in shown(record, 250)
     assert said in markdown(record)
-    assert said in Page(write_page(record, folder).read_text("utf-8")).text
+    assert said in Page(write_reports(record, folder).read_text("utf-8")).text
     assert "67 % (21 % to 94 %), 3.0 s" in shown(record, 300)  # a task of one turn
 
 
 def test_labels_do_not_lie_on_one_another_nor_outside():
     turns = [made_turn("right").model_copy(update={"turn": i}) for i in range(1, 8)]
     for verdicts in (turns, [t.model_copy(update={"answer": WRONG}) for t in turns]):
-        speed, *chains = charts(make_comparison([Side(f"{n}", verdicts, None) for n in range(8)]))
-        places = sorted(dot.label_y for dot in speed.dots)
+        record = make_comparison([Side(f"{n}", verdicts, None) for n in range(8)])
+        chart = speed(record)
+        assert chart is not None
+        places = sorted(label.y for label in chart.labels)
         assert len(places) == 8
         assert all(b - a >= LABEL_PX - 1e-9 for a, b in pairwise(places))
         assert places[0] >= 0
         assert places[-1] <= HEIGHT_PX
         # Nobody overtakes anybody, so that no line says so.
-        assert all(chart.rules == () for chart in chains)
+        assert all(chart.rules == [] for chart in tasks(record))
 
 
 def test_drawings_stay_in_their_frames_whatever_the_figures():
@@ -188,11 +230,12 @@ def test_drawings_stay_in_their_frames_whatever_the_figures():
                 for i in range(1, n + 1)
             ]
             record = make_comparison([Side("one", turns, price), Side(SCRIPT, turns, price)])
-            for chart in charts(record):
-                assert all(0 <= m.at <= 100 for m in (*chart.x_marks, *chart.rules))
+            for chart in filter(None, (speed(record), *tasks(record))):
+                assert all(0 <= m.at <= 100 for m in (*chart.x_ticks, *chart.rules))
                 assert all(0 <= d.x <= 100 and 0 <= d.y <= HEIGHT_PX for d in chart.dots)
-                ys = [float(p.split()[1]) for line in chart.lines for p in pieces(line.path)]
-                assert all(-0.1 <= y <= HEIGHT_PX + 0.1 for y in ys)
+                places = [p.split() for line in chart.paths for p in pieces(line.d)]
+                assert all(0 <= float(x) <= BOX for x, _ in places)
+                assert all(-0.1 <= float(y) <= HEIGHT_PX + 0.1 for _, y in places)
             page = Page(render(record))
             page.assert_safe()
             assert SCRIPT in page.text
@@ -202,17 +245,9 @@ def test_drawings_stay_in_their_frames_whatever_the_figures():
     ("at", "said"),
     [
         ((6, 3, 12), "b overtakes a at a task of 6 turns (95 % interval: 3 to 12; n = 21)"),
-        (
-            (6, 3, None),
-            "b overtakes a at a task of 6 turns (as measured; not sure, by the 95 % intervals at "
-            "3 or at none up to 20; n = 21)",
-        ),
+        ((6, 3, None), "these turns do not tell whether b overtakes a within 20 turns; n = 21"),
         ((1, 1, 1), "b is ahead of a from a task of 1 turn on (95 % interval: 1 to 1; n = 21)"),
-        (
-            (None, 4, None),
-            "a stays ahead of b up to 20 turns (as measured; not sure, by the 95 % intervals b may "
-            "overtake it from 4 on; n = 21)",
-        ),
+        ((None, 4, None), "these turns do not tell whether b overtakes a within 20 turns; n = 21"),
         (
             (None, None, None),
             "a stays ahead of b up to 20 turns (and so by the 95 % intervals; n = 21)",
@@ -237,7 +272,7 @@ def test_a_crossing_is_claimed_as_far_as_its_intervals_bear_it_out(
 
 
 def pieces(path: str) -> list[str]:
-    return path.removeprefix("M").split(" L") if path else []
+    return path.removeprefix("M").split("L") if path else []
 
 
 def made_turn(verdict: str) -> Turn:

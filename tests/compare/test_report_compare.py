@@ -7,12 +7,12 @@ from html_page import Page
 from made_records import make_comparison, make_turn
 from rich.console import Console
 
-from turngap.compare.console import comparison_block
 from turngap.compare.figures import Side
-from turngap.compare.page import FEW, render
 from turngap.compare.record import ComparisonRecord
+from turngap.compare.report import FEW, comparison_block, comparison_report
 from turngap.compare.words import dollars, missing, pair
 from turngap.core.results import AnswerRecord, Turn
+from turngap.report import page as pages
 
 UNNAMED = "race,fast=small,full=sim:full"
 NO_PRICE = "price: the backend has no price (--price NAME=IN,OUT)"
@@ -33,6 +33,10 @@ def compared(
     *names: str, n: int = 20, price: tuple[float, float] | None = None
 ) -> ComparisonRecord:
     return make_comparison([Side(name, turns(n), price) for name in names])
+
+
+def render(record: ComparisonRecord) -> str:
+    return pages.render(comparison_report(record))
 
 
 def shown(record: ComparisonRecord, width: int) -> list[str]:

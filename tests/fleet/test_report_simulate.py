@@ -6,7 +6,7 @@ import pytest
 from commandline import turngap_here
 from html_page import Page
 
-from turngap.fleet.page import read_simulation, render
+from turngap.fleet.report import read_simulation, render
 from turngap.fleet.words import hours, usd
 
 TURN = (

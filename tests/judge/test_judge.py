@@ -26,7 +26,8 @@ from turngap.judge.play import (
 )
 from turngap.judge.transcribe import RATE, reply_audio, transcribe
 from turngap.play.run import content_hash
-from turngap.report.console import summary_block, turn_block
+from turngap.report.console import turn_block
+from turngap.report.run import summary_block
 from turngap.scenario.library import load_scenario
 from turngap.scenario.model import Scenario
 from turngap.store.runs import Run, RunWriter, read_run

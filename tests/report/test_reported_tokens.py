@@ -5,7 +5,8 @@ from made_records import make_run, make_turn
 from turngap.core.results import Turn
 from turngap.core.summary import summarise
 from turngap.core.tokens import token_figures
-from turngap.report.console import summary_block, turn_block
+from turngap.report.console import turn_block
+from turngap.report.run import summary_block
 
 
 def told(turn: int, ttft_ms: float, per_s: float | None, window: float) -> Turn:

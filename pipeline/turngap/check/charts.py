@@ -1,7 +1,4 @@
-"""Where things lie in the drawings of a check; as in `charts`, per cent across and pixels down.
-
-The reference is A: dashed, hollow. The candidate is B: solid, filled. No drawing needs colour.
-"""
+"""The turns of a check side by side, which of them are worth a look, and what is drawn of them."""
 
 import math
 from collections.abc import Sequence
@@ -9,15 +6,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from turngap.check import words as check_words
-from turngap.check.record import BudgetRecord, CheckRecord, MetricRecord
+from turngap.check.record import BudgetRecord, MetricRecord
 from turngap.core.results import Turn
 from turngap.core.stats import percentile
-from turngap.core.summary import counted_turns
-from turngap.core.tokens import token_figures
 from turngap.report import words
-from turngap.report.charts import Domain, Tick, curve, domain_of, plot_ticks
-
-# The turns of a check side by side, and which of them are worth a look.
+from turngap.report.charts import Bar, Chart, Mark, Rule, round_step
+from turngap.report.sections import Range
 
 # Of these, at most so many are shown; the runs beside the check hold the rest.
 MOST_SHOWN = 8
@@ -92,16 +86,6 @@ def _stages(turn: Turn) -> dict[str, float]:
     return stages
 
 
-def llm_words(candidate: Sequence[Turn], reference: Sequence[Turn]) -> list[str]:
-    """How fast each side's language model was: a line for whoever told anything of it."""
-    sides = (("reference", reference), ("candidate", candidate))
-    return [
-        f"language model of the {name}: {words.token_figures_words(figures)}"
-        for name, turns in sides
-        if (figures := token_figures(counted_turns(turns))) is not None
-    ]
-
-
 def moved_in(pair: TurnPair) -> str:
     """The stages that made this turn slower or quicker, the largest first; empty where unknown."""
     if pair.shift_ms is None or pair.reference is None:
@@ -126,24 +110,11 @@ def heading(pair: TurnPair) -> str:
     return f"{pair.candidate.outcome} (reference: {pair.reference.outcome})"
 
 
-STRIP_ROW_PX = 26
 PAIRS_PX = 180
 # Ticks of pairs beyond this share of all would flatten the others: they run over the edge.
 PAIRS_SHOWN_WHOLE = 0.98
 # Nothing below fills a drawing of shifts: on a quiet machine it is noise.
 LEAST_MS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """An estimate with its interval beside zero and a limit, each per cent of the width."""
-
-    zero: float
-    limit: float
-    low: float
-    width: float
-    at: float
-    spoken: str
 
 
 def metric_range(metric: MetricRecord) -> Range | None:
@@ -186,95 +157,11 @@ def budget_range(budget: BudgetRecord) -> Range | None:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class SideDot:
-    """One turn's gap in the strip of its side."""
-
-    x: float
-    y: int
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One agent in the drawing. `letter_at`: where its letter stands beside the curve."""
-
-    letter: str
-    name: str
-    path: str
-    dots: tuple[SideDot, ...]
-    letter_at: tuple[float, str]
-
-
-@dataclass(frozen=True, slots=True)
-class GapsPlot:
-    """Both agents' shares of turns answered within each gap, over a strip of dots for each."""
-
-    sides: tuple[Side, ...]
-    rule: float
-    ticks: tuple[Tick, ...]
-    without_gap: int
-    beyond: int
-    spoken: str
-
-
-def gaps_plot(
-    candidate: Sequence[Turn],
-    reference: Sequence[Turn],
-    budget_ms: float,
-    names: tuple[str, str],
-) -> GapsPlot:
-    """`names` are the reference's and the candidate's; without turns a side is not drawn."""
-    domain = domain_of([*reference, *candidate], shown_whole=0.98)
-    medians = [_median(turns) for turns in (reference, candidate)]
-    left_first = (medians[0] or 0.0) <= (medians[1] or 0.0)
-    sides: list[Side] = []
-    for index, turns in enumerate((reference, candidate)):
-        if turns:
-            is_left = (index == 0) == left_first
-            middle = medians[index]
-            at = domain.x(middle, budget_ms) if middle is not None else 50.0
-            sides.append(
-                Side(
-                    letter="AB"[index],
-                    name=names[index],
-                    path=curve(turns, domain, budget_ms),
-                    dots=_dots(turns, domain, budget_ms),
-                    letter_at=(at, "end" if is_left else "start"),
-                )
-            )
-    every = [*reference, *candidate]
-    gaps = [t.gap_ms for t in every if t.gap_ms is not None]
-    return GapsPlot(
-        sides=tuple(sides),
-        rule=domain.x(budget_ms, budget_ms),
-        ticks=plot_ticks(domain, budget_ms),
-        without_gap=len(every) - len(gaps),
-        beyond=sum(domain.beyond(gap, budget_ms) for gap in gaps),
-        spoken="; ".join(
-            _curve_in_words(letter, turns)
-            for letter, turns in (("A", reference), ("B", candidate))
-            if turns
-        ),
-    )
-
-
-def _dots(turns: Sequence[Turn], domain: Domain, budget_ms: float) -> tuple[SideDot, ...]:
-    return tuple(
-        SideDot(
-            domain.x(turn.gap_ms, budget_ms),
-            6 + number * 7 % (STRIP_ROW_PX - 12),  # spread, or equal gaps would hide one another
-            f"{turn_name(turn)}: {turn.outcome}, {words.ms(turn.gap_ms)} ms",
-        )
-        for number, turn in enumerate(turns)
-        if turn.gap_ms is not None
-    )
-
-
-def turn_name(turn: Turn) -> str:
-    """Which turn this is."""
-    repeat = f", repeat {turn.repeat}" if turn.repeat > 1 else ""
-    return f"{words.clean(turn.scenario)}, turn {turn.turn}{repeat}"
+def curves_in_words(candidate: Sequence[Turn], reference: Sequence[Turn]) -> str:
+    """What the curves of both agents' gaps show."""
+    sides = (("A", reference), ("B", candidate))
+    said = "; ".join(_curve_in_words(letter, turns) for letter, turns in sides if turns)
+    return f"Share of turns answered within each gap. {said}"
 
 
 def _median(turns: Sequence[Turn]) -> float | None:
@@ -289,71 +176,8 @@ def _curve_in_words(letter: str, turns: Sequence[Turn]) -> str:
     return f"{letter}: {hits} of {words.turns_words(len(turns))} within budget{figure}"
 
 
-@dataclass(frozen=True, slots=True)
-class StageRow:
-    """One stage on both sides in ms, None where unknown; its bar runs from the middle."""
-
-    name: str
-    reference_ms: float | None
-    candidate_ms: float | None
-    shift_ms: float | None
-    remark: str
-    x: float
-    width: float
-
-
-def stage_rows(
-    record: CheckRecord, reference: dict[str, float], candidate: dict[str, float]
-) -> list[StageRow]:
-    """Every stage of either side; shifts are the record's, which knows what is beyond chance."""
-    shifts = {stage.name: stage for stage in record.stages}
-    names = dict.fromkeys([*reference, *candidate, *shifts])
-    most = max([LEAST_MS, *(abs(stage.shift_ms) for stage in record.stages)])
-    rows: list[StageRow] = []
-    for name in names:
-        stage = shifts.get(name)
-        shift = stage.shift_ms if stage else None
-        length = round(50 * abs(shift or 0.0) / most, 3)
-        rows.append(
-            StageRow(
-                name=name,
-                reference_ms=reference.get(name),
-                candidate_ms=candidate.get(name),
-                shift_ms=shift,
-                remark=check_words.stage_remark(stage, record) if stage else "",
-                x=50.0 if (shift or 0.0) >= 0 else 50.0 - length,
-                width=length,
-            )
-        )
-    return rows
-
-
-@dataclass(frozen=True, slots=True)
-class PairTick:
-    """One pair's difference: a line from zero up (slower) or down (quicker)."""
-
-    x: float
-    width: float
-    y: float
-    height: float
-    slower: bool
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class PairsPlot:
-    """Every pair's difference, from the quickest candidate to the slowest."""
-
-    ticks: tuple[PairTick, ...]
-    zero: float
-    marks: tuple[tuple[float, str], ...]
-    without: int
-    beyond: int
-    spoken: str
-
-
-def pairs_plot(pairs: Sequence[TurnPair]) -> PairsPlot | None:
-    """None where no pair has a difference."""
+def pairs_chart(pairs: Sequence[TurnPair]) -> Chart | None:
+    """Every pair's difference, from the quickest candidate to the slowest; None without any."""
     shifts = sorted(
         ((p.shift_ms, p) for p in pairs if p.shift_ms is not None), key=lambda item: item[0]
     )
@@ -367,37 +191,44 @@ def pairs_plot(pairs: Sequence[TurnPair]) -> PairsPlot | None:
     def y(ms: float) -> float:
         return round(PAIRS_PX * (top - min(top, max(bottom, ms))) / (top - bottom), 2)
 
-    step = 100 / len(shifts)
-    ticks = tuple(
-        PairTick(
-            x=round(step * rank + step * 0.15, 3),
-            width=round(min(step * 0.7, 1.2), 3),
+    room = 100 / len(shifts)
+    bars = [
+        Bar(
+            x=round(room * rank + room * 0.15, 3),
             y=min(y(shift), y(0)),
+            width=round(min(room * 0.7, 1.2), 3),
             height=max(abs(y(shift) - y(0)), 1.0),
-            slower=shift > 0,
-            title=f"{turn_name(pair.candidate)}: {check_words.signed_ms(shift)} ms",
+            style="bad" if shift > 0 else "",
+            hollow=shift <= 0,
+            title=f"{words.turn_name(pair.candidate)}: {check_words.signed_ms(shift)} ms",
         )
         for rank, (shift, pair) in enumerate(shifts)
-    )
+    ]
     slower = sum(shift > 0 for shift, _ in shifts)
     middle = median(shift for shift, _ in shifts)
-    return PairsPlot(
-        ticks=ticks,
-        zero=y(0),
-        marks=tuple((y(ms), f"{check_words.signed_ms(ms)} ms") for ms in _steps(bottom, top)),
-        without=len(pairs) - len(shifts),
-        beyond=sum(not bottom <= shift <= top for shift, _ in shifts),
-        spoken=(
-            f"Differences of {check_words.pairs_words(len(shifts))}: the candidate was slower in "
-            f"{slower}; median {check_words.signed_ms(middle)}, from "
-            f"{check_words.signed_ms(shifts[0][0])} to {check_words.signed_ms(shifts[-1][0])} ms"
-        ),
+    spoken = (
+        f"Differences of {check_words.pairs_words(len(shifts))}: the candidate was slower in "
+        f"{slower}; median {check_words.signed_ms(middle)}, from "
+        f"{check_words.signed_ms(shifts[0][0])} to {check_words.signed_ms(shifts[-1][0])} ms"
     )
-
-
-def _steps(low: float, high: float) -> list[float]:
-    """Round marks within, about four of them."""
-    rough = (high - low) / 4
-    size = 10 ** math.floor(math.log10(rough))
-    step = next(size * m for m in (1, 2, 5, 10) if size * m >= rough)
-    return [step * k for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    note = (
+        f"{spoken}. One bar a pair, sorted: up is slower than the same turn of the reference, down "
+        "(hollow) is quicker."
+    )
+    if without := len(pairs) - len(shifts):
+        note += f" {check_words.pairs_words(without)} without two gaps to compare."
+    if beyond := sum(not bottom <= shift <= top for shift, _ in shifts):
+        note += f" {check_words.pairs_words(beyond)} beyond the edge."
+    step = round_step(top - bottom)
+    steps = range(math.ceil(bottom / step), math.floor(top / step) + 1)
+    return Chart(
+        spoken=spoken,
+        height=PAIRS_PX,
+        name="pairs",
+        note=note,
+        y_ticks=[
+            Mark(y(n * step), f"{check_words.signed_ms(n * step)} ms", grid=True) for n in steps
+        ],
+        bars=bars,
+        rules=[Rule(y(0), style="zero", upright=False)],
+    )

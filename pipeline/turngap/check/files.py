@@ -6,14 +6,12 @@ from typing import Any
 
 from rich.console import Console
 
-from turngap.check import page as check_html
-from turngap.check.charts import llm_words
-from turngap.check.console import check_block
 from turngap.check.junit import junit
-from turngap.check.markdown import markdown
 from turngap.check.record import CHECK_FILE, CheckRecord, SideRecord
+from turngap.check.report import check_block, check_report
 from turngap.core.errors import InputError
-from turngap.report import pages
+from turngap.report import page
+from turngap.report.markdown import markdown
 from turngap.store.documents import read_document
 from turngap.store.runs import Run, read_record, read_run
 
@@ -29,15 +27,10 @@ def write_reports(record: CheckRecord, folder: Path, candidate: Run, reference: 
     Raises:
         InputError: the folder cannot be written to.
     """
-    texts = {
-        PAGE_FILE: check_html.render(record, folder, candidate, reference),
-        "summary.md": markdown(
-            record, llm_words(candidate.turns, reference.turns if reference else ())
-        ),
-    }
-    for name, text in texts.items():
-        pages.write(folder / name, text.encode("utf-8", errors="replace"))
-    pages.write(folder / "junit.xml", junit(record, check_text(record)))
+    report = check_report(record, candidate, reference, folder)
+    page.write(folder / PAGE_FILE, page.render(report))
+    page.write(folder / "summary.md", markdown(report))
+    page.write(folder / "junit.xml", junit(record, check_text(record)))
 
 
 def check_text(record: CheckRecord, width: int = TEXT_WIDTH) -> str:

@@ -122,7 +122,7 @@ class CheckRecord(Document):
     """`check.json`.
 
     `why` says in words what decided: which metric, or why the two cannot be compared. `starved_ms`
-    is how late the caller might be before a turn counted as starved.
+    is how late the caller might be before a turn counted as starved; `stand_ins` as in a run.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -137,6 +137,7 @@ class CheckRecord(Document):
     rounds: int
     phases: int
     starved_ms: float
+    stand_ins: tuple[str, ...] = ()
     pairs: int
     left_out: int
     starvation: StarvationRecord | None = None

@@ -20,30 +20,32 @@ from turngap.check.record import (
 )
 from turngap.core.budget import STARVED_MS
 from turngap.report import words
+from turngap.report.words import Style
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictLook:
-    """A verdict's symbol, its name in capitals and in a sentence, and what it means."""
+    """A verdict's symbol, its name in capitals and in a sentence, what it means, and its style."""
 
     symbol: str
     title: str
     word: str
     means: str
+    style: Style
 
 
 VERDICTS: dict[CheckVerdict, VerdictLook] = {
-    "pass": VerdictLook("✓", "PASS", "pass", "no regression of the size that matters"),
-    "regressed": VerdictLook("✗", "REGRESSED", "regressed", "slower beyond chance"),
-    "undecided": VerdictLook("?", "UNDECIDED", "undecided", "neither shown nor excluded"),
+    "pass": VerdictLook("✓", "PASS", "pass", "no regression of the size that matters", "good"),
+    "regressed": VerdictLook("✗", "REGRESSED", "regressed", "slower beyond chance", "bad"),
+    "undecided": VerdictLook("?", "UNDECIDED", "undecided", "neither shown nor excluded", "unsure"),
     "cannot_compare": VerdictLook(
-        "≠", "CANNOT COMPARE", "cannot compare", "these figures do not bear a verdict"
+        "≠", "CANNOT COMPARE", "cannot compare", "these figures do not bear a verdict", "odd"
     ),
 }
 
 
 # Nothing was asked but to save, and it was.
-SAVED = VerdictLook("↓", "SAVED", "saved", "as a baseline; nothing was compared")
+SAVED = VerdictLook("↓", "SAVED", "saved", "as a baseline; nothing was compared", "good")
 
 # A shift below this is not worth a name where it is not beyond chance.
 WORTH_NAMING_MS = 5.0
@@ -216,13 +218,8 @@ def _stage_moved(stage: StageShiftRecord) -> str:
 
 
 def stage_remark(stage: StageShiftRecord, record: CheckRecord) -> str:
-    """What there is to say of a stage beside its shift; `slowed` is net of turns far quicker."""
-    remark = "moved" if stage.name == record.moved_stage else "grew" if stage.moved else ""
-    return (
-        f"{remark}; {words.turns_words(stage.slowed)} far slower"
-        if remark and stage.slowed > 0
-        else remark
-    )
+    """Whether a stage is to blame for the regression, or grew without one."""
+    return "moved" if stage.name == record.moved_stage else "grew" if stage.moved else ""
 
 
 def budget_name(budget: BudgetRecord) -> str:

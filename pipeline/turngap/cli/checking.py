@@ -202,8 +202,8 @@ def _play(plan: "CheckPlan", *, quiet: bool) -> "Checked":
 
 
 def _show(checked: "Checked", *, json_: bool) -> None:
-    from turngap.check.console import check_block
     from turngap.check.files import PAGE_FILE, write_reports
+    from turngap.check.report import check_block
 
     write_reports(checked.record, checked.path, checked.candidate, checked.reference)
     if json_:

@@ -71,10 +71,9 @@ def compare(
     from turngap.backends import BackendChoice
     from turngap.caller.pipecat import PipecatDialect
     from turngap.cli.judging import judged_comparison
-    from turngap.compare.console import comparison_block
-    from turngap.compare.files import comparison_json, write_markdown
-    from turngap.compare.page import write_page
+    from turngap.compare.files import comparison_json, write_reports
     from turngap.compare.play import ComparePlan, parse_price
+    from turngap.compare.report import comparison_block
     from turngap.judge.play import judge_backend
 
     folder, loaded = chosen_scenarios(agent, scenarios, tag, library)
@@ -100,8 +99,7 @@ def compare(
         except TurngapError as e:
             say(f"not judged; turngap judge {path} --llm LLM asks again")
             failure = e
-    write_markdown(record, path)
-    page = write_page(record, path)
+    page = write_reports(record, path)
     if json_:
         print_json(comparison_json(record, path))
     else:

@@ -57,8 +57,9 @@ def judge(
     from turngap.compare.record import COMPARISON_FILE
     from turngap.judge.play import expectations, judge_backend, recogniser_backend
     from turngap.judge.prompt import PROMPT
-    from turngap.report.console import summary_block, turn_block
+    from turngap.report.console import turn_block
     from turngap.report.json import run_json
+    from turngap.report.run import summary_block
     from turngap.store.documents import find_folder
     from turngap.store.runs import find_run, read_run
 
@@ -95,9 +96,8 @@ def _show_judged(
     *,
     json_: bool,
 ) -> None:
-    from turngap.compare.console import comparison_block
-    from turngap.compare.files import comparison_json, read_comparison, write_markdown
-    from turngap.compare.page import write_page
+    from turngap.compare.files import comparison_json, read_comparison, write_reports
+    from turngap.compare.report import comparison_block
 
     if model is None or recogniser is not None:
         raise InputError(
@@ -106,8 +106,7 @@ def _show_judged(
             hint="--transcribe takes one of its runs; a model then judges that one's words",
         )
     record = judged_comparison(read_comparison(folder), folder, model, library, quiet=json_)
-    write_markdown(record, folder)
-    write_page(record, folder)
+    write_reports(record, folder)
     if json_:
         print_json(comparison_json(record, folder))
     else:
@@ -128,7 +127,7 @@ def judged_comparison(
         TurngapError: as `turngap.judge.play.judge_comparison`.
     """
     from turngap.judge.play import judge_comparison
-    from turngap.report.html import write_html
+    from turngap.report.run import write_html
 
     with Display(sum(b.turns for b in record.backends), "turns") as shown:
         shown.step("asking the judge")
@@ -148,7 +147,7 @@ def _judged(
 ) -> "Run":
     """First the sound: a model judges what was made of it."""
     from turngap.judge.play import judged, transcribed
-    from turngap.report.html import write_html
+    from turngap.report.run import write_html
 
     steps = [(transcribed, recogniser, "transcribing"), (judged, model, "asking the judge")]
     with Display(len(run.turns), "turns") as shown:

@@ -75,9 +75,8 @@ def replay(
     from turngap.caller.pipecat import PipecatDialect
     from turngap.play.plan import ReplayPlan
     from turngap.play.target import resolve
-    from turngap.report.console import summary_block
-    from turngap.report.html import write_html
     from turngap.report.json import run_json
+    from turngap.report.run import summary_block, write_html
 
     if dialect not in DIALECTS:
         raise InputError(

@@ -93,9 +93,9 @@ def _write_svg(file: Path, picture: str) -> None:
 
 
 def _stored_run(folder: Path) -> Stored:
-    from turngap.report.console import run_svg, summary_block, turn_block
-    from turngap.report.html import write_html
+    from turngap.report.console import run_svg, turn_block
     from turngap.report.json import run_json
+    from turngap.report.run import summary_block, write_html
     from turngap.store.runs import read_run
 
     run = read_run(folder)
@@ -112,8 +112,8 @@ def _stored_run(folder: Path) -> Stored:
 
 
 def _stored_check(folder: Path) -> Stored:
-    from turngap.check.console import check_block, check_svg
     from turngap.check.files import PAGE_FILE, check_json, read_check, write_reports
+    from turngap.check.report import check_block, check_svg
 
     record, candidate, reference = read_check(folder)
 
@@ -131,23 +131,21 @@ def _stored_check(folder: Path) -> Stored:
 
 
 def _stored_comparison(folder: Path) -> Stored:
-    from turngap.compare.console import comparison_block, comparison_svg
-    from turngap.compare.files import comparison_json, read_comparison
-    from turngap.compare.page import write_page
+    from turngap.compare.files import comparison_json, read_comparison, write_reports
+    from turngap.compare.report import comparison_block, comparison_svg
 
     record = read_comparison(folder)
     return Stored(
         document=lambda: comparison_json(record, folder),
         blocks=lambda width: [comparison_block(record, width)],
         svg=lambda: comparison_svg(record, folder.name),
-        write_html=lambda: write_page(record, folder),
+        write_html=lambda: write_reports(record, folder),
         next_step=lambda: after_comparison(record, folder),
     )
 
 
 def _stored_simulation(folder: Path) -> Stored:
-    from turngap.fleet.console import simulation_block, simulation_svg
-    from turngap.fleet.page import read_simulation, write_page
+    from turngap.fleet.report import read_simulation, simulation_block, simulation_svg, write_page
 
     record = read_simulation(folder)
     return Stored(

@@ -257,7 +257,7 @@ def remarks(where: Where, max_sessions: int) -> list[str]:
 
 def _keeping(out: Path | None, record: Path | None, keep: bool) -> "Keeping":
     from turngap.live.keeping import Keeping
-    from turngap.report.html import write_html
+    from turngap.report.run import write_html
     from turngap.store.documents import DEFAULT_ROOT
 
     if not keep and (out is not None or record is not None):

@@ -127,8 +127,7 @@ def _loads(calls: str | None) -> tuple[float, ...]:
 
 
 def _run(plan: "SimulationPlan", *, json_: bool) -> "SimulationRecord":
-    from turngap.fleet.console import simulation_block
-    from turngap.fleet.page import write_page
+    from turngap.fleet.report import simulation_block, write_page
     from turngap.fleet.run import run_simulation
 
     with Display(100, "%") as shown:

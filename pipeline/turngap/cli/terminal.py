@@ -67,7 +67,7 @@ async def _talk(target: "Target", run: "LiveRun", device: "Device") -> None:
 
 
 def _show_end(run: "LiveRun") -> None:
-    from turngap.report.console import summary_block
+    from turngap.report.run import summary_block
     from turngap.store.runs import read_run
 
     if run.turns and run.path is not None:

@@ -1,211 +1,180 @@
-"""Where things lie in a comparison's drawings: per cent across, pixels down. None needs colour."""
+"""What is drawn of a comparison. A backend has one letter and one dash in all drawings."""
 
 import math
+import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
-from turngap.compare import words as compare_words
-from turngap.compare.chain import LONGEST, TurnFigures, expected_ms, expected_usd
+from turngap.compare import words
+from turngap.compare.chain import LONGEST, expected_ms, expected_usd
 from turngap.compare.figures import chain_figures
 from turngap.compare.record import BackendRecord, ComparisonRecord
-from turngap.report import words
+from turngap.report.charts import (
+    DASHES,
+    Bar,
+    Chart,
+    Dot,
+    Key,
+    Label,
+    Mark,
+    Path,
+    Rule,
+    clear_of,
+    polyline,
+    spread,
+)
+from turngap.report.words import ms
 
 HEIGHT_PX = 240
-# Lines are drawn in a box so wide; the page stretches it.
-BOX = 1000
 SMALLEST_PX, LARGEST_PX = 5.0, 16.0
-# Labels lie so far apart at least.
-LABEL_PX = 13.0
 # A task that takes so many times the shortest one's is beyond the drawing.
 MOST_DECADES = 5
-DASHES = ("", "9 5", "3 4", "12 4 3 4", "6 3", "2 6", "14 6", "8 2 2 2")
+LETTERS = string.ascii_uppercase
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A labelled place on an axis: per cent across, or pixels down."""
+def speed(record: ComparisonRecord) -> Chart | None:
+    """Each backend's gap across, its right answers up, and its price as the size of its dot.
 
-    at: float
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dot:
-    """One backend: its gap across, its right answers up (`low` to `high` in px), its price as size.
-
-    `priced`: whether its price is known; drawn hollow otherwise. `label_y`: its label's place, px
-    down.
+    None where no backend has both a gap and judged answers.
     """
-
-    x: float
-    y: float
-    low: float
-    high: float
-    r: float
-    priced: bool
-    label: str
-    label_y: float
-    end: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One backend over tasks of 1 to 20 turns, in a box of `BOX` by `HEIGHT_PX`."""
-
-    name: str
-    path: str
-    dash: str
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """One drawing."""
-
-    title: str
-    spoken: str
-    note: str
-    x_marks: tuple[Mark, ...]
-    y_marks: tuple[Mark, ...]
-    dots: tuple[Dot, ...] = ()
-    lines: tuple[Line, ...] = ()
-    rules: tuple[Mark, ...] = ()
-
-
-def charts(record: ComparisonRecord) -> tuple[Chart, ...]:
-    """Speed, quality and cost; and the chain in time and in price, as far as they are known."""
-    known = [
-        (b.name, figures) for b in record.backends if (figures := chain_figures(b)) is not None
+    shown = [
+        (LETTERS[i % len(LETTERS)], b)
+        for i, b in enumerate(record.backends)
+        if b.gap_ms["p50"].value is not None and b.correct.n
     ]
-    priced = [(name, figures) for name, figures in known if figures.usd is not None]
-    found = [_speed(record)]
-    if known:
-        found.append(_chain(record, known, "time"))
-    if priced:
-        found.append(_chain(record, priced, "price"))
-    return tuple(chart for chart in found if chart.dots or chart.lines)
-
-
-def _speed(record: ComparisonRecord) -> Chart:
-    shown = [b for b in record.backends if b.gap_ms["p50"].value is not None and b.correct.n]
-    gaps = [b.gap_ms["p50"].value or 0.0 for b in shown]
+    if not shown:
+        return None
+    gaps = [b.gap_ms["p50"].value or 0.0 for _, b in shown]
     right = max([record.budget_ms, *gaps]) * 1.05
-    most = max((b.price.usd_per_turn or 0.0 for b in shown), default=0.0)
+    most = max(b.price.usd_per_turn or 0.0 for _, b in shown)
     step = 200 if right < 1500 else 500
-    said = (
-        f"{words.clean(b.name)}: {compare_words.figure(b.gap_ms['p50'])}, "
-        f"{compare_words.share(b.correct)} right, "
-        f"{compare_words.thousand(b.price.usd_per_turn)} dollars per 1000 turns"
-        for b in shown
-    )
+    budget = Mark(100 * record.budget_ms / right, f"{record.budget_ms:.0f} ms", strong=True)
+    dots = [_dot(b, right, most) for _, b in shown]
+    places = spread([dot.y for dot in dots], HEIGHT_PX)
+    said = [
+        f"{letter} {b.name}: gap {words.figure(b.gap_ms['p50'])}, {words.share(b.correct)} right"
+        + ("" if (usd := b.price.usd_per_turn) is None else f", ${words.thousand(usd)} per 1000")
+        for letter, b in shown
+    ]
     return Chart(
         title="Speed, quality, cost",
-        spoken="; ".join(said) or "no backend with a gap and judged answers",
+        spoken="; ".join(said),
+        height=HEIGHT_PX,
         note="Gap p50 in ms to the right, right answers up with their 95 % interval. The larger a "
-        "dot, the dearer a turn; hollow: no price is known.",
-        x_marks=tuple(Mark(100 * ms / right, f"{ms}") for ms in range(0, int(right) + 1, step)),
-        y_marks=tuple(
-            Mark(_up(share), f"{100 * share:.0f} %") for share in (0, 0.25, 0.5, 0.75, 1)
+        "dot, the dearer a turn; hollow: no price is known. The upright line is the budget.",
+        x_ticks=clear_of(
+            (Mark(100 * at / right, f"{at}") for at in range(0, int(right) + 1, step)), budget, 13
         ),
-        dots=_labelled([_dot(b, right, most) for b in shown]),
-        rules=(Mark(100 * record.budget_ms / right, f"{record.budget_ms:.0f} ms budget"),),
+        y_ticks=[Mark(_up(x), f"{x:.0%}", grid=True) for x in (0, 0.25, 0.5, 0.75, 1)],
+        bars=[
+            Bar(
+                max(0.0, dot.x - 0.2),
+                _up(b.correct.high or 0.0),
+                0.4,
+                _up(b.correct.low or 0.0) - _up(b.correct.high or 0.0),
+            )
+            for dot, (_, b) in zip(dots, shown, strict=True)
+        ],
+        dots=dots,
+        labels=[
+            Label(dot.x, at, letter, -(dot.r + 4) if dot.x > 90 else dot.r + 4)
+            for dot, at, (letter, _) in zip(dots, places, shown, strict=True)
+        ],
+        rules=[Rule(budget.at, style="target")],
+        legend=[Key(text) for text in said],
     )
 
 
 def _dot(backend: BackendRecord, right: float, most_usd: float) -> Dot:
-    usd, correct = backend.price.usd_per_turn, backend.correct
+    usd = backend.price.usd_per_turn
     share = math.sqrt((usd or 0.0) / most_usd) if most_usd else 0.0
-    x = 100 * (backend.gap_ms["p50"].value or 0.0) / right
-    price = "" if usd is None else f" · ${compare_words.thousand(usd)} per 1000"
     return Dot(
-        x=max(0.0, x),
-        y=_up(correct.value or 0.0),
-        low=_up(correct.low or 0.0),
-        high=_up(correct.high or 0.0),
+        x=max(0.0, 100 * (backend.gap_ms["p50"].value or 0.0) / right),
+        y=_up(backend.correct.value or 0.0),
+        hollow=usd is None,
         r=SMALLEST_PX + share * (LARGEST_PX - SMALLEST_PX),
-        priced=usd is not None,
-        label=f"{words.clean(backend.name)}{price}",
-        label_y=_up(correct.value or 0.0),
-        end=x > 60,
+        title=f"{backend.name}: {ms(backend.gap_ms['p50'].value or 0.0)} ms",
     )
-
-
-def _labelled(dots: Sequence[Dot]) -> tuple[Dot, ...]:
-    """The dots with their labels as near as they can be without lying on one another."""
-    order = sorted(range(len(dots)), key=lambda i: (dots[i].y, dots[i].x))
-    places: list[float] = []
-    for i in order:
-        places.append(max(dots[i].y, places[-1] + LABEL_PX if places else 0.0))
-    for left, _ in enumerate(order):
-        at = len(order) - 1 - left
-        places[at] = min(places[at], HEIGHT_PX - left * LABEL_PX)
-    placed = dict(zip(order, places, strict=True))
-    return tuple(replace(dot, label_y=placed[i]) for i, dot in enumerate(dots))
 
 
 def _up(share: float) -> float:
     return HEIGHT_PX * (1 - share)
 
 
-def _chain(record: ComparisonRecord, known: Sequence[tuple[str, TurnFigures]], what: str) -> Chart:
-    cost = expected_ms if what == "time" else expected_usd
-    label: Callable[[float], str] = compare_words.seconds if what == "time" else _dollars
-    curves = {
-        name: [cost(f, n, "blind") or 0.0 for n in range(1, LONGEST + 1)] for name, f in known
-    }
-    positive = [v for values in curves.values() for v in values if 0 < v < math.inf]
-    if not positive:
-        return Chart("", "", "", (), ())
-    bottom = math.floor(math.log10(min(positive)))
-    top = min(math.ceil(math.log10(max(positive))), bottom + MOST_DECADES)
-    top = max(top, bottom + 1)
+def tasks(record: ComparisonRecord) -> list[Chart]:
+    """A task of several turns in time and in price, as far as the figures bear it out."""
+    time = _task(record, "time", lambda b, n: _cost(b, n, in_time=True), words.seconds)
+    price = _task(record, "price", lambda b, n: _cost(b, n, in_time=False), words.dollars)
+    return [chart for chart in (time, price) if chart is not None]
+
+
+def _cost(backend: BackendRecord, n: int, *, in_time: bool) -> float | None:
+    figures = chain_figures(backend)
+    if figures is None or not words.bears_out(backend.correct, n):
+        return None
+    return (expected_ms if in_time else expected_usd)(figures, n, "blind")
+
+
+def _task(
+    record: ComparisonRecord,
+    what: str,
+    cost: Callable[[BackendRecord, int], float | None],
+    label: Callable[[float], str],
+) -> Chart | None:
+    curves: dict[int, list[tuple[int, float]]] = {}
+    for i, backend in enumerate(record.backends):
+        known = [(n, cost(backend, n)) for n in range(1, LONGEST + 1)]
+        points = [(n, value) for n, value in known if value and 0 < value < math.inf]
+        if len(points) > 1:
+            curves[i] = points
+    values = [value for points in curves.values() for _, value in points]
+    if not values:
+        return None
+    bottom = math.floor(math.log10(min(values)))
+    top = max(min(math.ceil(math.log10(max(values))), bottom + MOST_DECADES), bottom + 1)
 
     def y(value: float) -> float:
         return HEIGHT_PX * (1 - (math.log10(value) - bottom) / (top - bottom))
 
     # Who is ahead from the first turn on crosses nothing: the lines begin so.
-    found = [c for c in record.crossings if c.what == what and (c.turns or 0) > 1]
-    sentences = [compare_words.crossing(c) for c in record.crossings if c.what == what]
+    found = [c for c in words.stated(record) if c.what == what]
+    sentences = "; ".join(words.crossing(c) for c in found)
     return Chart(
         title=f"A task of several turns: {what} until it went well",
-        spoken="; ".join(sentences) or "one backend alone: nothing to overtake",
+        spoken=sentences or "nobody is known to overtake anybody",
+        height=HEIGHT_PX,
         note=f"Turns of the task to the right, mean {what} up (logarithmic), begun anew each time. "
-        "Upright lines: where one overtakes another, with the 95 % interval; “not sure” where that "
-        "leaves open whether it does.",
-        x_marks=tuple(Mark(_across(n), f"{n}") for n in (1, 5, 10, 15, LONGEST)),
-        y_marks=tuple(Mark(y(10.0**e), label(10.0**e)) for e in range(bottom, top + 1)),
-        lines=tuple(
-            Line(words.clean(name), _path(values, y), DASHES[i % len(DASHES)])
-            for i, (name, values) in enumerate(curves.items())
-        ),
-        rules=tuple(
-            Mark(
-                _across(c.turns or 1),
-                f"{words.clean(c.follower)} past {words.clean(c.leader)} at {compare_words.at(c)}",
-            )
+        "A line ends where the figures bear out no longer task. Upright lines: where one overtakes "
+        "another, with the 95 % interval.",
+        x_ticks=[Mark(_across(n), f"{n}") for n in (1, 5, 10, 15, LONGEST)],
+        y_ticks=[Mark(y(10.0**e), label(10.0**e), grid=True) for e in range(bottom, top + 1)],
+        paths=[Path(_path(points, y), dash=_dash(i)) for i, points in curves.items()],
+        rules=[
+            Rule(_across(c.turns or 1), f"{c.follower} past {c.leader} at {words.at(c)}", "target")
             for c in found
-        ),
+            if (c.turns or 0) > 1
+        ],
+        legend=[
+            Key(f"{LETTERS[i % len(LETTERS)]} {record.backends[i].name}", dash=_dash(i))
+            for i in curves
+        ],
     )
+
+
+def _dash(number: int) -> str:
+    return DASHES[number % len(DASHES)]
 
 
 def _across(turns: int) -> float:
     return 100 * (turns - 1) / (LONGEST - 1)
 
 
-def _path(values: Sequence[float], y: Callable[[float], float]) -> str:
+def _path(values: Sequence[tuple[int, float]], y: Callable[[float], float]) -> str:
     """Up to where it leaves the drawing."""
-    points = [
-        (BOX * _across(n) / 100, y(value))
-        for n, value in enumerate(values, start=1)
-        if 0 < value < math.inf
-    ]
+    points = [(_across(n), y(value)) for n, value in values]
     inside = [(x, at) for x, at in points if at >= 0]
     # One point beyond the edge, cut there, so that a line is seen to leave.
     beyond = points[len(inside) : len(inside) + 1]
     if inside and beyond:
         (x0, y0), (x1, y1) = inside[-1], beyond[0]
         inside.append((x0 + (x1 - x0) * y0 / (y0 - y1), 0.0))
-    return "M" + " L".join(f"{x:.1f} {at:.1f}" for x, at in inside) if inside else ""
-
-
-def _dollars(usd: float) -> str:
-    return f"${compare_words.digits(usd, 2)}"
+    return polyline(inside)

@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from turngap.compare import words as text
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
-from turngap.report import pages
-from turngap.report.markdown import escaped
+from turngap.compare.report import comparison_report
+from turngap.report import page
+from turngap.report.markdown import markdown
 from turngap.store.documents import read_document
 
 MARKDOWN_FILE = "compare.md"
+PAGE_FILE = "report.html"
 
 _HINT = "give the folder that `turngap compare` names at its end"
 
@@ -33,39 +34,12 @@ def comparison_json(record: ComparisonRecord, folder: Path) -> dict[str, Any]:
     return {"path": str(folder), "valid": valid, **document}
 
 
-def write_markdown(record: ComparisonRecord, folder: Path) -> Path:
-    """Write `compare.md` into the comparison's folder.
+def write_reports(record: ComparisonRecord, folder: Path) -> Path:
+    """Write the page and `compare.md` into the comparison's folder; returns the page's path.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: the folder cannot be written to.
     """
-    file = folder / MARKDOWN_FILE
-    pages.write(file, markdown(record).encode("utf-8", errors="replace"))
-    return file
-
-
-def markdown(record: ComparisonRecord) -> str:
-    """The comparison for a pull request or a page."""
-    blocks = ["## turngap compare", _table(text.head(record), text.rows(record))]
-    if record.failure:
-        blocks.insert(1, f"**Ended early:** {escaped(record.failure)}")
-    blocks += ["\n".join(f"- {escaped(note)}" for note in text.missing(record))]
-    blocks += ["\n".join(f"- {escaped(note)}" for note in text.judge_notes(record))]
-    if record.pairs:
-        blocks += ["\n".join(f"- {escaped(text.pair(pair))}" for pair in record.pairs)]
-    if record.chain:
-        head = (*text.CHAIN_HEAD, *(chain.name for chain in record.chain))
-        blocks += [f"A task of several turns: {text.CHAIN_NOTE}."]
-        blocks += [_table(head, text.chain_rows(record))]
-    blocks += ["\n".join(f"- {escaped(text.crossing(found))}" for found in record.crossings)]
-    blocks += [f"Compared: {escaped(text.basis(record))}."]
-    return "\n\n".join(block for block in blocks if block) + "\n"
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    cells = [
-        [cell if number == 1 else escaped(cell) for cell in line]
-        for number, line in enumerate(lines)
-    ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+    report = comparison_report(record)
+    page.write(folder / MARKDOWN_FILE, markdown(report))
+    return page.write(folder / PAGE_FILE, page.render(report))

@@ -163,6 +163,7 @@ class ComparisonRecord(Document):
     """The whole of `compare.json`.
 
     `judged_with`: the model that judged the turns of all backends; None where none was asked.
+    `stand_ins` as in a run, of any of the backends.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -180,6 +181,7 @@ class ComparisonRecord(Document):
     chain: tuple[ChainRecord, ...]
     crossings: tuple[CrossingRecord, ...]
     failure: Failure | None = None
+    stand_ins: tuple[str, ...] = ()
     settings: Settings
 
 

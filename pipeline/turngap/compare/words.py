@@ -21,8 +21,11 @@ HEAD = (
     "$/1000 right", "first answer", "first token", "tokens/s", "window tokens",
 )  # fmt: skip
 RIGHT_AT = HEAD.index("right answers")
-CHAIN_HEAD = ("turns in a row",)
 MOST_USD = 10_000
+# The upper end of a task's success may be so many times the lower one. Beyond this nothing can be
+# said of how long the task takes: with two of three turns right (21 % to 94 %), between 1 % and
+# 83 % of tasks of three turns would go well at once.
+MOST_UNSURE = 10.0
 
 
 def head(record: ComparisonRecord) -> tuple[str, ...]:
@@ -201,14 +204,24 @@ def chain_rows(record: ComparisonRecord) -> list[tuple[str, ...]]:
 
 def chain_cell(chain: ChainRecord, n: int) -> str:
     """How likely at once, with its interval; and until it went well, how long and how dear."""
-    bounds = ""
+    bounds, sure = "", True
     if n in chain.success_low and n in chain.success_high:
         low, high = chain.success_low[n], chain.success_high[n]
         bounds = f" ({words.percent(low)} to {words.percent(high)})"
+        sure = high <= MOST_UNSURE * low
+    at_once = f"{words.percent(chain.success[n])}{bounds}"
+    if not sure:
+        return f"{at_once}, too few turns to say"
     ms, usd = chain.ms[n], chain.usd[n]
     time = "never" if ms is None else seconds(ms)
     price = "" if usd is None else f", {dollars(usd)}"
-    return f"{words.percent(chain.success[n])}{bounds}, {time}{price}"
+    return f"{at_once}, {time}{price}"
+
+
+def bears_out(right: ShareRecord, n: int) -> bool:
+    """Whether the share of right answers is known well enough to say how long `n` turns take."""
+    low, high = right.low or 0.0, 1.0 if right.high is None else right.high
+    return high**n <= MOST_UNSURE * low**n
 
 
 def dollars(usd: float) -> str:
@@ -226,40 +239,140 @@ def seconds(ms: float) -> str:
     return f"{s / 3600:.1f} h" if s < 100 * 3600 else "over 100 h"
 
 
+def stated(record: ComparisonRecord) -> list[CrossingRecord]:
+    """The crossings that the turns bear out.
+
+    Their intervals are bounded and the two differ beyond chance, in the gap or in right answers. A
+    task that neither gets done, and two that are alike, are stated too.
+    """
+    told_apart = {
+        frozenset((pair.one, pair.other))
+        for pair in record.pairs
+        if _apart(pair.right) or _apart(pair.gap_ms)
+    }
+    return [
+        found
+        for found in record.crossings
+        if found.why_none is not None
+        or (_bounded(found) and frozenset((found.leader, found.follower)) in told_apart)
+    ]
+
+
+def _bounded(found: CrossingRecord) -> bool:
+    """Whether the interval says for sure that, or that never, one overtakes the other."""
+    return found.earliest is None if found.turns is None else found.latest is not None
+
+
+def _apart(figure: FigureRecord) -> bool:
+    """Whether a difference is beyond chance: its interval leaves out 0."""
+    return (figure.low is not None and figure.low > 0) or (
+        figure.high is not None and figure.high < 0
+    )
+
+
 def crossing(found: CrossingRecord) -> str:
-    """Where one backend overtakes another, and how sure that is."""
+    """Where one backend overtakes another, with its interval; see `stated`."""
     leader, follower = words.clean(found.leader), words.clean(found.follower)
+    n = "" if found.n is None else f"; n = {found.n}"
     if found.why_none is not None:
         return f"in {found.what}, {leader} and {follower}: {words.clean(found.why_none)}"
+    if not _bounded(found):
+        return (
+            f"in {found.what}, these turns do not tell whether {follower} overtakes {leader}"
+            f" within {found.longest} turns{n}"
+        )
     if found.turns is None:
-        text = f"in {found.what}, {leader} stays ahead of {follower} up to {found.longest} turns"
-    elif found.turns == 1:
-        text = f"in {found.what}, {follower} is ahead of {leader} from a task of 1 turn on"
-    else:
-        text = f"in {found.what}, {follower} overtakes {leader} at a task of {found.turns} turns"
-    n = "" if found.n is None else f"; n = {found.n}"
-    return f"{text} ({_sure(found)}{n})"
+        return (
+            f"in {found.what}, {leader} stays ahead of {follower} up to {found.longest} turns "
+            f"(and so by the 95 % intervals{n})"
+        )
+    text = (
+        f"in {found.what}, {follower} is ahead of {leader} from a task of 1 turn on"
+        if found.turns == 1
+        else f"in {found.what}, {follower} overtakes {leader} at a task of {found.turns} turns"
+    )
+    return f"{text} (95 % interval: {found.earliest} to {found.latest}{n})"
 
 
 def at(found: CrossingRecord) -> str:
     """The same for a label in a drawing."""
-    if found.latest is None:
-        return f"{found.turns} (not sure)"
     return f"{found.turns} ({found.earliest} to {found.latest})"
 
 
-def _sure(found: CrossingRecord) -> str:
-    """What the intervals leave open; a crossing that they do not bear out is not claimed."""
-    at_none = f"at none up to {found.longest}"
-    if found.turns is None:
-        if found.earliest is None:
-            return "and so by the 95 % intervals"
-        later = f"{words.clean(found.follower)} may overtake it from {found.earliest} on"
-        return f"as measured; not sure, by the 95 % intervals {later}"
-    if found.latest is None:
-        earliest = at_none if found.earliest is None else f"at {found.earliest} or {at_none}"
-        return f"as measured; not sure, by the 95 % intervals {earliest}"
-    return f"95 % interval: {found.earliest} to {found.latest}"
+def answer(record: ComparisonRecord) -> str:
+    """Which backend to take for a question of one turn; or why none can be named."""
+    known = [b for b in record.backends if b.gap_ms["p50"].value is not None and b.correct.n]
+    if len(known) < 2:
+        return (
+            "No answer: fewer than two backends have both a gap p50 and a share of right answers. "
+            "Play more turns (--rounds), of scenarios that say what they expect."
+        )
+    quick = min(known, key=lambda b: b.gap_ms["p50"].value or 0.0)
+    right = max(known, key=lambda b: (b.correct.value or 0.0, b is quick))
+    if quick is right:
+        return _one_for_both(record, quick, [b for b in known if b is not quick])
+    pair = next(p for p in record.pairs if {p.one, p.other} == {quick.name, right.name})
+    quicker, more_right = _apart(pair.gap_ms), _apart(pair.right)
+    names = words.clean(quick.name), words.clean(right.name)
+    gaps = f"gap p50 {figure(quick.gap_ms['p50'])} against {figure(right.gap_ms['p50'])}"
+    shares = f"{_percent(right)} against {_percent(quick)}"
+    if quicker and more_right:
+        return (
+            f"For one-turn questions take {names[0]}: it is quicker ({gaps}); {names[1]} is right "
+            f"more often ({shares}){_on_tasks(record, names)}."
+        )
+    if quicker:
+        return (
+            f"For one-turn questions take {names[0]}: it is quicker ({gaps}), and no difference in "
+            f"right answers is beyond chance (n = {_n(pair.right_n, pair.right_recorded)})."
+        )
+    if more_right:
+        return (
+            f"For one-turn questions take {names[1]}: it is right more often ({shares}), and no "
+            f"difference in the gap is beyond chance (n = {_n(pair.gap_n, pair.gap_recorded)})."
+        )
+    return (
+        f"No answer: n = {_n(pair.right_n, pair.right_recorded)} is too small to tell {names[0]} "
+        f"from {names[1]}, in the gap or in right answers. Play more scenarios."
+    )
+
+
+def _one_for_both(
+    record: ComparisonRecord, best: BackendRecord, others: list[BackendRecord]
+) -> str:
+    """The sentence where the quickest backend is also right at least as often as any other."""
+    pairs = [p for p in record.pairs if best.name in (p.one, p.other)]
+    told = [p for p in pairs if _apart(p.gap_ms) or _apart(p.right)]
+    name = words.clean(best.name)
+    figures = f"gap p50 {figure(best.gap_ms['p50'])}, {_percent(best)} right"
+    if len(told) == len(others):
+        return (
+            f"For one-turn questions take {name} ({figures}): none is quicker or right more often."
+        )
+    n = min((_n(p.right_n, p.right_recorded) for p in pairs if p not in told), default=0)
+    rest = [words.clean(p.other if p.one == best.name else p.one) for p in pairs if p not in told]
+    return (
+        f"No answer: {name} is ahead ({figures}), but n = {n} is too small to tell it from "
+        f"{' and '.join(rest) or 'the others'}. Play more scenarios."
+    )
+
+
+def _percent(backend: BackendRecord) -> str:
+    return words.percent(backend.correct.value or 0.0)
+
+
+def _n(n: int, recorded: int | None) -> int:
+    """What an interval rests on: rounds of the same recorded turns tell little more than one."""
+    return n if recorded is None else recorded
+
+
+def _on_tasks(record: ComparisonRecord, names: tuple[str, str]) -> str:
+    """From how long a task on the other one takes less time, where that is known."""
+    for found in stated(record):
+        pair = (words.clean(found.leader), words.clean(found.follower))
+        if found.what == "time" and pair == names and found.turns:
+            return f", and takes less time for tasks of {found.turns} turns or more"
+    return ""
 
 
 def basis(record: ComparisonRecord) -> str:

@@ -280,7 +280,8 @@ class RunRecord(Document):
     """`run.json`. Written at the start, again when the run ends (`finished_utc`).
 
     `starved_ms`: how late the caller may be in a turn before the turn counts as starved.
-    `planned_turns`: 0 where nobody planned them, as in a live conversation.
+    `planned_turns`: 0 where nobody planned them, as in a live conversation. `stand_ins`: what was
+    not real, in words: "simulated LLM", "closed-domain recogniser", "synthetic voices".
     """
 
     metrics_version: int = METRICS_VERSION
@@ -296,6 +297,7 @@ class RunRecord(Document):
     planned_turns: int
     budget_ms: float
     starved_ms: float = STARVED_MS
+    stand_ins: tuple[str, ...] = ()
     clock_offset: OffsetRecord | None = None
     calibration: CalibrationRecord | None = None
     transcribed_with: JudgedWith | None = None

@@ -1,63 +1,34 @@
-"""Where things lie in a simulation's drawings; as in `charts`, per cent across and pixels down.
+"""What is drawn of a simulation: each figure over the calls at once, which run to the right.
 
-Calls at once run to the right, each doubling as far as the one before. No drawing needs colour.
+Each doubling goes as far as the one before. No drawing needs colour: loads that are not held, or of
+which these turns do not tell, are hollow.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from turngap.fleet import words
 from turngap.fleet.record import LoadRecord, SimulationRecord
+from turngap.report.charts import (
+    LABEL_PX,
+    Chart,
+    Dot,
+    Key,
+    Mark,
+    Path,
+    Rule,
+    clear_of,
+    polyline,
+    round_step,
+)
+from turngap.report.words import Style
 
 HEIGHT_PX = 150
-# Lines are drawn in a box so wide; the page stretches it.
-BOX = 1000
 # Gaps beyond so many budgets would flatten the others: they run over the edge.
 MOST_BUDGETS = 2.5
 _ROOM = 0.04
 _MOST_TICKS = 7
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A labelled place on an axis: per cent across, or pixels down."""
-
-    at: float
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dot:
-    """One load. `kind`: `held`, `not-held` or `not-sure`."""
-
-    x: float
-    y: float
-    kind: str
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """One figure over the loads. `path` is in a box of `BOX` by `HEIGHT_PX`."""
-
-    name: str
-    path: str
-    dots: tuple[Dot, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """One drawing. `rule` is a dashed line with its label; `band` an interval's outline."""
-
-    title: str
-    curves: tuple[Curve, ...]
-    band: str
-    rule: Mark | None
-    x_marks: tuple[Mark, ...]
-    y_marks: tuple[Mark, ...]
-    beyond: int
-    spoken: str
+_STYLES: dict[bool | None, Style] = {True: "good", False: "bad", None: "unsure"}
 
 
 def charts(record: SimulationRecord) -> tuple[Chart, ...]:
@@ -106,31 +77,27 @@ def _hit_rates(record: SimulationRecord, across: _Across) -> Chart:
     def y(share: float) -> float:
         return round(HEIGHT_PX * (1 - (share - bottom) / (1 - bottom)), 2)
 
-    curve = _curve(
-        record,
-        across,
-        name="hit rate",
-        value_of=lambda load: load.hit_rate.value,
-        y=y,
-        title=_hit_title,
-    )
+    path, dots = _curve(record, across, lambda load: load.hit_rate.value, y, title=_hit_title)
     outline = [
         (load.calls, load.hit_rate.low, load.hit_rate.high)
         for load in record.loads
         if load.hit_rate.low is not None and load.hit_rate.high is not None
     ]
-    there = [f"{across.x(c) * 10:g} {y(high)}" for c, _, high in outline]
-    back = [f"{across.x(c) * 10:g} {y(low)}" for c, low, _ in reversed(outline)]
+    around = [(across.x(c), y(high)) for c, _, high in outline]
+    around += [(across.x(c), y(low)) for c, low, _ in reversed(outline)]
+    area = [Path(f"{polyline(around)}Z", area=True)] if outline else []
     steps = [bottom + (1 - bottom) * n / 4 for n in range(5)]
+    target = Mark(y(record.target), f"{100 * record.target:g} %", strong=True)
     return Chart(
         title="Turns answered in time",
-        curves=(curve,),
-        band=f"M{'L'.join(there + back)}Z" if outline else "",
-        rule=Mark(y(record.target), f"{100 * record.target:g} % asked for"),
-        x_marks=across.marks(),
-        y_marks=tuple(Mark(y(s), f"{100 * s:.0f} %") for s in steps),
-        beyond=0,
         spoken=_spoken(record, "hit rate", lambda load: words.share(load.hit_rate)),
+        height=HEIGHT_PX,
+        note=f"Calls at once. Shaded: 95 % interval. Dashed across: the {target.label} asked for.",
+        x_ticks=across.marks(),
+        y_ticks=clear_of((Mark(y(s), f"{s:.0%}", grid=True) for s in steps), target, LABEL_PX),
+        paths=[*area, *path],
+        dots=dots,
+        rules=[Rule(target.at, style="target", upright=False)],
     )
 
 
@@ -147,28 +114,37 @@ def _gaps(record: SimulationRecord, across: _Across) -> Chart:
     def y(ms: float) -> float:
         return round(HEIGHT_PX * (1 - min(ms, top) / top), 2)
 
-    def curve(name: str) -> Curve:
-        return _curve(
+    paths: list[Path] = []
+    dots: list[Dot] = []
+    for name, dash in (("p95", ""), ("p50", "6 5")):
+        drawn, places = _curve(
             record,
             across,
-            name=name,
-            value_of=lambda load: load.gap_ms[name].value,
-            y=y,
-            title=lambda load: (
+            lambda load, name=name: load.gap_ms[name].value,
+            y,
+            title=lambda load, name=name: (
                 f"{words.count(load.calls)} calls: gap {name} {words.ms(load.gap_ms[name])} ms"
             ),
+            dash=dash,
         )
-
-    step = _step(top)
+        paths += drawn
+        dots += places
+    step = round_step(top)
+    budget = Mark(y(record.budget_ms), f"{record.budget_ms:.0f}", strong=True)
+    marks = (Mark(y(n * step), f"{n * step:,.0f}", grid=True) for n in range(int(top / step) + 1))
+    beyond = sum(value > top for value in known)
     return Chart(
         title="Turn gap, p50 and p95",
-        curves=(curve("p95"), curve("p50")),
-        band="",
-        rule=Mark(y(record.budget_ms), f"{record.budget_ms:.0f} ms budget"),
-        x_marks=across.marks(),
-        y_marks=tuple(Mark(y(n * step), f"{n * step:,.0f}") for n in range(int(top / step) + 1)),
-        beyond=sum(value > top for value in known),
         spoken=_spoken(record, "gap p95 in ms", lambda load: words.ms(load.gap_ms["p95"])),
+        height=HEIGHT_PX,
+        note=f"Calls at once, gap in ms. Dashed across: the {budget.label} ms budget."
+        + (f" {beyond} beyond the edge." if beyond else ""),
+        x_ticks=across.marks(),
+        y_ticks=clear_of(marks, budget, LABEL_PX),
+        paths=paths,
+        dots=dots,
+        rules=[Rule(budget.at, style="target", upright=False)],
+        legend=[Key("p95", dash=""), Key("p50", dash="6 5")],
     )
 
 
@@ -194,43 +170,47 @@ def _costs(record: SimulationRecord, across: _Across, *, price: bool) -> Chart:
         return words.usd(load) if price else f"{words.hours(load)} accelerator-hours"
 
     name = "Price of 1000 turns" if price else "Accelerator-hours for 1000 turns"
+    paths, dots = _curve(
+        record,
+        across,
+        cost,
+        y,
+        title=lambda load: f"{words.count(load.calls)} calls: {said(load)} for 1000 turns",
+    )
     return Chart(
         title=name,
-        curves=(
-            _curve(
-                record,
-                across,
-                name=name,
-                value_of=cost,
-                y=y,
-                title=lambda load: f"{words.count(load.calls)} calls: {said(load)} for 1000 turns",
-            ),
-        ),
-        band="",
-        rule=None,
-        x_marks=across.marks(),
-        y_marks=tuple(Mark(y(10.0**e), label(e)) for e in range(bottom, top + 1)),
-        beyond=0,
         spoken=_spoken(record, name, said),
+        height=HEIGHT_PX,
+        note="Calls at once; both axes are logarithmic.",
+        x_ticks=across.marks(),
+        y_ticks=[Mark(y(10.0**e), label(e), grid=True) for e in range(bottom, top + 1)],
+        paths=paths,
+        dots=dots,
     )
 
 
 def _curve(
     record: SimulationRecord,
     across: _Across,
-    *,
-    name: str,
     value_of: Callable[[LoadRecord], float | None],
     y: Callable[[float], float],
+    *,
     title: Callable[[LoadRecord], str],
-) -> Curve:
-    dots = tuple(
-        Dot(across.x(load.calls), y(value), words.verdict(load).replace(" ", "-"), title(load))
+    dash: str = "",
+) -> tuple[list[Path], list[Dot]]:
+    """A figure over the loads, with a dot for each."""
+    dots = [
+        Dot(
+            across.x(load.calls),
+            y(value),
+            _STYLES[load.holds],
+            hollow=load.holds is not True,
+            title=title(load),
+        )
         for load in record.loads
         if (value := value_of(load)) is not None and math.isfinite(value)
-    )
-    path = "L".join(f"{dot.x * BOX / 100:g} {dot.y:g}" for dot in dots)
-    return Curve(name, f"M{path}" if dots else "", dots)
+    ]
+    return [Path(polyline((dot.x, dot.y) for dot in dots), dash=dash)] if dots else [], dots
 
 
 def _hit_title(load: LoadRecord) -> str:
@@ -243,10 +223,3 @@ def _hit_title(load: LoadRecord) -> str:
 def _spoken(record: SimulationRecord, name: str, said: Callable[[LoadRecord], str]) -> str:
     each = ", ".join(f"{words.count(load.calls)} calls {said(load)}" for load in record.loads)
     return f"{name} over calls at once: {each}"
-
-
-def _step(top: float) -> float:
-    """A round step that gives about four marks."""
-    rough = top / 4
-    size = 10 ** math.floor(math.log10(rough))
-    return next(size * m for m in (1, 2, 5, 10) if size * m >= rough)

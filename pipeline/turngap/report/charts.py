@@ -1,11 +1,12 @@
-"""Where things lie in the HTML report's drawings. What they look like is the style sheet's part.
+"""The chart kit: where things lie in a page's drawings. The style sheet says what they look like.
 
-Horizontal places are per cent of the drawing's width, vertical ones pixels: so a drawing follows
-the page's width while its text keeps its size.
+Horizontal places are per cent of the drawing's width and vertical ones pixels, so that a drawing
+follows the page's width while its text keeps its size. Labels stand in the margins: those of the
+y axis to the left, those of upright rules above, so that none lies over a bar.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from turngap.core.budget import NATURAL_MS
@@ -13,11 +14,13 @@ from turngap.core.results import StageRecord, Turn
 from turngap.report import words
 
 ROW_PX = 19
-AXIS_PX = 20
 CURVE_PX = 170
-STRIP_PX = 38
-# What a label's character takes of a drawing half a page wide (480 px), per cent.
-CHARACTER_SHARE = 1.4
+STRIP_PX = 30
+# Paths are drawn in a box so wide, which the page stretches.
+BOX = 1000
+# A label's character takes about so many pixels, and a label so many in height.
+CHARACTER_PX = 6.4
+LABEL_PX = 14.0
 # Stages shorter than this would be hairlines; they are named together below the drawing.
 SHORT_MS = 1.0
 # No drawing reaches farther than this, in budgets: one reply after 20 s would flatten the others.
@@ -26,6 +29,144 @@ FARTHEST_EDGE = 2.5
 EARLIEST_EDGE = -0.3
 # Waterfalls of slower turns than this share run over the edge, and say so.
 SHOWN_WHOLE = 0.9
+# The n-th of several lines is drawn with the n-th dash wherever it is drawn.
+DASHES = ("", "9 5", "3 4", "12 4 3 4", "6 3", "2 6", "14 6", "8 2 2 2")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A labelled place on an axis. `strong` ones are the budget's or a target's."""
+
+    at: float
+    label: str
+    strong: bool = False
+    grid: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A line in a box of `BOX` by the chart's height; an `area` is filled instead."""
+
+    d: str
+    style: str = ""
+    dash: str = ""
+    area: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A circle. `r` is in pixels; `href` leads to a turn on the same page."""
+
+    x: float
+    y: float
+    style: str = ""
+    hollow: bool = False
+    r: float = 4.0
+    title: str = ""
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A filled or hollow bar."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    style: str = ""
+    hollow: bool = False
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A line through the whole drawing; the label of an upright one stands above it."""
+
+    at: float
+    label: str = ""
+    style: str = "rule"
+    upright: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A few letters beside a dot: `dx` pixels from its centre."""
+
+    x: float
+    y: float
+    text: str
+    dx: float
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One entry of a legend, drawn with the same dash, fill and colour as in the chart."""
+
+    name: str
+    style: str = ""
+    dash: str | None = None
+    letter: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One drawing. `spoken` tells it to a screen reader; `note` explains it below."""
+
+    spoken: str
+    height: float
+    x_ticks: Sequence[Mark] = ()
+    y_ticks: Sequence[Mark] = ()
+    title: str = ""
+    note: str = ""
+    name: str = "drawing"
+    bands: Sequence[tuple[float, float]] = ()
+    bars: Sequence[Bar] = ()
+    paths: Sequence[Path] = ()
+    rules: Sequence[Rule] = ()
+    dots: Sequence[Dot] = ()
+    labels: Sequence[Label] = ()
+    legend: Sequence[Key] = ()
+
+    @property
+    def gutter(self) -> int:
+        """Pixels to the left of the drawing for the labels of the y axis."""
+        return round(max((len(m.label) for m in self.y_ticks), default=0) * CHARACTER_PX) + 12
+
+    @property
+    def tops(self) -> list[Rule]:
+        """The rules with a label; each label has a line of its own above the drawing."""
+        return [rule for rule in self.rules if rule.label]
+
+
+def polyline(points: Iterable[tuple[float, float]]) -> str:
+    """Places (per cent across, pixels down) as a path."""
+    return "M" + "L".join(f"{x * BOX / 100:g} {y:g}" for x, y in points)
+
+
+def round_step(span: float, about: int = 4) -> float:
+    """A round step that divides `span` into at most `about` parts."""
+    rough = span / about
+    size = 10 ** math.floor(math.log10(rough))
+    return next(size * m for m in (1, 2, 5, 10) if size * m >= rough)
+
+
+def clear_of(marks: Iterable[Mark], strong: Mark, room: float) -> list[Mark]:
+    """The marks that lie at least `room` from the strong one, and that one."""
+    return [*(mark for mark in marks if abs(mark.at - strong.at) >= room), strong]
+
+
+def spread(places: Sequence[float], bottom: float) -> list[float]:
+    """Vertical places for labels: as near as can be to `places` without lying on one another."""
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    found: list[float] = []
+    for i in order:
+        found.append(max(places[i], found[-1] + LABEL_PX if found else 0.0))
+    for left in range(len(order)):
+        at = len(order) - 1 - left
+        found[at] = min(found[at], bottom - left * LABEL_PX)
+    placed = dict(zip(order, found, strict=True))
+    return [placed[i] for i in range(len(places))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +185,11 @@ class Domain:
         """Whether an instant lies outside the drawing."""
         return not self.low <= ms / budget_ms <= self.high
 
+    def band(self, budget_ms: float) -> tuple[float, float]:
+        """The gaps that people leave among themselves: place and width."""
+        low, high = (self.x(ms, budget_ms) for ms in NATURAL_MS)
+        return low, high - low
+
 
 def domain_of(turns: Sequence[Turn], *, shown_whole: float = SHOWN_WHOLE) -> Domain:
     """One domain for all of a run's turns, so that they can be compared by eye.
@@ -60,118 +206,52 @@ def domain_of(turns: Sequence[Turn], *, shown_whole: float = SHOWN_WHOLE) -> Dom
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A labelled place on the time axis."""
-
-    x: float
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One stage's bar. `side`: where its label has room, `after`, `before` or `inside` the bar."""
-
-    x: float
-    width: float
-    y: int
-    group: words.Group
-    label: str
-    side: str
-    label_x: float
-
-
-@dataclass(frozen=True, slots=True)
-class Waterfall:
-    """One turn's drawing. `spoken` tells it to a screen reader; `overflow` is an arrow or empty."""
-
-    rows: tuple[Row, ...]
-    height: int
-    zero: float
-    rule: float
-    band: tuple[float, float]
-    ticks: tuple[Tick, ...]
-    silence: bool
-    overflow: str
-    short: str
-    spoken: str
-
-
-def waterfall(turn: Turn, domain: Domain) -> Waterfall:
-    """Each stage in a row of its own, beginning where the one before ended."""
-    x = domain.x
+def waterfall(turn: Turn, domain: Domain) -> Chart:
+    """Each stage in a row of its own, named in the margin, beginning where the one before ended."""
     budget = turn.budget_ms
-    visible = [s for s in turn.stages if abs(s.ms) >= SHORT_MS]
-    short = [s for s in turn.stages if abs(s.ms) < SHORT_MS]
-    rows: list[Row] = []
+    bars: list[Bar] = []
+    names: list[Mark] = []
     at_ms = 0.0
     for stage in turn.stages:
         start, end = sorted((at_ms, at_ms + stage.ms))
         at_ms += stage.ms
-        if stage in visible:
+        if abs(stage.ms) >= SHORT_MS:
+            left, right = domain.x(start, budget), domain.x(end, budget)
+            top = len(bars) * ROW_PX
+            width = round(max(right - left, 0.3), 3)
+            bars.append(Bar(left, top + 3, width, ROW_PX - 6, words.look_of(stage.name).group))
             name = words.clean(stage.name) if stage.ms > 0 else "cut in"
-            label = f"{name} {words.ms(stage.ms)}"
-            group = words.look_of(stage.name).group
-            place = x(start, budget), x(end, budget)
-            rows.append(_row(*place, len(rows), group, label, rule=x(budget, budget)))
-    height = max(1, len(rows)) * ROW_PX
-    low, high = (x(ms, budget) for ms in NATURAL_MS)
-    return Waterfall(
-        rows=tuple(rows),
-        height=height,
-        zero=x(0, budget),
-        rule=x(budget, budget),
-        band=(low, high - low),
-        ticks=_ticks(domain, budget),
-        silence=turn.outcome == "no_reply",
-        overflow=_overflow(turn, domain),
-        short=_together(short),
+            names.append(Mark(top + ROW_PX / 2, f"{name} {words.ms(stage.ms)}"))
+    if names and turn.gap_ms is not None and domain.beyond(turn.gap_ms, budget):
+        last = names[-1]
+        names[-1] = Mark(last.at, f"{last.label} {'◂' if turn.gap_ms < 0 else '▸'}")
+    zero = domain.x(0, budget)
+    waited = Path(polyline([(zero, ROW_PX / 2), (100, ROW_PX / 2)]), "silence", "3 5")
+    return Chart(
         spoken=_spoken(turn),
+        height=max(1, len(bars)) * ROW_PX,
+        name="waterfall",
+        x_ticks=_few_ticks(domain, budget),
+        y_ticks=names,
+        bands=[domain.band(budget)],
+        bars=bars,
+        paths=[waited] if turn.outcome == "no_reply" else (),
+        rules=[Rule(zero, style="zero"), Rule(domain.x(budget, budget))],
     )
 
 
-def _overflow(turn: Turn, domain: Domain) -> str:
-    """An arrow where the turn runs over an edge of the drawing."""
-    if turn.gap_ms is None or not domain.beyond(turn.gap_ms, turn.budget_ms):
-        return ""
-    return "◂" if turn.gap_ms < 0 else "▸"
+def _few_ticks(domain: Domain, budget_ms: float) -> list[Mark]:
+    """Zero and the budget, and the natural band's end where it keeps clear of both on a phone."""
+    at_zero = Mark(domain.x(0, budget_ms), "0")
+    at_budget = Mark(domain.x(budget_ms, budget_ms), f"{budget_ms:.0f} ms", strong=True)
+    natural = Mark(domain.x(NATURAL_MS[1], budget_ms), f"{NATURAL_MS[1]:.0f}")
+    has_room = natural.at - at_zero.at > 12 and at_budget.at - natural.at > 22
+    return [at_zero, *([natural] if has_room else []), at_budget]
 
 
-def _row(
-    start: float, end: float, number: int, group: words.Group, label: str, *, rule: float
-) -> Row:
-    """Labels stand where there is room: to the right, else to the left, else on a bar that long.
-
-    To the right ends at the budget's rule, which would cross them out.
-    """
-    room = CHARACTER_SHARE * len(label)
-    side, label_x = "after", end
-    if end + room > (rule if end < rule else 100):
-        if start >= room:
-            side, label_x = "before", start
-        elif end - start >= room or end + room > 100:
-            side, label_x = "inside", end
-    return Row(
-        x=start,
-        width=round(max(end - start, 0.3), 3),
-        y=number * ROW_PX,
-        group=group,
-        label=label,
-        side=side,
-        label_x=label_x,
-    )
-
-
-def _ticks(domain: Domain, budget_ms: float) -> tuple[Tick, ...]:
-    """Zero, the natural band's edges where they keep clear of the budget, and the budget."""
-    marks = [ms for ms in (0.0, *NATURAL_MS) if ms < budget_ms * 0.75] + [budget_ms]
-    return tuple(
-        Tick(domain.x(ms, budget_ms), f"{ms:.0f} ms" if ms == budget_ms else f"{ms:.0f}")
-        for ms in marks
-    )
-
-
-def _together(short: Sequence[StageRecord]) -> str:
+def together(stages: Sequence[StageRecord]) -> str:
+    """The stages that are too short to be drawn, in words; empty without any."""
+    short = [stage for stage in stages if abs(stage.ms) < SHORT_MS]
     if not short:
         return ""
     names = ", ".join(dict.fromkeys(words.clean(stage.name) for stage in short))
@@ -188,67 +268,83 @@ def _spoken(turn: Turn) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Dot:
-    """One turn's gap."""
+class Agent:
+    """One agent's turns in a drawing of gaps; `anchors` are those of its turns on the page.
 
-    x: float
-    y: int
-    outcome: str
-    anchor: str
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class GapPlot:
-    """Share of all turns answered within each gap, over a strip with one dot for each turn.
-
-    `path` is drawn in a box of 1000 by `CURVE_PX`.
+    Of two, A is dashed and hollow, B solid and filled: no drawing needs colour.
     """
 
-    path: str
-    dots: tuple[Dot, ...]
-    rule: float
-    band: tuple[float, float]
-    ticks: tuple[Tick, ...]
-    without_gap: int
-    beyond: int
-    spoken: str
+    turns: Sequence[Turn]
+    letter: str = ""
+    name: str = ""
+    anchors: Sequence[str] = ()
 
 
-def gap_plot(
-    turns: Sequence[Turn], anchors: Sequence[str], budget_ms: float, spoken: str
-) -> GapPlot:
-    """The curve counts every turn in its denominator: at the budget it stands at the hit rate."""
-    domain = domain_of(turns, shown_whole=1.0)
-    dots: list[Dot] = []
-    for number, (turn, anchor) in enumerate(zip(turns, anchors, strict=True)):
-        if turn.gap_ms is not None:
-            title = f"{words.clean(turn.scenario)}, turn {turn.turn}: {turn.outcome}, "
-            dots.append(
-                Dot(
-                    x=domain.x(turn.gap_ms, budget_ms),
-                    y=8 + number * 7 % 24,  # spread, or equal gaps would hide one another
-                    outcome=turn.outcome,
-                    anchor=anchor,
-                    title=title + words.gap_words(turn)[0],
-                )
-            )
-    gaps = [t.gap_ms for t in turns if t.gap_ms is not None]
-    low, high = (domain.x(ms, budget_ms) for ms in NATURAL_MS)
-    return GapPlot(
-        path=curve(turns, domain, budget_ms),
-        dots=tuple(dots),
-        rule=domain.x(budget_ms, budget_ms),
-        band=(low, high - low),
-        ticks=plot_ticks(domain, budget_ms),
-        without_gap=len(turns) - len(gaps),
-        beyond=sum(domain.beyond(gap, budget_ms) for gap in gaps),
+def gap_chart(agents: Sequence[Agent], budget_ms: float, spoken: str) -> Chart:
+    """The share of all turns answered within each gap, over a strip with a dot for each turn.
+
+    The curve counts every turn in its denominator: at the budget it stands at the hit rate.
+    """
+    every = [turn for agent in agents for turn in agent.turns]
+    domain = domain_of(every, shown_whole=1.0 if len(agents) == 1 else 0.98)
+    shares = [Mark(CURVE_PX * (1 - share), f"{share:.0%}", grid=True) for share in (0, 0.5, 1)]
+    strips = [
+        Mark(CURVE_PX + STRIP_PX * (i + 0.5) + 4, agent.letter or "turns")
+        for i, agent in enumerate(agents)
+    ]
+    note = (
+        "Share of all turns answered within a gap of so many ms; below, each dot is one turn. The "
+        f"upright line is the {words.ms(budget_ms)} ms budget, the shade what people leave among "
+        "themselves ({:.0f} to {:.0f} ms).".format(*NATURAL_MS)
+    )
+    gaps = [turn.gap_ms for turn in every if turn.gap_ms is not None]
+    if silent := len(every) - len(gaps):
+        note += f" {words.turns_words(silent)} without a gap: in the share, not among the dots."
+    if beyond := sum(domain.beyond(gap, budget_ms) for gap in gaps):
+        note += f" {words.turns_words(beyond)} beyond the edge."
+    return Chart(
         spoken=spoken,
+        height=CURVE_PX + STRIP_PX * len(agents) + 4,
+        name="gaps",
+        note=note,
+        x_ticks=time_ticks(domain, budget_ms),
+        y_ticks=[*shares, *strips],
+        bands=[domain.band(budget_ms)],
+        paths=[Path(curve(a.turns, domain, budget_ms), *_pen(a.letter)) for a in agents],
+        rules=[Rule(domain.x(budget_ms, budget_ms))],
+        dots=[dot for i, agent in enumerate(agents) for dot in _strip(i, agent, domain, budget_ms)],
+        legend=[
+            Key(f"{a.letter} {a.name}", *_pen(a.letter), letter=a.letter)
+            for a in agents
+            if a.letter
+        ],
     )
 
 
+def _pen(letter: str) -> tuple[str, str]:
+    """Style and dash of an agent's curve."""
+    return ("a", "7 5") if letter == "A" else ("b", "")
+
+
+def _strip(number: int, agent: Agent, domain: Domain, budget_ms: float) -> list[Dot]:
+    anchors = agent.anchors or [""] * len(agent.turns)
+    return [
+        Dot(
+            x=domain.x(turn.gap_ms, budget_ms),
+            # Spread, or equal gaps would hide one another.
+            y=CURVE_PX + 8 + STRIP_PX * number + i * 7 % (STRIP_PX - 10),
+            style=words.OUTCOME_STYLES[turn.outcome],
+            hollow=agent.letter == "A",
+            title=f"{words.turn_name(turn)}: {turn.outcome}, {words.gap_words(turn)[0]}",
+            href=anchor and f"#{anchor}",
+        )
+        for i, (turn, anchor) in enumerate(zip(agent.turns, anchors, strict=True))
+        if turn.gap_ms is not None
+    ]
+
+
 def curve(turns: Sequence[Turn], domain: Domain, budget_ms: float) -> str:
-    """Share of all turns answered within each gap, as a path in a box of 1000 by `CURVE_PX`."""
+    """Share of all turns answered within each gap, as a path in a box of `BOX` by `CURVE_PX`."""
     answered = sorted(t.gap_ms for t in turns if t.replied and t.gap_ms is not None)
     path = [f"M{domain.x(0, budget_ms) * 10:g} {CURVE_PX}"]
     for rank, gap in enumerate(answered, start=1):
@@ -258,12 +354,12 @@ def curve(turns: Sequence[Turn], domain: Domain, budget_ms: float) -> str:
     return "".join([*path, "H1000"])
 
 
-def plot_ticks(domain: Domain, budget_ms: float) -> tuple[Tick, ...]:
-    """Every 200 ms, or fewer where that would be more than eight; none close to the budget's."""
+def time_ticks(domain: Domain, budget_ms: float) -> list[Mark]:
+    """Every 200 ms, or fewer where that would be more than seven; none close to the budget's."""
     span = (domain.high - domain.low) * budget_ms
-    step = next(s for s in (200, 500, 1000, 2000, 5000, 10_000, 10**9) if span / s <= 8)
+    step = next(s for s in (200, 500, 1000, 2000, 5000, 10_000, 10**9) if span / s <= 7)
     first = int(domain.low * budget_ms // step) + 1 if domain.low < 0 else 0
-    marks = range(first * step, int(domain.high * budget_ms) + 1, step)
-    clear = [ms for ms in marks if abs(ms - budget_ms) > span * 0.12]
-    at_budget = Tick(domain.x(budget_ms, budget_ms), f"{budget_ms:.0f} ms")
-    return (*(Tick(domain.x(ms, budget_ms), f"{ms}".replace("-", "−")) for ms in clear), at_budget)
+    places = range(first * step, int(domain.high * budget_ms) + 1, step)
+    marks = [Mark(domain.x(ms, budget_ms), f"{ms}".replace("-", "−")) for ms in places]
+    at_budget = Mark(domain.x(budget_ms, budget_ms), f"{budget_ms:.0f} ms", strong=True)
+    return clear_of(marks, at_budget, 13)

@@ -1,4 +1,4 @@
-"""A run on a terminal: a waterfall for each turn as it finishes, then the summary.
+"""A turn on a terminal: its waterfall as soon as it is over.
 
 Everything is built as `rich.text.Text`: pure and cheap enough to be made while the next turn plays,
 readable without colour, and plain text where the output is no terminal.
@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
-from turngap.core.budget import NATURAL_MS, OUTCOMES, STARVED_MS, Outcome
+from turngap.core.budget import NATURAL_MS
 from turngap.core.results import StageRecord, Turn
-from turngap.core.stages import UNATTRIBUTED
-from turngap.core.summary import Summary, summarise
-from turngap.report import layout, words
-from turngap.report.layout import GUTTER, MIN_WIDTH
+from turngap.report import terminal, words
+from turngap.report.charts import SHORT_MS
+from turngap.report.run import summary_block, turn_lines
+from turngap.report.sections import Lines
+from turngap.report.terminal import GUTTER, MIN_WIDTH
 from turngap.store.runs import Run
 
 # Of a scenario's name at least this much is shown.
@@ -25,25 +26,6 @@ RULE_AT = 0.74
 RULE = "│"
 OVERFLOW = "▶"
 SILENCE = "╌"
-# Stages shorter than this have no segment that can be seen; they are named together.
-SHORT_MS = 1.0
-
-GROUP_STYLES: dict[words.Group, str] = {
-    "listen": "cyan",
-    "think": "yellow",
-    "speak": "green",
-    "line": "blue",
-    "unknown": "magenta",
-}
-OUTCOME_STYLES: dict[Outcome, str] = {
-    "answered": "bold green",
-    "late": "bold red",
-    "no_reply": "bold red",
-    "cut_in": "bold magenta",
-    "abandoned": "bold",
-    "error": "bold red",
-}
-ANSWER_STYLES = {"right": "green", "wrong": "bold red", "not_judged": "dim"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,58 +63,13 @@ def turn_block(turn: Turn, width: int) -> Text:
         _axis(turn, scale),
         *_stage_lines(turn, width),
     ]
-    if tokens := words.tokens_words(turn):
-        lines += layout.wrapped("llm", tokens, width, "dim")
-    for call in words.calls_words(turn):
-        lines += layout.wrapped("tool", call, width, "dim")
-    if why := words.why_words(turn):
-        lines += layout.wrapped("why", why, width)
-    for note in words.notes_of(turn):
-        lines += layout.wrapped("note", note, width)
-    lines.append(
-        layout.one_line("heard", words.clean(turn.transcript) or "(nothing reported)", width, "dim")
-    )
-    if reply := words.clean(turn.reply):
-        lines.append(layout.one_line("replied", reply, width, "dim"))
-    if answer := words.answer_words(turn):
-        lines += layout.wrapped("answer", answer, width, ANSWER_STYLES[turn.answer.verdict])
-    for name, verdict in words.other_verdicts_words(turn):
-        lines += layout.wrapped(name, verdict, width)
-    return layout.block(lines)
-
-
-def summary_block(run: Run, width: int) -> Text:
-    """A run's figures, each with what makes it believable, and where the run is stored."""
-    width = max(width, MIN_WIDTH)
-    summary = summarise(run.turns)
-    lines = [_title(run, width), *_warnings(run, width)]
-    lines += _hit_rate_lines(run, summary, width)
-    lines += _gap_lines(summary, width)
-    if right := words.right_words(summary):
-        lines += layout.wrapped("right", f"{right[0]}  {right[1]}", width, "bold")
-    for name, share, remark in words.other_right_words(run.record, summary):
-        lines += layout.wrapped(name, f"{share}  {remark}", width)
-    lines += _outcome_lines(summary, width)
-    lines += _stage_table(summary, width)
-    if summary.llm:
-        lines += layout.wrapped("llm", words.token_figures_words(summary.llm), width)
-    valid = "valid" if run.record.valid else "INVALID, as said above"
-    lines += layout.wrapped("validity", valid, width, "" if run.record.valid else "bold red")
-    if starved := words.starved_words(summary):
-        lines += layout.wrapped("", starved, width)
-    if run.record.starved_ms != STARVED_MS:
-        accepted = words.accepted_words(run.record.starved_ms, summary.caller_error_ms)
-        lines += layout.wrapped("", accepted, width, "bold")
-    lines += layout.wrapped("instrument", words.calibration_words(run.record), width)
-    lines += layout.wrapped("", words.offset_words(run.record), width)
-    lines += layout.wrapped("stored in", str(run.path), width)
-    return layout.block(lines)
+    return terminal.joined([*lines, *terminal.lines_of(Lines(turn_lines(turn)), width)])
 
 
 def run_svg(run: Run, width: int = 96) -> str:
     """A picture of the terminal with the run's telling turns and its summary."""
-    blocks = [*(turn_block(turn, width) for turn in telling_turns(run.turns))]
-    return layout.svg(run.path.name, [*blocks, summary_block(run, width)], width)
+    blocks = [turn_block(turn, width) for turn in telling_turns(run.turns)]
+    return terminal.svg(run.path.name, [*blocks, summary_block(run, width)], width)
 
 
 def telling_turns(turns: Sequence[Turn]) -> list[Turn]:
@@ -144,14 +81,14 @@ def telling_turns(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def _header(turn: Turn, width: int) -> Text:
-    style = OUTCOME_STYLES[turn.outcome]
+    style = terminal.STYLES[words.OUTCOME_STYLES[turn.outcome]]
     where = f" · turn {turn.turn}" + (f" · repeat {turn.repeat}" if turn.repeat > 1 else "")
     room = width - cell_len(f"{words.SYMBOLS[turn.outcome]} {where} · {turn.outcome}")
     gap = next((g for g in words.gap_words(turn) if len(g) + 3 <= room - MIN_NAME), "")
     room -= len(gap) + 3 if gap else 0
     text = Text.assemble(
         (f"{words.SYMBOLS[turn.outcome]} ", style),
-        (layout.cropped(words.clean(turn.scenario), max(room, MIN_NAME)), "bold"),
+        (terminal.cropped(words.clean(turn.scenario), max(room, MIN_NAME)), "bold"),
         f"{where} · ",
         (turn.outcome, style),
     )
@@ -184,7 +121,7 @@ def _paint_stages(
         look = words.look_of(stage.name)
         start = scale.column(at_ns / 1e6)
         at_ns += stage.ns
-        _paint(cells, start, scale.column(at_ns / 1e6), look.pattern, GROUP_STYLES[look.group])
+        _paint(cells, start, scale.column(at_ns / 1e6), look.pattern, terminal.STYLES[look.group])
     if scale.column(at_ns / 1e6) > scale.width:
         cells[-1] = (OVERFLOW, "bold red")
 
@@ -225,89 +162,10 @@ def _stage_lines(turn: Turn, width: int) -> list[Text]:
             continue
         look = words.look_of(stage.name)
         figure = f"{words.clean(stage.name)} {words.ms(stage.ms)}"
-        pieces.append(Text.assemble((f"{look.pattern} ", GROUP_STYLES[look.group]), figure))
-    lines = layout.flowed("stages, ms", pieces, width)
+        pieces.append(Text.assemble((f"{look.pattern} ", terminal.STYLES[look.group]), figure))
+    lines = terminal.flowed("stages, ms", pieces, width)
     if len(short) > 1:
         names = ", ".join(dict.fromkeys(words.clean(stage.name) for stage in short))
         total = words.ms(sum(stage.ms for stage in short))
-        lines += layout.wrapped("", f"{names}: {total} together", width, "dim")
+        lines += terminal.wrapped("", f"{names}: {total} together", width, "dim")
     return lines
-
-
-def _title(run: Run, width: int) -> Text:
-    parts = [*words.run_words(run.record), words.turns_words(len(run.turns))]
-    title = layout.cropped(" · ".join(parts), width - 4)
-    return Text(f"━━ {title} ".ljust(width, "━"), style="bold")
-
-
-def _warnings(run: Run, width: int) -> list[Text]:
-    found = list(map(words.clean, run.problems))
-    if run.record.failure:
-        found.insert(0, f"failed: {words.clean(run.record.failure)}")
-    if not run.record.valid:
-        found.insert(0, words.validity_words(run.record))
-    return [line for warning in found for line in layout.wrapped("!", warning, width, "bold red")]
-
-
-def _hit_rate_lines(run: Run, summary: Summary, width: int) -> list[Text]:
-    figure, remark = words.hit_rate_words(summary.hit_rate)
-    budgets = {t.budget_ms for t in run.turns} or {run.record.budget_ms}
-    budget = f"{words.ms(budgets.pop())} ms" if len(budgets) == 1 else "their budget"
-    rate = summary.hit_rate
-    counted = f"{rate.hits} of {words.turns_words(rate.n, rate.recorded)} within {budget}"
-    return layout.wrapped("hit rate", f"{figure}  {counted}; {remark}", width, "bold")
-
-
-def _gap_lines(summary: Summary, width: int) -> list[Text]:
-    lines: list[Text] = []
-    for name, p in summary.gap_ms.items():
-        figure, remark = words.percentile_words(p)
-        label = "" if lines else "turn gap"
-        lines += layout.wrapped(label, f"{name} {figure:>8}  {remark}", width)
-    if left_out := words.left_out_words(summary):
-        lines += layout.wrapped("left out", left_out, width)
-    return lines
-
-
-def _outcome_lines(summary: Summary, width: int) -> list[Text]:
-    lines: list[Text] = []
-    most = max(summary.outcomes.values(), default=0)
-    for outcome in OUTCOMES:
-        if n := summary.outcomes.get(outcome):
-            line = layout.labelled("" if lines else "outcomes")
-            line.append(f"{words.SYMBOLS[outcome]} {outcome:<9}", OUTCOME_STYLES[outcome])
-            line.append(f" {n:>5}  ")
-            line.append(_gauge(n / most, width - cell_len(line.plain)), style="dim")
-            lines.append(line)
-    return lines
-
-
-def _stage_table(summary: Summary, width: int) -> list[Text]:
-    if not summary.stages:
-        return []
-    widest = max(len(words.clean(stage.name)) for stage in summary.stages)
-    most = max(abs(stage.p50_ms) for stage in summary.stages)
-    answered = summary.outcomes.get("answered", 0) + summary.outcomes.get("late", 0)
-    lines = [
-        layout.labelled("stages").append(
-            "median in ms of the answered turns that have it", style="dim"
-        )
-    ]
-    for stage in summary.stages:
-        look = words.look_of(stage.name)
-        line = layout.labelled("")
-        line.append(f"{look.pattern} ", GROUP_STYLES[look.group])
-        line.append(f"{words.clean(stage.name):<{widest}} {words.ms(stage.p50_ms):>6}  ")
-        # What no mark explains is not a stage to be made quicker.
-        most_of_it = " most of it" if stage.name == UNATTRIBUTED else " slowest"
-        remark = most_of_it if stage.name == summary.slowest_stage else ""
-        remark += f" (in {stage.n} of {answered})" if stage.n < answered else ""
-        room = width - cell_len(line.plain) - cell_len(remark)
-        line.append(_gauge(stage.p50_ms / most if most else 0, room), GROUP_STYLES[look.group])
-        line.append(remark, style="bold")
-        lines.append(line)
-    return lines
-
-
-def _gauge(share: float, room: int) -> str:
-    return "█" * round(share * max(0, min(room, 40)))

@@ -1,29 +1,64 @@
-"""Markdown for CI summaries and pull requests: text that cannot become a link, tag or table."""
+"""Writes a report as Markdown for CI summaries and pull requests.
+
+No text in it can become a link, a tag or a part of a table.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
 
-from turngap.report import words
+from turngap.report.sections import Code, Figures, Item, Line, Lines, Report, Table
+from turngap.report.words import clean
 
 # Whatever could start a tag, link, mention, table cell or emphasis, as in CommonMark and GFM.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "://": "&#58;//"}
 
 
+def markdown(report: Report) -> str:
+    """The whole report, but for its drawings and single turns."""
+    verdict = f": {report.verdict.text}" if report.verdict else ""
+    blocks = [f"## turngap {report.command}{escaped(verdict)}", escaped(report.subject)]
+    blocks += [f"**{escaped(warning)}**" for warning in report.warnings]
+    blocks += [_lines(report.lead), escaped(report.stand_ins)]
+    for section in report.sections:
+        if found := [_item(item) for item in section.seen("markdown")]:
+            blocks += [f"### {escaped(section.title)}", *found]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _item(item: Item) -> str:
+    match item:
+        case Table():
+            columns, rows = item.seen("markdown")
+            cells = ([cell.text for cell in row] for row in rows)
+            caption = f"{escaped(item.caption)}\n\n" if item.caption else ""
+            return caption + _table([column.name for column in columns], cells)
+        case Lines():
+            return _lines(item.seen("markdown"))
+        case Figures():
+            rows = ([f.name, f.value, f.remark] for f in item.figures)
+            return _table(("figure", "", "it rests on"), rows)
+        case Code():
+            text = clean(item.text).replace("`", "")
+            return f"{escaped(item.about)}\n\n```sh\n{text}\n```"
+        case _:
+            return ""
+
+
 def escaped(text: str) -> str:
     """`text` as plain words wherever it stands, also in a table's cell."""
-    text = _SPECIAL.sub(r"\\\1", words.clean(text))
+    text = _SPECIAL.sub(r"\\\1", clean(text))
     for raw, entity in _ENTITIES.items():
         text = text.replace(raw, entity)
     return text
 
 
-def bullets(texts: Iterable[str]) -> str:
-    """A list, each text escaped."""
-    return "\n".join(f"- {escaped(text)}" for text in texts)
+def _lines(lines: Iterable[Line]) -> str:
+    named = (f"{line.label[:1].upper()}{line.label[1:]}: {line.text}" for line in lines)
+    return "\n".join(f"- {escaped(text)}" for text in named)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table with its head; the cells of `rows` are escaped."""
-    lines = [head, ["---"] * len(head), *([escaped(cell) for cell in row] for row in rows)]
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [[escaped(name) for name in head], ["---"] * len(head)]
+    lines += [[escaped(cell) for cell in row] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,7 +1,7 @@
 """How reports say things: one symbol, one word and one spelling of a figure for all of them."""
 
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -38,7 +38,17 @@ OUTCOME_MEANS: dict[Outcome, str] = {
     "error": "the line or the agent failed",
 }
 
+# What a colour means, the same in each table and drawing; the second five are groups of stages.
 Group = Literal["listen", "think", "speak", "line", "unknown"]
+Style = Literal["", "strong", "dim", "good", "bad", "odd", "unsure"] | Group
+OUTCOME_STYLES: dict[Outcome, Style] = {
+    "answered": "good",
+    "late": "bad",
+    "no_reply": "bad",
+    "cut_in": "odd",
+    "abandoned": "",
+    "error": "bad",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +145,30 @@ def turns_words(n: int, recorded: int | None = None) -> str:
 def recorded_words(n: int, recorded: int | None) -> str:
     """What to say behind `n` where rounds repeat fewer recorded turns; empty where they do not."""
     return "" if recorded in (None, n) else f" ({recorded} recorded)"
+
+
+def turn_name(turn: Turn) -> str:
+    """Which turn this is."""
+    repeat = f", repeat {turn.repeat}" if turn.repeat > 1 else ""
+    return f"{clean(turn.scenario)}, turn {turn.turn}{repeat}"
+
+
+def scenarios_words(names: Sequence[str]) -> str:
+    """The scenarios that were played: up to two by name, else one and how many more."""
+    if len(names) < 3:
+        return " and ".join(map(clean, names))
+    return f"{clean(names[0])} and {len(names) - 1} more scenarios"
+
+
+def stand_ins_words(stand_ins: Sequence[str]) -> str:
+    """What was not real in a measurement, and what its figures therefore do not tell."""
+    if not stand_ins:
+        return ""
+    about = ["another model"] if any("LLM" in name for name in stand_ins) else []
+    about += ["real callers"] if any("LLM" not in name for name in stand_ins) else []
+    return (
+        f"{', '.join(map(clean, stand_ins))}: these figures say nothing about {' or '.join(about)}"
+    )
 
 
 def gap_words(turn: Turn) -> tuple[str, ...]:
@@ -322,6 +356,14 @@ def validity_words(record: RunRecord) -> str:
         return "valid"
     reasons = "; ".join(map(clean, record.why_invalid)) or "no reason was stored"
     return f"INVALID, do not use these figures: {reasons}"
+
+
+def versions(record: RunRecord) -> str:
+    """Of the program, of how figures are made from events, and of the file."""
+    return (
+        f"turngap {record.turngap_version}, metrics {record.metrics_version}, "
+        f"schema {record.schema_version}"
+    )
 
 
 def starved_words(summary: Summary) -> str:

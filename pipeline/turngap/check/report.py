@@ -1,0 +1,361 @@
+"""What a check's report says, from its record and, on a page, from the turns of both runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.text import Text
+
+from turngap.check import charts, words
+from turngap.check.record import CheckRecord, CheckVerdict, SideRecord
+from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES, STARVED_MS
+from turngap.core.summary import counted_turns
+from turngap.core.tokens import token_figures
+from turngap.report import terminal
+from turngap.report import words as report_words
+from turngap.report.charts import Agent, domain_of, gap_chart
+from turngap.report.run import facts, take, wait_ms
+from turngap.report.sections import (
+    EVERYWHERE,
+    NOWHERE,
+    PAGE,
+    TERMINAL,
+    Card,
+    Cards,
+    Cell,
+    Code,
+    Column,
+    Drawing,
+    Gauge,
+    Item,
+    Line,
+    Lines,
+    Report,
+    Section,
+    Table,
+    lines,
+)
+from turngap.store.runs import Run
+
+# Shifts below this fill no bar to its end: on a quiet machine all of them are noise.
+FULL_BAR_MS = 10.0
+# On a terminal at most so many settings that differ are named.
+MOST_DIFFERENCES = 6
+
+
+def check_block(record: CheckRecord, width: int) -> Text:
+    """The check on a terminal."""
+    return terminal.block(check_report(record), width)
+
+
+def check_svg(record: CheckRecord, name: str, width: int = 96) -> str:
+    """A picture of the terminal with the check."""
+    return terminal.svg(name, [check_block(record, width)], width)
+
+
+def check_report(
+    record: CheckRecord,
+    candidate: Run | None = None,
+    reference: Run | None = None,
+    folder: Path | None = None,
+) -> Report:
+    """The check; with the runs that it played also their turns, for a page in `folder`."""
+    look = words.look_of(record)
+    lead = [Line("why", why, "strong") for why in words.why_words(record)]
+    if decide := words.to_decide(record):
+        lead.append(Line("to decide", f"{decide}."))
+    against = "" if record.reference is None else f" against {words.side_name(record.reference)}"
+    played = record.scenarios or sorted({t.scenario for t in candidate.turns} if candidate else ())
+    on = f" on {report_words.scenarios_words(played)}" if played else ""
+    drawn = [] if candidate is None else _drawn(record, candidate, reference, folder)
+    return Report(
+        command="check",
+        subject=f"{words.side_name(record.candidate)}{against}{on}",
+        when=report_words.instant(record.started_utc),
+        about=(
+            words.pairs_played(record),
+            f"{record.machine.cpu}, {record.machine.cores} cores",
+        ),
+        verdict=Cell(f"{look.symbol} {look.title}", look.style),
+        means=look.means,
+        lead=lead,
+        stand_ins=report_words.stand_ins_words(record.stand_ins),
+        warnings=() if candidate is None else _problems(record, candidate, reference),
+        sections=[
+            Section("Metrics", _metrics(record)),
+            Section("Stages", _stages(record, candidate, reference)),
+            Section("Budgets", _budgets(record)),
+            *drawn,
+            Section("How it was measured", _measured(record, candidate)),
+        ],
+    )
+
+
+def _verdict(record: CheckRecord, verdict: CheckVerdict) -> Cell:
+    shown = record.verdict if record.verdict == "cannot_compare" else verdict
+    return Cell(words.verdict_words(record, verdict), words.VERDICTS[shown].style)
+
+
+def _metrics(record: CheckRecord) -> list[Item]:
+    head = (
+        Column("metric"),
+        Column("verdict", left=True),
+        Column("change"),
+        Column("95 % interval", left=True),
+        Column("drawn", left=True),
+        Column("limit"),
+        Column("n", spare=True),
+        Column("significance", left=True, spare=True),
+    )
+    rows = [
+        (
+            m.name,
+            _verdict(record, m.verdict),
+            Cell(words.difference_words(m), "strong"),
+            words.interval_words(m) or "–",
+            Cell("–", range=charts.metric_range(m)),
+            words.limit_words(m),
+            str(m.n),
+            words.p_words(m.p_value),
+        )
+        for m in record.metrics
+    ]
+    key = (
+        "In the drawings right is worse: dot and bar are the change with its 95 % interval, the "
+        "thin line is no change, the dashed one the limit."
+    )
+    notes = [
+        (m.name, "; ".join(filter(None, (words.metric_note(record, m), words.detectable_words(m)))))
+        for m in record.metrics
+    ]
+    noise = ("noise", words.noise_words(record.noise)) if record.metrics else None
+    return [Table(head, rows, "Candidate less reference.", key), lines(*notes, noise)]
+
+
+def _stages(record: CheckRecord, candidate: Run | None, reference: Run | None) -> list[Item]:
+    if not record.metrics and candidate is None:
+        return []
+    shifts = {stage.name: stage for stage in record.stages}
+    sides = [
+        charts.stage_medians(run.turns) if run is not None else {} for run in (reference, candidate)
+    ]
+    most = max([FULL_BAR_MS, *(abs(stage.shift_ms) for stage in record.stages)])
+    beside = PAGE if record.reference is not None else NOWHERE
+    compared = EVERYWHERE if record.reference is not None else NOWHERE
+    head = (
+        Column("stage"),
+        Column("A, reference", where=beside),
+        Column("B, candidate", where=PAGE),
+        Column("shift", where=compared),
+        Column("n", where=compared, spare=True),
+        Column("significance", left=True, where=compared, spare=True),
+        Column("drawn", left=True, where=compared),
+        Column("", left=True, where=compared),
+        Column("the time", left=True, where=PAGE),
+    )
+    rows: list[list[str | Cell]] = []
+    for name in dict.fromkeys([*sides[0], *sides[1], *shifts]):
+        stage = shifts.get(name)
+        medians = [report_words.ms(side[name]) if name in side else "–" for side in sides]
+        if stage is None:
+            rows.append([name, *medians, "–", "–", "–", "–", "", report_words.look_of(name).means])
+            continue
+        remark = words.stage_remark(stage, record)
+        style = "bad" if remark else "strong"
+        rows.append(
+            [
+                Cell(name, "strong" if remark else ""),
+                *medians,
+                Cell(words.signed_ms(stage.shift_ms), "strong" if remark else ""),
+                str(stage.n),
+                words.p_words(stage.p_value),
+                Cell("–", gauge=Gauge(stage.shift_ms / most, style if remark else "", signed=True)),
+                Cell(remark, "strong"),
+                report_words.look_of(name).means,
+            ]
+        )
+    caption = "Shift of the typical pair, in ms; right of the line is slower."
+    key = "Medians are over the answered turns: their difference need not be the shift."
+    if record.reference is None:
+        caption, key = "", "Medians in ms over the answered turns."
+    moved = words.moved_words(record) if record.metrics else ""
+    said = [Line("moved", moved, "strong")] if moved else []
+    said += [
+        Line("llm", text, where=EVERYWHERE - TERMINAL) for text in llm_words(candidate, reference)
+    ]
+    where = EVERYWHERE if record.stages else PAGE
+    return [Lines(said), Table(head, rows, caption, key, where)]
+
+
+def llm_words(candidate: Run | None, reference: Run | None) -> list[str]:
+    """How fast each side's language model was: a line for whoever told anything of it."""
+    sides = (("reference", reference), ("candidate", candidate))
+    return [
+        f"language model of the {name}: {report_words.token_figures_words(figures)}"
+        for name, run in sides
+        if run is not None and (figures := token_figures(counted_turns(run.turns))) is not None
+    ]
+
+
+def _budgets(record: CheckRecord) -> list[Item]:
+    head = (
+        Column("budget"),
+        Column("verdict", left=True),
+        Column("turns within"),
+        Column("95 % interval", left=True),
+        Column("drawn", left=True),
+        Column("target"),
+        Column("n"),
+    )
+    rows = [
+        (
+            words.budget_name(budget),
+            _verdict(record, budget.verdict),
+            Cell(words.budget_figures(budget)[0], "strong"),
+            words.budget_figures(budget)[1],
+            Cell("–", range=charts.budget_range(budget)),
+            words.percents(budget.target),
+            str(budget.n),
+        )
+        for budget in record.budgets
+    ]
+    caption = (
+        "Share of the candidate's turns within each budget; every turn counts, with or without a "
+        "reply."
+    )
+    key = "The drawings run from none to all; the dashed line is the target."
+    return [Table(head, rows, caption, key)]
+
+
+def _drawn(
+    record: CheckRecord, candidate: Run, reference: Run | None, folder: Path | None
+) -> list[Section]:
+    """What only a page shows."""
+    taken = reference.turns if reference else ()
+    agents = [
+        Agent(turns, letter, f"{role}, {words.side_name(side)}: {pen}")
+        for letter, role, pen, side, turns in (
+            ("A", "reference", "dashed, hollow", record.reference, taken),
+            ("B", "candidate", "solid, filled", record.candidate, candidate.turns),
+        )
+        if turns and side is not None
+    ]
+    if not agents:
+        return []
+    budget_ms = candidate.record.budget_ms or DEFAULT_BUDGET_MS
+    plot = gap_chart(agents, budget_ms, charts.curves_in_words(candidate.turns, taken))
+    pairs = charts.paired(candidate.turns, taken)
+    found = [Section("Turn gaps", [Drawing(plot)])]
+    if (chart := charts.pairs_chart(pairs)) is not None:
+        found.append(Section("Paired differences", [Drawing(chart)]))
+    elif record.reference is not None:
+        why = (
+            "No turn has a gap on both sides."
+            if record.reference.run
+            else "A stored baseline is a file of its own: its turns are not in this check's folder "
+            "to be drawn."
+        )
+        found.append(Section("Paired differences", [lines(("none", why), where=PAGE)]))
+    worst = charts.worst(pairs)
+    about = (
+        "Turns that came out worse than with the reference, then those that were slowed the most."
+        if record.reference is not None and record.reference.run
+        else "Turns that were not answered within their budget."
+    )
+    cards = _cards(worst, folder or candidate.path.parent, candidate, reference)
+    items = [lines(("which", about), where=PAGE), cards] if worst else []
+    return [*found, Section("Worst turns", items)]
+
+
+def _cards(
+    pairs: Sequence[charts.TurnPair], folder: Path, candidate: Run, reference: Run | None
+) -> Cards:
+    """One domain for all of them: the two waterfalls of a turn are compared by eye."""
+    turns = [t for p in pairs for t in (p.reference, p.candidate) if t is not None]
+    domain = domain_of(turns, shown_whole=1.0)
+    cards: list[Card] = []
+    for number, pair in enumerate(pairs, start=1):
+        takes = [take(candidate, pair.candidate, folder, domain, "B, the candidate")]
+        if pair.reference is not None and reference is not None:
+            takes.insert(0, take(reference, pair.reference, folder, domain, "A, the reference"))
+        cards.append(
+            Card(
+                anchor=f"worst-{number}",
+                title=f"{report_words.turn_name(pair.candidate)}: {charts.heading(pair)}",
+                outcome=pair.candidate.outcome,
+                wait_ms=wait_ms(pair.candidate),
+                about=charts.moved_in(pair),
+                takes=takes,
+            )
+        )
+    return Cards(cards, [o for o in OUTCOMES if any(c.outcome == o for c in cards)])
+
+
+def _problems(record: CheckRecord, candidate: Run, reference: Run | None) -> list[str]:
+    """What is wrong with either run, but for what the verdict's reasons say already."""
+    said = " ".join(record.why)
+    found: list[str] = []
+    for side, run in (("candidate", candidate), ("reference", reference)):
+        if run is not None:
+            found += [f"{side}: {problem}" for problem in run.problems]
+            reasons = run.record.why_invalid
+            if run.record.valid or (reasons and all(why in said for why in reasons)):
+                continue
+            if record.verdict == "cannot_compare":
+                found.append(f"{side}: {report_words.validity_words(run.record)}")
+            else:
+                found.append(
+                    f"{side}: its percentiles do not hold by themselves, the verdict does: "
+                    f"{'; '.join(reasons)}"
+                )
+    return found
+
+
+def _side(side: SideRecord | None, record: CheckRecord) -> str:
+    return words.no_reference_words(record) if side is None else words.side_words(side)
+
+
+def _measured(record: CheckRecord, candidate: Run | None) -> list[Item]:
+    different = words.differences(record)
+    unusual = EVERYWHERE if record.starved_ms != STARVED_MS else PAGE
+    basis = Lines(
+        [
+            Line("compared", words.pairs_played(record)),
+            Line("reference", _side(record.reference, record)),
+            Line("candidate", words.side_words(record.candidate)),
+            Line("caller", words.starved_words(record) or "not starved"),
+            Line("caller", words.accepted_words(record), "strong", unusual),
+            Line("saved", words.saved_words(record) or "not asked for"),
+        ]
+    )
+    few = [Line("differs in", f"{n}: {a} → {b}") for n, a, b in different[:MOST_DIFFERENCES]]
+    if (more := len(different) - MOST_DIFFERENCES) > 0:
+        few.append(Line("", f"and {more} more settings"))
+    run = candidate and candidate.record
+    machine = record.machine
+    return [
+        basis,
+        Lines(few, where=TERMINAL),
+        Table(
+            (
+                Column("set differently"),
+                Column("reference", left=True),
+                Column("candidate", left=True),
+            ),
+            different,
+            where=EVERYWHERE - TERMINAL,
+        ),
+        lines(
+            ("instrument", report_words.calibration_words(run) if run else ""),
+            ("clock", report_words.offset_words(run) if run else ""),
+            ("started", report_words.instant(record.started_utc)),
+            ("finished", report_words.instant(record.finished_utc)),
+            ("commit", (run and run.commit) or "not in a git checkout"),
+            ("versions", report_words.versions(run) if run else ""),
+            ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB"),
+            ("system", f"{machine.system}, Python {machine.python}"),
+            ("fingerprint", machine.fingerprint),
+            where=PAGE,
+        ),
+        *(facts("Settings", report_words.flat(run.settings)) if run else []),
+        Code(words.again_words(record), words.command(record)),
+    ]

@@ -1,0 +1,101 @@
+"""What a comparison's report says."""
+
+from rich.text import Text
+
+from turngap.compare import charts, words
+from turngap.compare.record import ComparisonRecord
+from turngap.report import terminal
+from turngap.report import words as report_words
+from turngap.report.sections import (
+    FILES,
+    Drawing,
+    Item,
+    Line,
+    Lines,
+    Report,
+    Section,
+    Table,
+    lines,
+)
+
+SVG_WIDTH = 150
+# Of more backends than three, the sentences of each two would bury the figures: they are folded.
+FEW = 3
+
+
+def comparison_block(record: ComparisonRecord, width: int) -> Text:
+    """The comparison on a terminal."""
+    return terminal.block(comparison_report(record), width)
+
+
+def comparison_svg(record: ComparisonRecord, name: str) -> str:
+    """A picture of the terminal after `turngap report NAME`."""
+    return terminal.svg(name, [comparison_block(record, SVG_WIDTH)], SVG_WIDTH)
+
+
+def comparison_report(record: ComparisonRecord) -> Report:
+    """The comparison; the answer stands first, and last what would make it surer."""
+    names = ", ".join(backend.name for backend in record.backends)
+    return Report(
+        command="compare",
+        subject=f"compare · {names} on {report_words.scenarios_words(record.scenarios)}",
+        when=report_words.instant(record.started_utc),
+        about=(f"turngap {record.turngap_version}",),
+        warnings=[f"ended early: {record.failure}"] if record.failure else (),
+        stand_ins=report_words.stand_ins_words(record.stand_ins),
+        sections=[
+            Section("Backends", _backends(record)),
+            Section("Speed, quality, cost", _speed(record)),
+            Section("A task of several turns", _chain(record)),
+            Section("The answer", _answer(record)),
+        ],
+    )
+
+
+def _backends(record: ComparisonRecord) -> list[Item]:
+    return [
+        Table(words.head(record), words.rows(record), "In brackets: 95 % intervals"),
+        lines(*(("note", note) for note in words.missing(record))),
+        lines(*(("judge", note) for note in words.judge_notes(record))),
+        _sentences(
+            "pairs",
+            [words.pair(pair) for pair in record.pairs],
+            "Over the same turns, each two beside each other",
+        ),
+    ]
+
+
+def _sentences(label: str, said: list[str], title: str) -> Lines:
+    many = len(said) > FEW
+    return Lines([Line(label, text) for text in said], folded=f"{title} ({len(said)})" * many)
+
+
+def _speed(record: ComparisonRecord) -> list[Item]:
+    chart = charts.speed(record)
+    if chart is None:
+        why = "No backend has both a gap p50 and judged answers, so none has a place in a drawing."
+        return [lines(("no drawing", why), where=FILES)]
+    return [Drawing(chart)]
+
+
+def _chain(record: ComparisonRecord) -> list[Item]:
+    if not record.chain:
+        return []
+    head = ("turns in a row", *(chain.name for chain in record.chain))
+    crossings = [words.crossing(found) for found in words.stated(record)]
+    return [
+        Table(head, words.chain_rows(record), words.CHAIN_NOTE),
+        _sentences("overtaken", crossings, "Who overtakes whom, at how long a task"),
+        *(Drawing(chart) for chart in charts.tasks(record)),
+    ]
+
+
+def _answer(record: ComparisonRecord) -> list[Item]:
+    return [
+        Lines(
+            [
+                Line("answer", words.answer(record), "strong"),
+                Line("compared", words.basis(record)),
+            ]
+        )
+    ]

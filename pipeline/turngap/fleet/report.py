@@ -1,0 +1,162 @@
+"""What a simulation's report says."""
+
+from pathlib import Path
+
+from rich.text import Text
+
+from turngap.fleet import charts, words
+from turngap.fleet.record import SIMULATION_FILE, LoadRecord, SimulationRecord
+from turngap.report import page, terminal
+from turngap.report import words as report_words
+from turngap.report.run import facts
+from turngap.report.sections import (
+    PAGE,
+    Cell,
+    Column,
+    Drawing,
+    Line,
+    Report,
+    Section,
+    Table,
+    lines,
+)
+from turngap.report.words import Style
+from turngap.store.documents import read_document
+
+PAGE_FILE = "simulation.html"
+SVG_WIDTH = 120
+HELD: dict[bool | None, Style] = {True: "good", False: "bad", None: "unsure"}
+HEAD = (
+    Column("calls"),
+    Column("verdict", left=True),
+    Column("hit rate"),
+    Column("95 % interval"),
+    Column("gap p50"),
+    Column("p95"),
+    Column("p99", spare=True),
+    Column("LLM p50"),
+    Column("LLM p95", spare=True),
+    Column("batch", spare=True),
+    Column("cached", spare=True),
+    Column("part-h", spare=True),
+    Column("price"),
+    Column("turns", where=PAGE),
+    Column("unanswered", where=PAGE),
+)
+
+
+def read_simulation(folder: Path) -> SimulationRecord:
+    """Read a simulation's folder.
+
+    Raises:
+        InputError: not readable, damaged, or of another version.
+    """
+    hint = "give the folder that `turngap simulate` names at its end"
+    return read_document(folder / SIMULATION_FILE, SimulationRecord, hint=hint)
+
+
+def simulation_block(record: SimulationRecord, width: int) -> Text:
+    """The simulation on a terminal."""
+    return terminal.block(simulation_report(record), width)
+
+
+def simulation_svg(record: SimulationRecord, name: str) -> str:
+    """A picture of the terminal after `turngap report NAME`."""
+    return terminal.svg(name, [simulation_block(record, SVG_WIDTH)], SVG_WIDTH)
+
+
+def write_page(record: SimulationRecord, folder: Path) -> Path:
+    """Write the page into the simulation's folder; returns its path.
+
+    Raises:
+        InputError: the folder cannot be written to.
+    """
+    return page.write(folder / PAGE_FILE, render(record))
+
+
+def render(record: SimulationRecord) -> str:
+    """The page."""
+    return page.render(simulation_report(record))
+
+
+def simulation_report(record: SimulationRecord) -> Report:
+    """The answer, what it rests on, and the loads."""
+    work = ", ".join(record.workload.runs) or "described calls"
+    machine = record.machine
+    reasons = sorted({load.why_no_usd for load in record.loads if load.why_no_usd})
+    price = f"none: {', '.join(reasons)} (--part-hour-usd)" if reasons else ""
+    return Report(
+        command="simulate",
+        subject=f"simulated fleet · {work}",
+        when=report_words.instant(record.started_utc),
+        lead=[Line("answer", words.answer(record), "strong")],
+        stand_ins=words.SIMULATED,
+        sections=[
+            Section(
+                "What is simulated",
+                [
+                    lines(
+                        *(("fleet", words.pool(pool)) for pool in record.pools),
+                        ("turns", words.turns_are(record)),
+                        ("gap", words.gap_is(record)),
+                        ("callers", words.callers_are(record)),
+                        ("price", price),
+                        ("speed", words.speed(record)),
+                    )
+                ],
+            ),
+            Section("Loads", [_loads(record)]),
+            Section("Against load", [Drawing(chart) for chart in charts.charts(record)]),
+            Section(
+                "How it was simulated",
+                [
+                    lines(
+                        ("in time", f"{record.budget_ms:.0f} ms"),
+                        ("seed", f"{record.seed}"),
+                        ("routing", record.routing),
+                        ("prefix cache", "on" if record.prefix_cache else "off"),
+                        (
+                            "version",
+                            f"turngap {record.turngap_version}, schema {record.schema_version}",
+                        ),
+                        ("commit", record.commit or "not in a git checkout"),
+                        ("machine", f"{machine.cpu}, {machine.cores} cores"),
+                        where=PAGE,
+                    ),
+                    *facts(
+                        "Settings",
+                        [(k, f"{v}") for k, v in record.settings.items() if v is not None],
+                    ),
+                ],
+            ),
+        ],
+    )
+
+
+def _loads(record: SimulationRecord) -> Table:
+    return Table(
+        HEAD,
+        [_cells(load) for load in record.loads],
+        "Gap and LLM in ms; cached: of prompt tokens; part-h: accelerator-hours for 1000 turns; "
+        "price: of 1000 turns on the whole fleet",
+    )
+
+
+def _cells(load: LoadRecord) -> list[str | Cell]:
+    return [
+        words.count(load.calls),
+        Cell(words.verdict(load), HELD[load.holds]),
+        words.share(load.hit_rate),
+        words.interval(load.hit_rate),
+        words.ms(load.gap_ms["p50"]),
+        words.ms(load.gap_ms["p95"]),
+        words.ms(load.gap_ms["p99"]),
+        words.ms(load.llm_ms["p50"]),
+        words.ms(load.llm_ms["p95"]),
+        "–" if load.batch is None else f"{load.batch:.1f}",
+        f"{100 * load.cached:.0f} %",
+        words.hours(load),
+        words.usd(load),
+        f"{load.turns:,}",
+        f"{load.unanswered:,}",
+    ]

@@ -1,0 +1,104 @@
+"""Writes a report as one HTML page that needs nothing but itself and the recordings beside it."""
+
+import base64
+import hashlib
+from functools import cache
+from importlib import resources
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from turngap.core.errors import InputError
+from turngap.core.results import Turn
+from turngap.report import charts, words
+from turngap.report.sections import Report
+from turngap.store.documents import write_atomically
+from turngap.store.runs import Run
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+# A turn's clip begins so long before the person speaks: a player that starts on the word cuts it.
+LEAD_IN_MS = 300.0
+# From so many turns on, they can be filtered and sorted.
+MANY = 7
+
+
+def render(report: Report) -> str:
+    """The page. Everything that a report holds is text in it, whatever it looks like."""
+    return _template().render(report=report, many=MANY)
+
+
+def write(file: Path, content: str | bytes) -> Path:
+    """Write a report as a whole, in place of an older one; returns its path.
+
+    Raises:
+        InputError: the folder cannot be written to.
+    """
+    if isinstance(content, str):
+        content = content.encode("utf-8", errors="replace")
+    try:
+        write_atomically(file, content)
+    except OSError as e:
+        raise InputError("report.unwritable", f"cannot write {file}: {e.strerror or e}") from e
+    return file
+
+
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("turngap.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"clean": words.clean, "breakable": breakable}
+    folder = resources.files("turngap.report") / "templates"
+    script = (folder / "page.js").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment.globals |= {
+        "style": (folder / "page.css").read_text("utf-8"),
+        "script": script,
+        # A browser runs this script and no other, whatever got into the page.
+        "policy": f"default-src 'none'; style-src 'unsafe-inline'; media-src 'self' file:; "
+        f"script-src 'sha256-{digest}'",
+        "box": charts.BOX,
+        "character_px": charts.CHARACTER_PX,
+        "label_px": charts.LABEL_PX,
+    }
+    return environment.get_template("page.html.j2")
+
+
+def breakable(cell: str) -> str:
+    """A cell that may be broken where a new figure begins, and nowhere else."""
+    whole = cell.replace(" ", "\N{NO-BREAK SPACE}")
+    for new in (",\N{NO-BREAK SPACE}", "\N{NO-BREAK SPACE}("):
+        whole = whole.replace(new, new.replace("\N{NO-BREAK SPACE}", " "))
+    return whole
+
+
+def audio_link(run: Run, turn: Turn, base: Path) -> str | None:
+    """A link from a page in `base` that plays this turn, up to where the next one in it begins.
+
+    None where there is no recording, or it lies outside the run's folder or that one outside
+    `base`: a stored run may come from anybody.
+    """
+    if turn.audio is None or not run.path.is_relative_to(base):
+        return None
+    path = PurePosixPath(turn.audio.file)
+    if path.is_absolute() or ".." in path.parts or not (run.path / path).is_file():
+        return None
+    start_ms = max(0.0, turn.audio.user_start_ms - LEAD_IN_MS)
+    later = [
+        t.audio.user_start_ms
+        for t in run.turns
+        if t.audio
+        and t.audio.file == turn.audio.file
+        and t.audio.user_start_ms > turn.audio.user_start_ms
+    ]
+    end = f",{min(later) / 1000:.2f}" if later else ""
+    link = quote((run.path.relative_to(base) / path).as_posix())
+    return f"{link}#t={start_ms / 1000:.2f}{end}"

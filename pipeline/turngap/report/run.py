@@ -1,0 +1,318 @@
+"""What the report of a run says, and its page."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.text import Text
+
+from turngap.core.budget import OUTCOMES, STARVED_MS, Outcome
+from turngap.core.results import Turn
+from turngap.core.stages import UNATTRIBUTED
+from turngap.core.summary import Summary, summarise
+from turngap.report import charts, page, terminal, words
+from turngap.report.sections import (
+    PAGE,
+    TERMINAL,
+    Card,
+    Cards,
+    Cell,
+    Column,
+    Drawing,
+    Figure,
+    Figures,
+    Gauge,
+    Item,
+    Line,
+    Lines,
+    Report,
+    Section,
+    Table,
+    Take,
+    lines,
+)
+from turngap.report.words import Style
+from turngap.store.runs import Run
+
+REPORT_FILE = "report.html"
+VERDICT_STYLES: dict[str, Style] = {"right": "good", "wrong": "bad", "not_judged": "dim"}
+
+
+def write_html(run: Run) -> Path:
+    """Write `report.html` into the run's folder, in place of an older one; returns its path.
+
+    Raises:
+        InputError: the folder cannot be written to.
+    """
+    return page.write(run.path / REPORT_FILE, render(run))
+
+
+def render(run: Run) -> str:
+    """The run as a page."""
+    return page.render(run_report(run, with_turns=True))
+
+
+def summary_block(run: Run, width: int) -> Text:
+    """The run's figures on a terminal, each with what makes it believable."""
+    return terminal.block(run_report(run), width)
+
+
+def run_report(run: Run, *, with_turns: bool = False) -> Report:
+    """The run's figures; a page has each of its turns, too."""
+    summary, record = summarise(run.turns), run.record
+    warnings = list(run.problems)
+    if record.failure:
+        warnings.insert(0, f"failed: {record.failure}")
+    if not record.valid:
+        warnings.insert(0, words.validity_words(record))
+    played = words.turns_words(len(run.turns))
+    if names := list(dict.fromkeys(turn.scenario for turn in run.turns)):
+        played += f" of {words.scenarios_words(names)}"
+    sections = [
+        Section("Turn gap", _figures(run, summary)),
+        Section("Outcomes", _outcomes(run, summary)),
+        Section("Stages", _stages(summary)),
+        Section("How it was measured", _measured(run, summary)),
+    ]
+    if with_turns:
+        sections[0] = Section("Turn gap", [*sections[0].items, *_plot(run, summary)])
+        sections.insert(-1, Section("Turns", [_cards(run)]))
+    return Report(
+        command="replay",
+        subject=" · ".join([*words.run_words(record), played]),
+        when=words.instant(record.started_utc),
+        about=(f"{record.machine.cpu}, {record.machine.cores} cores",),
+        warnings=warnings,
+        stand_ins=words.stand_ins_words(record.stand_ins),
+        sections=sections,
+    )
+
+
+def _figures(run: Run, summary: Summary) -> list[Item]:
+    rate = summary.hit_rate
+    value, interval = words.hit_rate_words(rate)
+    budgets = {t.budget_ms for t in run.turns} or {run.record.budget_ms}
+    budget = f"{words.ms(budgets.pop())} ms" if len(budgets) == 1 else "their budget"
+    counted = f"{rate.hits} of {words.turns_words(rate.n, rate.recorded)} within {budget}"
+    figures = [Figure("hit rate", value, f"{counted}; {interval}")]
+    for name, p in summary.gap_ms.items():
+        figures.append(Figure(f"gap {name}", *words.percentile_words(p)))
+    if right := words.right_words(summary):
+        figures.append(Figure("right", *right))
+    figures += [Figure(*found) for found in words.other_right_words(run.record, summary)]
+    left_out = words.left_out_words(summary)
+    counted = words.turns_words(summary.gap_n, summary.gap_recorded)
+    llm = summary.llm and words.token_figures_words(summary.llm)
+    return [
+        Figures(figures),
+        lines(
+            ("left out", left_out and f"{left_out}; the percentiles are over {counted}"),
+            ("llm", llm or ""),
+        ),
+    ]
+
+
+def _plot(run: Run, summary: Summary) -> list[Item]:
+    if not run.turns:
+        return []
+    counted = [(t, _anchor(n)) for n, t in enumerate(run.turns, 1) if t.left_out is None]
+    figure, remark = words.hit_rate_words(summary.hit_rate)
+    gaps = ", ".join(f"{k} {words.percentile_words(p)[0]}" for k, p in summary.gap_ms.items())
+    spoken = (
+        f"Share of turns answered within each gap: {figure} of {summary.hit_rate.n} within budget, "
+        f"{remark}; {gaps}"
+    )
+    agent = charts.Agent([t for t, _ in counted], anchors=[a for _, a in counted])
+    return [Drawing(charts.gap_chart([agent], run.record.budget_ms, spoken))]
+
+
+def _outcomes(run: Run, summary: Summary) -> list[Item]:
+    head = (
+        Column("outcome"),
+        Column("turns"),
+        Column("of all turns", left=True),
+        Column("which means", left=True, where=PAGE),
+    )
+    rows = [
+        (
+            Cell(f"{words.SYMBOLS[outcome]} {outcome}", words.OUTCOME_STYLES[outcome]),
+            str(n),
+            Cell("", gauge=Gauge(n / summary.turns, words.OUTCOME_STYLES[outcome])),
+            words.OUTCOME_MEANS[outcome],
+        )
+        for outcome in OUTCOMES
+        if (n := summary.outcomes.get(outcome))
+    ]
+    found: list[Item] = [Table(head, rows, where=PAGE | TERMINAL)]
+    counted: dict[str, Counter[Outcome]] = {}
+    for turn in run.turns:
+        counted.setdefault(turn.scenario, Counter())[turn.outcome] += 1
+    if len(counted) > 1:
+        shown: list[Outcome] = [o for o in OUTCOMES if o in summary.outcomes]
+        each = [
+            (name, *(str(of[o] or "") for o in shown), str(of.total()))
+            for name, of in counted.items()
+        ]
+        names = ("scenario", *(f"{words.SYMBOLS[o]} {o}" for o in shown), "turns")
+        found.append(Table(names, each, "By scenario", where=PAGE))
+    return found
+
+
+def _stages(summary: Summary) -> list[Item]:
+    replied = summary.outcomes.get("answered", 0) + summary.outcomes.get("late", 0)
+    most = max((abs(stage.p50_ms) for stage in summary.stages), default=0.0)
+    head = (
+        Column("stage"),
+        Column("turns", spare=True),
+        Column("p50"),
+        Column("p95", spare=True),
+        Column("max", spare=True),
+        Column("share", spare=True),
+        Column("median", left=True),
+        Column("", left=True),
+        Column("the time", left=True, where=PAGE),
+    )
+    rows = [
+        (
+            f"{(look := words.look_of(stage.name)).pattern} {stage.name}",
+            str(stage.n) if stage.n == replied else f"{stage.n} of {replied}",
+            words.ms(stage.p50_ms),
+            "–" if stage.p95_ms.value is None else words.ms(stage.p95_ms.value),
+            words.ms(stage.max_ms),
+            "–" if stage.share is None else words.percent(stage.share),
+            Cell("", gauge=Gauge(stage.p50_ms / most if most else 0.0, look.group)),
+            Cell(_slowest(stage.name, summary), "strong"),
+            look.means,
+        )
+        for stage in summary.stages
+    ]
+    caption = "Where the silence of the answered turns went, in ms; share: of all of it"
+    why = dict.fromkeys(s.p95_ms.why_none for s in summary.stages if s.p95_ms.why_none)
+    if why:
+        caption += f"; no p95: {', '.join(w for w in why if w)}"
+    return [Table(head, rows, caption)]
+
+
+def _slowest(stage: str, summary: Summary) -> str:
+    if stage != summary.slowest_stage:
+        return ""
+    # What no mark explains is not a stage to be made quicker.
+    return "most of it" if stage == UNATTRIBUTED else "slowest"
+
+
+def _measured(run: Run, summary: Summary) -> list[Item]:
+    record = run.record
+    machine = record.machine
+    accepted = words.accepted_words(record.starved_ms, summary.caller_error_ms)
+    always = record.starved_ms == STARVED_MS
+    planned = f" of {record.planned_turns} planned" if record.planned_turns else ""
+    return [
+        Lines(
+            [
+                Line("validity", "valid")
+                if record.valid
+                else Line("validity", "INVALID, as said above", "bad"),
+                Line("caller", words.starved_words(summary) or "not starved"),
+                Line(
+                    "caller",
+                    accepted,
+                    "" if always else "strong",
+                    PAGE if always else PAGE | TERMINAL,
+                ),
+                Line("instrument", words.calibration_words(record)),
+                Line("clock", words.offset_words(record)),
+                Line("stored in", str(run.path), where=TERMINAL),
+            ]
+        ),
+        lines(
+            ("turns played", f"{summary.turns}{planned}"),
+            ("started", words.instant(record.started_utc)),
+            (
+                "finished",
+                words.instant(record.finished_utc) if record.finished_utc else "not finished",
+            ),
+            ("commit", record.commit or "not in a git checkout"),
+            ("versions", words.versions(record)),
+            ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB"),
+            ("system", f"{machine.system}, Python {machine.python}"),
+            ("fingerprint", machine.fingerprint),
+            where=PAGE,
+        ),
+        *facts("Agent", words.flat(record.agent)),
+        *facts("Settings", words.flat(record.settings)),
+    ]
+
+
+def facts(title: str, named: Iterable[tuple[str, str]]) -> list[Item]:
+    """Names and values for a page; nothing without any."""
+    found = [Line(name, value) for name, value in named]
+    return [Lines(found, title, where=PAGE)] if found else []
+
+
+def _anchor(number: int) -> str:
+    return f"turn-{number}"
+
+
+def _cards(run: Run) -> Cards:
+    domain = charts.domain_of(run.turns)
+    cards = [
+        Card(
+            anchor=_anchor(number),
+            title=words.turn_name(turn),
+            outcome=turn.outcome,
+            wait_ms=wait_ms(turn),
+            about="",
+            takes=[take(run, turn, run.path, domain)],
+        )
+        for number, turn in enumerate(run.turns, start=1)
+    ]
+    return Cards(cards, [o for o in OUTCOMES if any(t.outcome == o for t in run.turns)])
+
+
+def wait_ms(turn: Turn) -> float:
+    """The gap, for sorting: endless without a reply that was due, the least where none was."""
+    if turn.gap_ms is not None:
+        return turn.gap_ms
+    return -math.inf if turn.outcome == "abandoned" else math.inf
+
+
+def take(run: Run, turn: Turn, base: Path, domain: charts.Domain, name: str = "") -> Take:
+    """A turn for a page in the folder `base`; `name` says whose take it is where there are two."""
+    audio = page.audio_link(run, turn, base)
+    missing = turn.audio is not None and audio is None
+    whose = f" with {name}" if name else ""
+    return Take(
+        name=name,
+        outcome=turn.outcome,
+        style=words.OUTCOME_STYLES[turn.outcome],
+        symbol=words.SYMBOLS[turn.outcome],
+        gap=next(iter(words.gap_words(turn)), ""),
+        chart=charts.waterfall(turn, domain),
+        short=charts.together(turn.stages),
+        lines=[line for line in turn_lines(turn) if "page" in line.where],
+        audio=audio,
+        audio_label=f"Recording of {words.turn_name(turn)}{whose}: left the person, right the "
+        "agent as heard",
+        missing=f"The recording {turn.audio.file} is not in the run's folder."
+        if missing and turn.audio
+        else "",
+    )
+
+
+def turn_lines(turn: Turn) -> list[Line]:
+    """What was said and done in a turn, and why it came out as it did."""
+    found: list[Line] = []
+    if tokens := words.tokens_words(turn):
+        found.append(Line("llm", tokens, "dim"))
+    found += [Line("tool", call, "dim") for call in words.calls_words(turn)]
+    if why := words.why_words(turn):
+        found.append(Line("why", why))
+    found += [Line("note", note) for note in words.notes_of(turn)]
+    heard = words.clean(turn.transcript) or "(nothing reported)"
+    found += [Line("said", turn.say, where=PAGE), Line("heard", heard, "dim", short=True)]
+    if reply := words.clean(turn.reply):
+        found.append(Line("replied", reply, "dim", short=True))
+    if answer := words.answer_words(turn):
+        found.append(Line("answer", answer, VERDICT_STYLES[turn.answer.verdict]))
+    return found + [Line(name, said) for name, said in words.other_verdicts_words(turn)]

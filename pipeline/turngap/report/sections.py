@@ -1,0 +1,252 @@
+"""What a report says, before it is known where it is shown.
+
+Each room builds one `Report` from its stored record. `report.terminal`, `report.page` and
+`report.markdown` write it. Texts may hold anything that an agent said: the writers clean and
+escape them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from turngap.report.charts import Chart
+from turngap.report.words import Style
+
+Medium = Literal["terminal", "page", "markdown"]
+EVERYWHERE: frozenset[Medium] = frozenset({"terminal", "page", "markdown"})
+PAGE: frozenset[Medium] = frozenset({"page"})
+TERMINAL: frozenset[Medium] = frozenset({"terminal"})
+NOWHERE: frozenset[Medium] = frozenset()
+FILES: frozenset[Medium] = frozenset({"page", "markdown"})
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A bar in a table's cell, `share` of the longest one.
+
+    `signed` bars start in the middle: to the right above 0 and to the left below.
+    """
+
+    share: float
+    style: Style = ""
+    signed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """An estimate with its interval beside zero and a limit, each in per cent of the width."""
+
+    zero: float
+    limit: float
+    low: float
+    width: float
+    at: float
+    spoken: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A table's cell that is more than text."""
+
+    text: str
+    style: Style = ""
+    gauge: Gauge | None = None
+    range: Range | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A table's column. `spare` columns are the first to go on a narrow terminal."""
+
+    name: str
+    left: bool = False
+    spare: bool = False
+    where: frozenset[Medium] = EVERYWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table. The first column names the rows. `caption` says what the figures are.
+
+    `key` explains what only a page draws.
+    """
+
+    head: Sequence[str | Column]
+    rows: Sequence[Sequence[str | Cell]]
+    caption: str = ""
+    key: str = ""
+    where: frozenset[Medium] = EVERYWHERE
+
+    def seen(self, medium: Medium) -> tuple[list[Column], list[list[Cell]]]:
+        """The columns that a medium shows, and the cells of each row.
+
+        Markdown has no bars, and only a page has drawn intervals.
+        """
+        columns = [c if isinstance(c, Column) else Column(c) for c in self.head]
+        rows = [[c if isinstance(c, Cell) else Cell(c) for c in row] for row in self.rows]
+        shown = [
+            i
+            for i, column in enumerate(columns)
+            if medium in column.where
+            and not (medium != "page" and any(row[i].range for row in rows))
+            and not (medium == "markdown" and any(row[i].gauge for row in rows))
+        ]
+        return [columns[i] for i in shown], [[row[i] for i in shown] for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A sentence with its name. `short`: it is cut to one line on a terminal."""
+
+    label: str
+    text: str
+    style: Style = ""
+    where: frozenset[Medium] = EVERYWHERE
+    short: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Sentences below one another. `folded`: the title under which a page hides them."""
+
+    lines: Sequence[Line]
+    title: str = ""
+    folded: str = ""
+    where: frozenset[Medium] = EVERYWHERE
+
+    def seen(self, medium: Medium) -> list[Line]:
+        """The sentences that a medium shows."""
+        return [line for line in self.lines if medium in line.where]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A headline figure and what it rests on."""
+
+    name: str
+    value: str
+    remark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures that a report is read for."""
+
+    figures: Sequence[Figure]
+    where: frozenset[Medium] = EVERYWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A command to copy, below what it does."""
+
+    about: str
+    text: str
+    where: frozenset[Medium] = FILES
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """One agent's take of a turn. `audio` links to its recording; `missing`: it is not there."""
+
+    name: str
+    outcome: str
+    style: Style
+    symbol: str
+    gap: str
+    chart: Chart
+    short: str
+    lines: Sequence[Line]
+    audio: str | None
+    audio_label: str
+    missing: str
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A turn as a page shows it; `wait_ms` sorts by slowness, endless where no reply came."""
+
+    anchor: str
+    title: str
+    outcome: str
+    wait_ms: float
+    about: str
+    takes: Sequence[Take]
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """Turns, and the outcomes that they can be filtered by."""
+
+    cards: Sequence[Card]
+    outcomes: Sequence[str]
+    where: frozenset[Medium] = PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A chart; only a page shows it."""
+
+    chart: Chart
+    where: frozenset[Medium] = PAGE
+
+
+Item = Table | Lines | Figures | Code | Cards | Drawing
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Items under a title."""
+
+    title: str
+    items: Sequence[Item]
+
+    def seen(self, medium: Medium) -> list[Item]:
+        """The items that a medium shows; empty ones are left out."""
+        return [i for i in self.items if medium in i.where and _has_content(i, medium)]
+
+
+def _has_content(item: Item, medium: Medium) -> bool:
+    match item:
+        case Table():
+            return bool(item.rows)
+        case Lines():
+            return bool(item.seen(medium))
+        case Figures():
+            return bool(item.figures)
+        case Cards():
+            return bool(item.cards)
+        case _:
+            return True
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report.
+
+    Attributes:
+        command: the command that made it (`check`).
+        subject: what was measured: the agent and what it was played.
+        when: when that began, for reading.
+        verdict: the answer in a word, with its style; `means` explains it.
+        lead: the sentences that come first: why, or the answer in full.
+        stand_ins: what was simulated or synthetic, and what the figures therefore do not say.
+        warnings: why the figures may not be used.
+        sections: all the rest, the next useful step last.
+    """
+
+    command: str
+    subject: str
+    when: str
+    sections: Sequence[Section]
+    verdict: Cell | None = None
+    means: str = ""
+    lead: Sequence[Line] = ()
+    stand_ins: str = ""
+    warnings: Sequence[str] = ()
+    about: Sequence[str] = field(default_factory=tuple)
+
+
+def lines(*named: tuple[str, str] | None, where: frozenset[Medium] = EVERYWHERE) -> Lines:
+    """Plain sentences by their names; None and empty ones are left out."""
+    return Lines([Line(*pair) for pair in named if pair is not None and pair[1]], where=where)

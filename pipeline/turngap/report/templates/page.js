@@ -1,0 +1,15 @@
+for (const tools of document.querySelectorAll(".tools")) {
+  const list = tools.nextElementSibling, cards = [...list.children];
+  const [outcome, slowest, shown] = ["select", "input", "output"].map((s) => tools.querySelector(s));
+  const show = () => {
+    const sorted = slowest.checked ? [...cards].sort((a, b) => b.dataset.wait - a.dataset.wait) : cards;
+    for (const card of sorted) {
+      card.hidden = outcome.value !== "" && card.dataset.outcome !== outcome.value;
+      list.append(card);
+    }
+    shown.value = `${cards.filter((card) => !card.hidden).length} of ${cards.length} shown`;
+  };
+  tools.addEventListener("change", show);
+  tools.hidden = false;
+  show();
+}

@@ -1,0 +1,292 @@
+"""Writes a report on a terminal: names in the gutter, wrapped words beside them, tables."""
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from turngap.report.sections import Cell, Column, Figures, Gauge, Item, Lines, Report, Table
+from turngap.report.words import Style, clean
+
+# Holds the lines' names, and left of zero the reply of an agent that cut in.
+GUTTER = 12
+MIN_WIDTH = 40
+GAP = "  "
+# A bar in a table is so wide at most, and left out where it would be narrower than the second.
+WIDEST_BAR, NARROWEST_BAR = 40, 9
+MORE, LESS, ZERO = "█", "░", "│"
+
+STYLES: dict[Style, str] = {
+    "": "",
+    "strong": "bold",
+    "dim": "dim",
+    "good": "bold green",
+    "bad": "bold red",
+    "odd": "bold magenta",
+    "unsure": "bold yellow",
+    "listen": "cyan",
+    "think": "yellow",
+    "speak": "green",
+    "line": "blue",
+    "unknown": "magenta",
+}
+
+# Text.wrap asks a console for its tab size only.
+_PLAIN = Console(file=io.StringIO(), width=80)
+
+
+def block(report: Report, width: int) -> Text:
+    """The whole report; readable without colour. Ends with an empty line."""
+    width = max(width, MIN_WIDTH)
+    found = [_head(report, width)]
+    for warning in report.warnings:
+        found += wrapped("!", clean(warning), width, "bold red")
+    found += lines_of(Lines(report.lead), width)
+    if report.stand_ins:
+        found += wrapped("note", report.stand_ins, width, STYLES["unsure"])
+    after_table = False
+    for section in report.sections:
+        for item in section.seen("terminal"):
+            is_table = isinstance(item, Table)
+            found += [Text()] if is_table or after_table else []
+            found += _item(item, width)
+            after_table = is_table
+    return joined(found)
+
+
+def svg(name: str, blocks: Iterable[Text], width: int) -> str:
+    """A picture of the terminal after `turngap report NAME`.
+
+    It fetches nothing when it is shown: rich's template names a font on a web server, which is
+    taken out.
+    """
+    console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True)
+    console.print(f"$ turngap report {name}\n", style="bold", highlight=False, markup=False)
+    console.print(*blocks, sep="\n", end="")
+    svg = console.export_svg(title="turngap", unique_id="turngap")
+    svg = re.sub(r"@font-face\s*\{.*?\}", "", svg, flags=re.DOTALL)
+    # The first installed one is taken; each has the block characters in the width of a letter.
+    fonts = "'Fira Code', 'DejaVu Sans Mono', Menlo, Consolas, monospace"
+    return svg.replace("font-family: Fira Code, monospace", f"font-family: {fonts}")
+
+
+def joined(lines: Iterable[Text]) -> Text:
+    """The lines one below the other, none with spaces at its end; closed by an empty line."""
+    lines = list(lines)
+    for line in lines:
+        line.rstrip()
+    text = Text("\n", no_wrap=True, overflow="crop").join(lines)
+    return text.append("\n")
+
+
+def labelled(label: str) -> Text:
+    """A line with its name in the gutter and nothing beside it yet."""
+    text = Text()
+    text.append(f"{cropped(clean(label), GUTTER - 1):>{GUTTER - 1}} ", style="dim")
+    return text
+
+
+def one_line(label: str, content: str, width: int, style: str = "") -> Text:
+    """`content` in one line, cut where it does not fit."""
+    return labelled(label).append(cropped(content, width - GUTTER), style=style)
+
+
+def wrapped(label: str, content: str, width: int, style: str = "") -> list[Text]:
+    """Words of `content` in as many lines as they need; a long one (a path) is folded."""
+    lines = Text(content, style=style).wrap(_PLAIN, width - GUTTER, overflow="fold")
+    return [labelled("" if n else label).append_text(line) for n, line in enumerate(lines)]
+
+
+def flowed(label: str, pieces: Sequence[Text], width: int) -> list[Text]:
+    """`pieces` side by side in as many lines as they need."""
+    lines = [labelled(label)]
+    for piece in pieces:
+        used = cell_len(lines[-1].plain)
+        if used > GUTTER and used + 2 + cell_len(piece.plain) > width:
+            lines.append(labelled(""))
+            used = GUTTER
+        if used > GUTTER:
+            lines[-1].append("  ")
+        lines[-1].append_text(piece)
+    return lines
+
+
+def cropped(content: str, room: int) -> str:
+    """At most `room` columns of `content`, an ellipsis where it was cut."""
+    text = Text(content)
+    text.truncate(room, overflow="ellipsis")
+    return text.plain
+
+
+def _head(report: Report, width: int) -> Text:
+    if report.verdict is None:
+        title = cropped(clean(report.subject), width - 4)
+        return Text(f"━━ {title} ".ljust(width, "━"), style="bold")
+    text = Text(report.verdict.text, style=STYLES[report.verdict.style])
+    about = f"{GAP}{report.means}"
+    if cell_len(text.plain) + cell_len(about) <= width:
+        text.append(about)
+    return text
+
+
+def _item(item: Item, width: int) -> list[Text]:
+    match item:
+        case Table():
+            return _table(item, width)
+        case Lines():
+            return lines_of(item, width)
+        case Figures():
+            room = max(cell_len(figure.value) for figure in item.figures)
+            return [
+                line
+                for n, figure in enumerate(item.figures)
+                for line in wrapped(
+                    figure.name,
+                    f"{figure.value:>{room}}  {clean(figure.remark)}",
+                    width,
+                    "" if n else "bold",
+                )
+            ]
+        case _:
+            return []
+
+
+def lines_of(item: Lines, width: int) -> list[Text]:
+    """Sentences, each with its name in the gutter unless the one above has the same."""
+    found: list[Text] = []
+    before = ""
+    for line in item.seen("terminal"):
+        label = "" if line.label == before else line.label
+        before = line.label
+        style = STYLES[line.style]
+        if line.short:
+            found.append(one_line(label, clean(line.text), width, style))
+        else:
+            found += wrapped(label, clean(line.text), width, style)
+    return found
+
+
+def _table(table: Table, width: int) -> list[Text]:
+    """A line for each row; where that is too wide, without spare columns, then without bars.
+
+    What is too wide even then is folded: parts below one another, each with its first column. Few
+    rows of many figures are turned first, so that they stay beside each other.
+    """
+    caption = Text(clean(table.caption), style="dim").wrap(_PLAIN, width, overflow="fold")
+    columns, rows = table.seen("terminal")
+    rows = [[_cleaned(cell) for cell in row] for row in rows]
+    chosen = list(range(len(columns)))
+    if _room(columns, rows, chosen, width) < 0:
+        chosen = [i for i in chosen if not columns[i].spare]
+    if (room := _room(columns, rows, chosen, width)) >= 0:
+        return [*caption, *_rows(columns, rows, chosen, room)]
+    chosen = [i for i in chosen if not _is_bar(rows, i)]
+    if _room(columns, rows, chosen, width) >= 0:
+        return [*caption, *_rows(columns, rows, chosen, 0)]
+    head, rows = [columns[i] for i in chosen], [[row[i] for i in chosen] for row in rows]
+    if len(head) > len(rows) + 1:
+        turned = [
+            [Cell(column.name, "strong"), *(row[i] for row in rows)]
+            for i, column in enumerate(head)
+        ]
+        head, rows = [Column(cell.text) for cell in turned[0]], turned[1:]
+    return [*caption, *_folded(head, rows, width)]
+
+
+def _cleaned(cell: Cell) -> Cell:
+    return Cell(clean(cell.text), cell.style, cell.gauge)
+
+
+def _is_bar(rows: Sequence[Sequence[Cell]], column: int) -> bool:
+    return any(row[column].gauge is not None for row in rows)
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[int]:
+    """Of each column; a bar takes at least so much that it can be told from another."""
+    return [
+        max(
+            cell_len(column.name),
+            *(cell_len(row[i].text) for row in rows),
+            NARROWEST_BAR if _is_bar(rows, i) else 0,
+        )
+        for i, column in enumerate(columns)
+    ]
+
+
+def _room(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], chosen: Sequence[int], width: int
+) -> int:
+    """What the chosen columns leave of the width; below 0 where they do not fit."""
+    widths = _widths(columns, rows)
+    return width - sum(widths[i] + len(GAP) for i in chosen) + len(GAP)
+
+
+def _rows(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], chosen: Sequence[int], room: int
+) -> list[Text]:
+    widths = _widths(columns, rows)
+    for i in chosen:
+        if _is_bar(rows, i):
+            widths[i] = min(WIDEST_BAR, widths[i] + room)
+    head = [Cell(column.name, "strong") for column in columns]
+    return [_row(row, columns, widths, chosen) for row in [head, *rows]]
+
+
+def _row(
+    row: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int], chosen: Sequence[int]
+) -> Text:
+    line = Text()
+    for i in chosen:
+        cell = row[i]
+        if line.plain:
+            line.append(GAP)
+        if cell.gauge is not None:
+            line.append_text(_gauge(cell.gauge, widths[i]))
+            continue
+        space = " " * (widths[i] - cell_len(cell.text))
+        left = columns[i].left or i == 0
+        line.append("" if left else space)
+        line.append(cell.text, style=STYLES[cell.style])
+        line.append(space if left else "")
+    return line
+
+
+def _gauge(gauge: Gauge, width: int) -> Text:
+    style = STYLES[gauge.style]
+    if not gauge.signed:
+        return Text((MORE * round(gauge.share * width)).ljust(width), style=style)
+    half = (width - 1) // 2
+    cells = round(abs(gauge.share) * half)
+    more = gauge.share > 0
+    return Text.assemble(
+        ((LESS * (0 if more else cells)).rjust(half), "cyan"),
+        (ZERO, "dim"),
+        ((MORE * (cells if more else 0)).ljust(half), style),
+    )
+
+
+def _folded(head: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> list[Text]:
+    """A table; below one another, each with its first column, as many columns as fit.
+
+    What is too wide even alone is cut.
+    """
+    widths = _widths(head, rows)
+    parts: list[list[int]] = []
+    for column in range(1, len(head)):
+        used = sum(widths[i] + len(GAP) for i in (0, *(parts[-1] if parts else ()), column))
+        if parts and used - len(GAP) <= width:
+            parts[-1].append(column)
+        else:
+            parts.append([column])
+    shown: list[Text] = []
+    names = [Cell(column.name, "strong") for column in head]
+    for part in parts:
+        shown += [Text()] if shown else []
+        for row in [names, *rows]:
+            line = _row(row, head, widths, [0, *part])
+            line.truncate(width, overflow="ellipsis")
+            shown.append(line)
+    return shown

@@ -15,9 +15,9 @@ here and open http://localhost:${PORT}/?token=… with the token that turngap pr
 	tab: "turngap is open in another tab, and the two would hear each other. Stop that one first.",
 	NotAllowedError: `The microphone was refused. Allow it beside the page’s address. ${AGAIN}`,
 	NotFoundError: `There is no microphone. Plug one in. ${AGAIN}`,
-	NotReadableError: `Another program has the microphone. Close that. ${AGAIN}`,
+	NotReadableError: `Another program uses the microphone. Close it. ${AGAIN}`,
 	gone: `The microphone is gone. Plug it in. ${AGAIN}`,
-	echo: "Twice the agent began while you were heard. Loudspeakers? Use headphones, or tick “I use loudspeakers”.",
+	echo: "The agent spoke over you twice. If it hears itself, use headphones, or tick “I use loudspeakers”.",
 	down: "Nothing answers. Is turngap running? Then start again.",
 	chirp: "Calibrating: let the microphone hear this page, and nothing else.",
 	deaf: "The microphone did not hear the page. Untick “I use loudspeakers”, and turn the volume up or hold the headphones to it.",
@@ -170,7 +170,7 @@ function ready() {
 }
 
 function heard({ text, final }) {
-	if (!tracker.transcript(text, final) && final) view.note(`The agent heard “${text}”, this page nothing: the microphone is too quiet.`);
+	if (!tracker.transcript(text, final) && final) view.note(`The agent heard “${text}”, but this page did not: the microphone is too quiet.`);
 }
 
 function fault(data) {

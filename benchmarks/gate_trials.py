@@ -1,6 +1,6 @@
 """How often the regression gate is right, on made-up runs with the noise of a real machine.
 
-No audio is played: `turngap.check.trials` makes the pairs of turns, `turngap.check.verdict` judges
+No audio is played: `made_pairs` makes the pairs of turns, `turngap.check.verdict` judges
 them. Every share comes with its 95 % interval (Clopper and Pearson). Deterministic.
 
     python benchmarks/gate_trials.py [--trials 300] [--only null,shift,…]
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
+from made_pairs import QUIET, ROUGH, SHARED, Injected, Noise, simulated_pairs
 from scipy.stats import binomtest
 
-from turngap.check.trials import QUIET, ROUGH, SHARED, Injected, Noise, simulated_pairs
 from turngap.check.verdict import Judgement, MetricVerdict, judge
 
 MACHINES = {"quiet": QUIET, "rough": ROUGH}

@@ -16,7 +16,7 @@ from turngap.core.budget import MAX_STARVED_MS
 from turngap.play.target import AgentChoice, resolve
 from turngap.scenario.library import load_scenarios, scenario_paths
 from turngap.testing import in_virtual_time
-from turngap.testing.script import Reply, Script
+from turngap.testing.agent import Reply, Script
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_pairs import QUIET, SHARED, Injected, simulated_pairs
 from scipy.stats import binom
 
-from turngap.check.trials import QUIET, SHARED, Injected, simulated_pairs
 from turngap.check.verdict import MAX_STARVED_PAIRS, Judgement, judge
 from turngap.core.paired import Pair, Reading
 

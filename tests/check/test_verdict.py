@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_pairs import QUIET, Injected, simulated_pairs
 from scipy.stats import binom, wilcoxon
 
-from turngap.check.trials import QUIET, Injected, simulated_pairs
 from turngap.check.verdict import Judgement, Limits, MetricVerdict, Pair, Reading, judge
 from turngap.core.budget import Outcome
 from turngap.core.paired import detectable, exchanges, shift, shift_interval, tail, typical

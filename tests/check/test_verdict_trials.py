@@ -5,9 +5,9 @@ Each bound is what an agent of exactly the claimed rate would keep in 999 of 100
 
 import numpy as np
 import pytest
+from made_pairs import QUIET, ROUGH, Injected, Noise, simulated_pairs
 from scipy.stats import binom
 
-from turngap.check.trials import QUIET, ROUGH, Injected, Noise, simulated_pairs
 from turngap.check.verdict import Judgement, MetricVerdict, judge
 
 STAGE = "tts_request"

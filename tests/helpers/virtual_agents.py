@@ -14,8 +14,8 @@ from turngap.check import play as checking
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.play import run
 from turngap.testing import LoopClock, in_virtual_time
+from turngap.testing.agent import Script
 from turngap.testing.memory import line_to
-from turngap.testing.script import Script
 from turngap.testing.virtual import VirtualLoop
 
 

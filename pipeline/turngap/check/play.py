@@ -1,7 +1,7 @@
 """The regression gate: candidate against reference, interleaved, until there is a verdict."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +31,13 @@ from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError, TurngapError
 from turngap.play.plan import SILENT, Progress
-from turngap.play.run import RunInProgress, calibrate_for, content_hash, undisturbed
-from turngap.play.target import Target
+from turngap.play.run import (
+    RunInProgress,
+    all_kept,
+    calibrate_for,
+    content_hash,
+    undisturbed,
+)
 from turngap.store.documents import write_document
 from turngap.store.runs import Run, new_folder, utc_now
 
@@ -75,12 +80,14 @@ async def check(plan: CheckPlan, progress: Progress = SILENT) -> Checked:
     sides = _Sides(plan, folder, progress, stored)
     failure: TurngapError | None = None
     try:
-        with undisturbed(), sides.kept():
+        with undisturbed(), all_kept(sides.runs.values()):
             if not refused:
                 await sides.play()
     except TurngapError as e:
         failure = e
-    candidate, reference = sides.finish(failure)
+    why = str(failure) if failure else None
+    runs = {side: run.finish(why) for side, run in sides.runs.items()}
+    candidate, reference = runs["candidate"], runs.get("reference")
     judgement = sides.judge()
     found = refused or obstacles(candidate, reference, failure, judgement, plan.starved_ms)
     played = Played(
@@ -129,25 +136,29 @@ class _Sides:
     ) -> None:
         self.plan = plan
         self.stored = stored
-        self._folder = folder
         self._progress = progress
         self._share = 1.0
         self._open_metrics = True
         self.rounds = 0
-        self.candidate = self._run(plan.candidate, "candidate")
-        self.reference = self._run(plan.reference, "reference") if plan.reference else None
-
-    def _run(self, target: Target, side: str) -> RunInProgress:
-        plan = self.plan
         settings = {"rounds": plan.rounds, "phases": plan.phases, **(plan.settings or {})}
-        on_turn = self._progress.on_turn
-        return RunInProgress(plan, target, side, on_turn, out=self._folder, settings=settings)
+        self.runs = {
+            side: RunInProgress(plan, target, side, progress.on_turn, out=folder, settings=settings)
+            for side, target in (("candidate", plan.candidate), ("reference", plan.reference))
+            if target is not None
+        }
+        self.candidate = self.runs["candidate"]
+        self.reference = self.runs.get("reference")
 
     async def play(self) -> None:
         """All planned rounds, and more while that is asked for and would decide."""
         await calibrate_for(self.candidate, self.plan, self._progress)
+        self._progress.on_step("starting the agents")
         async with AsyncExitStack() as stack:
-            await self._rounds(await self._serve(stack))
+            urls: dict[str, str] = {}
+            for side, run in self.runs.items():
+                serving = run.target.serving(run.folder / "agent.log")
+                urls[side] = await stack.enter_async_context(serving)
+            await self._rounds(urls)
 
     async def _rounds(self, urls: Mapping[str, str]) -> None:
         """Each look uses up half of the errors that are left: a hundred looks would find anything.
@@ -180,36 +191,18 @@ class _Sides:
         used_up = self.stored is not None and not self._more_pairs()
         return in_time and not (self._open_metrics and used_up)
 
-    async def _serve(self, stack: AsyncExitStack) -> dict[str, str]:
-        self._progress.on_step("starting the agents")
-        urls: dict[str, str] = {}
-        for side, run, target in (
-            ("candidate", self.candidate, self.plan.candidate),
-            ("reference", self.reference, self.plan.reference),
-        ):
-            if run is not None and target is not None:
-                log = run.folder / "agent.log"
-                urls[side] = await stack.enter_async_context(target.serving(log))
-        return urls
-
     async def _round(self, number: int, urls: Mapping[str, str]) -> None:
         """Every scenario once (no reference at hand) or twice on each side, A B B A."""
         phase = self.plan.phase_of(number)
-        first, second = 2 * number + 1, 2 * number + 2
+        plays = [("candidate", number + 1)]
+        if self.reference is not None:
+            first, second = 2 * number + 1, 2 * number + 2
+            plays = [("reference", first), ("candidate", first)]
+            plays += [("candidate", second), ("reference", second)]
         for scenario in self.plan.scenarios:
             self._progress.on_step(scenario.scenario.name)
-            if self.reference is None:
-                await self.candidate.play(
-                    scenario, urls["candidate"], repeat=number + 1, phase=phase
-                )
-                continue
-            for run, side, repeat in (
-                (self.reference, "reference", first),
-                (self.candidate, "candidate", first),
-                (self.candidate, "candidate", second),
-                (self.reference, "reference", second),
-            ):
-                await run.play(scenario, urls[side], repeat=repeat, phase=phase)
+            for side, repeat in plays:
+                await self.runs[side].play(scenario, urls[side], repeat=repeat, phase=phase)
 
     def judge(self) -> Judgement | None:
         """What is known of the two so far; None without a reference."""
@@ -242,19 +235,3 @@ class _Sides:
     def budgets(self) -> tuple[BudgetRecord, ...]:
         """What is known of the candidate's budgets so far."""
         return budgets_of(self.candidate.turns, self.plan.budgets, self.plan.target)
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Store both runs also where something else than an agent ends them."""
-        with self.candidate.kept():
-            if self.reference is None:
-                yield
-                return
-            with self.reference.kept():
-                yield
-
-    def finish(self, failure: TurngapError | None) -> tuple[Run, Run | None]:
-        """Close both runs."""
-        why = str(failure) if failure else None
-        reference = self.reference.finish(why) if self.reference else None
-        return self.candidate.finish(why), reference

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -209,6 +209,15 @@ def _cannot_write(folder: Path, error: Exception) -> InputError:
 
 
 @contextmanager
+def all_kept(runs: Iterable[RunInProgress]) -> Iterator[None]:
+    """Store every run as failed when something else than an agent ends them."""
+    with ExitStack() as stack:
+        for run in runs:
+            stack.enter_context(run.kept())
+        yield
+
+
+@contextmanager
 def undisturbed() -> Iterator[None]:
     """Keep Python from pausing the caller: no collection of old objects, short lock intervals."""
     interval = sys.getswitchinterval()
@@ -308,10 +317,7 @@ async def play_in_turns(
     line was lost. What was finished before is stored.
     """
     try:
-        with ExitStack() as kept:
-            for run in runs:
-                kept.enter_context(run.kept())
-            kept.enter_context(undisturbed())
+        with all_kept(runs), undisturbed():
             await _play_rounds(runs, plan, progress)
     except TurngapError as e:
         return e

@@ -10,8 +10,7 @@ from turngap.caller.dialect import Dialect
 from turngap.caller.line import Line
 from turngap.caller.pipecat import PipecatDialect
 from turngap.core.clock import Clock
-from turngap.testing.agent import converse
-from turngap.testing.script import Script
+from turngap.testing.agent import Script, converse
 from turngap.testing.virtual import LoopClock
 
 

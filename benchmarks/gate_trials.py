@@ -14,7 +14,8 @@ import numpy as np
 from made_pairs import QUIET, ROUGH, SHARED, Injected, Noise, simulated_pairs
 from scipy.stats import binomtest
 
-from turngap.check.verdict import Judgement, MetricVerdict, judge
+from turngap.check.record import MetricVerdict
+from turngap.check.verdict import Judgement, judge
 
 MACHINES = {"quiet": QUIET, "rough": ROUGH}
 STAGE = "llm_first_token"

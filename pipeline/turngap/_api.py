@@ -347,7 +347,7 @@ async def check(  # noqa: D417
     from turngap.check.files import write_reports
     from turngap.check.plan import CheckPlan, refuse
     from turngap.check.play import check as play
-    from turngap.check.verdict import Limits
+    from turngap.core.paired import Limits
     from turngap.play.plan import Progress
     from turngap.play.target import AgentChoice, resolve
 

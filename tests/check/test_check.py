@@ -12,8 +12,8 @@ from turngap.check import play as checking
 from turngap.check.files import check_text, read_check, write_reports
 from turngap.check.findings import budgets_of, noise_of
 from turngap.check.plan import CONVERSATIONS, CheckPlan
-from turngap.check.verdict import Limits
 from turngap.check.words import to_decide
+from turngap.core.paired import Limits
 from turngap.core.results import PacingRecord, Turn
 
 # --- against an agent at hand -----------------------------------------------------------------

@@ -1,5 +1,6 @@
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from made_checks import (
@@ -89,7 +90,7 @@ def test_a_loss_of_hit_rate_is_a_change_below_zero():
     assert check_words.difference_words(metric) == "−5 points"
     assert check_words.interval_words(metric) == "−12 to +2"
     assert check_words.limit_words(metric) == "−10 points"
-    assert check_words.difference_words(metric.model_copy(update={"difference": 0.0})) == "0 points"
+    assert check_words.difference_words(replace(metric, difference=0.0)) == "0 points"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_a_figure_that_is_missing_is_a_dash_and_its_reason():
 @pytest.mark.parametrize("width", WIDTHS)
 def test_bars_point_from_one_zero_to_the_slower_and_the_quicker_side(width):
     stages = make_stages("llm_first_token")
-    stages = (stages[0].model_copy(update={"shift_ms": -41.0}), *stages[1:])
+    stages = (replace(stages[0], shift_ms=-41.0), *stages[1:])
     lines = [x for x in printed(regressed_check(stages=stages), width) if ZERO in x]
     assert len(lines) == len(stages)
     assert len({cell_len(line[: line.index(ZERO)]) for line in lines}) == 1
@@ -223,7 +224,7 @@ def test_what_is_set_differently_is_shown():
 
 def test_what_a_record_holds_cannot_steer_the_terminal():
     evil = "\x1b[31mred\x1b[0m\u202e\n"
-    stage = make_stages()[0].model_copy(update={"name": evil})
+    stage = replace(make_stages()[0], name=evil)
     record = make_check(
         why=(evil,),
         candidate=make_side(evil, agent={"stack": evil, evil: evil}),
@@ -251,7 +252,7 @@ def test_more_turns_do_not_help_what_cannot_be_compared():
 
 def test_largest_shift_is_named_where_none_is_beyond_chance():
     stages = make_stages("llm_first_token", 178.0)
-    stages = tuple(s.model_copy(update={"moved": False}) for s in stages)
+    stages = tuple(replace(s, moved=False) for s in stages)
     text = shown(undecided_check(stages=stages))
     assert "no stage grew beyond chance; the largest shift: llm_first_token +178 ms" in text
 

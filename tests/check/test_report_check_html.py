@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,12 +133,10 @@ def test_everything_a_check_holds_is_text(attack):
         audio=AudioRecord(file=attack, user_start_ms=1, user_end_ms=2, onset_ms=None),
         marks_ms={name: at * 4 for name, at in MARKS_MS.items()},
     )
-    turn = turn.model_copy(
-        update={"stages": tuple(s.model_copy(update={"name": attack}) for s in turn.stages)}
-    )
+    turn = turn.model_copy(update={"stages": tuple(replace(s, name=attack) for s in turn.stages)})
     run = make_run([turn], agent={attack: attack}, settings={attack: attack}, commit=attack)
     run = Run(run.record, run.turns, run.path, (attack,))
-    stage = make_stages("sent")[0].model_copy(update={"name": attack})
+    stage = replace(make_stages("sent")[0], name=attack)
     record = regressed_check(
         why=(attack,),
         started_utc=attack,

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from made_pairs import QUIET, SHARED, Injected, simulated_pairs
 from scipy.stats import binom
 
-from turngap.check.verdict import MAX_STARVED_PAIRS, Judgement, judge
+from turngap.check.record import MAX_STARVED_PAIRS
+from turngap.check.verdict import Judgement, judge
 from turngap.core.paired import Pair, Reading
 
 

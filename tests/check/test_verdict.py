@@ -9,9 +9,20 @@ from hypothesis import strategies as st
 from made_pairs import QUIET, Injected, simulated_pairs
 from scipy.stats import binom, wilcoxon
 
-from turngap.check.verdict import Judgement, Limits, MetricVerdict, Pair, Reading, judge
+from turngap.check.record import MetricVerdict
+from turngap.check.verdict import Judgement, judge
 from turngap.core.budget import Outcome
-from turngap.core.paired import detectable, exchanges, shift, shift_interval, tail, typical
+from turngap.core.paired import (
+    Limits,
+    Pair,
+    Reading,
+    detectable,
+    exchanges,
+    shift,
+    shift_interval,
+    tail,
+    typical,
+)
 
 
 def answered(gap_ms: float, **stages: float) -> Reading:

@@ -8,7 +8,8 @@ import pytest
 from made_pairs import QUIET, ROUGH, Injected, Noise, simulated_pairs
 from scipy.stats import binom
 
-from turngap.check.verdict import Judgement, MetricVerdict, judge
+from turngap.check.record import MetricVerdict
+from turngap.check.verdict import Judgement, judge
 
 STAGE = "tts_request"
 

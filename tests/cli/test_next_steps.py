@@ -1,5 +1,6 @@
 """The line that a command ends with: chosen from what was found, on stderr, never with `--json`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from commandline import turngap_here
 from made_records import make_record, make_turn
 
 from turngap.cli.next_steps import LATE, after_run
+from turngap.core.stages import Stage
 from turngap.store.runs import Run, RunWriter
 
 
@@ -20,9 +22,9 @@ def unexplained() -> Any:
     """A turn of an agent that reports no marks: all of its gap is unattributed."""
     made = make_turn()
     (onset, *_) = [mark for mark in made.marks if mark.name == "agent_onset"]
-    stage = made.stages[0].model_copy(
-        update={"name": "unattributed", "ns": made.gap_ns, "ms": made.gap_ms}
-    )
+    assert made.gap_ns is not None
+    assert made.gap_ms is not None
+    stage = Stage("unattributed", made.gap_ns, made.gap_ms)
     ends = [mark for mark in made.marks if mark.name == "user_end"]
     return made.model_copy(update={"stages": (stage,), "marks": (*ends, onset)})
 
@@ -37,9 +39,7 @@ def test_a_bot_without_marks_is_told_how_to_get_them() -> None:
 def test_the_stage_that_takes_the_most_time_says_what_to_try() -> None:
     turn = make_turn()
     slow = [
-        stage.model_copy(update={"ms": 900.0, "ns": 900_000_000})
-        if stage.name == "llm_first_token"
-        else stage
+        replace(stage, ms=900.0, ns=900_000_000) if stage.name == "llm_first_token" else stage
         for stage in turn.stages
     ]
     step = after_run(a_run(turn.model_copy(update={"stages": tuple(slow)})))

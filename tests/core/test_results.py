@@ -1,6 +1,8 @@
 import json
 import math
-from typing import Any, get_args
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -25,14 +27,17 @@ JSON = st.recursive(
 )
 
 
-def models(model: type[BaseModel]) -> st.SearchStrategy[Any]:
-    """Any value of a stored model, its every field drawn from the field's annotation."""
-    fields = {name: _of_type(f.annotation) for name, f in model.model_fields.items()}
+def models(model: type[Any]) -> st.SearchStrategy[Any]:
+    """Any value of a stored model or dataclass, its every field drawn from its annotation."""
+    fields = {name: _of_type(annotation) for name, annotation in get_type_hints(model).items()}
+    fields.pop("model_config", None)
     return st.fixed_dictionaries(fields).map(lambda values: model(**values))
 
 
 def _of_type(annotation: Any) -> st.SearchStrategy[Any]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and (
+        issubclass(annotation, BaseModel) or is_dataclass(annotation)
+    ):
         return models(annotation)
     if annotation is Any:
         return JSON
@@ -45,7 +50,7 @@ def _of_type(annotation: Any) -> st.SearchStrategy[Any]:
     arguments = get_args(annotation)
     if getattr(annotation, "__origin__", None) is tuple:
         return st.lists(_of_type(arguments[0]), max_size=2).map(tuple)
-    if getattr(annotation, "__origin__", None) is dict:
+    if getattr(annotation, "__origin__", None) in (dict, Mapping):
         return st.dictionaries(_of_type(str), _of_type(arguments[1]), max_size=2)
     if type(None) in arguments:
         return st.one_of([_of_type(a) for a in arguments])

@@ -15,6 +15,10 @@ from turngap.core.stages import (
 BETWEEN = MARKS[1:-1]
 
 
+def stage(name: str, ns: int) -> Stage:
+    return Stage(name, ns, ns / 1e6)
+
+
 def marks_in_order(step: int = 10) -> dict[str, int]:
     return {name: i * step for i, name in enumerate(MARKS)}
 
@@ -36,7 +40,7 @@ def test_stages_sum_to_the_gap_exactly(marks: dict[str, int]) -> None:
 def test_no_stage_is_negative_unless_the_agent_cut_in(marks: dict[str, int]) -> None:
     stages = stages_of(marks)
     if marks["agent_onset"] < marks["user_end"]:
-        assert stages == (Stage(UNATTRIBUTED, marks["agent_onset"] - marks["user_end"]),)
+        assert stages == (stage(UNATTRIBUTED, marks["agent_onset"] - marks["user_end"]),)
     else:
         assert all(s.ns >= 0 for s in stages)
 
@@ -62,12 +66,12 @@ def test_only_differences_count(marks: dict[str, int], shift: int) -> None:
 
 
 def test_each_stage_is_named_by_the_mark_that_ends_it() -> None:
-    assert stages_of(marks_in_order()) == tuple(Stage(name, 10) for name in MARKS[1:])
+    assert stages_of(marks_in_order()) == tuple(stage(name, 10) for name in MARKS[1:])
 
 
 def test_a_turn_without_tools_has_no_stage_of_theirs():
     marks = {name: i * 10 for i, name in enumerate(USUAL_MARKS)}
-    assert stages_of(marks) == tuple(Stage(name, 10) for name in USUAL_MARKS[1:])
+    assert stages_of(marks) == tuple(stage(name, 10) for name in USUAL_MARKS[1:])
 
 
 def test_work_done_ahead_of_time_is_a_stage_of_length_0() -> None:
@@ -90,7 +94,7 @@ def test_what_a_missing_mark_would_explain_is_unattributed(missing: str) -> None
     del marks[missing]
     follows = MARKS[MARKS.index(missing) + 1]
     expected = [
-        Stage(UNATTRIBUTED, 20) if name == follows else Stage(name, 10)
+        stage(UNATTRIBUTED, 20) if name == follows else stage(name, 10)
         for name in MARKS[1:]
         if name != missing
     ]
@@ -99,8 +103,8 @@ def test_what_a_missing_mark_would_explain_is_unattributed(missing: str) -> None
 
 def test_without_the_agents_marks_all_but_the_callers_own_part_is_unattributed() -> None:
     marks = {"user_end": 0, "received": 90, "agent_onset": 100}
-    assert stages_of(marks) == (Stage(UNATTRIBUTED, 90), Stage("agent_onset", 10))
-    assert stages_of({"user_end": 0, "agent_onset": 100}) == (Stage(UNATTRIBUTED, 100),)
+    assert stages_of(marks) == (stage(UNATTRIBUTED, 90), stage("agent_onset", 10))
+    assert stages_of({"user_end": 0, "agent_onset": 100}) == (stage(UNATTRIBUTED, 100),)
 
 
 def test_two_spans_can_be_unattributed() -> None:

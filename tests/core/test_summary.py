@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from turngap.core.budget import OUTCOMES, Outcome, TurnEnd
 from turngap.core.clock import ms_to_ns, ns_to_ms
-from turngap.core.results import AnswerRecord, PacingRecord, StageRecord, Turn
+from turngap.core.results import AnswerRecord, PacingRecord, Turn
+from turngap.core.stages import Stage
 from turngap.core.stats import proportion
 from turngap.core.summary import summarise
 
@@ -51,7 +52,7 @@ def turn(
         gap_ns=None if gap_ms is None else ms_to_ns(gap_ms),
         gap_ms=gap_ms,
         why_no_gap="made up" if gap_ms is None else None,
-        stages=tuple(StageRecord(name=n, ns=ms_to_ns(ms), ms=ms) for n, ms in stages),
+        stages=tuple(Stage(name=n, ns=ms_to_ns(ms), ms=ms) for n, ms in stages),
         transcript="hello",
         reply="hi",
         lead_ms=None,

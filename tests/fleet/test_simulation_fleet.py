@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from turngap.core.errors import InputError
 from turngap.core.stats import Proportion
-from turngap.fleet.figures import Capacity, LoadFigures, figures, find_capacity, hit_rate
+from turngap.fleet.figures import figures, find_capacity, hit_rate
 from turngap.fleet.fleet import Fleet, Load, Outcome, Pool, Routing, idle_turn_ms, simulate
+from turngap.fleet.record import Capacity, LoadFigures
 from turngap.fleet.workload import TurnSample, Workload
 from turngap.inference.hardware import H100
 from turngap.inference.model import find_model
@@ -156,7 +157,7 @@ def outcome_of(gap_ms: np.ndarray, at_s: np.ndarray, late_s: np.ndarray) -> Outc
 
 def test_turns_without_an_answer_stay_in_every_denominator() -> None:
     outcome = outcome_of(np.full(90, 500.0), np.linspace(0, 99, 90), np.linspace(0, 99, 10))
-    made = figures(FLEET, 5, outcome, 800)
+    made = figures(FLEET, 5, outcome, 800, 0.95)
     assert (made.turns, made.unanswered, made.hit_rate.value) == (100, 10, 0.9)
     assert made.gap_ms["p50"].value == 500
     assert made.gap_ms["p95"].value is None
@@ -166,12 +167,12 @@ def test_turns_without_an_answer_stay_in_every_denominator() -> None:
 def test_price_and_hours_are_of_the_whole_fleet_busy_or_not() -> None:
     fleet = Fleet((replace(SMALL, replicas=4),))
     outcome = outcome_of(np.full(1000, 500.0), np.linspace(0, 99, 1000), np.empty(0))
-    made = figures(fleet, 5, outcome, 800)
+    made = figures(fleet, 5, outcome, 800, 0.95)
     # Four parts for 100 s answer 1000 turns.
-    assert made.part_hours == pytest.approx(400 / 3600)
-    assert made.usd == pytest.approx(3 * 400 / 3600)
-    unpriced = figures(Fleet((replace(SMALL, part_hour_usd=None),)), 5, outcome, 800)
-    assert (unpriced.usd, unpriced.why_no_usd) == (None, "no accelerator's price is given")
+    assert made.part_hours_per_1000 == pytest.approx(400 / 3600)
+    assert made.usd_per_1000 == pytest.approx(3 * 400 / 3600)
+    unpriced = figures(Fleet((replace(SMALL, part_hour_usd=None),)), 5, outcome, 800, 0.95)
+    assert (unpriced.usd_per_1000, unpriced.why_no_usd) == (None, "no accelerator's price is given")
 
 
 def test_turns_that_fail_together_make_the_interval_wider() -> None:
@@ -216,7 +217,7 @@ def asked(threshold: float, noise: float = 0.0) -> tuple[list[float], object]:
         share = 0.99 if calls <= threshold else 0.5
         rate = Proportion(99, 100, share, share - noise, share + noise)
         return LoadFigures(
-            calls, calls, 60, 100, 0, rate, {}, {}, 0.5, 1.0, 0.9, 1.0, None, "not given"
+            calls, calls, 60, 100, 0, rate, None, {}, {}, 0.5, 1.0, 0.9, 1.0, None, "not given"
         )
 
     return evaluated, evaluate
@@ -234,14 +235,14 @@ def test_the_search_finds_the_most_calls_that_are_held(threshold: int) -> None:
 
 
 def test_the_search_says_when_not_one_call_is_held_or_all_are() -> None:
-    assert find_capacity(asked(0)[1], 0.95) == Capacity(0.95, None, 1)  # type: ignore[arg-type]
+    assert find_capacity(asked(0)[1], 0.95) == Capacity(None, 1)  # type: ignore[arg-type]
     unlimited = find_capacity(asked(1e9)[1], 0.95, most=5000)  # type: ignore[arg-type]
-    assert unlimited == Capacity(0.95, 4096, None)
+    assert unlimited == Capacity(4096, None)
 
 
 def test_what_the_turns_do_not_tell_is_not_held() -> None:
     _, evaluate = asked(100, noise=0.05)
-    assert evaluate(10).holds(0.95) is None  # type: ignore[operator]
-    assert evaluate(10).holds(0.90) is True  # type: ignore[operator]
-    assert evaluate(1000).holds(0.95) is False  # type: ignore[operator]
+    assert evaluate(10).hit_rate.reaches(0.95) is None  # type: ignore[operator]
+    assert evaluate(10).hit_rate.reaches(0.90) is True  # type: ignore[operator]
+    assert evaluate(1000).hit_rate.reaches(0.95) is False  # type: ignore[operator]
     assert find_capacity(evaluate, 0.95).held is None  # type: ignore[arg-type]

@@ -13,11 +13,11 @@ from turngap.check.record import (
     BaselineUse,
     BudgetRecord,
     CheckRecord,
-    MetricRecord,
+    MetricVerdict,
     NoiseRecord,
     SaveRecord,
     SideRecord,
-    StageShiftRecord,
+    StageShift,
 )
 from turngap.core.results import AudioRecord, Turn
 from turngap.store.runs import Run, RunWriter, read_run
@@ -26,7 +26,7 @@ MACHINE = make_record().machine
 STAGES = tuple(name for name in MARKS_MS)
 
 
-def make_metric(name: str = "gap p50", **changes: Any) -> MetricRecord:
+def make_metric(name: str = "gap p50", **changes: Any) -> MetricVerdict:
     """A metric that passed."""
     values: dict[str, Any] = {
         "name": name,
@@ -42,7 +42,7 @@ def make_metric(name: str = "gap p50", **changes: Any) -> MetricRecord:
         "turns_needed": None,
         "why": None,
     }
-    return MetricRecord(**(values | changes))
+    return MetricVerdict(**(values | changes))
 
 
 def make_budget(**changes: Any) -> BudgetRecord:
@@ -60,10 +60,10 @@ def make_budget(**changes: Any) -> BudgetRecord:
     return BudgetRecord(**(values | changes))
 
 
-def make_stages(moved: str | None = None, by_ms: float = 41.0) -> tuple[StageShiftRecord, ...]:
+def make_stages(moved: str | None = None, by_ms: float = 41.0) -> tuple[StageShift, ...]:
     """Every stage, at most one of them moved."""
     return tuple(
-        StageShiftRecord(
+        StageShift(
             name=name,
             n=60,
             shift_ms=by_ms if name == moved else (-1) ** i * 0.4,

@@ -17,10 +17,9 @@ from turngap.core.results import (
     PacingRecord,
     Quantiles,
     RunRecord,
-    StageRecord,
     Turn,
 )
-from turngap.core.stages import AGENT_MARKS, stages_of
+from turngap.core.stages import AGENT_MARKS, Stage, stages_of
 from turngap.store.provenance import this_machine
 from turngap.store.runs import Run
 
@@ -74,7 +73,7 @@ def make_turn(
         "gap_ns": gap_ns,
         "gap_ms": gap_ms,
         "why_no_gap": why_no_gap if marks_ms is None else None,
-        "stages": tuple(StageRecord(name=s.name, ns=s.ns, ms=s.ns / 1e6) for s in stages),
+        "stages": tuple(Stage(name=s.name, ns=s.ns, ms=s.ns / 1e6) for s in stages),
         "transcript": "I'd like a large oat latte to go",
         "reply": "A large oat latte, coming up." if marks_ms else "",
         "lead_ms": 10.0 if marks_ms else None,

@@ -15,7 +15,8 @@ from made_records import make_record, make_turn
 from turngap.backends import ConfiguredBackend
 from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
-from turngap.core.results import AnswerRecord, AudioRecord, ToolCallRecord, Turn
+from turngap.core.events import ToolCall
+from turngap.core.results import AnswerRecord, AudioRecord, Turn
 from turngap.judge.play import (
     expectations,
     judge_backend,
@@ -162,7 +163,7 @@ async def test_tools_count_however_the_reply_is_judged(tmp_path: Path, library: 
     )
     (library / "talk.yaml").write_text(text)
     said = ("Two large pizzas, coming up.", "Sure, one small pizza with mushrooms.")
-    calls = (ToolCallRecord(name="shop"),)
+    calls = (ToolCall(name="shop"),)
     run = await stored(tmp_path, library, *said, calls=calls)
     assert verdicts(await run_in_thread(heard, run, library)) == ["right", "right"]
     run = await stored(tmp_path, library, *said, calls=())

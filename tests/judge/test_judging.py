@@ -6,7 +6,7 @@ import pytest
 from made_records import make_turn
 
 from turngap.core.results import AnswerRecord, JudgeRecord, Turn
-from turngap.core.summary import judge_verdicts, transcribed_verdicts
+from turngap.core.summary import other_verdicts
 from turngap.judge.prompt import PROMPT, question, verdict_of
 from turngap.scenario.model import UserTurn
 
@@ -92,18 +92,18 @@ def test_verdicts_by_sound_are_counted_beside_the_rules():
         turn("not_judged", "right"),
         turn("wrong", "not_judged"),
     ]
-    found = transcribed_verdicts(turns)
+    found = other_verdicts(turns, "transcribed")
     assert found is not None
     assert (found.right.hits, found.right.n) == (2, 3)
     assert (found.agree, found.both, found.not_judged) == (1, 2, {"odd": 1})
     assert found.as_json()["value"] == pytest.approx(2 / 3)
-    assert transcribed_verdicts([turn("right")]) is None
+    assert other_verdicts([turn("right")], "transcribed") is None
 
 
 def test_a_judge_without_a_verdict_is_never_right():
     turns = [turn("right", judge=True), turn("wrong", judge=True), turn("right", judge=None)]
-    found = judge_verdicts(turns)
+    found = other_verdicts(turns, "judged")
     assert found is not None
     assert (found.right.hits, found.right.n) == (2, 2)
     assert (found.agree, found.both, found.not_judged) == (1, 2, {"because": 1})
-    assert judge_verdicts([make_turn()]) is None
+    assert other_verdicts([make_turn()], "judged") is None

@@ -11,7 +11,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from turngap.core.budget import OUTCOMES
-from turngap.core.results import AnswerRecord, BackchannelRecord, PacingRecord, ToolCallRecord
+from turngap.core.events import ToolCall
+from turngap.core.results import AnswerRecord, BackchannelRecord, PacingRecord
 from turngap.core.stages import MARKS
 from turngap.report import words
 from turngap.report.console import RULE, Scale, run_svg, telling_turns, turn_block
@@ -183,10 +184,10 @@ def test_a_turn_says_whether_its_reply_was_right_and_what_was_wrong():
 
 def test_the_tools_that_were_called_are_named_with_what_came_of_them():
     calls = (
-        ToolCallRecord(name="weather", arguments={"day": "today"}, ms=12.3, result='{"a": 1}'),
-        ToolCallRecord(name="order", ms=4.0, error="ValueError: \x1b[2Jno"),
-        ToolCallRecord(name="clock", error="cancelled"),
-        ToolCallRecord(name="slow"),
+        ToolCall(name="weather", arguments={"day": "today"}, ms=12.3, result='{"a": 1}'),
+        ToolCall(name="order", ms=4.0, error="ValueError: \x1b[2Jno"),
+        ToolCall(name="clock", error="cancelled"),
+        ToolCall(name="slow"),
     )
     lines = [line.strip() for line in block_lines(make_turn(calls=calls))]
     (first,) = [i for i, line in enumerate(lines) if line.startswith("tool ")]

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,8 @@ from html_page import Page
 from made_records import MARKS_MS, every_outcome, make_record, make_run, make_turn, scaled
 
 from turngap.core.errors import InputError
-from turngap.core.results import AnswerRecord, AudioRecord, BackchannelRecord, ToolCallRecord
+from turngap.core.events import ToolCall
+from turngap.core.results import AnswerRecord, AudioRecord, BackchannelRecord
 from turngap.report.charts import ROW_PX, Agent, Domain, domain_of, gap_chart, together, waterfall
 from turngap.report.run import render, write_html
 from turngap.store.runs import Run, RunWriter, read_run
@@ -67,7 +69,7 @@ def test_how_fast_the_llm_was_is_said_of_each_turn_and_of_the_run():
 
 
 def test_the_tools_that_were_called_are_shown():
-    call = ToolCallRecord(name="weather", arguments={"day": SCRIPT}, ms=12.3, result=SCRIPT)
+    call = ToolCall(name="weather", arguments={"day": SCRIPT}, ms=12.3, result=SCRIPT)
     page = Page(render(make_run([make_turn(calls=(call,))])))
     assert f"weather(day={SCRIPT}) gave after 12 ms: {SCRIPT}" in page.text
     page.assert_safe()
@@ -101,7 +103,7 @@ def test_everything_a_run_holds_is_text(attack):
         backchannels=(BackchannelRecord(say=attack, start_ms=1, reply_stopped=True),),
         audio=AudioRecord(file=attack, user_start_ms=1, user_end_ms=2, onset_ms=None),
     )
-    stages = tuple(s.model_copy(update={"name": attack}) for s in turn.stages)
+    stages = tuple(replace(s, name=attack) for s in turn.stages)
     turns = [
         turn.model_copy(update={"stages": stages}),
         make_turn(marks_ms=None, ended="timeout", why_no_gap=attack),

@@ -2,7 +2,6 @@
 
 from turngap.core.clock import ms_to_ns
 from turngap.core.events import AgentMarks, AgentSpeech, ToolCall, TurnEnded, UserSpeech
-from turngap.core.results import ToolCallRecord
 from turngap.core.turns import TrackedTurn, TurnTracker
 from turngap.store.turns import stored_fields
 
@@ -57,8 +56,8 @@ def test_calls_are_stored_those_of_answers_never_heard_too_and_a_silent_agent_is
     early = AgentMarks(1, sent, calls=(ToolCall("clock", {}, error="cancelled"),))
     heard = AgentMarks(2, {"sent": ms_to_ns(1388)}, calls=(ToolCall("clock", {}, 5.0, "{}"),))
     assert stored_fields(played(early, heard))["calls"] == (
-        ToolCallRecord(name="clock", error="cancelled"),
-        ToolCallRecord(name="clock", ms=5.0, result="{}"),
+        ToolCall(name="clock", error="cancelled"),
+        ToolCall(name="clock", ms=5.0, result="{}"),
     )
     assert stored_fields(played(AgentMarks(1, sent, calls=())))["calls"] == ()
     assert stored_fields(played(AgentMarks(1, sent)))["calls"] is None

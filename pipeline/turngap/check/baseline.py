@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turngap.check.record import BaselineRecord, BaselineTurn
-from turngap.check.verdict import Pair, Reading
 from turngap.core.budget import REPLIED, STARVED_MS, outcome_of
 from turngap.core.errors import InputError
+from turngap.core.paired import Pair, Reading
 from turngap.core.results import METRICS_VERSION, MachineRecord, RunRecord, Turn
 from turngap.core.summary import summarise
 from turngap.store.documents import read_document, write_document

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from turngap.check import words as check_words
-from turngap.check.record import BudgetRecord, MetricRecord
+from turngap.check.record import BudgetRecord, MetricVerdict
 from turngap.core.results import Turn
 from turngap.core.stats import percentile
 from turngap.report import words
@@ -117,7 +117,7 @@ PAIRS_SHOWN_WHOLE = 0.98
 LEAST_MS = 10.0
 
 
-def metric_range(metric: MetricRecord) -> Range | None:
+def metric_range(metric: MetricVerdict) -> Range | None:
     """The change as drawn: to the right is always worse. None without figures.
 
     An interval without an end runs over the drawing's edge.

@@ -1,7 +1,7 @@
 """What a check found, as it is stored: the verdict and what it rests on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
@@ -9,21 +9,19 @@ import numpy as np
 from turngap.check import baseline as baselines
 from turngap.check.plan import CheckPlan
 from turngap.check.record import (
+    MAX_STARVED_PAIRS,
     NOTHING_COMPARED,
     BaselineRecord,
     BaselineUse,
     BudgetRecord,
     CheckRecord,
     CheckVerdict,
-    MetricRecord,
     NoiseRecord,
     SideRecord,
-    StageShiftRecord,
-    StarvationRecord,
 )
-from turngap.check.verdict import MAX_STARVED_PAIRS, Judgement, Limits, judge
+from turngap.check.verdict import Judgement, judge
 from turngap.core.errors import TurngapError
-from turngap.core.paired import Pair
+from turngap.core.paired import Limits, Pair
 from turngap.core.results import Turn
 from turngap.core.secrets import without_url_secrets
 from turngap.core.stats import proportion
@@ -74,9 +72,9 @@ def record_of(played: Played) -> CheckRecord:
         starved_ms=plan.starved_ms,
         pairs=judgement.n if judgement else 0,
         left_out=judgement.left_out if judgement else 0,
-        starvation=StarvationRecord(**asdict(judgement.starvation)) if judgement else None,
-        metrics=tuple(MetricRecord(**asdict(m)) for m in judgement.metrics) if judgement else (),
-        stages=tuple(StageShiftRecord(**asdict(s)) for s in judgement.stages) if judgement else (),
+        starvation=judgement.starvation if judgement else None,
+        metrics=judgement.metrics if judgement else (),
+        stages=judgement.stages if judgement else (),
         moved_stage=judgement.moved_stage if judgement else None,
         budgets=played.budgets,
         noise=noise_of(reference.turns, plan.limits) if reference is not None else None,

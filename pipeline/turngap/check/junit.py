@@ -7,7 +7,7 @@ from datetime import datetime
 from xml.etree import ElementTree
 
 from turngap.check import words as check_words
-from turngap.check.record import CheckRecord, CheckVerdict, MetricRecord
+from turngap.check.record import CheckRecord, CheckVerdict, MetricVerdict
 from turngap.report import words
 
 SUITE = "turngap check"
@@ -65,7 +65,7 @@ def _cases(record: CheckRecord) -> Sequence[Case]:
     return cases or [Case("comparison", "undecided", why)]
 
 
-def _metric_message(record: CheckRecord, metric: MetricRecord) -> str:
+def _metric_message(record: CheckRecord, metric: MetricVerdict) -> str:
     parts = [
         check_words.difference_words(metric) if metric.difference is not None else "",
         f"95 % interval {interval}" if (interval := check_words.interval_words(metric)) else "",

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 from pathlib import Path
 
-from turngap.check.verdict import ALPHA, Limits, conversations_needed
+from turngap.check.verdict import ALPHA, conversations_needed
 from turngap.core.budget import MAX_STARVED_MS
 from turngap.core.errors import InputError
+from turngap.core.paired import Limits
 from turngap.core.stages import MARKS
 from turngap.play.plan import MAX_PHASES, PlayPlan
 from turngap.play.target import Target

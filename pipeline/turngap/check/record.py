@@ -1,5 +1,6 @@
 """What a check leaves on disk: `check.json`, and the baseline that a later check compares with."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from turngap.core.budget import Outcome
@@ -14,25 +15,47 @@ NOTHING_COMPARED = "nothing was compared: neither a reference nor a budget was g
 CheckVerdict = Literal["pass", "regressed", "undecided", "cannot_compare"]
 
 
-class MetricRecord(Stored):
-    """One metric's verdict; see `turngap.check.verdict.MetricVerdict`."""
+Verdict = Literal["pass", "regressed", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricVerdict:
+    """What is known of one metric's change, candidate less reference (for `hit_rate`: the loss).
+
+    Attributes:
+        difference: for p50 the shift of the typical turn (Huber's location of the paired
+            differences), for p95 the difference of the two; None where n is too small.
+        low, high: its 95 % interval; an end is None where n is too small to bound it.
+        p_value: one-sided, of no regression; before correction for several metrics.
+        detectable: the regression that this comparison would have caught with 95 % power: every
+            turn slower by so much, or that share of turns lost.
+        turns_needed: about how many more pairs would decide, where more would help.
+        why: why there is no figure, or why it is undecided.
+    """
 
     name: str
     unit: Literal["ms", "share"]
-    verdict: Literal["pass", "regressed", "undecided"]
+    verdict: Verdict
     n: int
     limit: float
-    difference: float | None
-    low: float | None
-    high: float | None
-    p_value: float | None
-    detectable: float | None
-    turns_needed: int | None
-    why: str | None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    detectable: float | None = None
+    turns_needed: int | None = None
+    why: str | None = None
 
 
-class StageShiftRecord(Stored):
-    """How a stage moved; see `turngap.check.verdict.StageShift`."""
+@dataclass(frozen=True, slots=True)
+class StageShift:
+    """How a stage moved.
+
+    Attributes:
+        shift_ms: of the typical turn.
+        slowed: in how many turns more it took long (half the p95 limit) over its pair than under.
+        moved: whether it grew, in the bulk or in the tail, beyond chance.
+    """
 
     name: str
     n: int
@@ -52,7 +75,7 @@ class BudgetRecord(Stored):
     name: str
     budget_ms: float
     target: float
-    verdict: Literal["pass", "regressed", "undecided"]
+    verdict: Verdict
     n: int
     share: float | None
     low: float | None
@@ -65,7 +88,7 @@ class NoiseRecord(Stored):
     n: int
     shift_p50_ms: float | None
     spread_p95_ms: float | None
-    verdict: Literal["pass", "regressed", "undecided"] | None
+    verdict: Verdict | None
 
 
 class SideRecord(Stored):
@@ -84,8 +107,26 @@ class SideRecord(Stored):
     caller_error_ms: float | None
 
 
-class StarvationRecord(Stored):
-    """Pairs in which the caller was late; see `turngap.check.verdict.Starvation`."""
+# However much of a typical pair is in doubt, it counts for one limit in p50's balance: a quarter of
+# them moves p50's bounds by at most a third of the limit (0.25 / 0.75), and what is left still
+# decides. A quiet shared machine with two cores stalled in 5 of 72 turns; a build beside the caller
+# does in most.
+MAX_STARVED_PAIRS = 0.25
+# Two-sided, that it was chance which of the two agents the caller was starved beside.
+ONE_SIDED_ALPHA = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Starvation:
+    """How often the caller was starved, and beside whom.
+
+    Attributes:
+        pairs: pairs in which it was, on either side, of `of`.
+        reference, candidate: turns of either side in which it was.
+        error_ms: by how much one of these gaps may at most read long.
+        p_value: of its having been chance which side they are on, conversations exchanged whole;
+            1 without any.
+    """
 
     pairs: int
     of: int
@@ -93,6 +134,21 @@ class StarvationRecord(Stored):
     candidate: int
     error_ms: float
     p_value: float
+
+    @property
+    def why_not_judged(self) -> str | None:
+        """Why a comparison does not bear it; None where it does."""
+        if self.p_value <= ONE_SIDED_ALPHA:
+            sides = [(self.candidate, "candidate"), (self.reference, "reference")]
+            (more, beside), (fewer, other) = sorted(sides, reverse=True)
+            return (
+                f"the caller was starved in {more} turns of the {beside} and in {fewer} of the "
+                f"{other}, which is no chance (p = {self.p_value:.2g}): the {beside} takes the "
+                "processor that the caller needs"
+            )
+        if self.pairs > MAX_STARVED_PAIRS * self.of:
+            return f"the caller was starved in {self.pairs} of {self.of} pairs of turns"
+        return None
 
 
 class BaselineUse(Stored):
@@ -140,9 +196,9 @@ class CheckRecord(Document):
     stand_ins: tuple[str, ...] = ()
     pairs: int
     left_out: int
-    starvation: StarvationRecord | None = None
-    metrics: tuple[MetricRecord, ...]
-    stages: tuple[StageShiftRecord, ...]
+    starvation: Starvation | None = None
+    metrics: tuple[MetricVerdict, ...]
+    stages: tuple[StageShift, ...]
     moved_stage: str | None
     budgets: tuple[BudgetRecord, ...]
     noise: NoiseRecord | None

@@ -10,11 +10,11 @@ docs/methodology.md says how, and what that catches.
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
 
 import numpy as np
 from scipy.stats import beta, binomtest, norm
 
+from turngap.check.record import MetricVerdict, StageShift, Starvation, Verdict
 from turngap.core.paired import (
     TOLERANCE_MS,
     Exchanges,
@@ -33,40 +33,10 @@ from turngap.core.paired import (
 )
 from turngap.core.stats import n_needed
 
-__all__ = [
-    "Judgement",
-    "Limits",
-    "MetricVerdict",
-    "Pair",
-    "Reading",
-    "StageShift",
-    "Verdict",
-    "judge",
-]
-
-
 # Which stage moved: what explains a verdict, and makes none.
 
 # Over all stages together. More than the verdict itself is allowed, since it only explains one.
 STAGE_ALPHA = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class StageShift:
-    """How a stage moved.
-
-    Attributes:
-        shift_ms: of the typical turn.
-        slowed: in how many turns more it took long (half the p95 limit) over its pair than under.
-        moved: whether it grew, in the bulk or in the tail, beyond chance.
-    """
-
-    name: str
-    n: int
-    shift_ms: float
-    slowed: int
-    p_value: float
-    moved: bool
 
 
 def stage_shifts(pairs: Sequence[Pair], limits: Limits, swaps: Exchanges) -> tuple[StageShift, ...]:
@@ -108,51 +78,6 @@ def _stage_shift(
 # Each verdict holds whatever the caller's lateness did to those turns (`Pair.in_doubt_for`,
 # `Pair.in_doubt_against`); docs/methodology.md, "A starved caller", says why none is left out.
 
-# However much of a typical pair is in doubt, it counts for one limit in p50's balance: a quarter of
-# them moves p50's bounds by at most a third of the limit (0.25 / 0.75), and what is left still
-# decides. A quiet shared machine with two cores stalled in 5 of 72 turns; a build beside the caller
-# does in most.
-MAX_STARVED_PAIRS = 0.25
-# Two-sided, that it was chance which of the two agents the caller was starved beside.
-ONE_SIDED_ALPHA = 0.01
-# The typical gap, its tail and the hit rate.
-METRICS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Starvation:
-    """How often the caller was starved, and beside whom.
-
-    Attributes:
-        pairs: pairs in which it was, on either side, of `of`.
-        reference, candidate: turns of either side in which it was.
-        error_ms: by how much one of these gaps may at most read long.
-        p_value: of its having been chance which side they are on, conversations exchanged whole;
-            1 without any.
-    """
-
-    pairs: int
-    of: int
-    reference: int
-    candidate: int
-    error_ms: float
-    p_value: float
-
-    @property
-    def why_not_judged(self) -> str | None:
-        """Why a comparison does not bear it; None where it does."""
-        if self.p_value <= ONE_SIDED_ALPHA:
-            sides = [(self.candidate, "candidate"), (self.reference, "reference")]
-            (more, beside), (fewer, other) = sorted(sides, reverse=True)
-            return (
-                f"the caller was starved in {more} turns of the {beside} and in {fewer} of the "
-                f"{other}, which is no chance (p = {self.p_value:.2g}): the {beside} takes the "
-                "processor that the caller needs"
-            )
-        if self.pairs > MAX_STARVED_PAIRS * self.of:
-            return f"the caller was starved in {self.pairs} of {self.of} pairs of turns"
-        return None
-
 
 def starvation_of(pairs: Sequence[Pair], swaps: Exchanges) -> Starvation:
     """Count it; `swaps` are the exchanges of all of `pairs`.
@@ -177,8 +102,6 @@ def starvation_of(pairs: Sequence[Pair], swaps: Exchanges) -> Starvation:
     )
 
 
-Verdict = Literal["pass", "regressed", "undecided"]
-
 # An agent compared with itself is called slower in at most this share of comparisons.
 ALPHA = 0.01
 # The typical gap, its tail and the hit rate.
@@ -190,35 +113,6 @@ MISSED = 0.025
 CENSORED_MS = 10_000.0
 # Of the width that is left, `turns_needed` lets the estimate take this much (80 % of cases).
 _LUCK = 1 + float(norm.ppf(0.8)) / float(norm.ppf(1 - MISSED))
-
-
-@dataclass(frozen=True, slots=True)
-class MetricVerdict:
-    """What is known of one metric's change, candidate less reference (for `hit_rate`: the loss).
-
-    Attributes:
-        difference: for p50 the shift of the typical turn (Huber's location of the paired
-            differences), for p95 the difference of the two; None where n is too small.
-        low, high: its 95 % interval; an end is None where n is too small to bound it.
-        p_value: one-sided, of no regression; before correction for several metrics.
-        detectable: the regression that this comparison would have caught with 95 % power: every
-            turn slower by so much, or that share of turns lost.
-        turns_needed: about how many more pairs would decide, where more would help.
-        why: why there is no figure, or why it is undecided.
-    """
-
-    name: str
-    unit: Literal["ms", "share"]
-    verdict: Verdict
-    n: int
-    limit: float
-    difference: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p_value: float | None = None
-    detectable: float | None = None
-    turns_needed: int | None = None
-    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

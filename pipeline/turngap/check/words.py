@@ -13,10 +13,10 @@ from turngap.check.record import (
     BudgetRecord,
     CheckRecord,
     CheckVerdict,
-    MetricRecord,
+    MetricVerdict,
     NoiseRecord,
     SideRecord,
-    StageShiftRecord,
+    StageShift,
 )
 from turngap.core.budget import STARVED_MS
 from turngap.report import words
@@ -79,7 +79,7 @@ def signed_ms(value: float) -> str:
     return f"+{text}" if value >= 0.05 else text
 
 
-def change(metric: MetricRecord, value: float, *, unit: bool = True) -> str:
+def change(metric: MetricVerdict, value: float, *, unit: bool = True) -> str:
     """A value of `metric` as a change from reference to candidate."""
     if metric.unit == "ms":
         return signed_ms(value) + (" ms" if unit else "")
@@ -89,12 +89,12 @@ def change(metric: MetricRecord, value: float, *, unit: bool = True) -> str:
     return f"{sign}{text}" + (" points" if unit else "")
 
 
-def difference_words(metric: MetricRecord) -> str:
+def difference_words(metric: MetricVerdict) -> str:
     """The estimate, or a dash."""
     return "–" if metric.difference is None else change(metric, metric.difference)
 
 
-def interval_words(metric: MetricRecord) -> str:
+def interval_words(metric: MetricVerdict) -> str:
     """The estimate's 95 % interval, from the lower to the higher end as far as n bounds them."""
     low, high = (
         None if end is None else change(metric, end, unit=False)
@@ -107,12 +107,12 @@ def interval_words(metric: MetricRecord) -> str:
     return "" if high is None else f"at most {high}"
 
 
-def limit_words(metric: MetricRecord) -> str:
+def limit_words(metric: MetricVerdict) -> str:
     """The smallest change that must not pass unseen."""
     return change(metric, metric.limit)
 
 
-def detectable_words(metric: MetricRecord) -> str:
+def detectable_words(metric: MetricVerdict) -> str:
     """What a real regression would have had to be, to be seen by this comparison."""
     if metric.detectable is None:
         return ""
@@ -126,7 +126,7 @@ def p_words(p_value: float | None) -> str:
     return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
 
 
-def metric_note(record: CheckRecord, metric: MetricRecord) -> str:
+def metric_note(record: CheckRecord, metric: MetricVerdict) -> str:
     """Why there is no figure or no decision, and how many more turns would bring one."""
     notes = [words.clean(metric.why)] if metric.why else []
     if metric.turns_needed is not None and record.verdict != "cannot_compare":
@@ -161,7 +161,7 @@ def to_decide(record: CheckRecord) -> str:
     return text
 
 
-def _decisive(record: CheckRecord) -> MetricRecord | None:
+def _decisive(record: CheckRecord) -> MetricVerdict | None:
     """The metric whose missing pairs would decide the whole.
 
     Where one is beyond its limit already, the whole is regressed as soon as that is shown. Where
@@ -209,7 +209,7 @@ def moved_words(record: CheckRecord) -> str:
     return text if blamed else f"grew, without a regression of the whole: {text}"
 
 
-def _stage_moved(stage: StageShiftRecord) -> str:
+def _stage_moved(stage: StageShift) -> str:
     tail = f", {words.turns_words(stage.slowed)} far slower" if stage.slowed > 0 else ""
     return (
         f"{words.clean(stage.name)} {signed_ms(stage.shift_ms)} ms in the typical pair{tail} "
@@ -217,7 +217,7 @@ def _stage_moved(stage: StageShiftRecord) -> str:
     )
 
 
-def stage_remark(stage: StageShiftRecord, record: CheckRecord) -> str:
+def stage_remark(stage: StageShift, record: CheckRecord) -> str:
     """Whether a stage is to blame for the regression, or grew without one."""
     return "moved" if stage.name == record.moved_stage else "grew" if stage.moved else ""
 

@@ -109,7 +109,7 @@ def check(
     """
     from turngap.caller.pipecat import PipecatDialect
     from turngap.check.plan import CheckPlan
-    from turngap.check.verdict import Limits
+    from turngap.core.paired import Limits
     from turngap.play.target import AgentChoice, resolve
 
     if against is not None and baseline is not None:

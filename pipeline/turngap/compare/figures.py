@@ -22,10 +22,8 @@ from turngap.compare.record import (
     BackendRecord,
     ChainRecord,
     CrossingRecord,
-    FigureRecord,
     PairRecord,
     PriceRecord,
-    share_record,
 )
 from turngap.core.results import Turn
 from turngap.core.stats import (
@@ -78,15 +76,15 @@ def backend_figures(
             "failed": len(errors),
             "first_failure": errors[0] if errors else None,
             "fell_back": sum(t.counts.get(FELL_BACK, 0) > 0 for t in turns),
-            "hit_rate": share_record(summary.hit_rate),
+            "hit_rate": summary.hit_rate,
             "gap_n": summary.gap_n,
-            "gap_ms": {q: figure_record(gaps[q]) for q in ("p50", "p95")},
-            "first_answer_ms": figure_record(first_answer(counted)),
+            "gap_ms": {q: gaps[q] for q in ("p50", "p95")},
+            "first_answer_ms": first_answer(counted),
             "llm_n": llm.n if llm else 0,
             "ttft_ms": llm.ttft_ms if llm else None,
             "tokens_per_s": llm.per_s if llm else None,
             "window_tokens": llm.in_window if llm else None,
-            "correct": share_record(summary.right),
+            "correct": summary.right,
             "not_judged": summary.not_judged,
             "turn_ms": fmean(took) if took else None,
             "price": price_of(counted, price),
@@ -220,10 +218,10 @@ def _pair(one: str, other: str, turns: Sequence[Turn], others: Sequence[Turn]) -
         right_recorded=judged.recorded,
         only_one=both.count((True, False)),
         only_other=both.count((False, True)),
-        right=FigureRecord(value=value, low=low, high=high, why_none=why),
+        right=Percentile(value, low, high, why),
         gap_n=len(gaps),
         gap_recorded=gaps.recorded,
-        gap_ms=figure_record(percentile_of(apart, gaps.takes, 0.5)),
+        gap_ms=percentile_of(apart, gaps.takes, 0.5),
     )
 
 
@@ -288,11 +286,6 @@ def _price_ratio(one: Side, other: Side) -> LogRatio | None:
         )
 
     return mean_ratio(paired(usd(one), usd(other)))
-
-
-def figure_record(p: Percentile) -> FigureRecord:
-    """A percentile as it is stored."""
-    return FigureRecord(value=p.value, low=p.low, high=p.high, why_none=p.why_none)
 
 
 def _finite(value: float | None) -> float | None:

@@ -1,6 +1,5 @@
 """What `turngap compare` leaves on disk: `compare.json`, beside the run of each backend."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 from turngap.core.results import (
@@ -11,35 +10,11 @@ from turngap.core.results import (
     MachineRecord,
     Settings,
     Stored,
-    Turn,
 )
-from turngap.core.stats import Proportion
-from turngap.core.summary import counted_turns, judge_verdicts
+from turngap.core.stats import Percentile, Proportion
+from turngap.core.summary import Verdicts
 
 COMPARISON_FILE = "compare.json"
-
-
-class ShareRecord(Stored):
-    """A share with Wilson's 95 % interval; None where there is none to take it of.
-
-    `recorded`: how many recorded turns the `n` are takes of; None before schema version 4.
-    """
-
-    hits: int
-    n: int
-    value: float | None
-    low: float | None
-    high: float | None
-    recorded: int | None = None
-
-
-class FigureRecord(Stored):
-    """A figure with its 95 % interval, percentiles in ms; None with the reason in `why_none`."""
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    why_none: str | None = None
 
 
 class PriceRecord(Stored):
@@ -48,22 +23,6 @@ class PriceRecord(Stored):
     usd_per_turn: float | None
     usd_per_right: float | None
     why_none: str | None = None
-
-
-class JudgedRecord(Stored):
-    """A judge model's verdicts on one backend's turns, which are in none of the other figures.
-
-    `right`: of those that it judged; `not_judged`: the others by their reason. Of the `both` turns
-    that the rules judged, too, `alone` are right by the judge alone and `rule_alone` by the rules
-    alone. `transcribed`: turns of which it was told a recogniser's words.
-    """
-
-    right: ShareRecord
-    not_judged: dict[str, int]
-    both: int
-    alone: int
-    rule_alone: int
-    transcribed: int
 
 
 class BackendRecord(Stored):
@@ -86,20 +45,20 @@ class BackendRecord(Stored):
     why_invalid: str = ""
     turns: int
     outcomes: dict[str, int]
-    failed: int = 0
-    first_failure: str | None = None
-    fell_back: int = 0
-    hit_rate: ShareRecord
+    failed: int
+    first_failure: str | None
+    fell_back: int
+    hit_rate: Proportion
     gap_n: int
-    gap_ms: dict[str, FigureRecord]
-    first_answer_ms: FigureRecord
-    llm_n: int = 0
-    ttft_ms: float | None = None
-    tokens_per_s: float | None = None
+    gap_ms: dict[str, Percentile]
+    first_answer_ms: Percentile
+    llm_n: int
+    ttft_ms: float | None
+    tokens_per_s: float | None
     window_tokens: float | None
-    correct: ShareRecord
+    correct: Proportion
     not_judged: dict[str, int]
-    judged: JudgedRecord | None = None
+    judged: Verdicts | None = None
     turn_ms: float | None
     price: PriceRecord
 
@@ -126,26 +85,25 @@ class PairRecord(Stored):
     `right`: the difference of the shares of right answers in the `right_n` takes that were judged
     with both, in `only_one` of which the one alone was right and in `only_other` the other;
     `gap_ms`: the median of the differences in the gap, over `gap_n` takes in which a reply was due.
-    `right_recorded`, `gap_recorded`: of how many recorded turns; None before schema version 4.
+    `right_recorded`, `gap_recorded`: how many recorded turns these are takes of.
     """
 
     one: str
     other: str
     right_n: int
-    right_recorded: int | None = None
+    right_recorded: int
     only_one: int
     only_other: int
-    right: FigureRecord
+    right: Percentile
     gap_n: int
-    gap_recorded: int | None = None
-    gap_ms: FigureRecord
+    gap_recorded: int
+    gap_ms: Percentile
 
 
 class CrossingRecord(Stored):
     """The shortest task at which `follower` costs less than `leader`, as `core.chain.Crossing`.
 
-    `n`: the takes that were judged with both (None before schema version 3, when `earliest` and
-    `latest` knew nothing of pairs). `why_none`: why neither overtakes the other at all.
+    `n`: the takes that were judged with both. `why_none`: why neither overtakes the other at all.
     """
 
     what: Literal["time", "price"]
@@ -155,7 +113,7 @@ class CrossingRecord(Stored):
     earliest: int | None
     latest: int | None
     longest: int
-    n: int | None = None
+    n: int
     why_none: str | None = None
 
 
@@ -177,33 +135,9 @@ class ComparisonRecord(Document):
     budget_ms: float
     backends: tuple[BackendRecord, ...]
     judged_with: JudgedWith | None = None
-    pairs: tuple[PairRecord, ...] = ()
+    pairs: tuple[PairRecord, ...]
     chain: tuple[ChainRecord, ...]
     crossings: tuple[CrossingRecord, ...]
     failure: Failure | None = None
     stand_ins: tuple[str, ...] = ()
     settings: Settings
-
-
-def share_record(p: Proportion) -> ShareRecord:
-    """A share as it is stored."""
-    return ShareRecord(
-        hits=p.hits, n=p.n, value=p.value, low=p.low, high=p.high, recorded=p.recorded
-    )
-
-
-def judged_figures(turns: Sequence[Turn]) -> JudgedRecord | None:
-    """A judge model's verdicts on a backend's turns; None where none was asked."""
-    counted = counted_turns(turns)
-    found = judge_verdicts(counted)
-    if found is None:
-        return None
-    sources = [t.judged.source for t in counted if t.judged and t.judged.right is not None]
-    return JudgedRecord(
-        right=share_record(found.right),
-        not_judged=found.not_judged,
-        both=found.both,
-        alone=found.alone,
-        rule_alone=found.rule_alone,
-        transcribed=sources.count("transcribed"),
-    )

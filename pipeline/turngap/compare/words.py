@@ -7,13 +7,12 @@ from turngap.compare.record import (
     ChainRecord,
     ComparisonRecord,
     CrossingRecord,
-    FigureRecord,
-    JudgedRecord,
     PairRecord,
-    ShareRecord,
 )
 from turngap.core.budget import REPLIED
 from turngap.core.results import JudgedWith
+from turngap.core.stats import Percentile, Proportion
+from turngap.core.summary import Verdicts
 from turngap.report import words
 
 HEAD = (
@@ -66,12 +65,12 @@ def row(backend: BackendRecord) -> tuple[str, ...]:
     )
 
 
-def figure(value: FigureRecord) -> str:
+def figure(value: Percentile) -> str:
     """A percentile in ms."""
     return "–" if value.value is None else f"{words.ms(value.value)} ms"
 
 
-def share(value: ShareRecord) -> str:
+def share(value: Proportion) -> str:
     """A share with its interval."""
     if value.value is None or value.low is None or value.high is None:
         return "–"
@@ -79,7 +78,7 @@ def share(value: ShareRecord) -> str:
     return f"{words.percent(value.value)} ({bounds})"
 
 
-def right(value: ShareRecord) -> str:
+def right(value: Proportion) -> str:
     """A share of right answers with its interval, and of how many."""
     if value.value is None:
         return "–"
@@ -143,7 +142,7 @@ def judge_notes(record: ComparisonRecord) -> list[str]:
     ]
 
 
-def _judged(judged: JudgedRecord) -> str:
+def _judged(judged: Verdicts) -> str:
     disagree = judged.alone + judged.rule_alone
     said = ["no turn has a verdict of both"]
     if judged.both:
@@ -187,7 +186,7 @@ def pair(found: PairRecord) -> str:
     return f"{words.clean(found.one)} less {words.clean(found.other)}: {gap}; {shares}"
 
 
-def _signed(figure: FigureRecord, factor: float, unit: str) -> str:
+def _signed(figure: Percentile, factor: float, unit: str) -> str:
     if figure.value is None:
         return f"– ({words.clean(figure.why_none or '')})"
     low, high = (
@@ -218,7 +217,7 @@ def chain_cell(chain: ChainRecord, n: int) -> str:
     return f"{at_once}, {time}{price}"
 
 
-def bears_out(right: ShareRecord, n: int) -> bool:
+def bears_out(right: Proportion, n: int) -> bool:
     """Whether the share of right answers is known well enough to say how long `n` turns take."""
     low, high = right.low or 0.0, 1.0 if right.high is None else right.high
     return high**n <= MOST_UNSURE * low**n
@@ -263,7 +262,7 @@ def _bounded(found: CrossingRecord) -> bool:
     return found.earliest is None if found.turns is None else found.latest is not None
 
 
-def _apart(figure: FigureRecord) -> bool:
+def _apart(figure: Percentile) -> bool:
     """Whether a difference is beyond chance: its interval leaves out 0."""
     return (figure.low is not None and figure.low > 0) or (
         figure.high is not None and figure.high < 0

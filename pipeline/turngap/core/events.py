@@ -61,7 +61,7 @@ class ToolCall:
     """
 
     name: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
     ms: float | None = None
     result: str | None = None
     error: str | None = None

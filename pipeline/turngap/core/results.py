@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
 
 from turngap.core.budget import REPLIED, STARVED_MS, Outcome, TurnEnd
+from turngap.core.events import ToolCall
 from turngap.core.secrets import without_secrets, without_url_secrets
-from turngap.core.stages import STAGES
+from turngap.core.stages import STAGES, Stage
 
 # Changes whenever a figure would come out differently from the same events.
 METRICS_VERSION = 1
@@ -24,8 +25,11 @@ Failure = Annotated[str, AfterValidator(without_url_secrets), PlainSerializer(wi
 class Stored(BaseModel):
     """Whatever is part of a stored document."""
 
-    # JSON has no inf or nan: written as null, they could not be read back.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    # JSON has no inf or nan: written as null, they could not be read back. Dataclasses check
+    # nothing themselves, so their instances are checked here.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, revalidate_instances="always"
+    )
 
 
 class Document(Stored):
@@ -40,14 +44,6 @@ class Document(Stored):
     def current_version(cls) -> int:
         """Return the one version that is read and written."""
         return cls.model_fields["schema_version"].default
-
-
-class StageRecord(Stored):
-    """One stage. `ns` is exact and sums to the turn's `gap_ns`; `ms` is the same for reading."""
-
-    name: str
-    ns: int
-    ms: float
 
 
 class MarkRecord(Stored):
@@ -108,15 +104,10 @@ class AnswerRecord(Stored):
     failed: tuple[str, ...] = ()
     why: str | None = None
 
-
-class ToolCallRecord(Stored):
-    """A tool that the agent called; `ms` is None where it did not come back, `error` says why."""
-
-    name: str
-    arguments: dict[str, Any] = {}
-    ms: float | None = None
-    result: str | None = None
-    error: str | None = None
+    @property
+    def right(self) -> bool | None:
+        """Whether the reply was right; None where that was not judged."""
+        return None if self.verdict == "not_judged" else self.verdict == "right"
 
 
 class JudgedWith(Stored):
@@ -178,7 +169,7 @@ class Turn(Document):
     gap_ms: float | None
     why_no_gap: str | None
     error: str | None = None
-    stages: tuple[StageRecord, ...]
+    stages: tuple[Stage, ...]
     transcript: str
     reply: str
     lead_ms: float | None
@@ -192,7 +183,7 @@ class Turn(Document):
     counts: dict[str, float] = {}
     endpoint_why: str | None = None
     llm: str | None = None
-    calls: tuple[ToolCallRecord, ...] | None = None
+    calls: tuple[ToolCall, ...] | None = None
     answer: AnswerRecord = AnswerRecord(
         verdict="not_judged", why="nothing is expected of this reply"
     )
@@ -217,7 +208,7 @@ class Turn(Document):
     @property
     def right(self) -> bool | None:
         """Whether the reply was right; None where that was not judged."""
-        return None if self.answer.verdict == "not_judged" else self.answer.verdict == "right"
+        return self.answer.right
 
     def row(self) -> dict[str, Any]:
         """The turn as a flat row of plain values, for a table of turns.

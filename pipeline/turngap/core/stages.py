@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from turngap.core.clock import ns_to_ms
+
 # In causal order. Each stage is named by the mark that ends it.
 MARKS = (
     "user_end",
@@ -31,10 +33,15 @@ STAGES = (*MARKS[1:], UNATTRIBUTED)
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One part of the turn gap; `ns` is negative only where the agent cut in."""
+    """One part of the turn gap.
+
+    `ns` is exact, sums to the gap, and is negative only where the agent cut in; `ms` is the same
+    for reading.
+    """
 
     name: str
     ns: int
+    ms: float
 
 
 def stages_of(marks: Mapping[str, int]) -> tuple[Stage, ...]:
@@ -51,7 +58,7 @@ def stages_of(marks: Mapping[str, int]) -> tuple[Stage, ...]:
     """
     start, onset = marks["user_end"], marks["agent_onset"]
     if onset < start:
-        return (Stage(UNATTRIBUTED, onset - start),)
+        return (_stage(UNATTRIBUTED, onset - start),)
     stages: list[Stage] = []
     at, previous_present = start, True
     expected = USUAL_MARKS if TOOL_MARKS.isdisjoint(marks) else MARKS
@@ -61,6 +68,10 @@ def stages_of(marks: Mapping[str, int]) -> tuple[Stage, ...]:
             previous_present = False
             continue
         instant = min(max(instant, at), onset)
-        stages.append(Stage(name if previous_present else UNATTRIBUTED, instant - at))
+        stages.append(_stage(name if previous_present else UNATTRIBUTED, instant - at))
         at, previous_present = instant, True
     return tuple(stages)
+
+
+def _stage(name: str, ns: int) -> Stage:
+    return Stage(name, ns, ns_to_ms(ns))

@@ -60,6 +60,12 @@ class Proportion:
     high: float | None
     recorded: int | None = None
 
+    def reaches(self, target: float) -> bool | None:
+        """Say whether the share is at least `target`; None where the interval does not tell."""
+        if self.low is None or self.high is None:
+            return None
+        return True if self.low >= target else False if self.high < target else None
+
     def __str__(self) -> str:
         if self.value is None or self.low is None or self.high is None:
             return "none (n=0)"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from turngap.core.budget import OUTCOMES
 from turngap.core.clock import NS_PER_MS, ns_to_ms
@@ -89,6 +89,7 @@ class Verdicts:
         not_judged: turns that it did not judge, by the reason.
         both: turns that it and the rule on the agent's text judged; `agree`: alike.
         alone: of these, turns that are right by it alone; `rule_alone`: by the rule alone.
+        transcribed: turns that it judged by the words of a recogniser.
     """
 
     right: Proportion
@@ -97,6 +98,7 @@ class Verdicts:
     agree: int
     alone: int
     rule_alone: int
+    transcribed: int
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -114,58 +116,25 @@ class Verdicts:
         }
 
 
-# The turn, the rule's verdict on the agent's text and the other one, each None where it has none,
-# and why the other has none.
-_Pair = tuple[tuple[str, int], bool | None, bool | None, str | None]
+def other_verdicts(turns: Sequence[Turn], by: Literal["transcribed", "judged"]) -> Verdicts | None:
+    """Compare the verdicts by the agent's sound, or those of a judge model, with the rule's.
 
-_RIGHT = {"right": True, "wrong": False, "not_judged": None}
-
-
-def transcribed_verdicts(turns: Sequence[Turn]) -> Verdicts | None:
-    """By the sound of the agent; None where no recogniser was asked."""
-    return _verdicts(
-        (
-            (turn.scenario, turn.turn),
-            _RIGHT[turn.answer.verdict],
-            _RIGHT[turn.transcribed.verdict],
-            turn.transcribed.why,
-        )
-        for turn in turns
-        if turn.transcribed is not None
-    )
-
-
-def judge_verdicts(turns: Sequence[Turn]) -> Verdicts | None:
-    """A judge model's; None where none was asked."""
-    return _verdicts(
-        (
-            (turn.scenario, turn.turn),
-            _RIGHT[turn.answer.verdict],
-            turn.judged.right,
-            turn.judged.why,
-        )
-        for turn in turns
-        if turn.judged is not None
-    )
-
-
-def _verdicts(pairs: Iterable[_Pair]) -> Verdicts | None:
-    known = list(pairs)
+    None where no recogniser, or no judge model, was asked.
+    """
+    given = [(t, t.transcribed if by == "transcribed" else t.judged) for t in turns]
+    known = [(turn.right, verdict) for turn, verdict in given if verdict is not None]
     if not known:
         return None
-    takes: dict[tuple[str, int], list[bool]] = {}
-    for turn, _, other, _ in known:
-        if other is not None:
-            takes.setdefault(turn, []).append(other)
-    both = [(rule, other) for _, rule, other, _ in known if rule is not None and other is not None]
-    reasons = (why or "not known" for *_, other, why in known if other is None)
+    both = [(rule, v.right) for rule, v in known if rule is not None and v.right is not None]
+    judged = [v for _, v in known if v.right is not None]
     return Verdicts(
-        right=proportion_of_takes(takes.values()),
-        not_judged=dict(Counter(reasons)),
+        right=_right_of_takes((turn, v.right) for turn, v in given if v is not None),
+        not_judged=dict(Counter(v.why or "not known" for _, v in known if v.right is None)),
         both=len(both),
         agree=sum(rule == other for rule, other in both),
         alone=both.count((False, True)),
         rule_alone=both.count((True, False)),
+        transcribed=sum(v.source == "transcribed" for v in judged),
     )
 
 
@@ -320,10 +289,10 @@ def summarise(turns: Sequence[Turn]) -> Summary:
         gap_ms={k: percentile_of(gaps, takes, q) for k, q in PERCENTILES.items()},
         left_out={o: outcomes[o] for o in ("cut_in", "abandoned") if outcomes[o]} | dict(reasons),
         stages=stage_figures(counted),
-        right=right_answers(counted),
+        right=_right_of_takes((t, t.right) for t in counted),
         not_judged=dict(Counter(t.answer.why for t in counted if t.answer.why is not None)),
-        transcribed=transcribed_verdicts(counted),
-        judged=judge_verdicts(counted),
+        transcribed=other_verdicts(counted, "transcribed"),
+        judged=other_verdicts(counted, "judged"),
         llm=token_figures(counted),
         starved=sum(t.pacing.starved for t in turns),
         caller_error_ms=max(
@@ -350,15 +319,15 @@ def _hit_rate(turns: Sequence[Turn]) -> Proportion:
     return proportion_of(hits, [take_of(turn) for turn in turns], gaps)
 
 
-def right_answers(turns: Sequence[Turn]) -> Proportion:
-    """The replies that were right, of those that were judged.
+def _right_of_takes(verdicts: Iterable[tuple[Turn, bool | None]]) -> Proportion:
+    """Give the share of right replies, of those that were judged.
 
     A model may answer a recording alike whenever it hears it: repeats are takes of one turn.
     """
     takes: dict[tuple[str, int], list[bool]] = {}
-    for t in turns:
-        if t.answer.verdict != "not_judged":
-            takes.setdefault((t.scenario, t.turn), []).append(t.answer.verdict == "right")
+    for turn, right in verdicts:
+        if right is not None:
+            takes.setdefault((turn.scenario, turn.turn), []).append(right)
     return proportion_of_takes(takes.values())
 
 

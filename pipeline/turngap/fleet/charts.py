@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from turngap.fleet import words
-from turngap.fleet.record import LoadRecord, SimulationRecord
+from turngap.fleet.record import LoadFigures, SimulationRecord
 from turngap.report.charts import (
     LABEL_PX,
     Chart,
@@ -149,7 +149,7 @@ def _gaps(record: SimulationRecord, across: _Across) -> Chart:
 
 
 def _costs(record: SimulationRecord, across: _Across, *, price: bool) -> Chart:
-    def cost(load: LoadRecord) -> float | None:
+    def cost(load: LoadFigures) -> float | None:
         return load.usd_per_1000 if price else load.part_hours_per_1000
 
     known = [value for load in record.loads if (value := cost(load))]
@@ -166,7 +166,7 @@ def _costs(record: SimulationRecord, across: _Across, *, price: bool) -> Chart:
         number = f"{10.0**exponent:,.{max(0, -exponent)}f}"
         return f"${number}" if price else number
 
-    def said(load: LoadRecord) -> str:
+    def said(load: LoadFigures) -> str:
         return words.usd(load) if price else f"{words.hours(load)} accelerator-hours"
 
     name = "Price of 1000 turns" if price else "Accelerator-hours for 1000 turns"
@@ -192,10 +192,10 @@ def _costs(record: SimulationRecord, across: _Across, *, price: bool) -> Chart:
 def _curve(
     record: SimulationRecord,
     across: _Across,
-    value_of: Callable[[LoadRecord], float | None],
+    value_of: Callable[[LoadFigures], float | None],
     y: Callable[[float], float],
     *,
-    title: Callable[[LoadRecord], str],
+    title: Callable[[LoadFigures], str],
     dash: str = "",
 ) -> tuple[list[Path], list[Dot]]:
     """A figure over the loads, with a dot for each."""
@@ -213,13 +213,13 @@ def _curve(
     return [Path(polyline((dot.x, dot.y) for dot in dots), dash=dash)] if dots else [], dots
 
 
-def _hit_title(load: LoadRecord) -> str:
+def _hit_title(load: LoadFigures) -> str:
     return (
         f"{words.count(load.calls)} calls: {words.share(load.hit_rate)} of {load.turns:,} turns in "
         f"time, 95 % interval {words.interval(load.hit_rate)}"
     )
 
 
-def _spoken(record: SimulationRecord, name: str, said: Callable[[LoadRecord], str]) -> str:
+def _spoken(record: SimulationRecord, name: str, said: Callable[[LoadFigures], str]) -> str:
     each = ", ".join(f"{words.count(load.calls)} calls {said(load)}" for load in record.loads)
     return f"{name} over calls at once: {each}"

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +9,7 @@ from scipy.stats import t as student
 
 from turngap.core.stats import CONFIDENCE, Percentile, Proportion, percentile, proportion
 from turngap.fleet.fleet import Fleet, Outcome
+from turngap.fleet.record import Capacity, LoadFigures
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 # The measured time is cut into so many windows. Turns of one window share its queues, so it is
@@ -20,51 +20,10 @@ RESOLUTION = 1.02
 MOST_CALLS = 100_000.0
 
 
-@dataclass(frozen=True, slots=True)
-class LoadFigures:
-    """One load in figures.
-
-    Attributes:
-        calls: calls at once that were asked for; `mean_calls` is how many there were.
-        turns: all turns of the measured time, `unanswered` ones among them.
-        hit_rate: turns answered within budget of all turns; its interval holds for turns that are
-            not independent.
-        gap_ms: percentiles of the turn gap; turns without an answer count as slower than any.
-        llm_ms: the same of the LLM's share.
-        busy: share of the time in which a replica works, in the mean.
-        batch: sequences decoded together, in the mean over steps; None without a step.
-        cached: share of prompt tokens that the prefix caches spared.
-        part_hours: accelerator-hours for 1000 turns; None without turns.
-        usd: price of 1000 turns; None with the reason in `why_no_usd`.
-    """
-
-    calls: float
-    mean_calls: float
-    seconds: float
-    turns: int
-    unanswered: int
-    hit_rate: Proportion
-    gap_ms: dict[str, Percentile]
-    llm_ms: dict[str, Percentile]
-    busy: float
-    batch: float | None
-    cached: float
-    part_hours: float | None
-    usd: float | None
-    why_no_usd: str | None
-
-    def holds(self, target: float) -> bool | None:
-        """Whether at least `target` of all turns are in time; None: these turns do not tell."""
-        low, high = self.hit_rate.low, self.hit_rate.high
-        if low is None or high is None:
-            return None
-        if low >= target:
-            return True
-        return False if high < target else None
-
-
-def figures(fleet: Fleet, calls: float, outcome: Outcome, budget_ms: float) -> LoadFigures:
-    """All figures of one load."""
+def figures(
+    fleet: Fleet, calls: float, outcome: Outcome, budget_ms: float, target: float
+) -> LoadFigures:
+    """Make all figures of one load."""
     late = len(outcome.unanswered_s)
     part_hours = usd = None
     why_no_usd = "no accelerator's price is given" if fleet.hour_usd is None else "no turn"
@@ -73,20 +32,22 @@ def figures(fleet: Fleet, calls: float, outcome: Outcome, budget_ms: float) -> L
         part_hours = fleet.parts * hours
         if fleet.hour_usd is not None:
             usd = fleet.hour_usd * hours
+    share = hit_rate(outcome, budget_ms)
     return LoadFigures(
         calls=calls,
         mean_calls=outcome.calls,
         seconds=outcome.seconds,
         turns=outcome.turns,
         unanswered=late,
-        hit_rate=hit_rate(outcome, budget_ms),
+        hit_rate=share,
+        holds=share.reaches(target),
         gap_ms=_percentiles(outcome.gap_ms, late),
         llm_ms=_percentiles(outcome.llm_ms, late),
         busy=outcome.busy,
         batch=outcome.batch,
         cached=outcome.hit,
-        part_hours=part_hours,
-        usd=usd,
+        part_hours_per_1000=part_hours,
+        usd_per_1000=usd,
         why_no_usd=None if usd is not None else why_no_usd,
     )
 
@@ -117,23 +78,9 @@ def hit_rate(outcome: Outcome, budget_ms: float) -> Proportion:
 
 def _percentiles(values: NDArray[np.float64], late: int) -> dict[str, Percentile]:
     ordered = np.sort(values).tolist()  # once: what is in order is quickly put in order again
-    return {name: percentile(ordered, q, censored=late) for name, q in PERCENTILES.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """What a fleet holds.
-
-    Attributes:
-        target: share of turns that have to be in time.
-        held: the most calls at which the interval lies above the target; None: not even one.
-        not_held: the fewest calls looked at, above `held`, of which that cannot be said; None where
-            the search ended at its limit.
-    """
-
-    target: float
-    held: float | None
-    not_held: float | None
+    found = {name: percentile(ordered, q, censored=late) for name, q in PERCENTILES.items()}
+    # Its interval is that of independent turns, which these are not.
+    return {name: Percentile(p.value, why_none=p.why_none) for name, p in found.items()}
 
 
 def find_capacity(
@@ -147,17 +94,17 @@ def find_capacity(
     not_held: float | None = None
     calls = 1.0
     while not_held is None and calls <= most:
-        if evaluate(calls).holds(target):
+        if evaluate(calls).hit_rate.reaches(target):
             held, calls = calls, calls * 4
         else:
             not_held = calls
     if held is None or not_held is None:
-        return Capacity(target, held, not_held)
+        return Capacity(held, not_held)
     while not_held > held * RESOLUTION and not_held > held + 1:
         middle = float(round(math.sqrt(held * not_held)))
         middle = min(max(middle, held + 1), not_held - 1)
-        if evaluate(middle).holds(target):
+        if evaluate(middle).hit_rate.reaches(target):
             held = middle
         else:
             not_held = middle
-    return Capacity(target, held, not_held)
+    return Capacity(held, not_held)

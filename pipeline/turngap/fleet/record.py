@@ -1,36 +1,31 @@
 """What a simulation leaves on disk: `simulation.json`."""
 
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from turngap.core.results import Document, MachineRecord, Settings, Stored
-
-if TYPE_CHECKING:
-    from turngap.fleet.figures import Capacity, LoadFigures
+from turngap.core.stats import Percentile, Proportion
 
 SIMULATION_FILE = "simulation.json"
 
 
-class ShareRecord(Stored):
-    """A share of turns with its 95 % interval; None where there is no turn."""
+@dataclass(frozen=True, slots=True)
+class LoadFigures:
+    """One load in figures.
 
-    hits: int
-    n: int
-    value: float | None
-    low: float | None
-    high: float | None
-
-
-class QuantileRecord(Stored):
-    """A percentile in ms; None with the reason in `why_none`."""
-
-    value: float | None
-    why_none: str | None = None
-
-
-class LoadRecord(Stored):
-    """One load; see `turngap.fleet.figures.LoadFigures`.
-
-    `holds`: whether at least the target share of turns is in time; None: these turns do not tell.
+    Attributes:
+        calls: calls at once that were asked for; `mean_calls` is how many there were.
+        turns: all turns of the measured time, `unanswered` ones among them.
+        hit_rate: turns answered within budget of all turns; its interval holds for turns that are
+            not independent.
+        holds: whether at least the target share of turns is in time; None: these turns do not tell.
+        gap_ms: percentiles of the turn gap; turns without an answer count as slower than any.
+        llm_ms: the same of the LLM's share.
+        busy: share of the time in which a replica works, in the mean.
+        batch: sequences decoded together, in the mean over steps; None without a step.
+        cached: share of prompt tokens that the prefix caches spared.
+        part_hours_per_1000: accelerator-hours for 1000 turns; None without turns.
+        usd_per_1000: price of 1000 turns; None with the reason in `why_no_usd`.
     """
 
     calls: float
@@ -38,10 +33,10 @@ class LoadRecord(Stored):
     seconds: float
     turns: int
     unanswered: int
-    hit_rate: ShareRecord
+    hit_rate: Proportion
     holds: bool | None
-    gap_ms: dict[str, QuantileRecord]
-    llm_ms: dict[str, QuantileRecord]
+    gap_ms: dict[str, Percentile]
+    llm_ms: dict[str, Percentile]
     busy: float
     batch: float | None
     cached: float
@@ -50,8 +45,15 @@ class LoadRecord(Stored):
     why_no_usd: str | None
 
 
-class CapacityRecord(Stored):
-    """The most calls held, and the fewest above of which that cannot be said."""
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a fleet holds.
+
+    Attributes:
+        held: the most calls at which the interval lies above the target; None: not even one.
+        not_held: the fewest calls looked at, above `held`, of which that cannot be said; None where
+            the search ended at its limit.
+    """
 
     held: float | None
     not_held: float | None
@@ -112,41 +114,8 @@ class SimulationRecord(Document):
     budget_ms: float
     target: float
     seed: int
-    loads: tuple[LoadRecord, ...]
-    capacity: CapacityRecord | None
+    loads: tuple[LoadFigures, ...]
+    capacity: Capacity | None
     virtual_s: float
     wall_s: float
     settings: Settings
-
-
-def load_record(figures: "LoadFigures", target: float) -> LoadRecord:
-    """One load as it is stored."""
-    rate = figures.hit_rate
-    return LoadRecord(
-        calls=figures.calls,
-        mean_calls=figures.mean_calls,
-        seconds=figures.seconds,
-        turns=figures.turns,
-        unanswered=figures.unanswered,
-        hit_rate=ShareRecord(
-            hits=rate.hits, n=rate.n, value=rate.value, low=rate.low, high=rate.high
-        ),
-        holds=figures.holds(target),
-        gap_ms={
-            k: QuantileRecord(value=p.value, why_none=p.why_none) for k, p in figures.gap_ms.items()
-        },
-        llm_ms={
-            k: QuantileRecord(value=p.value, why_none=p.why_none) for k, p in figures.llm_ms.items()
-        },
-        busy=figures.busy,
-        batch=figures.batch,
-        cached=figures.cached,
-        part_hours_per_1000=figures.part_hours,
-        usd_per_1000=figures.usd,
-        why_no_usd=figures.why_no_usd,
-    )
-
-
-def capacity_record(capacity: "Capacity") -> CapacityRecord:
-    """The search's result as it is stored."""
-    return CapacityRecord(held=capacity.held, not_held=capacity.not_held)

@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.text import Text
 
 from turngap.fleet import charts, words
-from turngap.fleet.record import SIMULATION_FILE, LoadRecord, SimulationRecord
+from turngap.fleet.record import SIMULATION_FILE, LoadFigures, SimulationRecord
 from turngap.report import page, terminal
 from turngap.report import words as report_words
 from turngap.report.run import facts
@@ -142,7 +142,7 @@ def _loads(record: SimulationRecord) -> Table:
     )
 
 
-def _cells(load: LoadRecord) -> list[str | Cell]:
+def _cells(load: LoadFigures) -> list[str | Cell]:
     return [
         words.count(load.calls),
         Cell(words.verdict(load), HELD[load.holds]),

@@ -8,17 +8,16 @@ from typing import Any
 
 from turngap import __version__
 from turngap.core.errors import InconclusiveError, InputError
-from turngap.fleet.figures import MOST_CALLS, LoadFigures, figures, find_capacity
+from turngap.fleet.figures import MOST_CALLS, figures, find_capacity
 from turngap.fleet.files import CallTable, TurnTable
 from turngap.fleet.fleet import DRAIN_S, Fleet, Load, Pool, idle_turn_ms, simulate
 from turngap.fleet.measured import measured_turns
 from turngap.fleet.record import (
     SIMULATION_FILE,
+    LoadFigures,
     PoolRecord,
     SimulationRecord,
     WorkloadRecord,
-    capacity_record,
-    load_record,
 )
 from turngap.fleet.workload import TurnSample, Workload
 from turngap.inference.server import PS_PER_S, StepCosts
@@ -163,7 +162,7 @@ def run_simulation(
         load = plan.load(calls)
         outcome = simulate(plan.fleet, plan.workload, load, seed=plan.seed, on_progress=on_progress)
         virtual_s += load.settle_s + load.seconds + DRAIN_S
-        done[calls] = figures(plan.fleet, calls, outcome, plan.budget_ms)
+        done[calls] = figures(plan.fleet, calls, outcome, plan.budget_ms, plan.target)
         return done[calls]
 
     capacity = None
@@ -186,8 +185,8 @@ def run_simulation(
         budget_ms=plan.budget_ms,
         target=plan.target,
         seed=plan.seed,
-        loads=tuple(load_record(done[calls], plan.target) for calls in sorted(done)),
-        capacity=capacity and capacity_record(capacity),
+        loads=tuple(done[calls] for calls in sorted(done)),
+        capacity=capacity,
         virtual_s=virtual_s,
         wall_s=wall_s,
         settings=dict(plan.settings or {}),

@@ -2,12 +2,11 @@
 
 from decimal import Decimal
 
+from turngap.core.stats import Percentile, Proportion
 from turngap.fleet.record import (
-    CapacityRecord,
-    LoadRecord,
+    Capacity,
+    LoadFigures,
     PoolRecord,
-    QuantileRecord,
-    ShareRecord,
     SimulationRecord,
 )
 
@@ -20,17 +19,17 @@ def count(calls: float) -> str:
     return f"{calls:,.0f}" if calls >= 10 else f"{calls:g}"
 
 
-def ms(quantile: QuantileRecord) -> str:
+def ms(quantile: Percentile) -> str:
     """Whole milliseconds, or a dash."""
     return "–" if quantile.value is None else f"{quantile.value:,.0f}"
 
 
-def share(rate: ShareRecord) -> str:
+def share(rate: Proportion) -> str:
     """`97.3 %`; never rounded up to what it is not."""
     return "–" if rate.value is None else _percent(rate.value)
 
 
-def interval(rate: ShareRecord) -> str:
+def interval(rate: Proportion) -> str:
     """`96.9 to 97.6 %`."""
     if rate.low is None or rate.high is None:
         return "–"
@@ -46,7 +45,7 @@ def _percent(value: float, *, unit: bool = True) -> str:
     return f"{text} %" if unit else text
 
 
-def usd(load: LoadRecord) -> str:
+def usd(load: LoadFigures) -> str:
     """`$0.412`, or a dash."""
     price = load.usd_per_1000
     if price is None:
@@ -55,7 +54,7 @@ def usd(load: LoadRecord) -> str:
     return f"${price:,.2f}" if price >= 1 else f"${_two_digits(price)}" if price else "$0"
 
 
-def hours(load: LoadRecord) -> str:
+def hours(load: LoadFigures) -> str:
     """Accelerator-hours of 1000 turns."""
     spent = load.part_hours_per_1000
     return "–" if spent is None else f"{spent:.2f}" if spent >= 1 else _two_digits(spent)
@@ -66,7 +65,7 @@ def _two_digits(value: float) -> str:
     return f"{Decimal(f'{value:#.2g}'):f}"
 
 
-def verdict(load: LoadRecord) -> str:
+def verdict(load: LoadFigures) -> str:
     """Whether the load is held, in one word."""
     return {True: "held", False: "not held", None: "not sure"}[load.holds]
 
@@ -90,7 +89,7 @@ def _held(record: SimulationRecord) -> str:
     return "; ".join(f"{said} at {loads}" for said, loads in calls.items())
 
 
-def _searched(capacity: CapacityRecord, wanted: str, record: SimulationRecord) -> str:
+def _searched(capacity: Capacity, wanted: str, record: SimulationRecord) -> str:
     if capacity.held is None:
         first = record.loads[0]
         what = "not one call" if first.holds is False else "not sure of one call"

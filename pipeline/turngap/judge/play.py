@@ -9,9 +9,10 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 
 from turngap.backends import BackendChoice, ConfiguredBackend, find, specs
 from turngap.clocks import MonotonicClock
-from turngap.compare.record import COMPARISON_FILE, ComparisonRecord, judged_figures
+from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
 from turngap.core.errors import InputError
 from turngap.core.results import AnswerRecord, JudgedWith, JudgeRecord, Turn
+from turngap.core.summary import counted_turns, other_verdicts
 from turngap.judge.prompt import MAX_TOKENS, PROMPT, question, verdict_of
 from turngap.judge.transcribe import reply_audio, transcribe
 from turngap.play.run import content_hash
@@ -229,7 +230,7 @@ def judge_comparison(
     known = [expectations(run, library) for run in runs]
     again = [judged(run, model, of, on_turn) for run, of in zip(runs, known, strict=True)]
     backends = tuple(
-        backend.model_copy(update={"judged": judged_figures(run.turns)})
+        backend.model_copy(update={"judged": other_verdicts(counted_turns(run.turns), "judged")})
         for backend, run in zip(record.backends, again, strict=True)
     )
     used = again[0].record.judged_with

@@ -3,15 +3,15 @@
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from turngap.check import baseline as baselines
 from turngap.check import words as check_words
 from turngap.check.play import Checked
-from turngap.check.record import CheckVerdict, MetricRecord, StageShiftRecord
-from turngap.check.verdict import Limits, judge
+from turngap.check.record import CheckVerdict
+from turngap.check.verdict import judge
 from turngap.core.errors import InconclusiveError, InputError, LatencyError
+from turngap.core.paired import Limits
 from turngap.core.results import Turn
 from turngap.pytest_plugin import wording
 from turngap.pytest_plugin.measured import MeasuredRun
@@ -141,7 +141,7 @@ def compare(run: Run, file: Path, name: str) -> None:
         raise _failure("cannot_compare", lines, where)
     if judgement.verdict == "pass":
         return
-    moved = wording.moved_words(StageShiftRecord(**asdict(stage)) for stage in judgement.stages)
+    moved = wording.moved_words(judgement.stages)
     lines = [f"slower than {name}; {moved or 'no single stage moved beyond chance'}"]
     if judgement.verdict == "undecided":
         lines = [
@@ -154,7 +154,7 @@ def compare(run: Run, file: Path, name: str) -> None:
     if matched.rejudged:
         turns = words.turns_words(matched.rejudged)
         lines.append(f"{turns} of {name} saved under another budget, judged by this test's")
-    lines += [wording.metric_words(MetricRecord(**asdict(m))) for m in judgement.metrics]
+    lines += [wording.metric_words(m) for m in judgement.metrics]
     lines += _slower(run.turns, baselines.gaps(stored), judgement.verdict)
     raise _failure(judgement.verdict, lines, where)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from turngap.check import words as check_words
-from turngap.check.record import MetricRecord, StageShiftRecord
+from turngap.check.record import MetricVerdict, StageShift
 from turngap.core.results import Turn
 from turngap.core.stages import UNATTRIBUTED
 from turngap.report import words
@@ -63,7 +63,7 @@ def report(
     return f"{text}\n\nrun: {runs}"
 
 
-def metric_words(metric: MetricRecord) -> str:
+def metric_words(metric: MetricVerdict) -> str:
     """One metric of a comparison: what changed, how surely, and what would have been seen."""
     if metric.difference is None:
         return f"{metric.name}: {metric.verdict} ({metric.why or 'not known'})"
@@ -78,7 +78,7 @@ def metric_words(metric: MetricRecord) -> str:
     return "; ".join(filter(None, (text, metric.why, more)))
 
 
-def moved_words(shifts: Iterable[StageShiftRecord]) -> str | None:
+def moved_words(shifts: Iterable[StageShift]) -> str | None:
     """The stages that grew beyond chance, most first."""
     grown = sorted((s for s in shifts if s.moved), key=lambda s: -s.shift_ms)
     listed = ", ".join(f"{s.name} +{words.ms(s.shift_ms)} ms (n={s.n})" for s in grown)

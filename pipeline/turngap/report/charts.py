@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from turngap.core.budget import NATURAL_MS
-from turngap.core.results import StageRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stages import Stage
 from turngap.report import words
 
 ROW_PX = 19
@@ -249,7 +250,7 @@ def _few_ticks(domain: Domain, budget_ms: float) -> list[Mark]:
     return [at_zero, *([natural] if has_room else []), at_budget]
 
 
-def together(stages: Sequence[StageRecord]) -> str:
+def together(stages: Sequence[Stage]) -> str:
     """The stages that are too short to be drawn, in words; empty without any."""
     short = [stage for stage in stages if abs(stage.ms) < SHORT_MS]
     if not short:

@@ -11,7 +11,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from turngap.core.budget import NATURAL_MS
-from turngap.core.results import StageRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stages import Stage
 from turngap.report import terminal, words
 from turngap.report.charts import SHORT_MS
 from turngap.report.run import summary_block, turn_lines
@@ -113,9 +114,7 @@ def _bar(turn: Turn, scale: Scale) -> Text:
     return Text.assemble(*cells, end="")
 
 
-def _paint_stages(
-    cells: list[tuple[str, str]], stages: Iterable[StageRecord], scale: Scale
-) -> None:
+def _paint_stages(cells: list[tuple[str, str]], stages: Iterable[Stage], scale: Scale) -> None:
     at_ns = 0
     for stage in stages:
         look = words.look_of(stage.name)

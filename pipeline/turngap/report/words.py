@@ -7,14 +7,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 from turngap.core.budget import LLM_WINDOW_MS, STARVED_MS, Outcome
-from turngap.core.results import (
-    AnswerRecord,
-    JudgedWith,
-    PacingRecord,
-    RunRecord,
-    ToolCallRecord,
-    Turn,
-)
+from turngap.core.events import ToolCall
+from turngap.core.results import AnswerRecord, JudgedWith, PacingRecord, RunRecord, Turn
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Summary, Verdicts
 from turngap.core.tokens import COLD, OTHERS, RATE, SERVER, TTFT, WINDOW, TokenFigures
@@ -265,7 +259,7 @@ def calls_words(turn: Turn) -> list[str]:
     return [f"{clean(call_text(call))} {_came_of(call)}" for call in turn.calls or ()]
 
 
-def _came_of(call: ToolCallRecord) -> str:
+def _came_of(call: ToolCall) -> str:
     took = "" if call.ms is None else f" after {ms(call.ms)} ms"
     if call.error is not None:
         return f"failed{took}: {clean(call.error)}"

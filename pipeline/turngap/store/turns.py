@@ -6,7 +6,7 @@ from typing import Any
 
 from turngap.core.clock import ns_to_ms
 from turngap.core.events import AgentMarks, Event, calls_of
-from turngap.core.results import MarkRecord, StageRecord, ToolCallRecord
+from turngap.core.results import MarkRecord
 from turngap.core.stages import AGENT_MARKS
 from turngap.core.tokens import COLD, OTHERS, RATE, SERVER, TTFT, WINDOW
 from turngap.core.turns import TrackedTurn
@@ -25,7 +25,7 @@ def stored_fields(turn: TrackedTurn) -> dict[str, Any]:
         "gap_ms": None if turn.gap_ns is None else ns_to_ms(turn.gap_ns),
         "why_no_gap": turn.why_no_gap,
         "error": turn.error,
-        "stages": tuple(StageRecord(name=s.name, ns=s.ns, ms=ns_to_ms(s.ns)) for s in turn.stages),
+        "stages": turn.stages,
         "transcript": turn.transcript,
         "reply": turn.reply,
         "lead_ms": None if turn.lead_ns is None else ns_to_ms(turn.lead_ns),
@@ -33,7 +33,7 @@ def stored_fields(turn: TrackedTurn) -> dict[str, Any]:
         "marks": _marks(turn),
         "agent_turns": tuple(_reported(reported) for reported in turn.agent_turns),
         "counts": _counts(turn),
-        "calls": _calls(turn),
+        "calls": calls_of(turn.agent_turns),
         "endpoint_why": heard.why if (heard := heard_agent_turn(turn)) else None,
     }
 
@@ -57,22 +57,6 @@ def _counts(turn: TrackedTurn) -> dict[str, float]:
         counts = {name: n for name, n in counts.items() if name not in _OF_THE_REPLY}
         counts |= {name: n for name, n in heard.counts.items() if name in _OF_THE_REPLY}
     return counts
-
-
-def _calls(turn: TrackedTurn) -> tuple[ToolCallRecord, ...] | None:
-    calls = calls_of(turn.agent_turns)
-    if calls is None:
-        return None
-    return tuple(
-        ToolCallRecord(
-            name=call.name,
-            arguments=dict(call.arguments),
-            ms=call.ms,
-            result=call.result,
-            error=call.error,
-        )
-        for call in calls
-    )
 
 
 def plain_event(event: Event) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turngap.cli import options
-from turngap.cli.next_steps import say_next
+from turngap.cli.next_steps import say_next, say_next_of_a_list
 from turngap.cli.shared import print_block, print_json, print_text, table
 from turngap.core.errors import ExitCode, InputError, known_names
 
@@ -49,7 +49,7 @@ def backends(
             print_text(f"\nsettings of {row['kind']} backend {name}:")
             print_block(lambda _, row=row: table(row["settings"]))
     if name is None:
-        say_next("see the settings of one: turngap backends NAME")
+        say_next_of_a_list("see the settings of one: turngap backends NAME")
 
 
 def _settings(spec: "BackendSpec") -> list[dict[str, Any]]:

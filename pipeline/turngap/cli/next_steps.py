@@ -1,5 +1,6 @@
 """The one line with which a command ends: what is worth doing next, chosen from what was found."""
 
+import sys
 from typing import TYPE_CHECKING
 
 from turngap.cli.shared import say
@@ -25,6 +26,12 @@ def say_next(step: str | None) -> None:
     """Print the line, on stderr, where there is one."""
     if step:
         say(f"next: {step}")
+
+
+def say_next_of_a_list(step: str) -> None:
+    """The same below a list, which is piped more often than it is read: on a terminal alone."""
+    if sys.stdout.isatty():
+        say_next(step)
 
 
 def after_run(run: "Run") -> str | None:

@@ -14,6 +14,7 @@ from turngap.cli.next_steps import (
     after_run,
     after_simulation,
     say_next,
+    say_next_of_a_list,
 )
 from turngap.cli.shared import print_block, print_json, print_text, say, table
 from turngap.core.errors import InputError
@@ -210,4 +211,4 @@ def scenarios(library: options.Library = None, json_: options.Json = False) -> N
         print_json(rows)
     else:
         print_block(lambda _: table(rows))
-        say_next(f"play one: turngap replay {found[0].name}")
+        say_next_of_a_list(f"play one: turngap replay {found[0].name}")

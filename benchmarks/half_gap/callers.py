@@ -12,7 +12,7 @@ from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.caller.line import open_line
 from turngap.caller.pipecat import PipecatDialect
 from turngap.clocks import MonotonicClock
-from turngap.core.budget import STARVED_MS
+from turngap.core.budget import REPLIED, STARVED_MS
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.results import OffsetRecord
 from turngap.core.stats import Percentile, Proportion, percentile, proportion
@@ -80,7 +80,7 @@ async def _one_level(
     played = await asyncio.gather(*(_caller(url, scenario, n, times) for n in range(callers)))
     turns = [turn for conversation in played for turn in conversation]
     wall_s = (clock.now_ns() - started_ns) / 1e9
-    answered = [t.turn for t in turns if t.turn.replied]
+    answered = [t.turn for t in turns if t.turn.outcome in REPLIED]
     silent = sum(t.turn.outcome in ("no_reply", "error") for t in turns)
     planned = callers * turns_of_one * times
     return Level(

@@ -149,7 +149,7 @@ def test_a_judge_out_of_reach_leaves_the_comparison_and_says_how_to_ask_again(
     ("flags", "said"),
     [
         (("--judge", "nobody"), "no llm backend named 'nobody'"),
-        (("--judge", ""), "no llm backend named ''"),
+        (("--judge", ""), "'' is no [LABEL=]BACKEND"),
         (("--judge", "openai,model"), "'model' is no KEY=VALUE"),
         (("--judge", "small"), "llm backend 'small' can give no verdict on an answer"),
     ],

@@ -116,11 +116,7 @@ def transcribed(
     async def answers() -> list[AnswerRecord]:
         return [await _answer(run, turn, recogniser, scenarios, on_turn) for turn in run.turns]
 
-    turns = [
-        turn.model_copy(update={"transcribed": answer})
-        for turn, answer in zip(run.turns, asyncio.run(answers()), strict=True)
-    ]
-    return _stored(run, turns, {"transcribed_with": judged_with(recogniser)})
+    return _stored(run, "transcribed", asyncio.run(answers()), judged_with(recogniser))
 
 
 async def _answer(
@@ -160,11 +156,7 @@ def judged(
         finally:
             await service.cleanup()
 
-    turns = [
-        turn.model_copy(update={"judged": verdict})
-        for turn, verdict in zip(run.turns, asyncio.run(verdicts()), strict=True)
-    ]
-    return _stored(run, turns, {"judged_with": judged_with(model, PROMPT)})
+    return _stored(run, "judged", asyncio.run(verdicts()), judged_with(model, PROMPT))
 
 
 async def _verdict(
@@ -203,9 +195,13 @@ async def _asked(service: Any, text: str) -> JudgeRecord:
     return verdict_of(said)
 
 
-def _stored(run: Run, turns: Iterable[Turn], about: dict[str, Any]) -> Run:
-    record = run.record.model_copy(update=about)
-    return rewritten(run, record, tuple(turns))
+def _stored(
+    run: Run, name: str, verdicts: Iterable[AnswerRecord | JudgeRecord], by: JudgedWith
+) -> Run:
+    """Keep the turns' verdicts under `name`, and who gave them in the run's record."""
+    pairs = zip(run.turns, verdicts, strict=True)
+    turns = tuple(turn.model_copy(update={name: verdict}) for turn, verdict in pairs)
+    return rewritten(run, run.record.model_copy(update={f"{name}_with": by}), turns)
 
 
 # The turns of a stored comparison, judged by a model: each backend's by the same one.

@@ -37,8 +37,7 @@ from pipecat.turns.user_stop import BaseUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
 from turngap.agent.observer import MarksObserver
-from turngap.agent.rtvi import DiscreetRTVI
-from turngap.agent.speculation import Announcer, AudioGate, Guesses
+from turngap.agent.speculation import Announcer, AudioGate, DiscreetRTVI, Guesses
 from turngap.agent.voice.heard import HeardKeeper, Ledger, MadeCounter
 from turngap.agent.voice.text import ClauseAggregator
 from turngap.clocks import MonotonicClock

@@ -16,7 +16,7 @@ from running_line import InstantClock, Line, running
 from turngap.backends import COUNTS
 from turngap.core.tokens import OTHERS, SERVER
 from turngap_services.llm.vllm import VllmSettings, create
-from turngap_services.llm.vllm.times import ServerTimes, between, reading
+from turngap_services.llm.vllm.service import ServerTimes, between, reading
 
 PARAMS = PipelineParams(enable_usage_metrics=True)
 

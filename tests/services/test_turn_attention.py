@@ -6,9 +6,15 @@ from hypothesis import strategies as st
 
 from turngap.core.clock import ms_to_ns
 from turngap_services.turn.adaptive import AdaptiveSettings
-from turngap_services.turn.adaptive.actions import (
+from turngap_services.turn.adaptive.attention import (
+    IDLE_MS,
+    LEAD_MS,
+    MEANT_MS,
+    PENDING_MS,
+    STIR_MS,
     Action,
     Ask,
+    Attention,
     Begin,
     Conclude,
     Discard,
@@ -20,14 +26,6 @@ from turngap_services.turn.adaptive.actions import (
     Speculate,
     Withdraw,
     Withhold,
-)
-from turngap_services.turn.adaptive.attention import (
-    IDLE_MS,
-    LEAD_MS,
-    MEANT_MS,
-    PENDING_MS,
-    STIR_MS,
-    Attention,
 )
 
 PACKET_MS = 20

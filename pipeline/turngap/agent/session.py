@@ -25,8 +25,7 @@ from pipecat.workers.runner import WorkerRunner
 from turngap.agent.controls import Controls
 from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, StampedSerializer
 from turngap.agent.output import YieldingTransport
-from turngap.agent.rtvi import DiscreetRTVI
-from turngap.agent.speculation import Announcer, AudioGate, Guesses
+from turngap.agent.speculation import Announcer, AudioGate, DiscreetRTVI, Guesses
 from turngap.agent.stack import Stack, resolved
 from turngap.agent.switching import LlmSwitch, Memory, Offers, offers_of
 from turngap.agent.tools import PROMPT, toolbox, tools

@@ -1,7 +1,7 @@
 """What pipecat's services of other people's models need to be measured honestly."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionChunk
@@ -11,17 +11,7 @@ else:
     _Base = object
 
 
-Chunk = TypeVar("Chunk")
-Chunk_co = TypeVar("Chunk_co", covariant=True)
-
-
-class _Stream(Protocol[Chunk_co]):
-    def __aiter__(self) -> AsyncIterator[Chunk_co]: ...
-
-    async def close(self) -> None: ...
-
-
-class WholeReply(Generic[Chunk]):
+class WholeReply:
     """A streamed reply that fails if it stops before its end.
 
     A server that dies may leave a connection that was closed in order, which the client takes for
@@ -32,11 +22,11 @@ class WholeReply(Generic[Chunk]):
         ends: returns whether a chunk says that the reply is finished.
     """
 
-    def __init__(self, stream: "_Stream[Chunk]", ends: Callable[[Chunk], bool]) -> None:
+    def __init__(self, stream: Any, ends: Callable[[Any], bool]) -> None:
         self._stream = stream
         self._ends = ends
 
-    async def __aiter__(self) -> AsyncIterator[Chunk]:
+    async def __aiter__(self) -> AsyncIterator[Any]:
         """Yield the chunks.
 
         Raises:

@@ -99,7 +99,6 @@ class Server:
             return False
 
     def stop(self) -> None:
-        """End the server and everything that it has started."""
         if self._process.stdin is not None:
             self._process.stdin.close()  # what the keeper waits for
         try:

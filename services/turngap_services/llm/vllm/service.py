@@ -1,8 +1,12 @@
 """vLLM as a pipecat service, with the server's own times of each reply."""
 
 import asyncio
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from loguru import logger
 from pipecat.frames.frames import (
     Frame,
     InterruptionFrame,
@@ -16,7 +20,90 @@ from pipecat.services.openai.llm import OpenAILLMService
 
 from turngap.backends import COUNTS
 from turngap_services.llm.once import AskedOnce
-from turngap_services.llm.vllm.times import ServerTimes
+
+# Histograms of vLLM since 0.7 (V1), in seconds, by the names of a turn's counts.
+_PHASES = {
+    "llm_queue_ms": "vllm:request_queue_time_seconds",
+    "llm_prefill_ms": "vllm:request_prefill_time_seconds",
+    "llm_decode_ms": "vllm:request_decode_time_seconds",
+}
+_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Sums over all finished requests: ms of each phase, and the number of requests."""
+
+    ms: Mapping[str, float]
+    requests: float
+
+
+def reading(text: str) -> Reading:
+    """Read a page of metrics, summed over all engines and models of the server.
+
+    Raises:
+        ValueError: the page is not vLLM's.
+    """
+    sums: dict[str, float] = {}
+    for line in text.splitlines():
+        if line.startswith("vllm:"):
+            name, value = line.partition("{")[0].split(" ")[0], line.rpartition(" ")[2]
+            sums[name] = sums.get(name, 0.0) + float(value)
+    try:
+        ms = {name: sums[f"{phase}_sum"] * 1000 for name, phase in _PHASES.items()}
+        return Reading(ms, sums[f"{_PHASES['llm_queue_ms']}_count"])
+    except KeyError as e:
+        raise ValueError(f"no {e.args[0]} in it") from e
+
+
+def between(before: Reading, after: Reading) -> dict[str, float]:
+    """Return a turn's counts: each phase's mean, and how many requests besides its own ended.
+
+    Empty if no request ended, or the server was restarted.
+    """
+    ended = after.requests - before.requests
+    if ended < 1:
+        return {}
+    means = {name: (after.ms[name] - ms) / ended for name, ms in before.ms.items()}
+    return {**means, "llm_others": ended - 1}
+
+
+class ServerTimes:
+    """Reads one server's metrics; never called while a reply is waited for.
+
+    Args:
+        base_url: the server's address, as OpenAI's clients take it.
+        headers: sent with each reading, as a proxy may want the key here too.
+    """
+
+    def __init__(self, base_url: str, headers: Mapping[str, str]) -> None:
+        self._url = f"{base_url.rstrip('/').removesuffix('/v1')}/metrics"
+        self._headers = dict(headers)
+        self._latest: Reading | None = None
+        self._told = True
+        self._in_turn = asyncio.Lock()
+
+    async def since(self) -> dict[str, float]:
+        """Return the counts since the last call; empty at the first, or without metrics.
+
+        A server without metrics is not asked again, and the log says why.
+        """
+        async with self._in_turn:
+            if not self._told:
+                return {}
+            try:
+                now = reading(await asyncio.to_thread(self._page))
+            except (OSError, ValueError) as e:
+                self._told = False
+                logger.warning(f"the server's own times are not known, {self._url}: {e}")
+                return {}
+            before, self._latest = self._latest, now
+            return between(before, now) if before else {}
+
+    def _page(self) -> str:
+        request = urllib.request.Request(self._url, headers=self._headers)
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
+            return response.read().decode()
 
 
 class VllmLLMService(AskedOnce, OpenAILLMService):

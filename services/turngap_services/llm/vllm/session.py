@@ -8,8 +8,7 @@ from typing import Any
 from turngap.core.errors import AgentError
 from turngap_services.llm.vllm import VllmSettings
 from turngap_services.llm.vllm.server import Server
-from turngap_services.llm.vllm.service import VllmLLMService
-from turngap_services.llm.vllm.times import ServerTimes
+from turngap_services.llm.vllm.service import ServerTimes, VllmLLMService
 from turngap_services.llm.wire import Asking, ask, bearer, connection_headers, served_models
 
 

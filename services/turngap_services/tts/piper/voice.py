@@ -5,9 +5,8 @@ import json
 import time
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import soxr
@@ -35,9 +34,8 @@ _WARM_TEXTS = ("Yes.", "One moment please, I will have a look at that for you.")
 _LESS_MEMORY = "a voice of a lower quality (…-low, …-medium) needs less"
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """The two files that a voice consists of."""
+class Files(NamedTuple):
+    """The two files of a voice."""
 
     model: Path
     config: Path
@@ -177,7 +175,10 @@ def _loaded(files: Files, threads: int) -> PiperVoice:
     options = SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    config = _readable(files.config, lambda: _config(files.config))
+    config = _readable(
+        files.config,
+        lambda: PiperConfig.from_dict(json.loads(files.config.read_text(encoding="utf-8"))),
+    )
     session = _readable(
         files.model,
         lambda: InferenceSession(str(files.model), options, providers=["CPUExecutionProvider"]),
@@ -191,10 +192,6 @@ def _loaded(files: Files, threads: int) -> PiperVoice:
             hint=f"expected a network that takes {', '.join(sorted(wanted))}",
         )
     return PiperVoice(session=session, config=config)
-
-
-def _config(file: Path) -> PiperConfig:
-    return PiperConfig.from_dict(json.loads(file.read_text(encoding="utf-8")))
 
 
 def _readable(file: Path, read: Callable[[], T]) -> T:

@@ -23,9 +23,10 @@ from pipecat.utils.time import time_now_iso8601
 
 from turngap.backends import Decision, Floor
 from turngap.core.clock import Clock
-from turngap_services.turn.adaptive.actions import (
+from turngap_services.turn.adaptive.attention import (
     Action,
     Ask,
+    Attention,
     Begin,
     Conclude,
     Discard,
@@ -37,7 +38,6 @@ from turngap_services.turn.adaptive.actions import (
     Withdraw,
     Withhold,
 )
-from turngap_services.turn.adaptive.attention import Attention
 
 if TYPE_CHECKING:
     from pipecat.utils.asyncio.task_manager import BaseTaskManager

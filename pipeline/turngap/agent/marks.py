@@ -374,7 +374,7 @@ class Waste:
 
     def __init__(self) -> None:
         self._guess: _Guess | None = None
-        self._dying: _Guess | None = None  # withdrawn; its service may yet say what it used
+        self._dying: _Guess | None = None  # withdrawn; its service may still say what it used
         self._counts: dict[str, float] = {}
 
     def begun(self, prompt_chars: int) -> None:

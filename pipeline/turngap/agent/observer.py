@@ -144,7 +144,7 @@ class MarksObserver(BaseObserver):
         self._guess: object = None  # the guess number of the answer that is being made, if any
         self._llm = llm
         self._answered = answered
-        self._guessing: str | None = None  # the LLM whose answer may yet be void
+        self._guessing: str | None = None  # the LLM whose answer is still a guess
         self._about: dict[str, Any] = {}
         self._typed = False
         self._recorder = MarksRecorder(hold_ms, self._report, eager=eager)

@@ -61,7 +61,6 @@ class Assembly:
         self.offers.prepare()
 
     def create(self, kind: Kind) -> Any:
-        """Make the service of that kind for one session."""
         spec, settings = self.engines[kind]
         return spec.create(settings, self.clock)
 

@@ -7,7 +7,8 @@ TTS and wait before the output, so that the first clause is already synthesised 
 Frames of a withdrawn guess in the processors' queues must not come out later. Signals cannot
 prevent that, as pipecat's system frames overtake the frames that they are about. So every frame of
 an answer carries its guess's number, each processor drops frames of a void guess before processing
-them, and the gate before the output checks the number of everything that it lets out.
+them, and the gate before the output checks the number of everything that it lets out. The client is
+told of an answer once it is confirmed (`DiscreetObserver`).
 """
 
 from collections import deque

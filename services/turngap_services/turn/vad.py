@@ -64,7 +64,7 @@ def _silero(settings: _SileroSettings) -> "SileroVADAnalyzer":
 
 
 def create_vad(settings: VadSettings, clock: Clock) -> TurnTaking:
-    """The turn ends `hold_ms` after the VAD's stop, once there is a transcript."""
+    """End the turn `hold_ms` after the VAD's stop, once there is a transcript."""
     from pipecat.turns.user_start import VADUserTurnStartStrategy
     from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
     from pipecat.turns.user_turn_strategies import UserTurnStrategies
@@ -80,7 +80,7 @@ def create_vad(settings: VadSettings, clock: Clock) -> TurnTaking:
 
 
 def create_smart_turn(settings: SmartTurnSettings, clock: Clock) -> TurnTaking:
-    """The defaults of pipecat: a model hears the turn at the VAD's stop and says if it is over."""
+    """Do as pipecat by default: at the VAD's stop a model hears the turn and says if it is over."""
     from pipecat.audio.turn.smart_turn.base_smart_turn import SmartTurnParams
     from pipecat.audio.turn.smart_turn.local_smart_turn_v3 import LocalSmartTurnAnalyzerV3
     from pipecat.turns.user_stop import TurnAnalyzerUserTurnStopStrategy
@@ -96,7 +96,7 @@ def create_smart_turn(settings: SmartTurnSettings, clock: Clock) -> TurnTaking:
             start=default_user_turn_start_strategies(),
             stop=[TurnAnalyzerUserTurnStopStrategy(turn_analyzer=analyzer)],
         ),
-        # No fixed hold: the model's inference decides, and where it says no, the wait.
+        # No fixed hold: the model decides, and if it says no, the wait does.
         hold_ms=0.0,
     )
 

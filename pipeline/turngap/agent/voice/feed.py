@@ -56,7 +56,7 @@ class Pace:
     llm: TextSpeed
 
     def after(self, chars: int, outlook: Outlook) -> Outlook:
-        """Return the outlook once a piece of so many characters has been handed over, too."""
+        """Return the outlook once a piece of `chars` characters has been handed over, too."""
         least_ms, most_ms = self.voice.speech_ms(chars)
         dry_ms = outlook.dry_ms + least_ms
         free_ms = max(0.0, outlook.free_ms) + self.voice.make_ms(most_ms)
@@ -97,7 +97,7 @@ class Pace:
         return True
 
     def _sent_ms(self, words: float) -> float:
-        """Return when the LLM will have sent so many more words."""
+        """Return when the LLM will have sent that many more words."""
         if words <= 0:
             return 0.0
         return words * CHARS_PER_WORD * self.llm.char_ms + self.llm.late_ms
@@ -194,7 +194,6 @@ class SpeechFeed:
 
     @property
     def waiting(self) -> str:
-        """Text that was not handed over yet."""
         return self._text.strip()
 
     # --- the LLM's side ---------------------------------------------------------------------------

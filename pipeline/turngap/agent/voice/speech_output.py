@@ -1,4 +1,4 @@
-"""Speech on its way to the caller: measured, without silence first, held where it must be.
+"""Speech on its way to the caller: measured, without leading silence, and held if it must be.
 
 `PacedText` stands before the TTS and `SpeechOutput` behind it; both tell one `SpeechFeed` what
 happens and do what it says.
@@ -134,7 +134,7 @@ class PacedText(FrameProcessor):
 
 
 async def _nothing() -> None:
-    """Do nothing, as nobody waits for text."""
+    """Do nothing until somebody waits for text."""
 
 
 # A break shorter than this in running speech is not heard as one.

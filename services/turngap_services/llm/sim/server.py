@@ -60,12 +60,10 @@ class LiveServer:
 
     @property
     def load(self) -> int:
-        """Requests on the server, ours and the background's."""
         return self._engine.load
 
     @property
     def steps(self) -> int:
-        """Steps that the server has run since it began."""
         return self._before + self._engine.steps
 
     async def tokens(self, prompt: int, output: int) -> AsyncGenerator[int]:

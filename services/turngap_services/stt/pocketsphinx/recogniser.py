@@ -28,7 +28,7 @@ class Recogniser:
         self._noise_at = 0
 
     def audio(self, pcm: bytes) -> None:
-        """Take the next samples (mono int16, 16 kHz)."""
+        """Take samples: mono int16, 16 kHz."""
         self._waiting.append(pcm)
         self._waiting_bytes += len(pcm)
         if self.in_utterance:

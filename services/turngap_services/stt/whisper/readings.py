@@ -88,7 +88,7 @@ class Utterance:
         self._sound.feed(pcm)
 
     def stop(self, silence_ms: float) -> None:
-        """Note that the VAD found the end, after so much silence."""
+        """End the utterance, which the VAD did after `silence_ms` of silence."""
         self._stopped = True
         self._voice_until = self._sound.heard - samples(silence_ms + _VAD_LATE_MS)
 
@@ -155,11 +155,11 @@ class Readings:
 
     @property
     def settled(self) -> bool:
-        """Whether every utterance but an open one is concluded."""
+        """Whether every utterance but the open one is concluded."""
         return not self._waiting or self._waiting[0] is self._open
 
     def audio(self, pcm: bytes) -> None:
-        """Take the next samples (mono int16, 16 kHz)."""
+        """Take samples: mono int16, 16 kHz."""
         new = np.frombuffer(pcm, np.int16)
         if self._open is not None:
             self._open.audio(new)
@@ -182,7 +182,7 @@ class Readings:
         self._pre_roll_samples = 0
 
     def stop(self, silence_ms: float) -> None:
-        """End the utterance, after so much silence."""
+        """End the open utterance, which the VAD did after `silence_ms` of silence."""
         if self._open is not None:
             self._open.stop(silence_ms)
             self._open = None

@@ -314,7 +314,7 @@ class Attention:
             self._begin(interrupt=True)
 
     def _is_turn(self, text: str) -> bool:
-        """Return whether an utterance that is over and has begun no turn was one."""
+        """Return whether a finished utterance that began no turn was one after all."""
         if self._over_agent and self._settings.barge_in == "attentive":
             return asks(text, self._settings.least_words)
         return bool(text)

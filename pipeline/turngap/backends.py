@@ -167,6 +167,7 @@ class BackendSpec:
             its default model. Other settings may do without, so it is shown and not required.
         licence: SPDX id of what runs in the process; it matters where it is GPL.
         closed_domain: of an STT: whether it hears nothing but sentences that it was given.
+        simulated: of an LLM: whether no model answers, but a script.
         tools: of an LLM: whether it calls the tools that a conversation offers it.
         toolless: why it calls none where its settings keep it from doing so; gives None where they
             do not.
@@ -187,6 +188,7 @@ class BackendSpec:
     licence: str = ""
     notes: str = ""
     closed_domain: bool = False
+    simulated: bool = False
     tools: bool = False
     toolless: Callable[[Any], str | None] | None = None
     combines: bool = False

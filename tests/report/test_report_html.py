@@ -11,7 +11,8 @@ from turngap.core.errors import InputError
 from turngap.core.events import ToolCall
 from turngap.core.results import AnswerRecord, AudioRecord, BackchannelRecord
 from turngap.report.charts import ROW_PX, Agent, Domain, domain_of, gap_chart, together, waterfall
-from turngap.report.run import render, write_html
+from turngap.report.markdown import markdown
+from turngap.report.run import render, run_report, summary_block, write_html
 from turngap.store.runs import Run, RunWriter, read_run
 
 SCRIPT = "<script>alert(1)</script>"
@@ -279,3 +280,25 @@ def test_curve_stands_at_the_hit_rate_at_the_budget():
 def test_plot_says_how_many_turns_lie_beyond_its_edge():
     turns = [make_turn(), make_turn(marks_ms=scaled(50))]
     assert "1 turn beyond the edge" in Page(render(make_run(turns))).text
+
+
+def test_what_is_not_real_is_said_beside_the_figures_wherever_they_are_shown():
+    said = (
+        "simulated LLM, closed-domain recogniser, synthetic voices: these figures say nothing "
+        "about another model or real callers"
+    )
+    names = ("simulated LLM", "closed-domain recogniser", "synthetic voices")
+    run = make_run([make_turn()], stand_ins=names)
+    page = Page(render(run)).text
+    assert page.index(said) < page.index(" hit rate ")
+    terminal = " ".join(summary_block(run, 100).plain.split())
+    assert terminal.index(said) < terminal.index(" hit rate ")
+    assert said in markdown(run_report(run))
+    assert "say nothing" not in Page(render(make_run([make_turn()]))).text
+
+
+def test_a_page_says_what_was_measured_and_when():
+    page = Page(render(make_run([make_turn(), make_turn(scenario="bank-balance")])))
+    what = "replay · embedded · 2 turns of coffee-order and bank-balance"
+    assert page.text.count(what) == 2  # the title and the head line
+    assert page.text.count("2026-11-20 15:28:03 UTC") >= 2

@@ -82,7 +82,7 @@ FILES = [
         "title: Talk\n" + GOOD,
         "scenario.unknown_key",
         1,
-        ["title", "allowed here: name, about, tags, turns"],
+        ["title", "allowed here: name, about, tags, voices, turns"],
     ),
     (
         "wrong key deep inside",

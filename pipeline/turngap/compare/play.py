@@ -179,6 +179,7 @@ def _record(
         chain=chain_of(backends),
         crossings=tuple(crossings(sides)),
         failure=failure,
+        stand_ins=tuple(dict.fromkeys(name for run in stored for name in run.record.stand_ins)),
         settings={"seed": plan.choice.seed, "starved_ms": plan.starved_ms},
     )
 

@@ -253,6 +253,7 @@ def _opening_record(plan: PlayPlan, target: Target, settings: dict[str, Any]) ->
         planned_turns=plan.turns // plan.agents,
         budget_ms=plan.budget_ms or DEFAULT_BUDGET_MS,
         starved_ms=plan.starved_ms,
+        stand_ins=target.stand_ins(s.scenario for s in plan.scenarios),
     )
 
 

@@ -2,16 +2,17 @@
 
 import dataclasses
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from turngap.agent.stack import Stack, load_stack, override, resolved, stack_files
-from turngap.backends import Kind, find
+from turngap.backends import Kind, find, specs
 from turngap.core.errors import AgentError, InputError
 from turngap.play.process import running
+from turngap.scenario.model import Scenario
 from turngap.store.provenance import git_commit
 
 
@@ -127,6 +128,23 @@ class Target:
         if self.stack is None:
             return {"url": self.choice.agent}
         return {"stack": self.stack.name, **self.stack.model_dump(exclude={"name"})}
+
+    def stand_ins(self, scenarios: Iterable[Scenario]) -> tuple[str, ...]:
+        """What is not real where these scenarios are played against it, as a run stores it.
+
+        Of an agent from a checkout or at a URL nothing is known but the voices.
+        """
+        found: list[str] = []
+        if self.stack is not None and self.choice.checkout is None:
+            llm = self.stack.llm
+            named = {llm.backend, *(v for v in llm.settings.values() if isinstance(v, str))}
+            if any(s.simulated and s.name in named for s in specs() if s.kind == "llm"):
+                found.append("simulated LLM")
+            if find("stt", self.stack.stt.backend).closed_domain:
+                found.append("closed-domain recogniser")
+        if any(scenario.voices == "synthetic" for scenario in scenarios):
+            found.append("synthetic voices")
+        return tuple(found)
 
     @asynccontextmanager
     async def serving(self, log: Path) -> AsyncIterator[str]:

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -216,6 +216,7 @@ class Scenario(_Strict):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     about: str = ""
     tags: tuple[str, ...] = ()
+    voices: Literal["synthetic", "recorded"] = "synthetic"
     turns: Annotated[tuple[UserTurn, ...], Field(min_length=1)]
 
     @field_validator("turns")

@@ -74,6 +74,7 @@ SPEC = BackendSpec(
     prepare=prepare,
     requires=(Need("module", "rapidfuzz", "pip install 'turngap[embedded]'"),),
     licence="BSD-2-Clause",
+    simulated=True,
     tools=True,
     judges=False,
     notes="No model: the library's replies, with set time to first token, rate and jitter.",

@@ -110,6 +110,7 @@ SPECS = tuple(
         requires=(Need("module", "rapidfuzz", "pip install 'turngap[embedded]'"),),
         price=profile.price,
         licence="BSD-2-Clause",
+        simulated=True,
         tools=True,
         judges=False,
         notes=profile.notes,

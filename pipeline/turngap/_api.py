@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from turngap.check.play import Checked
     from turngap.compare.record import ComparisonRecord
     from turngap.play.target import AgentChoice
-    from turngap.scenario.library import LoadedScenario
     from turngap.store.runs import Run
 
 P = ParamSpec("P")
@@ -244,6 +243,7 @@ async def replay(
     from turngap.play.replay import replay as play
     from turngap.play.target import resolve
     from turngap.report.run import write_html
+    from turngap.scenario.library import chosen
 
     _number("repeat", repeat, 1)
     _number("calibration", calibration, 0)
@@ -251,7 +251,7 @@ async def replay(
     _number("phase_ms", phase_ms, 0)
     _number("budget_ms", budget_ms, 1)
     _number("greeting_ms", greeting_ms, 0)
-    folder, loaded = _chosen(agent, scenarios, tag, library)
+    folder, loaded = chosen(str(agent), _names(scenarios or ()), tag, _path(library))
     plan = ReplayPlan(
         scenarios=loaded,
         target=resolve(
@@ -350,13 +350,14 @@ async def check(  # noqa: D417
     from turngap.core.paired import Limits
     from turngap.play.plan import Progress
     from turngap.play.target import AgentChoice, resolve
+    from turngap.scenario.library import chosen
 
     _number("calibration", calibration, 0)
-    folder, loaded = _chosen(agent, scenarios, tag, library)
+    folder, loaded = chosen(str(agent), _names(scenarios or ()), tag, _path(library))
     reference = None
     if against is not None:
-        chosen = AgentChoice(str(against), sets=_names(against_sets), seed=seed)
-        reference = resolve(chosen, folder)
+        beside = AgentChoice(str(against), sets=_names(against_sets), seed=seed)
+        reference = resolve(beside, folder)
     plan = CheckPlan(
         candidate=resolve(_agent(agent, llm=llm, stt=stt, tts=tts, sets=sets, seed=seed), folder),
         reference=reference,
@@ -451,12 +452,13 @@ async def compare(  # noqa: D417
     from turngap.compare.play import ComparePlan
     from turngap.compare.play import compare as play
     from turngap.play.plan import MAX_PHASES, Progress
+    from turngap.scenario.library import chosen
 
     _number("rounds", rounds, 1)
     _number("phases", phases, 1, MAX_PHASES)
     _number("starved_ms", starved_ms, 1, MAX_STARVED_MS)
     _number("budget_ms", budget_ms, 1)
-    folder, loaded = _chosen(agent, scenarios, tag, library)
+    folder, loaded = chosen(str(agent), _names(scenarios or ()), tag, _path(library))
     plan = ComparePlan(
         choice=_agent(agent, stt=stt, tts=tts, sets=sets, seed=seed),
         library=folder,
@@ -495,20 +497,6 @@ def _kept(stored: Any) -> str:
         return f"what was played is stored in {stored.path}"
     played = f"{len(stored.turns)} of {stored.record.planned_turns} turns were played"
     return f"{played}; they are stored in {stored.path}"
-
-
-def _chosen(
-    agent: str | Path, scenarios: Names | None, tag: str | None, library: str | Path | None
-) -> "tuple[Path, list[LoadedScenario]]":
-    """The library, and what is to be played of it."""
-    from turngap.scenario.library import library_for, load_scenarios, require_inside, scenario_paths
-
-    names = _names(scenarios or ())
-    folder = library_for(names, _path(library))
-    paths = scenario_paths(folder, names, tag)
-    if "://" not in str(agent):
-        require_inside(folder, paths)
-    return folder, load_scenarios(paths)
 
 
 def _agent(

@@ -17,12 +17,9 @@ Key = tuple[str, int, float, int]
 
 
 def reading_of(turn: Turn) -> Reading:
-    """A stored turn as the comparison takes it; stages of one name are summed."""
-    stages: dict[str, float] = {}
-    for stage in turn.stages:
-        stages[stage.name] = stages.get(stage.name, 0.0) + stage.ms
+    """A stored turn as the comparison takes it."""
     error_ms = turn.pacing.error_ms if turn.pacing.starved else 0.0
-    return Reading(turn.outcome, turn.gap_ms, stages, turn.budget_ms, error_ms)
+    return Reading(turn.outcome, turn.gap_ms, turn.stage_ms, turn.budget_ms, error_ms)
 
 
 def key_of(turn: Turn) -> Key:

@@ -25,7 +25,6 @@ from turngap.core.paired import Limits, Pair
 from turngap.core.results import Turn
 from turngap.core.secrets import without_url_secrets
 from turngap.core.stats import proportion
-from turngap.core.summary import summarise
 from turngap.store.provenance import this_machine
 from turngap.store.runs import Run, utc_now
 
@@ -158,8 +157,8 @@ def _side(run: Run) -> SideRecord:
         run=run.path.name,
         valid=run.record.valid,
         turns=len(run.turns),
-        starved=summarise(run.turns).starved,
-        caller_error_ms=summarise(run.turns).caller_error_ms,
+        starved=run.summary.starved,
+        caller_error_ms=run.summary.caller_error_ms,
     )
 
 

@@ -151,8 +151,6 @@ def failed_turns(run: "Run") -> AgentError | None:
 
 def exit_code(run: "Run", failure: TurngapError | None, min_hit_rate: float | None) -> ExitCode:
     """What a replay exits with."""
-    from turngap.core.summary import summarise
-
     if failure is not None:
         return failure.exit_code
     answered = any(t.outcome in ("answered", "late", "cut_in") for t in run.turns)
@@ -160,7 +158,7 @@ def exit_code(run: "Run", failure: TurngapError | None, min_hit_rate: float | No
         return ExitCode.AGENT_FAILED
     if not run.record.valid:
         return ExitCode.INCONCLUSIVE
-    if min_hit_rate is not None and (summarise(run.turns).hit_rate.value or 0.0) < min_hit_rate:
+    if min_hit_rate is not None and (run.summary.hit_rate.value or 0.0) < min_hit_rate:
         return ExitCode.OVER_BUDGET
     return ExitCode.PASS
 

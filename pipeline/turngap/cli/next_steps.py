@@ -37,11 +37,10 @@ def say_next_of_a_list(step: str) -> None:
 def after_run(run: "Run") -> str | None:
     """Whoever lacks marks needs them first; then the stage that takes the most time counts."""
     from turngap.core.stages import UNATTRIBUTED
-    from turngap.core.summary import summarise
 
     if not run.record.valid:
         return LATE
-    summary = summarise(run.turns)
+    summary = run.summary
     slowest = summary.slowest_stage
     if slowest is None:
         return None

@@ -35,18 +35,10 @@ def agent_choice(
 def chosen_scenarios(
     agent: str, names: Sequence[str] | None, tag: str | None, library: Path | None
 ) -> "tuple[Path, list[LoadedScenario]]":
-    """The library that the flags name, and what is to be played of it.
+    """The library that the flags name, and what is to be played of it."""
+    from turngap.scenario.library import chosen
 
-    Raises:
-        InputError: there is no such scenario, or an agent of ours would not know its words.
-    """
-    from turngap.scenario.library import library_for, load_scenarios, require_inside, scenario_paths
-
-    folder = library_for(names or (), library)
-    paths = scenario_paths(folder, names or (), tag)
-    if "://" not in agent:
-        require_inside(folder, paths)
-    return folder, load_scenarios(paths)
+    return chosen(agent, names or (), tag, library)
 
 
 def show_error(error: TurngapError) -> None:

@@ -64,8 +64,8 @@ class _Reply:
 
 def _why_unusable(turn: Turn, reply: _Reply | None) -> str | None:
     """The first reason why a turn tells nothing."""
-    names = {stage.name for stage in turn.stages}
-    unexplained_ms = sum(s.ms for s in turn.stages if s.name == UNATTRIBUTED)
+    names = turn.stage_ms
+    unexplained_ms = names.get(UNATTRIBUTED, 0.0)
     missing = [name for name in OF_LLM if name not in names]
     reasons = {
         f"outcome {turn.outcome}": not turn.replied,

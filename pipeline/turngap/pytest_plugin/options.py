@@ -90,77 +90,6 @@ def _placed(config: pytest.Config, name: str, value: str) -> Path:
     return (config.invocation_params.dir if typed else config.rootpath) / value
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Declare every option, with a help text that says its default."""
-    group = parser.getgroup("turngap", "latency of voice agents (turngap)")
-
-    def option(name: str, text: str, **how: Any) -> None:
-        dest = f"turngap_{name.replace('-', '_')}"
-        group.addoption(f"--turngap-{name}", dest=dest, help=text, **how)
-
-    option(
-        "save",
-        "Store each test's runs as the baseline NAME, one file a test in the baselines' folder. "
-        "Only tests that pass are stored.",
-        metavar="NAME",
-        type=_plain_name,
-    )
-    option(
-        "compare",
-        "Fail each test whose runs are slower than its baseline NAME. One that is missing, or of "
-        "another machine, or too small to tell, is inconclusive and never a pass.",
-        metavar="NAME",
-        type=_plain_name,
-    )
-    option("baselines", "Folder of the named baselines; default .turngap.", metavar="DIR")
-    option(
-        "out",
-        "Folder for the runs, with recordings and report.html; default: pytest's temporary one.",
-        metavar="DIR",
-    )
-    option(
-        "rounds",
-        "Play everything N times, whatever the tests say: more turns decide more.",
-        metavar="N",
-        type=_at_least_one,
-    )
-    option(
-        "agent",
-        "Agent of tests that name none: a stack, a .toml file or a ws:// URL; default embedded.",
-        metavar="AGENT",
-    )
-    option(
-        "inconclusive",
-        "What becomes of a test whose measurement says nothing either way (a starved caller, too "
-        "few turns, another machine's baseline); default fail. It never passes.",
-        choices=INCONCLUSIVE,
-    )
-    option(
-        "starved-ms",
-        "How late the caller may be before a turn counts as starved; default 10. For runners that "
-        "others share: every figure may be off by as much, and says so.",
-        metavar="MS",
-        type=_lateness,
-    )
-    for name, text in (
-        ("out", "Folder for the runs, from the root of the project (--turngap-out)."),
-        ("baselines", "Folder of the named baselines (--turngap-baselines)."),
-        ("agent", "The agent of tests that name none (--turngap-agent)."),
-        ("inconclusive", "fail or skip (--turngap-inconclusive)."),
-    ):
-        parser.addini(f"turngap_{name}", text, default="")
-    parser.addini(
-        "turngap_calibration",
-        "Known gaps to measure before each run, which takes about a second each; 0: none.",
-        default="8",
-    )
-    parser.addini(
-        "turngap_starved_ms",
-        "How late the caller may be before a turn counts as starved (--turngap-starved-ms).",
-        default=f"{STARVED_MS:g}",
-    )
-
-
 def _plain_name(text: str) -> str:
     if not _PLAIN_NAME.fullmatch(text):
         raise ArgumentTypeError(
@@ -184,3 +113,63 @@ def _lateness(text: str) -> float:
     if not 1 <= ms <= MAX_STARVED_MS:
         raise ArgumentTypeError(f"{text!r}: expected a number of ms from 1 to {MAX_STARVED_MS:g}")
     return ms
+
+
+_STARVED = (
+    "How late the caller may be before a turn counts as starved; every gap may be off by as much."
+)
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "save": {
+        "metavar": "NAME",
+        "type": _plain_name,
+        "help": "Store the runs of each test that passes as its baseline NAME, in one file a test.",
+    },
+    "compare": {
+        "metavar": "NAME",
+        "type": _plain_name,
+        "help": "Fail each test whose runs are slower than its baseline NAME. A baseline that is "
+        "missing, of another machine or too small to tell is inconclusive, never a pass.",
+    },
+    "baselines": {"metavar": "DIR", "help": "Folder of the named baselines; default .turngap."},
+    "out": {
+        "metavar": "DIR",
+        "help": "Folder for the runs, with recordings and report.html; default: pytest's temporary "
+        "folder.",
+    },
+    "rounds": {
+        "metavar": "N",
+        "type": _at_least_one,
+        "help": "Play everything N times, whatever the tests say: more turns decide more.",
+    },
+    "agent": {
+        "metavar": "AGENT",
+        "help": "Agent of tests that name none: a stack, a .toml file or a ws:// URL; default "
+        "embedded.",
+    },
+    "inconclusive": {
+        "choices": INCONCLUSIVE,
+        "help": "What becomes of a test whose measurement says nothing either way (a starved "
+        "caller, too few turns, another machine's baseline); default fail. It never passes.",
+    },
+    "starved-ms": {"metavar": "MS", "type": _lateness, "help": f"{_STARVED} Default 10."},
+}
+_INI = {
+    "out": ("Folder for the runs, from the root of the project (--turngap-out).", ""),
+    "baselines": ("Folder of the named baselines (--turngap-baselines).", ""),
+    "agent": ("The agent of tests that name none (--turngap-agent).", ""),
+    "inconclusive": ("fail or skip (--turngap-inconclusive).", ""),
+    "calibration": (
+        "Known gaps to measure before each run, which takes about a second each; 0 for none.",
+        "8",
+    ),
+    "starved_ms": (f"{_STARVED} (--turngap-starved-ms)", f"{STARVED_MS:g}"),
+}
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare every option, with a help text that says its default."""
+    group = parser.getgroup("turngap", "latency of voice agents (turngap)")
+    for name, how in _OPTIONS.items():
+        group.addoption(f"--turngap-{name}", dest=f"turngap_{name.replace('-', '_')}", **how)
+    for name, (text, default) in _INI.items():
+        parser.addini(f"turngap_{name}", text, default=default)

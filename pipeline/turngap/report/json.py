@@ -3,7 +3,7 @@
 from typing import Any
 
 from turngap.core.results import Turn
-from turngap.core.summary import summarise, turn_taking
+from turngap.core.summary import turn_taking
 from turngap.store.runs import Run
 
 
@@ -19,7 +19,7 @@ def run_json(run: Run) -> dict[str, Any]:
         "why_invalid": list(record.why_invalid),
         "failure": record.failure,
         "problems": list(run.problems),
-        "summary": summarise(run.turns).as_json(),
+        "summary": run.summary.as_json(),
         "turn_taking": turn_taking(run.turns).as_json(),
         "turns": [_turn(turn) for turn in run.turns],
         "planned_turns": record.planned_turns,

@@ -246,6 +246,21 @@ def load_scenarios(paths: Iterable[Path]) -> list[LoadedScenario]:
     return [load_scenario(path) for path in paths]
 
 
+def chosen(
+    agent: str, names: Sequence[str] = (), tag: str | None = None, library: Path | None = None
+) -> tuple[Path, list[LoadedScenario]]:
+    """The library, and what is to be played of it against `agent`.
+
+    Raises:
+        InputError: there is no such scenario, or an agent of ours would not know its words.
+    """
+    folder = library_for(names, library)
+    paths = scenario_paths(folder, names, tag)
+    if "://" not in agent:
+        require_inside(folder, paths)
+    return folder, load_scenarios(paths)
+
+
 def _clip(path: Path, line: int, recorded: Recorded) -> Clip:
     at = f"{path}:{line}"
     file = path.parent / recorded.audio

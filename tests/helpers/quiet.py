@@ -45,7 +45,7 @@ class Watch:
     def samples(self, since_ns: int) -> list[tuple[float, float]]:
         """Cores used by others and idle ones, from `since_ns` until now."""
         until_ns = time.monotonic_ns()
-        give_up_ns = until_ns + 10_000_000_000
+        give_up_ns = until_ns + 60_000_000_000
         while True:
             lines = self._file.read_text(encoding="utf-8").splitlines(keepends=True)
             rows = [line.split() for line in lines if line.endswith("\n")]

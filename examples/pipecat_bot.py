@@ -1,10 +1,9 @@
-"""A pipecat bot of somebody else's, to be measured as it is, or with turngap's marks in two lines.
+"""A stock pipecat bot to measure, as it is or with two lines for turngap's marks.
 
-    .venv/bin/python examples/pipecat_bot.py [--marks] [--port 8765]
-    ./run replay --agent ws://127.0.0.1:8765/ws quick-questions
+    python examples/pipecat_bot.py [--marks] [--port 8765]
+    turngap replay quick-questions --agent ws://127.0.0.1:8765/ws
 
-Nothing in it is turngap's but the engines (so that it runs offline) and, with --marks, the
-observer.
+Only the engines are turngap's, so that it runs offline, and with --marks the observer.
 """
 
 import argparse
@@ -35,7 +34,7 @@ app = FastAPI()
 
 
 def engine(kind: Kind, name: str, **settings: object):
-    """One of turngap's offline engines, as the stock pipecat service that it is."""
+    """Make one of turngap's offline engines, which is a stock pipecat service."""
     spec = find(kind, name)
     return spec.create(spec.settings({"library": LIBRARY, **settings}), MonotonicClock())
 

@@ -396,7 +396,6 @@ class Conversation:
         return self._sender.stream.place(cue.pcm, soonest, phase=self._phase)
 
     def _sounds(self, cue: Cue, start: int) -> tuple[int, int]:
-        """Return when the first and the last audible sample of a recording at `start` sound."""
         instant_ns = self._sender.stream.instant_ns
         return (
             instant_ns(start + round(cue.speech.start_ms * RATE / 1000)),
@@ -429,5 +428,4 @@ class Conversation:
 
 
 def _begun_ns(running: _Running) -> int:
-    """Return the first instant of a turn's recording, before its first audible sample."""
     return running.start_ns - ms_to_ns(running.cue.speech.start_ms)

@@ -171,7 +171,6 @@ class Ear:
         return events
 
     def flush(self, now_ns: int) -> list[Speech]:
-        """Drop what has not been played by `now_ns`."""
         events = self.advance(now_ns)
         self._queue.clear()
         if self._queue_end_ns > now_ns:

@@ -68,7 +68,6 @@ class Listener:
                 pass
 
     def tick(self, now_ns: int) -> None:
-        """Play what is due by `now_ns`."""
         self._feed_all(self.ear.advance(now_ns))
 
     def lose(self, failure: AgentError) -> None:
@@ -88,7 +87,6 @@ class Listener:
             raise self._crash
 
     def feed(self, event: Event) -> None:
-        """Note an event and hand it to the tracker."""
         self.events.append(event)
         self.tracker.feed(event)
         self._changed.set()

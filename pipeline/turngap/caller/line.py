@@ -263,7 +263,6 @@ async def _upgrade(url: str, clock: Clock, timeout_s: float, tcp: StampedSocket 
 
 
 def _is_here(host: str | None) -> bool:
-    """Whether a host's name or address is this machine's loopback interface."""
     try:
         return host == "localhost" or ip_address(host or "").is_loopback
     except ValueError:

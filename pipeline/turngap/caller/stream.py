@@ -67,7 +67,6 @@ class UserStream:
         return out
 
     def instant_ns(self, sample: int) -> int:
-        """Return when `sample` sounds by the schedule."""
         return self.t0_ns + samples_to_ns(sample, RATE)
 
     def sample_at(self, instant_ns: int) -> int:
@@ -104,7 +103,6 @@ class Sender:
             on_tick(self.clock.now_ns())
 
     def lateness_ns(self, from_sample: int, to_sample: int) -> list[int]:
-        """Return how late the packets with these samples were."""
         return self.late_ns[from_sample // PACKET : to_sample // PACKET + 1]
 
 

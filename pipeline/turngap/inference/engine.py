@@ -111,7 +111,6 @@ class Engine:
         return max(next_ps, self.now_ps)
 
     def advance(self, until_ps: int) -> None:
-        """Run every step that begins before `until_ps`."""
         coming = self._coming
         while self.now_ps < until_ps:
             if coming and coming[0].arrived_ps <= self.now_ps:

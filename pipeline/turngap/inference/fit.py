@@ -188,7 +188,6 @@ def _with(server: Server, parameters: Sequence[Parameter], logs: Floats) -> Serv
 
 
 def _moved(logs: Floats, index: int) -> Floats:
-    """Double one parameter."""
     moved = logs.copy()
     moved[index] += math.log(2)
     return moved

@@ -107,7 +107,6 @@ class Flow:
         self._known = end
 
     def advance(self, until_ps: int) -> None:
-        """Run every step that begins before `until_ps`."""
         # Checked here too, because calling `play` takes longer than most steps.
         if self._state.now_ps >= until_ps or not self.load:
             return

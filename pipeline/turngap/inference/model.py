@@ -61,7 +61,6 @@ class Model:
         return self.heads * self.head_dim
 
     def weight_bytes(self, precision: Precision) -> float:
-        """Return the size of the weights."""
         return 1e9 * self.params_b * BYTES[precision]
 
     def moved_bytes(self, precision: Precision, tokens: int) -> float:

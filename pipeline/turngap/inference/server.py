@@ -109,11 +109,6 @@ class StepCosts:
             with speculative decoding.
     """
 
-    __slots__ = (
-        "_draft_ppm", "_model", "_moved", "_server", "attention_ps", "checked", "dense", "kv_ps",
-        "link_ps", "overhead_ps", "prompt_ps", "sequence_ps", "token_ps", "weights_ps",
-    )  # fmt: skip
-
     def __init__(self, server: Server) -> None:
         part, model = server.accelerator, server.model
         flops = part.flops(server.weights) * part.compute_efficiency * server.parts
@@ -169,7 +164,7 @@ class StepCosts:
             prompts: how many prompts these tokens are from.
         """
         computed = sequences * self.checked + prefill
-        moved = self.weights_ps if self.dense else self.moved_ps(computed)
+        moved = self.moved_ps(computed)
         moved += self.kv_ps * (looked_back + read)
         looks = looked_back * self.checked + pairs
         arithmetic = self.token_ps * computed + self.attention_ps * looks
@@ -182,11 +177,14 @@ class StepCosts:
 
     def decode_ps(self, sequences: int, looked_back: int) -> int:
         """Return the duration of a step that only decodes, without speculation."""
-        moved = self.weights_ps if self.dense else self.moved_ps(sequences)
+        moved = self.moved_ps(sequences)
         moved += self.kv_ps * looked_back
         arithmetic = self.token_ps * sequences + self.attention_ps * looked_back
-        longer = moved if moved > arithmetic else arithmetic
-        return longer + (self.link_ps + self.sequence_ps) * sequences + self.overhead_ps
+        return (
+            max(moved, arithmetic)
+            + (self.link_ps + self.sequence_ps) * sequences
+            + self.overhead_ps
+        )
 
     def _moving_ps(self, size: float) -> int:
         part = self._server.accelerator

@@ -100,7 +100,6 @@ class Track:
         return found[::-1]
 
     def forget_before(self, sample: int) -> None:
-        """Drop the chunks that end before `sample`."""
         while self._chunks and self._chunks[0].start + len(self._chunks[0].pcm) <= sample:
             self._chunks.popleft()
 

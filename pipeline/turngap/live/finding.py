@@ -116,7 +116,6 @@ class TurnFinder:
         return []
 
     def cancelled(self, at_ns: int) -> list[FoundTurn]:
-        """End the turn because its reply was given up, for example to switch the LLM."""
         return self._close("interrupted", at_ns) if self._is_open(at_ns) else []
 
     def tick(self, now_ns: int) -> list[FoundTurn]:
@@ -154,7 +153,6 @@ class TurnFinder:
         return ended
 
     def _is_open(self, at_ns: int) -> bool:
-        """Whether a reply is still due, or is sounding."""
         turn = self._turn
         return turn is not None and (turn.reply_ns is None or self._speaking_at(at_ns))
 
@@ -164,7 +162,6 @@ class TurnFinder:
         )
 
     def _is_stale(self, turn: _Open, stretch: AgentStretch) -> bool:
-        """Whether that speech was on its way before the turn began."""
         return stretch.onset_ns < turn.start_ns or stretch.received_ns < turn.start_ns
 
     def _is_quiet(self, turn: _Open, now_ns: int) -> bool:

@@ -77,7 +77,6 @@ class Playout:
             self._queue.append(_Queued(sample, received_ns, at_48k, rate / DEVICE_RATE))
 
     def flush(self) -> None:
-        """Drop what has not been played."""
         with self._lock:
             self._queue.clear()
         self._resampler = None
@@ -115,7 +114,6 @@ class Handset:
         self._hand_over = hand_over
 
     def exchange(self, block: Block) -> Pcm:
-        """Take what was heard and return what is to sound next."""
         played, sounded = self.playout.take(len(block.mic))
         # The device reuses its buffer.
         copy = Block(block.mic.copy(), block.adc_ns, block.dac_ns, block.glitch)
@@ -152,14 +150,12 @@ class DeviceClock:
         self._waits_ns: deque[int] = deque(maxlen=RECENT)
 
     def add(self, block: Block, now_ns: int) -> None:
-        """Take a block that the event loop got at `now_ns` on the machine's clock."""
         self._samples += len(block.mic)
         self._round_trips_ns.append(block.dac_ns - block.adc_ns)
         self._waits_ns.append(now_ns - samples_to_ns(self._samples, DEVICE_RATE))
 
     @property
     def machine_ns(self) -> int:
-        """The machine's clock minus this one."""
         return min(self._waits_ns, default=0)
 
     @property

@@ -130,7 +130,6 @@ class LiveRun:
         return self.path
 
     def forget(self) -> None:
-        """Remove what was kept only for downloads."""
         if self._temporary is not None:
             self._temporary.cleanup()
 

@@ -90,7 +90,6 @@ class LiveSession:
         self._taken[wire.CALIBRATED] = self._calibrated
 
     async def run(self, assembly: Assembly, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve an accepted socket until either side ends it."""
         self._receive, self._send = receive, send
         self._socket = _Socket(scope, self._tapped_receive, self._tapped_send)
         self._socket.client_state = self._socket.application_state = WebSocketState.CONNECTED
@@ -106,7 +105,6 @@ class LiveSession:
             self._down.set()
 
     async def end(self, code: int, reason: str) -> None:
-        """Close the socket with a reason for the person at the page."""
         if self.ended is None:
             self.ended = (code, reason)
             self._over.set()

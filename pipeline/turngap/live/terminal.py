@@ -313,7 +313,6 @@ class TerminalTalk:
                 self._shown.line(e.message)
 
     def _report(self, turn: FoundTurn) -> TurnReport:
-        """Report the turn as the page would."""
         agents_ns = (self._offset.offset_ns or 0) + self._device_clock.machine_ns
         bound_ns, n = self._offset.bound_ns or 0, max(1, self._offset.n)
         return TurnReport(

@@ -8,12 +8,10 @@ from turngap.check.record import BaselineRecord, BaselineTurn
 from turngap.core.budget import REPLIED, STARVED_MS, outcome_of
 from turngap.core.errors import InputError
 from turngap.core.paired import Pair, Reading
-from turngap.core.results import METRICS_VERSION, MachineRecord, RunRecord, Turn
+from turngap.core.results import METRICS_VERSION, MachineRecord, RunRecord, Turn, TurnKey
 from turngap.core.summary import summarise
 from turngap.store.documents import read_document, write_document
 from turngap.store.runs import utc_now
-
-Key = tuple[str, int, float, int]
 
 
 def reading_of(turn: Turn) -> Reading:
@@ -22,21 +20,18 @@ def reading_of(turn: Turn) -> Reading:
     return Reading(turn.outcome, turn.gap_ms, turn.stage_ms, turn.budget_ms, error_ms)
 
 
-def key_of(turn: Turn) -> Key:
-    """Which turn this is, so that the other side's same turn can be found."""
-    return (turn.scenario, turn.turn, turn.phase_ms, turn.repeat)
-
-
-def pairs_of(reference: Mapping[Key, Reading], candidate: Mapping[Key, Reading]) -> list[Pair]:
+def pairs_of(
+    reference: Mapping[TurnKey, Reading], candidate: Mapping[TurnKey, Reading]
+) -> list[Pair]:
     """The turns that both sides took, in the candidate's order."""
     return [
         Pair(key, reference[key], reading) for key, reading in candidate.items() if key in reference
     ]
 
 
-def readings(turns: Sequence[Turn]) -> dict[Key, Reading]:
+def readings(turns: Sequence[Turn]) -> dict[TurnKey, Reading]:
     """Stored turns by key."""
-    return {key_of(turn): reading_of(turn) for turn in turns}
+    return {turn.key: reading_of(turn) for turn in turns}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +48,14 @@ def matched(baseline: BaselineRecord, turns: Sequence[Turn]) -> Matched:
 
     A budget that has changed since would otherwise move the hit rate of an agent that has not.
     """
-    known = {_baseline_key(t): t for t in baseline.turns}
+    known = {t.key: t for t in baseline.turns}
     pairs: list[Pair] = []
     rejudged = 0
     for turn in turns:
-        twin = known.get(key_of(turn))
+        twin = known.get(turn.key)
         if twin is not None:
             rejudged += twin.budget_ms != turn.budget_ms
-            pairs.append(Pair(key_of(turn), _judged(twin, turn.budget_ms), reading_of(turn)))
+            pairs.append(Pair(turn.key, _judged(twin, turn.budget_ms), reading_of(turn)))
     return Matched(pairs, len(turns) - len(pairs), rejudged)
 
 
@@ -168,10 +163,6 @@ def why_not_comparable(
     return reasons
 
 
-def gaps(baseline: BaselineRecord) -> dict[Key, float | None]:
+def gaps(baseline: BaselineRecord) -> dict[TurnKey, float | None]:
     """The gap of each of its turns."""
-    return {_baseline_key(turn): turn.gap_ms for turn in baseline.turns}
-
-
-def _baseline_key(turn: BaselineTurn) -> Key:
-    return (turn.scenario, turn.turn, turn.phase_ms, turn.repeat)
+    return {turn.key: turn.gap_ms for turn in baseline.turns}

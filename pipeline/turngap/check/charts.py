@@ -43,12 +43,8 @@ class TurnPair:
 
 def paired(candidate: Sequence[Turn], reference: Sequence[Turn]) -> list[TurnPair]:
     """Every turn of the candidate with the reference's same turn, in the candidate's order."""
-    by_key = {_key(turn): turn for turn in reference}
-    return [_pair(turn, by_key.get(_key(turn))) for turn in candidate]
-
-
-def _key(turn: Turn) -> tuple[str, int, float, int]:
-    return (turn.scenario, turn.turn, turn.phase_ms, turn.repeat)
+    by_key = {turn.key: turn for turn in reference}
+    return [_pair(turn, by_key.get(turn.key)) for turn in candidate]
 
 
 def _pair(candidate: Turn, reference: Turn | None) -> TurnPair:

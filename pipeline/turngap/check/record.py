@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from turngap.core.budget import Outcome
-from turngap.core.results import METRICS_VERSION, Document, MachineRecord, Settings, Stored
+from turngap.core.results import METRICS_VERSION, Document, MachineRecord, Settings, Stored, TurnKey
 
 # The record's file in a check's folder.
 CHECK_FILE = "check.json"
@@ -222,6 +222,11 @@ class BaselineTurn(Stored):
     gap_ms: float | None
     stages: dict[str, float]
     caller_error_ms: float
+
+    @property
+    def key(self) -> TurnKey:
+        """As `Turn.key`."""
+        return (self.scenario, self.turn, self.phase_ms, self.repeat)
 
 
 class BaselineRecord(Document):

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.stats import beta, binomtest, norm
 
 from turngap.check.record import MetricVerdict, StageShift, Starvation, Verdict
+from turngap.core.budget import SILENT
 from turngap.core.paired import (
     TOLERANCE_MS,
     Exchanges,
@@ -227,7 +228,7 @@ def _comparable(pair: Pair) -> bool:
 
 
 def _gaps(readings: Sequence[Reading]) -> Floats:
-    failed = ("no_reply", "error", "abandoned")
+    failed = (*SILENT, "abandoned")
     return np.array(
         [CENSORED_MS if r.gap_ms is None or r.outcome in failed else r.gap_ms for r in readings],
         dtype=np.float64,

@@ -25,6 +25,7 @@ from turngap.compare.record import (
     PairRecord,
     PriceRecord,
 )
+from turngap.core.budget import SILENT
 from turngap.core.results import Turn
 from turngap.core.stats import (
     CONFIDENCE,
@@ -34,7 +35,7 @@ from turngap.core.stats import (
     percentile_of,
     proportion_of_takes,
 )
-from turngap.core.summary import counted_turns, due_ms, summarise, take_of
+from turngap.core.summary import counted_turns, due_ms, summarise
 
 # Lengths of a task that are shown.
 LENGTHS = (1, 2, 3, 5, 10, 20)
@@ -114,7 +115,7 @@ def first_answer_ms(turn: Turn) -> float | None:
 
 def first_answer(turns: Sequence[Turn]) -> Percentile:
     """The median of it, ms, over the turns that have it."""
-    firsts = [(take_of(t), ms) for t in turns if (ms := first_answer_ms(t)) is not None]
+    firsts = [(t.take, ms) for t in turns if (ms := first_answer_ms(t)) is not None]
     return percentile_of([ms for _, ms in firsts], [take for take, _ in firsts], 0.5)
 
 
@@ -142,7 +143,7 @@ def price_of(turns: Sequence[Turn], price: UsdPerMillion | None) -> PriceRecord:
     A price that some of the turns lack is none.
     """
     # A turn in which the agent was never asked, as one that it slept through, used no tokens.
-    asked = [t for t in turns if t.outcome not in ("no_reply", "error") or t.counts]
+    asked = [t for t in turns if t.outcome not in SILENT or t.counts]
     each = [turn_usd(t, price) for t in asked]
     unknown = Counter(usd for usd in each if isinstance(usd, str))
     if unknown or not each:
@@ -324,11 +325,7 @@ class Pairs(Generic[Value]):
 
 def taken(turns: Sequence[Turn], value: Callable[[Turn], Value | None]) -> dict[Take, Value]:
     """The value of each take that has one."""
-    return {
-        (turn.scenario, turn.turn, turn.repeat): found
-        for turn in turns
-        if (found := value(turn)) is not None
-    }
+    return {turn.take: found for turn in turns if (found := value(turn)) is not None}
 
 
 def paired(one: Mapping[Take, Value], other: Mapping[Take, Value]) -> Pairs[Value]:

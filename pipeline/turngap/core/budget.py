@@ -14,6 +14,10 @@ Outcome = Literal["answered", "late", "no_reply", "cut_in", "abandoned", "error"
 OUTCOMES: tuple[Outcome, ...] = ("answered", "late", "no_reply", "cut_in", "abandoned", "error")
 # The agent spoke after the person had ended, within the budget or not.
 REPLIED: tuple[Outcome, ...] = ("answered", "late")
+# A reply was due and none came: slower than any that did.
+SILENT: tuple[Outcome, ...] = ("no_reply", "error")
+# An agent that cut in was not quick, and a turn that its user abandoned has no gap.
+WITHOUT_GAP: tuple[Outcome, ...] = ("cut_in", "abandoned")
 
 # Why a turn came to its end, as the caller saw it.
 TurnEnd = Literal["reply_done", "timeout", "interrupted", "line_lost"]

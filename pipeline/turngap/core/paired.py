@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from turngap.core.budget import REPLIED, Outcome, outcome_of
+from turngap.core.budget import REPLIED, WITHOUT_GAP, Outcome, outcome_of
 from turngap.core.stats import CONFIDENCE, n_needed
 
 Floats = NDArray[np.float64]
@@ -261,9 +261,6 @@ class Limits:
 
 
 # How many times as long one agent's gap is as another's, over the same turns.
-
-# An agent that cut in was not quick, and a turn that its user abandoned has no gap.
-WITHOUT_GAP = ("cut_in", "abandoned")
 
 
 @dataclass(frozen=True, slots=True)

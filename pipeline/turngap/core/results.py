@@ -21,6 +21,9 @@ Settings = Annotated[
 ]
 Failure = Annotated[str, AfterValidator(without_url_secrets), PlainSerializer(without_url_secrets)]
 
+# Scenario, turn, phase and round.
+TurnKey = tuple[str, int, float, int]
+
 
 class Stored(BaseModel):
     """Whatever is part of a stored document."""
@@ -191,6 +194,16 @@ class Turn(Document):
     judged: JudgeRecord | None = None
     left_out: str | None = None
     events: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def key(self) -> TurnKey:
+        """What tells the turn from all others of its run, and finds its twin in another run."""
+        return (self.scenario, self.turn, self.phase_ms, self.repeat)
+
+    @property
+    def take(self) -> tuple[str, int, int]:
+        """The recorded turn that was played, and in which round."""
+        return (self.scenario, self.turn, self.repeat)
 
     @property
     def replied(self) -> bool:

@@ -7,14 +7,13 @@ from math import inf
 from statistics import median
 from typing import Any, Literal
 
-from turngap.core.budget import OUTCOMES
+from turngap.core.budget import OUTCOMES, SILENT, WITHOUT_GAP
 from turngap.core.clock import NS_PER_MS, ns_to_ms
 from turngap.core.results import Turn
 from turngap.core.stages import MARKS
 from turngap.core.stats import (
     Percentile,
     Proportion,
-    Take,
     percentile,
     percentile_of,
     proportion,
@@ -65,10 +64,10 @@ def turn_taking(turns: Sequence[Turn]) -> TurnTakingFigures:
     yields = [t.yield_ms for t in turns if t.yield_ms is not None]
     backchannels = [b for t in turns for b in t.backchannels]
     endpoints = [s.ms for t in answered for s in t.stages if s.name == "endpoint"]
-    unanswered = sum(t.outcome in ("no_reply", "error") for t in turns)
+    unanswered = sum(t.outcome in SILENT for t in turns)
     gaps = [t.gap_ms for t in answered if t.gap_ms is not None]
     return TurnTakingFigures(
-        cut_ins=proportion_of([t.outcome == "cut_in" for t in turns], [take_of(t) for t in turns]),
+        cut_ins=proportion_of([t.outcome == "cut_in" for t in turns], [t.take for t in turns]),
         false_stops=proportion(sum(b.reply_stopped for b in backchannels), len(backchannels)),
         barge_ins=len(yields),
         yield_ms=percentile(yields, 0.5),
@@ -278,7 +277,7 @@ def summarise(turns: Sequence[Turn]) -> Summary:
     counted = counted_turns(turns)
     reasons = Counter(t.left_out for t in turns if t.left_out is not None)
     outcomes = Counter(t.outcome for t in counted)
-    due = [(take_of(t), ms) for t in counted if (ms := due_ms(t)) is not None]
+    due = [(t.take, ms) for t in counted if (ms := due_ms(t)) is not None]
     takes, gaps = [take for take, _ in due], [ms for _, ms in due]
     return Summary(
         turns=len(turns),
@@ -287,7 +286,7 @@ def summarise(turns: Sequence[Turn]) -> Summary:
         gap_n=len(gaps),
         gap_recorded=len({(scenario, turn) for scenario, turn, _ in takes}),
         gap_ms={k: percentile_of(gaps, takes, q) for k, q in PERCENTILES.items()},
-        left_out={o: outcomes[o] for o in ("cut_in", "abandoned") if outcomes[o]} | dict(reasons),
+        left_out={o: outcomes[o] for o in WITHOUT_GAP if outcomes[o]} | dict(reasons),
         stages=stage_figures(counted),
         right=_right_of_takes((t, t.right) for t in counted),
         not_judged=dict(Counter(t.answer.why for t in counted if t.answer.why is not None)),
@@ -301,14 +300,9 @@ def summarise(turns: Sequence[Turn]) -> Summary:
     )
 
 
-def take_of(turn: Turn) -> Take:
-    """Which turn of which scenario it is, in which round."""
-    return turn.scenario, turn.turn, turn.repeat
-
-
 def due_ms(turn: Turn) -> float | None:
     """The gap; endless without a reply that was due, None where none was or the agent cut in."""
-    if turn.outcome in ("no_reply", "error"):
+    if turn.outcome in SILENT:
         return inf
     return turn.gap_ms if turn.replied else None
 
@@ -316,7 +310,7 @@ def due_ms(turn: Turn) -> float | None:
 def _hit_rate(turns: Sequence[Turn]) -> Proportion:
     hits = [turn.outcome == "answered" for turn in turns]
     gaps = [inf if turn.gap_ms is None else turn.gap_ms for turn in turns]
-    return proportion_of(hits, [take_of(turn) for turn in turns], gaps)
+    return proportion_of(hits, [turn.take for turn in turns], gaps)
 
 
 def _right_of_takes(verdicts: Iterable[tuple[Turn, bool | None]]) -> Proportion:

@@ -12,7 +12,7 @@ from turngap.check.record import CheckVerdict
 from turngap.check.verdict import judge
 from turngap.core.errors import InconclusiveError, InputError, LatencyError
 from turngap.core.paired import Limits
-from turngap.core.results import Turn
+from turngap.core.results import Turn, TurnKey
 from turngap.pytest_plugin import wording
 from turngap.pytest_plugin.measured import MeasuredRun
 from turngap.report import words
@@ -61,7 +61,7 @@ class Comparison:
         if self.verdict == "pass":
             return
         reference = self.checked.reference
-        gaps = {baselines.key_of(t): t.gap_ms for t in reference.turns} if reference else {}
+        gaps = {t.key: t.gap_ms for t in reference.turns} if reference else {}
         lines = [*self._lines(), *_slower(self.run.turns, gaps, self.verdict)]
         raise _failure(self.verdict, lines, f"check: {self.path}")
 
@@ -173,14 +173,14 @@ def _failure(verdict: CheckVerdict, lines: Sequence[str], where: str = "") -> Ex
 
 
 def _slower(
-    turns: Sequence[Turn], reference: Mapping[baselines.Key, float | None], verdict: CheckVerdict
+    turns: Sequence[Turn], reference: Mapping[TurnKey, float | None], verdict: CheckVerdict
 ) -> list[str]:
     """Where there is a regression: the waterfalls of the turns that lost most to their pair."""
     if verdict != "regressed":
         return []
     lost: list[tuple[float, Turn]] = []
     for turn in turns:
-        before = reference.get(baselines.key_of(turn))
+        before = reference.get(turn.key)
         if not turn.replied:
             lost.append((float("inf"), turn))
         elif turn.gap_ms is not None and before is not None and turn.gap_ms > before:

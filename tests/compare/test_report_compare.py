@@ -10,7 +10,7 @@ from rich.console import Console
 from turngap.compare.figures import Side
 from turngap.compare.record import ComparisonRecord
 from turngap.compare.report import FEW, comparison_block, comparison_report
-from turngap.compare.words import dollars, missing, pair
+from turngap.compare.words import answer, dollars, missing, pair
 from turngap.core.results import AnswerRecord, Turn
 from turngap.report import page as pages
 
@@ -112,3 +112,66 @@ def test_a_page_without_a_place_for_anybody_says_why() -> None:
     page = Page(render(compared("one", "two", n=3)))
     assert page.all("circle") == []
     assert "No backend has both a gap p50 and judged answers" in page.text
+
+
+def taking(n: int, factor: float, wrong_every: int = 0) -> list[Turn]:
+    """`n` turns of an agent that is so many times as slow, and wrong in every so manyth."""
+    return [
+        turn.model_copy(
+            update={
+                "gap_ms": (turn.gap_ms or 0.0) * factor,
+                "answer": AnswerRecord(
+                    verdict="wrong" if wrong_every and turn.turn % wrong_every == 0 else "right"
+                ),
+            }
+        )
+        for turn in turns(n)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (
+            taking(60, 1.0, 2),
+            taking(60, 1.5),
+            "For one-turn questions take one: it is quicker (gap p50 398 ms against 597 ms); "
+            "other is right more often (100 % against 50 %)",
+        ),
+        (
+            taking(60, 1.0, 60),
+            taking(60, 1.5),
+            "For one-turn questions take one: it is quicker (gap p50 398 ms against 597 ms), and "
+            "no difference in right answers is beyond chance (n = 60).",
+        ),
+        (
+            taking(60, 1.0),
+            taking(60, 1.5, 2),
+            "For one-turn questions take one (gap p50 398 ms, 100 % right): none is quicker or "
+            "right more often.",
+        ),
+        (
+            taking(5, 1.0),
+            taking(5, 1.0, 5),
+            "No answer: one is ahead (gap p50 398 ms, 100 % right), but n = 5 is too small to tell "
+            "it from other. Play more scenarios.",
+        ),
+        (taking(3, 1.0), taking(3, 1.5), "No answer: fewer than two backends have both a gap p50"),
+    ],
+)
+def test_a_comparison_ends_with_an_answer_or_says_that_n_is_too_small_for_one(
+    one: list[Turn], other: list[Turn], said: str
+) -> None:
+    record = make_comparison([Side("one", one, None), Side("other", other, None)])
+    assert answer(record).startswith(said)
+    text = " ".join(" ".join(shown(record, 100)).split())
+    assert said in text
+    assert said in Page(render(record)).text
+
+
+def test_of_three_turns_nothing_is_said_of_long_tasks() -> None:
+    few = make_comparison([Side("one", taking(3, 1.0, 3), None), Side("two", taking(3, 1.0), None)])
+    text = "\n".join(shown(few, 200))
+    assert "100 h" not in text
+    assert "overtakes" not in text
+    assert "too few turns to say" in text

@@ -324,7 +324,7 @@ REFUSED = (
     [
         ("NotAllowedError", ["refused", "Allow it"]),
         ("NotFoundError", ["no microphone", "Plug one in"]),
-        ("NotReadableError", ["Another program", "Close that"]),
+        ("NotReadableError", ["Another program", "Close it"]),
         ("OddError", ["cannot be used: no"]),
     ],
 )

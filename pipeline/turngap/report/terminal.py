@@ -175,7 +175,9 @@ def _table(table: Table, width: int) -> list[Text]:
     What is too wide even then is folded: parts below one another, each with its first column. Few
     rows of many figures are turned first, so that they stay beside each other.
     """
-    caption = Text(clean(table.caption), style="dim").wrap(_PLAIN, width, overflow="fold")
+    caption: list[Text] = []
+    if table.caption:
+        caption += Text(clean(table.caption), style="dim").wrap(_PLAIN, width, overflow="fold")
     columns, rows = table.seen("terminal")
     rows = [[_cleaned(cell) for cell in row] for row in rows]
     chosen = list(range(len(columns)))

@@ -364,7 +364,7 @@ def starved_words(summary: Summary) -> str:
     """In how many turns the caller was too late to be believed; empty for none."""
     if not summary.starved:
         return ""
-    return f"caller starved in {turns_words(summary.starved)} of {summary.turns}"
+    return f"starved in {turns_words(summary.starved)} of {summary.turns}"
 
 
 def accepted_words(starved_ms: float, caller_error_ms: float | None) -> str:

@@ -44,7 +44,7 @@ os.environ.setdefault("LOGURU_AUTOINIT", "False")
 if "loguru" in sys.modules:
     sys.modules["loguru"].logger.remove()
 
-MEASURE, TALK, STORED = "Measure and decide", "Talk to an agent", "What there is"
+MEASURE, TALK, STORED = "Measure and decide", "Talk to an agent", "Results and setup"
 # Each command with the examples below its help, in the order in which `turngap --help` lists them.
 _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
     (MEASURE, measuring.replay, (

@@ -44,8 +44,8 @@ def check(
     against: Annotated[
         str | None,
         options.for_agent(
-            help="The reference to play beside it: a stack's name, a stack file, a ws:// URL, or "
-            "the folder of another checkout.",
+            help="The reference, measured in turns with the agent: a stack's name, a stack file, a "
+            "ws:// URL, or the folder of another checkout of turngap.",
             autocompletion=options.stack_names,
         ),
     ] = None,
@@ -53,7 +53,8 @@ def check(
         list[str] | None, options.for_agent(help="Change a setting of the reference, as --set.")
     ] = None,
     baseline: Annotated[
-        Path | None, options.for_agent(help="A stored reference, made with --save on this machine.")
+        Path | None,
+        options.for_agent(help="A stored reference, which --save made on this machine."),
     ] = None,
     tag: options.Tag = None,
     library: options.Library = None,
@@ -62,12 +63,15 @@ def check(
         options.for_play(
             min=1,
             help="How many rounds. Each plays every turn twice against each agent. Default: 2, or "
-            "as many as it takes to decide on a clear shift.",
+            "more where few scenarios would leave a clear shift undecided.",
         ),
     ] = None,
     phases: options.Phases = 1,
     until_decided: Annotated[
-        bool, options.for_play("--until-decided", help="Play more rounds while undecided.")
+        bool,
+        options.for_play(
+            "--until-decided", help="Go on with more rounds for as long as it is undecided."
+        ),
     ] = False,
     max_minutes: Annotated[
         float,
@@ -77,20 +81,20 @@ def check(
     ] = 10.0,
     calibration: options.CalibrationTurns = options.CALIBRATION_TURNS,
     limit_p50_ms: Annotated[
-        float, options.for_limits(min=1, help="The smallest slowdown of p50 that must not pass.")
+        float, options.for_limits(min=1, help="Fail if the gap's p50 is this much slower, or more.")
     ] = 30.0,
     limit_p95_ms: Annotated[
-        float, options.for_limits(min=1, help="The smallest slowdown of p95 that must not pass.")
+        float, options.for_limits(min=1, help="Fail if the gap's p95 is this much slower, or more.")
     ] = 100.0,
     budget: Annotated[
         list[str] | None,
         options.for_limits(
-            help="A limit without a reference: gap=800, or a stage, llm_first_token=450. "
-            "Repeatable."
+            help="A fixed limit in ms: gap=800, or STAGE=MS as in llm_first_token=450. It needs no "
+            "reference. Repeatable."
         ),
     ] = None,
     target: Annotated[
-        float, options.for_limits(help="Share of turns that must keep each --budget.")
+        float, options.for_limits(help="The share of turns that must be within each --budget.")
     ] = 0.95,
     starved_ms: options.StarvedMs = STARVED_MS,
     save: Annotated[

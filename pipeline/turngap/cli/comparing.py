@@ -65,7 +65,8 @@ def compare(
 ) -> None:
     """Compare LLMs on the same recordings: speed, right answers, price, and long tasks.
 
-    Exit: 0 compared, 2 bad input, 3 invalid because our caller was late, 4 an agent failed, even
+    Exit: 0 compared, 2 bad input, 3 invalid because turngap itself was late too often, 4 an agent
+    failed, even
     in a single turn.
     """
     from turngap.backends import BackendChoice

@@ -30,14 +30,14 @@ def judge(
     transcribe: Annotated[
         str | None,
         options.for_agent(
-            help="STT[,KEY=VALUE…] that transcribes the agent's recorded sound, which is judged.",
+            help="Judge a transcript of the agent's audio, made with this STT[,KEY=VALUE…].",
             autocompletion=options.stt_names,
         ),
     ] = None,
     llm: Annotated[
         str | None,
         options.for_agent(
-            help="LLM[,KEY=VALUE…] that gives a verdict beside that of the rule.",
+            help="Judge the answers with this LLM[,KEY=VALUE…] as well.",
             autocompletion=options.llm_names,
         ),
     ] = None,
@@ -49,10 +49,10 @@ def judge(
     ] = False,
     json_: options.Json = False,
 ) -> None:
-    """Judge the answers of a stored run again: by the sound of the agent, or by a model.
+    """Judge the answers of a stored run again, from a transcript of its audio or with an LLM.
 
-    The new verdicts are stored beside the one on the agent's own words, which stays. In a
-    comparison a model judges the turns of every LLM, in a column of its own.
+    The first verdict, which the scenario's `expect` gave on the text that the agent reported, is
+    kept beside the new ones. In a comparison the LLM judges the turns of every backend.
     """
     from turngap.compare.record import COMPARISON_FILE
     from turngap.judge.play import expectations, judge_backend, recogniser_backend

@@ -35,7 +35,8 @@ def replay(
     dialect: Annotated[
         str,
         options.for_agent(
-            help="The protocol that a ws:// agent speaks.", autocompletion=lambda: list(DIALECTS)
+            help="The protocol of a ws:// agent. So far there is one: pipecat (protobuf and RTVI).",
+            autocompletion=lambda: list(DIALECTS),
         ),
     ] = "pipecat",
     llm: options.LLM = None,
@@ -52,7 +53,8 @@ def replay(
         options.for_play(
             min=0,
             max=60_000,
-            help="How long the agent may take to greet. Default: the first call shows it.",
+            help="How long to wait for a greeting before the first turn. Default: learned from the "
+            "first call.",
         ),
     ] = None,
     calibration: options.CalibrationTurns = options.CALIBRATION_TURNS,
@@ -67,10 +69,10 @@ def replay(
     out: options.Out = None,
     json_: options.Json = False,
 ) -> None:
-    """Play recorded people against an agent, and measure every turn.
+    """Call an agent with recorded speech, and measure every turn.
 
-    Exit: 0 played, 1 below --min-hit-rate, 2 bad input, 3 invalid because our caller was late,
-    4 the agent failed.
+    Exit: 0 played, 1 below --min-hit-rate, 2 bad input, 3 invalid because turngap itself
+    was late too often, 4 the agent failed.
     """
     from turngap.caller.pipecat import PipecatDialect
     from turngap.play.plan import ReplayPlan

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from turngap.fleet.record import SimulationRecord
     from turngap.store.runs import Run
 
-LATE = "our caller was late: `turngap doctor` shows what keeps this machine busy"
+LATE = "turngap itself was late: `turngap doctor` shows what keeps this machine busy"
 # What to try against the stage that takes the most of a gap.
 _AGAINST = {
     "endpoint": "try less patience: turngap sweep turn.hold_ms=0,150,300 --tag pause",

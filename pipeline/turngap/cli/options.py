@@ -10,7 +10,7 @@ from typer.core import TyperCommand
 
 from turngap.core.budget import MAX_STARVED_MS
 
-AGENT, PLAYED, LIMITS, OUTPUT = "Agent", "What is played", "Limits", "Output"
+AGENT, PLAYED, LIMITS, OUTPUT = "Agent", "Scenarios", "Limits", "Output"
 
 
 class Command(TyperCommand):
@@ -72,27 +72,28 @@ Agent = Annotated[
     for_agent(
         "--agent",
         envvar="TURNGAP_AGENT",
-        help="The agent to play against: a stack's name, a stack file (.toml) or a ws:// URL.",
+        help="The agent to measure: the ws:// URL of your bot, or a built-in agent: the name of a "
+        "stack (embedded, stock) or a stack file (.toml).",
         autocompletion=stack_names,
     ),
 ]
 LLM = Annotated[
     str | None,
-    for_agent("--llm", help="Use this LLM backend in the stack.", autocompletion=llm_names),
+    for_agent("--llm", help="Built-in agent: use this LLM backend.", autocompletion=llm_names),
 ]
 STT = Annotated[
     str | None,
-    for_agent("--stt", help="Use this STT backend in the stack.", autocompletion=stt_names),
+    for_agent("--stt", help="Built-in agent: use this STT backend.", autocompletion=stt_names),
 ]
 TTS = Annotated[
     str | None,
-    for_agent("--tts", help="Use this TTS backend in the stack.", autocompletion=tts_names),
+    for_agent("--tts", help="Built-in agent: use this TTS backend.", autocompletion=tts_names),
 ]
 Sets = Annotated[
     list[str] | None,
     for_agent(
         "--set",
-        help="Change a setting of the stack: TABLE.KEY=VALUE, e.g. llm.ttft_ms=80. Repeatable.",
+        help="Built-in agent: change a setting, TABLE.KEY=VALUE, e.g. llm.ttft_ms=80. Repeatable.",
     ),
 ]
 Seed = Annotated[int | None, for_agent("--seed", help="Seed for engines that draw random numbers.")]
@@ -100,13 +101,13 @@ Marks = Annotated[
     bool,
     for_agent(
         "--marks/--no-marks",
-        help="Have the built-in agent report its marks, from which the stages are made.",
+        help="Built-in agent: report its marks, the timestamps that stages are made of.",
     ),
 ]
 Scenarios = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Names of scenarios, or their files. Default: the whole library.",
+        help="Names of scenarios, or their files. Default: all that ship with turngap.",
         autocompletion=scenario_names,
         show_default=False,
     ),
@@ -116,7 +117,7 @@ Library = Annotated[
     Path | None,
     for_play(
         "--scenarios",
-        help="Folder of scenarios. Default: ./scenarios, or else those that ship with turngap.",
+        help="The folder to take scenarios from. Default: ./scenarios, or else those of turngap.",
     ),
 ]
 Phases = Annotated[
@@ -125,7 +126,8 @@ Phases = Annotated[
         "--phases",
         min=1,
         max=32,
-        help="Spread the rounds over this many positions on the agent's 32 ms VAD grid.",
+        help="Shift the audio by this many parts of a 32 ms VAD frame over the rounds, so that the "
+        "result does not depend on one alignment.",
     ),
 ]
 CALIBRATION_TURNS = 8
@@ -134,7 +136,7 @@ CalibrationTurns = Annotated[
     for_play(
         "--calibration",
         min=0,
-        help="Known gaps to measure first, which show the error of the instrument.",
+        help="How many known gaps to measure first. They show turngap's own error. 0: none.",
     ),
 ]
 BudgetMs = Annotated[
@@ -152,8 +154,8 @@ StarvedMs = Annotated[
         "--starved-ms",
         min=1,
         max=MAX_STARVED_MS,
-        help="A turn is not used if our caller was this late in it. Raise it on a busy machine; "
-        "gaps may then be off by as much.",
+        help="Mark a turn as starved if turngap itself was this late in sending or reading. Raise "
+        "it on a busy machine; gaps may then be wrong by up to this much.",
     ),
 ]
 Out = Annotated[

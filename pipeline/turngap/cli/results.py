@@ -172,7 +172,10 @@ def label(
     ] = False,
     dbfs: Annotated[
         float | None,
-        typer.Option(max=0, help="Level from which sound is speech. Default: told by the room."),
+        typer.Option(
+            max=0,
+            help="Sound above this level (dBFS) is speech. Default: from the background noise.",
+        ),
     ] = None,
     json_: options.Json = False,
 ) -> None:

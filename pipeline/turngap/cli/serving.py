@@ -36,7 +36,8 @@ StackOrUrl = Annotated[
     str,
     options.for_agent(
         "--agent",
-        help="The agent: a stack's name or a stack file (.toml); with --terminal a ws:// URL, too.",
+        help="The agent: the name of a stack (embedded, stock) or a stack file (.toml); with "
+        "--terminal also the ws:// URL of your bot.",
         autocompletion=options.stack_names,
     ),
 ]
@@ -44,7 +45,7 @@ Offers = Annotated[
     list[str] | None,
     options.for_agent(
         "--offer",
-        help="An LLM that a caller may switch to: [LABEL=]BACKEND[,KEY=VALUE…]. Repeatable. "
+        help="An LLM that the person may switch to: [LABEL=]BACKEND[,KEY=VALUE…]. Repeatable. "
         "Default: every one that is installed here and needs no settings.",
         autocompletion=options.llm_names,
     ),
@@ -54,14 +55,15 @@ Port = Annotated[
 ]
 Host = Annotated[
     str,
-    _for_server("--host", help="Address to listen on. Beyond this machine, callers need a token."),
+    _for_server("--host", help="Address to listen on. Beyond this machine, clients need a token."),
 ]
 Token = Annotated[
     str | None,
     _for_server(
         "--token",
         envvar=TOKEN_VARIABLE,
-        help="What callers must know. Where one is needed and not given, it is made and printed.",
+        help="The token that clients must send. If one is needed and you give none, turngap makes "
+        "one and prints it.",
     ),
 ]
 Origins = Annotated[

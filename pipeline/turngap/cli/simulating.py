@@ -53,22 +53,30 @@ def simulate(
     minutes: Annotated[
         float | None,
         options.for_play(
-            min=0.1, max=10_000, help="Virtual time to measure each load. Default: 20,000 turns."
+            min=0.1,
+            max=10_000,
+            help="Simulated minutes for each load. Default: as long as 20,000 turns take.",
         ),
     ] = None,
     seed: Annotated[
         int, options.for_play(min=0, help="The same seed gives the same calls and figures.")
     ] = 1,
     budget_ms: Annotated[
-        float, options.for_limits(min=1, max=60_000, help="The gap that a turn must keep.")
+        float,
+        options.for_limits(min=1, max=60_000, help="A turn is on time if its gap is at most this."),
     ] = DEFAULT_BUDGET_MS,
     target: Annotated[
-        float, options.for_limits(min=0.01, max=0.999, help="Share of turns that must keep it.")
+        float,
+        options.for_limits(
+            min=0.01, max=0.999, help="The fleet holds a load if this share of turns is on time."
+        ),
     ] = 0.95,
     min_hit_rate: Annotated[
         float | None,
         options.for_limits(
-            min=0, max=1, help="With --calls: exit 1 below this share, 3 where it is not sure."
+            min=0,
+            max=1,
+            help="With --calls: exit 1 if fewer turns are on time, 3 if that is uncertain.",
         ),
     ] = None,
     root: options.RunsFolder = None,
@@ -77,7 +85,7 @@ def simulate(
 ) -> None:
     """Simulate how many calls a fleet of LLM servers holds, and what a turn costs on it.
 
-    Everything but the LLM comes from a measured run. The LLM is a model of an inference server;
+    Everything but the LLM comes from a measured run. The LLM server is simulated;
     docs/simulate.md says how far you can believe it.
 
     Exit: 0 done, 1 below --min-hit-rate, 2 bad input, 3 too few turns to tell.

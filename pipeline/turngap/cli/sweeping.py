@@ -44,9 +44,10 @@ def sweep(
     out: options.Out = None,
     json_: options.Json = False,
 ) -> None:
-    """Play an agent with several values of one setting, and see what each costs in gap and cut-ins.
+    """Run a built-in agent with several values of one setting: the gap against the cut-ins.
 
-    Exit: 0 played, 2 bad input, 3 invalid because our caller was late, 4 an agent failed.
+    Exit: 0 played, 2 bad input, 3 invalid because turngap itself was late too often, 4 an agent
+    failed.
     """
     from turngap.caller.pipecat import PipecatDialect
     from turngap.play.sweep import SweepPlan

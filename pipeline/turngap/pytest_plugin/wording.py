@@ -16,8 +16,7 @@ SHOWN = 3
 _PREFIX = len("E   ")
 
 ADD_MARKS = (
-    "the agent reports no marks: add MarksObserver to your bot, two lines (README, Measure your "
-    "own pipecat bot)"
+    "the agent reports no marks: add MarksObserver to your bot, two lines (README, Measure my bot)"
 )
 
 

@@ -226,11 +226,11 @@ ROUTE = _spec(
 OPENER = _spec(
     "opener",
     OpenerSettings,
-    "A fast model says the first clause at once, a full one goes on from it and may take it back.",
+    "A fast model speaks the first clause; a full one goes on from it, and may correct it.",
 )
 BEST_OF = _spec(
     "best-of",
     BestOfSettings,
-    "Asks several models at once and says what most of them agree on at the window's end.",
+    "Asks several models at once, and gives the majority's answer when the time is up.",
 )
 SPECS = (RACE, ROUTE, OPENER, BEST_OF)

@@ -112,6 +112,10 @@ def _spec(name: str, settings_type: type[HostedSettings], notes: str) -> Backend
     )
 
 
-OPENAI = _spec("openai", OpenAISettings, "OpenAI's models, over the network, for money.")
+OPENAI = _spec(
+    "openai",
+    OpenAISettings,
+    "OpenAI's models, over the network, for money; or any compatible server (base_url).",
+)
 CEREBRAS = _spec("cerebras", CerebrasSettings, "Cerebras' models, over the network, for money.")
 GROQ = _spec("groq", GroqSettings, "Groq's models, over the network, for money.")

@@ -77,5 +77,5 @@ SPEC = BackendSpec(
     simulated=True,
     tools=True,
     judges=False,
-    notes="No model: the library's replies, with set time to first token, rate and jitter.",
+    notes="Simulated: the scenarios' own replies, with set time to first token, rate and jitter.",
 )

@@ -48,17 +48,19 @@ class Profile:
 
 FULL = Profile(
     "sim:full", "h200", 8, "llama-3.3-70b", "fp8", 392, 0.773, Price(5, 25),
-    "A large model in a full batch: about 65 tokens/s. Simulated, the library's replies.",
+    "Simulated: a large model in a full batch. About 65 tokens/s; the scenarios' own replies.",
 )  # fmt: skip
 LOW_BATCH = Profile(
     "sim:full-low-batch", "h200", 8, "llama-3.3-70b", "fp8", 10, 0.773, Price(30, 150),
-    "The same model on the same server, nearly alone: about 170 tokens/s at six times the price.",
+    "Simulated: the model of sim:full, nearly alone on its server. About 170 tokens/s at six "
+    "times the price.",
 )  # fmt: skip
 DISTILLED = Profile(
     # The distilled model had no price: it was a free preview. This is the list price of its
     # vendor's small model of that time (18.75 and 113 credits of $0.04).
     "sim:distilled", "wafer", 1, "20b", "fp16", 0, 0.584, Price(0.75, 4.5),
-    "A small distilled model on a wafer: over 1,000 tokens/s, and less often right.",
+    "Simulated: a small distilled model on a wafer-scale chip. Over 1,000 tokens/s, and less "
+    "often right.",
 )  # fmt: skip
 PROFILES = (FULL, LOW_BATCH, DISTILLED)
 

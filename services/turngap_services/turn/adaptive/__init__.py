@@ -100,5 +100,6 @@ SPEC = BackendSpec(
     create=create,
     prepare=prepare,
     licence="BSD-2-Clause AND MIT",
-    notes="Silero and energy, a hold that suits what was said, answers begun before it ends. CPU.",
+    notes="Silero VAD and energy. How long it waits depends on what was said; the answer begins "
+    "before the wait is over. CPU, in process.",
 )

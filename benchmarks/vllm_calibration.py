@@ -76,7 +76,9 @@ class Calibration:
         """The simulated server that does what was measured."""
         held_gb = (model.weight_bytes("bf16") + KV_GIB * 2**30) / 1e9
         # What is fitted is replaced; that much memory is what the real one has.
-        part = Accelerator("cpu", held_gb, 1.0, {"bf16": 1.0}, usable=1.0)
+        part = Accelerator(
+            "cpu", memory_gb=held_gb, bandwidth_gb_s=1.0, tflops={"bf16": 1.0}, usable=1.0
+        )
         server = Server(part, model, context=CONTEXT)
         return fit(
             server,
@@ -298,7 +300,7 @@ def model_of(folder: Path) -> Model:
     params = sum(prod(part["shape"]) for name, part in header.items() if name != "__metadata__")
     return Model(
         folder.name,
-        params / 1e9,
+        params_b=params / 1e9,
         layers=config["num_hidden_layers"],
         heads=config["num_attention_heads"],
         kv_heads=config["num_key_value_heads"],

@@ -64,8 +64,8 @@ TEACHER = ROOT / "models" / "teacher"
 MODEL = model_of(TEACHER)
 # In the proportions of vLLM on one core: a step is nearly all overhead.
 CPU = Accelerator(
-    "cpu", 2, 9, {"bf16": 0.06}, memory_efficiency=1, compute_efficiency=1, step_us=4500,
-    sequence_us=500, prompt_us=1500,
+    "cpu", memory_gb=2, bandwidth_gb_s=9, tflops={"bf16": 0.06}, memory_efficiency=1,
+    compute_efficiency=1, step_us=4500, sequence_us=500, prompt_us=1500,
 )  # fmt: skip
 PLANTED = Server(CPU, MODEL, context=512)
 TURN_MS = 6.0

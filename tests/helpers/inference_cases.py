@@ -14,7 +14,7 @@ from turngap.inference.server import PS_PER_MS, Server
 from turngap.inference.speculation import Speculation
 
 MIXTURE = Model(
-    "mixture", 8.0, layers=8, heads=16, kv_heads=4, head_dim=64,
+    "mixture", params_b=8.0, layers=8, heads=16, kv_heads=4, head_dim=64,
     active_b=2.0, experts=8, experts_per_token=1,
 )  # fmt: skip
 SERVERS = {

@@ -12,10 +12,10 @@ from turngap.inference.server import Server
 # A CPU with a small model, in the proportions that such a server has: steps of a few ms, of which
 # the software takes the most.
 CPU = Accelerator(
-    "cpu", 16, 20, {"bf16": 0.2}, memory_efficiency=1, compute_efficiency=1, step_us=4000,
-    sequence_us=60,
+    "cpu", memory_gb=16, bandwidth_gb_s=20, tflops={"bf16": 0.2}, memory_efficiency=1,
+    compute_efficiency=1, step_us=4000, sequence_us=60,
 )  # fmt: skip
-SMALL = Model("small", 0.025, layers=8, heads=8, kv_heads=4, head_dim=64)
+SMALL = Model("small", params_b=0.025, layers=8, heads=8, kv_heads=4, head_dim=64)
 STREAMS = (1, 2, 4, 8, 16, 32, 64)
 SERVERS = {
     "gpu": Server(H100, find_model("llama-3.1-8b"), weights="bf16"),

@@ -31,7 +31,7 @@ PLAIN = Accelerator(
     split_us=10,
     link_gb_s=100,
 )
-TINY = Model("tiny", 1.0, layers=10, heads=10, kv_heads=5, head_dim=100)
+TINY = Model("tiny", params_b=1.0, layers=10, heads=10, kv_heads=5, head_dim=100)
 
 
 def per_second(server: Server, looked_back: int = 1000) -> float:

@@ -3,6 +3,8 @@
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+UNKNOWN_KEY = "unknown key"
+
 
 def problems(error: ValidationError) -> list[ErrorDetails]:
     """All that is wrong, each thing once.
@@ -25,8 +27,8 @@ def _within(inner: ErrorDetails, outer: ErrorDetails) -> bool:
 def reason(problem: ErrorDetails) -> str:
     """What is wrong with one value and what was expected; where it is, the caller knows."""
     match problem["type"]:
-        case "extra_forbidden":
-            return "unknown key"
+        case "extra_forbidden" | "unexpected_keyword_argument":  # of a model, of a dataclass
+            return UNKNOWN_KEY
         case "missing":
             return "missing"
         case "tuple_type" | "list_type":

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -12,7 +13,7 @@ from ruamel.yaml.error import YAMLError
 
 from turngap.backends import value_of
 from turngap.core.errors import InputError, known_names
-from turngap.core.problems import problems, reason
+from turngap.core.problems import UNKNOWN_KEY, problems, reason
 from turngap.fleet import THINK_MS, THINK_SIGMA
 from turngap.fleet.fleet import Fleet, Pool, Routing
 from turngap.inference.hardware import Accelerator, Precision, find_accelerator
@@ -31,46 +32,6 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class HardwareTable(_Strict):
-    """An accelerator that is no preset; see `turngap.inference.hardware.Accelerator`."""
-
-    name: str = "custom"
-    memory_gb: float
-    bandwidth_gb_s: float
-    tflops: dict[str, float]
-    usable: float = 0.9
-    memory_efficiency: float = 0.75
-    compute_efficiency: float = 0.5
-    step_us: float = 2000.0
-    sequence_us: float = 0.0
-    prompt_us: float = 0.0
-    layer_us: float = 0.0
-    split_us: float = 15.0
-    link_gb_s: float = 450.0
-
-
-class ModelTable(_Strict):
-    """A model that is no preset; see `turngap.inference.model.Model`."""
-
-    name: str = "custom"
-    params_b: float
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    active_b: float | None = None
-    experts: int = 0
-    experts_per_token: int = 0
-
-
-class SpeculationTable(_Strict):
-    """Speculative decoding; see `turngap.inference.speculation.Speculation`."""
-
-    acceptance: float
-    draft_tokens: int = 4
-    draft_cost: float = 0.05
-
-
 class PoolTable(_Strict):
     """Equal replicas.
 
@@ -78,17 +39,17 @@ class PoolTable(_Strict):
     be told. `chunk_tokens` is 2048 for `continuous`; 0 computes a prompt in one step.
     """
 
-    hardware: str | HardwareTable = "h100"
+    hardware: str | Accelerator = "h100"
     parts: int = 1
     replicas: int = 1
-    model: str | ModelTable = "llama-3.1-8b"
+    model: str | Model = "llama-3.1-8b"
     weights: Precision = "bf16"
     kv: Precision = "bf16"
     policy: PolicyName = "continuous"
     max_batch: int | None = None
     chunk_tokens: Annotated[int, Field(ge=0)] | None = None
     max_wait_ms: float | None = None
-    speculation: SpeculationTable | None = None
+    speculation: Speculation | None = None
     part_hour_usd: float | None = None
 
 
@@ -123,13 +84,17 @@ class FleetFile(_Strict):
     call: CallTable = CallTable()
 
 
-def _keys(model: type[BaseModel], within: str = "") -> Iterator[str]:
-    for name, field in model.model_fields.items():
-        tables = [t for t in _types(field.annotation) if issubclass(t, BaseModel)]
+def _keys(table: Any, within: str = "") -> Iterator[str]:
+    if is_dataclass(table):
+        annotations = [(field.name, field.type) for field in fields(table)]
+    else:
+        annotations = [(name, field.annotation) for name, field in table.model_fields.items()]
+    for name, annotation in annotations:
+        tables = [t for t in _types(annotation) if issubclass(t, BaseModel) or is_dataclass(t)]
         if within or not tables:  # what is a table in a pool may be a name as well
             yield within + name
-        for table in tables:
-            yield from _keys(table, f"{within}{name}.")
+        for inner in tables:
+            yield from _keys(inner, f"{within}{name}.")
 
 
 def _types(annotation: Any) -> list[type]:
@@ -163,7 +128,7 @@ def read_fleet(path: Path | None, sets: Sequence[str] = ()) -> FleetFile:
         return FleetFile.model_validate(values)
     except ValidationError as e:
         found = [problem for problem in problems(e) if _meant(problem)]
-        unknown = [str(p["loc"][-1]) for p in found if p["type"] == "extra_forbidden"]
+        unknown = [str(p["loc"][-1]) for p in found if reason(p) == UNKNOWN_KEY]
         raise InputError(
             "fleet.invalid",
             "\n".join(f"{where}: {_at(p['loc'])}: {reason(p)}" for p in found),
@@ -227,7 +192,7 @@ def _assign(values: dict[str, Any], assignment: str) -> None:
 
 
 # What pydantic adds to a place where either a name or a table may stand.
-_EITHER = {"str", HardwareTable.__name__, ModelTable.__name__}
+_EITHER = {"str", Accelerator.__name__, Model.__name__}
 
 
 def _meant(problem: ErrorDetails) -> bool:
@@ -261,25 +226,17 @@ def build_fleet(described: FleetFile, context: int) -> Fleet:
 
 
 def _pool(table: PoolTable, context: int) -> Pool:
-    speculation = table.speculation and Speculation(**table.speculation.model_dump())
+    hardware, model = table.hardware, table.model
     server = Server(
-        accelerator=_hardware(table.hardware),
-        model=_model(table.model),
+        accelerator=find_accelerator(hardware) if isinstance(hardware, str) else hardware,
+        model=find_model(model) if isinstance(model, str) else model,
         parts=table.parts,
         weights=table.weights,
         kv=table.kv,
         context=context,
-        speculation=speculation,
+        speculation=table.speculation,
     )
     return Pool(server, _policy(table), table.replicas, table.part_hour_usd)
-
-
-def _hardware(given: str | HardwareTable) -> Accelerator:
-    return find_accelerator(given) if isinstance(given, str) else Accelerator(**given.model_dump())
-
-
-def _model(given: str | ModelTable) -> Model:
-    return find_model(given) if isinstance(given, str) else Model(**given.model_dump())
 
 
 def _policy(table: PoolTable) -> Policy:

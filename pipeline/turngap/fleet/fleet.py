@@ -4,13 +4,14 @@ import gc
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turngap.core.errors import InputError
-from turngap.fleet.replica import Replica, replica_of
+from turngap.fleet.replica import Replica
 from turngap.fleet.workload import Calls, Ps, Workload, draw_calls
 from turngap.inference.policy import Policy
 from turngap.inference.server import PS_PER_MS, PS_PER_S, Server, StepCosts
@@ -48,7 +49,6 @@ class Pool:
 
     @property
     def parts(self) -> int:
-        """Accelerators in all."""
         return self.replicas * self.server.parts
 
 
@@ -78,7 +78,6 @@ class Fleet:
 
     @property
     def parts(self) -> int:
-        """Accelerators in all."""
         return sum(pool.parts for pool in self.pools)
 
     @property
@@ -134,7 +133,6 @@ class Outcome:
 
     @property
     def turns(self) -> int:
-        """All turns, answered or not."""
         return len(self.gap_ms) + len(self.unanswered_s)
 
 
@@ -211,7 +209,7 @@ class _Run:
         self._calls = calls
         self._sticky = fleet.routing == "sticky"
         self._replicas = [
-            replica_of(
+            Replica(
                 pool.server,
                 pool.policy,
                 calls,
@@ -234,7 +232,6 @@ class _Run:
         self._answered: list[tuple[Ps, Ps, Ps]] = []
 
     def play(self, on_progress: Callable[[float], None]) -> Outcome:
-        """Settle, measure, drain."""
         at_ps = 0
         spent: list[NDArray[np.float64]] = []
         for until_ps in (self._begin_ps, self._end_ps, self._stop_ps):
@@ -263,7 +260,7 @@ class _Run:
                 for replica in self._replicas:
                     replica.advance(at_ps)
                 one = slice(number, number + 1)
-                min(self._replicas, key=_load_of).expect(turns[one], ats[one])
+                min(self._replicas, key=attrgetter("load")).expect(turns[one], ats[one])
         for replica in self._replicas:
             replica.advance(until_ps)
             self._answer(*replica.take_opened())
@@ -359,7 +356,3 @@ def _calls(workload: Workload, at_once: float, rate: float, stop_ps: int, seed: 
     start_ps = np.cumsum(gaps).astype(np.int64)
     coming = draw_calls(workload, seed, start_ps[start_ps < stop_ps], under_way=False)
     return under_way + coming
-
-
-def _load_of(replica: Replica) -> int:
-    return replica.load

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -212,12 +212,7 @@ def _pool_record(pool: Pool) -> PoolRecord:
         max_batch=policy.max_batch,
         chunk_tokens=policy.chunk_tokens,
         max_wait_ms=policy.max_wait_ms,
-        speculation=speculation
-        and {
-            "acceptance": speculation.acceptance,
-            "draft_tokens": speculation.draft_tokens,
-            "draft_cost": speculation.draft_cost,
-        },
+        speculation=speculation and asdict(speculation),
         part_hour_usd=pool.part_hour_usd,
         alone_tokens_per_s=tokens / alone_s,
         most_tokens=server.kv_tokens,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from turngap.core.errors import InputError
@@ -20,7 +20,7 @@ BYTES: Mapping[Precision, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """One part of a server.
+    """One part of a server. The defaults are those of an H100.
 
     Attributes:
         memory_gb: its memory, 10^9 bytes.
@@ -40,19 +40,20 @@ class Accelerator:
             tokens of a step.
     """
 
-    name: str
+    name: str = "custom"
+    _: KW_ONLY
     memory_gb: float
     bandwidth_gb_s: float
     tflops: Mapping[str, float]
     usable: float = 0.9
-    memory_efficiency: float = 0.8
+    memory_efficiency: float = 0.75
     compute_efficiency: float = 0.5
-    step_us: float = 1000.0
+    step_us: float = 2000.0
     sequence_us: float = 0.0
     prompt_us: float = 0.0
     layer_us: float = 0.0
     split_us: float = 15.0
-    link_gb_s: float = math.inf
+    link_gb_s: float = 450.0
 
     def __post_init__(self) -> None:
         for name in ("memory_gb", "bandwidth_gb_s"):
@@ -94,11 +95,6 @@ H100 = Accelerator(
     memory_gb=80,
     bandwidth_gb_s=3350,
     tflops={"bf16": 989.4, "fp8": 1978.9, "int8": 1978.9},
-    memory_efficiency=0.75,
-    compute_efficiency=0.5,
-    step_us=2000,
-    split_us=15,
-    link_gb_s=450,
 )
 H200 = Accelerator(
     # NVIDIA H200 SXM data sheet: the H100's arithmetic with 141 GB HBM3e at 4.8 TB/s.
@@ -106,11 +102,6 @@ H200 = Accelerator(
     memory_gb=141,
     bandwidth_gb_s=4800,
     tflops={"bf16": 989.4, "fp8": 1978.9, "int8": 1978.9},
-    memory_efficiency=0.75,
-    compute_efficiency=0.5,
-    step_us=2000,
-    split_us=15,
-    link_gb_s=450,
 )
 GB200 = Accelerator(
     # One GPU of NVIDIA's GB200 NVL72 (data sheet / 72): 8 TB/s HBM3e, which is 2.4 times an H100's,
@@ -122,8 +113,6 @@ GB200 = Accelerator(
     tflops={"bf16": 2500, "fp8": 5000, "int8": 5000, "fp4": 10_000},
     memory_efficiency=0.6,
     compute_efficiency=0.35,
-    step_us=2000,
-    split_us=15,
     link_gb_s=900,
 )
 WAFER = Accelerator(
@@ -137,11 +126,10 @@ WAFER = Accelerator(
     bandwidth_gb_s=21_000_000,
     tflops={"bf16": 12_500},
     usable=0.95,  # no allocator that needs slack: what runs on it is laid out beforehand
-    memory_efficiency=0.75,
-    compute_efficiency=0.5,
     step_us=390,
     layer_us=5,
     split_us=0,
+    link_gb_s=math.inf,
 )
 ACCELERATORS: Mapping[str, Accelerator] = {a.name: a for a in (H100, H200, GB200, WAFER)}
 

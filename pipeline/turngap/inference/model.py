@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from turngap.core.errors import InputError
 from turngap.inference.hardware import BYTES, Precision
@@ -24,7 +24,8 @@ class Model:
         experts_per_token: how many of them a token passes through.
     """
 
-    name: str
+    name: str = "custom"
+    _: KW_ONLY
     params_b: float
     layers: int
     heads: int
@@ -90,15 +91,15 @@ def _bad(owner: str, name: str, value: object, want: str) -> InputError:
 MODELS: Mapping[str, Model] = {
     m.name: m
     for m in (
-        Model("llama-3.1-8b", 8.03, layers=32, heads=32, kv_heads=8, head_dim=128),
-        Model("llama-3.3-70b", 70.55, layers=80, heads=64, kv_heads=8, head_dim=128),
-        Model("llama-3.1-405b", 405.85, layers=126, heads=128, kv_heads=8, head_dim=128),
+        Model("llama-3.1-8b", params_b=8.03, layers=32, heads=32, kv_heads=8, head_dim=128),
+        Model("llama-3.3-70b", params_b=70.55, layers=80, heads=64, kv_heads=8, head_dim=128),
+        Model("llama-3.1-405b", params_b=405.85, layers=126, heads=128, kv_heads=8, head_dim=128),
         Model(
-            "qwen3-30b-a3b", 30.53, layers=48, heads=32, kv_heads=4, head_dim=128,
+            "qwen3-30b-a3b", params_b=30.53, layers=48, heads=32, kv_heads=4, head_dim=128,
             active_b=3.34, experts=128, experts_per_token=8,
         ),
         Model(
-            "gpt-oss-120b", 116.83, layers=36, heads=64, kv_heads=8, head_dim=64,
+            "gpt-oss-120b", params_b=116.83, layers=36, heads=64, kv_heads=8, head_dim=64,
             active_b=5.13, experts=128, experts_per_token=4,
         ),
     )
@@ -117,7 +118,7 @@ def dense(params_b: float) -> Model:
     width = 128 * max(1, round((1e9 * params_b * 116 / 13.2) ** (1 / 3) / 128))
     return Model(
         f"dense-{params_b:g}b",
-        params_b,
+        params_b=params_b,
         layers=max(1, round(1e9 * params_b / (13.2 * width**2))),
         heads=width // 128,
         kv_heads=min(8, width // 128),

@@ -21,14 +21,12 @@ from turngap.report.charts import (
     polyline,
     round_step,
 )
-from turngap.report.words import Style
 
 HEIGHT_PX = 150
 # Gaps beyond so many budgets would flatten the others: they run over the edge.
 MOST_BUDGETS = 2.5
 _ROOM = 0.04
 _MOST_TICKS = 7
-_STYLES: dict[bool | None, Style] = {True: "good", False: "bad", None: "unsure"}
 
 
 def charts(record: SimulationRecord) -> tuple[Chart, ...]:
@@ -203,7 +201,7 @@ def _curve(
         Dot(
             across.x(load.calls),
             y(value),
-            _STYLES[load.holds],
+            words.HELD[load.holds][1],
             hollow=load.holds is not True,
             title=title(load),
         )

@@ -20,12 +20,10 @@ from turngap.report.sections import (
     Table,
     lines,
 )
-from turngap.report.words import Style
 from turngap.store.documents import read_document
 
 PAGE_FILE = "simulation.html"
 SVG_WIDTH = 120
-HELD: dict[bool | None, Style] = {True: "good", False: "bad", None: "unsure"}
 HEAD = (
     Column("calls"),
     Column("verdict", left=True),
@@ -81,13 +79,13 @@ def render(record: SimulationRecord) -> str:
 
 def simulation_report(record: SimulationRecord) -> Report:
     """The answer, what it rests on, and the loads."""
-    work = ", ".join(record.workload.runs) or "described calls"
-    machine = record.machine
+    work, mean, machine = record.workload, record.workload.mean, record.machine
+    ratio = record.virtual_s / record.wall_s if record.wall_s else 0.0
     reasons = sorted({load.why_no_usd for load in record.loads if load.why_no_usd})
     price = f"none: {', '.join(reasons)} (--part-hour-usd)" if reasons else ""
     return Report(
         command="simulate",
-        subject=f"simulated fleet · {work}",
+        subject=f"simulated fleet · {', '.join(work.runs) or 'described calls'}",
         when=report_words.instant(record.started_utc),
         lead=[Line("answer", words.answer(record), "strong")],
         stand_ins=words.SIMULATED,
@@ -98,14 +96,40 @@ def simulation_report(record: SimulationRecord) -> Report:
                     lines(
                         *(("fleet", words.pool(pool)) for pool in record.pools),
                         ("turns", words.turns_are(record)),
-                        ("gap", words.gap_is(record)),
-                        ("callers", words.callers_are(record)),
+                        (
+                            "gap",
+                            f"{mean['before_ms']:.0f} ms before the LLM and {mean['after_ms']:.0f} "
+                            "ms after it, in the mean; the rest is simulated",
+                        ),
+                        (
+                            "callers",
+                            f"{work.turns_per_call:.1f} turns a call; in the mean "
+                            f"{mean['speech_ms'] / 1000:.1f} s of speech, "
+                            f"{mean['reply_ms'] / 1000:.1f} s of reply, {work.think_ms:.0f} ms "
+                            f"(median) to think; prompts from {work.system_tokens} tokens, replies "
+                            f"of {mean['reply_tokens']:.0f}, spoken from token "
+                            f"{mean['opening_tokens']:.0f} on",
+                        ),
                         ("price", price),
-                        ("speed", words.speed(record)),
+                        (
+                            "speed",
+                            f"{record.virtual_s:,.0f} s of calls in {record.wall_s:.1f} s "
+                            f"({ratio:,.0f} × real time)",
+                        ),
                     )
                 ],
             ),
-            Section("Loads", [_loads(record)]),
+            Section(
+                "Loads",
+                [
+                    Table(
+                        HEAD,
+                        [_cells(load) for load in record.loads],
+                        "Gap and LLM in ms; cached: of prompt tokens; part-h: accelerator-hours "
+                        "for 1000 turns; price: of 1000 turns on the whole fleet",
+                    )
+                ],
+            ),
             Section("Against load", [Drawing(chart) for chart in charts.charts(record)]),
             Section(
                 "How it was simulated",
@@ -133,19 +157,10 @@ def simulation_report(record: SimulationRecord) -> Report:
     )
 
 
-def _loads(record: SimulationRecord) -> Table:
-    return Table(
-        HEAD,
-        [_cells(load) for load in record.loads],
-        "Gap and LLM in ms; cached: of prompt tokens; part-h: accelerator-hours for 1000 turns; "
-        "price: of 1000 turns on the whole fleet",
-    )
-
-
 def _cells(load: LoadFigures) -> list[str | Cell]:
     return [
         words.count(load.calls),
-        Cell(words.verdict(load), HELD[load.holds]),
+        Cell(*words.HELD[load.holds]),
         words.share(load.hit_rate),
         words.interval(load.hit_rate),
         words.ms(load.gap_ms["p50"]),

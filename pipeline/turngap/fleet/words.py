@@ -3,15 +3,19 @@
 from decimal import Decimal
 
 from turngap.core.stats import Percentile, Proportion
-from turngap.fleet.record import (
-    Capacity,
-    LoadFigures,
-    PoolRecord,
-    SimulationRecord,
-)
+from turngap.fleet.record import Capacity, LoadFigures, PoolRecord, SimulationRecord
+from turngap.report.words import Style
 
 # What is printed wherever figures are: nobody shall take them for measured ones.
 SIMULATED = "simulated: nothing here was measured on this hardware"
+
+
+# Whether a load is held: in a word, and how it looks.
+HELD: dict[bool | None, tuple[str, Style]] = {
+    True: ("held", "good"),
+    False: ("not held", "bad"),
+    None: ("not sure", "unsure"),
+}
 
 
 def count(calls: float) -> str:
@@ -65,28 +69,17 @@ def _two_digits(value: float) -> str:
     return f"{Decimal(f'{value:#.2g}'):f}"
 
 
-def verdict(load: LoadFigures) -> str:
-    """Whether the load is held, in one word."""
-    return {True: "held", False: "not held", None: "not sure"}[load.holds]
-
-
 def answer(record: SimulationRecord) -> str:
     """The one sentence that a search is for."""
     wanted = f"{100 * record.target:.4g} % of turns within {record.budget_ms:.0f} ms"
     capacity = record.capacity
     if capacity is None:
-        return f"{wanted}: {_held(record)} calls at once"
+        verdicts: dict[str, list[str]] = {}
+        for load in record.loads:
+            verdicts.setdefault(HELD[load.holds][0], []).append(count(load.calls))
+        held = "; ".join(f"{said} at {', '.join(calls)}" for said, calls in verdicts.items())
+        return f"{wanted}: {held} calls at once"
     return _searched(capacity, wanted, record)
-
-
-def _held(record: SimulationRecord) -> str:
-    """Which of the loads that were asked for: `held at 100, 200; not held at 400`."""
-    verdicts = dict.fromkeys(verdict(load) for load in record.loads)
-    calls = {
-        said: ", ".join(count(load.calls) for load in record.loads if verdict(load) == said)
-        for said in verdicts
-    }
-    return "; ".join(f"{said} at {loads}" for said, loads in calls.items())
 
 
 def _searched(capacity: Capacity, wanted: str, record: SimulationRecord) -> str:
@@ -133,29 +126,3 @@ def turns_are(record: SimulationRecord) -> str:
     why = "; ".join(f"{n} × {reason}" for reason, n in work.left_out.items())
     rest = f" ({left_out} left out: {why})" if left_out else ""
     return f"{work.samples} measured turns of {', '.join(work.runs)}{rest}"
-
-
-def callers_are(record: SimulationRecord) -> str:
-    """What a call is like."""
-    work, mean = record.workload, record.workload.mean
-    return (
-        f"{work.turns_per_call:.1f} turns a call; in the mean {mean['speech_ms'] / 1000:.1f} s of "
-        f"speech, {mean['reply_ms'] / 1000:.1f} s of reply, {work.think_ms:.0f} ms (median) to "
-        f"think; prompts from {work.system_tokens} tokens, replies of {mean['reply_tokens']:.0f}, "
-        f"spoken from token {mean['opening_tokens']:.0f} on"
-    )
-
-
-def gap_is(record: SimulationRecord) -> str:
-    """What of the gap is not the LLM's."""
-    mean = record.workload.mean
-    return (
-        f"{mean['before_ms']:.0f} ms before the LLM and {mean['after_ms']:.0f} ms after it, in the "
-        "mean; the rest is simulated"
-    )
-
-
-def speed(record: SimulationRecord) -> str:
-    """How fast the simulation was."""
-    ratio = record.virtual_s / record.wall_s if record.wall_s else 0.0
-    return f"{record.virtual_s:,.0f} s of calls in {record.wall_s:.1f} s ({ratio:,.0f} × real time)"

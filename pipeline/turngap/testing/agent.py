@@ -23,6 +23,7 @@ from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, TypeAdapter
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
@@ -97,13 +98,6 @@ class Script:
     idle_dbfs: float | None = None
 
 
-def script_from_json(text: str) -> Script:
-    """A script from its JSON form (`script_to_json`)."""
-    values = json.loads(text)
-    replies = tuple(Reply(**r) for r in values.pop("replies", [{}]))
-    return Script(replies=replies, **values)
-
-
 def script_to_json(script: Script) -> str:
     """A script as the JSON that `python -m turngap.testing.agent` takes."""
     return json.dumps(asdict(script))
@@ -156,7 +150,6 @@ class Mortal(Peer, Protocol):
 
     def die(self) -> None:
         """End the agent without a closing handshake."""
-        ...
 
 
 async def converse(script: Script, peer: Mortal, clock: Clock) -> None:
@@ -175,8 +168,7 @@ class _Socket(ServerConnection):
         super().data_received(data)
 
     def die(self) -> None:
-        """End the process, as a crash does."""
-        os._exit(17)
+        os._exit(17)  # as a crash does
 
 
 @dataclass(slots=True)
@@ -319,7 +311,6 @@ class _Session:
         await self._speak(answer, reply, chunks, user_end_ns)
 
     def _chunks(self, reply: Reply) -> list[bytes]:
-        """The messages' worth of a reply's audio, made ahead of its time."""
         return _chunks(_audio(reply, self._script.rate), reply.chunk_ms, self._script.rate)
 
     async def _speak(
@@ -411,4 +402,6 @@ async def _serve(script: Script) -> None:
 
 if __name__ == "__main__":
     end_with_parent()
-    asyncio.run(_serve(script_from_json(sys.argv[1] if len(sys.argv) > 1 else "{}")))
+    strict = TypeAdapter(Script, config=ConfigDict(extra="forbid"))
+    given = sys.argv[1] if len(sys.argv) > 1 else "{}"
+    asyncio.run(_serve(strict.validate_json(given)))

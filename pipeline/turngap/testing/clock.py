@@ -43,7 +43,6 @@ class ManualClock:
         self._moving = False
 
     def now_ns(self) -> int:
-        """The instant that the clock shows, in ns."""
         return self._now_ns
 
     async def sleep_until_ns(self, deadline_ns: int) -> None:

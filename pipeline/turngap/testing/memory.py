@@ -13,16 +13,14 @@ from turngap.core.clock import Clock
 from turngap.testing.agent import Script, converse
 from turngap.testing.virtual import LoopClock
 
+# Each with its instant; None stands for the end of who sends.
+_Messages = asyncio.Queue[tuple[int, bytes | str | None]]
+
 
 class End:
     """One end of a line: sends into one queue and receives from another."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        inbox: "asyncio.Queue[tuple[int, bytes | str | None]]",
-        outbox: "asyncio.Queue[tuple[int, bytes | str | None]]",
-    ) -> None:
+    def __init__(self, clock: Clock, inbox: _Messages, outbox: _Messages) -> None:
         self._clock = clock
         self.arrived_ns = 0
         self._inbox = inbox
@@ -30,7 +28,6 @@ class End:
         self._dead = False
 
     async def send(self, message: bytes | str) -> None:
-        """Send a message, which arrives at this instant."""
         if not self._dead:
             self._outbox.put_nowait((self._clock.now_ns(), message))
 
@@ -61,8 +58,7 @@ async def line_to(
         AgentError: as `turngap.caller.line.open_line` does.
     """
     clock = clock or LoopClock()
-    up: asyncio.Queue[tuple[int, bytes | str | None]] = asyncio.Queue()
-    down: asyncio.Queue[tuple[int, bytes | str | None]] = asyncio.Queue()
+    up, down = _Messages(), _Messages()
     agent = asyncio.create_task(converse(script, End(clock, up, down), clock))
     try:
         line = Line(End(clock, down, up), dialect or PipecatDialect(), clock)

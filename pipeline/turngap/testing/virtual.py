@@ -24,11 +24,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(_Selector(self))
 
     def time(self) -> float:
-        """Seconds since the loop was made, as asyncio has them."""
         return self._now_ns / NS_PER_S
 
     def now_ns(self) -> int:
-        """The same in ns, exact."""
         return self._now_ns
 
     def hold_up(self, ms: float) -> None:
@@ -36,7 +34,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._now_ns += ms_to_ns(ms)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
-        """As asyncio's; no time passes until it is done."""
         future = super().run_in_executor(executor, func, *args)
         self._in_threads += 1
         future.add_done_callback(self._on_thread_done)
@@ -80,7 +77,6 @@ class LoopClock:
     """A `turngap.core.clock.Clock` of the `VirtualLoop` that is running."""
 
     def now_ns(self) -> int:
-        """The loop's time in ns."""
         return _loop().now_ns()
 
     async def sleep_until_ns(self, deadline_ns: int) -> None:

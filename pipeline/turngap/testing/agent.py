@@ -23,7 +23,6 @@ from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, TypeAdapter
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
@@ -402,6 +401,6 @@ async def _serve(script: Script) -> None:
 
 if __name__ == "__main__":
     end_with_parent()
-    strict = TypeAdapter(Script, config=ConfigDict(extra="forbid"))
-    given = sys.argv[1] if len(sys.argv) > 1 else "{}"
-    asyncio.run(_serve(strict.validate_json(given)))
+    values = json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}")
+    values["replies"] = tuple(Reply(**reply) for reply in values.get("replies", [{}]))
+    asyncio.run(_serve(Script(**values)))

@@ -18,7 +18,7 @@ from functools import wraps
 from importlib import import_module
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 
 from turngap.clocks import MonotonicClock
 from turngap.core.budget import MAX_STARVED_MS, STARVED_MS
@@ -28,10 +28,8 @@ from turngap.core.results import Turn
 from turngap.core.secrets import without_url_secrets
 
 if TYPE_CHECKING:
-    from turngap.backends import Kind
     from turngap.check.play import Checked
     from turngap.compare.record import ComparisonRecord
-    from turngap.play.target import AgentChoice
     from turngap.store.runs import Run
 
 P = ParamSpec("P")
@@ -237,13 +235,11 @@ async def replay(
         InputError: an argument cannot be used.
         AgentError: the agent cannot be reached, or failed; the error's `stored` is the run so far.
     """
-    from turngap.caller.pipecat import PipecatDialect
     from turngap.caller.stream import RATE
     from turngap.play.plan import Progress, ReplayPlan
     from turngap.play.replay import replay as play
-    from turngap.play.target import resolve
+    from turngap.play.target import AgentChoice
     from turngap.report.run import write_html
-    from turngap.scenario.library import chosen
 
     _number("repeat", repeat, 1)
     _number("calibration", calibration, 0)
@@ -251,13 +247,12 @@ async def replay(
     _number("phase_ms", phase_ms, 0)
     _number("budget_ms", budget_ms, 1)
     _number("greeting_ms", greeting_ms, 0)
-    folder, loaded = chosen(str(agent), _names(scenarios or ()), tag, _path(library))
-    plan = ReplayPlan(
-        scenarios=loaded,
-        target=resolve(
-            _agent(agent, llm=llm, stt=stt, tts=tts, sets=sets, seed=seed, marks=marks), folder
-        ),
-        dialect=PipecatDialect(),
+    plan = ReplayPlan.of(
+        AgentChoice(str(agent), {"llm": llm, "stt": stt, "tts": tts}, _names(sets), seed, marks),
+        _names(scenarios or ()),
+        tag,
+        _path(library),
+        {"repeat": repeat, "phase_ms": phase_ms, **(settings or {})},
         rounds=repeat,
         phase=round(phase_ms * RATE / 1000),
         budget_ms=budget_ms,
@@ -265,10 +260,6 @@ async def replay(
         calibration_turns=calibration,
         greeting_ms=greeting_ms,
         starved_ms=starved_ms,
-        settings={
-            **{"tag": tag, "repeat": repeat, "phase_ms": phase_ms, "seed": seed, "marks": marks},
-            **(settings or {}),
-        },
     )
     run, failure = await play(plan, Progress(on_turn=on_turn))
     write_html(run)
@@ -343,26 +334,21 @@ async def check(  # noqa: D417
         InputError: an argument cannot be used, or the baseline cannot be read.
         AgentError: an agent cannot be reached, or failed; the error's `stored` is the check so far.
     """
-    from turngap.caller.pipecat import PipecatDialect
     from turngap.check.files import write_reports
     from turngap.check.plan import CheckPlan, refuse
     from turngap.check.play import check as play
     from turngap.core.paired import Limits
     from turngap.play.plan import Progress
-    from turngap.play.target import AgentChoice, resolve
-    from turngap.scenario.library import chosen
+    from turngap.play.target import AgentChoice
 
     _number("calibration", calibration, 0)
-    folder, loaded = chosen(str(agent), _names(scenarios or ()), tag, _path(library))
-    reference = None
-    if against is not None:
-        beside = AgentChoice(str(against), sets=_names(against_sets), seed=seed)
-        reference = resolve(beside, folder)
-    plan = CheckPlan(
-        candidate=resolve(_agent(agent, llm=llm, stt=stt, tts=tts, sets=sets, seed=seed), folder),
-        reference=reference,
-        scenarios=loaded,
-        dialect=PipecatDialect(),
+    plan = CheckPlan.of(
+        AgentChoice(str(agent), {"llm": llm, "stt": stt, "tts": tts}, _names(sets), seed),
+        _names(scenarios or ()),
+        tag,
+        _path(library),
+        against=None if against is None else str(against),
+        against_sets=_names(against_sets),
         baseline=_path(baseline),
         save=_path(save),
         rounds=rounds or 0,
@@ -375,7 +361,6 @@ async def check(  # noqa: D417
         starved_ms=starved_ms,
         calibration_turns=calibration,
         out=_path(out),
-        settings={"tag": tag, "seed": seed},
     )
     if against is not None and baseline is not None:
         raise InputError("check.two_references", "give against or baseline, not both")
@@ -446,25 +431,22 @@ async def compare(  # noqa: D417
         InputError: an argument cannot be used.
         AgentError: an agent failed; the error's `stored` is the comparison so far.
     """
-    from turngap.backends import BackendChoice
-    from turngap.caller.pipecat import PipecatDialect
     from turngap.compare.files import write_reports
     from turngap.compare.play import ComparePlan
     from turngap.compare.play import compare as play
     from turngap.play.plan import MAX_PHASES, Progress
-    from turngap.scenario.library import chosen
+    from turngap.play.target import AgentChoice
 
     _number("rounds", rounds, 1)
     _number("phases", phases, 1, MAX_PHASES)
     _number("starved_ms", starved_ms, 1, MAX_STARVED_MS)
     _number("budget_ms", budget_ms, 1)
-    folder, loaded = chosen(str(agent), _names(scenarios or ()), tag, _path(library))
-    plan = ComparePlan(
-        choice=_agent(agent, stt=stt, tts=tts, sets=sets, seed=seed),
-        library=folder,
-        contenders=[BackendChoice.parse(text) for text in llms],
-        scenarios=loaded,
-        dialect=PipecatDialect(),
+    plan = ComparePlan.of(
+        AgentChoice(str(agent), {"stt": stt, "tts": tts}, _names(sets), seed),
+        llms,
+        _names(scenarios or ()),
+        tag,
+        _path(library),
         prices=dict(prices or {}),
         rounds=rounds,
         phases=phases,
@@ -499,20 +481,6 @@ def _kept(stored: Any) -> str:
     return f"{played}; they are stored in {stored.path}"
 
 
-def _agent(
-    agent: str | Path,
-    *,
-    sets: Names,
-    seed: int | None,
-    marks: bool = True,
-    **engines: str | None,
-) -> "AgentChoice":
-    from turngap.play.target import AgentChoice
-
-    backends = cast("dict[Kind, str | None]", engines)
-    return AgentChoice(str(agent), backends, _names(sets), seed, marks)
-
-
 def _names(given: Names) -> tuple[str, ...]:
     return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))
 
@@ -523,9 +491,7 @@ def _path(given: str | Path | None) -> Path | None:
 
 def _number(name: str, value: Any, least: float, most: float = inf) -> None:
     """Refuse a value outside its range; None is the default of what may be left out."""
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    if value is not None and not (known and least <= value <= most):
-        end = "on" if most == inf else f"to {most:g}"
-        raise InputError(
-            "argument.range", f"{name}={value!r}: expected a number from {least:g} {end}"
-        )
+    from turngap.play.plan import require_number
+
+    if value is not None:
+        require_number("argument.range", name, value, least, most)

@@ -1,17 +1,19 @@
 """What a check is asked to do, and what it cannot be asked."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 from pathlib import Path
+from typing import Any, Self
 
 from turngap.check.verdict import ALPHA, conversations_needed
 from turngap.core.budget import MAX_STARVED_MS
 from turngap.core.errors import InputError
 from turngap.core.paired import Limits
 from turngap.core.stages import MARKS
-from turngap.play.plan import MAX_PHASES, PlayPlan
-from turngap.play.target import Target
+from turngap.play.plan import MAX_PHASES, PlayPlan, require_number
+from turngap.play.target import AgentChoice, Target, resolve
+from turngap.scenario.library import chosen
 from turngap.store.documents import is_dir
 
 # With fewer conversations no shift is beyond chance, however large: 9, or 10 at the first look of
@@ -57,6 +59,39 @@ class CheckPlan(PlayPlan):
             a_round = len(self.scenarios) * (1 if self.reference is None else 2)
             object.__setattr__(self, "rounds", max(2, ceil(CONVERSATIONS / max(a_round, 1))))
 
+    @classmethod
+    def of(
+        cls,
+        choice: AgentChoice,
+        names: Sequence[str],
+        tag: str | None,
+        library: Path | None,
+        *,
+        against: str | None,
+        against_sets: Sequence[str],
+        **asked: Any,
+    ) -> Self:
+        """Plan to compare an agent with the one that `against` names, if any.
+
+        `asked` are the plan's other attributes.
+
+        Raises:
+            InputError: there is no such scenario or agent.
+            AgentError: an engine needs what this machine lacks.
+        """
+        folder, loaded = chosen(choice.agent, names, tag, library)
+        reference = None
+        if against is not None:
+            beside = AgentChoice(against, sets=tuple(against_sets), seed=choice.seed)
+            reference = resolve(beside, folder)
+        return cls(
+            candidate=resolve(choice, folder),
+            reference=reference,
+            scenarios=loaded,
+            settings={"tag": tag, "seed": choice.seed},
+            **asked,
+        )
+
     @property
     def agents(self) -> int:
         return 1 if self.reference is None else 2
@@ -79,10 +114,10 @@ def refuse(plan: CheckPlan) -> None:
     """
     _whole("rounds", plan.rounds, 1)
     _whole("phases", plan.phases, 1, MAX_PHASES)
-    _number("limit_p50_ms", plan.limits.p50_ms)
-    _number("limit_p95_ms", plan.limits.p95_ms)
-    _number("max_minutes", plan.max_minutes)
-    _number("starved_ms", plan.starved_ms, 1, MAX_STARVED_MS)
+    require_number("check.setting", "limit_p50_ms", plan.limits.p50_ms)
+    require_number("check.setting", "limit_p95_ms", plan.limits.p95_ms)
+    require_number("check.setting", "max_minutes", plan.max_minutes)
+    require_number("check.setting", "starved_ms", plan.starved_ms, 1, MAX_STARVED_MS)
     _refuse_budgets(plan)
     if plan.save is not None:
         _refuse_save(plan.save)
@@ -91,15 +126,7 @@ def refuse(plan: CheckPlan) -> None:
 def _whole(name: str, value: int, least: int, most: float = inf) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InputError("check.setting", f"{name}={value!r}: expected a whole number")
-    _number(name, value, least, most)
-
-
-def _number(name: str, value: float, least: float = 0, most: float = inf) -> None:
-    if not least <= value <= most or value == inf:
-        end = "on" if most == inf else f"to {most:g}"
-        raise InputError(
-            "check.setting", f"{name}={value!r}: expected a number from {least:g} {end}"
-        )
+    require_number("check.setting", name, value, least, most)
 
 
 def _refuse_budgets(plan: CheckPlan) -> None:

@@ -4,25 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from turngap.cli import options
 from turngap.cli.next_steps import after_check, say_next
 from turngap.cli.progress import played
-from turngap.cli.shared import (
-    agent_choice,
-    chosen_scenarios,
-    print_block,
-    print_json,
-    say,
-    show_failure,
-)
+from turngap.cli.shared import leave, print_block, print_json, say
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
-    from turngap.check.plan import CheckPlan
-    from turngap.check.play import Checked
     from turngap.check.record import CheckRecord
 
 EXIT_CODES = {
@@ -111,10 +100,12 @@ def check(
     Exit: 0 pass (or saved, with nothing to compare), 1 regressed, 2 bad input, 3 undecided or not
     comparable, 4 an agent failed.
     """
-    from turngap.caller.pipecat import PipecatDialect
+    from turngap.check.files import PAGE_FILE, check_json, write_reports
     from turngap.check.plan import CheckPlan
+    from turngap.check.play import check as play
+    from turngap.check.report import check_block
     from turngap.core.paired import Limits
-    from turngap.play.target import AgentChoice, resolve
+    from turngap.play.target import AgentChoice
 
     if against is not None and baseline is not None:
         raise InputError("check.two_references", "give --against or --baseline, not both")
@@ -130,16 +121,13 @@ def check(
             "nothing to compare with",
             hint="give --against AGENT, --baseline FILE, --budget NAME=MS or --save FILE",
         )
-    choice = agent_choice(agent, {"llm": llm, "stt": stt, "tts": tts}, set_, seed, True)
-    folder, loaded = chosen_scenarios(agent, scenarios, tag, library)
-    reference = None
-    if against is not None:
-        reference = resolve(AgentChoice(against, sets=tuple(against_set or ()), seed=seed), folder)
-    plan = CheckPlan(
-        candidate=resolve(choice, folder),
-        reference=reference,
-        scenarios=loaded,
-        dialect=PipecatDialect(),
+    plan = CheckPlan.of(
+        AgentChoice(agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed),
+        scenarios or (),
+        tag,
+        library,
+        against=against,
+        against_sets=against_set or (),
         baseline=baseline,
         save=save,
         rounds=rounds or 0,
@@ -152,14 +140,23 @@ def check(
         starved_ms=starved_ms,
         calibration_turns=calibration,
         out=out,
-        settings={"tag": tag, "seed": seed},
     )
-    checked = _play(plan, quiet=json_)
-    _show(checked, json_=json_)
-    if checked.failure is not None:
-        show_failure(checked.failure)
-        raise typer.Exit(checked.failure.exit_code)
-    raise typer.Exit(exit_code(checked.record))
+    what = f"in {plan.rounds} rounds"
+    if plan.reference is not None:
+        what += f", half of them {plan.reference.choice.name}'s"
+    if until_decided:
+        what += f", and more while undecided, for {max_minutes:g} minutes in all"
+    checked = played(plan, what, lambda progress: play(plan, progress), quiet=json_)
+    record, folder = checked.record, checked.path
+    write_reports(record, folder, checked.candidate, checked.reference)
+    if json_:
+        print_json(check_json(record, folder))
+    else:
+        print_block(lambda width: check_block(record, width))
+        say(f"stored in {folder}; page with recordings: {folder / PAGE_FILE}")
+        if checked.failure is None:
+            say_next(after_check(record))
+    leave(checked.failure, exit_code(record))
 
 
 def exit_code(record: "CheckRecord") -> ExitCode:
@@ -192,28 +189,3 @@ def _budgets(assignments: Sequence[str]) -> dict[str, float]:
                 hint=f"names: {', '.join(names)}; for example --budget gap=800",
             )
     return budgets
-
-
-def _play(plan: "CheckPlan", *, quiet: bool) -> "Checked":
-    from turngap.check.play import check
-
-    what = f"in {plan.rounds} rounds"
-    if plan.reference is not None:
-        what += f", half of them {plan.reference.choice.name}'s"
-    if plan.until_decided:
-        what += f", and more while undecided, for {plan.max_minutes:g} minutes in all"
-    return played(plan, what, lambda progress: check(plan, progress), quiet=quiet)
-
-
-def _show(checked: "Checked", *, json_: bool) -> None:
-    from turngap.check.files import PAGE_FILE, write_reports
-    from turngap.check.report import check_block
-
-    write_reports(checked.record, checked.path, checked.candidate, checked.reference)
-    if json_:
-        print_json({**checked.record.model_dump(mode="json"), "path": str(checked.path)})
-        return
-    print_block(lambda width: check_block(checked.record, width))
-    say(f"stored in {checked.path}; page with recordings: {checked.path / PAGE_FILE}")
-    if checked.failure is None:
-        say_next(after_check(checked.record))

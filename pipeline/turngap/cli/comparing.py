@@ -3,24 +3,14 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from turngap.cli import options
 from turngap.cli.next_steps import after_comparison, say_next
 from turngap.cli.progress import played
-from turngap.cli.shared import (
-    agent_choice,
-    chosen_scenarios,
-    print_block,
-    print_json,
-    say,
-    show_failure,
-)
+from turngap.cli.shared import leave, print_block, print_json, say
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import AgentError, ExitCode, TurngapError
 
 if TYPE_CHECKING:
-    from turngap.compare.play import ComparePlan
     from turngap.compare.record import ComparisonRecord
 
 
@@ -69,21 +59,20 @@ def compare(
     failed, even
     in a single turn.
     """
-    from turngap.backends import BackendChoice
-    from turngap.caller.pipecat import PipecatDialect
     from turngap.cli.judging import judged_comparison
     from turngap.compare.files import comparison_json, write_reports
     from turngap.compare.play import ComparePlan, parse_price
+    from turngap.compare.play import compare as play
     from turngap.compare.report import comparison_block
     from turngap.judge.play import judge_backend
+    from turngap.play.target import AgentChoice
 
-    folder, loaded = chosen_scenarios(agent, scenarios, tag, library)
-    plan = ComparePlan(
-        choice=agent_choice(agent, {"stt": stt, "tts": tts}, set_, seed, True),
-        library=folder,
-        contenders=[BackendChoice.parse(text) for text in llm or ()],
-        scenarios=loaded,
-        dialect=PipecatDialect(),
+    plan = ComparePlan.of(
+        AgentChoice(agent, {"stt": stt, "tts": tts}, tuple(set_ or ()), seed),
+        llm or (),
+        scenarios or (),
+        tag,
+        library,
         prices=dict(parse_price(text) for text in price or ()),
         rounds=rounds,
         phases=phases,
@@ -92,11 +81,12 @@ def compare(
         starved_ms=starved_ms,
     )
     plan.targets()
-    model = None if judge is None else judge_backend(judge, folder)
-    record, path, failure = _play(plan, quiet=json_)
+    model = None if judge is None else judge_backend(judge, plan.library)
+    what = f"against {plan.agents} backends in turn"
+    record, path, failure = played(plan, what, lambda progress: play(plan, progress), quiet=json_)
     if model is not None and failure is None:
         try:
-            record = judged_comparison(record, path, model, folder, quiet=json_)
+            record = judged_comparison(record, path, model, plan.library)
         except TurngapError as e:
             say(f"not judged; turngap judge {path} --llm LLM asks again")
             failure = e
@@ -110,11 +100,8 @@ def compare(
         say(f"stored in {path}\npage: {page}")
         if failure is None:
             say_next(after_comparison(record, path))
-    if failure := failure or _failed(record, path):
-        show_failure(failure)
-        raise typer.Exit(failure.exit_code)
-    if not all(backend.valid for backend in record.backends):
-        raise typer.Exit(ExitCode.INCONCLUSIVE)
+    valid = all(backend.valid for backend in record.backends)
+    leave(failure or _failed(record, path), ExitCode.PASS if valid else ExitCode.INCONCLUSIVE)
 
 
 def _failed(record: "ComparisonRecord", path: Path) -> AgentError | None:
@@ -129,12 +116,3 @@ def _failed(record: "ComparisonRecord", path: Path) -> AgentError | None:
         "; ".join(f"{backend.name}: {failed(backend)}" for backend in broken),
         hint=f"the runs are kept, with the agents' logs: {path}",
     )
-
-
-def _play(
-    plan: "ComparePlan", *, quiet: bool
-) -> "tuple[ComparisonRecord, Path, TurngapError | None]":
-    from turngap.compare.play import compare
-
-    what = f"against {plan.agents} backends in turn"
-    return played(plan, what, lambda progress: compare(plan, progress), quiet=quiet)

@@ -79,7 +79,7 @@ def judge(
         return
     stored = read_run(find_run(run, root))
     scenarios = expectations(stored, library)
-    stored = _judged(stored, recogniser, model, scenarios, quiet=json_)
+    stored = _judged(stored, recogniser, model, scenarios)
     if json_:
         print_json(run_json(stored))
         return
@@ -105,7 +105,7 @@ def _show_judged(
             f"{folder} is a comparison: a model judges it (--llm), and no recogniser",
             hint="--transcribe takes one of its runs; a model then judges that one's words",
         )
-    record = judged_comparison(read_comparison(folder), folder, model, library, quiet=json_)
+    record = judged_comparison(read_comparison(folder), folder, model, library)
     write_reports(record, folder)
     if json_:
         print_json(comparison_json(record, folder))
@@ -118,8 +118,6 @@ def judged_comparison(
     folder: Path,
     model: "ConfiguredBackend",
     library: Path | None,
-    *,
-    quiet: bool,
 ) -> "ComparisonRecord":
     """A stored comparison with a model's verdicts, and the pages of its runs anew.
 
@@ -142,8 +140,6 @@ def _judged(
     recogniser: "ConfiguredBackend | None",
     model: "ConfiguredBackend | None",
     scenarios: "Mapping[str, Scenario]",
-    *,
-    quiet: bool,
 ) -> "Run":
     """First the sound: a model judges what was made of it."""
     from turngap.judge.play import judged, transcribed

@@ -9,14 +9,7 @@ import typer
 from turngap.cli import options
 from turngap.cli.next_steps import after_run, say_next
 from turngap.cli.progress import Display, announce
-from turngap.cli.shared import (
-    agent_choice,
-    chosen_scenarios,
-    print_block,
-    print_json,
-    say,
-    show_failure,
-)
+from turngap.cli.shared import print_block, print_json, say, show_failure
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError, known_names
 
@@ -74,9 +67,8 @@ def replay(
     Exit: 0 played, 1 below --min-hit-rate, 2 bad input, 3 invalid because turngap itself
     was late too often, 4 the agent failed.
     """
-    from turngap.caller.pipecat import PipecatDialect
     from turngap.play.plan import ReplayPlan
-    from turngap.play.target import resolve
+    from turngap.play.target import AgentChoice
     from turngap.report.json import run_json
     from turngap.report.run import summary_block, write_html
 
@@ -84,19 +76,18 @@ def replay(
         raise InputError(
             "dialect.unknown", f"no dialect {dialect!r}", hint=known_names(dialect, DIALECTS)
         )
-    choice = agent_choice(agent, {"llm": llm, "stt": stt, "tts": tts}, set_, seed, marks)
-    folder, loaded = chosen_scenarios(agent, scenarios, tag, library)
-    plan = ReplayPlan(
-        scenarios=loaded,
-        target=resolve(choice, folder),
-        dialect=PipecatDialect(),
+    plan = ReplayPlan.of(
+        AgentChoice(agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed, marks),
+        scenarios or (),
+        tag,
+        library,
+        {"repeat": repeat},
         rounds=repeat,
         budget_ms=budget_ms,
         out=out,
         calibration_turns=calibration,
         greeting_ms=greeting_ms,
         starved_ms=starved_ms,
-        settings={"tag": tag, "repeat": repeat, "seed": seed, "marks": marks},
     )
     run, failure = _play(plan, quiet=json_)
     page = write_html(run)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import typer
 
 from turngap.cli import options
-from turngap.cli.shared import agent_choice, say
+from turngap.cli.shared import say
 from turngap.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -145,9 +145,12 @@ def serve(
     """
     from turngap.agent import server
     from turngap.children import end_with_parent
+    from turngap.play.target import AgentChoice
 
     end_with_parent()
-    choice = agent_choice(agent, {"llm": llm, "stt": stt, "tts": tts}, set_, seed, marks)
+    choice = AgentChoice(
+        agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed, marks
+    )
 
     def announce(where: Where) -> None:
         if json_:
@@ -204,7 +207,9 @@ def talk(
 
     Exit: 0 when you end it, 2 bad input, 4 no agent, no port or no sound device.
     """
-    choice = agent_choice(agent, {"llm": llm, "stt": stt, "tts": tts}, set_, seed, True)
+    from turngap.play.target import AgentChoice
+
+    choice = AgentChoice(agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed)
     if terminal:
         from turngap.cli.terminal import talk_in_terminal
         from turngap.live.sound import PortAudioDevice

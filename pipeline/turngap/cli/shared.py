@@ -4,41 +4,16 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from turngap.core.errors import TurngapError
+import typer
+
+from turngap.core.errors import ExitCode, TurngapError
 from turngap.core.secrets import without_url_secrets
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
-
-    from turngap.backends import Kind
-    from turngap.play.target import AgentChoice
-    from turngap.scenario.library import LoadedScenario
-
-
-def agent_choice(
-    agent: str,
-    engines: "dict[Kind, str | None]",
-    sets: Sequence[str] | None,
-    seed: int | None,
-    marks: bool,
-) -> "AgentChoice":
-    """The agent that the flags name."""
-    from turngap.play.target import AgentChoice
-
-    return AgentChoice(agent, engines, tuple(sets or ()), seed, marks)
-
-
-def chosen_scenarios(
-    agent: str, names: Sequence[str] | None, tag: str | None, library: Path | None
-) -> "tuple[Path, list[LoadedScenario]]":
-    """The library that the flags name, and what is to be played of it."""
-    from turngap.scenario.library import chosen
-
-    return chosen(agent, names or (), tag, library)
 
 
 def show_error(error: TurngapError) -> None:
@@ -55,6 +30,13 @@ def show_failure(error: TurngapError) -> None:
     say(f"error: {without_url_secrets(error.message)}")
     if error.hint:
         say(f"  {error.hint}")
+
+
+def leave(failure: TurngapError | None, code: ExitCode) -> NoReturn:
+    """End the command: with what failed and its exit code, or else with this one."""
+    if failure is not None:
+        show_failure(failure)
+    raise typer.Exit(code if failure is None else failure.exit_code)
 
 
 def say(text: str) -> None:

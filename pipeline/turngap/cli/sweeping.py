@@ -1,26 +1,15 @@
 """`turngap sweep`: one setting over several values."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from turngap.cli import options
 from turngap.cli.next_steps import say_next
 from turngap.cli.progress import played
-from turngap.cli.shared import (
-    agent_choice,
-    chosen_scenarios,
-    print_block,
-    print_json,
-    say,
-    show_failure,
-)
+from turngap.cli.shared import leave, print_block, print_json, say
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import ExitCode, InputError
-
-if TYPE_CHECKING:
-    from turngap.core.errors import TurngapError
-    from turngap.play.sweep import Sweep, SweepPlan
 
 
 def sweep(
@@ -49,9 +38,11 @@ def sweep(
     Exit: 0 played, 2 bad input, 3 invalid because turngap itself was late too often, 4 an agent
     failed.
     """
-    from turngap.caller.pipecat import PipecatDialect
     from turngap.play.sweep import SweepPlan
+    from turngap.play.sweep import sweep as play
+    from turngap.play.target import AgentChoice
     from turngap.report.sweep import sweep_block
+    from turngap.scenario.library import chosen
 
     name, equals, values = setting.partition("=")
     if not equals or "." not in name:
@@ -60,35 +51,25 @@ def sweep(
             f"{setting!r}: expected TABLE.KEY=V1,V2,…",
             hint="for example: turngap sweep turn.hold_ms=0,100,200,400",
         )
-    folder, loaded = chosen_scenarios(agent, scenarios, tag, library)
+    folder, loaded = chosen(agent, scenarios or (), tag, library)
     plan = SweepPlan(
-        choice=agent_choice(agent, {"llm": llm, "stt": stt, "tts": tts}, set_, seed, True),
+        choice=AgentChoice(agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed),
         library=folder,
         setting=name,
         values=[value.strip() for value in values.split(",") if value.strip()],
         scenarios=loaded,
-        dialect=PipecatDialect(),
         rounds=rounds,
         phases=phases,
         out=out,
         starved_ms=starved_ms,
     )
     plan.targets()
-    swept, failure = _play(plan, quiet=json_)
+    what = f"with {plan.agents} values in turn"
+    swept, failure = played(plan, what, lambda progress: play(plan, progress), quiet=json_)
     if json_:
         print_json(swept.as_json())
     else:
         print_block(lambda width: sweep_block(swept.as_json(), width))
         say(f"stored in {swept.path}")
         say_next(f"use the value you like best: turngap replay --set {name}=VALUE")
-    if failure is not None:
-        show_failure(failure)
-        raise typer.Exit(failure.exit_code)
-    raise typer.Exit(ExitCode.PASS if swept.valid else ExitCode.INCONCLUSIVE)
-
-
-def _play(plan: "SweepPlan", *, quiet: bool) -> "tuple[Sweep, TurngapError | None]":
-    from turngap.play.sweep import sweep
-
-    what = f"with {plan.agents} values in turn"
-    return played(plan, what, lambda progress: sweep(plan, progress), quiet=quiet)
+    leave(failure, ExitCode.PASS if swept.valid else ExitCode.INCONCLUSIVE)

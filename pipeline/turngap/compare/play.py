@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from turngap import __version__
 from turngap.backends import BackendChoice, find, value_of
@@ -22,6 +23,7 @@ from turngap.core.errors import InputError, TurngapError
 from turngap.play.plan import SILENT, PlayPlan, Progress
 from turngap.play.run import INTERRUPTED, RunInProgress, play_in_turns
 from turngap.play.target import AgentChoice, Target, resolve
+from turngap.scenario.library import chosen
 from turngap.store.documents import write_document
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run, new_folder, utc_now
@@ -46,6 +48,25 @@ class ComparePlan(PlayPlan):
     contenders: Sequence[BackendChoice]
     prices: dict[str, UsdPerMillion] = dataclasses.field(default_factory=dict)
     most: int = MAX_BACKENDS
+
+    @classmethod
+    def of(
+        cls,
+        choice: AgentChoice,
+        llms: Sequence[str],
+        names: Sequence[str],
+        tag: str | None,
+        library: Path | None,
+        **asked: Any,
+    ) -> Self:
+        """Plan to compare the backends that these texts name; `asked` are the other attributes.
+
+        Raises:
+            InputError: there is no such scenario, or a text names no backend.
+        """
+        folder, loaded = chosen(choice.agent, names, tag, library)
+        contenders = [BackendChoice.parse(text) for text in llms]
+        return cls(choice=choice, library=folder, contenders=contenders, scenarios=loaded, **asked)
 
     @property
     def agents(self) -> int:

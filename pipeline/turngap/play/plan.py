@@ -1,18 +1,21 @@
 """What is to be played against which agents, how often, and about how long that takes."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from turngap.caller.conversation import Patience
 from turngap.caller.dialect import Dialect
+from turngap.caller.pipecat import PipecatDialect
 from turngap.caller.stream import RATE
 from turngap.core.budget import STARVED_MS
+from turngap.core.errors import InputError
 from turngap.core.results import Turn
-from turngap.play.target import Target
-from turngap.scenario.library import LoadedScenario
+from turngap.play.target import AgentChoice, Target, resolve
+from turngap.scenario.library import LoadedScenario, chosen
 from turngap.scenario.model import AFTER_REPLY_MS, When
 
 # Samples of a voice-activity window at 16 kHz: the grid that phases are positions on.
@@ -47,7 +50,7 @@ class PlayPlan:
     """
 
     scenarios: Sequence[LoadedScenario]
-    dialect: Dialect
+    dialect: Dialect = field(default_factory=PipecatDialect)
     rounds: int = 1
     phases: int = 1
     budget_ms: float | None = None
@@ -99,8 +102,43 @@ class ReplayPlan(PlayPlan):
     target: Target
     phase: int = 0
 
+    @classmethod
+    def of(
+        cls,
+        choice: AgentChoice,
+        names: Sequence[str],
+        tag: str | None,
+        library: Path | None,
+        settings: Mapping[str, Any],
+        **asked: Any,
+    ) -> Self:
+        """Plan to play these scenarios against an agent.
+
+        `settings` is stored with the run, too; `asked` are the plan's other attributes.
+
+        Raises:
+            InputError: there is no such scenario or agent.
+            AgentError: an engine needs what this machine lacks.
+        """
+        folder, loaded = chosen(choice.agent, names, tag, library)
+        recorded = {"tag": tag, "seed": choice.seed, "marks": choice.traced, **settings}
+        target = resolve(choice, folder)
+        return cls(scenarios=loaded, target=target, settings=recorded, **asked)
+
     def phase_of(self, number: int) -> int:
         return self.phase
+
+
+def require_number(kind: str, name: str, value: Any, least: float = 0, most: float = inf) -> None:
+    """Refuse what is no number in this range.
+
+    Raises:
+        InputError: of this kind.
+    """
+    known = isinstance(value, int | float) and not isinstance(value, bool) and value != inf
+    if not known or not least <= value <= most:
+        end = "on" if most == inf else f"to {most:g}"
+        raise InputError(kind, f"{name}={value!r}: expected a number from {least:g} {end}")
 
 
 def calibration_s(turns: int) -> float:

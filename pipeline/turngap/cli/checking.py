@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from turngap.cli import options
-from turngap.cli.next_steps import after_check, say_next
 from turngap.cli.progress import played
-from turngap.cli.shared import leave, print_block, print_json, say
+from turngap.cli.results import show, stored_check
+from turngap.cli.shared import leave
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import ExitCode, InputError
 
@@ -100,10 +100,8 @@ def check(
     Exit: 0 pass (or saved, with nothing to compare), 1 regressed, 2 bad input, 3 undecided or not
     comparable, 4 an agent failed.
     """
-    from turngap.check.files import PAGE_FILE, check_json, write_reports
     from turngap.check.plan import CheckPlan
     from turngap.check.play import check as play
-    from turngap.check.report import check_block
     from turngap.core.paired import Limits
     from turngap.play.target import AgentChoice
 
@@ -147,16 +145,9 @@ def check(
     if until_decided:
         what += f", and more while undecided, for {max_minutes:g} minutes in all"
     checked = played(plan, what, lambda progress: play(plan, progress), quiet=json_)
-    record, folder = checked.record, checked.path
-    write_reports(record, folder, checked.candidate, checked.reference)
-    if json_:
-        print_json(check_json(record, folder))
-    else:
-        print_block(lambda width: check_block(record, width))
-        say(f"stored in {folder}; page with recordings: {folder / PAGE_FILE}")
-        if checked.failure is None:
-            say_next(after_check(record))
-    leave(checked.failure, exit_code(record))
+    stored = stored_check(checked.path, checked.record, checked.candidate, checked.reference)
+    show(stored, json_=json_, failed=checked.failure is not None)
+    leave(checked.failure, exit_code(checked.record))
 
 
 def exit_code(record: "CheckRecord") -> ExitCode:

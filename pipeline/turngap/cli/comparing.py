@@ -1,12 +1,13 @@
 """`turngap compare`: LLM backends over the same recordings."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from turngap.cli import options
-from turngap.cli.next_steps import after_comparison, say_next
 from turngap.cli.progress import played
-from turngap.cli.shared import leave, print_block, print_json, say
+from turngap.cli.results import show, stored_comparison
+from turngap.cli.shared import leave, say
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import AgentError, ExitCode, TurngapError
 
@@ -60,10 +61,8 @@ def compare(
     in a single turn.
     """
     from turngap.cli.judging import judged_comparison
-    from turngap.compare.files import comparison_json, write_reports
     from turngap.compare.play import ComparePlan, parse_price
     from turngap.compare.play import compare as play
-    from turngap.compare.report import comparison_block
     from turngap.judge.play import judge_backend
     from turngap.play.target import AgentChoice
 
@@ -90,16 +89,11 @@ def compare(
         except TurngapError as e:
             say(f"not judged; turngap judge {path} --llm LLM asks again")
             failure = e
-    page = write_reports(record, path)
-    if json_:
-        print_json(comparison_json(record, path))
-    else:
-        # Of agents that never answered the reason is all there is to tell.
-        if any(backend.turns for backend in record.backends):
-            print_block(lambda width: comparison_block(record, width))
-        say(f"stored in {path}\npage: {page}")
-        if failure is None:
-            say_next(after_comparison(record, path))
+    stored = stored_comparison(path, record)
+    # Of agents that never answered the reason is all there is to tell.
+    if not any(backend.turns for backend in record.backends):
+        stored = replace(stored, blocks=lambda _: [])
+    show(stored, json_=json_, failed=failure is not None)
     valid = all(backend.valid for backend in record.backends)
     leave(failure or _failed(record, path), ExitCode.PASS if valid else ExitCode.INCONCLUSIVE)
 

@@ -77,43 +77,31 @@ class Display:
         clock: "Clock | None" = None,
     ) -> None:
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            ProgressColumn,
-            TextColumn,
-        )
-        from rich.text import Text
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         from turngap.clocks import MonotonicClock
 
-        display = self
-
-        class Left(ProgressColumn):
-            def render(self, task: object) -> Text:
-                return Text(display.left_words())
-
+        clock = clock or MonotonicClock()
         self.console = Console(stderr=True, highlight=False)
-        self._clock = clock or MonotonicClock()
         self._unit = unit
+        self._planned_s = None if minutes is None else minutes * 60
         self._folders: list[Path] | None = None
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left())
         # Twice a second: a drawing takes a millisecond of the interpreter, which the caller shares.
         self._bar = Progress(
-            *columns,
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
             console=self.console,
             refresh_per_second=2,
             transient=True,
             disable=not self.console.is_terminal,
+            get_time=lambda: clock.now_ns() / NS_PER_S,
         )
-        self._task = self._bar.add_task("", total=total)
-        self._begin(total, minutes)
-
-    def _begin(self, total: float, minutes: float | None) -> None:
-        self._total, self._done = total, 0.0
-        self._planned_s = None if minutes is None else minutes * 60
-        self._began_ns = self._line_ns = self._moved_ns = self._clock.now_ns()
+        self._id = self._bar.add_task("", total=total, left="")
+        self._task = self._bar.tasks[0]
+        self._line_s = self._bar.get_time()
+        self.reach(0)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -129,35 +117,31 @@ class Display:
     def step(self, what: str, total: float | None = None) -> None:
         """Name what is being done now; with `total`, a new count begins."""
         if total is not None:
-            self._begin(total, None)
-            self._bar.reset(self._task, total=total)
-        self._bar.update(self._task, description=what)
+            self._planned_s = None
+            self._bar.reset(self._id, total=total, left="")
+        self._bar.update(self._id, description=what)
 
     def advance(self, _: object = None) -> None:
         """One step is done."""
-        self.reach(self._done + 1)
+        self.reach(self._task.completed + 1)
 
     def reach(self, done: float) -> None:
         """So many steps are done; there may be more of them than were planned."""
-        self._done, self._total = done, max(done, self._total)
-        self._moved_ns = self._clock.now_ns()
-        self._bar.update(self._task, completed=done, total=self._total)
-        if not self.console.is_terminal and self._seconds_since(self._line_ns) >= LINE_EVERY_S:
-            self._line_ns = self._moved_ns
-            say(f"{done:g} of {self._total:g} {self._unit}, {self.left_words()}".rstrip(", "))
+        total = max(done, self._task.total or 0)
+        self._bar.update(self._id, completed=done, total=total)
+        self._bar.update(self._id, left=self.left_words())
+        now_s = self._bar.get_time()
+        if not self.console.is_terminal and now_s - self._line_s >= LINE_EVERY_S:
+            self._line_s = now_s
+            say(f"{done:g} of {total:g} {self._unit}, {self.left_words()}".rstrip(", "))
 
     def left_words(self) -> str:
         """How long the rest takes, in words; empty where that is not known yet."""
-        if self._done >= self._total:
+        done, total = self._task.completed, self._task.total
+        if not total or done >= total:
             return ""
-        elapsed_s = (self._moved_ns - self._began_ns) / NS_PER_S
-        left_s = seconds_left(self._done / self._total, elapsed_s, self._planned_s)
-        if left_s is None:
-            return ""
-        return minutes_words((left_s - self._seconds_since(self._moved_ns)) / 60) + " left"
-
-    def _seconds_since(self, instant_ns: int) -> float:
-        return (self._clock.now_ns() - instant_ns) / NS_PER_S
+        left_s = seconds_left(done / total, self._task.elapsed or 0.0, self._planned_s)
+        return "" if left_s is None else minutes_words(left_s / 60) + " left"
 
     def playing(self, on_turn: "Callable[[Turn], None]" = lambda _: None) -> "Progress":
         """What a player tells, shown here; an interruption then says what is kept."""

@@ -22,7 +22,11 @@ from turngap.core.errors import InputError
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from turngap.check.record import CheckRecord
+    from turngap.compare.record import ComparisonRecord
+    from turngap.fleet.record import SimulationRecord
     from turngap.scenario.label import LabelChange
+    from turngap.store.runs import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,20 @@ def _stored(name: str, root: Path | None) -> Stored:
     return _stored_run(find_run(name, root))
 
 
+def show(stored: Stored, *, json_: bool, failed: bool = False) -> None:
+    """Show what has just been played, with its page, and what is worth doing next."""
+    from rich.console import Group
+
+    page = stored.write_html()
+    if json_:
+        print_json(stored.document())
+        return
+    print_block(lambda width: Group(*stored.blocks(width)))
+    say(f"stored in {page.parent}\npage: {page}")
+    if not failed:
+        say_next(stored.next_step())
+
+
 def _write_svg(file: Path, picture: str) -> None:
     """Where the user says, which may be no file; therefore not by way of another one beside it."""
     try:
@@ -113,10 +131,17 @@ def _stored_run(folder: Path) -> Stored:
 
 
 def _stored_check(folder: Path) -> Stored:
-    from turngap.check.files import PAGE_FILE, check_json, read_check, write_reports
-    from turngap.check.report import check_block, check_svg
+    from turngap.check.files import read_check
 
-    record, candidate, reference = read_check(folder)
+    return stored_check(folder, *read_check(folder))
+
+
+def stored_check(
+    folder: Path, record: "CheckRecord", candidate: "Run", reference: "Run | None"
+) -> Stored:
+    """A check in its folder."""
+    from turngap.check.files import PAGE_FILE, check_json, write_reports
+    from turngap.check.report import check_block, check_svg
 
     def write_html() -> Path:
         write_reports(record, folder, candidate, reference)
@@ -132,10 +157,16 @@ def _stored_check(folder: Path) -> Stored:
 
 
 def _stored_comparison(folder: Path) -> Stored:
-    from turngap.compare.files import comparison_json, read_comparison, write_reports
+    from turngap.compare.files import read_comparison
+
+    return stored_comparison(folder, read_comparison(folder))
+
+
+def stored_comparison(folder: Path, record: "ComparisonRecord") -> Stored:
+    """A comparison in its folder."""
+    from turngap.compare.files import comparison_json, write_reports
     from turngap.compare.report import comparison_block, comparison_svg
 
-    record = read_comparison(folder)
     return Stored(
         document=lambda: comparison_json(record, folder),
         blocks=lambda width: [comparison_block(record, width)],
@@ -146,9 +177,15 @@ def _stored_comparison(folder: Path) -> Stored:
 
 
 def _stored_simulation(folder: Path) -> Stored:
-    from turngap.fleet.report import read_simulation, simulation_block, simulation_svg, write_page
+    from turngap.fleet.report import read_simulation
 
-    record = read_simulation(folder)
+    return stored_simulation(folder, read_simulation(folder))
+
+
+def stored_simulation(folder: Path, record: "SimulationRecord") -> Stored:
+    """A simulation in its folder."""
+    from turngap.fleet.report import simulation_block, simulation_svg, write_page
+
     return Stored(
         document=lambda: {**record.model_dump(mode="json"), "path": str(folder)},
         blocks=lambda width: [simulation_block(record, width)],

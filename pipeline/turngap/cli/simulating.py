@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turngap.cli import options
-from turngap.cli.next_steps import after_simulation, say_next
 from turngap.cli.progress import Display
-from turngap.cli.shared import print_block, print_json, say
+from turngap.cli.results import show, stored_simulation
+from turngap.cli.shared import say
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import ExitCode, InputError
 
@@ -135,7 +135,6 @@ def _loads(calls: str | None) -> tuple[float, ...]:
 
 
 def _run(plan: "SimulationPlan", *, json_: bool) -> "SimulationRecord":
-    from turngap.fleet.report import simulation_block, write_page
     from turngap.fleet.run import run_simulation
 
     with Display(100, "%") as shown:
@@ -151,13 +150,7 @@ def _run(plan: "SimulationPlan", *, json_: bool) -> "SimulationRecord":
         except KeyboardInterrupt:
             say("interrupted: a simulation is stored when it ends, so nothing is kept of this one")
             raise
-    page = write_page(record, folder)
-    if json_:
-        print_json({**record.model_dump(mode="json"), "path": str(folder)})
-    else:
-        print_block(lambda width: simulation_block(record, width))
-        say(f"stored in {folder}\npage: {page}")
-        say_next(after_simulation(record))
+    show(stored_simulation(folder, record), json_=json_)
     return record
 
 

@@ -7,7 +7,8 @@ import typer
 
 from turngap.cli import options
 from turngap.cli.progress import Display
-from turngap.cli.shared import print_block, print_json, print_text
+from turngap.cli.results import show, stored_comparison, stored_run
+from turngap.cli.shared import print_text
 from turngap.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,9 +58,6 @@ def judge(
     from turngap.compare.record import COMPARISON_FILE
     from turngap.judge.play import expectations, judge_backend, recogniser_backend
     from turngap.judge.prompt import PROMPT
-    from turngap.report.console import turn_block
-    from turngap.report.json import run_json
-    from turngap.report.run import summary_block
     from turngap.store.documents import find_folder
     from turngap.store.runs import find_run, read_run
 
@@ -79,13 +77,7 @@ def judge(
         return
     stored = read_run(find_run(run, root))
     scenarios = expectations(stored, library)
-    stored = _judged(stored, recogniser, model, scenarios)
-    if json_:
-        print_json(run_json(stored))
-        return
-    for turn in stored.turns:
-        print_block(lambda width, turn=turn: turn_block(turn, width))
-    print_block(lambda width: summary_block(stored, width))
+    show(stored_run(_judged(stored, recogniser, model, scenarios)), json_=json_)
 
 
 def _show_judged(
@@ -96,8 +88,7 @@ def _show_judged(
     *,
     json_: bool,
 ) -> None:
-    from turngap.compare.files import comparison_json, read_comparison, write_reports
-    from turngap.compare.report import comparison_block
+    from turngap.compare.files import read_comparison
 
     if model is None or recogniser is not None:
         raise InputError(
@@ -106,11 +97,7 @@ def _show_judged(
             hint="--transcribe takes one of its runs; a model then judges that one's words",
         )
     record = judged_comparison(read_comparison(folder), folder, model, library)
-    write_reports(record, folder)
-    if json_:
-        print_json(comparison_json(record, folder))
-    else:
-        print_block(lambda width: comparison_block(record, width))
+    show(stored_comparison(folder, record), json_=json_)
 
 
 def judged_comparison(
@@ -143,7 +130,6 @@ def _judged(
 ) -> "Run":
     """First the sound: a model judges what was made of it."""
     from turngap.judge.play import judged, transcribed
-    from turngap.report.run import write_html
 
     steps = [(transcribed, recogniser, "transcribing"), (judged, model, "asking the judge")]
     with Display(len(run.turns), "turns") as shown:
@@ -151,5 +137,4 @@ def _judged(
             if engine is not None:
                 shown.step(what, total=len(run.turns))
                 run = step(run, engine, scenarios, shown.advance)
-    write_html(run)
     return run

@@ -15,7 +15,6 @@ from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError, 
 
 if TYPE_CHECKING:
     from turngap.core.results import Turn
-    from turngap.play.calibrate import Calibration
     from turngap.play.plan import ReplayPlan
     from turngap.store.runs import Run
 
@@ -162,22 +161,12 @@ def calibrate(
     json_: options.Json = False,
 ) -> None:
     """Measure the error of the instrument itself, against known gaps of a loopback agent."""
-    from turngap.report.calibration import calibration_block
-
-    document = _calibrate(turns, seed).as_json()
-    if json_:
-        print_json(document)
-    else:
-        print_block(lambda width: calibration_block(document, width))
-        say_next("measure an agent with this instrument: turngap replay")
-
-
-def _calibrate(turns: int, seed: int) -> "Calibration":
     import asyncio
 
     from turngap.play.calibrate import calibrate
     from turngap.play.plan import calibration_s
     from turngap.play.run import undisturbed
+    from turngap.report.calibration import calibration_block
 
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -185,4 +174,10 @@ def _calibrate(turns: int, seed: int) -> "Calibration":
         undisturbed(),
     ):
         log = Path(folder) / "loopback.log"
-        return asyncio.run(calibrate(turns, seed=seed, log=log, on_turn=shown.reach))
+        calibration = asyncio.run(calibrate(turns, seed=seed, log=log, on_turn=shown.reach))
+    document = calibration.as_json()
+    if json_:
+        print_json(document)
+    else:
+        print_block(lambda width: calibration_block(document, width))
+        say_next("measure an agent with this instrument: turngap replay")

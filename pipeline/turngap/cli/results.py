@@ -81,12 +81,12 @@ def report(
 def _stored(name: str, root: Path | None) -> Stored:
     """What that name or folder holds; a room is imported only where something of it is shown."""
     from turngap.store.documents import find_folder
-    from turngap.store.runs import find_run
+    from turngap.store.runs import find_run, read_run
 
     for file, stored in _ROOMS.items():
         if (folder := find_folder(name, file, root)) is not None:
             return stored(folder)
-    return _stored_run(find_run(name, root))
+    return stored_run(read_run(find_run(name, root)))
 
 
 def show(stored: Stored, *, json_: bool, failed: bool = False) -> None:
@@ -111,13 +111,12 @@ def _write_svg(file: Path, picture: str) -> None:
         raise InputError("report.unwritable", f"cannot write {file}: {e.strerror or e}") from e
 
 
-def _stored_run(folder: Path) -> Stored:
+def stored_run(run: "Run") -> Stored:
+    """A run, turn by turn."""
     from turngap.report.console import run_svg, turn_block
     from turngap.report.json import run_json
     from turngap.report.run import summary_block, write_html
-    from turngap.store.runs import read_run
 
-    run = read_run(folder)
     return Stored(
         document=lambda: run_json(run),
         blocks=lambda width: [

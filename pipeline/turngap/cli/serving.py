@@ -158,8 +158,7 @@ def serve(
             return
         say(f"{agent} serves its page at {where.page}")
         say(f"and callers at {where.socket(server.PATH)} (Ctrl-C ends it)")
-        for line in remarks(where, max_sessions):
-            say(line)
+        say("\n".join(remarks(where, max_sessions)))
 
     _serve(
         _Server(choice, offer, (host, port), max_sessions, token, tuple(origin or ())),
@@ -221,8 +220,7 @@ def talk(
 
     def announce(where: Where) -> None:
         say(f"talk to {agent} at {where.page} (Ctrl-C ends it)")
-        for line in remarks(where, MAX_SESSIONS):
-            say(line)
+        say("\n".join(remarks(where, MAX_SESSIONS)))
         if browser and not webbrowser.open(where.page):
             say("no browser could be opened here: open that address in one")
 

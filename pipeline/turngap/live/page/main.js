@@ -44,7 +44,7 @@ async function start() {
 	renew();
 	byId("talk").textContent = "Stop";
 	const context = new AudioContext({ sampleRate: 48000, latencyHint: "interactive" }), own = (live = { context });
-	context.onstatechange = () => live && context.state !== "running" && say(WORDS.paused);
+	context.onstatechange = () => live === own && context.state !== "running" && say(WORDS.paused);
 	await context.audioWorklet.addModule("page/worklet.js");
 	const { in_sample_rate: micRate = 16000 } = await about;
 	if (live !== own) return; // stopped meanwhile

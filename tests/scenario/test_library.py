@@ -345,7 +345,13 @@ FILES = [
     ("a tab", GOOD + "\treply: a\n", "scenario.not_yaml", 9, ["not YAML"]),
     ("same key twice", GOOD + "name: talk\n", "scenario.not_yaml", 9, ["duplicate key"]),
     ("two documents", GOOD + "---\nname: b\n", "scenario.not_yaml", 9, ["another document"]),
-    ("empty", "", "scenario.not_a_mapping", 1, ["expected a mapping", "name, about, tags, voices, turns"]),
+    (
+        "empty",
+        "",
+        "scenario.not_a_mapping",
+        1,
+        ["expected a mapping", "name, about, tags, voices, turns"],
+    ),
     ("a list", "- a\n", "scenario.not_a_mapping", 1, ["expected a mapping"]),
 ]
 

@@ -77,7 +77,6 @@ class Need:
     remedy: str
 
     def met(self) -> bool:
-        """Whether this machine has it."""
         match self.kind:
             case "env":
                 return bool(os.environ.get(self.name))
@@ -195,11 +194,9 @@ class BackendSpec:
     judges: bool = True
 
     def missing(self) -> list[Need]:
-        """What this machine lacks of `requires`."""
         return [need for need in self.requires if not need.met()]
 
     def missing_by_default(self) -> list[Need]:
-        """What this machine lacks of `by_default`."""
         return [need for need in self.by_default if not need.met()]
 
     def why_no_tools(self, settings: BackendSettings) -> str | None:
@@ -304,7 +301,6 @@ class BackendChoice:
         )
 
     def values(self) -> dict[str, Any]:
-        """The settings by name."""
         pairs = (assignment.partition("=") for assignment in self.sets)
         return {key.strip(): value_of(value) for key, _, value in pairs}
 

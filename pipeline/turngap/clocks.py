@@ -29,7 +29,6 @@ class MonotonicClock:
         self._spin_ns = _SPIN_NS if precise else 0
 
     def now_ns(self) -> int:
-        """Nanoseconds of CLOCK_MONOTONIC."""
         return time.monotonic_ns()
 
     async def sleep_until_ns(self, deadline_ns: int) -> None:

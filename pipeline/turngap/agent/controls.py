@@ -25,7 +25,6 @@ class Controls:
         self._clock = clock
 
     def attach(self, worker: PipelineWorker) -> None:
-        """Answer the messages of a worker's client."""
         asked: dict[str, Callable[[PipelineWorker, dict[str, Any]], Awaitable[None]]] = {
             LLM: self._use,
             SAY: self._say,

@@ -234,7 +234,6 @@ class MarksRecorder:
     def tool_returned(
         self, call_id: str, at_ns: int, *, result: str | None = None, error: str | None = None
     ) -> None:
-        """Note a tool's result, or its failure."""
         turn, called_ns = self._calling.pop(call_id, (None, 0))
         if turn is None:
             return
@@ -313,7 +312,6 @@ class MarksRecorder:
                 self._report(self._turn)
 
     def finish(self) -> None:
-        """End the running turn and report it."""
         turn, self._turn = self._turn, None
         if turn is not None:
             self._report(turn)

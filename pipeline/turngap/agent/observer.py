@@ -152,7 +152,6 @@ class MarksObserver(BaseObserver):
         self._reports: set[asyncio.Task[None]] = set()
 
     def attach(self, worker: PipelineWorker) -> None:
-        """Observe a worker's pipeline and report to its client."""
         worker.add_observer(self)
         self.report_to(worker.rtvi)
 

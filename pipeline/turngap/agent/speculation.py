@@ -78,7 +78,6 @@ class Guesses:
             self._pending = None
 
     def confirm(self) -> None:
-        """Confirm the guess: the turn is over."""
         self._confirmed = self._pending is not None
         self._pending = None
 

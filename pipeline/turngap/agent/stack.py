@@ -118,7 +118,6 @@ class Stack(_Strict):
     tts: Engine
 
     def engine(self, kind: Kind) -> Engine:
-        """The engine of that kind."""
         return {"turn": self.turn, "stt": self.stt, "llm": self.llm, "tts": self.tts}[kind]
 
 

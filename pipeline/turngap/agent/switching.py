@@ -70,12 +70,10 @@ class Offers:
 
     @property
     def first(self) -> ConfiguredBackend:
-        """The stack's own LLM."""
         return next(iter(self._offers.values()))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What can be picked."""
         return tuple(self._offers)
 
     def get(self, name: str) -> ConfiguredBackend:
@@ -241,12 +239,10 @@ class LlmSwitch(FrameProcessor):
 
     @property
     def current(self) -> str:
-        """The name of the LLM that answers."""
         return self._active.name
 
     @property
     def service(self) -> Any:
-        """The pipecat service that answers."""
         return self._active.service
 
     async def run_inference(self, *args: Any, **kwargs: Any) -> str | None:
@@ -293,7 +289,6 @@ class LlmSwitch(FrameProcessor):
         return _Branch(offer.name, service, self)
 
     def processors_with_metrics(self) -> list[FrameProcessor]:
-        """The services that were used and can be timed."""
         branches = self._branches.values()
         return [p for branch in branches for p in branch.pipeline.processors_with_metrics()]
 
@@ -303,7 +298,6 @@ class LlmSwitch(FrameProcessor):
         await self._active.pipeline.setup(setup)
 
     async def cleanup(self) -> None:
-        """Release every service that was used."""
         await super().cleanup()
         for branch in self._branches.values():
             await branch.pipeline.cleanup()

@@ -55,7 +55,6 @@ class StampedSocket(socket.socket):
         return count
 
     def accept(self) -> "tuple[StampedSocket, Any]":
-        """Accept a connection and stamp it too."""
         plain, peer = super().accept()
         return StampedSocket(fileno=plain.detach()), peer
 

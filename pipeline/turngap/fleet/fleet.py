@@ -304,7 +304,6 @@ class _Run:
         self._expect(over_ps[~last] + calls.lead_ps[following], following)
 
     def _mean_calls(self) -> float:
-        """Calls at once in the measured time."""
         start_ps = np.maximum(self._calls.start_ps[: self._begun], self._begin_ps)
         end_ps = np.minimum(self._call_end_ps[: self._begun], self._end_ps)
         there_ps = np.maximum(end_ps - start_ps, 0).sum()

@@ -89,7 +89,6 @@ class Workload:
 
     @property
     def most_turns(self) -> int:
-        """Turns of the longest call."""
         return max(1, round(LONGEST * self.turns))
 
     @property

@@ -77,7 +77,6 @@ class Engine:
 
     @property
     def load(self) -> int:
-        """Number of requests to come, waiting, being read and being answered."""
         inside = len(self._prefilling) + self._running
         return len(self._coming) + len(self._gathered) + inside
 

@@ -51,14 +51,12 @@ class Flow:
 
     @staticmethod
     def suits(server: Server, policy: Policy) -> bool:
-        """Whether such a replica can be played here."""
         if policy.name != "continuous" or server.speculation is not None:
             return False
         return _longest_step_ps(server, policy) < _MOST
 
     @property
     def load(self) -> int:
-        """Number of requests to come, being read and being answered."""
         state = self._state
         return self._known - state.place + (state.left > 0) + state.decoding
 
@@ -141,7 +139,6 @@ class Flow:
 
     @property
     def _read(self) -> int:
-        """How many requests have had their prompt read to the end."""
         return self._state.place - (self._state.left > 0)
 
     def _forget(self) -> None:

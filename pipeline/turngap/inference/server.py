@@ -53,7 +53,6 @@ class Server:
 
     @property
     def usable_bytes(self) -> float:
-        """Memory of all parts that weights and KV cache may take."""
         return self.parts * self.accelerator.memory_gb * 1e9 * self.accelerator.usable
 
     @property

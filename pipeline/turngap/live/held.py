@@ -173,7 +173,6 @@ class Conversations:
         self._waiting[held.id] = task
 
     async def close(self) -> None:
-        """Finish every run when the server ends."""
         for task in self._waiting.values():
             task.cancel()
         await asyncio.gather(*self._waiting.values(), return_exceptions=True)

@@ -345,7 +345,6 @@ class Meter:
         self._at_ns = now_ns
 
     def take(self, amount: float, now_ns: int) -> bool:
-        """Use up `amount`; return False if less is left."""
         gained = max(0, now_ns - self._at_ns) / NS_PER_S * self._rate
         self._left = min(self._most, self._left + gained)
         self._at_ns = now_ns

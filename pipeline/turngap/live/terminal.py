@@ -258,7 +258,6 @@ class TerminalTalk:
                 self._shown.line(f"{e.message} ({e.hint})" if e.hint else e.message)
 
     async def _command(self, text: str) -> bool:
-        """Follow one line; return whether it was the last."""
         word, _, rest = text.partition(" ")
         if word in ("/quit", "/q"):
             return True

@@ -36,7 +36,6 @@ class Clip:
 
     @property
     def duration_ms(self) -> float:
-        """Length of the recording."""
         return len(self.pcm) * 1000 / self.rate
 
     def at_rate(self, rate: int) -> Pcm:

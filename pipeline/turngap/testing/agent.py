@@ -132,7 +132,6 @@ class ScriptedAgent:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         if self._server is None:
             raise RuntimeError("enter the agent first: async with ScriptedAgent() as agent")
         port = next(iter(self._server.sockets)).getsockname()[1]

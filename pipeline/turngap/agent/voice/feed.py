@@ -183,7 +183,6 @@ class SpeechFeed:
         self._pace.llm.reply_started()
 
     def over(self) -> None:
-        """Note that the TTS has made the whole reply."""
         self._over = True
 
     def _goes_on(self, at_ns: int) -> None:
@@ -199,20 +198,17 @@ class SpeechFeed:
     # --- the LLM's side ---------------------------------------------------------------------------
 
     def text(self, at_ns: int, token: str) -> None:
-        """Take more of the reply from the LLM."""
         self._text += token
         self._pace.llm.text(ns_to_ms(at_ns), len(token))
         if self._words:
             self._text = without_leftover(self._text)
 
     def end(self) -> None:
-        """Note that the LLM has sent the whole reply."""
         self._ended = True
         if not any(c.isalnum() for c in self._text):
             self._text = ""
 
     def take(self, at_ns: int) -> list[str]:
-        """Return the pieces that the TTS should get now."""
         pieces: list[str] = []
         while (cut := self._next_cut(at_ns)) is not None:
             piece, self._text = self._text[: cut.end].strip(), self._text[cut.end :]
@@ -235,7 +231,6 @@ class SpeechFeed:
     # --- the TTS's side ---------------------------------------------------------------------------
 
     def asked(self, at_ns: int, chars: int) -> None:
-        """Note that the TTS was given the next piece."""
         self._goes_on(at_ns)
         if self._handed:
             self._handed.popleft()
@@ -262,7 +257,6 @@ class SpeechFeed:
         return dry_ms
 
     def made(self) -> None:
-        """Note that the TTS has made its current piece."""
         making, self._making = self._making, None
         if making is not None and making.audio_ms > 0:
             self._pace.voice.add(

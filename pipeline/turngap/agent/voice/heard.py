@@ -59,7 +59,6 @@ class Ledger:
             self._making.made_ms += ms
 
     def finished(self, segment: int) -> None:
-        """Note that all audio of the clause is made."""
         if clause := self._clauses.get(segment):
             clause.complete = True
             if clause.made_ms:
@@ -74,7 +73,6 @@ class Ledger:
             self._playing.played_ms += ms
 
     def told(self, segment: int) -> None:
-        """Note that the conversation has the clause already."""
         if clause := self._clauses.pop(segment, None):
             clause.told = True
 

@@ -121,7 +121,6 @@ class PacedText(FrameProcessor):
             await self._hand_over()
 
     async def _until(self, due_ns: int) -> None:
-        """Wait for that instant, or until something happens."""
         due = self.create_task(self._wake(due_ns))
         try:
             await self._stirred.wait()

@@ -134,7 +134,6 @@ class CombinedLLMService(PlainLLMService):
         return ask
 
     def _fell_back(self, ask: Ask) -> None:
-        """Note that another part answers because this one failed."""
         logger.warning(f"{self}: fell back, {ask.failed}")
         self._counts["combined_fell_back"] = 1.0
 

@@ -122,7 +122,6 @@ class PromptCache:
         return len(prompt) - sum(1 for _ in shared)
 
     def read(self, prompt: Sequence[str]) -> None:
-        """Note that the whole of `prompt` has been read."""
         self._read = list(prompt)
 
 

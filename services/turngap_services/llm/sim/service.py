@@ -49,7 +49,6 @@ class LibraryLLMService(PlainLLMService):
         return reply_to(heard, self._script, self._default, results) if heard else self._default
 
     def _calls(self, heard: list[str]) -> tuple["Call", ...]:
-        """Return the calls that come before the answer."""
         turn = turn_for(heard, self._script) if heard else None
         return turn.calls if turn else ()
 

@@ -155,7 +155,6 @@ class Readings:
 
     @property
     def settled(self) -> bool:
-        """Whether every utterance but the open one is concluded."""
         return not self._waiting or self._waiting[0] is self._open
 
     def audio(self, pcm: bytes) -> None:

@@ -213,7 +213,6 @@ class Attention:
         self.tick(now_ns)
 
     def answer(self, now_ns: int, at: int, *, complete: bool) -> None:
-        """Take the classifier's answer to `Ask(at)`."""
         if at == self._asked_at and not complete:
             self._incomplete_at = at
         self.tick(now_ns)
@@ -239,7 +238,6 @@ class Attention:
         self.speculation_lost(now_ns, refused=False)
 
     def turn_ended(self) -> None:
-        """Note that the turn was ended from outside."""
         self._turn = False
         self._forget()
 
@@ -412,7 +410,6 @@ class Attention:
         self.actions.append(Conclude(silence_ms))
 
     def _close(self, now_ns: int, hold_ms: float, why: Phrase) -> None:
-        """End the utterance and have the recogniser conclude."""
         self._listening = False
         audible_ns = self._heard.audible_ns or now_ns
         by_ns = max(audible_ns + self._final_ns, now_ns + ms_to_ns(LEAST_FINAL_MS))

@@ -101,7 +101,6 @@ class Listener(FrameProcessor):
     # --- what the turn taker wants --------------------------------------------------------------
 
     async def listen(self) -> None:
-        """Have the recogniser hear what comes, and its pre-roll."""
         self._keep_last(BEFORE_S)
         await self.broadcast_frame(
             VADUserStartedSpeakingFrame, start_secs=STARTING_HOPS * HOP_MS / 1000
@@ -111,7 +110,6 @@ class Listener(FrameProcessor):
         self._voice.settle()
 
     async def conclude(self, silence_ms: float) -> None:
-        """Have the recogniser say what it heard."""
         await self.broadcast_frame(VADUserStoppedSpeakingFrame, stop_secs=silence_ms / 1000)
 
     async def complete(self) -> bool | None:

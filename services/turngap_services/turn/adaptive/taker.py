@@ -184,7 +184,6 @@ class TurnTaker:
             await self.feed(lambda mind, now: mind.answer(now, at, complete=verdict))
 
     def _arm(self) -> None:
-        """Have the mind woken when something is due."""
         deadline_ns = self.attention.deadline_ns
         if deadline_ns == self._timer_ns or self._tasks is None:
             return

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Setting = dict[str, Any]
 # US dollars per million tokens in and out.
 UsdPerMillion = tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]]
+# A part's backend, its settings, and its own price; None stands for its list price.
+Named = tuple[str, Setting, UsdPerMillion | None]
 
 
 class CombinedSettings(BackendSettings):
@@ -30,24 +32,15 @@ class CombinedSettings(BackendSettings):
     stall_ms: Annotated[float, Field(gt=0)] = 5000.0
     """How long a part may be silent in mid-reply before it has failed, in ms."""
 
-    def named(self) -> list[tuple[str, Setting]]:
-        """The backends of the parts, by name, each with its settings."""
+    def named(self) -> list[Named]:
         return []
 
-    def callers(self) -> list[tuple[str, Setting]]:
+    def callers(self) -> list[Named]:
         """The parts that have to call tools for the combined model to call any."""
         return self.named()
 
-    def own_prices(self) -> list[UsdPerMillion | None]:
-        """The price that the settings give each part; None stands for its list price."""
-        return []
-
     def prices(self) -> list[Price | None]:
-        listed = (find("llm", name).price for name, _ in self.named())
-        return [
-            price if own is None else Price(*own)
-            for price, own in zip(listed, self.own_prices(), strict=True)
-        ]
+        return [Price(*own) if own else find("llm", name).price for name, _, own in self.named()]
 
     def parts(self) -> list[tuple[BackendSpec, BackendSettings]]:
         """Find the parts' backends and check their settings.
@@ -55,16 +48,17 @@ class CombinedSettings(BackendSettings):
         Raises:
             InputError: a backend does not exist, or does not take these settings.
         """
-        return [self._found(*part) for part in self.named()]
+        return [self._found(part) for part in self.named()]
 
-    def _found(self, name: str, settings: Setting) -> tuple[BackendSpec, BackendSettings]:
+    def _found(self, part: Named) -> tuple[BackendSpec, BackendSettings]:
+        name, settings, _ = part
         spec = find("llm", name)
         library = {} if self.library is None else {"library": self.library}
         return spec, spec.settings({**library, **settings})
 
     def why_no_tools(self) -> str | None:
         """The part that keeps the combined model from calling tools, or None."""
-        for spec, own in (self._found(*part) for part in self.callers()):
+        for spec, own in map(self._found, self.callers()):
             if spec.why_no_tools(own) is not None:
                 return f"its part {spec.name!r} calls none"
         return None
@@ -92,18 +86,16 @@ class PairSettings(CombinedSettings):
     full_price: UsdPerMillion | None = None
     """Price of the full model, US dollars per million tokens (in, out); default: list price."""
 
-    def own_prices(self) -> list[UsdPerMillion | None]:
-        return [self.fast_price, self.full_price]
-
-    def named(self) -> list[tuple[str, Setting]]:
-        return [(self.fast, self.fast_settings), (self.full, self.full_settings)]
+    def named(self) -> list[Named]:
+        fast = (self.fast, self.fast_settings, self.fast_price)
+        return [fast, (self.full, self.full_settings, self.full_price)]
 
 
 class ByTheFullSettings(PairSettings):
     """Two LLMs, of which only the full one calls tools."""
 
-    def callers(self) -> list[tuple[str, Setting]]:
-        return [(self.full, self.full_settings)]
+    def callers(self) -> list[Named]:
+        return self.named()[1:]
 
 
 class BestOfSettings(CombinedSettings):
@@ -122,13 +114,11 @@ class BestOfSettings(CombinedSettings):
     window_ms: Annotated[float, Field(ge=0)] = LLM_WINDOW_MS
     """How long after the request the best reply so far is chosen, in ms."""
 
-    def named(self) -> list[tuple[str, Setting]]:
-        given = self.candidate_settings[: len(self.candidates)]
-        return [(name, own or {}) for name, own in zip_longest(self.candidates, given)]
-
-    def own_prices(self) -> list[UsdPerMillion | None]:
-        without = len(self.candidates) - len(self.candidate_prices)
-        return [*self.candidate_prices, *([None] * without)]
+    def named(self) -> list[Named]:
+        most = len(self.candidates)
+        given, prices = self.candidate_settings[:most], self.candidate_prices[:most]
+        parts = zip_longest(self.candidates, given, prices)
+        return [(name, own or {}, price) for name, own, price in parts]
 
     @model_validator(mode="after")
     def _not_more_than_candidates(self) -> Self:
@@ -188,13 +178,8 @@ def create(which: str, settings: Any, clock: Clock) -> "CombinedLLMService":
     from turngap_services.llm.combine.race import RaceLLMService
     from turngap_services.llm.combine.route import RouteLLMService
 
-    kinds: dict[str, Any] = {
-        "race": RaceLLMService,
-        "route": RouteLLMService,
-        "opener": OpenerLLMService,
-        "best-of": BestOfLLMService,
-    }
-    return kinds[which](settings=settings, clock=clock)
+    kinds: Any = (BestOfLLMService, OpenerLLMService, RaceLLMService, RouteLLMService)
+    return next(kind for kind in kinds if kind.backend == which)(settings=settings, clock=clock)
 
 
 def _spec(name: str, settings_type: type[CombinedSettings], notes: str) -> BackendSpec:

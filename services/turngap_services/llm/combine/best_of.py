@@ -1,12 +1,12 @@
 """`best-of`: several candidates at once, and the best of what is there at the window's end."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from math import fsum
 
 from pipecat.processors.aggregators.llm_context import LLMContext
 
-from turngap.core.clock import Clock, ms_to_ns
+from turngap.core.clock import ms_to_ns
 from turngap.scenario.phrases import tokens
 from turngap_services.llm.combine import BestOfSettings
 from turngap_services.llm.combine.ask import Ask, PartFailedError
@@ -18,15 +18,13 @@ from turngap_services.llm.combine.service import CombinedLLMService
 CHOSEN, IN_TIME = "best_of_chosen", "best_of_in_time"
 
 
-class BestOfLLMService(CombinedLLMService):
+class BestOfLLMService(CombinedLLMService[BestOfSettings]):
     """Asks all candidates, and says what most of them agree on."""
 
-    def __init__(self, *, settings: BestOfSettings, clock: Clock) -> None:
-        super().__init__(name="best-of", settings=settings, clock=clock)
-        self._window_ns = ms_to_ns(settings.window_ms)
+    backend = "best-of"
 
-    async def _reply(self, context: LLMContext) -> AsyncGenerator[str]:
-        until_ns = self._clock.now_ns() + self._window_ns
+    async def _choose(self, context: LLMContext) -> Ask:
+        until_ns = self._clock.now_ns() + ms_to_ns(self._combined.window_ms)
         asks = [await self._ask(part, context) for part in self._parts]
         over = asyncio.gather(*(ask.ended.wait() for ask in asks))
         await first_of(over, self._clock.sleep_until_ns(until_ns))
@@ -46,9 +44,7 @@ class BestOfLLMService(CombinedLLMService):
         self._counts |= {CHOSEN: float(chosen), IN_TIME: float(len(able))}
         others = (part for n, part in enumerate(self._parts) if n != chosen)
         await asyncio.gather(*(part.cancel() for part in others))
-        self._kept = asks[chosen]
-        async for piece in self._kept.text():
-            yield piece
+        return asks[chosen]
 
 
 def words_of(ask: Ask) -> list[str]:

@@ -6,7 +6,6 @@ from typing import Any
 
 from pipecat.processors.aggregators.llm_context import LLMContext
 
-from turngap.core.clock import Clock
 from turngap.core.spoken import LETTER_MS, letters
 from turngap_services.llm.combine import OpenerSettings
 from turngap_services.llm.combine.ask import Ask, PartFailedError
@@ -32,14 +31,12 @@ INSTRUCTION = (
 )
 
 
-class OpenerLLMService(PairLLMService):
+class OpenerLLMService(PairLLMService[OpenerSettings]):
     """Says a clause of the fast model, then what the full one makes of it."""
 
-    def __init__(self, *, settings: OpenerSettings, clock: Clock) -> None:
-        super().__init__(name="opener", settings=settings, clock=clock)
-        self._opener = settings
-        # The opening of an answer that is still to come, and when it was said (ns).
-        self._opened: tuple[str, int] | None = None
+    backend = "opener"
+    # The opening of an answer that is still to come, and when it was said (ns).
+    _opened: tuple[str, int] | None = None
 
     async def _reply(self, context: LLMContext) -> AsyncGenerator[str]:
         self._opened = None
@@ -49,7 +46,7 @@ class OpenerLLMService(PairLLMService):
             async for piece in self._behind_opening(await self._one_of(self._parts[::-1], context)):
                 yield piece
             return
-        anew = None if self._opener.told else await self._ask(self._full, context)
+        anew = None if self._combined.told else await self._ask(self._full, context)
         fast = await self._ask(self._fast, context)
         words = fast.text()
         opening, begun = await self._opening(words)
@@ -99,7 +96,7 @@ class OpenerLLMService(PairLLMService):
 
         Both are empty if the model says nothing.
         """
-        text, most = "", self._opener.most_words
+        text, most = "", self._combined.most_words
         try:
             async for piece in words:
                 text += piece
@@ -122,9 +119,9 @@ class OpenerLLMService(PairLLMService):
 
     def _reminded(self, context: LLMContext) -> LLMContext:
         """Return the conversation with the instruction to go on from the opening, if any."""
-        if self._opened is None or not self._opener.told:
+        if self._opened is None or not self._combined.told:
             return context
-        opening, correction = self._opened[0], self._opener.correction
+        opening, correction = self._opened[0], self._combined.correction
         note: Any = INSTRUCTION.format(opening=opening, correction=correction)
         return with_messages(context, {"role": "system", "content": note})
 
@@ -147,9 +144,9 @@ class OpenerLLMService(PairLLMService):
         heard = _words(held) if ended else heard
         if heard[: len(known)] == known:
             held = _behind(held, len(known))
-        elif not self._opener.told:
+        elif not self._combined.told:
             self._counts[CORRECTED] = 1.0
-            yield f"{self._opener.correction} "
+            yield f"{self._combined.correction} "
         if held:
             yield held
         async for piece in pieces:

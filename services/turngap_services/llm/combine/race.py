@@ -1,10 +1,8 @@
 """`race`: both models start, and the full one wins if it is there by the deadline."""
 
-from collections.abc import AsyncGenerator
-
 from pipecat.processors.aggregators.llm_context import LLMContext
 
-from turngap.core.clock import Clock, ms_to_ns
+from turngap.core.clock import ms_to_ns
 from turngap_services.llm.combine import RaceSettings
 from turngap_services.llm.combine.ask import Ask, PartFailedError
 from turngap_services.llm.combine.part import first_of
@@ -14,24 +12,21 @@ from turngap_services.llm.combine.service import PairLLMService
 FULL_WON = "race_full_won"
 
 
-class RaceLLMService(PairLLMService):
+class RaceLLMService(PairLLMService[RaceSettings]):
     """Asks both at once; the loser is cancelled before the winner's first word is said."""
 
-    def __init__(self, *, settings: RaceSettings, clock: Clock) -> None:
-        super().__init__(name="race", settings=settings, clock=clock)
-        self._deadline_ms = settings.deadline_ms
+    backend = "race"
 
-    async def _reply(self, context: LLMContext) -> AsyncGenerator[str]:
-        ms = self._left_ms() if self._deadline_ms is None else self._deadline_ms
+    async def _choose(self, context: LLMContext) -> Ask:
+        own_ms = self._combined.deadline_ms
+        ms = self._left_ms() if own_ms is None else own_ms
         deadline_ns = self._clock.now_ns() + ms_to_ns(ms)
         full = await self._ask(self._full, context)
         fast = await self._ask(self._fast, context)
         winner = await self._winner(fast, full, deadline_ns)
         await (fast if winner is full else full).part.cancel()
         self._counts[FULL_WON] = float(winner is full)
-        self._kept = winner
-        async for piece in winner.text():
-            yield piece
+        return winner
 
     async def _winner(self, fast: Ask, full: Ask, deadline_ns: int) -> Ask:
         """Return the full one up to the deadline; from then on whichever has a token first.

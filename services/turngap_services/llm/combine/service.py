@@ -1,11 +1,10 @@
 """An LLM made of several: to the pipeline it is one service, with one reply and one bill."""
 
 import asyncio
-from abc import abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 from loguru import logger
 from pipecat.frames.frames import (
@@ -37,16 +36,21 @@ from turngap_services.llm.combine.conversation import follows_a_tool, written
 from turngap_services.llm.combine.part import Part
 from turngap_services.llm.plain import PlainLLMService
 
+Settings = TypeVar("Settings", bound=CombinedSettings)
+Pair = TypeVar("Pair", bound=PairSettings)
 
-class CombinedLLMService(PlainLLMService):
+
+class CombinedLLMService(PlainLLMService, Generic[Settings]):
     """Several models; subclasses decide which one answers.
 
     Tools are called here, for the part whose reply is kept, when that reply has been said. The part
     that called a tool answers its result.
     """
 
-    def __init__(self, *, name: str, settings: CombinedSettings, clock: Clock) -> None:
-        super().__init__(name)
+    backend: ClassVar[str]
+
+    def __init__(self, *, settings: Settings, clock: Clock) -> None:
+        super().__init__(self.backend)
         self._combined = settings
         self._clock = clock
         self._parts = [
@@ -70,13 +74,23 @@ class CombinedLLMService(PlainLLMService):
     def _trusted(self) -> Part:
         return self._parts[0]
 
-    @abstractmethod
-    def _reply(self, context: LLMContext) -> AsyncGenerator[str]:
+    async def _choose(self, context: LLMContext) -> Ask:
+        """Ask the parts, and return the request whose reply is heard.
+
+        Raises:
+            PartFailedError: no part can answer.
+        """
+        raise NotImplementedError
+
+    async def _reply(self, context: LLMContext) -> AsyncGenerator[str]:
         """Yield the reply's pieces and set `_kept`; closed when the reply is no longer wanted.
 
         Raises:
             PartFailedError: no part can answer, or not to the end.
         """
+        self._kept = await self._choose(context)
+        async for piece in self._kept.text():
+            yield piece
 
     async def setup(self, setup: FrameProcessorSetup) -> None:
         await super().setup(setup)
@@ -222,11 +236,11 @@ class CombinedLLMService(PlainLLMService):
         return frame
 
 
-class PairLLMService(CombinedLLMService):
+class PairLLMService(CombinedLLMService[Pair]):
     """A fast and a full model."""
 
-    def __init__(self, *, name: str, settings: PairSettings, clock: Clock) -> None:
-        super().__init__(name=name, settings=settings, clock=clock)
+    def __init__(self, *, settings: Pair, clock: Clock) -> None:
+        super().__init__(settings=settings, clock=clock)
         self._fast, self._full = self._parts
 
     @property

@@ -177,7 +177,7 @@ def test_a_flow_plays_requests_as_the_engine_does(
         assert opened_ps.tolist() == [r.opening_ps for r in engine.opened]
         assert sorted(flow.unopened_ps()) == sorted(r.arrived_ps for r in engine.unopened())
         engine.opened.clear()
-        for name in ("load", "busy_ps", "steps", "sequence_steps", "prefilled", "spared"):
+        for name in ("load", "spent"):
             assert getattr(flow, name) == getattr(engine, name)
     assert flow.unopened_ps() == []
 

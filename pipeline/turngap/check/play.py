@@ -233,5 +233,4 @@ class _Sides:
         return baselines.more_pairs(self.stored, names, self.rounds, self.plan.phase_ms_of)
 
     def budgets(self) -> tuple[BudgetRecord, ...]:
-        """What is known of the candidate's budgets so far."""
         return budgets_of(self.candidate.turns, self.plan.budgets, self.plan.target)

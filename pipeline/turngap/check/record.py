@@ -225,7 +225,6 @@ class BaselineTurn(Stored):
 
     @property
     def key(self) -> TurnKey:
-        """As `Turn.key`."""
         return (self.scenario, self.turn, self.phase_ms, self.repeat)
 
 

@@ -122,7 +122,6 @@ class Display:
         self._bar.update(self._id, description=what)
 
     def advance(self, _: object = None) -> None:
-        """One step is done."""
         self.reach(self._task.completed + 1)
 
     def reach(self, done: float) -> None:

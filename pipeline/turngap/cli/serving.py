@@ -96,12 +96,10 @@ class Where:
 
     @property
     def page(self) -> str:
-        """The page's URL, its token included."""
         query = f"/?token={quote(self.token)}" if self.token else ""
         return f"http://{self.reachable}:{self.port}{query}"
 
     def socket(self, path: str) -> str:
-        """The plain caller's URL."""
         query = f"?token={quote(self.token)}" if self.token else ""
         return f"ws://{self.reachable}:{self.port}{path}{query}"
 

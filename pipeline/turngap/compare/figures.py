@@ -319,7 +319,6 @@ class Pairs(Generic[Value]):
 
     @property
     def recorded(self) -> int:
-        """How many recorded turns these are takes of."""
         return len(set(self.turns))
 
 

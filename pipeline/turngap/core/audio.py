@@ -118,7 +118,6 @@ class SpeechDetector:
 
     @property
     def speaking(self) -> bool:
-        """Whether speech has started and not yet ended."""
         return self._last_audible is not None
 
     def feed(self, pcm: Pcm) -> list[SpeechStart | SpeechEnd]:

@@ -30,12 +30,10 @@ class LeadCut:
 
     @property
     def sounds(self) -> bool:
-        """Whether the first sound has been found."""
         return self._sounds
 
     @property
     def cut_ms(self) -> float:
-        """How much was cut off so far."""
         return self._cut * 1000 / self._rate
 
     def feed(self, pcm: Pcm) -> Pcm:

@@ -49,7 +49,6 @@ class Exchanges:
 
     @property
     def conversations(self) -> int:
-        """How many conversations there are."""
         return self.signs.shape[1]
 
     def sums(self, scores: Floats) -> Floats:
@@ -202,7 +201,6 @@ class Reading:
 
     @property
     def starved(self) -> bool:
-        """Whether the caller was later in this turn than its run accepts."""
         return self.caller_error_ms > 0
 
     @property
@@ -232,12 +230,10 @@ class Pair:
 
     @property
     def conversation(self) -> tuple[str | int | float, ...]:
-        """The conversation that the turn belongs to."""
         return (*self.key[:1], *self.key[2:])
 
     @property
     def starved(self) -> bool:
-        """Whether the caller was starved on either side."""
         return self.reference.starved or self.candidate.starved
 
     @property

@@ -59,7 +59,6 @@ class VoiceSpeed:
 
     @property
     def known(self) -> bool:
-        """Whether anything was measured."""
         return bool(self._requests)
 
     def add(self, request: Request) -> None:

@@ -222,13 +222,11 @@ class Clusters:
 
     @classmethod
     def of(cls, takes: Sequence[Take]) -> "Clusters":
-        """From the takes, in the order of the turns."""
         recordings = _numbered([(scenario, turn) for scenario, turn, _ in takes])
         return cls(recordings, _numbered([(scenario, round_) for scenario, _, round_ in takes]))
 
     @property
     def recorded(self) -> int:
-        """How many recorded turns were taken."""
         return _count(self.recordings)
 
     def effective_n(self, chosen: NDArray[np.bool_]) -> float:

@@ -45,7 +45,6 @@ class TurnTakingFigures:
     gap_ms: Percentile
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
         return {
             "cut_in_rate": self.cut_ins.value,
             "cut_ins": self.cut_ins.hits,
@@ -100,7 +99,6 @@ class Verdicts:
     transcribed: int
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
         return {
             "right": self.right.hits,
             "n": self.right.n,
@@ -235,7 +233,6 @@ class Summary:
         return slowest.name if slowest else None
 
     def as_json(self) -> dict[str, Any]:
-        """The `summary` of `--json`."""
         gap: dict[str, Any] = {"n": self.gap_n, "recorded": self.gap_recorded}
         why = {}
         intervals = {}

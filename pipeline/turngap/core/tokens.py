@@ -47,7 +47,6 @@ class TokenFigures:
     cold_ttft_ms: float | None
 
     def as_json(self) -> dict[str, Any]:
-        """The `llm` of a summary."""
         return {
             "n": self.n,
             "ttft_ms": {"p50": self.ttft_ms, "p95": self.ttft_p95_ms.value},

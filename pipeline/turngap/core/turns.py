@@ -134,7 +134,6 @@ class TurnTracker:
 
     @property
     def agent_speaking(self) -> bool:
-        """Whether the agent was audible when last heard of."""
         heard = self._heard()
         return bool(heard) and heard[-1].end_ns is None
 

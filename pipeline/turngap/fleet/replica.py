@@ -65,6 +65,4 @@ class Replica:
 
     @property
     def spent(self) -> tuple[int, int, int, int, int]:
-        """Busy time, steps, sequences in them, prompt tokens computed and spared."""
-        of = self._engine
-        return of.busy_ps, of.steps, of.sequence_steps, of.prefilled, of.spared
+        return self._engine.spent

@@ -76,6 +76,11 @@ class Engine:
         return not self._running and not self._prefilling
 
     @property
+    def spent(self) -> tuple[int, int, int, int, int]:
+        """As `Flow.spent`."""
+        return self.busy_ps, self.steps, self.sequence_steps, self.prefilled, self.spared
+
+    @property
     def load(self) -> int:
         inside = len(self._prefilling) + self._running
         return len(self._coming) + len(self._gathered) + inside

@@ -61,24 +61,10 @@ class Flow:
         return self._known - state.place + (state.left > 0) + state.decoding
 
     @property
-    def busy_ps(self) -> int:
-        return self._state.busy_ps
-
-    @property
-    def steps(self) -> int:
-        return self._state.step
-
-    @property
-    def sequence_steps(self) -> int:
-        return self._state.sequence_steps
-
-    @property
-    def prefilled(self) -> int:
-        return self._state.prefilled
-
-    @property
-    def spared(self) -> int:
-        return self._state.spared
+    def spent(self) -> tuple[int, int, int, int, int]:
+        """Busy time (ps), steps, sequences in them, prompt tokens computed and spared."""
+        state = self._state
+        return state.busy_ps, state.step, state.sequence_steps, state.prefilled, state.spared
 
     def expect(
         self,

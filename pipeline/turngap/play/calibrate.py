@@ -58,7 +58,6 @@ class Calibration:
     missed: int
 
     def record(self) -> CalibrationRecord:
-        """The figures that a run keeps."""
         errors = [s.error_ms for s in self.samples]
         return CalibrationRecord(
             error_ms=absolute_quantiles(errors, missed=self.missed),
@@ -67,7 +66,6 @@ class Calibration:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The document of `calibrate --json`."""
         record = self.record()
         return {
             "error_ms": record.error_ms.model_dump(),

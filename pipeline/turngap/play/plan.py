@@ -62,7 +62,6 @@ class PlayPlan:
 
     @property
     def agents(self) -> int:
-        """How many agents are played against."""
         return 1
 
     @property
@@ -91,7 +90,6 @@ class PlayPlan:
         return (number % self.phases) * VAD_WINDOW // self.phases
 
     def phase_ms_of(self, number: int) -> float:
-        """The same in ms, as stored with a turn."""
         return self.phase_of(number) * 1000 / RATE
 
 

@@ -79,7 +79,6 @@ class RunInProgress:
 
     @property
     def folder(self) -> Path:
-        """Where it is kept."""
         return self._writer.path
 
     async def play(
@@ -170,7 +169,6 @@ class RunInProgress:
             raise
 
     def finish(self, failure: str | None = None) -> Run:
-        """Judge the run's validity and write its last record."""
         failure = failure and without_url_secrets(failure)
         reasons = why_invalid(summarise(self.turns), self._plan.starved_ms)
         if failure is not None:

@@ -75,11 +75,9 @@ class Sweep:
 
     @property
     def valid(self) -> bool:
-        """Whether the figures of every point hold."""
         return all(p.run.record.valid for p in self.points)
 
     def as_json(self) -> dict[str, Any]:
-        """The document of `sweep --json`."""
         return {
             "setting": self.setting,
             "path": str(self.path),

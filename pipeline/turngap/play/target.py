@@ -40,7 +40,6 @@ class AgentChoice:
 
     @property
     def is_url(self) -> bool:
-        """Whether the agent is somebody's running server."""
         return "://" in self.agent
 
     @property
@@ -53,7 +52,6 @@ class AgentChoice:
 
     @property
     def name(self) -> str:
-        """A short name for the run's folder."""
         if self.checkout is not None:
             return f"{self.checkout.folder.name}-{self.checkout.stack}"
         return "remote" if self.is_url else Path(self.agent).stem
@@ -116,7 +114,6 @@ class Target:
     stack: Stack | None
 
     def describe(self) -> dict[str, Any]:
-        """What a run stores about its agent."""
         if (checkout := self.choice.checkout) is not None:
             return {
                 "stack": checkout.stack,

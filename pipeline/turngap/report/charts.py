@@ -183,7 +183,6 @@ class Domain:
         return round(100 * min(1.0, max(0.0, share)), 3)
 
     def beyond(self, ms: float, budget_ms: float) -> bool:
-        """Whether an instant lies outside the drawing."""
         return not self.low <= ms / budget_ms <= self.high
 
     def band(self, budget_ms: float) -> tuple[float, float]:

@@ -38,12 +38,10 @@ class Scale:
 
     @property
     def zero(self) -> int:
-        """The column of the person's last word."""
         return GUTTER
 
     @property
     def rule(self) -> int:
-        """The column of the budget."""
         return GUTTER + round((self.width - GUTTER) * RULE_AT)
 
     def column(self, ms: float) -> int:

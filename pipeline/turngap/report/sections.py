@@ -115,7 +115,6 @@ class Lines:
     where: frozenset[Medium] = EVERYWHERE
 
     def seen(self, medium: Medium) -> list[Line]:
-        """The sentences that a medium shows."""
         return [line for line in self.lines if medium in line.where]
 
 

@@ -235,7 +235,6 @@ class Run:
         return f"<Run {str(self.path)!r}: {len(self.turns)} turns{share}{gap}{valid}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         gap, record = self.gap_ms, self.record
         figures: dict[str, object] = {
             "hit rate": self.hit_rate,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 from turngap.clocks import MonotonicClock
 from turngap.core.budget import MAX_STARVED_MS, STARVED_MS
 from turngap.core.clock import ms_to_ns
-from turngap.core.errors import InputError, TurngapError
+from turngap.core.errors import TurngapError
 from turngap.core.results import Turn
 from turngap.core.secrets import without_url_secrets
 
@@ -362,14 +362,6 @@ async def check(  # noqa: D417
         calibration_turns=calibration,
         out=_path(out),
     )
-    if against is not None and baseline is not None:
-        raise InputError("check.two_references", "give against or baseline, not both")
-    if plan.only_saves and save is None:
-        raise InputError(
-            "check.nothing_to_check",
-            "nothing to compare with",
-            hint="give against=AGENT, baseline=FILE, budgets={'gap': 800} or save=FILE",
-        )
     refuse(plan)
     checked = await play(plan, Progress(on_turn=on_turn))
     write_reports(checked.record, checked.path, checked.candidate, checked.reference)

@@ -69,6 +69,9 @@ class CheckPlan(PlayPlan):
         *,
         against: str | None,
         against_sets: Sequence[str],
+        baseline: Path | None,
+        save: Path | None,
+        budgets: Mapping[str, float],
         **asked: Any,
     ) -> Self:
         """Plan to compare an agent with the one that `against` names, if any.
@@ -76,9 +79,17 @@ class CheckPlan(PlayPlan):
         `asked` are the plan's other attributes.
 
         Raises:
-            InputError: there is no such scenario or agent.
+            InputError: there is no such scenario or agent, or nothing to compare with.
             AgentError: an engine needs what this machine lacks.
         """
+        if against is not None and baseline is not None:
+            raise InputError("check.two_references", "give against or baseline, not both")
+        if against is None and baseline is None and save is None and not budgets:
+            raise InputError(
+                "check.nothing_to_check",
+                "nothing to compare with",
+                hint="give against, baseline, a budget or save",
+            )
         folder, loaded = chosen(choice.agent, names, tag, library)
         reference = None
         if against is not None:
@@ -87,6 +98,9 @@ class CheckPlan(PlayPlan):
         return cls(
             candidate=resolve(choice, folder),
             reference=reference,
+            baseline=baseline,
+            save=save,
+            budgets=budgets,
             scenarios=loaded,
             settings={"tag": tag, "seed": choice.seed},
             **asked,

@@ -32,19 +32,22 @@ def backends(
     """
     from turngap.backends import specs
 
-    if name is None:
-        rows = [_row(spec) for spec in specs()]
-    else:
-        rows = [_row(spec) | {"settings": _settings(spec)} for spec in specs() if spec.name == name]
-        if not rows:
-            hint = known_names(name, [spec.name for spec in specs()])
-            raise InputError("backend.unknown", f"no backend named {name!r}", hint=hint)
+    shown = [spec for spec in specs() if name in (None, spec.name)]
+    if name is not None and not shown:
+        hint = known_names(name, [spec.name for spec in specs()])
+        raise InputError("backend.unknown", f"no backend named {name!r}", hint=hint)
+    rows: list[dict[str, Any]] = [
+        {**_row(spec), **({"settings": _settings(spec)} if name else {})} for spec in shown
+    ]
     if json_:
         print_json(rows)
         return
     print_block(lambda _: table([_shown(row) for row in rows]))
     for row in rows:
-        _print_remedy(row)
+        # In lines that can be copied: none is folded.
+        if lacks := [*row["missing"], *row["missing_by_default"]]:
+            print_text(f"{row['name']} lacks {', '.join(lacks)}:")
+            print_text("\n".join(f"  {remedy}" for remedy in dict.fromkeys(row["remedy"])))
         if name is not None:
             print_text(f"\nsettings of {row['kind']} backend {name}:")
             print_block(lambda _, row=row: table(row["settings"]))
@@ -74,11 +77,8 @@ def _type(field: dict[str, Any]) -> str:
     names: list[str] = []
     for option in options:
         bounds = [option.get(key, field.get(key)) for key in ("minimum", "maximum")]
-        shown = (
-            ""
-            if bounds == [None, None]
-            else " {} to {}".format(*("…" if bound is None else f"{bound:g}" for bound in bounds))
-        )
+        least, most = ("…" if bound is None else f"{bound:g}" for bound in bounds)
+        shown = "" if bounds == [None, None] else f" {least} to {most}"
         if "enum" in option:
             names += [str(value) for value in option["enum"]]
         elif option.get("type") != "null":
@@ -91,14 +91,6 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     by_default = row["available"] and row["missing_by_default"]
     cells = {key: row[key] for key in ("name", "kind", "available", "licence", "notes")}
     return cells | ({"available": "not by default"} if by_default else {})
-
-
-def _print_remedy(row: dict[str, Any]) -> None:
-    """What a backend lacks and what provides it, in lines that can be copied: none is folded."""
-    if lacks := [*row["missing"], *row["missing_by_default"]]:
-        print_text(f"{row['name']} lacks {', '.join(lacks)}:")
-        for remedy in dict.fromkeys(row["remedy"]):
-            print_text(f"  {remedy}")
 
 
 def _row(spec: "BackendSpec") -> dict[str, Any]:

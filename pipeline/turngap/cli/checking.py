@@ -105,19 +105,11 @@ def check(
     from turngap.core.paired import Limits
     from turngap.play.target import AgentChoice
 
-    if against is not None and baseline is not None:
-        raise InputError("check.two_references", "give --against or --baseline, not both")
     if save is not None and save == baseline:
         raise InputError(
             "check.save_over_baseline",
             f"--save {save} would replace the baseline that this run is compared with",
             hint="save to another file",
-        )
-    if against is None and baseline is None and save is None and not budget:
-        raise InputError(
-            "check.nothing_to_check",
-            "nothing to compare with",
-            hint="give --against AGENT, --baseline FILE, --budget NAME=MS or --save FILE",
         )
     plan = CheckPlan.of(
         AgentChoice(agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed),
@@ -163,9 +155,8 @@ def _budgets(assignments: Sequence[str]) -> dict[str, float]:
     Raises:
         InputError: no such stage, or no number.
     """
-    from turngap.core.stages import MARKS
+    from turngap.check.plan import BUDGETS
 
-    names = ("gap", *MARKS[1:])
     budgets: dict[str, float] = {}
     for assignment in assignments:
         name, _, ms = assignment.partition("=")
@@ -173,10 +164,10 @@ def _budgets(assignments: Sequence[str]) -> dict[str, float]:
             budgets[name] = float(ms)
         except ValueError:
             budgets[name] = -1.0
-        if name not in names or not 0 < budgets[name] < float("inf"):
+        if name not in BUDGETS or not 0 < budgets[name] < float("inf"):
             raise InputError(
                 "check.budget",
                 f"--budget {assignment!r}: expected NAME=MS",
-                hint=f"names: {', '.join(names)}; for example --budget gap=800",
+                hint=f"names: {', '.join(BUDGETS)}; for example --budget gap=800",
             )
     return budgets

@@ -66,7 +66,12 @@ def report(
         if html:
             say(f"written: {one.write_html()}")
         if svg is not None:
-            _write_svg(svg, one.svg())
+            try:  # to where the user says, which may be no file: not by way of one beside it
+                svg.write_text(one.svg(), encoding="utf-8")
+            except OSError as e:
+                raise InputError(
+                    "report.unwritable", f"cannot write {svg}: {e.strerror or e}"
+                ) from e
             say(f"written: {svg}")
     if json_:
         documents = [one.document() for one in stored]
@@ -101,14 +106,6 @@ def show(stored: Stored, *, json_: bool, failed: bool = False) -> None:
     say(f"stored in {page.parent}\npage: {page}")
     if not failed:
         say_next(stored.next_step())
-
-
-def _write_svg(file: Path, picture: str) -> None:
-    """Where the user says, which may be no file; therefore not by way of another one beside it."""
-    try:
-        file.write_text(picture, encoding="utf-8")
-    except OSError as e:
-        raise InputError("report.unwritable", f"cannot write {file}: {e.strerror or e}") from e
 
 
 def stored_run(run: "Run") -> Stored:

@@ -16,7 +16,6 @@ FLEET = "Fleet"
 
 if TYPE_CHECKING:
     from turngap.fleet.record import SimulationRecord
-    from turngap.fleet.run import SimulationPlan
 
 
 def simulate(
@@ -91,7 +90,7 @@ def simulate(
     Exit: 0 done, 1 below --min-hit-rate, 2 bad input, 3 too few turns to tell.
     """
     from turngap.fleet.files import build_fleet, read_fleet
-    from turngap.fleet.run import SimulationPlan, source_of, workload_of
+    from turngap.fleet.run import SimulationPlan, run_simulation, source_of, workload_of
     from turngap.store.runs import find_run, read_run
 
     loads = _loads(calls)
@@ -114,7 +113,17 @@ def simulate(
         out=out,
         settings={"fleet": None if fleet is None else fleet.name, "set": set_},
     )
-    record = _run(plan, json_=json_)
+    with Display(100, "%") as shown:
+        try:
+            record, folder = run_simulation(
+                plan,
+                lambda load: shown.step(f"{load:g} calls, % played", total=100),
+                lambda share: shown.reach(round(100 * share)),
+            )
+        except KeyboardInterrupt:
+            say("interrupted: a simulation is stored when it ends, so nothing is kept of this one")
+            raise
+    show(stored_simulation(folder, record), json_=json_)
     if min_hit_rate is not None:
         raise typer.Exit(_exit_code(record))
 
@@ -132,26 +141,6 @@ def _loads(calls: str | None) -> tuple[float, ...]:
             "simulate.calls", f"--calls {calls!r}: expected N1,N2,…", hint="--calls 100,200,400"
         )
     return loads
-
-
-def _run(plan: "SimulationPlan", *, json_: bool) -> "SimulationRecord":
-    from turngap.fleet.run import run_simulation
-
-    with Display(100, "%") as shown:
-
-        def on_load(calls: float) -> None:
-            shown.step(f"{calls:g} calls, % played", total=100)
-
-        def on_progress(share: float) -> None:
-            shown.reach(round(100 * share))
-
-        try:
-            record, folder = run_simulation(plan, on_load, on_progress)
-        except KeyboardInterrupt:
-            say("interrupted: a simulation is stored when it ends, so nothing is kept of this one")
-            raise
-    show(stored_simulation(folder, record), json_=json_)
-    return record
 
 
 def _exit_code(record: "SimulationRecord") -> ExitCode:

@@ -202,7 +202,7 @@ async def replay(
 
         >>> run = turngap.replay("ws://127.0.0.1:8765/ws", scenarios=["quick-questions"])
         >>> run
-        <Run 'runs/...-remote': 3 turns, hit rate 100%>
+        <Run 'runs/...': 3 turns, hit rate 100%>
 
     It works in a script, in a notebook's cell and inside a running event loop; `replay_async` is
     its awaitable twin. If you interrupt it, the turns that were played are stored.

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import Any
 
 from turngap.core.clock import NS_PER_MS, ns_to_ms
 from turngap.core.results import Turn
@@ -104,7 +103,8 @@ def _reply(turn: Turn) -> _Reply | None:
     marks = {mark.name: mark.at_ns for mark in turn.marks}
     if not {"agent_onset", "tts_request"} <= marks.keys():
         return None
-    came = [at for at, text in _texts(turn.events) if text.strip()]
+    texts = (e for e in turn.events if e.get("event") == "AgentText")
+    came = [e["at_ns"] for e in texts if e["text"].strip()]
     silences = [e["at_ns"] for e in turn.events if e.get("event") == "AgentSilence"]
     after = [at for at in silences if at >= marks["agent_onset"]]
     if len(came) < 2 or not after:
@@ -119,7 +119,3 @@ def _reply(turn: Turn) -> _Reply | None:
         opening=min(max(1, opening), len(came)),
         sounded_ms=ns_to_ms(max(after) - marks["agent_onset"]),
     )
-
-
-def _texts(events: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
-    return [(e["at_ns"], e["text"]) for e in events if e.get("event") == "AgentText"]

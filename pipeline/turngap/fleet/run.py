@@ -172,6 +172,7 @@ def run_simulation(
     else:
         capacity = find_capacity(evaluate, plan.target, most=plan.most_calls)
     wall_s = time.perf_counter() - began  # git and the machine's description are no part of it
+    work, source = plan.workload, plan.source
     record = SimulationRecord(
         turngap_version=__version__,
         commit=git_commit(),
@@ -181,7 +182,19 @@ def run_simulation(
         routing=plan.fleet.routing,
         prefix_cache=plan.fleet.prefix_cache,
         pools=tuple(_pool_record(pool) for pool in plan.fleet.pools),
-        workload=_workload_record(plan),
+        workload=WorkloadRecord(
+            runs=source.runs,
+            samples=len(work.samples),
+            left_out=dict(source.left_out or {}),
+            system_tokens=work.system_tokens,
+            turns_per_call=work.turns,
+            think_ms=work.think_ms,
+            think_sigma=work.think_sigma,
+            mean={
+                name: sum(getattr(s, name) for s in work.samples) / len(work.samples)
+                for name in SAMPLE_FIELDS
+            },
+        ),
         budget_ms=plan.budget_ms,
         target=plan.target,
         seed=plan.seed,
@@ -216,21 +229,4 @@ def _pool_record(pool: Pool) -> PoolRecord:
         part_hour_usd=pool.part_hour_usd,
         alone_tokens_per_s=tokens / alone_s,
         most_tokens=server.kv_tokens,
-    )
-
-
-def _workload_record(plan: SimulationPlan) -> WorkloadRecord:
-    work, source = plan.workload, plan.source
-    return WorkloadRecord(
-        runs=source.runs,
-        samples=len(work.samples),
-        left_out=dict(source.left_out or {}),
-        system_tokens=work.system_tokens,
-        turns_per_call=work.turns,
-        think_ms=work.think_ms,
-        think_sigma=work.think_sigma,
-        mean={
-            name: sum(getattr(s, name) for s in work.samples) / len(work.samples)
-            for name in SAMPLE_FIELDS
-        },
     )

@@ -66,7 +66,7 @@ class Server:
         parts = f"{self.parts} × {self.accelerator.name}"
         needed = self.model.weight_bytes(self.weights) / 1e9
         cache = self.context * self.model.kv_bytes(self.kv) / 1e9
-        fits = ", ".join(f"{_about(self._most_b(p))} at {p}" for p in _SUGGESTED)
+        fits = ", ".join(f"{_about(self.usable_bytes / BYTES[p] / 1e9)} at {p}" for p in _SUGGESTED)
         one = self.accelerator.memory_gb * 1e9 * self.accelerator.usable
         enough = math.ceil((needed + cache) * 1e9 / one)
         return InputError(
@@ -77,10 +77,6 @@ class Server:
             hint=f"in {held:.4g} GB fit {fits}; for this one take {enough} × "
             f"{self.accelerator.name}, fewer bits or a smaller model",
         )
-
-    def _most_b(self, precision: Precision) -> float:
-        """Return the largest model, in 10^9 parameters, whose weights alone fit at a precision."""
-        return self.usable_bytes / BYTES[precision] / 1e9
 
 
 def _about(params_b: float) -> str:

@@ -176,7 +176,6 @@ class MarksRecorder:
         return min(decided_ns, self._vad_stop_ns + self._hold_ns)
 
     def llm_requested(self, at_ns: int) -> None:
-        """Begin a new turn of the agent: the context left for the LLM."""
         self._begin(AgentTurn(0, {**self._pending, "llm_request": at_ns}, why=self._why))
 
     def guessed(self, at_ns: int) -> None:
@@ -384,7 +383,6 @@ class Waste:
             self._guess.pieces += 1
 
     def used(self, prompt_tokens: int, completion_tokens: int) -> None:
-        """Note what the LLM says that its latest request used."""
         if self._dying is not None:
             self._dying.used = (prompt_tokens, completion_tokens)
             self._bury()

@@ -333,7 +333,6 @@ class LlmSwitch(FrameProcessor):
         await self.push_frame(frame, direction)
 
     def _follow(self, frame: Frame) -> None:
-        """Keep track of whether a reply is being made or spoken."""
         if isinstance(frame, LLMContextFrame):
             self._requested = self._responding = True
         elif isinstance(frame, LLMFullResponseEndFrame):

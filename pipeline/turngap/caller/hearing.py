@@ -82,7 +82,6 @@ class Listener:
         self._changed.set()
 
     def check(self) -> None:
-        """Raise the error that broke the caller, if there is one."""
         if self._crash is not None:
             raise self._crash
 
@@ -115,7 +114,6 @@ class Listener:
         return True
 
     async def changed_until(self, deadline_ns: int) -> None:
-        """Wait for an instant, or until the line is lost."""
         while self.failure is None and await self.changed_before(deadline_ns):
             pass
 

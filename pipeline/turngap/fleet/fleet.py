@@ -259,7 +259,6 @@ class _Run:
             self._answer(*replica.take_opened())
 
     def _begin_calls(self, until_ps: int) -> None:
-        """Put the calls that begin in this window on replicas."""
         calls = self._calls
         end = int(np.searchsorted(calls.start_ps, until_ps))
         new = np.arange(self._begun, end)

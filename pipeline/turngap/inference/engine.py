@@ -176,7 +176,6 @@ class Engine:
     # Admission
 
     def _gather(self) -> None:
-        """Put the requests that have arrived into the batch that waits."""
         coming = self._coming
         while coming and coming[0].arrived_ps <= self.now_ps:
             self._gathered.append(coming.popleft())

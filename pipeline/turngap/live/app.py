@@ -80,7 +80,6 @@ class LiveServer:
         self.app: ASGIApp = SecureHeaders(app)
 
     async def close(self) -> None:
-        """Store what is left of every conversation when the server ends."""
         await self.conversations.close()
 
     def _begun(self, now_ns: int) -> Held:

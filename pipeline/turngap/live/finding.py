@@ -111,7 +111,6 @@ class TurnFinder:
         return []
 
     def called_done(self, at_ns: int) -> list[FoundTurn]:
-        """Note that the agent says it has sent its whole reply."""
         self._done_ns = at_ns
         return []
 

@@ -170,7 +170,6 @@ class DeviceClock:
         return samples_to_ns(sample, DEVICE_RATE) + self.round_trip_ns
 
     def now_ns(self, machine_ns: int) -> int:
-        """Convert an instant of the machine's clock to this one."""
         return machine_ns - self.machine_ns
 
 

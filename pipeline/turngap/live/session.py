@@ -236,7 +236,6 @@ class LiveSession:
                 await self._told(refusal(wire.TURN, e))
 
     async def _sent(self, data: bytes) -> None:
-        """Note what the agent has just sent to the page."""
         frame = parse(data)
         if frame.WhichOneof("frame") == "audio":
             pcm: Pcm = np.frombuffer(frame.audio.audio, dtype="<i2")

@@ -46,7 +46,6 @@ class ManualClock:
         return self._now_ns
 
     async def sleep_until_ns(self, deadline_ns: int) -> None:
-        """Return when the clock shows `deadline_ns`; at once when that has passed."""
         if deadline_ns <= self._now_ns:
             return
         woken = asyncio.get_running_loop().create_future()

@@ -80,7 +80,6 @@ class LoopClock:
         return _loop().now_ns()
 
     async def sleep_until_ns(self, deadline_ns: int) -> None:
-        """Return at `deadline_ns`; at once when that has passed."""
         loop = _loop()
         while loop.now_ns() < deadline_ns:
             woken: asyncio.Future[None] = loop.create_future()

@@ -51,7 +51,6 @@ class Ledger:
         self._letter_ms = LETTER_MS
 
     def announced(self, segment: int, text: str) -> None:
-        """Note that the audio from here on is made for this clause."""
         self._making = self._clauses[segment] = _Clause(text)
 
     def made(self, ms: float) -> None:
@@ -65,7 +64,6 @@ class Ledger:
                 self._letter_ms = clause.made_ms / max(letters(clause.text), 1.0)
 
     def begins(self, segment: int) -> None:
-        """Note that the audio from here on is played for this clause."""
         self._playing = self._clauses.get(segment)
 
     def played(self, ms: float) -> None:

@@ -45,7 +45,6 @@ class LibraryLLMService(PlainLLMService):
         """Yield the reply's tokens as they come; closed when the reply is no longer wanted."""
 
     def _reply(self, heard: list[str], results: dict[str, Any] | None = None) -> str:
-        """Return what the model says to that, with what the tools gave."""
         return reply_to(heard, self._script, self._default, results) if heard else self._default
 
     def _calls(self, heard: list[str]) -> tuple["Call", ...]:

@@ -57,7 +57,6 @@ class PiperTTSService(TTSService):
             yield ErrorFrame(error=f"{e.message} ({e.hint})" if e.hint else e.message)
 
     async def _made(self, piece: str) -> Pcm:
-        """Make the speech of a piece, and note how long that took."""
         asked_ns = self._clock.now_ns()
         pcm = await self._voice.speak(piece, self._manner, self.sample_rate)
         made_ms = ns_to_ms(self._clock.now_ns() - asked_ns)

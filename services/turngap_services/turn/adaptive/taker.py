@@ -135,7 +135,6 @@ class TurnTaker:
         self._asking.clear()
 
     async def feed(self, event: Callable[[Attention, int], None]) -> None:
-        """Tell the mind of an event, and do what it decides."""
         event(self.attention, self.clock.now_ns())
         if not self._acting:  # otherwise the running loop carries the new actions out, in order
             self._acting = True

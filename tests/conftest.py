@@ -21,7 +21,7 @@ from turngap.caller.pipecat import PipecatDialect
 from turngap.check.plan import CheckPlan
 from turngap.core.errors import TurngapError
 from turngap.core.results import Turn
-from turngap.play import replay as replaying
+from turngap.play import run as playing
 from turngap.play.run import RunInProgress
 from turngap.scenario.library import load_scenarios, scenario_paths
 from turngap.store.provenance import this_machine
@@ -127,7 +127,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
             changes = {"machine": this_machine()} | record
             return make_run(left.pop(0), folder, **changes), failure
 
-        monkeypatch.setattr(replaying, "replay", replay)
+        monkeypatch.setattr(playing, "replay", replay)
         return plans
 
     return play

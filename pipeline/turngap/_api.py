@@ -143,7 +143,7 @@ async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
         raise
     try:
         with quietly():
-            import_module("turngap.play.replay")
+            import_module("turngap.play.run")
         return await main
     except TurngapError as e:
         error = type(e)(e.kind, without_url_secrets(e.message), hint=without_url_secrets(e.hint))
@@ -237,7 +237,7 @@ async def replay(
     """
     from turngap.caller.stream import RATE
     from turngap.play.plan import Progress, ReplayPlan
-    from turngap.play.replay import replay as play
+    from turngap.play.run import replay as play
     from turngap.play.target import AgentChoice
     from turngap.report.run import write_html
 

@@ -107,7 +107,7 @@ def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[Run, TurngapError | None
 
     from rich.console import Console
 
-    from turngap.play.replay import replay
+    from turngap.play.run import replay
     from turngap.report.console import turn_block
 
     console = Console(highlight=False, quiet=quiet)

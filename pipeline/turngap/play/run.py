@@ -24,7 +24,7 @@ from turngap.core.secrets import without_url_secrets
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, summarise
 from turngap.play.calibrate import calibrate
-from turngap.play.plan import PlayPlan, Progress
+from turngap.play.plan import SILENT, PlayPlan, Progress, ReplayPlan
 from turngap.play.target import Target
 from turngap.play.turn_record import turn_record
 from turngap.scenario.library import LoadedScenario
@@ -305,6 +305,18 @@ def _speech(recorded: UserTurn | Backchannel) -> SpeechBounds:
 
 
 # One agent or several over the same recordings, in turns, so that a slow spell hits them all alike.
+
+
+async def replay(plan: ReplayPlan, progress: Progress = SILENT) -> tuple[Run, TurngapError | None]:
+    """Play the plan. The run is stored whatever happens; an error that ended it comes back too.
+
+    Raises:
+        InputError: the run's folder cannot be made.
+    """
+    run = RunInProgress(plan, plan.target, plan.target.choice.name, progress.on_turn)
+    progress.on_folder(run.folder)
+    failure = await play_in_turns([run], plan, progress)
+    return run.finish(str(failure) if failure else None), failure
 
 
 async def play_in_turns(

@@ -86,7 +86,9 @@ def write(folder: Path, name: str, dialogue: Dialogue, voice: Voice) -> None:
     turns = [turn_of(turn, file) for turn, file in zip(dialogue.turns, audio, strict=True)]
     path = folder / f"{name}.yaml"
     with path.open("w", encoding="utf-8") as file:
-        YAML().dump({"name": name, "tags": ["held-out"], "turns": turns}, file)
+        YAML().dump(
+            {"name": name, "tags": ["held-out"], "voices": "synthetic", "turns": turns}, file
+        )
     label_file(path)
 
 

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 from turngap.clocks import MonotonicClock
 from turngap.core.budget import MAX_STARVED_MS, STARVED_MS
 from turngap.core.clock import ms_to_ns
-from turngap.core.errors import TurngapError
+from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import Turn
 from turngap.core.secrets import without_url_secrets
 
@@ -50,7 +51,7 @@ class _Playing(Generic[Result]):
         self._main = main
         self._begun = threading.Event()
         thread = ThreadPoolExecutor(1, thread_name_prefix="turngap")
-        self.done = thread.submit(asyncio.run, self._run())
+        self.done = thread.submit(copy_context().run, asyncio.run, self._run())
         thread.shutdown(wait=False)
 
     async def _run(self) -> Result:
@@ -127,6 +128,8 @@ def _interruptible() -> Iterator[None]:
 
 
 _PLAYS = threading.Lock()
+# Set where a replay, check or comparison plays, and in what it calls.
+_WITHIN: ContextVar[bool] = ContextVar("within", default=False)
 
 
 async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
@@ -134,6 +137,13 @@ async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
 
     An error ends up in notebooks and in the logs of CI, so no secret of a URL stays in it.
     """
+    if _WITHIN.get():
+        main.close()
+        raise InputError(
+            "api.nested",
+            "a replay, check or comparison was begun within another one's on_turn",
+            hint="begin it when the first one has returned",
+        )
     clock = MonotonicClock()
     try:
         while not _PLAYS.acquire(blocking=False):
@@ -144,6 +154,7 @@ async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
     try:
         with quietly():
             import_module("turngap.play.run")
+        _WITHIN.set(True)
         return await main
     except TurngapError as e:
         error = type(e)(e.kind, without_url_secrets(e.message), hint=without_url_secrets(e.hint))
@@ -241,8 +252,8 @@ async def replay(
     from turngap.play.target import AgentChoice
     from turngap.report.run import write_html
 
-    _number("repeat", repeat, 1)
-    _number("calibration", calibration, 0)
+    _number("repeat", repeat, 1, whole=True)
+    _number("calibration", calibration, 0, whole=True)
     _number("starved_ms", starved_ms, 1, MAX_STARVED_MS)
     _number("phase_ms", phase_ms, 0)
     _number("budget_ms", budget_ms, 1)
@@ -341,7 +352,8 @@ async def check(  # noqa: D417
     from turngap.play.plan import Progress
     from turngap.play.target import AgentChoice
 
-    _number("calibration", calibration, 0)
+    _number("calibration", calibration, 0, whole=True)
+    _number("rounds", rounds, 1, whole=True)
     plan = CheckPlan.of(
         AgentChoice(str(agent), {"llm": llm, "stt": stt, "tts": tts}, _names(sets), seed),
         _names(scenarios or ()),
@@ -429,8 +441,8 @@ async def compare(  # noqa: D417
     from turngap.play.plan import MAX_PHASES, Progress
     from turngap.play.target import AgentChoice
 
-    _number("rounds", rounds, 1)
-    _number("phases", phases, 1, MAX_PHASES)
+    _number("rounds", rounds, 1, whole=True)
+    _number("phases", phases, 1, MAX_PHASES, whole=True)
     _number("starved_ms", starved_ms, 1, MAX_STARVED_MS)
     _number("budget_ms", budget_ms, 1)
     plan = ComparePlan.of(
@@ -481,9 +493,9 @@ def _path(given: str | Path | None) -> Path | None:
     return None if given is None else Path(given)
 
 
-def _number(name: str, value: Any, least: float, most: float = inf) -> None:
+def _number(name: str, value: Any, least: float, most: float = inf, *, whole: bool = False) -> None:
     """Refuse a value outside its range; None is the default of what may be left out."""
     from turngap.play.plan import require_number
 
     if value is not None:
-        require_number("argument.range", name, value, least, most)
+        require_number("argument.range", name, value, least, most, whole=whole)

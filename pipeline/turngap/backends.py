@@ -52,6 +52,10 @@ class BackendSettings(BaseModel):
     library: Path | None = None
     """Scenario library of an engine that is made from it; the agent's own by default."""
 
+    def parts(self) -> "list[tuple[BackendSpec, BackendSettings]]":
+        """The backends that one which combines others is made of, each with its settings."""
+        return []
+
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -223,6 +227,10 @@ class BackendSpec:
                 f"{self.kind} backend {self.name!r}: {said}",
                 hint=f"allowed: {', '.join(self.settings_type.model_fields)}",
             ) from e
+
+    def scripted(self, settings: BackendSettings) -> bool:
+        """Whether a script answers in place of a model, in any of its parts too."""
+        return self.simulated or any(part.scripted(own) for part, own in settings.parts())
 
     def require(self) -> None:
         """Raise AgentError with the remedy unless this machine has all that the engine needs."""

@@ -123,6 +123,20 @@ def test_the_async_twin_lets_the_callers_loop_go_on(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("agents")
+def test_a_replay_within_anothers_on_turn_is_refused_and_does_not_wait_for_ever() -> None:
+    refused: list[str] = []
+
+    def again(_: Any) -> None:
+        try:
+            turngap.replay(OLD, **quick())
+        except turngap.InputError as e:
+            refused.append(e.kind)
+
+    turngap.replay(OLD, **quick(), on_turn=again)
+    assert refused == ["api.nested"] * 3
+
+
+@pytest.mark.usefixtures("agents")
 def test_replays_of_one_process_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turngap._api.LOOK_AGAIN_MS", 1.0)
     interval = sys.getswitchinterval()
@@ -209,8 +223,8 @@ def test_an_error_shows_its_hint_in_a_traceback_and_no_secret_of_a_url() -> None
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"repeat": 0}, "repeat=0: expected a number from 1 on"),
-        ({"repeat": True}, "repeat=True: expected a number from 1 on"),
+        ({"repeat": 0}, "repeat=0: expected a whole number from 1 on"),
+        ({"repeat": True}, "repeat=True: expected a whole number from 1 on"),
         ({"starved_ms": 2000}, "starved_ms=2000: expected a number from 1 to 1000"),
         ({"phase_ms": -1}, "phase_ms=-1: expected a number from 0 on"),
         ({"scenarios": ["nowhere"]}, "no scenario 'nowhere'"),

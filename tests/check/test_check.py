@@ -96,6 +96,17 @@ async def test_after_too_few_conversations_the_advice_is_the_fewest_rounds_that_
     assert (await checked(replace(plan, rounds=5))).record.verdict == "regressed"
 
 
+async def test_the_advice_is_the_fewest_rounds_also_where_two_metrics_need_as_many_pairs(
+    agents: FakeAgents, plan: CheckPlan
+) -> None:
+    agents.slower[NEW] = lambda _: 81.0
+    record = (await checked(replace(plan, rounds=4))).record
+    p50, p95 = record.metrics[:2]
+    assert (record.verdict, p50.n) == ("undecided", 24)
+    assert p50.turns_needed == p95.turns_needed  # of which p95 is within its own limit
+    assert "--rounds 5," in to_decide(record)
+
+
 async def test_where_nothing_is_beyond_its_limit_the_advice_is_what_all_metrics_need(
     agents: FakeAgents, plan: CheckPlan
 ) -> None:
@@ -112,8 +123,12 @@ def test_a_default_plan_has_ten_conversations_and_two_rounds_at_least(
 ) -> None:
     reference = plan.reference if beside else None
     many = [plan.scenarios[0]] * scenarios
-    planned = replace(plan, rounds=0, reference=reference, scenarios=many)
+    kept = None if beside else Path("base.json")
+    planned = replace(plan, rounds=0, reference=reference, baseline=kept, scenarios=many)
     assert planned.rounds == rounds
+    assert (
+        replace(planned, rounds=0, reference=None, baseline=None).rounds == 2
+    )  # nothing is paired
     assert planned.rounds * scenarios * (2 if beside else 1) >= CONVERSATIONS == 10
 
 

@@ -158,7 +158,7 @@ def test_an_agent_that_is_as_fast_as_the_other_is_not_regressed(
 
 @pytest.mark.realtime
 async def test_a_tts_that_waits_for_the_whole_reply_is_caught_and_named(
-    tmp_path: Path, quiet: Quiet
+    library: Path, tmp_path: Path, quiet: Quiet
 ) -> None:
     # At 125 ms each, a word and a full stop that a first clause does not wait for. `adaptive` text
     # would, from so slow a model, and an answer begun early would hide some of it. Quick speech
@@ -166,7 +166,7 @@ async def test_a_tts_that_waits_for_the_whole_reply_is_caught_and_named(
     plain = ("text.aggregation=clause", "turn.speculate=false")
     old = AgentChoice(sets=("llm.tokens_per_s=8", "tts.speed_wpm=400", *plain), seed=3)
     slow = AgentChoice(sets=(*old.sets, "text.aggregation=reply"), seed=3)
-    record = await checked(library_in(tmp_path / "library", 3), tmp_path / "runs", slow, old)
+    record = await checked(library, tmp_path, slow, old)
     with quiet.measured():
         assert record.verdict == "regressed", record
         assert record.moved_stage == "tts_request"

@@ -51,6 +51,10 @@ def test_a_run_whose_caller_was_late_says_nothing_else() -> None:
     assert after_run(a_run(make_turn(), valid=False)) == LATE
 
 
+def test_a_run_that_failed_is_not_blamed_on_the_caller() -> None:
+    assert after_run(a_run(make_turn(), valid=False, failure="the agent died")) is None
+
+
 def test_the_step_is_the_last_line_and_no_part_of_the_document(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

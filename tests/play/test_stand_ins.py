@@ -15,6 +15,8 @@ VOICES = "synthetic voices"
     [
         ("embedded", None, ("simulated LLM", "closed-domain recogniser", VOICES)),
         ("embedded", "openai", ("closed-domain recogniser", VOICES)),
+        ("embedded", "race", ("simulated LLM", "closed-domain recogniser", VOICES)),
+        ("embedded", "best-of", ("simulated LLM", "closed-domain recogniser", VOICES)),
         ("ws://127.0.0.1:1/ws", None, (VOICES,)),
     ],
 )

@@ -82,7 +82,12 @@ def document(rates: list[tuple[str, float, float]]) -> dict[str, object]:
                 "cut_in_rate_ci95": [0.0, 0.5],
             }
         )
-    return {"setting": "turn.hold_ms", "points": points, "path": "runs/x"}
+    return {
+        "setting": "turn.hold_ms",
+        "points": points,
+        "path": "runs/x",
+        "stand_ins": ["simulated LLM"],
+    }
 
 
 def shown(block: object, width: int) -> str:

@@ -1,7 +1,7 @@
 """Named agents: which turn-taking, STT, LLM and TTS engine, with their settings."""
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -237,6 +237,17 @@ def resolved(stack: Stack, library: Path | None) -> Iterator[tuple[BackendSpec, 
             require_tools(spec, settings)
         spec.require()
         yield spec, settings
+
+
+def stand_ins_of(engines: Iterable[tuple[BackendSpec, BackendSettings]]) -> tuple[str, ...]:
+    """What of an agent is not real, as a run stores it and every report says beside its figures."""
+    found: list[str] = []
+    for spec, settings in engines:
+        if spec.scripted(settings):
+            found.append("simulated LLM")
+        if spec.closed_domain:
+            found.append("closed-domain recogniser")
+    return tuple(sorted(found, reverse=True))
 
 
 def require_tools(spec: BackendSpec, settings: BackendSettings) -> None:

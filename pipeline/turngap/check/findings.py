@@ -69,7 +69,14 @@ def record_of(played: Played) -> CheckRecord:
         rounds=played.rounds,
         phases=plan.phases,
         starved_ms=plan.starved_ms,
-        stand_ins=plan.candidate.stand_ins(s.scenario for s in plan.scenarios),
+        stand_ins=tuple(
+            dict.fromkeys(
+                name
+                for target in (plan.candidate, plan.reference)
+                if target is not None
+                for name in target.stand_ins(s.scenario for s in plan.scenarios)
+            )
+        ),
         pairs=judgement.n if judgement else 0,
         left_out=judgement.left_out if judgement else 0,
         starvation=judgement.starvation if judgement else None,

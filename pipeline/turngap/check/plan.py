@@ -34,7 +34,8 @@ class CheckPlan(PlayPlan):
 
     Attributes:
         reference: an agent at hand; None to compare with `baseline`, or with budgets alone.
-        rounds: by default 2, and more where a clear shift takes them (`CONVERSATIONS`).
+        rounds: by default 2, and more where turns are paired and a clear shift takes them
+            (`CONVERSATIONS`), or where a baseline is saved that later turns are paired with.
         save: where to store the candidate as a baseline, if it passes or nothing else is asked.
         budgets: `gap` or a stage's name to its budget in ms.
         target: the share of turns that must be within each budget.
@@ -57,7 +58,9 @@ class CheckPlan(PlayPlan):
     def __post_init__(self) -> None:
         if self.rounds == 0:
             a_round = len(self.scenarios) * (1 if self.reference is None else 2)
-            object.__setattr__(self, "rounds", max(2, ceil(CONVERSATIONS / max(a_round, 1))))
+            paired = self.reference or self.baseline or self.save
+            least = ceil(CONVERSATIONS / max(a_round, 1)) if paired else 2
+            object.__setattr__(self, "rounds", max(2, least))
 
     @classmethod
     def of(
@@ -89,6 +92,12 @@ class CheckPlan(PlayPlan):
                 "check.nothing_to_check",
                 "nothing to compare with",
                 hint="give against, baseline, a budget or save",
+            )
+        if save is not None and save == baseline:
+            raise InputError(
+                "check.save_over_baseline",
+                f"saving to {save} would replace the baseline that this run is compared with",
+                hint="save to another file",
             )
         folder, loaded = chosen(choice.agent, names, tag, library)
         reference = None
@@ -126,8 +135,8 @@ def refuse(plan: CheckPlan) -> None:
     Raises:
         InputError: says what was given and what can be.
     """
-    _whole("rounds", plan.rounds, 1)
-    _whole("phases", plan.phases, 1, MAX_PHASES)
+    require_number("check.setting", "rounds", plan.rounds, 1, whole=True)
+    require_number("check.setting", "phases", plan.phases, 1, MAX_PHASES, whole=True)
     require_number("check.setting", "limit_p50_ms", plan.limits.p50_ms)
     require_number("check.setting", "limit_p95_ms", plan.limits.p95_ms)
     require_number("check.setting", "max_minutes", plan.max_minutes)
@@ -135,12 +144,6 @@ def refuse(plan: CheckPlan) -> None:
     _refuse_budgets(plan)
     if plan.save is not None:
         _refuse_save(plan.save)
-
-
-def _whole(name: str, value: int, least: int, most: float = inf) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InputError("check.setting", f"{name}={value!r}: expected a whole number")
-    require_number("check.setting", name, value, least, most)
 
 
 def _refuse_budgets(plan: CheckPlan) -> None:

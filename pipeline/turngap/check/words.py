@@ -167,9 +167,11 @@ def _decisive(record: CheckRecord) -> MetricVerdict | None:
     Where one is beyond its limit already, the whole is regressed as soon as that is shown. Where
     none is, all of them have to pass.
     """
-    needing = {m.turns_needed: m for m in record.metrics if m.turns_needed is not None}
-    beyond = [n for n, m in needing.items() if (m.difference or 0.0) >= m.limit]
-    return needing[min(beyond) if beyond else max(needing)] if needing else None
+    needing = [m for m in record.metrics if m.turns_needed is not None]
+    beyond = [m for m in needing if (m.difference or 0.0) >= m.limit]
+    if beyond:
+        return min(beyond, key=lambda m: m.turns_needed or 0)
+    return max(needing, key=lambda m: m.turns_needed or 0, default=None)
 
 
 def _rounds_for(record: CheckRecord, more: int) -> int | None:

@@ -105,12 +105,6 @@ def check(
     from turngap.core.paired import Limits
     from turngap.play.target import AgentChoice
 
-    if save is not None and save == baseline:
-        raise InputError(
-            "check.save_over_baseline",
-            f"--save {save} would replace the baseline that this run is compared with",
-            hint="save to another file",
-        )
     plan = CheckPlan.of(
         AgentChoice(agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed),
         scenarios or (),

@@ -57,8 +57,7 @@ def compare(
     """Compare LLMs on the same recordings: speed, right answers, price, and long tasks.
 
     Exit: 0 compared, 2 bad input, 3 invalid because turngap itself was late too often, 4 an agent
-    failed, even
-    in a single turn.
+    failed, even in a single turn.
     """
     from turngap.cli.judging import judged_comparison
     from turngap.compare.play import ComparePlan, parse_price

@@ -95,9 +95,10 @@ def replay(
     elif run.turns:
         print_block(lambda width: summary_block(run, width))
         say(f"page with recordings: {page}")
-        say_next(after_run(run))
     if failure := failure or failed_turns(run):
         show_failure(failure)
+    elif run.turns and not json_:
+        say_next(after_run(run))
     raise typer.Exit(exit_code(run, failure, min_hit_rate))
 
 

@@ -38,6 +38,8 @@ def after_run(run: "Run") -> str | None:
     """Whoever lacks marks needs them first; then the stage that takes the most time counts."""
     from turngap.core.stages import UNATTRIBUTED
 
+    if run.record.failure is not None:
+        return None
     if not run.record.valid:
         return LATE
     summary = run.summary
@@ -67,12 +69,15 @@ def after_check(record: "CheckRecord") -> str | None:
         where = "" if stage is None else f"; `{stage}` is the stage that moved"
         return f"listen to the turns that got slower, on the page{where}"
     if record.verdict == "cannot_compare":
-        return LATE if record.starvation is not None else None
+        starvation = record.starvation
+        return LATE if starvation is not None and starvation.why_not_judged else None
     return "let CI check each pull request: docs/ci.md"
 
 
 def after_comparison(record: "ComparisonRecord", folder: object) -> str | None:
     """Invalid runs first; a model's verdict; then a conversation with the quickest."""
+    if record.failure is not None:
+        return None
     if not all(backend.valid for backend in record.backends):
         return LATE
     if record.judged_with is None:

@@ -157,12 +157,13 @@ class Display:
 
 def _kept(folders: list[Path]) -> str:
     """What an interruption leaves: a comparison can be shown whole, other runs one by one."""
+    from turngap.compare.record import COMPARISON_FILE
     from turngap.store.runs import holds_turns, run_folders
 
     found = [run for folder in folders for run in (folder, *run_folders(folder))]
     runs = [run for run in found if holds_turns(run)]
     if not runs:
         return "interrupted before the first turn: there is nothing to show"
-    shown = [folder for folder in folders if (folder / "comparison.json").exists()] or runs
+    shown = [folder for folder in folders if (folder / COMPARISON_FILE).exists()] or runs
     lines = "".join(f"\n  turngap report {path}" for path in shown)
     return f"interrupted: the turns that were played are stored{lines}"

@@ -33,7 +33,7 @@ def talk_in_terminal(
     from turngap.scenario.library import library_dir
 
     target = resolve(choice, library_dir(library))
-    run = LiveRun(keeping, f"{choice.name}-talk", target.describe())
+    run = LiveRun(keeping, f"{choice.name}-talk", target.describe(), target.stand_ins(()))
     try:
         with suppress(KeyboardInterrupt):  # the ordinary way to hang up
             asyncio.run(_talk(target, run, device))

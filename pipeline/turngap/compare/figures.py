@@ -202,7 +202,7 @@ def pairs_of(sides: Sequence[Side]) -> tuple[PairRecord, ...]:
 
 
 def _pair(one: str, other: str, turns: Sequence[Turn], others: Sequence[Turn]) -> PairRecord:
-    judged = paired(taken(turns, is_right), taken(others, is_right))
+    judged = paired(taken(turns, lambda t: t.right), taken(others, lambda t: t.right))
     gaps = paired(taken(turns, due_ms), taken(others, due_ms))
     both = list(zip(judged.one, judged.other, strict=True))
     # Two without a reply are neither of them slower.
@@ -242,7 +242,7 @@ def crossings(sides: Sequence[Side]) -> list[CrossingRecord]:
 
 def _crossing(one: Side, other: Side, what: Literal["time", "price"]) -> CrossingRecord | None:
     turns, others = counted_turns(one.turns), counted_turns(other.turns)
-    judged = paired(taken(turns, is_right), taken(others, is_right))
+    judged = paired(taken(turns, lambda t: t.right), taken(others, lambda t: t.right))
     right = right_ratio(judged)
     if what == "time":
         cost = mean_ratio(paired(taken(turns, turn_ms), taken(others, turn_ms)))
@@ -335,11 +335,6 @@ def paired(one: Mapping[Take, Value], other: Mapping[Take, Value]) -> Pairs[Valu
         one=tuple(one[take] for take in both),
         other=tuple(other[take] for take in both),
     )
-
-
-def is_right(turn: Turn) -> bool | None:
-    """Whether the answer was right; None where it was not judged."""
-    return None if turn.answer.verdict == "not_judged" else turn.answer.verdict == "right"
 
 
 def difference(pairs: Pairs[bool]) -> tuple[float, float, float] | None:

@@ -182,7 +182,7 @@ class Summary:
     Attributes:
         hit_rate: turns answered within budget of all turns, whatever became of them; `n` is less
             than `turns` where some have a reason to be left out. Rounds count in its interval as
-            far as they tell more (`core.clusters`), as in those of the percentiles.
+            far as they tell more (`core.stats.Clusters`), as in those of the percentiles.
         gap_n: turns behind the gap percentiles: with a reply, or with none when one was due
             (those count as slower than any measured).
         gap_recorded: how many recorded turns these are takes of.

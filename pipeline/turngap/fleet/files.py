@@ -162,7 +162,8 @@ def _assign(values: dict[str, Any], assignment: str) -> None:
     """Change what `KEY=VALUE` says; a key of a pool changes all pools, `pool.2.KEY` the second."""
     name, equals, text = assignment.partition("=")
     path = name.strip().split(".")
-    plain = ".".join(part for part in path if not part.isdigit())
+    numbered = len(path) > 1 and path[0] == "pool" and path[1].isdigit()
+    plain = ".".join(path[:1] + path[2:] if numbered else path)
     if not equals:
         raise InputError(
             "fleet.set", f"--set {assignment!r}: expected KEY=VALUE", hint="--set pool.weights=fp8"
@@ -175,11 +176,11 @@ def _assign(values: dict[str, Any], assignment: str) -> None:
     if path[0] == "pool":
         tables = values.setdefault("pool", [{}])
         tables = tables if isinstance(tables, list) else []
-        if path[1].isdigit():
+        if numbered:
             tables = tables[int(path[1]) - 1 : int(path[1])]
             if not tables:
                 raise InputError("fleet.no_pool", f"--set {name}: there is no such pool")
-        path = [part for part in path[1:] if not part.isdigit()]
+        path = path[2:] if numbered else path[1:]
     for table in tables:
         if not isinstance(table, dict):
             continue  # refused below, with its place in the file

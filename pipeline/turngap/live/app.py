@@ -24,6 +24,7 @@ from turngap import __version__
 from turngap.agent.access import Refusal, cookie_name
 from turngap.agent.server import CODE_FULL, Seats, ServeSettings, close, create_app
 from turngap.agent.session import Assembly
+from turngap.agent.stack import stand_ins_of
 from turngap.core.errors import InputError
 from turngap.live.held import Conversations, Held, Limits
 from turngap.live.keeping import Keeping
@@ -88,6 +89,7 @@ class LiveServer:
             self._live.keeping,
             name=f"{stack.name}-live",
             agent={"stack": stack.name, **stack.model_dump(exclude={"name"})},
+            stand_ins=stand_ins_of(self._assembly.engines.values()),
             in_rate=stack.audio.in_sample_rate,
             now_ns=now_ns,
         )

@@ -67,12 +67,19 @@ class Held:
     """
 
     def __init__(
-        self, keeping: Keeping, *, name: str, agent: Mapping[str, Any], in_rate: int, now_ns: int
+        self,
+        keeping: Keeping,
+        *,
+        name: str,
+        agent: Mapping[str, Any],
+        stand_ins: tuple[str, ...],
+        in_rate: int,
+        now_ns: int,
     ) -> None:
         self.id = secrets.token_urlsafe(ID_BYTES)
         self.memory = Memory()
         self.conversation = LiveConversation(name, in_rate)
-        self.run = LiveRun(keeping, name, agent)
+        self.run = LiveRun(keeping, name, agent, stand_ins)
         self.connected = False
         self.begun_ns = now_ns
         self.over = False

@@ -44,12 +44,19 @@ class Keeping:
 class LiveRun:
     """The run of one conversation; its first turn makes the folder. `turns` are those stored."""
 
-    def __init__(self, keeping: Keeping, name: str, agent: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        keeping: Keeping,
+        name: str,
+        agent: Mapping[str, Any],
+        stand_ins: tuple[str, ...] = (),
+    ) -> None:
         self.keeping = keeping
         self.turns: list[Turn] = []
         self.settings: dict[str, Any] = {}
         self._name = name
         self._agent = dict(agent)
+        self._stand_ins = stand_ins
         self._lock = threading.Lock()
         self._offset: OffsetRecord | None = None
         self._writer: RunWriter | None = None
@@ -150,6 +157,7 @@ class LiveRun:
                 scenario_hashes={},
                 planned_turns=0,
                 budget_ms=DEFAULT_BUDGET_MS,
+                stand_ins=self._stand_ins,
             )
             self._writer = RunWriter.create(out, self._name, self._opening)
         return self._writer

@@ -168,6 +168,7 @@ def _yaml(name: str, cuts: Sequence[_Cut]) -> str:
     turns = CommentedSeq([_turn(name, n, cuts) for n in range(1, len(cuts) + 1)])
     scenario = CommentedMap({"name": name, "about": "Saved from a live conversation."})
     scenario["tags"] = _flow(CommentedSeq(["live"]))
+    scenario["voices"] = "recorded"
     scenario["turns"] = turns
     scenario.yaml_set_start_comment(
         "This was proposed from one conversation. `say` is what the recogniser heard; correct it.\n"

@@ -127,16 +127,20 @@ class ReplayPlan(PlayPlan):
         return self.phase
 
 
-def require_number(kind: str, name: str, value: Any, least: float = 0, most: float = inf) -> None:
-    """Refuse what is no number in this range.
+def require_number(
+    kind: str, name: str, value: Any, least: float = 0, most: float = inf, *, whole: bool = False
+) -> None:
+    """Refuse what is no number, or no `whole` one, in this range.
 
     Raises:
         InputError: of this kind.
     """
-    known = isinstance(value, int | float) and not isinstance(value, bool) and value != inf
+    types = int if whole else int | float
+    known = isinstance(value, types) and not isinstance(value, bool) and value != inf
     if not known or not least <= value <= most:
         end = "on" if most == inf else f"to {most:g}"
-        raise InputError(kind, f"{name}={value!r}: expected a number from {least:g} {end}")
+        what = "a whole number" if whole else "a number"
+        raise InputError(kind, f"{name}={value!r}: expected {what} from {least:g} {end}")
 
 
 def calibration_s(turns: int) -> float:

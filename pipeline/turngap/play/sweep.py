@@ -81,6 +81,7 @@ class Sweep:
         return {
             "setting": self.setting,
             "path": str(self.path),
+            "stand_ins": list(self.points[0].run.record.stand_ins) if self.points else [],
             "points": [
                 {
                     "value": p.value,

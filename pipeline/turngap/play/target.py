@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turngap.agent.stack import Stack, load_stack, override, resolved, stack_files
-from turngap.backends import Kind, find, specs
+from turngap.agent.stack import Stack, load_stack, override, resolved, stack_files, stand_ins_of
+from turngap.backends import Kind, find
 from turngap.core.errors import AgentError, InputError
 from turngap.play.process import running
 from turngap.scenario.model import Scenario
@@ -131,17 +131,10 @@ class Target:
 
         Of an agent from a checkout or at a URL nothing is known but the voices.
         """
-        found: list[str] = []
-        if self.stack is not None and self.choice.checkout is None:
-            llm = self.stack.llm
-            named = {llm.backend, *(v for v in llm.settings.values() if isinstance(v, str))}
-            if any(s.simulated and s.name in named for s in specs() if s.kind == "llm"):
-                found.append("simulated LLM")
-            if find("stt", self.stack.stt.backend).closed_domain:
-                found.append("closed-domain recogniser")
-        if any(scenario.voices == "synthetic" for scenario in scenarios):
-            found.append("synthetic voices")
-        return tuple(found)
+        known = self.stack is not None and self.choice.checkout is None
+        found = stand_ins_of(resolved(self.stack, self.library)) if known and self.stack else ()
+        voices = any(scenario.voices == "synthetic" for scenario in scenarios)
+        return (*found, "synthetic voices") if voices else found
 
     @asynccontextmanager
     async def serving(self, log: Path) -> AsyncIterator[str]:

@@ -63,7 +63,8 @@ def _template() -> "Template":
         "style": (folder / "page.css").read_text("utf-8"),
         "script": script,
         # A browser runs this script and no other, whatever got into the page.
-        "policy": f"default-src 'none'; style-src 'unsafe-inline'; media-src 'self' file:; "
+        "policy": "default-src 'none'; base-uri 'none'; form-action 'none'; "
+        "style-src 'unsafe-inline'; media-src 'self' file:; "
         f"script-src 'sha256-{digest}'",
         "box": charts.BOX,
         "character_px": charts.CHARACTER_PX,

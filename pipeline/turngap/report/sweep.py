@@ -7,6 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from turngap.report.words import stand_ins_words
+
 PLOT_ROWS = 10
 
 
@@ -19,7 +21,9 @@ def sweep_block(document: dict[str, Any], width: int) -> RenderableType:
         table.add_column(column, justify="right")
     for point in points:
         table.add_row(*_cells(point))
-    return Group(table, *_why_invalid(points), Text(), *_plot(points, width))
+    note = stand_ins_words(document["stand_ins"])
+    notes = [Text(note, style="dim")] if note else []
+    return Group(*notes, table, *_why_invalid(points), Text(), *_plot(points, width))
 
 
 def _why_invalid(points: Sequence[dict[str, Any]]) -> list[Text]:

@@ -216,7 +216,7 @@ class Scenario(_Strict):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     about: str = ""
     tags: tuple[str, ...] = ()
-    voices: Literal["synthetic", "recorded"] = "synthetic"
+    voices: Literal["synthetic", "recorded"] | None = None  # None: the file does not say
     turns: Annotated[tuple[UserTurn, ...], Field(min_length=1)]
 
     @field_validator("turns")

@@ -273,7 +273,11 @@ def test_an_agent_that_fails_says_what_was_played_and_where(inner: Inner, play: 
         ("", "check(budgets={'llm': 1})", "budget llm=1:*names: gap,*"),
         ("", "check(budgets={'gap': 1}, target=1)", "target=1: no number of turns*0.99 takes 381*"),
         ("", "check(budgets={'gap': 1}, target=95)", "target=95: expected a share*"),
-        ("", "check(budgets={'gap': 1}, phases=0)", "phases=0: expected a whole number from 1 to 32"),
+        (
+            "",
+            "check(budgets={'gap': 1}, phases=0)",
+            "phases=0: expected a whole number from 1 to 32",
+        ),
         ("", "check(budgets={'gap': 1}, rounds=1.5)", "rounds=1.5: expected a whole number"),
         ("", "check(budgets={'gap': 1}, limit_p50_ms=-1)", "limit_p50_ms=-1: expected a number*"),
     ],

@@ -125,7 +125,7 @@ def check(
         calibration_turns=calibration,
         out=out,
     )
-    what = f"in {plan.rounds} rounds"
+    what = "in 1 round" if plan.rounds == 1 else f"in {plan.rounds} rounds"
     if plan.reference is not None:
         what += f", half of them {plan.reference.choice.name}'s"
     if until_decided:

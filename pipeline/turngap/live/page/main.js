@@ -109,7 +109,7 @@ function stop(text = "") {
 	setTimeout(() => { // what they have still to send is sent
 		worker?.terminate();
 		context.close();
-	}, 1000);
+	}, 5000);
 	theOnlyTab.release();
 	state("", "not connected");
 	say(text);

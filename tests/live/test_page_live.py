@@ -107,9 +107,10 @@ async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(
         assert turn["outcome"] in ("answered", "late")
         assert {stage["name"] for stage in turn["stages"]} > {"endpoint", "llm_first_token", "sent"}
         assert sum(stage["ns"] for stage in turn["stages"]) == turn["onsetNs"] - turn["endNs"]
-    # The time to its first token is drawn around 600 ms, and seldom under half of it.
-    assert typed[1]["gapMs"] > 300
     with quiet.measured():
+        # The time to its first token is drawn around 600 ms, and seldom under half of it. A page
+        # without time hears the end of the reply before it as this one's.
+        assert typed[1]["gapMs"] > 300
         # A browser that gets no time drops some of what its microphone hears.
         for turn, said in zip(spoken, scenario.turns, strict=True):
             assert plain(turn["transcript"]) == plain(said.say)

@@ -74,7 +74,7 @@ FILES = [
         [
             "turns[1].speach",
             "unknown key",
-            "allowed here: say, audio, speech, calls, reply, expect, when, backchannels",
+            "allowed here: say, audio, speech, pauses, calls, reply, expect, when, backchannels",
         ],
     ),
     (
@@ -96,7 +96,7 @@ FILES = [
         GOOD + "    backchannels:\n      - {say: mm, audio: talk/1.wav, reply_ms: 1, at: 2}\n",
         "scenario.unknown_key",
         10,
-        ["turns[1].backchannels[0].at", "allowed here: say, audio, speech, reply_ms"],
+        ["turns[1].backchannels[0].at", "allowed here: say, audio, speech, pauses, reply_ms"],
     ),
     (
         "missing key",

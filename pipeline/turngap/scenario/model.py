@@ -20,11 +20,15 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class SpeechBounds(_Strict):
-    """First and last audible sample of a recording, in ms from its start (`turngap label`)."""
+class Span(_Strict):
+    """A stretch of a recording, in ms from its start."""
 
     start_ms: Annotated[float, Field(ge=0)]
     end_ms: Annotated[float, Field(gt=0)]
+
+    @property
+    def ms(self) -> float:
+        return self.end_ms - self.start_ms
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -33,6 +37,20 @@ class SpeechBounds(_Strict):
                 f"end_ms ({self.end_ms:g}) must lie after start_ms ({self.start_ms:g})"
             )
         return self
+
+
+class SpeechBounds(Span):
+    """First and last audible sample of a recording (`turngap label`).
+
+    `start_error_ms` and `end_error_ms`: how far off the bound may be; None where nobody said.
+    """
+
+    start_error_ms: Annotated[float, Field(ge=0)] | None = None
+    end_error_ms: Annotated[float, Field(ge=0)] | None = None
+
+
+class Pause(Span):
+    """A silence of the person inside their turn."""
 
 
 class ReplyExpectation(_Strict):
@@ -160,6 +178,8 @@ class Recorded(_Strict):
     # No file system takes longer names.
     audio: Annotated[str, Field(max_length=255)]
     speech: SpeechBounds | None = None
+    # None: nobody looked for pauses; (): there are none.
+    pauses: tuple[Pause, ...] | None = None
 
     @field_validator("audio")
     @classmethod
@@ -170,6 +190,17 @@ class Recorded(_Strict):
         if path.suffix.lower() not in (".wav", ".flac") or "\0" in audio:
             raise ValueError("must name a .wav or .flac file")
         return audio
+
+    @model_validator(mode="after")
+    def _pauses_lie_in_the_speech(self) -> Self:
+        speech = self.speech
+        for pause in self.pauses or ():
+            if not speech or pause.start_ms <= speech.start_ms or pause.end_ms >= speech.end_ms:
+                raise ValueError(
+                    f"the pause from {pause.start_ms:g} to {pause.end_ms:g} ms must lie inside of "
+                    "the turn's speech"
+                )
+        return self
 
 
 class Backchannel(Recorded):

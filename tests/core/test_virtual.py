@@ -1,12 +1,14 @@
 """Virtual time: sleeps take none, everything happens in its order and at its own instant."""
 
 import asyncio
+import threading
 import time
 
 import pytest
 
 from turngap.core.clock import NS_PER_S, ms_to_ns
 from turngap.testing import LoopClock, VirtualLoop, in_virtual_time
+from turngap.testing.virtual import virtual_clocks
 
 CLOCK = LoopClock()
 
@@ -56,6 +58,49 @@ def test_no_time_passes_while_a_thread_is_at_work() -> None:
         return seen, done
 
     assert in_virtual_time(work()) == (0, "done")
+
+
+def test_work_in_a_thread_takes_as_long_as_it_is_said_to_and_others_go_on() -> None:
+    def count() -> int:
+        return 3
+
+    async def work() -> tuple[int, int, list[int]]:
+        others = list[int]()
+        asyncio.get_running_loop().call_later(0.010, lambda: others.append(CLOCK.now_ns()))
+        counted = await asyncio.get_running_loop().run_in_executor(None, count)
+        return counted, CLOCK.now_ns(), others
+
+    def thread_ms(func: object) -> float:
+        return 48.0 if func is count else 0.0
+
+    counted, ended_ns, others = in_virtual_time(work(), thread_ms)
+    assert counted == 3
+    assert ended_ns == pytest.approx(ms_to_ns(48), abs=10)
+    assert others == [pytest.approx(ms_to_ns(10), abs=10)]
+
+
+def test_what_fails_in_a_thread_fails_where_it_is_awaited() -> None:
+    async def work() -> None:
+        await asyncio.to_thread(int, "three")
+
+    with pytest.raises(ValueError, match="three"):
+        in_virtual_time(work())
+
+
+def test_pythons_clocks_show_virtual_time_inside_and_the_real_one_beside_it() -> None:
+    before = time.monotonic()
+    beside = list[float]()
+
+    async def read() -> tuple[float, float, int]:
+        await CLOCK.sleep_until_ns(5 * NS_PER_S)
+        thread = threading.Thread(target=lambda: beside.append(time.monotonic()))
+        thread.start()
+        thread.join()
+        return time.monotonic(), time.perf_counter(), time.perf_counter_ns()
+
+    with virtual_clocks():
+        assert in_virtual_time(read()) == (5.0, 5.0, 5 * NS_PER_S)
+    assert before <= beside[0] <= time.monotonic()
 
 
 def test_a_call_that_does_not_return_makes_everybody_late() -> None:

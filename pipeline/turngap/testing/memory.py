@@ -1,17 +1,23 @@
-"""A line to a scripted agent in memory: what is sent has arrived. For virtual time."""
+"""A line to an agent in memory: what is sent has arrived. For virtual time."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, MutableMapping
 from contextlib import asynccontextmanager
+from typing import Any
 
+from starlette.websockets import WebSocket, WebSocketState
 from websockets.exceptions import ConnectionClosedError
 
+from turngap.agent import session
 from turngap.caller.dialect import Dialect
 from turngap.caller.line import Line
 from turngap.caller.pipecat import PipecatDialect
 from turngap.core.clock import Clock
 from turngap.testing.agent import Script, converse
 from turngap.testing.virtual import LoopClock
+
+# How long a built-in agent may take to close down once the caller has hung up.
+HANGING_UP_S = 10.0
 
 # Each with its instant; None stands for the end of who sends.
 _Messages = asyncio.Queue[tuple[int, bytes | str | None]]
@@ -59,9 +65,68 @@ async def line_to(
     """
     clock = clock or LoopClock()
     up, down = _Messages(), _Messages()
-    agent = asyncio.create_task(converse(script, End(clock, up, down), clock))
+    agent = converse(script, End(clock, up, down), clock)
+    async with _line(agent, End(clock, down, up), dialect, clock) as line:
+        yield line
+
+
+@asynccontextmanager
+async def line_to_stack(
+    assembly: session.Assembly, dialect: Dialect | None = None
+) -> AsyncIterator[Line]:
+    """A line to one session of a built-in agent, its handshake done. No socket is involved.
+
+    The agent is told that the caller has hung up, and has done what it then does, when this ends.
+
+    Raises:
+        AgentError: as `turngap.caller.line.open_line` does.
+    """
+    clock = assembly.clock
+    up, down = _Messages(), _Messages()
+    caller = End(clock, down, up)
+    agent = asyncio.create_task(_serve(assembly, End(clock, up, down)))
+    async with _line(agent, caller, dialect, clock) as line:
+        try:
+            yield line
+        finally:
+            caller.die()
+            await asyncio.wait([agent], timeout=HANGING_UP_S)
+
+
+async def _serve(assembly: session.Assembly, end: End) -> None:
+    """Serve as the server of `turngap serve` does, with queues where it has a socket."""
+
+    async def receive() -> MutableMapping[str, Any]:
+        try:
+            message = await end.recv()
+        except ConnectionClosedError:
+            return {"type": "websocket.disconnect", "code": 1006}
+        key = "bytes" if isinstance(message, bytes) else "text"
+        return {"type": "websocket.receive", key: message}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "websocket.send":
+            await end.send(message.get("bytes") or message["text"])
+        elif message["type"] == "websocket.close":
+            end.die()
+
+    socket = WebSocket({"type": "websocket"}, receive, send)
+    socket.client_state = WebSocketState.CONNECTED
+    await socket.accept()
+    await session.converse(assembly, socket)
+
+
+@asynccontextmanager
+async def _line(
+    agent: Coroutine[Any, Any, None] | asyncio.Task[None],
+    caller: End,
+    dialect: Dialect | None,
+    clock: Clock,
+) -> AsyncIterator[Line]:
+    """A line from this end of it, while the agent at the other is at work."""
+    agent = asyncio.ensure_future(agent)
     try:
-        line = Line(End(clock, down, up), dialect or PipecatDialect(), clock)
+        line = Line(caller, dialect or PipecatDialect(), clock)
         await line.handshake()
         yield line
     finally:

@@ -2,7 +2,10 @@
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from turngap.core.clock import NS_PER_S, ms_to_ns
@@ -13,14 +16,19 @@ T = TypeVar("T")
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose time passes only when nothing is left to do, and then at once.
 
-    `asyncio.sleep`, `asyncio.timeout` and `call_later` go by it. Threads started with
-    `asyncio.to_thread` are waited for without time passing. Sockets and other processes are not:
-    what they will bring is not there yet when time moves, so join what talks in memory.
+    `asyncio.sleep`, `asyncio.timeout` and `call_later` go by it. What would run in a thread runs in
+    the loop, at its own instant, so that everything happens in the same order each time. Sockets
+    and other processes are not waited for: what they will bring is not there yet when time moves,
+    so join what talks in memory.
+
+    Args:
+        thread_ms: how long a function that is handed to a thread takes, which is no time by default
+            however long it computes. Everybody else goes on meanwhile, as with a thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, thread_ms: Callable[[Callable[..., Any]], float] = lambda _: 0.0) -> None:
         self._now_ns = 0
-        self._in_threads = 0
+        self._thread_ms = thread_ms
         super().__init__(_Selector(self))
 
     def time(self) -> float:
@@ -34,31 +42,28 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._now_ns += ms_to_ns(ms)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
-        future = super().run_in_executor(executor, func, *args)
-        self._in_threads += 1
-        future.add_done_callback(self._on_thread_done)
-        return future
+        done: asyncio.Future[Any] = self.create_future()
+        self.call_soon(self._work, done, func, args)
+        return done
 
-    def _on_thread_done(self, _: object) -> None:
-        self._in_threads -= 1
-
-    async def shutdown_default_executor(self, *arguments: Any) -> None:
-        """As asyncio's; its threads are waited for too."""
-        self._in_threads += 1
+    def _work(self, done: asyncio.Future[Any], func: Callable[..., Any], args: Any) -> None:
+        if done.cancelled():
+            return
         try:
-            await super().shutdown_default_executor(*arguments)
-        finally:
-            self._in_threads -= 1
+            say = partial(done.set_result, func(*args))
+        except Exception as e:
+            say = partial(done.set_exception, e)
+        if took_ms := self._thread_ms(func):
+            self.call_later(took_ms / 1000, lambda: done.done() or say())
+        else:
+            say()
 
-    def idle(self, timeout_s: float | None) -> bool:
-        """Nothing is ready for `timeout_s`: move on; False where a thread is at work meanwhile."""
-        if self._in_threads:
-            return False
+    def move_on(self, timeout_s: float | None) -> None:
+        """Nothing is ready for `timeout_s`."""
         if timeout_s is None:
             raise RuntimeError("everybody waits and nothing is due: this would wait forever")
         # At least a nanosecond: seconds as floats may fall short of the instant that is due.
         self._now_ns += max(1, round(timeout_s * NS_PER_S))
-        return True
 
 
 class _Selector(selectors.DefaultSelector):
@@ -68,9 +73,9 @@ class _Selector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
-        if ready or (timeout is not None and timeout <= 0) or self._loop.idle(timeout):
-            return ready
-        return super().select(None)
+        if not ready and (timeout is None or timeout > 0):
+            self._loop.move_on(timeout)
+        return ready
 
 
 class LoopClock:
@@ -102,7 +107,46 @@ def _loop() -> VirtualLoop:
     return loop
 
 
-def in_virtual_time(main: Coroutine[Any, Any, T]) -> T:
+# Python's clocks, and how many nanoseconds one of their units has.
+_CLOCKS = {
+    **dict.fromkeys(("time", "monotonic", "perf_counter"), NS_PER_S),
+    **dict.fromkeys(("time_ns", "monotonic_ns", "perf_counter_ns"), 1),
+}
+
+
+@contextmanager
+def virtual_clocks() -> Iterator[None]:
+    """Let Python's clocks show virtual time to whatever runs in a `VirtualLoop`, as pipecat does.
+
+    Everybody else, such as a test runner's threads, reads the real ones on.
+    """
+    real = {name: getattr(time, name) for name in _CLOCKS}
+    for name, unit_ns in _CLOCKS.items():
+        setattr(time, name, _shown(real[name], unit_ns))
+    try:
+        yield
+    finally:
+        for name, clock in real.items():
+            setattr(time, name, clock)
+
+
+def _shown(real: Callable[[], Any], unit_ns: int) -> Callable[[], Any]:
+    def read() -> Any:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return real()
+        if not isinstance(loop, VirtualLoop):
+            return real()
+        return loop.now_ns() if unit_ns == 1 else loop.now_ns() / unit_ns
+
+    return read
+
+
+def in_virtual_time(
+    main: Coroutine[Any, Any, T],
+    thread_ms: Callable[[Callable[..., Any]], float] = lambda _: 0.0,
+) -> T:
     """Run `main` to its end in virtual time and return its result.
 
         async def two_seconds() -> int:
@@ -112,8 +156,10 @@ def in_virtual_time(main: Coroutine[Any, Any, T]) -> T:
 
         assert in_virtual_time(two_seconds()) == 2_000_000_000
 
+    `thread_ms` is the `VirtualLoop`'s.
+
     Raises:
         RuntimeError: everybody waits and nothing is due.
     """
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with asyncio.Runner(loop_factory=partial(VirtualLoop, thread_ms)) as runner:
         return runner.run(main)

@@ -1,0 +1,72 @@
+"""Whole built-in agents in memory and virtual time."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from turngap.agent.stack import load_stack
+from turngap.core.results import Turn
+from turngap.play import virtual
+from turngap.scenario.library import LoadedScenario, library_dir, load_scenarios, scenario_paths
+
+pytest.importorskip("pocketsphinx")
+pytest.importorskip("espeakng_loader")
+
+
+@pytest.fixture(scope="module")
+def question() -> LoadedScenario:
+    """One turn, which smart turn finds complete or does not: either will do."""
+    library = library_dir()
+    (loaded,) = load_scenarios(scenario_paths(library, ["quick-questions"]))
+    turn = loaded.scenario.turns[1].model_copy(update={"when": loaded.scenario.turns[0].when})
+    return replace(loaded, scenario=loaded.scenario.model_copy(update={"turns": (turn,)}))
+
+
+Play = Callable[[str], Turn]
+
+
+@pytest.fixture
+def play(question: LoadedScenario) -> Play:
+    def of(agent: str) -> Turn:
+        (turn,) = virtual.play_virtually(load_stack(agent), library_dir(), [question])
+        return turn
+
+    return of
+
+
+def test_embedded_answers_after_its_hold_and_reports_every_mark(play: Play) -> None:
+    turn = play("embedded")
+    assert turn.outcome == "answered"
+    assert turn.answer is not None
+    assert turn.answer.verdict == "right"
+    assert turn.gap_ms is not None
+    assert turn.gap_ms >= turn.counts["hold_ms"] > 0
+    assert sum(stage.ms for stage in turn.stages) == pytest.approx(turn.gap_ms)
+    assert turn.pacing.late_ms_max == turn.pacing.loop_lag_ms_max == 0
+
+
+def test_two_plays_are_alike(play: Play) -> None:
+    a, b = play("embedded"), play("embedded")
+    # espeak-ng goes on from where it was: its speech may be a sample longer.
+    assert a.gap_ms == pytest.approx(b.gap_ms, abs=0.1)
+    assert [s.name for s in a.stages] == [s.name for s in b.stages]
+    assert (a.outcome, a.answer, a.counts) == (b.outcome, b.answer, b.counts)
+
+
+def test_smart_turn_takes_the_time_that_it_is_given(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = play("stock")
+    monkeypatch.setattr(virtual, "SMART_TURN_MS", virtual.SMART_TURN_MS + 100)
+    slow = play("stock")
+    assert usual.gap_ms is not None
+    assert slow.gap_ms is not None
+    assert slow.gap_ms - usual.gap_ms == pytest.approx(100, abs=1)
+
+
+def test_a_phase_shifts_the_turn_on_the_grid(question: LoadedScenario) -> None:
+    turns = virtual.play_virtually(
+        load_stack("embedded"), library_dir(), [question], phases_ms=(0, 8), repeats=2
+    )
+    assert [(t.repeat, t.phase_ms) for t in turns] == [(1, 0.0), (1, 8.0), (2, 0.0), (2, 8.0)]

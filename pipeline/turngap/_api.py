@@ -213,7 +213,7 @@ async def replay(
 
         >>> run = turngap.replay("ws://127.0.0.1:8765/ws", scenarios=["quick-questions"])
         >>> run
-        <Run 'runs/...': 3 turns, hit rate 100%>
+        <Run 'runs/...': 3 turns, hit rate 100%, cut in on 0 of 3>
 
     It works in a script, in a notebook's cell and inside a running event loop; `replay_async` is
     its awaitable twin. If you interrupt it, the turns that were played are stored.
@@ -417,7 +417,7 @@ async def compare(  # noqa: D417
 
         compared = turngap.compare("sim:full", "sim:distilled", rounds=3)
         for backend in compared.record.backends:
-            print(backend.name, backend.gap_ms.p50)
+            print(backend.name, backend.gap_ms["p50"], backend.cut_ins)
 
     Args:
         llms: two backends or more, each `[LABEL=]BACKEND[,KEY=VALUE…]`.

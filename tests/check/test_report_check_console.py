@@ -93,6 +93,13 @@ def test_a_loss_of_hit_rate_is_a_change_below_zero():
     assert check_words.difference_words(replace(metric, difference=0.0)) == "0 points"
 
 
+def test_more_cut_ins_are_a_change_above_zero():
+    metric = make_metric("cut-ins", unit="share", limit=0.1, difference=0.05, low=-0.02, high=0.12)
+    assert check_words.difference_words(metric) == "+5 points"
+    assert check_words.interval_words(metric) == "−2 to +12"
+    assert check_words.limit_words(metric) == "+10 points"
+
+
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [(1.0, None, "at least +1.0"), (None, 44.0, "at most +44"), (None, None, "")],
@@ -100,7 +107,7 @@ def test_a_loss_of_hit_rate_is_a_change_below_zero():
 def test_an_interval_may_lack_an_end(low, high, words):
     metric = make_metric(low=low, high=high)
     assert check_words.interval_words(metric) == words
-    lost = make_metric(unit="share", low=low, high=high)
+    lost = make_metric("hit rate", unit="share", low=low, high=high)
     assert check_words.interval_words(lost).startswith(
         {"at least": "at most", "at most": "at least", "": ""}[" ".join(words.split()[:2])]
     )

@@ -74,7 +74,7 @@ def test_a_slower_stage_is_named_and_a_faster_agent_passes() -> None:
 def test_nothing_is_decided_without_pairs() -> None:
     judgement = judge([])
     assert judgement.verdict == "undecided"
-    assert [m.verdict for m in judgement.metrics] == ["undecided"] * 3
+    assert [m.verdict for m in judgement.metrics] == ["undecided"] * 4
     assert all(m.why for m in judgement.metrics)
 
 
@@ -138,6 +138,37 @@ def test_cut_ins_have_no_gap_but_are_lost() -> None:
     assert judgement.left_out == 20
     assert metric(judgement, "gap p50").n == 40
     assert metric(judgement, "hit rate").verdict == "regressed"
+    assert metric(judgement, "cut-ins").verdict == "regressed"
+    assert metric(judgement, "cut-ins").difference == pytest.approx(1 / 3)
+
+
+def test_an_agent_that_got_faster_by_cutting_in_does_not_pass() -> None:
+    # No gap is longer and no more turns are missed: those that were late are cut into now.
+    reference = [answered(900.0)] * 20 + [answered(700.0)] * 80
+    candidate = [Reading("cut_in", -200.0, {})] * 20 + [answered(300.0)] * 80
+    judgement = judge(pairs_of(reference, candidate))
+    assert judgement.verdict == "regressed"
+    others = [m.verdict for m in judgement.metrics if m.name != "cut-ins"]
+    assert others == ["pass"] * 3
+    assert metric(judgement, "cut-ins").difference == 0.2
+
+
+def test_as_many_cut_ins_on_both_sides_pass() -> None:
+    cut_in, fine = Reading("cut_in", -200.0, {}), answered(400.0)
+    same = [cut_in] * 10 + [fine] * 90
+    assert metric(judge(pairs_of(same, same)), "cut-ins").verdict == "pass"
+    fewer = judge(pairs_of(same, [fine] * 100))
+    assert metric(fewer, "cut-ins").verdict == "pass"
+    assert metric(fewer, "cut-ins").difference == -0.1
+
+
+@pytest.mark.parametrize(("cut_into", "verdict"), [(8, "undecided"), (9, "regressed")])
+def test_cut_ins_in_nine_conversations_are_no_chance(cut_into: int, verdict: str) -> None:
+    reference = [answered(400.0)] * 40
+    candidate = [Reading("cut_in", -50.0, {})] * cut_into + reference[cut_into:]
+    cut_ins = metric(judge(pairs_of(reference, candidate)), "cut-ins")
+    assert cut_ins.p_value == pytest.approx(0.5**cut_into, rel=0.5)
+    assert cut_ins.verdict == verdict
 
 
 def test_late_turns_are_lost() -> None:

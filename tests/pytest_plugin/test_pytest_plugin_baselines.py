@@ -39,7 +39,7 @@ def test_a_regression_fails_with_its_stage_named(inner: Inner, play: Play) -> No
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*slower than main; stage that moved: tts_first_audio +90 ms (n=75)",
+            "*worse than main in gap p50*; stage that moved: tts_first_audio +90 ms (n=75)",
             "*gap p50: regressed, +90 ms (95 % interval * to *; n=75 pairs)",
             "*✓ coffee-order · turn *",
             "*▓ tts_first_audio 90*",

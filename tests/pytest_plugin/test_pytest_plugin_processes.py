@@ -164,7 +164,7 @@ def test_agent(turngap):
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "slower than main; stage that moved: endpoint +400 ms (n=12)*",
+            "worse than main in gap p50; stage that moved: endpoint +400 ms (n=12)*",
             "gap p50: regressed, +400 ms *",
             "* beep · turn 1*",
         ]

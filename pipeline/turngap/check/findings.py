@@ -25,6 +25,7 @@ from turngap.core.paired import Limits, Pair
 from turngap.core.results import Turn
 from turngap.core.secrets import without_url_secrets
 from turngap.core.stats import proportion
+from turngap.core.summary import cut_ins_of
 from turngap.store.provenance import this_machine
 from turngap.store.runs import Run, utc_now
 
@@ -164,6 +165,7 @@ def _side(run: Run) -> SideRecord:
         run=run.path.name,
         valid=run.record.valid,
         turns=len(run.turns),
+        cut_ins=run.cut_ins,
         starved=run.summary.starved,
         caller_error_ms=run.summary.caller_error_ms,
     )
@@ -179,6 +181,7 @@ def _reference_side(run: Run | None, stored: BaselineRecord | None) -> SideRecor
         run=None,
         valid=None,
         turns=len(stored.turns),
+        cut_ins=cut_ins_of((turn.outcome, turn.take) for turn in stored.turns),
         starved=sum(turn.caller_error_ms > 0 for turn in stored.turns),
         caller_error_ms=stored.caller_error_ms,
     )

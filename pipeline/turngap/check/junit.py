@@ -94,6 +94,7 @@ def _properties(record: CheckRecord) -> list[tuple[str, str]]:
         ("verdict", record.verdict),
         ("pairs", str(record.pairs)),
         ("left_out", str(record.left_out)),
+        ("cut_ins", check_words.cut_ins_words(record)),
         ("starved_ms", f"{record.starved_ms:g}"),
         ("caller", check_words.starved_words(record) or "not starved"),
         ("moved_stage", words.clean(record.moved_stage or "none")),

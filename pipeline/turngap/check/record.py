@@ -5,6 +5,7 @@ from typing import Literal
 
 from turngap.core.budget import Outcome
 from turngap.core.results import METRICS_VERSION, Document, MachineRecord, Settings, Stored, TurnKey
+from turngap.core.stats import Proportion
 
 # The record's file in a check's folder.
 CHECK_FILE = "check.json"
@@ -17,10 +18,13 @@ CheckVerdict = Literal["pass", "regressed", "undecided", "cannot_compare"]
 
 Verdict = Literal["pass", "regressed", "undecided"]
 
+HIT_RATE = "hit rate"
+CUT_INS = "cut-ins"
+
 
 @dataclass(frozen=True, slots=True)
 class MetricVerdict:
-    """What is known of one metric's change, candidate less reference (for `hit_rate`: the loss).
+    """What is known of one metric's change, candidate less reference (for the hit rate: the loss).
 
     Attributes:
         difference: for p50 the shift of the typical turn (Huber's location of the paired
@@ -45,6 +49,11 @@ class MetricVerdict:
     detectable: float | None = None
     turns_needed: int | None = None
     why: str | None = None
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether `difference` counts what was lost, so that more of it is a fall of the metric."""
+        return self.name == HIT_RATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +103,16 @@ class NoiseRecord(Stored):
 class SideRecord(Stored):
     """One side of the comparison: its agent, and its run's folder beside `check.json`.
 
-    `valid`: whether the figures of its run hold by themselves. `starved`: in how many of its turns
-    the caller was starved. `caller_error_ms`: by how much the gaps of all others may at most read
-    long for a late caller.
+    `valid`: whether the figures of its run hold by themselves. `cut_ins`: of its turns, those that
+    the agent cut into. `starved`: in how many of them the caller was starved. `caller_error_ms`: by
+    how much the gaps of all others may at most read long for a late caller.
     """
 
     agent: Settings
     run: str | None
     valid: bool | None
     turns: int
+    cut_ins: Proportion | None = None
     starved: int
     caller_error_ms: float | None
 
@@ -226,6 +236,10 @@ class BaselineTurn(Stored):
     @property
     def key(self) -> TurnKey:
         return (self.scenario, self.turn, self.phase_ms, self.repeat)
+
+    @property
+    def take(self) -> tuple[str, int, int]:
+        return (self.scenario, self.turn, self.repeat)
 
 
 class BaselineRecord(Document):

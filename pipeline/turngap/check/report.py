@@ -61,6 +61,8 @@ def check_report(
     """The check; with the runs that it played also their turns, for a page in `folder`."""
     look = words.look_of(record)
     lead = [Line("why", why, "strong") for why in words.why_words(record)]
+    if cut_ins := words.cut_ins_words(record):
+        lead.append(Line("cut-ins", cut_ins))
     if decide := words.to_decide(record):
         lead.append(Line("to decide", f"{decide}."))
     against = "" if record.reference is None else f" against {words.side_name(record.reference)}"

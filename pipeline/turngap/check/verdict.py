@@ -1,4 +1,4 @@
-"""Is the candidate slower than the reference? Paired statistics that know their own power.
+"""Is the candidate slower than the reference, or does it cut in more? Paired statistics.
 
 Identical code on a shared runner has been seen to move p95 by more than half, so a fixed "5 %
 worse" either cries wolf or sleeps. Here each turn of the candidate is paired with the same turn of
@@ -8,13 +8,20 @@ docs/methodology.md says how, and what that catches.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from scipy.stats import beta, binomtest, norm
 
-from turngap.check.record import MetricVerdict, StageShift, Starvation, Verdict
+from turngap.check.record import (
+    CUT_INS,
+    HIT_RATE,
+    MetricVerdict,
+    StageShift,
+    Starvation,
+    Verdict,
+)
 from turngap.core.budget import SILENT
 from turngap.core.paired import (
     TOLERANCE_MS,
@@ -105,11 +112,17 @@ def starvation_of(pairs: Sequence[Pair], swaps: Exchanges) -> Starvation:
 
 # An agent compared with itself is called slower in at most this share of comparisons.
 ALPHA = 0.01
-# The typical gap, its tail and the hit rate.
-METRICS = 3
+# The typical gap, its tail, the hit rate and the cut-ins.
+METRICS = 4
 POWER = 0.95
 # Each end of an interval is wrong in at most this share: 95 % in all.
 MISSED = 0.025
+Failed = Callable[[Reading], bool]
+# Whether an agent failed a turn, as these metrics count it.
+FAILED: dict[str, Failed] = {
+    HIT_RATE: lambda reading: reading.outcome != "answered",
+    CUT_INS: lambda reading: reading.outcome == "cut_in",
+}
 # A turn without a reply is slower than any with one; longer than any caller waits.
 CENSORED_MS = 10_000.0
 # Of the width that is left, `turns_needed` lets the estimate take this much (80 % of cases).
@@ -164,7 +177,9 @@ def judge(
     measured = [
         _typical_metric(sample, limits.p50_ms),
         _tail_metric(sample, limits.p95_ms),
-        _hit_rate_metric(pairs, every, limits.hit_rate, share),
+        _share_metric(HIT_RATE, limits.hit_rate, pairs, every, share),
+        # Whoever cuts in leaves the gaps and may have been late before: no other metric sees it.
+        _share_metric(CUT_INS, limits.cut_ins, pairs, every, share),
     ]
     metrics = tuple(_decided(measured, ALPHA * share, swaps.conversations))
     # What a late caller did to a stage is not known: it is among the agent's own marks.
@@ -215,7 +230,7 @@ class _Sample:
         return self.swaps.p_value(score(self.least))
 
     def detectable(self, score: Score) -> float | None:
-        return detectable(self.least, score, self.swaps, ALPHA * self.share / 3, POWER)
+        return detectable(self.least, score, self.swaps, ALPHA * self.share / METRICS, POWER)
 
 
 def _comparable(pair: Pair) -> bool:
@@ -289,15 +304,14 @@ def _too_few(metric: MetricVerdict, needed: int) -> MetricVerdict:
     return replace(metric, turns_needed=needed - metric.n, why=f"n={metric.n}, needs {needed}")
 
 
-def _hit_rate_metric(
-    pairs: Sequence[Pair], swaps: Exchanges, limit: float, share: float
+def _share_metric(
+    name: str, limit: float, pairs: Sequence[Pair], swaps: Exchanges, share: float
 ) -> MetricVerdict:
-    """The turns that only one of the two answered in time, of all turns."""
-    metric = MetricVerdict("hit rate", "share", "undecided", len(pairs), limit)
+    """The turns that only the candidate failed, less those that only the reference did, of all."""
+    metric = MetricVerdict(name, "share", "undecided", len(pairs), limit)
     if not pairs:
         return replace(metric, why="no turns")
-    loss = loss_of(pairs, swaps, error=MISSED * share, alpha=ALPHA * share / 3, power=POWER)
-    return replace(metric, **asdict(loss))
+    return replace(metric, **asdict(failures_of(pairs, swaps, FAILED[name], share)))
 
 
 def _decided(
@@ -317,7 +331,7 @@ def _decided(
 def conversations_needed(alpha: float = ALPHA) -> int:
     """In how many conversations, at least, all turns must be slower to be so beyond chance.
 
-    Of k conversations there are 2^k exchanges, and Holm's first step takes a third of `alpha`.
+    Of k conversations there are 2^k exchanges, and Holm's first step takes a quarter of `alpha`.
     """
     return math.ceil(-math.log2(alpha / METRICS))
 
@@ -351,7 +365,7 @@ def _turns_needed(metric: MetricVerdict, alpha: float) -> int | None:
         candidates.append(n * (_LUCK * (high - difference) / (metric.limit - difference)) ** 2)
     seen = float(norm.isf(max(metric.p_value, 1e-12)))
     if seen > 0:
-        candidates.append(n * (float(norm.isf(alpha / 3)) / seen) ** 2)
+        candidates.append(n * (float(norm.isf(alpha / METRICS)) / seen) ** 2)
     return max(1, math.ceil(min(candidates)) - n) if candidates else None
 
 
@@ -366,18 +380,18 @@ def _overall(metrics: Sequence[MetricVerdict]) -> Verdict:
     return "undecided" if "undecided" in verdicts else "pass"
 
 
-# Turns that only one of two agents answered in time, and whether that is more than chance.
+# Turns that only one of two agents failed, and whether that is more than chance.
 #
 # Conversations are exchanged and drawn whole, as for the other metrics: a machine that stalls
 # through nine turns of one conversation has shown one slow conversation.
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
-    """The share of all turns lost, net of those won, with the interval that its caller asked for.
+class Failures:
+    """The share of turns that the candidate alone failed, less that of the reference alone.
 
-    `detectable`: the share of turns, each lost by itself, that the test would have found with the
-    asked power; None where no share of these conversations would be enough.
+    `detectable`: the share of turns, each failed by itself, that the test would have found; None
+    where no share of these conversations would be enough.
     """
 
     difference: float
@@ -387,31 +401,27 @@ class Loss:
     detectable: float | None
 
 
-def loss_of(
-    pairs: Sequence[Pair], swaps: Exchanges, *, error: float, alpha: float, power: float
-) -> Loss:
-    """What the candidate lost of `pairs`, at least one; `swaps` are the exchanges of all of them.
+def failures_of(pairs: Sequence[Pair], swaps: Exchanges, failed: Failed, share: float) -> Failures:
+    """What the candidate failed of `pairs`, at least one; `swaps` are the exchanges of all of them.
 
-    `error` is what either end of the interval may be wrong in, `alpha` the level of the test. Where
-    a starved caller may have made a turn late, each bound takes it for what serves it least.
+    `share` is as in `judge`. Where a starved caller may have made a turn late, each bound takes it
+    for what serves it least.
     """
-    surely = _moved([p.in_doubt_for for p in pairs])
-    perhaps = _moved([p.in_doubt_against for p in pairs])
-    return Loss(
-        difference=float(_moved(pairs).mean()),
+    error = MISSED * share
+    surely = _moved([p.in_doubt_for for p in pairs], failed)
+    perhaps = _moved([p.in_doubt_against for p in pairs], failed)
+    return Failures(
+        difference=float(_moved(pairs, failed).mean()),
         low=_interval(surely, swaps, error)[0],
         high=_interval(perhaps, swaps, error)[1],
         p_value=swaps.p_value(surely),
-        detectable=_detectable(swaps.sums(surely), len(pairs), alpha, power),
+        detectable=_detectable(swaps.sums(surely), len(pairs), ALPHA * share / METRICS),
     )
 
 
-def _moved(pairs: Sequence[Pair]) -> Floats:
-    return np.array([_hit(p.reference) - _hit(p.candidate) for p in pairs], dtype=np.float64)
-
-
-def _hit(reading: Reading) -> int:
-    return int(reading.outcome == "answered")
+def _moved(pairs: Sequence[Pair], failed: Failed) -> Floats:
+    moved = [int(failed(p.candidate)) - int(failed(p.reference)) for p in pairs]
+    return np.array(moved, dtype=np.float64)
 
 
 def _interval(moved: Floats, swaps: Exchanges, error: float) -> tuple[float, float]:
@@ -441,13 +451,13 @@ def _share_at_least(k: int, n: int, error: float) -> float:
     return 0.0 if k == 0 else float(beta.ppf(error, k, n - k + 1))
 
 
-def _detectable(sums: Floats, turns: int, alpha: float, power: float) -> float | None:
+def _detectable(sums: Floats, turns: int, alpha: float) -> float | None:
     """From the conversations that have to lose a turn, beside as many that win one."""
     k, won = len(sums), int(np.sum(sums < 0))
     enough = next((lost for lost in range(1, k + 1) if _sign_test(lost, won) <= alpha), None)
     if enough is None:
         return None
-    of_conversations = float(beta.ppf(power, enough, k - enough + 1))
+    of_conversations = float(beta.ppf(POWER, enough, k - enough + 1))
     return 1 - (1 - of_conversations) ** (k / turns)
 
 

@@ -1,7 +1,8 @@
 """How reports say what a check found: one spelling for terminal, page, Markdown and JUnit.
 
 The record counts a loss of hit rate as positive; here every change is candidate less reference, so
-that "+41 ms" is slower and "−5 points" is fewer turns in time.
+that "+41 ms" is slower, "+5 points" of cut-ins is more of them, and "−5 points" of the hit rate is
+fewer turns in time.
 """
 
 import math
@@ -36,7 +37,7 @@ class VerdictLook:
 
 VERDICTS: dict[CheckVerdict, VerdictLook] = {
     "pass": VerdictLook("✓", "PASS", "pass", "no regression of the size that matters", "good"),
-    "regressed": VerdictLook("✗", "REGRESSED", "regressed", "slower beyond chance", "bad"),
+    "regressed": VerdictLook("✗", "REGRESSED", "regressed", "worse beyond chance", "bad"),
     "undecided": VerdictLook("?", "UNDECIDED", "undecided", "neither shown nor excluded", "unsure"),
     "cannot_compare": VerdictLook(
         "≠", "CANNOT COMPARE", "cannot compare", "these figures do not bear a verdict", "odd"
@@ -83,7 +84,7 @@ def change(metric: MetricVerdict, value: float, *, unit: bool = True) -> str:
     """A value of `metric` as a change from reference to candidate."""
     if metric.unit == "ms":
         return signed_ms(value) + (" ms" if unit else "")
-    points = -100 * value
+    points = -100 * value if metric.is_loss else 100 * value
     text = f"{abs(points):.1f}".removesuffix(".0") if abs(points) < 9.95 else f"{abs(points):.0f}"
     sign = "" if text == "0" else "−" if points < 0 else "+"
     return f"{sign}{text}" + (" points" if unit else "")
@@ -98,7 +99,7 @@ def interval_words(metric: MetricVerdict) -> str:
     """The estimate's 95 % interval, from the lower to the higher end as far as n bounds them."""
     low, high = (
         None if end is None else change(metric, end, unit=False)
-        for end in ((metric.low, metric.high) if metric.unit == "ms" else (metric.high, metric.low))
+        for end in ((metric.high, metric.low) if metric.is_loss else (metric.low, metric.high))
     )
     if low is not None and high is not None:
         return f"{low} to {high}"
@@ -142,6 +143,16 @@ def more_pairs(n: int) -> str:
 def pairs_words(n: int) -> str:
     """`n` pairs."""
     return "1 pair" if n == 1 else f"{n} pairs"
+
+
+def cut_ins_words(record: CheckRecord) -> str:
+    """How many turns each side cut into: a gap says nothing without it. Empty without a turn."""
+    sides = [("the candidate", record.candidate), ("the reference", record.reference)]
+    return "; ".join(
+        f"{name} {words.cut_in_sentence(side.cut_ins)}"
+        for name, side in sides
+        if side is not None and side.cut_ins is not None and side.cut_ins.n
+    )
 
 
 def to_decide(record: CheckRecord) -> str:

@@ -67,7 +67,7 @@ def after_check(record: "CheckRecord") -> str | None:
     if record.verdict == "regressed":
         stage = record.moved_stage
         where = "" if stage is None else f"; `{stage}` is the stage that moved"
-        return f"listen to the turns that got slower, on the page{where}"
+        return f"listen to the turns that got worse, on the page{where}"
     if record.verdict == "cannot_compare":
         starvation = record.starvation
         return LATE if starvation is not None and starvation.why_not_judged else None

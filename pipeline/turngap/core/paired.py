@@ -254,6 +254,7 @@ class Limits:
     p50_ms: float = 30.0
     p95_ms: float = 100.0
     hit_rate: float = 0.10
+    cut_ins: float = 0.10
 
 
 # How many times as long one agent's gap is as another's, over the same turns.

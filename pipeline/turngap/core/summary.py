@@ -1,4 +1,4 @@
-"""From turns to the figures that are shown: hit rate, gap percentiles, outcomes, slowest stage."""
+"""From turns to the figures that are shown: hit rate, cut-ins, gap percentiles, slowest stage."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -7,13 +7,14 @@ from math import inf
 from statistics import median
 from typing import Any, Literal
 
-from turngap.core.budget import OUTCOMES, SILENT, WITHOUT_GAP
+from turngap.core.budget import OUTCOMES, SILENT, WITHOUT_GAP, Outcome
 from turngap.core.clock import NS_PER_MS, ns_to_ms
 from turngap.core.results import Turn
 from turngap.core.stages import MARKS
 from turngap.core.stats import (
     Percentile,
     Proportion,
+    Take,
     percentile,
     percentile_of,
     proportion,
@@ -66,13 +67,19 @@ def turn_taking(turns: Sequence[Turn]) -> TurnTakingFigures:
     unanswered = sum(t.outcome in SILENT for t in turns)
     gaps = [t.gap_ms for t in answered if t.gap_ms is not None]
     return TurnTakingFigures(
-        cut_ins=proportion_of([t.outcome == "cut_in" for t in turns], [t.take for t in turns]),
+        cut_ins=cut_ins_of((t.outcome, t.take) for t in turns),
         false_stops=proportion(sum(b.reply_stopped for b in backchannels), len(backchannels)),
         barge_ins=len(yields),
         yield_ms=percentile(yields, 0.5),
         endpoint_ms=percentile(endpoints, 0.5),
         gap_ms=percentile(gaps, 0.5, censored=unanswered),
     )
+
+
+def cut_ins_of(turns: Iterable[tuple[Outcome, Take]]) -> Proportion:
+    """The share of turns in which the agent spoke before the person had finished."""
+    turns = list(turns)
+    return proportion_of([o == "cut_in" for o, _ in turns], [take for _, take in turns])
 
 
 # Verdicts beside the rule's on the agent's own words: by the sound of it, and a judge model's.
@@ -183,6 +190,8 @@ class Summary:
         hit_rate: turns answered within budget of all turns, whatever became of them; `n` is less
             than `turns` where some have a reason to be left out. Rounds count in its interval as
             far as they tell more (`core.stats.Clusters`), as in those of the percentiles.
+        cut_ins: turns in which the agent spoke before the person had finished, of the same turns. A
+            gap is only half of what an agent is worth: this is the other half.
         gap_n: turns behind the gap percentiles: with a reply, or with none when one was due
             (those count as slower than any measured).
         gap_recorded: how many recorded turns these are takes of.
@@ -205,6 +214,7 @@ class Summary:
     turns: int
     outcomes: dict[str, int]
     hit_rate: Proportion
+    cut_ins: Proportion
     gap_n: int
     gap_recorded: int
     gap_ms: dict[str, Percentile]
@@ -248,6 +258,13 @@ class Summary:
             "outcomes": self.outcomes,
             "hit_rate": self.hit_rate.value,
             "hit_rate_ci95": [self.hit_rate.low, self.hit_rate.high],
+            "cut_ins": {
+                "hits": self.cut_ins.hits,
+                "n": self.cut_ins.n,
+                "recorded": self.cut_ins.recorded,
+                "value": self.cut_ins.value,
+                "ci95": [self.cut_ins.low, self.cut_ins.high],
+            },
             "gap_ms": gap,
             "left_out": self.left_out,
             "stage_p50_ms": self.stage_p50_ms,
@@ -280,6 +297,7 @@ def summarise(turns: Sequence[Turn]) -> Summary:
         turns=len(turns),
         outcomes={o: of_all[o] for o in OUTCOMES if of_all[o]},
         hit_rate=_hit_rate(counted),
+        cut_ins=cut_ins_of((t.outcome, t.take) for t in counted),
         gap_n=len(gaps),
         gap_recorded=len({(scenario, turn) for scenario, turn, _ in takes}),
         gap_ms={k: percentile_of(gaps, takes, q) for k, q in PERCENTILES.items()},

@@ -115,7 +115,7 @@ def compare(run: Run, file: Path, name: str) -> None:
     """Compare a run with a stored baseline, as `turngap check --baseline` does.
 
     Raises:
-        LatencyError: it is slower; names the stage that moved.
+        LatencyError: it is slower or cuts in more often; names the stage that moved.
         InconclusiveError: there is no baseline, or it does not compare, or there are too few turns.
     """
     where = f"baseline: {file}\nrun: {run.path}"
@@ -142,7 +142,8 @@ def compare(run: Run, file: Path, name: str) -> None:
     if judgement.verdict == "pass":
         return
     moved = wording.moved_words(judgement.stages)
-    lines = [f"slower than {name}; {moved or 'no single stage moved beyond chance'}"]
+    regressed = ", ".join(m.name for m in judgement.metrics if m.verdict == "regressed")
+    lines = [f"worse than {name} in {regressed}; {moved or 'no single stage moved beyond chance'}"]
     if judgement.verdict == "undecided":
         lines = [
             f"undecided beside {name}: {judgement.n} pairs; more take more turns on both sides: "

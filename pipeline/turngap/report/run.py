@@ -95,7 +95,10 @@ def _figures(run: Run, summary: Summary) -> list[Item]:
     budgets = {t.budget_ms for t in run.turns} or {run.record.budget_ms}
     budget = f"{words.ms(budgets.pop())} ms" if len(budgets) == 1 else "their budget"
     counted = f"{rate.hits} of {words.turns_words(rate.n, rate.recorded)} within {budget}"
-    figures = [Figure("hit rate", value, f"{counted}; {interval}")]
+    figures = [
+        Figure("hit rate", value, f"{counted}; {interval}"),
+        Figure("cut-ins", *words.cut_ins_words(summary.cut_ins)),
+    ]
     for name, p in summary.gap_ms.items():
         figures.append(Figure(f"gap {name}", *words.percentile_words(p)))
     if right := words.right_words(summary):
@@ -121,7 +124,7 @@ def _plot(run: Run, summary: Summary) -> list[Item]:
     gaps = ", ".join(f"{k} {words.percentile_words(p)[0]}" for k, p in summary.gap_ms.items())
     spoken = (
         f"Share of turns answered within each gap: {figure} of {summary.hit_rate.n} within budget, "
-        f"{remark}; {gaps}"
+        f"{remark}; {gaps}; {words.cut_in_sentence(summary.cut_ins)}"
     )
     agent = charts.Agent([t for t, _ in counted], anchors=[a for _, a in counted])
     return [Drawing(charts.gap_chart([agent], run.record.budget_ms, spoken))]

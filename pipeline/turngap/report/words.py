@@ -123,6 +123,22 @@ def hit_rate_words(rate: Proportion) -> tuple[str, str]:
     return percent(rate.value), f"95 % interval {percent(rate.low)} to {percent(rate.high)}"
 
 
+def cut_ins_words(rate: Proportion) -> tuple[str, str]:
+    """The headline's other half as figure and remark: the turns that the agent cut into."""
+    figure, bounds = hit_rate_words(rate)
+    if rate.value is None:
+        return figure, bounds
+    return figure, f"{rate.hits} of {turns_words(rate.n, rate.recorded)}; {bounds}"
+
+
+def cut_in_sentence(rate: Proportion | None) -> str:
+    """The same beside a gap in a sentence; `rate` is None where no cut-ins were stored."""
+    if rate is None or rate.value is None:
+        return "cut-ins not known"
+    turns = turns_words(rate.n, rate.recorded)
+    return f"cut in on {rate.hits} of {turns} ({hit_rate_words(rate)[1]})"
+
+
 def instant(utc: str) -> str:
     """A stored instant for reading; what is none is shown as it is."""
     try:

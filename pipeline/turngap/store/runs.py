@@ -135,6 +135,8 @@ class Run:
         >>> run = turngap.Run.load("latest")
         >>> run.hit_rate.value
         1.0
+        >>> run.cut_ins.hits
+        0
         >>> run.gap_ms.p95.value is None, run.gap_ms.p95.why_none
         (True, 'n=3, needs 20')
         >>> [row["outcome"] for row in run.rows()]
@@ -195,6 +197,15 @@ class Run:
         return self.summary.hit_rate
 
     @property
+    def cut_ins(self) -> "Proportion":
+        """The share of turns in which the agent spoke before the person had finished.
+
+        `value`, `low`, `high`, `hits` and `n` as in `hit_rate`. A short gap bought with cut-ins is
+        not fast: state the two together.
+        """
+        return self.summary.cut_ins
+
+    @property
     def valid(self) -> bool:
         """Whether the figures can be used; `record.why_invalid` says why not."""
         return self.record.valid
@@ -231,13 +242,15 @@ class Run:
         rate = self.hit_rate
         share = "" if rate.value is None else f", hit rate {rate.value:.0%}"
         gap = "" if (p50 := self.gap_ms.p50.value) is None else f", gap p50 {p50:.0f} ms"
+        cut_ins = f", cut in on {self.cut_ins.hits} of {self.cut_ins.n}" if self.cut_ins.n else ""
         valid = "" if self.valid else ", invalid"
-        return f"<Run {str(self.path)!r}: {len(self.turns)} turns{share}{gap}{valid}>"
+        return f"<Run {str(self.path)!r}: {len(self.turns)} turns{share}{gap}{cut_ins}{valid}>"
 
     def _repr_html_(self) -> str:
         gap, record = self.gap_ms, self.record
         figures: dict[str, object] = {
             "hit rate": self.hit_rate,
+            "cut-ins": self.cut_ins,
             **{f"gap {name}, ms": getattr(gap, name) for name in ("p50", "p90", "p95")},
             "outcomes": ", ".join(f"{n} {name}" for name, n in self.summary.outcomes.items()),
             **{f"{s.name}, median ms": f"{s.p50_ms:.0f}" for s in self.summary.stages},

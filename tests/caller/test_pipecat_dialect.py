@@ -34,6 +34,7 @@ from turngap.caller.dialect import (
     ReplyText,
     Transcript,
     Truth,
+    TurnOver,
 )
 from turngap.caller.pipecat import (
     PipecatDialect,
@@ -94,6 +95,8 @@ async def test_a_bots_interruption() -> None:
 async def test_a_bots_rtvi_messages() -> None:
     ready = models.BotReady(id="1", data=models.BotReadyData(version="2.0.0"))
     assert await from_bot(ready) == Ready()
+    assert await from_bot(models.UserStoppedSpeakingMessage()) == TurnOver()
+    assert await from_bot(models.VADUserStoppedSpeakingMessage()) is None
     assert await from_bot(models.BotStoppedSpeakingMessage()) == ReplyDone()
     text = models.TextMessageData(text=" there")
     assert await from_bot(models.BotLLMTextMessage(data=text)) == ReplyText(" there")

@@ -11,6 +11,7 @@ from turngap.core.events import (
     AgentSilence,
     AgentSpeech,
     AgentText,
+    EndpointTold,
     Event,
     PlayoutFlushed,
     TurnEnded,
@@ -623,3 +624,53 @@ def test_whether_the_heard_replys_marks_have_come() -> None:
     tracker.feed(ended(1, 2000))
     assert not tracker.has_heard_marks(1)
     assert not tracker.has_heard_marks(2)
+
+
+# --- when the agent took the turn to be over ------------------------------------------------------
+
+
+def endpoints_ms(turn: TrackedTurn) -> list[float] | None:
+    return None if turn.endpoints_ns is None else [ns / 1e6 for ns in turn.endpoints_ns]
+
+
+def told_over(at: float) -> EndpointTold:
+    return EndpointTold(ms_to_ns(at))
+
+
+def test_endpoints_are_those_of_answers_never_heard_too() -> None:
+    (turn,) = play(
+        user(1, 0, 2000),
+        marks(1, endpoint=700, llm_request=700),
+        marks(2, endpoint=2200, sent=2390),
+        speaks(2400),
+        ended(1, 4000),
+    )
+    assert endpoints_ms(turn) == [700, 2200]
+
+
+def test_what_the_protocol_says_of_the_turns_end_counts_where_there_are_no_marks() -> None:
+    told = (told_over(2200), told_over(700))
+    (turn,) = play(user(1, 0, 2000), *told, speaks(2400), ended(1, 4000))
+    assert endpoints_ms(turn) == [700, 2200]
+    marked = (marks(1, endpoint=2150, sent=2390),)
+    (turn,) = play(user(1, 0, 2000), *told, *marked, speaks(2400), ended(1, 4000))
+    assert endpoints_ms(turn) == [2150]
+
+
+def test_each_turn_has_the_endpoints_of_its_own_stretch() -> None:
+    turns = play(
+        *(user(1, 0, 1000), told_over(1200), speaks(1300), silent(2000), ended(1, 2200)),
+        *(user(2, 2500, 3500), told_over(2900), told_over(3700), speaks(4000), ended(2, 5200)),
+    )
+    assert [endpoints_ms(turn) for turn in turns] == [[1200], [2900, 3700]]
+
+
+def test_who_replied_without_saying_when_the_turn_was_over_is_not_known_to_have_waited() -> None:
+    turns = play(
+        *(user(1, 0, 1000), told_over(1200), speaks(1300), silent(2000), ended(1, 2200)),
+        *(user(2, 2500, 3500), speaks(4000), silent(5000), ended(2, 5200)),
+        *(user(3, 6000, 7000), ended(3, 13_000, "timeout")),
+    )
+    assert [endpoints_ms(turn) for turn in turns] == [[1200], None, []]
+    (silent_agent,) = play(user(1, 0, 1000), ended(1, 7000, "timeout"))
+    assert endpoints_ms(silent_agent) is None

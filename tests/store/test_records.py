@@ -69,3 +69,11 @@ def test_of_what_is_told_in_two_pieces_the_later_calls_count() -> None:
     then = AgentMarks(1, sent, calls=(ToolCall("clock", {}, 5.0),))
     (call,) = stored_fields(played(first, then))["calls"]
     assert call.ms == 5.0
+
+
+def test_a_turn_knows_how_long_the_person_spoke_and_when_the_agent_took_it_to_be_over() -> None:
+    early = AgentMarks(1, {"endpoint": ms_to_ns(600), "llm_request": ms_to_ns(601)})
+    heard = AgentMarks(2, {"endpoint": ms_to_ns(1200), "sent": ms_to_ns(1388)})
+    fields = stored_fields(played(early, heard))
+    assert (fields["speech_ms"], fields["endpoints_ms"]) == (1000.0, (600.0, 1200.0))
+    assert stored_fields(played())["endpoints_ms"] is None

@@ -27,6 +27,11 @@ class Flush:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnOver:
+    """The agent says that it takes the person's turn to be over."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyDone:
     """The agent says that it has sent its whole reply."""
 
@@ -87,7 +92,17 @@ class Fault:
 
 
 Incoming = (
-    Ready | AudioChunk | Flush | ReplyDone | Transcript | ReplyText | Marks | Pong | Truth | Fault
+    Ready
+    | AudioChunk
+    | Flush
+    | TurnOver
+    | ReplyDone
+    | Transcript
+    | ReplyText
+    | Marks
+    | Pong
+    | Truth
+    | Fault
 )
 
 Message = bytes | str

@@ -12,6 +12,7 @@ from turngap.core.events import (
     AgentSilence,
     AgentSpeech,
     AgentText,
+    EndpointTold,
     Event,
     PlayoutFlushed,
     UserTranscript,
@@ -51,6 +52,8 @@ class Listener:
                 self._feed_all(self.ear.flush(now_ns))
                 self._flushed_ns = now_ns
                 self.feed(PlayoutFlushed(now_ns))
+            case said.TurnOver():
+                self.feed(EndpointTold(now_ns))
             case said.ReplyDone():
                 self._done_ns = now_ns
                 self._changed.set()

@@ -25,6 +25,7 @@ from turngap.caller.dialect import (
     ReplyText,
     Transcript,
     Truth,
+    TurnOver,
 )
 from turngap.core.events import ToolCall
 from turngap.core.messages import PING
@@ -137,19 +138,24 @@ def _decode_audio(audio: Any) -> AudioChunk:
     return AudioChunk(np.frombuffer(pcm, dtype="<i2"), rate)
 
 
+# Messages that say all by their type.
+_SAYS_ALL: dict[str, Incoming] = {
+    "bot-ready": Ready(),
+    "user-stopped-speaking": TurnOver(),  # by its turn-taking; a VAD's stop has another name
+    "bot-stopped-speaking": ReplyDone(),
+    "bot-llm-stopped": ReplyText(" "),  # what follows is another reply
+}
+
+
 def _decode_rtvi(payload: dict[str, Any]) -> Incoming | None:
     data = payload.get("data")
     match payload.get("type"):
-        case "bot-ready":
-            return Ready()
-        case "bot-stopped-speaking":
-            return ReplyDone()
+        case str(kind) if kind in _SAYS_ALL:
+            return _SAYS_ALL[kind]
         case "user-transcription" if isinstance(data, dict) and data.get("final"):
             return Transcript(str(data.get("text") or ""))
         case "bot-llm-text" if isinstance(data, dict):
             return ReplyText(str(data.get("text") or ""))
-        case "bot-llm-stopped":
-            return ReplyText(" ")  # what follows is another reply
         case "server-message" if isinstance(data, dict):
             return _decode_own(data)
         case "error" | "error-response" if isinstance(data, dict):

@@ -20,12 +20,12 @@ from turngap.check.record import (
     SideRecord,
 )
 from turngap.check.verdict import Judgement, judge
+from turngap.core.cut_ins import cut_ins_of
 from turngap.core.errors import TurngapError
 from turngap.core.paired import Limits, Pair
 from turngap.core.results import Turn
 from turngap.core.secrets import without_url_secrets
 from turngap.core.stats import proportion
-from turngap.core.summary import cut_ins_of
 from turngap.store.provenance import this_machine
 from turngap.store.runs import Run, utc_now
 

@@ -87,6 +87,13 @@ class AgentMarks:
 
 
 @dataclass(frozen=True, slots=True)
+class EndpointTold:
+    """The agent said that it took the user's turn to be over, in the words of its protocol."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class UserTranscript:
     """What the agent says it heard, final."""
 
@@ -117,6 +124,7 @@ Event = (
     | AgentSilence
     | PlayoutFlushed
     | AgentMarks
+    | EndpointTold
     | UserTranscript
     | AgentText
     | TurnEnded

@@ -94,6 +94,17 @@ class BackchannelRecord(Stored):
     reply_stopped: bool
 
 
+class PauseRecord(Stored):
+    """A labelled silence of the person inside their turn, ms from the turn's first sound."""
+
+    start_ms: float
+    end_ms: float
+
+    @property
+    def ms(self) -> float:
+        return self.end_ms - self.start_ms
+
+
 class AnswerRecord(Stored):
     """Whether the turn was answered rightly, judged on what was heard and on what was called.
 
@@ -150,6 +161,9 @@ class Turn(Document):
 
     `turn` and `repeat` count from 1. `gap_ms` is None with the reason in `why_no_gap`. `error` is
     what the agent said that kept it from making the reply, or the whole of it.
+    `speech_ms` is the time from the person's first sound to the last, and `pauses` are the labelled
+    silences between them; None: nobody looked for any. `endpoints_ms`: when the agent decided that
+    the turn was over, each time, from the person's first sound on; None: it does not say.
     `agent_turns` holds every turn the agent reported meanwhile, also those never heard; `faults`
     the errors that the agent itself reported. `counts` are figures that the agent counted by name,
     as tokens spent on answers that nobody heard; `endpoint_why` is what it chose the hold for that
@@ -165,6 +179,9 @@ class Turn(Document):
     repeat: int
     phase_ms: float = 0.0
     say: str
+    speech_ms: float | None = None
+    pauses: tuple[PauseRecord, ...] | None = None
+    endpoints_ms: tuple[float, ...] | None = None
     outcome: Outcome
     ended: TurnEnd
     budget_ms: float

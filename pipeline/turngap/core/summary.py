@@ -7,14 +7,14 @@ from math import inf
 from statistics import median
 from typing import Any, Literal
 
-from turngap.core.budget import OUTCOMES, SILENT, WITHOUT_GAP, Outcome
+from turngap.core.budget import OUTCOMES, SILENT, WITHOUT_GAP
 from turngap.core.clock import NS_PER_MS, ns_to_ms
+from turngap.core.cut_ins import EarlyTurns, cut_ins_of, early_turns
 from turngap.core.results import Turn
 from turngap.core.stages import MARKS
 from turngap.core.stats import (
     Percentile,
     Proportion,
-    Take,
     percentile,
     percentile_of,
     proportion,
@@ -31,24 +31,32 @@ class TurnTakingFigures:
     """A run's turn-taking.
 
     Attributes:
-        cut_ins: turns in which the agent spoke before the user had ended, of all turns.
+        early: turns in which the agent spoke, or took the turn to be over, before the user's end.
         false_stops: backchannels for which the agent stopped its reply, of all backchannels.
         yield_ms: barge-in, from the user's onset to the agent's silence at the caller's ear, with
             all that was still buffered; the median over `barge_ins` turns.
         endpoint_ms: the agent's endpoint stage over the answered turns that report it.
     """
 
-    cut_ins: Proportion
+    early: EarlyTurns
     false_stops: Proportion
     barge_ins: int
     yield_ms: Percentile
     endpoint_ms: Percentile
     gap_ms: Percentile
 
+    @property
+    def cut_ins(self) -> Proportion:
+        """Turns in which the agent was heard before the user had ended, of all turns."""
+        return self.early.heard
+
     def as_json(self) -> dict[str, Any]:
+        decided = self.early.decided
         return {
             "cut_in_rate": self.cut_ins.value,
             "cut_ins": self.cut_ins.hits,
+            "false_endpoint_turns": None if decided is None else decided.hits,
+            "false_endpoints_of": None if decided is None else decided.n,
             "backchannels": self.false_stops.n,
             "false_stops": self.false_stops.hits,
             "barge_ins": self.barge_ins,
@@ -67,19 +75,13 @@ def turn_taking(turns: Sequence[Turn]) -> TurnTakingFigures:
     unanswered = sum(t.outcome in SILENT for t in turns)
     gaps = [t.gap_ms for t in answered if t.gap_ms is not None]
     return TurnTakingFigures(
-        cut_ins=cut_ins_of((t.outcome, t.take) for t in turns),
+        early=early_turns(turns),
         false_stops=proportion(sum(b.reply_stopped for b in backchannels), len(backchannels)),
         barge_ins=len(yields),
         yield_ms=percentile(yields, 0.5),
         endpoint_ms=percentile(endpoints, 0.5),
         gap_ms=percentile(gaps, 0.5, censored=unanswered),
     )
-
-
-def cut_ins_of(turns: Iterable[tuple[Outcome, Take]]) -> Proportion:
-    """The share of turns in which the agent spoke before the person had finished."""
-    turns = list(turns)
-    return proportion_of([o == "cut_in" for o, _ in turns], [take for _, take in turns])
 
 
 # Verdicts beside the rule's on the agent's own words: by the sound of it, and a judge model's.

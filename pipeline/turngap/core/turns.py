@@ -12,6 +12,7 @@ from turngap.core.events import (
     AgentSilence,
     AgentSpeech,
     AgentText,
+    EndpointTold,
     Event,
     PlayoutFlushed,
     TurnEnded,
@@ -39,6 +40,8 @@ class TrackedTurn:
         error: what the agent said that kept it from making the reply, or the whole of it.
         yield_ns: barge-in only: from the user's onset to the agent's silence at the caller's ear;
             None also where it was still speaking when the turn ended.
+        endpoints_ns: when the agent decided that this turn was over, too early or not, in order;
+            None where it does not say.
         lead_ns: the part of the gap in which the agent played inaudible audio up to its onset.
     """
 
@@ -58,6 +61,7 @@ class TrackedTurn:
     reply: str
     yield_ns: int | None
     lead_ns: int | None
+    endpoints_ns: tuple[int, ...] | None
     ended_ns: int
 
 
@@ -90,6 +94,7 @@ class TurnTracker:
         self._transcripts: list[UserTranscript] = []
         self._texts: list[AgentText] = []
         self._agent_turns: dict[int, AgentMarks] = {}
+        self._endpoints_told: list[int] = []
 
     def feed(self, event: Event) -> tuple[TrackedTurn, ...]:
         """Take one event; return the turns that it finished (none or one).
@@ -109,6 +114,8 @@ class TurnTracker:
                 insort(self._flushes, at_ns)
             case AgentMarks():
                 self._merge(event)
+            case EndpointTold(at_ns):
+                insort(self._endpoints_told, at_ns)
             case UserTranscript():
                 insort(self._transcripts, event, key=lambda e: e.at_ns)
             case AgentText():
@@ -231,6 +238,7 @@ class TurnTracker:
             reply=self._reply_text(speech, stale),
             yield_ns=_yield(speech, stale),
             lead_ns=_lead(reply, gap_ns),
+            endpoints_ns=self._endpoints(speech, replied=reply is not None),
             ended_ns=end.at_ns,
         )
 
@@ -244,6 +252,19 @@ class TurnTracker:
         ]
         within = [(at, a) for at, a in reached if speech.start_ns <= at < upto]
         return tuple(a for _, a in sorted(within, key=lambda pair: pair[0]))
+
+    def _endpoints(self, speech: UserSpeech, *, replied: bool) -> tuple[int, ...] | None:
+        """Return the agent's decisions that this turn was over: by its marks, or as it told them.
+
+        An agent that replied has decided, so that without a decision nothing is known.
+        """
+        upto = self._next_start(speech)
+        marked = sorted(
+            a.marks["endpoint"] for a in self._agent_turns.values() if "endpoint" in a.marks
+        )
+        decided = marked or self._endpoints_told
+        within = tuple(at for at in decided if speech.start_ns <= at < upto)
+        return within if within or (decided and not replied) else None
 
     def _transcript(self, speech: UserSpeech) -> str:
         upto = self._next_start(speech)

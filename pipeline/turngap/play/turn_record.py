@@ -5,9 +5,15 @@ from statistics import median
 from turngap.caller.conversation import PlayedTurn
 from turngap.core.budget import STARVED_MS
 from turngap.core.clock import NS_PER_MS, ns_to_ms
-from turngap.core.results import AudioRecord, BackchannelRecord, PacingRecord, Turn
+from turngap.core.results import (
+    AudioRecord,
+    BackchannelRecord,
+    PacingRecord,
+    PauseRecord,
+    Turn,
+)
 from turngap.scenario.answers import answer_of
-from turngap.scenario.model import Scenario
+from turngap.scenario.model import Scenario, UserTurn
 from turngap.store.turns import plain_event, stored_fields
 
 
@@ -31,6 +37,7 @@ def turn_record(
         repeat=repeat,
         phase_ms=phase_ms,
         say=asked.say,
+        pauses=_pauses(asked),
         budget_ms=budget_ms or asked.expect.budget_ms,
         backchannels=tuple(
             BackchannelRecord(
@@ -57,6 +64,16 @@ def turn_record(
         ),
         events=tuple(plain_event(event) for event in played.events),
         **stored_fields(turn),
+    )
+
+
+def _pauses(asked: UserTurn) -> tuple[PauseRecord, ...] | None:
+    if asked.pauses is None or asked.speech is None:
+        return None
+    begun_ms = asked.speech.start_ms
+    return tuple(
+        PauseRecord(start_ms=p.start_ms - begun_ms, end_ms=p.end_ms - begun_ms)
+        for p in asked.pauses
     )
 
 

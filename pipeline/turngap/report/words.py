@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from turngap.core.budget import LLM_WINDOW_MS, STARVED_MS, Outcome
+from turngap.core.cut_ins import TooEarly, false_endpoints, heard_cut_in
 from turngap.core.events import ToolCall
 from turngap.core.results import AnswerRecord, JudgedWith, PacingRecord, RunRecord, Turn
 from turngap.core.stats import Percentile, Proportion
@@ -325,7 +326,7 @@ def token_figures_words(figures: TokenFigures) -> str:
 
 def notes_of(turn: Turn) -> list[str]:
     """What else is worth a word: barge-in, backchannels, the agent's errors, a starved caller."""
-    notes: list[str] = []
+    notes = early_words(turn)
     if turn.yield_ms is not None:
         notes.append(f"barge-in: the agent was silent after {ms(turn.yield_ms)} ms")
     for extra in turn.backchannels:
@@ -341,6 +342,27 @@ def notes_of(turn: Turn) -> list[str]:
         how = _how_starved(turn.pacing)
         notes.append(f"caller starved{how}: do not trust this turn")
     return notes
+
+
+def early_words(turn: Turn) -> list[str]:
+    """Where the agent took the turn to be over too early, heard or not; empty where it did not."""
+    if turn.pauses is None:
+        return []
+    if (cut_in := heard_cut_in(turn)) is not None:
+        return [f"the agent cut in {place_words(cut_in)}"]
+    unheard = [place_words(one) for one in false_endpoints(turn) or ()]
+    what = "the agent took the turn to be over too early, but was not heard"
+    return [f"{what}: {'; '.join(unheard)}"] if unheard else []
+
+
+def place_words(early: TooEarly) -> str:
+    """Where in the person's turn that was."""
+    if early.pause is None:
+        return "over speech, before any labelled pause"
+    length = f"a pause of {ms(early.pause.ms)} ms"
+    if early.over_speech:
+        return f"over speech, {ms(early.at_ms - early.pause.end_ms)} ms after {length}"
+    return f"{ms(early.at_ms - early.pause.start_ms)} ms into {length}"
 
 
 def _how_starved(pacing: PacingRecord) -> str:

@@ -19,6 +19,8 @@ def stored_fields(turn: TrackedTurn) -> dict[str, Any]:
     """The fields of a `Turn` that follow from the turn itself."""
     return {
         "turn": turn.turn,
+        "speech_ms": ns_to_ms(turn.user_end_ns - turn.user_start_ns),
+        "endpoints_ms": _endpoints(turn),
         "outcome": turn.outcome,
         "ended": turn.ended,
         "gap_ns": turn.gap_ns,
@@ -36,6 +38,12 @@ def stored_fields(turn: TrackedTurn) -> dict[str, Any]:
         "calls": calls_of(turn.agent_turns),
         "endpoint_why": heard.why if (heard := heard_agent_turn(turn)) else None,
     }
+
+
+def _endpoints(turn: TrackedTurn) -> tuple[float, ...] | None:
+    if turn.endpoints_ns is None:
+        return None
+    return tuple(ns_to_ms(at - turn.user_start_ns) for at in turn.endpoints_ns)
 
 
 def heard_agent_turn(turn: TrackedTurn) -> AgentMarks | None:

@@ -1,0 +1,149 @@
+"""Where agents took an unfinished turn to be over, heard or not, and which pause drew them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
+
+from turngap.core.budget import Outcome
+from turngap.core.results import PauseRecord, Turn
+from turngap.core.stats import Proportion, Take, proportion_of
+
+# Pauses are counted by their length, in ms, from one of these up to the next.
+LENGTHS_MS = (0.0, 200.0, 400.0, 800.0, 1600.0, inf)
+
+
+@dataclass(frozen=True, slots=True)
+class TooEarly:
+    """An instant before the person's end at which the agent was heard, or called the turn over.
+
+    Attributes:
+        at_ms: from the person's first sound.
+        pause: the last pause that had begun when the agent decided, or when it was heard where it
+            does not say when it decided; None where no labelled pause had begun.
+    """
+
+    at_ms: float
+    pause: PauseRecord | None
+
+    @property
+    def over_speech(self) -> bool:
+        """Whether the person was speaking, as far as the labels tell."""
+        return self.pause is None or self.at_ms >= self.pause.end_ms
+
+
+def heard_cut_in(turn: Turn) -> TooEarly | None:
+    """Where the agent was heard before the person's end; None where it was not."""
+    if turn.outcome != "cut_in" or turn.gap_ms is None or turn.speech_ms is None:
+        return None
+    onset_ms = turn.speech_ms + turn.gap_ms
+    decided_ms = max((at for at in turn.endpoints_ms or () if at <= onset_ms), default=onset_ms)
+    return TooEarly(onset_ms, _begun(turn, decided_ms))
+
+
+def false_endpoints(turn: Turn) -> tuple[TooEarly, ...] | None:
+    """Where the agent took the turn to be over too early, heard or not; None: it does not say."""
+    if turn.endpoints_ms is None or turn.speech_ms is None:
+        return None
+    early = (at for at in turn.endpoints_ms if at < turn.speech_ms)
+    return tuple(TooEarly(at, _begun(turn, at)) for at in early)
+
+
+def _begun(turn: Turn, at_ms: float) -> PauseRecord | None:
+    """The last pause that had begun by then."""
+    begun = [pause for pause in turn.pauses or () if pause.start_ms < at_ms]
+    return begun[-1] if begun else None
+
+
+NO_ENDPOINTS = "the agent does not say when it takes a turn to be over"
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyTurns:
+    """How many turns the agent took to be over too early.
+
+    Attributes:
+        heard: turns that it was heard in before the person's end, of all turns.
+        decided: turns that it called over before that, heard or not, of those in which it says
+            when it decides; None with the reason in `why_none`.
+    """
+
+    heard: Proportion
+    decided: Proportion | None
+    why_none: str | None = None
+
+
+def cut_ins_of(turns: Iterable[tuple[Outcome, Take]]) -> Proportion:
+    """The share of turns in which the agent spoke before the person had finished."""
+    turns = list(turns)
+    return proportion_of([o == "cut_in" for o, _ in turns], [take for _, take in turns])
+
+
+def early_turns(turns: Sequence[Turn]) -> EarlyTurns:
+    """Count the turns with a heard cut-in, and those with a false endpoint."""
+    heard = cut_ins_of((t.outcome, t.take) for t in turns)
+    told = [(turn, found) for turn in turns if (found := false_endpoints(turn)) is not None]
+    if not told:
+        return EarlyTurns(heard, None, NO_ENDPOINTS)
+    decided = proportion_of([bool(found) for _, found in told], [turn.take for turn, _ in told])
+    return EarlyTurns(heard, decided)
+
+
+@dataclass(frozen=True, slots=True)
+class PausesOfLength:
+    """The pauses from `from_ms` up to `to_ms` long, and what they drew.
+
+    Attributes:
+        to_ms: None where there is no end.
+        heard: pauses that drew a heard cut-in, of those before which there was none in their turn.
+        decided: pauses that drew a false endpoint, of those of turns whose agent says when it
+            decides; None where it never says.
+    """
+
+    from_ms: float
+    to_ms: float | None
+    heard: Proportion
+    decided: Proportion | None
+
+
+def by_pause_length(turns: Sequence[Turn]) -> tuple[PausesOfLength, ...]:
+    """Count what pauses drew, by their length. Turns without labelled pauses add nothing."""
+    heard: list[_Drawn] = []
+    decided: list[_Drawn] = []
+    for turn in turns:
+        cut_in, early = heard_cut_in(turn), false_endpoints(turn)
+        # A cut-in ends what can be heard of the turn: its later pauses could draw none.
+        upto_ms = inf if cut_in is None else cut_in.at_ms
+        heard += _drawn(turn, () if cut_in is None else (cut_in,), upto_ms)
+        decided += () if early is None else _drawn(turn, early)
+    return tuple(
+        PausesOfLength(
+            from_ms=low,
+            to_ms=None if high == inf else high,
+            heard=_share([d for d in heard if low <= d.ms < high]),
+            decided=_share([d for d in decided if low <= d.ms < high]) if decided else None,
+        )
+        for low, high in pairwise(LENGTHS_MS)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A pause that could draw the agent, and whether it did."""
+
+    ms: float
+    did: bool
+    take: Take
+
+
+def _drawn(turn: Turn, found: Sequence[TooEarly], upto_ms: float = inf) -> list[_Drawn]:
+    """Each pause of the turn that began before `upto_ms`, and whether it drew one of these."""
+    return [
+        _Drawn(pause.ms, any(one.pause == pause for one in found), turn.take)
+        for pause in turn.pauses or ()
+        if pause.start_ms < upto_ms
+    ]
+
+
+def _share(drawn: Sequence[_Drawn]) -> Proportion:
+    return proportion_of([d.did for d in drawn], [d.take for d in drawn])

@@ -2,13 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from turngap.agent.stack import load_stack
+from turngap.core.errors import InputError
 from turngap.core.results import Turn
 from turngap.play import virtual
+from turngap.play.plan import ReplayPlan
+from turngap.play.target import AgentChoice, resolve
 from turngap.scenario.library import LoadedScenario, library_dir, load_scenarios, scenario_paths
+from turngap.store.runs import read_run
 
 pytest.importorskip("pocketsphinx")
 pytest.importorskip("espeakng_loader")
@@ -70,3 +75,23 @@ def test_a_phase_shifts_the_turn_on_the_grid(question: LoadedScenario) -> None:
         load_stack("embedded"), library_dir(), [question], phases_ms=(0, 8), repeats=2
     )
     assert [(t.repeat, t.phase_ms) for t in turns] == [(1, 0.0), (1, 8.0), (2, 0.0), (2, 8.0)]
+
+
+def test_a_run_is_stored_as_replay_stores_it(question: LoadedScenario, tmp_path: Path) -> None:
+    target = resolve(AgentChoice("embedded"), library_dir())
+    plan = ReplayPlan(scenarios=[question], rounds=2, target=target, out=tmp_path)
+    run, failure = virtual.replay_virtually(plan)
+    assert failure is None
+    assert run.record.valid
+    stored = read_run(run.path)
+    assert [t.key for t in stored.turns] == [("quick-questions", 1, 0.0, n) for n in (1, 2)]
+    audio = stored.turns[0].audio
+    assert audio is not None
+    assert (run.path / audio.file).is_file()
+
+
+def test_somebodys_agent_keeps_no_virtual_time(question: LoadedScenario, tmp_path: Path) -> None:
+    target = resolve(AgentChoice("ws://127.0.0.1:1/ws"), library_dir())
+    plan = ReplayPlan(scenarios=[question], target=target, out=tmp_path)
+    with pytest.raises(InputError, match="no built-in agent"):
+        virtual.replay_virtually(plan)

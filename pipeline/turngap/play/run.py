@@ -13,11 +13,12 @@ import soundfile
 
 from turngap import __version__
 from turngap.caller.conversation import BackchannelCue, Conversation, Patience, PlayedTurn, TurnCue
-from turngap.caller.line import open_line
+from turngap.caller.line import Line, open_line
 from turngap.caller.recording import agent_side, user_side
 from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
 from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
+from turngap.core.clock import Clock
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import CalibrationRecord, OffsetRecord, RunRecord, Turn
 from turngap.core.secrets import without_url_secrets
@@ -92,23 +93,40 @@ class RunInProgress:
         """
         clock = MonotonicClock(precise=True)
         async with open_line(url, self._plan.dialect, clock) as line:
-            offset = await line.clock_offset()
-            self._offset = _worse(self._offset, offset)
-            cues = cues_of(scenario, self._plan.budget_ms)
-            patience = Patience(greeting_ms=self._greeting_ms())
-            conversation = Conversation(
-                line, cues, clock, offset=offset, patience=patience, phase=phase
-            )
-            async with aclosing(conversation.play()) as turns:
-                async for played in turns:
-                    faults = tuple(conversation.faults)
-                    del conversation.faults[: len(faults)]
-                    where = (scenario, repeat, phase)
-                    await _in_a_thread(self._keep, where, conversation, played, faults)
-                    gc.collect(0)
-            self._greets = conversation.greeted or bool(self._greets)
-            if conversation.failure is not None:
-                raise conversation.failure
+            await self.play_over(line, clock, scenario, repeat=repeat, phase=phase)
+
+    async def play_over(
+        self,
+        line: Line,
+        clock: Clock,
+        scenario: LoadedScenario,
+        *,
+        repeat: int = 1,
+        phase: int = 0,
+        watch: Clock | None = None,
+    ) -> None:
+        """Play one conversation over a line that is open; `watch` is the `Conversation`'s.
+
+        Raises:
+            AgentError: the line was lost; what was finished before is stored.
+        """
+        offset = await line.clock_offset()
+        self._offset = _worse(self._offset, offset)
+        cues = cues_of(scenario, self._plan.budget_ms)
+        patience = Patience(greeting_ms=self._greeting_ms())
+        conversation = Conversation(
+            line, cues, clock, offset=offset, patience=patience, phase=phase, watch=watch
+        )
+        async with aclosing(conversation.play()) as turns:
+            async for played in turns:
+                faults = tuple(conversation.faults)
+                del conversation.faults[: len(faults)]
+                where = (scenario, repeat, phase)
+                await _in_a_thread(self._keep, where, conversation, played, faults)
+                gc.collect(0)
+        self._greets = conversation.greeted or bool(self._greets)
+        if conversation.failure is not None:
+            raise conversation.failure
 
     def _greeting_ms(self) -> float:
         """An agent that is not ours may greet: it is given time to, unless it has shown otherwise.

@@ -13,19 +13,21 @@ of a replay on a machine that keeps up.
 
 import itertools
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from turngap.agent.session import Assembly, assemble
 from turngap.agent.stack import Stack
-from turngap.caller.conversation import Conversation
 from turngap.caller.stream import RATE
 from turngap.core.clock import NS_PER_S
+from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import Turn
-from turngap.play.run import cues_of
-from turngap.play.turn_record import turn_record
+from turngap.play.plan import SILENT, PlayPlan, Progress, ReplayPlan
+from turngap.play.run import RunInProgress, all_kept
+from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import LoadedScenario
+from turngap.store.runs import Run
 from turngap.testing.memory import line_to_stack
 from turngap.testing.virtual import LoopClock, in_virtual_time, virtual_clocks
 
@@ -36,6 +38,29 @@ SMART_TURN_MS = 48.0
 _BEGIN_NS = NS_PER_S
 
 
+def replay_virtually(
+    plan: ReplayPlan, progress: Progress = SILENT
+) -> tuple[Run, TurngapError | None]:
+    """Play the plan and store the run, as `turngap.play.run.replay` does, but calibrate nothing.
+
+    Raises:
+        InputError: the agent is not one of ours, or the run's folder cannot be made.
+        AgentError: an engine needs what this machine lacks.
+    """
+    assembly = _assembled(plan.target)
+    run = RunInProgress(plan, plan.target, plan.target.choice.name, progress.on_turn)
+    progress.on_folder(run.folder)
+    failure = None
+    try:
+        with all_kept([run]):
+            for number, scenario in itertools.product(range(plan.rounds), plan.scenarios):
+                progress.on_step(scenario.scenario.name)
+                _play(run, assembly, scenario, number + 1, plan.phase_of(number))
+    except TurngapError as e:
+        failure = e
+    return run.finish(str(failure) if failure else None), failure
+
+
 def play_virtually(
     stack: Stack,
     library: Path,
@@ -44,56 +69,55 @@ def play_virtually(
     phases_ms: Sequence[float] = (0.0,),
     repeats: int = 1,
 ) -> list[Turn]:
-    """Play every scenario `repeats` times at each position on the agent's 32 ms grid.
+    """Play every scenario `repeats` times at each position on the agent's 32 ms grid; keep no run.
 
-    The same arguments give the same turns. They name no recording, as none is kept. The engines
-    know the sentences of `library`.
+    The same arguments give the same turns. The engines know the sentences of `library`.
 
     Raises:
-        InputError, AgentError: as `turngap.agent.session.assemble`, or an agent failed.
+        InputError, AgentError: as `turngap.agent.session.assemble`, or the agent failed.
     """
-    assembly = assemble(stack, library, LoopClock())
-    assembly.prepare()
-    turns: list[Turn] = []
-    with virtual_clocks():
-        for repeat, phase_ms, scenario in itertools.product(
-            range(1, repeats + 1), phases_ms, scenarios
-        ):
-            phase = round(phase_ms * RATE / 1000)
-            talk = _converse(assembly, scenario, repeat=repeat, phase=phase)
-            turns += in_virtual_time(talk, _thread_ms)
-    return turns
+    target = Target(AgentChoice(), library, stack)
+    assembly = _assembled(target)
+    with TemporaryDirectory(prefix="turngap-virtual-") as folder:
+        plan = PlayPlan(scenarios=scenarios, out=Path(folder))
+        run = RunInProgress(plan, target, stack.name)
+        try:
+            for repeat, phase_ms, scenario in itertools.product(
+                range(1, repeats + 1), phases_ms, scenarios
+            ):
+                _play(run, assembly, scenario, repeat, round(phase_ms * RATE / 1000))
+        finally:
+            run.finish()
+        return run.turns
 
 
-async def _converse(
-    assembly: Assembly, scenario: LoadedScenario, *, repeat: int, phase: int
-) -> list[Turn]:
-    clock = assembly.clock
-    await clock.sleep_until_ns(_BEGIN_NS)
-    turns: list[Turn] = []
-    async with line_to_stack(assembly) as line:
-        offset = await line.clock_offset()
-        conversation = Conversation(
-            line, cues_of(scenario), clock, offset=offset, phase=phase, watch=clock
+def _assembled(target: Target) -> Assembly:
+    if target.stack is None:
+        raise InputError(
+            "virtual.not_ours",
+            f"{target.choice.agent} is no built-in agent, and only these keep virtual time",
+            hint="name a stack or a stack file",
         )
-        async with aclosing(conversation.play()) as played:
-            async for turn in played:
-                faults = tuple(conversation.faults)
-                conversation.faults.clear()
-                turns.append(
-                    turn_record(
-                        scenario.scenario,
-                        turn,
-                        repeat=repeat,
-                        phase_ms=phase * 1000 / RATE,
-                        file="",
-                        faults=faults,
-                        budget_ms=None,
-                    )
-                )
-        if conversation.failure is not None:
-            raise conversation.failure
-    return turns
+    choice = target.choice
+    offer = choice.offers or None
+    assembly = assemble(
+        target.stack, target.library, LoopClock(), traced=choice.traced, offer=offer
+    )
+    assembly.prepare()
+    return assembly
+
+
+def _play(
+    run: RunInProgress, assembly: Assembly, scenario: LoadedScenario, repeat: int, phase: int
+) -> None:
+    async def converse() -> None:
+        clock = assembly.clock
+        await clock.sleep_until_ns(_BEGIN_NS)
+        async with line_to_stack(assembly) as line:
+            await run.play_over(line, clock, scenario, repeat=repeat, phase=phase, watch=clock)
+
+    with virtual_clocks():
+        in_virtual_time(converse(), _thread_ms)
 
 
 def _thread_ms(work: Callable[..., Any]) -> float:

@@ -1,0 +1,116 @@
+"""Recordings of people, as a library of conversations of one turn under one condition of the line.
+
+A folder of them has a `voices.json`, a list of
+
+    {"name": "anna-1", "say": "five five", "speech": {"start_ms": 215, "end_ms": 1260}}
+
+and the recording `anna-1.flac` (or `.wav`) beside it.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+import soxr
+from numpy.typing import NDArray
+
+from turngap.core.errors import InputError
+from turngap.scenario.model import SpeechBounds
+
+RATE = 16_000
+# What everybody is told, as nothing is known of what people of other recordings ask for.
+REPLY = "All right, let me look that up."
+
+LOUDER_DB = -10.0
+SNR_DB = 20.0
+# Noise goes on while the agent waits and answers, and is there before the voice.
+NOISE_BEFORE_MS, NOISE_AFTER_MS = 500.0, 4000.0
+# Windows of speech as far below the loudest as this are pauses, and count for no level.
+ACTIVE_DB = 30.0
+_MU = 255.0
+
+Sound = NDArray[np.float64]
+
+
+def softer(sound: Sound, speech: SpeechBounds) -> tuple[Sound, float]:
+    """The same voice, 10 dB down."""
+    return sound * 10 ** (LOUDER_DB / 20), 0.0
+
+
+def noisy(sound: Sound, speech: SpeechBounds) -> tuple[Sound, float]:
+    """The voice in white noise 20 dB below its active level."""
+    before, after = (round(ms * RATE / 1000) for ms in (NOISE_BEFORE_MS, NOISE_AFTER_MS))
+    padded = np.pad(sound, (before, after))
+    noise = np.random.default_rng(0).standard_normal(len(padded))
+    return padded + noise * active_level(sound, speech) * 10 ** (-SNR_DB / 20), NOISE_BEFORE_MS
+
+
+def telephone(sound: Sound, speech: SpeechBounds) -> tuple[Sound, float]:
+    """The voice over 8 kHz µ-law (G.711's companding), resampled there and back."""
+    narrow = np.clip(soxr.resample(sound, RATE, RATE // 2), -1, 1)
+    code = np.rint(np.sign(narrow) * np.log1p(_MU * np.abs(narrow)) / np.log1p(_MU) * 127) / 127
+    heard = np.sign(code) * np.expm1(np.abs(code) * np.log1p(_MU)) / _MU
+    return soxr.resample(heard, RATE // 2, RATE), 0.0
+
+
+# Each returns the sound that is played, and by how many ms the speech in it begins later.
+CONDITIONS: dict[str, Callable[[Sound, SpeechBounds], tuple[Sound, float]]] = {
+    "original": lambda sound, _: (sound, 0.0),
+    "minus10": softer,
+    "noise20": noisy,
+    "mulaw8k": telephone,
+}
+
+
+def active_level(sound: Sound, speech: SpeechBounds) -> float:
+    """The voice's RMS without its pauses, in windows of 20 ms."""
+    first, last = (round(ms * RATE / 1000) for ms in (speech.start_ms, speech.end_ms))
+    window = RATE // 50
+    voice = sound[first : first + (last - first) // window * window].reshape(-1, window)
+    powers = (voice**2).mean(axis=1)
+    return float(np.sqrt(powers[powers >= powers.max() * 10 ** (-ACTIVE_DB / 10)].mean()))
+
+
+def make_library(voices: Path, condition: str, library: Path) -> None:
+    """Write a library of the recordings in a folder, as they sound under that condition.
+
+    Raises:
+        InputError: the folder lacks a readable `voices.json`, or a recording that it names.
+    """
+    (library / "voices").mkdir(parents=True, exist_ok=True)
+    for told in _told(voices):
+        name, speech = str(told["name"]), SpeechBounds.model_validate(told["speech"])
+        sound, later_ms = CONDITIONS[condition](_read(voices, name), speech)
+        file = f"voices/{name}.flac"
+        soundfile.write(library / file, np.clip(sound, -1, 1), RATE, subtype="PCM_16")
+        bounds = {"start_ms": speech.start_ms + later_ms, "end_ms": speech.end_ms + later_ms}
+        turn = {"say": told["say"], "audio": file, "speech": bounds, "reply": REPLY}
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        scenario = {"name": slug, "about": told["say"], "voices": "recorded", "turns": [turn]}
+        # JSON is YAML.
+        (library / f"{slug}.yaml").write_text(json.dumps(scenario), encoding="utf-8")
+
+
+def _told(voices: Path) -> list[dict[str, Any]]:
+    file = voices / "voices.json"
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+        return [{key: one[key] for key in ("name", "say", "speech")} for one in told]
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise InputError(
+            "voices.unreadable",
+            f"{file} cannot be read: {type(e).__name__}: {e}",
+            hint='expected a list of {"name": …, "say": …, "speech": {"start_ms": …, "end_ms": …}}',
+        ) from e
+
+
+def _read(voices: Path, name: str) -> Sound:
+    for file in (voices / f"{name}.flac", voices / f"{name}.wav"):
+        if file.is_file():
+            pcm, rate = soundfile.read(file, dtype="float64", always_2d=True)
+            return soxr.resample(pcm.mean(axis=1), rate, RATE)
+    raise InputError("voices.missing", f"{voices} has no {name}.flac or {name}.wav")

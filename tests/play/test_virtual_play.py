@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from turngap.agent.stack import load_stack
-from turngap.core.errors import InputError
+from turngap.core.errors import TurngapError
 from turngap.core.results import Turn
 from turngap.play import virtual
-from turngap.play.plan import ReplayPlan
+from turngap.play.plan import PlayPlan
+from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, resolve
 from turngap.scenario.library import LoadedScenario, library_dir, load_scenarios, scenario_paths
-from turngap.store.runs import read_run
+from turngap.store.runs import Run, read_run
 
 pytest.importorskip("pocketsphinx")
 pytest.importorskip("espeakng_loader")
@@ -78,9 +79,7 @@ def test_a_phase_shifts_the_turn_on_the_grid(question: LoadedScenario) -> None:
 
 
 def test_a_run_is_stored_as_replay_stores_it(question: LoadedScenario, tmp_path: Path) -> None:
-    target = resolve(AgentChoice("embedded"), library_dir())
-    plan = ReplayPlan(scenarios=[question], rounds=2, target=target, out=tmp_path)
-    run, failure = virtual.replay_virtually(plan)
+    run, failure = run_of("embedded", PlayPlan(scenarios=[question], rounds=2, out=tmp_path))
     assert failure is None
     assert run.record.valid
     stored = read_run(run.path)
@@ -91,7 +90,14 @@ def test_a_run_is_stored_as_replay_stores_it(question: LoadedScenario, tmp_path:
 
 
 def test_somebodys_agent_keeps_no_virtual_time(question: LoadedScenario, tmp_path: Path) -> None:
-    target = resolve(AgentChoice("ws://127.0.0.1:1/ws"), library_dir())
-    plan = ReplayPlan(scenarios=[question], target=target, out=tmp_path)
-    with pytest.raises(InputError, match="no built-in agent"):
-        virtual.replay_virtually(plan)
+    plan = PlayPlan(scenarios=[question], out=tmp_path)
+    run, failure = run_of("ws://127.0.0.1:1/ws", plan)
+    assert failure is not None
+    assert failure.kind == "virtual.not_ours"
+    assert "no built-in agent" in str(run.record.failure)
+
+
+def run_of(agent: str, plan: PlayPlan) -> tuple[Run, TurngapError | None]:
+    run = RunInProgress(plan, resolve(AgentChoice(agent), library_dir()), "run")
+    failure = virtual.play_in_virtual_time([run], plan)
+    return run.finish(failure and str(failure)), failure

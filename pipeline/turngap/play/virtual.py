@@ -23,11 +23,10 @@ from turngap.caller.stream import RATE
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import Turn
-from turngap.play.plan import SILENT, PlayPlan, Progress, ReplayPlan
+from turngap.play.plan import SILENT, PlayPlan, Progress
 from turngap.play.run import RunInProgress, all_kept
 from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import LoadedScenario
-from turngap.store.runs import Run
 from turngap.testing.memory import line_to_stack
 from turngap.testing.virtual import LoopClock, in_virtual_time, virtual_clocks
 
@@ -38,27 +37,24 @@ SMART_TURN_MS = 48.0
 _BEGIN_NS = NS_PER_S
 
 
-def replay_virtually(
-    plan: ReplayPlan, progress: Progress = SILENT
-) -> tuple[Run, TurngapError | None]:
-    """Play the plan and store the run, as `turngap.play.run.replay` does, but calibrate nothing.
+def play_in_virtual_time(
+    runs: Sequence[RunInProgress], plan: PlayPlan, progress: Progress = SILENT
+) -> TurngapError | None:
+    """Play every scenario against each run's agent, as `turngap.play.run.play_in_turns` does.
 
-    Raises:
-        InputError: the agent is not one of ours, or the run's folder cannot be made.
-        AgentError: an engine needs what this machine lacks.
+    Nothing is calibrated, as there is no instrument between the two. Call it in a thread where an
+    event loop runs. Returns the error that ended it, if one did; what was finished is stored.
     """
-    assembly = _assembled(plan.target)
-    run = RunInProgress(plan, plan.target, plan.target.choice.name, progress.on_turn)
-    progress.on_folder(run.folder)
-    failure = None
     try:
-        with all_kept([run]):
+        with all_kept(runs):
+            agents = [(run, _assembled(run.target)) for run in runs]
             for number, scenario in itertools.product(range(plan.rounds), plan.scenarios):
                 progress.on_step(scenario.scenario.name)
-                _play(run, assembly, scenario, number + 1, plan.phase_of(number))
+                for run, agent in agents:
+                    _play(run, agent, scenario, number + 1, plan.phase_of(number))
     except TurngapError as e:
-        failure = e
-    return run.finish(str(failure) if failure else None), failure
+        return e
+    return None
 
 
 def play_virtually(

@@ -4,7 +4,7 @@ import io
 
 import pytest
 from html_page import Page
-from made_records import make_comparison, make_turn
+from made_records import make_comparison, make_turn, scaled
 from rich.console import Console
 
 from turngap.compare.figures import Side
@@ -78,7 +78,35 @@ def test_what_is_so_of_each_backend_is_said_once() -> None:
 
 def test_a_difference_that_is_not_known_is_of_no_turns() -> None:
     said = pair(compared("one", "two", n=3).pairs[0])
-    assert said.startswith("one less two: gap – (n=3, needs 5); right answers +0 points")
+    assert said.startswith("one less two: gap – (n=3, needs 5); cut-ins +0 points")
+    assert "; right answers +0 points" in said
+
+
+def cutting_in(n: int, every: int) -> list[Turn]:
+    """As `turns`, but 100 ms quicker; and the agent cuts into each `every`th of them."""
+    early = {"agent_onset": -300.0}
+    quick = [make_turn(turn=t.turn, marks_ms=scaled(0.75), answer=t.answer) for t in turns(n)]
+    return [
+        make_turn(turn=t.turn, marks_ms=early, answer=t.answer) if t.turn % every == 0 else t
+        for t in quick
+    ]
+
+
+def test_the_answer_names_the_cut_ins_beside_the_gap() -> None:
+    record = make_comparison([Side("one", turns(20), None), Side("two", cutting_in(20, 10), None)])
+    said = answer(record)
+    assert "two cut in on 2 of 20 turns (95 % interval 3 % to 30 %)" in said
+    assert said.startswith("For one-turn questions take two")
+    assert "cut-ins -10 points" in pair(record.pairs[0])
+    assert "2 of 20 (3 % to 30 %)" in "\n".join(shown(record, 300))
+
+
+def test_a_backend_that_is_quick_by_cutting_in_is_not_the_answer() -> None:
+    record = make_comparison([Side("one", turns(40), None), Side("two", cutting_in(40, 3), None)])
+    said = answer(record)
+    assert said.startswith("No answer: two is the quickest (gap p50 299 ms), but it cuts in more")
+    assert "one cut in on 0 of 40 turns" in said
+    assert "two cut in on 13 of 40 turns" in said
 
 
 @pytest.mark.parametrize(

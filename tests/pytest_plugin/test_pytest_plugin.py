@@ -20,6 +20,7 @@ def test_fast_enough(turngap):
     run = turngap.replay("{URL}", scenarios=["quick-questions"], repeat=7)
     run.assert_hit_rate(0.95)
     run.assert_gap(p50_ms=410, p95_ms=450, max_ms=500)
+    run.assert_cut_ins(at_most=0.05)
     run.assert_stage("llm_first_token", p95_ms=150)
     run.assert_outcome("coffee-order", 2)
 """
@@ -28,8 +29,8 @@ def test_fast_enough(turngap):
     result.stdout.fnmatch_lines(
         [
             "*= turngap =*",
-            "test *hit rate *p50 *p95 *verdict",
-            "test_latency.py::test_fast_enough *100 % (n=21) *398 ms *401 ms *passed",
+            "test *hit rate *p50 *p95 *cut-ins *verdict",
+            "test_latency.py::test_fast_enough *100 % (n=21) *398 ms *401 ms *0 of 21 *passed",
             "*runs: */kept/*made",
         ]
     )
@@ -73,6 +74,7 @@ def test_stage(turngap):
     [
         ("assert_gap(p95_ms=450)", 3, "turn gap p95 – (n=3, needs 20)*repeat=7*"),
         ("assert_hit_rate(0.95, sure=True)", 21, "*52 more turns without a miss would do"),
+        ("assert_cut_ins(0.05, sure=True)", 21, "*52 more turns without a cut-in would do"),
         ("assert_stage('llm_first_token', p95_ms=130, sure=True)", 21, "*95 % bound is over it*"),
     ],
 )
@@ -94,6 +96,26 @@ def test_rounds_make_sure_of_these_recordings(inner: Inner, play: Play) -> None:
     play(made_turns(73))  # three recorded ones
     code = f'def test_it(turngap):\n    turngap.replay("{URL}").assert_hit_rate(0.95, sure=True)\n'
     inner(code).assert_outcomes(passed=1)
+
+
+def test_an_agent_that_is_quick_by_cutting_in_fails(inner: Inner, play: Play) -> None:
+    turns = made_turns(21)
+    turns[4] = make_turn(turn=2, repeat=2, marks_ms={"agent_onset": -300.0})
+    turns[8] = make_turn(turn=3, repeat=3, marks_ms={"agent_onset": -300.0})
+    play(turns)
+    code = f"""
+def test_both_halves(turngap):
+    run = turngap.replay("{URL}")
+    run.assert_gap(p50_ms=500)
+    run.assert_cut_ins(at_most=0.05)
+"""
+    inner(code).stdout.fnmatch_lines(
+        [
+            "E   *LatencyError: cut-ins 10 % (2 of 21 turns; 95 % interval *), expected *5 %",
+            "E*« coffee-order · turn 2 · repeat 2 · cut_in*",
+            "test_latency.py::test_both_halves *2 of 21 *too slow",
+        ]
+    )
 
 
 def test_few_turns_that_are_all_too_slow_are_too_slow(inner: Inner, play: Play) -> None:
@@ -267,6 +289,7 @@ def test_an_agent_that_fails_says_what_was_played_and_where(inner: Inner, play: 
         ("", "replay().assert_stage('llm', max_ms=1)", "no stage 'llm'*stages: endpoint*"),
         ("", "replay().assert_gap()", "no limit given*for example p95_ms*"),
         ("", "replay().assert_hit_rate(95)", "at_least=95: expected a share*"),
+        ("", "replay().assert_cut_ins(5)", "at_most=5: expected a share*"),
         ("", "replay().assert_outcome('coffee-order', 9)", "no turn 9*played: coffee-order 1*"),
         ("", "check()", "nothing to compare with*give against*"),
         ("", "check(against='x')", "no agent named 'x'*"),

@@ -20,7 +20,7 @@ from turngap.check.record import (
     SideRecord,
 )
 from turngap.check.verdict import Judgement, judge
-from turngap.core.cut_ins import cut_ins_of
+from turngap.core.cut_ins import CutIns
 from turngap.core.errors import TurngapError
 from turngap.core.paired import Limits, Pair
 from turngap.core.results import Turn
@@ -181,7 +181,7 @@ def _reference_side(run: Run | None, stored: BaselineRecord | None) -> SideRecor
         run=None,
         valid=None,
         turns=len(stored.turns),
-        cut_ins=cut_ins_of((turn.outcome, turn.take) for turn in stored.turns),
+        cut_ins=CutIns.of([(turn.outcome, turn.take) for turn in stored.turns]),
         starved=sum(turn.caller_error_ms > 0 for turn in stored.turns),
         caller_error_ms=stored.caller_error_ms,
     )

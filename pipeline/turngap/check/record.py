@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from turngap.core.budget import Outcome
+from turngap.core.cut_ins import CutIns
 from turngap.core.results import METRICS_VERSION, Document, MachineRecord, Settings, Stored, TurnKey
-from turngap.core.stats import Proportion
 
 # The record's file in a check's folder.
 CHECK_FILE = "check.json"
@@ -112,7 +112,7 @@ class SideRecord(Stored):
     run: str | None
     valid: bool | None
     turns: int
-    cut_ins: Proportion | None = None
+    cut_ins: CutIns | None = None
     starved: int
     caller_error_ms: float | None
 

@@ -51,7 +51,8 @@ def speed(record: ComparisonRecord) -> Chart | None:
     dots = [_dot(b, right, most) for _, b in shown]
     places = spread([dot.y for dot in dots], HEIGHT_PX)
     said = [
-        f"{letter} {b.name}: gap {words.figure(b.gap_ms['p50'])}, {words.share(b.correct)} right"
+        f"{letter} {b.name}: gap {words.figure(b.gap_ms['p50'])}, cut-ins "
+        f"{words.cut_ins(b.cut_ins)}, {words.share(b.correct)} right"
         + ("" if (usd := b.price.usd_per_turn) is None else f", ${words.thousand(usd)} per 1000")
         for letter, b in shown
     ]

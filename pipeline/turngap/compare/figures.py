@@ -45,6 +45,7 @@ NO_PRICE = "the backend has no price (--price NAME=IN,OUT)"
 PART_WITHOUT_PRICE = "a part of it has no price"
 NONE_RIGHT = "no answer was right"
 NONE_JUDGED = "no turn was judged with both"
+NONE_PLAYED = "no turn was played with both"
 NEITHER_RIGHT = "neither was ever right, and no task gets done with either"
 BOTH_ALIKE = "they cost the same and are right as often"
 
@@ -78,6 +79,7 @@ def backend_figures(
             "first_failure": errors[0] if errors else None,
             "fell_back": sum(t.counts.get(FELL_BACK, 0) > 0 for t in turns),
             "hit_rate": summary.hit_rate,
+            "cut_ins": summary.cut_ins,
             "gap_n": summary.gap_n,
             "gap_ms": {q: gaps[q] for q in ("p50", "p95")},
             "first_answer_ms": first_answer(counted),
@@ -204,14 +206,12 @@ def pairs_of(sides: Sequence[Side]) -> tuple[PairRecord, ...]:
 def _pair(one: str, other: str, turns: Sequence[Turn], others: Sequence[Turn]) -> PairRecord:
     judged = paired(taken(turns, lambda t: t.right), taken(others, lambda t: t.right))
     gaps = paired(taken(turns, due_ms), taken(others, due_ms))
+    cut_ins = paired(taken(turns, _cut_in), taken(others, _cut_in))
     both = list(zip(judged.one, judged.other, strict=True))
     # Two without a reply are neither of them slower.
     apart = [
         0.0 if mine == its else mine - its for mine, its in zip(gaps.one, gaps.other, strict=True)
     ]
-    found = difference(judged)
-    value, low, high = found or (None, None, None)
-    why = None if found else NONE_JUDGED
     return PairRecord(
         one=one,
         other=other,
@@ -219,11 +219,22 @@ def _pair(one: str, other: str, turns: Sequence[Turn], others: Sequence[Turn]) -
         right_recorded=judged.recorded,
         only_one=both.count((True, False)),
         only_other=both.count((False, True)),
-        right=Percentile(value, low, high, why),
+        right=_apart_by(judged, NONE_JUDGED),
         gap_n=len(gaps),
         gap_recorded=gaps.recorded,
         gap_ms=percentile_of(apart, gaps.takes, 0.5),
+        cut_ins=_apart_by(cut_ins, NONE_PLAYED),
     )
+
+
+def _cut_in(turn: Turn) -> bool:
+    return turn.outcome == "cut_in"
+
+
+def _apart_by(pairs: "Pairs[bool]", why_none: str) -> Percentile:
+    """The difference of two shares with its interval; None without a pair, for this reason."""
+    found = difference(pairs)
+    return Percentile(None, why_none=why_none) if found is None else Percentile(*found)
 
 
 def crossings(sides: Sequence[Side]) -> list[CrossingRecord]:

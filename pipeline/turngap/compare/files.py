@@ -27,7 +27,8 @@ def read_comparison(folder: Path) -> ComparisonRecord:
 def comparison_json(record: ComparisonRecord, folder: Path) -> dict[str, Any]:
     """What `--json` prints. Scripts rely on its keys: more may come, none goes."""
     document = record.model_dump(mode="json")
-    for backend in document["backends"]:
+    for backend, stored in zip(document["backends"], record.backends, strict=True):
+        backend["cut_ins"] = stored.cut_ins and stored.cut_ins.as_json()
         backend["hit_rate_ci95"] = [backend["hit_rate"]["low"], backend["hit_rate"]["high"]]
         backend["hit_rate"] = backend["hit_rate"]["value"]
     valid = record.failure is None and all(b.valid for b in record.backends)

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from turngap.core.cut_ins import CutIns
 from turngap.core.results import (
     METRICS_VERSION,
     Document,
@@ -28,6 +29,8 @@ class PriceRecord(Stored):
 class BackendRecord(Stored):
     """One backend over all turns.
 
+    `cut_ins` are the turns that the agent cut into, of all turns; None in a comparison that did not
+    store them.
     `llm` is the backend's name, `name` what it was called in this comparison; `run` its run's
     folder beside this file. `gap_n` turns are behind the gap. Of the `llm_n` turns whose agent told
     how fast its LLM was: `ttft_ms`, to the first token, `tokens_per_s` after it, and
@@ -49,6 +52,7 @@ class BackendRecord(Stored):
     first_failure: str | None
     fell_back: int
     hit_rate: Proportion
+    cut_ins: CutIns | None = None
     gap_n: int
     gap_ms: dict[str, Percentile]
     first_answer_ms: Percentile
@@ -84,7 +88,8 @@ class PairRecord(Stored):
 
     `right`: the difference of the shares of right answers in the `right_n` takes that were judged
     with both, in `only_one` of which the one alone was right and in `only_other` the other;
-    `gap_ms`: the median of the differences in the gap, over `gap_n` takes in which a reply was due.
+    `gap_ms`: the median of the differences in the gap, over `gap_n` takes in which a reply was due;
+    `cut_ins`: the difference of the shares of turns that were cut into, over all takes.
     `right_recorded`, `gap_recorded`: how many recorded turns these are takes of.
     """
 
@@ -98,6 +103,7 @@ class PairRecord(Stored):
     gap_n: int
     gap_recorded: int
     gap_ms: Percentile
+    cut_ins: Percentile | None = None
 
 
 class CrossingRecord(Stored):

@@ -10,14 +10,15 @@ from turngap.compare.record import (
     PairRecord,
 )
 from turngap.core.budget import REPLIED
+from turngap.core.cut_ins import CutIns
 from turngap.core.results import JudgedWith
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Verdicts
 from turngap.report import words
 
 HEAD = (
-    "backend", "turns", "gap p50", "p95", "hit rate", "right answers", "$/1000 turns",
-    "$/1000 right", "first answer", "first token", "tokens/s", "window tokens",
+    "backend", "turns", "gap p50", "p95", "cut-ins", "hit rate", "right answers",
+    "$/1000 turns", "$/1000 right", "first answer", "first token", "tokens/s", "window tokens",
 )  # fmt: skip
 RIGHT_AT = HEAD.index("right answers")
 MOST_USD = 10_000
@@ -54,6 +55,7 @@ def row(backend: BackendRecord) -> tuple[str, ...]:
         str(backend.turns) + words.recorded_words(backend.hit_rate.n, backend.hit_rate.recorded),
         figure(backend.gap_ms["p50"]),
         figure(backend.gap_ms["p95"]),
+        cut_ins(backend.cut_ins),
         share(backend.hit_rate),
         right(backend.correct),
         thousand(backend.price.usd_per_turn),
@@ -76,6 +78,13 @@ def share(value: Proportion) -> str:
         return "–"
     bounds = f"{words.percent(value.low)} to {words.percent(value.high)}"
     return f"{words.percent(value.value)} ({bounds})"
+
+
+def cut_ins(value: CutIns | None) -> str:
+    """The turns that the agent cut into, of how many, with the share's interval."""
+    if value is None or value.low is None or value.high is None:
+        return "–"
+    return f"{value.hits} of {value.n} ({words.percent(value.low)} to {words.percent(value.high)})"
 
 
 def right(value: Proportion) -> str:
@@ -179,6 +188,8 @@ def pair(found: PairRecord) -> str:
     gap = f"gap {_signed(found.gap_ms, 1, ' ms')}"
     if found.gap_ms.value is not None:
         gap += f" in the median, n = {words.turns_words(found.gap_n, found.gap_recorded)}"
+    if found.cut_ins is not None:
+        gap += f"; cut-ins {_signed(found.cut_ins, 100, ' points')}"
     shares = f"right answers {_signed(found.right, 100, ' points')}"
     if found.right_n:
         shares += f", n = {words.turns_words(found.right_n, found.right_recorded)}"
@@ -308,8 +319,33 @@ def answer(record: ComparisonRecord) -> str:
         )
     quick = min(known, key=lambda b: b.gap_ms["p50"].value or 0.0)
     right = max(known, key=lambda b: (b.correct.value or 0.0, b is quick))
-    if quick is right:
-        return _one_for_both(record, quick, [b for b in known if b is not quick])
+    others = [b for b in known if b is not quick]
+    if quieter := [b.name for b in others if _cuts_in_more(record, quick, b)]:
+        advice = (
+            f"No answer: {words.clean(quick.name)} is the quickest (gap p50 "
+            f"{figure(quick.gap_ms['p50'])}), but it cuts in more often than "
+            f"{words.clean(' and '.join(quieter))}. A short gap bought with cut-ins is not fast."
+        )
+    elif quick is right:
+        advice = _one_for_both(record, quick, others)
+    else:
+        advice = _one_for_each(record, quick, right)
+    named = [b for b in known if b in (quick, right) or b.name in quieter]
+    heard = (f"{words.clean(b.name)} {words.cut_in_sentence(b.cut_ins)}" for b in named)
+    return f"{advice} {'; '.join(heard)}."
+
+
+def _cuts_in_more(record: ComparisonRecord, one: BackendRecord, other: BackendRecord) -> bool:
+    """Whether the one cuts in more often than the other, beyond chance."""
+    pair = next(p for p in record.pairs if {p.one, p.other} == {one.name, other.name})
+    if pair.cut_ins is None:
+        return False
+    more = pair.cut_ins.value or 0.0
+    return _apart(pair.cut_ins) and (more > 0) == (pair.one == one.name)
+
+
+def _one_for_each(record: ComparisonRecord, quick: BackendRecord, right: BackendRecord) -> str:
+    """The sentence where one backend is the quickest and another is right the most often."""
     pair = next(p for p in record.pairs if {p.one, p.other} == {quick.name, right.name})
     quicker, more_right = _apart(pair.gap_ms), _apart(pair.right)
     names = words.clean(quick.name), words.clean(right.name)

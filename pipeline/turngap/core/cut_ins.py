@@ -1,9 +1,10 @@
 """Where agents took an unfinished turn to be over, heard or not, and which pause drew them."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import inf
+from typing import Any
 
 from turngap.core.budget import Outcome
 from turngap.core.results import PauseRecord, Turn
@@ -55,6 +56,33 @@ def _begun(turn: Turn, at_ms: float) -> PauseRecord | None:
     return begun[-1] if begun else None
 
 
+@dataclass(frozen=True, slots=True)
+class CutIns(Proportion):
+    """The turns that the agent was heard in before the person's end, of all turns.
+
+    `paused`: how many of the turns hold a labelled pause, which is what draws cut-ins; None where
+    nobody looked for pauses in some turns and the others hold none.
+    """
+
+    paused: int | None = None
+
+    @classmethod
+    def of(cls, taken: Sequence[tuple[Outcome, Take]], paused: int | None = None) -> "CutIns":
+        """Count them; `taken` has each turn's outcome, and which take of which turn it was."""
+        share = proportion_of([o == "cut_in" for o, _ in taken], [take for _, take in taken])
+        return cls(**asdict(share), paused=paused)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "hits": self.hits,
+            "n": self.n,
+            "recorded": self.recorded,
+            "value": self.value,
+            "ci95": [self.low, self.high],
+            "turns_with_pauses": self.paused,
+        }
+
+
 NO_ENDPOINTS = "the agent does not say when it takes a turn to be over"
 
 
@@ -68,20 +96,21 @@ class EarlyTurns:
             when it decides; None with the reason in `why_none`.
     """
 
-    heard: Proportion
+    heard: CutIns
     decided: Proportion | None
     why_none: str | None = None
 
 
-def cut_ins_of(turns: Iterable[tuple[Outcome, Take]]) -> Proportion:
-    """The share of turns in which the agent spoke before the person had finished."""
-    turns = list(turns)
-    return proportion_of([o == "cut_in" for o, _ in turns], [take for _, take in turns])
+def cut_ins_of(turns: Sequence[Turn]) -> CutIns:
+    """Count the turns that the agent cut into, and those that hold a pause."""
+    paused = sum(bool(turn.pauses) for turn in turns)
+    looked = all(turn.pauses is not None for turn in turns)
+    return CutIns.of([(t.outcome, t.take) for t in turns], paused if paused or looked else None)
 
 
 def early_turns(turns: Sequence[Turn]) -> EarlyTurns:
     """Count the turns with a heard cut-in, and those with a false endpoint."""
-    heard = cut_ins_of((t.outcome, t.take) for t in turns)
+    heard = cut_ins_of(turns)
     told = [(turn, found) for turn in turns if (found := false_endpoints(turn)) is not None]
     if not told:
         return EarlyTurns(heard, None, NO_ENDPOINTS)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from turngap.core.budget import OUTCOMES, SILENT, WITHOUT_GAP
 from turngap.core.clock import NS_PER_MS, ns_to_ms
-from turngap.core.cut_ins import EarlyTurns, cut_ins_of, early_turns
+from turngap.core.cut_ins import CutIns, EarlyTurns, cut_ins_of, early_turns
 from turngap.core.results import Turn
 from turngap.core.stages import MARKS
 from turngap.core.stats import (
@@ -46,7 +46,7 @@ class TurnTakingFigures:
     gap_ms: Percentile
 
     @property
-    def cut_ins(self) -> Proportion:
+    def cut_ins(self) -> CutIns:
         """Turns in which the agent was heard before the user had ended, of all turns."""
         return self.early.heard
 
@@ -216,7 +216,7 @@ class Summary:
     turns: int
     outcomes: dict[str, int]
     hit_rate: Proportion
-    cut_ins: Proportion
+    cut_ins: CutIns
     gap_n: int
     gap_recorded: int
     gap_ms: dict[str, Percentile]
@@ -260,13 +260,7 @@ class Summary:
             "outcomes": self.outcomes,
             "hit_rate": self.hit_rate.value,
             "hit_rate_ci95": [self.hit_rate.low, self.hit_rate.high],
-            "cut_ins": {
-                "hits": self.cut_ins.hits,
-                "n": self.cut_ins.n,
-                "recorded": self.cut_ins.recorded,
-                "value": self.cut_ins.value,
-                "ci95": [self.cut_ins.low, self.cut_ins.high],
-            },
+            "cut_ins": self.cut_ins.as_json(),
             "gap_ms": gap,
             "left_out": self.left_out,
             "stage_p50_ms": self.stage_p50_ms,
@@ -299,7 +293,7 @@ def summarise(turns: Sequence[Turn]) -> Summary:
         turns=len(turns),
         outcomes={o: of_all[o] for o in OUTCOMES if of_all[o]},
         hit_rate=_hit_rate(counted),
-        cut_ins=cut_ins_of((t.outcome, t.take) for t in counted),
+        cut_ins=cut_ins_of(counted),
         gap_n=len(gaps),
         gap_recorded=len({(scenario, turn) for scenario, turn, _ in takes}),
         gap_ms={k: percentile_of(gaps, takes, q) for k, q in PERCENTILES.items()},

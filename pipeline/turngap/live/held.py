@@ -20,6 +20,7 @@ from turngap.core.summary import counted_turns, summarise
 from turngap.live.conversation import KeptTurn, LiveConversation
 from turngap.live.keeping import Keeping, LiveRun, zipped
 from turngap.live.saving import Saved, save
+from turngap.report import words as report_words
 
 # 128 bits, because anyone who knows the id may download the conversation.
 ID_BYTES = 16
@@ -228,7 +229,10 @@ def _figures(turns: Sequence[Turn]) -> dict[str, Any]:
     reasons = Counter(turn.left_out for turn in turns if turn.left_out is not None)
     others = {o: outcomes[o] for o in OUTCOMES if o != "answered" and outcomes[o]}
     others |= {f"left out: {why}": count for why, count in reasons.items()}
-    words = [f"{count} {what}" for what, count in others.items()]
+    words = [f"{count} {what}" for what, count in others.items() if what != "cut_in"]
+    if rate.n:
+        words = [_in_words(rate), report_words.cut_in_sentence(summary.cut_ins), *words]
+    cut_in, of_turns = report_words.cut_ins_words(summary.cut_ins)
     return {
         "n": rate.n,
         "hits": rate.hits,
@@ -236,12 +240,11 @@ def _figures(turns: Sequence[Turn]) -> dict[str, Any]:
         "p50_ms": summary.gap_ms["p50"].value,
         "why_no_p50": summary.gap_ms["p50"].why_none,
         "others": others,
-        "words": " · ".join([_in_words(rate), *words] if rate.n else words),
+        "cut_ins": {**summary.cut_ins.as_json(), "percent": cut_in, "words": of_turns},
+        "words": " · ".join(words),
     }
 
 
 def _in_words(rate: Proportion) -> str:
-    assert rate.low is not None
-    assert rate.high is not None
-    interval = f"95 % interval {100 * rate.low:.0f}–{100 * rate.high:.0f} %"
+    interval = report_words.hit_rate_words(rate)[1]
     return f"{rate.hits} of {rate.n} within {DEFAULT_BUDGET_MS:g} ms ({interval})"

@@ -1,10 +1,11 @@
-"""pytest plugin: a latency test is five lines in anybody's repository.
+"""pytest plugin: a latency test is a few lines in anybody's repository.
 
     @pytest.mark.turngap(budget_ms=800)
     def test_fast_enough(turngap):
         run = turngap.replay("ws://127.0.0.1:8765/ws", scenarios=["quick-questions"], repeat=7)
         run.assert_hit_rate(0.95)
         run.assert_gap(p95_ms=800)
+        run.assert_cut_ins(at_most=0.05)
 
 Where the bot has a `MarksObserver`, `run.assert_stage("llm_first_token", p95_ms=450)` holds one
 stage to its share of the budget. No stage of a bot without marks is known; such a test is

@@ -171,6 +171,7 @@ class Turngap:
             hit_rate=f"{figure} (n={run.hit_rate.n})",
             p50=p50,
             p95=p95,
+            cut_ins=f"{run.cut_ins.hits} of {run.cut_ins.n}",
             verdict=verdict,
             runs=str(folder or run.path),
         )

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import ceil, inf
 
 from turngap.core.budget import OUTCOMES, Outcome
@@ -66,8 +67,38 @@ class MeasuredRun(Run):
             raise LatencyError(self._report(headline, missed, _BY_CHANCE if chance else None))
         if sure and (rate.low is None or rate.low < at_least):
             text = self._report(
-                f"{headline} at its lower bound", missed, _more_hits(rate, at_least)
+                f"{headline} at its lower bound", missed, _more_hits(rate, at_least, "a miss")
             )
+            raise InconclusiveError("pytest.unsure", text)
+
+    def assert_cut_ins(self, at_most: float = 0.05, *, sure: bool = False) -> None:
+        """The agent spoke into at most this share of all turns before the person had finished.
+
+        Assert it wherever you assert a gap: an agent with no patience is quick. With `sure`, the
+        upper end of Wilson's 95 % interval has to keep it: 0.05 then takes 73 turns without a
+        cut-in.
+
+        Raises:
+            LatencyError: the share is above.
+            InconclusiveError: `sure`, and the interval holds `at_most`.
+        """
+        __tracebackhide__ = True
+        self.asserted = True
+        if not 0 <= at_most < 1 or (sure and at_most == 0):
+            message = f"at_most={at_most!r}: expected a share, 0.05 for 5 %"
+            raise InputError("pytest.cut_ins", message)
+        bounds = proportion(self.cut_ins.hits, self.cut_ins.n)
+        rate = replace(self.cut_ins, low=bounds.low, high=bounds.high, recorded=None)
+        figure, remark = words.cut_ins_words(rate)
+        headline = f"cut-ins {figure} ({remark}), expected at most {words.percent(at_most)}"
+        early = [t for t in self.turns if t.outcome == "cut_in"]
+        if rate.value is None or rate.value > at_most:
+            chance = rate.low is not None and rate.low <= at_most
+            raise LatencyError(self._report(headline, early, _BY_CHANCE if chance else None))
+        if sure and (rate.high is None or rate.high > at_most):
+            spared = proportion(rate.n - rate.hits, rate.n)
+            more = _more_hits(spared, 1 - at_most, "a cut-in")
+            text = self._report(f"{headline} at its upper bound", early, more)
             raise InconclusiveError("pytest.unsure", text)
 
     def assert_gap(
@@ -82,7 +113,7 @@ class MeasuredRun(Run):
         """The turn gap keeps these limits.
 
         Cut-ins and abandoned turns have no gap to compare and are left out; they are misses of the
-        hit rate.
+        hit rate, and `assert_cut_ins` limits the former.
 
         Raises:
             LatencyError: a percentile, or with `max_ms` any turn, is over its limit.
@@ -256,9 +287,9 @@ class MeasuredRun(Run):
         return wording.report(headline, offending, others, self.path, remark)
 
 
-def _more_hits(rate: Proportion, target: float) -> str | None:
+def _more_hits(rate: Proportion, target: float, miss: str) -> str | None:
     def low(extra: int) -> float:
         return proportion(rate.hits + extra, rate.n + extra).low or 0.0
 
     extra = bisect_left(range(_MAX_EXTRA), target, key=low)
-    return f"{extra} more turns without a miss would do" if extra < _MAX_EXTRA else None
+    return f"{extra} more turns without {miss} would do" if extra < _MAX_EXTRA else None

@@ -17,6 +17,7 @@ class Row(TypedDict):
     hit_rate: str
     p50: str
     p95: str
+    cut_ins: str
     verdict: str
     runs: str
 
@@ -29,7 +30,7 @@ def write_rows(terminal: pytest.TerminalReporter) -> None:
         return
     terminal.section("turngap")
     lines = [[str(cell) for name, cell in row.items() if name != "runs"] for row in rows]
-    lines.insert(0, ["test", "hit rate", "p50", "p95", "verdict"])
+    lines.insert(0, ["test", "hit rate", "p50", "p95", "cut-ins", "verdict"])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for index, line in enumerate(lines):
         text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from turngap.core.budget import LLM_WINDOW_MS, STARVED_MS, Outcome
-from turngap.core.cut_ins import TooEarly, false_endpoints, heard_cut_in
+from turngap.core.cut_ins import CutIns, TooEarly, false_endpoints, heard_cut_in
 from turngap.core.events import ToolCall
 from turngap.core.results import AnswerRecord, JudgedWith, PacingRecord, RunRecord, Turn
 from turngap.core.stats import Percentile, Proportion
@@ -124,20 +124,32 @@ def hit_rate_words(rate: Proportion) -> tuple[str, str]:
     return percent(rate.value), f"95 % interval {percent(rate.low)} to {percent(rate.high)}"
 
 
-def cut_ins_words(rate: Proportion) -> tuple[str, str]:
+def cut_ins_words(cut_ins: CutIns) -> tuple[str, str]:
     """The headline's other half as figure and remark: the turns that the agent cut into."""
-    figure, bounds = hit_rate_words(rate)
-    if rate.value is None:
+    figure, bounds = hit_rate_words(cut_ins)
+    if cut_ins.value is None:
         return figure, bounds
-    return figure, f"{rate.hits} of {turns_words(rate.n, rate.recorded)}; {bounds}"
+    counted = f"{cut_ins.hits} of {turns_words(cut_ins.n, cut_ins.recorded)}; {bounds}"
+    return figure, f"{counted}; {_pauses_words(cut_ins) or 'nobody looked for pauses in them'}"
 
 
-def cut_in_sentence(rate: Proportion | None) -> str:
-    """The same beside a gap in a sentence; `rate` is None where no cut-ins were stored."""
-    if rate is None or rate.value is None:
+def cut_in_sentence(cut_ins: CutIns | None) -> str:
+    """The same beside a gap in a sentence; None where no cut-ins were stored."""
+    if cut_ins is None or cut_ins.value is None:
         return "cut-ins not known"
-    turns = turns_words(rate.n, rate.recorded)
-    return f"cut in on {rate.hits} of {turns} ({hit_rate_words(rate)[1]})"
+    recorded = recorded_words(cut_ins.n, cut_ins.recorded).strip(" ()")
+    about = filter(None, (recorded, hit_rate_words(cut_ins)[1], _pauses_words(cut_ins)))
+    return f"cut in on {cut_ins.hits} of {turns_words(cut_ins.n)} ({'; '.join(about)})"
+
+
+def _pauses_words(cut_ins: CutIns) -> str:
+    """How much a share of cut-ins can tell: without pauses there is little to draw one."""
+    if cut_ins.paused is None:
+        return ""
+    if not cut_ins.paused:
+        return "none of them holds a pause that could draw one"
+    hold = "holds" if cut_ins.paused == 1 else "hold"
+    return f"{cut_ins.paused} of them {hold} a pause that could draw one"
 
 
 def instant(utc: str) -> str:

@@ -35,6 +35,7 @@ from turngap.store.documents import (
 )
 
 if TYPE_CHECKING:
+    from turngap.core.cut_ins import CutIns
     from turngap.core.stats import Proportion
     from turngap.core.summary import GapFigures, Summary
 
@@ -197,11 +198,11 @@ class Run:
         return self.summary.hit_rate
 
     @property
-    def cut_ins(self) -> "Proportion":
+    def cut_ins(self) -> "CutIns":
         """The share of turns in which the agent spoke before the person had finished.
 
-        `value`, `low`, `high`, `hits` and `n` as in `hit_rate`. A short gap bought with cut-ins is
-        not fast: state the two together.
+        `value`, `low`, `high`, `hits` and `n` as in `hit_rate`; `paused` of the turns hold a pause
+        that could draw one. A short gap bought with cut-ins is not fast: state the two together.
         """
         return self.summary.cut_ins
 

@@ -66,6 +66,8 @@ export class View {
 		const { told: { all, llms = {} }, turns } = this, last = Object.keys(llms).at(-1);
 		byId("rate").textContent = all?.n ? `${Math.round((100 * all.hits) / all.n)} %` : "–";
 		byId("rate-n").textContent = all?.words ?? "no turns yet";
+		byId("cut-ins").textContent = all?.cut_ins.percent ?? "–";
+		byId("cut-ins-n").textContent = all?.cut_ins.words ?? "no turns yet";
 		byId("gaps").replaceChildren(...Object.entries(llms).map(([name, figures]) => {
 			const p50 = figures.p50_ms, own = turns.filter(({ ended, llm }) => ended && (llm ?? "agent") === name);
 			const words = `p50 ${p50 === null ? `– (${figures.why_no_p50})` : `${ms(p50)} ms`} · ${figures.words}`;

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from half_gap.contenders import Contender, full, stock
 from turngap.caller.pipecat import PipecatDialect
-from turngap.core.summary import TurnTakingFigures
 from turngap.play.plan import Progress
-from turngap.play.sweep import SweepPlan, sweep
 from turngap.scenario.library import LoadedScenario, library_dir
+from turngap.turns.play import TurnsPlan, turns
+from turngap.turns.record import PointRecord
 
 # What an agent's patience is set by: pipecat's is the VAD's, ours the hold after a whole sentence.
 SETTINGS = {
@@ -55,7 +55,7 @@ async def measure(
         TurngapError: an agent failed.
     """
     setting, values = SETTINGS[name]
-    plan = SweepPlan(
+    plan = TurnsPlan(
         choice=contender_of(name).choice(out / "stacks"),
         library=library_dir(),
         setting=setting,
@@ -66,21 +66,21 @@ async def measure(
         phases=max(1, rounds),
         out=out,
     )
-    swept, failure = await sweep(
+    record, _, failure = await turns(
         plan, Progress(on_step=lambda step: print(f"  curve: {step}", flush=True))
     )
     if failure is not None:
         raise failure
     return [
-        Point(name, p.value, delay, p.figures.cut_ins.hits, p.figures.cut_ins.n)
-        for p in swept.points
-        if (delay := _delay_ms(p.figures)) is not None and p.figures.cut_ins.n
+        Point(name, p.value or "", delay, p.heard.hits, p.heard.n)
+        for p in record.points
+        if (delay := _delay_ms(p)) is not None and p.heard.n
     ]
 
 
-def _delay_ms(figures: TurnTakingFigures) -> float | None:
+def _delay_ms(point: PointRecord) -> float | None:
     """From the person's end to the decision; of an agent that does not say, the whole gap."""
-    return figures.endpoint_ms.value or figures.gap_ms.value
+    return point.endpoint_ms.value or point.gap_ms.value
 
 
 def store(points: Sequence[Point], out: Path) -> None:

@@ -1,15 +1,10 @@
-"""Turn-taking figures, and a setting swept over several values."""
+"""Turn-taking figures."""
 
 import pytest
-from commandline import turngap_here
-from made_records import make_run, make_turn, scaled
-from rich.console import Console
+from made_records import make_turn
 
 from turngap.core.results import BackchannelRecord
 from turngap.core.summary import turn_taking
-from turngap.report.sweep import sweep_block
-
-Capsys = pytest.CaptureFixture[str]
 
 
 def backchannel(stopped: bool) -> BackchannelRecord:
@@ -63,70 +58,3 @@ def test_turns_without_a_reply_cannot_shorten_the_median_gap():
     failed = [make_turn(turn=n, marks_ms=None, ended="timeout") for n in range(6, 12)]
     assert turn_taking(quick).gap_ms.value is not None
     assert turn_taking([*quick, *failed]).gap_ms.value is None
-
-
-def document(rates: list[tuple[str, float, float]]) -> dict[str, object]:
-    points = []
-    for value, factor, cut_in_rate in rates:
-        turns = [make_turn(turn=n, marks_ms=scaled(factor)) for n in range(1, 11)]
-        figures = turn_taking(make_run(turns).turns)
-        points.append(
-            {
-                "value": value,
-                "turns": 10,
-                "valid": True,
-                "why_invalid": [],
-                "gap_ms_p50": figures.gap_ms.value,
-                **figures.as_json(),
-                "cut_in_rate": cut_in_rate,
-                "cut_in_rate_ci95": [0.0, 0.5],
-            }
-        )
-    return {
-        "setting": "turn.hold_ms",
-        "points": points,
-        "path": "runs/x",
-        "stand_ins": ["simulated LLM"],
-    }
-
-
-def shown(block: object, width: int) -> str:
-    console = Console(width=width, record=True, highlight=False, force_terminal=False)
-    with console.capture() as capture:
-        console.print(block)
-    return capture.get()
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_the_curve_puts_patience_to_the_right_and_cut_ins_up(width: int):
-    text = shown(sweep_block(document([("0", 1, 0.4), ("300", 2, 0.1)]), width), width)
-    lines = text.splitlines()
-    (top,) = [n for n, line in enumerate(lines) if "┤" in line and "A" in line]
-    (low,) = [n for n, line in enumerate(lines) if "┤" in line and "B" in line]
-    assert top < low
-    assert lines[top].index("A") < lines[low].index("B")
-    assert "398 ms" in text
-    assert all(len(line) <= width for line in lines)
-
-
-def test_a_curve_of_one_point_is_not_drawn():
-    assert "too few points" in shown(sweep_block(document([("0", 1, 0.4)]), 80), 80)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["turn.hold_ms"], "expected TABLE.KEY=V1,V2"),
-        (["turn.hold_ms=100"], "expected 2 to 8"),
-        (["turn.hold_ms=1,2,3,4,5,6,7,8,9"], "expected 2 to 8"),
-        (["turn.nonsense=1,2"], "allowed:"),
-        (["turn.hold_ms=soon,later"], "turn backend 'adaptive'"),
-        (["turn.hold_ms=0,100", "--agent", "ws://127.0.0.1:9/"], "running agent"),
-    ],
-)
-def test_a_bad_sweep_is_refused_before_anything_starts(
-    arguments: list[str], says: str, capsys: Capsys
-):
-    done = turngap_here(capsys, "sweep", *arguments)
-    assert done.code == 2, done.err
-    assert says in done.err

@@ -23,7 +23,7 @@ from turngap.cli import (
     results,
     serving,
     simulating,
-    sweeping,
+    turn_taking,
 )
 from turngap.cli.options import Command
 from turngap.cli.shared import show_error
@@ -63,7 +63,11 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap compare --llm sim:full --llm sim:distilled --rounds 3",
         "turngap compare --llm small --llm slow=sim,ttft_ms=600 --price small=0.1,0.4",
     )),
-    (MEASURE, sweeping.sweep, (
+    (MEASURE, turn_taking.turns, (
+        "turngap turns --agent ws://127.0.0.1:8765/ws --scenarios mine",
+        "turngap turns --tag pause --vary turn.hold_ms=120,250,400 --rounds 4 --phases 4",
+    )),
+    (MEASURE, turn_taking.sweep, (
         "turngap sweep turn.hold_ms=0,150,300,600 --tag pause --rounds 4 --phases 4",
     )),
     (MEASURE, simulating.simulate, (

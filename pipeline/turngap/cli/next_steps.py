@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from turngap.compare.record import ComparisonRecord
     from turngap.fleet.record import SimulationRecord
     from turngap.store.runs import Run
+    from turngap.turns.record import TurnsRecord
 
 LATE = "turngap itself was late: `turngap doctor` shows what keeps this machine busy"
 # What to try against the stage that takes the most of a gap.
@@ -83,6 +84,21 @@ def after_comparison(record: "ComparisonRecord", folder: object) -> str | None:
     if record.judged_with is None:
         return f"have a model judge the answers, too: turngap judge {folder} --llm NAME"
     return "switch between them in mid-conversation: turngap talk --offer A --offer B"
+
+
+def after_turns(record: "TurnsRecord") -> str | None:
+    """Labels first: without them nothing is known of pauses. Then other values, or the best one."""
+    if record.failure is not None:
+        return None
+    if not all(point.valid for point in record.points):
+        return LATE
+    if not record.labelled:
+        return "label the pauses of your recordings, and play them again: turngap label FILE"
+    if record.setting is not None:
+        return f"use the value you like best: turngap replay --set {record.setting}=VALUE"
+    if "://" in record.agent:
+        return None
+    return f"see other points of it: turngap turns --agent {record.agent} --vary turn.KEY=V1,V2"
 
 
 def after_simulation(record: "SimulationRecord") -> str:

@@ -13,6 +13,7 @@ from turngap.cli.next_steps import (
     after_comparison,
     after_run,
     after_simulation,
+    after_turns,
     say_next,
     say_next_of_a_list,
 )
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
     from turngap.fleet.record import SimulationRecord
     from turngap.scenario.label import LabelChange
     from turngap.store.runs import Run
+    from turngap.turns.record import TurnsRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A stored run, check, comparison or simulation, and how it is shown."""
+    """A stored run, check, comparison, curve or simulation, and how it is shown."""
 
     document: Callable[[], dict[str, Any]]
     blocks: "Callable[[int], Sequence[Text]]"
@@ -58,7 +60,7 @@ def report(
     ] = None,
     json_: options.Json = False,
 ) -> None:
-    """Show stored runs, checks, comparisons and simulations again, from their files alone."""
+    """Show what is stored again, from its files alone: runs, checks, comparisons and curves."""
     from rich.console import Group
 
     stored = [_stored(name, root) for name in runs or ["latest"]]
@@ -191,10 +193,31 @@ def stored_simulation(folder: Path, record: "SimulationRecord") -> Stored:
     )
 
 
+def _stored_turns(folder: Path) -> Stored:
+    from turngap.turns.files import read_turns
+
+    return stored_turns(folder, *read_turns(folder))
+
+
+def stored_turns(folder: Path, record: "TurnsRecord", runs: "Sequence[Run]") -> Stored:
+    """A curve in its folder."""
+    from turngap.turns.files import turns_json, write_reports
+    from turngap.turns.report import turns_block, turns_svg
+
+    return Stored(
+        document=lambda: turns_json(record, folder),
+        blocks=lambda width: [turns_block(record, runs, width)],
+        svg=lambda: turns_svg(record, runs, folder.name),
+        write_html=lambda: write_reports(record, runs, folder),
+        next_step=lambda: after_turns(record),
+    )
+
+
 _ROOMS = {
     "check.json": _stored_check,
     "simulation.json": _stored_simulation,
     "compare.json": _stored_comparison,
+    "turns.json": _stored_turns,
 }
 
 

@@ -20,11 +20,13 @@ class TooEarly:
 
     Attributes:
         at_ms: from the person's first sound.
+        decided_ms: when the agent decided; None where it does not say.
         pause: the last pause that had begun when the agent decided, or when it was heard where it
             does not say when it decided; None where no labelled pause had begun.
     """
 
     at_ms: float
+    decided_ms: float | None
     pause: PauseRecord | None
 
     @property
@@ -38,8 +40,9 @@ def heard_cut_in(turn: Turn) -> TooEarly | None:
     if turn.outcome != "cut_in" or turn.gap_ms is None or turn.speech_ms is None:
         return None
     onset_ms = turn.speech_ms + turn.gap_ms
-    decided_ms = max((at for at in turn.endpoints_ms or () if at <= onset_ms), default=onset_ms)
-    return TooEarly(onset_ms, _begun(turn, decided_ms))
+    decided_ms = max((at for at in turn.endpoints_ms or () if at <= onset_ms), default=None)
+    since_ms = onset_ms if decided_ms is None else decided_ms
+    return TooEarly(onset_ms, decided_ms, _begun(turn, since_ms))
 
 
 def false_endpoints(turn: Turn) -> tuple[TooEarly, ...] | None:
@@ -47,7 +50,7 @@ def false_endpoints(turn: Turn) -> tuple[TooEarly, ...] | None:
     if turn.endpoints_ms is None or turn.speech_ms is None:
         return None
     early = (at for at in turn.endpoints_ms if at < turn.speech_ms)
-    return tuple(TooEarly(at, _begun(turn, at)) for at in early)
+    return tuple(TooEarly(at, at, _begun(turn, at)) for at in early)
 
 
 def _begun(turn: Turn, at_ms: float) -> PauseRecord | None:

@@ -1,1 +1,1 @@
-"""An agent and a caller together: targets, processes, one run, replay, calibration, sweep."""
+"""An agent and a caller together: targets, processes, one run, replay, calibration."""

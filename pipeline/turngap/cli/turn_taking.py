@@ -1,0 +1,112 @@
+"""`turngap turns`, and `turngap sweep`, which varies a setting."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turngap.cli import options
+from turngap.cli.progress import played
+from turngap.cli.results import show, stored_turns
+from turngap.cli.shared import leave
+from turngap.core.budget import STARVED_MS
+from turngap.core.errors import ExitCode
+
+if TYPE_CHECKING:
+    from turngap.play.target import AgentChoice
+
+Rounds = Annotated[int, options.for_play(min=1, help="How often each value plays everything.")]
+
+
+def turns(
+    scenarios: options.Scenarios = None,
+    agent: options.Agent = "embedded",
+    llm: options.LLM = None,
+    stt: options.STT = None,
+    tts: options.TTS = None,
+    set_: options.Sets = None,
+    vary: Annotated[
+        str | None,
+        options.for_agent(
+            help="Built-in agent: play it with each of these values, TABLE.KEY=V1,V2,…, "
+            "e.g. turn.certainty=0.5,0.7,0.9."
+        ),
+    ] = None,
+    seed: options.Seed = None,
+    tag: options.Tag = None,
+    library: options.Library = None,
+    rounds: Rounds = 1,
+    phases: options.Phases = 1,
+    starved_ms: options.StarvedMs = STARVED_MS,
+    out: options.Out = None,
+    json_: options.Json = False,
+) -> None:
+    """Measure how quickly an agent answers against how often it cuts in, as one curve.
+
+    Exit: 0 played, 2 bad input, 3 invalid because turngap itself was late too often, 4 an agent
+    failed.
+    """
+    from turngap.play.target import AgentChoice
+
+    choice = AgentChoice(agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed)
+    asked: dict[str, Any] = {"rounds": rounds, "phases": phases, "out": out}
+    _measure(choice, scenarios, tag, library, vary, json_=json_, starved_ms=starved_ms, **asked)
+
+
+def sweep(
+    setting: Annotated[
+        str, typer.Argument(help="The setting of the stack and its values: TABLE.KEY=V1,V2,…")
+    ],
+    scenarios: options.Scenarios = None,
+    agent: options.Agent = "embedded",
+    llm: options.LLM = None,
+    stt: options.STT = None,
+    tts: options.TTS = None,
+    set_: options.Sets = None,
+    seed: options.Seed = None,
+    tag: options.Tag = None,
+    library: options.Library = None,
+    rounds: Rounds = 1,
+    phases: options.Phases = 1,
+    starved_ms: options.StarvedMs = STARVED_MS,
+    out: options.Out = None,
+    json_: options.Json = False,
+) -> None:
+    """Run a built-in agent with several values of one setting: `turngap turns --vary SETTING`.
+
+    Exit: 0 played, 2 bad input, 3 invalid because turngap itself was late too often, 4 an agent
+    failed.
+    """
+    turns(
+        scenarios, agent, llm, stt, tts, set_, setting, seed, tag, library,
+        rounds, phases, starved_ms, out, json_,
+    )  # fmt: skip
+
+
+def _measure(
+    choice: "AgentChoice",
+    names: list[str] | None,
+    tag: str | None,
+    library: Path | None,
+    vary: str | None,
+    *,
+    json_: bool,
+    **asked: Any,
+) -> None:
+    from turngap.scenario.library import chosen
+    from turngap.turns.files import read_turns
+    from turngap.turns.play import TurnsPlan, parse_vary
+    from turngap.turns.play import turns as play
+
+    setting, values = (None, []) if vary is None else parse_vary(vary)
+    folder, loaded = chosen(choice.agent, names or (), tag, library)
+    plan = TurnsPlan(
+        choice=choice, library=folder, setting=setting, values=values, scenarios=loaded, **asked
+    )
+    plan.targets()
+    what = f"against {choice.name}" if setting is None else f"with {plan.agents} values in turn"
+    _, path, failure = played(plan, what, lambda progress: play(plan, progress), quiet=json_)
+    record, runs = read_turns(path)
+    show(stored_turns(path, record, runs), json_=json_, failed=failure is not None)
+    valid = all(point.valid for point in record.points)
+    leave(failure, ExitCode.PASS if valid else ExitCode.INCONCLUSIVE)

@@ -1,0 +1,60 @@
+"""A curve's files: read back, and as page, Markdown and JSON."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from turngap.core.errors import InputError
+from turngap.report import page
+from turngap.report.markdown import markdown
+from turngap.store.documents import read_document
+from turngap.store.runs import Run, read_record, read_run
+from turngap.turns.record import TURNS_FILE, TurnsRecord
+from turngap.turns.report import turns_report
+
+MARKDOWN_FILE = "turns.md"
+PAGE_FILE = "report.html"
+
+_HINT = "give the folder that `turngap turns` names at its end"
+
+
+def read_turns(folder: Path) -> tuple[TurnsRecord, list[Run]]:
+    """Read a stored curve and the run of each of its points.
+
+    Raises:
+        InputError: it or a run cannot be read, is damaged, or of another version.
+    """
+    record = read_document(folder / TURNS_FILE, TurnsRecord, hint=_HINT)
+    return record, [_run_of(folder, point.run) for point in record.points]
+
+
+def _run_of(folder: Path, name: str) -> Run:
+    """Read a run beside `turns.json`, which may come from anybody and must not lead elsewhere."""
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise InputError(
+            "document.damaged", f"{folder / TURNS_FILE}: {name!r} is no folder beside it"
+        )
+    path = folder / name
+    try:
+        return read_run(path)
+    except InputError as e:
+        if e.kind != "run.empty":
+            raise
+        return Run(read_record(path), (), path)
+
+
+def turns_json(record: TurnsRecord, folder: Path) -> dict[str, Any]:
+    """What `--json` prints. Scripts rely on its keys: more may come, none goes."""
+    valid = record.failure is None and all(point.valid for point in record.points)
+    return {"path": str(folder), "valid": valid, **record.model_dump(mode="json")}
+
+
+def write_reports(record: TurnsRecord, runs: Sequence[Run], folder: Path) -> Path:
+    """Write the page and `turns.md` into the curve's folder; returns the page's path.
+
+    Raises:
+        InputError: the folder cannot be written to.
+    """
+    report = turns_report(record, runs)
+    page.write(folder / MARKDOWN_FILE, markdown(report))
+    return page.write(folder / PAGE_FILE, page.render(report))

@@ -1,0 +1,168 @@
+"""Play an agent, as it is or with several values of one setting, and store its curve."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from turngap import __version__
+from turngap.core.errors import InputError, TurngapError
+from turngap.core.results import Turn
+from turngap.core.summary import counted_turns
+from turngap.play.plan import SILENT, PlayPlan, Progress
+from turngap.play.run import RunInProgress, play_in_turns
+from turngap.play.target import AgentChoice, Target, resolve
+from turngap.store.documents import write_document
+from turngap.store.provenance import git_commit, this_machine
+from turngap.store.runs import Run, new_folder, utc_now
+from turngap.turns.figures import (
+    GAP_MS,
+    SHARE,
+    Recordings,
+    measured_curve,
+    point_figures,
+    silence_curve,
+    waiting_curve,
+)
+from turngap.turns.record import TURNS_FILE, PointRecord, TurnsRecord
+
+# Each value is a process of its own, about 200 MB, for as long as this lasts.
+MAX_VALUES = 8
+
+_EXAMPLE = "for example: --vary turn.hold_ms=0,100,200,400"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnsPlan(PlayPlan):
+    """Which agent to play, over which recordings.
+
+    Attributes:
+        setting: what to vary, `table.key` of the stack, e.g. `turn.hold_ms`; None: nothing.
+        values: of the setting, as they would be written after `--set table.key=`.
+    """
+
+    choice: AgentChoice
+    library: Path
+    setting: str | None = None
+    values: Sequence[str] = ()
+
+    @property
+    def agents(self) -> int:
+        return len(self.values) if self.setting is not None else 1
+
+    def targets(self) -> list[Target]:
+        """One agent a value, checked before anything is started.
+
+        Raises:
+            InputError: a value that the stack refuses, too many of them, or somebody's server.
+        """
+        if self.setting is None:
+            return [resolve(self.choice, self.library)]
+        if not 2 <= len(self.values) <= MAX_VALUES:
+            raise InputError(
+                "turns.values",
+                f"{len(self.values)} values for {self.setting}; expected 2 to {MAX_VALUES}",
+                hint=_EXAMPLE,
+            )
+        if self.choice.is_url:
+            raise InputError(
+                "turns.url",
+                f"{self.choice.agent} is a running agent: its settings cannot be varied from here",
+                hint="play it as it is, without --vary, or name a stack",
+            )
+        return [resolve(self._with(value), self.library) for value in self.values]
+
+    def _with(self, value: str) -> AgentChoice:
+        sets = (*self.choice.sets, f"{self.setting}={value}")
+        return dataclasses.replace(self.choice, sets=sets)
+
+
+def parse_vary(text: str) -> tuple[str, list[str]]:
+    """A setting and its values from `TABLE.KEY=V1,V2,…`.
+
+    Raises:
+        InputError: it is not of that form.
+    """
+    name, equals, values = text.partition("=")
+    if not equals or "." not in name:
+        raise InputError("turns.setting", f"{text!r}: expected TABLE.KEY=V1,V2,…", hint=_EXAMPLE)
+    return name, [value.strip() for value in values.split(",") if value.strip()]
+
+
+async def turns(
+    plan: TurnsPlan, progress: Progress = SILENT
+) -> tuple[TurnsRecord, Path, TurngapError | None]:
+    """Play every scenario with each value in turn, so that a slow spell hits them all alike.
+
+    What was played is stored whatever happens; an error that ended it comes back too.
+    """
+    targets, started = plan.targets(), utc_now()
+    what = plan.choice.name if plan.setting is None else plan.setting.replace(".", "-")
+    folder = new_folder(plan.out, f"turns-{what}")
+    progress.on_folder(folder)
+    values = [None] if plan.setting is None else list(plan.values)
+    runs = [
+        RunInProgress(
+            plan,
+            target,
+            plan.choice.name if value is None else f"{plan.setting}-{value}",
+            progress.on_turn,
+            out=folder,
+            settings={"turns": plan.setting, "value": value},
+        )
+        for target, value in zip(targets, values, strict=True)
+    ]
+    failure = await play_in_turns(runs, plan, progress)
+    stored = [run.finish(str(failure) if failure else None) for run in runs]
+    record = _record(plan, values, stored, started, failure)
+    write_document(folder / TURNS_FILE, record)
+    return record, folder, failure
+
+
+def _record(
+    plan: TurnsPlan,
+    values: Sequence[str | None],
+    runs: Sequence[Run],
+    started: str,
+    failure: TurngapError | None,
+) -> TurnsRecord:
+    points = [
+        point_figures(
+            run.turns,
+            value=value,
+            run=run.path.name,
+            valid=run.record.valid,
+            why_invalid=run.record.why_invalid,
+        )
+        for value, run in zip(values, runs, strict=True)
+    ]
+    played = counted_turns([turn for run in runs for turn in run.turns])
+    recordings = Recordings(played)
+    return TurnsRecord(
+        turngap_version=__version__,
+        commit=git_commit(),
+        started_utc=started,
+        machine=this_machine(),
+        agent=str(runs[0].record.agent.get("url") or plan.choice.name),
+        setting=plan.setting,
+        scenarios=tuple(s.scenario.name for s in plan.scenarios),
+        rounds=plan.rounds,
+        phases=plan.phases,
+        recorded=len(recordings),
+        labelled=len({turn.take[:2] for turn in played if turn.pauses is not None}),
+        share=SHARE,
+        gap_ms=GAP_MS,
+        points=tuple(points),
+        measured=measured_curve([run.turns for run in runs], recordings),
+        waiting=waiting_curve(_most_patient(points, runs), recordings),
+        silence=silence_curve(played, recordings),
+        failure=None if failure is None else str(failure),
+        stand_ins=tuple(dict.fromkeys(name for run in runs for name in run.record.stand_ins)),
+        settings={"seed": plan.choice.seed, "starved_ms": plan.starved_ms},
+    )
+
+
+def _most_patient(points: Sequence[PointRecord], runs: Sequence[Run]) -> tuple[Turn, ...]:
+    """The turns of the point with the longest median gap."""
+    gaps = [point.gap_ms.value or 0.0 for point in points]
+    return runs[gaps.index(max(gaps))].turns

@@ -1,0 +1,101 @@
+"""What `turngap turns` leaves on disk: `turns.json`, beside the run of each point."""
+
+from turngap.core.cut_ins import PausesOfLength
+from turngap.core.results import METRICS_VERSION, Document, Failure, MachineRecord, Settings, Stored
+from turngap.core.stats import Percentile, Proportion
+
+TURNS_FILE = "turns.json"
+
+
+class PointRecord(Stored):
+    """The agent with one value of what is varied, or as it is, over all turns.
+
+    `run` is its run's folder beside this file. `gap_ms` and `gap_p95_ms` are over `gap_n` turns:
+    those in which the agent cut in have no gap. `endpoint_ms`: the median of the agent's own
+    decision after the person's end. `heard`: turns with a cut-in at the caller's ear; `decided`:
+    those with a false endpoint, None with the reason in `why_not_decided`. `pauses`: what the
+    labelled pauses drew, by their length.
+    """
+
+    value: str | None
+    run: str
+    valid: bool
+    why_invalid: tuple[str, ...] = ()
+    turns: int
+    recorded: int
+    gap_n: int
+    gap_ms: Percentile
+    gap_p95_ms: Percentile
+    endpoint_ms: Percentile
+    heard: Proportion
+    decided: Proportion | None
+    why_not_decided: str | None = None
+    pauses: tuple[PausesOfLength, ...]
+
+
+class Reading(Stored):
+    """Where a curve lies at one share of cut-ins, or at one gap; `value` is None with the reason.
+
+    `low` and `high` bound it with 95 % confidence (recorded turns resampled); an end is None where
+    the curve does not reach there, or there are too few recorded turns.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    why_none: str | None = None
+
+
+class CurvePoint(Stored):
+    """The share of turns cut in on at a median gap, with its 95 % interval."""
+
+    gap_ms: float
+    cut_ins: float
+    low: float | None
+    high: float | None
+
+
+class CurveRecord(Stored):
+    """A curve. `gap_at_share_ms`: at 5 % cut-ins; `cut_ins_at_gap`: at a gap of 300 ms.
+
+    `turns` of it are behind the curve; no point with the reason in `why_none`.
+    """
+
+    turns: int
+    points: tuple[CurvePoint, ...]
+    gap_at_share_ms: Reading
+    cut_ins_at_gap: Reading
+    why_none: str | None = None
+
+
+class TurnsRecord(Document):
+    """The whole of `turns.json`.
+
+    `setting` is what was varied, None where the agent was played as it is. `measured` goes through
+    the points; `waiting` is what the most patient of them had been like, had it waited longer;
+    `silence` an agent that knows nothing but how long it has been quiet. `share` and `gap_ms` are
+    where the curves are read. `labelled`: recorded turns whose pauses are labelled, of `recorded`.
+    `stand_ins` as in a run.
+    """
+
+    metrics_version: int = METRICS_VERSION
+    turngap_version: str
+    commit: str | None
+    started_utc: str
+    machine: MachineRecord
+    agent: str
+    setting: str | None
+    scenarios: tuple[str, ...]
+    rounds: int
+    phases: int
+    recorded: int
+    labelled: int
+    share: float
+    gap_ms: float
+    points: tuple[PointRecord, ...]
+    measured: CurveRecord
+    waiting: CurveRecord
+    silence: CurveRecord
+    failure: Failure | None = None
+    stand_ins: tuple[str, ...] = ()
+    settings: Settings

@@ -1,0 +1,198 @@
+"""What the report of a curve says."""
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from turngap.core.budget import OUTCOMES
+from turngap.core.cut_ins import false_endpoints
+from turngap.core.results import Turn
+from turngap.report import charts as report_charts
+from turngap.report import terminal
+from turngap.report import words as report_words
+from turngap.report.run import take, wait_ms
+from turngap.report.sections import (
+    FILES,
+    PAGE,
+    TERMINAL,
+    Card,
+    Cards,
+    Column,
+    Drawing,
+    Item,
+    Line,
+    Lines,
+    Report,
+    Section,
+    Table,
+    lines,
+)
+from turngap.store.runs import Run
+from turngap.turns import words
+from turngap.turns.charts import curve_chart
+from turngap.turns.record import TurnsRecord
+
+SVG_WIDTH = 110
+# So many turns are named on a terminal; the page has all of them.
+NAMED = 12
+
+
+def turns_block(record: TurnsRecord, runs: Sequence[Run], width: int) -> Text:
+    """The curve on a terminal."""
+    return terminal.block(turns_report(record, runs), width)
+
+
+def turns_svg(record: TurnsRecord, runs: Sequence[Run], name: str) -> str:
+    """A picture of the terminal after `turngap report NAME`."""
+    return terminal.svg(name, [turns_block(record, runs, SVG_WIDTH)], SVG_WIDTH)
+
+
+def turns_report(record: TurnsRecord, runs: Sequence[Run]) -> Report:
+    """The curve: where it is read, its points, the pauses, and the turns that were cut in on."""
+    varied = "" if record.setting is None else f" over {report_words.clean(record.setting)}"
+    warnings = [f"ended early: {record.failure}"] if record.failure else []
+    warnings += [
+        f"{p.value or record.agent} is invalid: {'; '.join(p.why_invalid)}"
+        for p in record.points
+        if not p.valid
+    ]
+    chart = curve_chart(record)
+    return Report(
+        command="turns",
+        subject=f"turns · {report_words.clean(record.agent)}{varied} on "
+        f"{report_words.scenarios_words(record.scenarios)}",
+        when=report_words.instant(record.started_utc),
+        about=(f"turngap {record.turngap_version}",),
+        warnings=warnings,
+        stand_ins=report_words.stand_ins_words(record.stand_ins),
+        sections=[
+            Section("Gap against cut-ins", [*_read(record), *([Drawing(chart)] if chart else [])]),
+            Section("Points", _points(record)),
+            Section("Pauses by length", _pauses(record)),
+            Section("Turns that were taken to be over too early", _early(record, runs)),
+            Section("What others published", [_published()]),
+            Section("How it was counted", [lines(*words.ASSUMPTIONS, where=FILES)]),
+        ],
+    )
+
+
+def _read(record: TurnsRecord) -> list[Item]:
+    head = (
+        "",
+        f"gap at {report_words.percent(record.share)} cut-ins",
+        f"cut-ins at {record.gap_ms:.0f} ms",
+    )
+    rows = [
+        (name, words.at_share(curve.gap_at_share_ms), words.at_gap(curve.cut_ins_at_gap))
+        for name, curve in words.curves(record)
+    ]
+    return [
+        Table(head, rows, "Where the curves lie, with 95 % intervals (recorded turns resampled)"),
+        lines(*words.why_not_read(record)),
+    ]
+
+
+def _points(record: TurnsRecord) -> list[Item]:
+    head = (
+        Column(record.setting or "agent"),
+        Column("turns"),
+        Column("gap p50"),
+        Column("gap p95", spare=True),
+        Column("n of gaps", spare=True),
+        Column("endpoint p50", spare=True),
+        Column("heard cut-ins"),
+        Column("false endpoints"),
+    )
+    rows = [
+        (
+            words.point_name(record, point),
+            f"{point.turns}{report_words.recorded_words(point.turns, point.recorded)}",
+            words.figure(point.gap_ms),
+            words.figure(point.gap_p95_ms),
+            str(point.gap_n),
+            "–" if point.endpoint_ms.value is None else report_words.ms(point.endpoint_ms.value),
+            words.share(point.heard),
+            words.share(point.decided),
+        )
+        for point in record.points
+    ]
+    why = [f"false endpoints: {p.why_not_decided}" for p in record.points if p.why_not_decided]
+    why += [f"gap p50: {p.gap_ms.why_none}" for p in record.points if p.gap_ms.why_none]
+    caption = "In ms; in brackets 95 % intervals. False endpoints: turns, heard or not"
+    return [
+        Table(head, rows, caption),
+        lines(*(("no figure", reason) for reason in dict.fromkeys(why))),
+    ]
+
+
+def _pauses(record: TurnsRecord) -> list[Item]:
+    if not record.labelled:
+        return [lines(("pauses", words.labelled(record)))]
+    several = len(record.points) > 1
+    head = [Column("pause", left=True)]
+    for point in record.points:
+        name = f"{words.point_name(record, point)}: " if several else ""
+        head += [Column(f"{name}heard"), Column(f"{name}false endpoints", spare=several)]
+    rows = [
+        (
+            words.length(of_length[0]),
+            *(words.share(found) for row in of_length for found in (row.heard, row.decided)),
+        )
+        for of_length in zip(*(point.pauses for point in record.points), strict=True)
+    ]
+    return [
+        Table(head, rows, "Pauses that drew the agent, of those that could, by their length"),
+        lines(("pauses", words.labelled(record))),
+    ]
+
+
+def _early(record: TurnsRecord, runs: Sequence[Run]) -> list[Item]:
+    found = [
+        (words.point_name(record, point), run, turn)
+        for point, run in zip(record.points, runs, strict=True)
+        for turn in run.turns
+        if turn.outcome == "cut_in" or false_endpoints(turn)
+    ]
+    heard = [(name, turn) for name, _, turn in found if turn.outcome == "cut_in"]
+    named = [Line("cut in", _where(record, name, turn)) for name, turn in heard[:NAMED]]
+    if len(heard) > NAMED:
+        named.append(Line("", f"{len(heard) - NAMED} more: see the page"))
+    if not found:
+        known = any(point.decided is not None for point in record.points)
+        what = "took no turn to be over too early" if known else "was heard to cut in on no turn"
+        return [lines(("none", f"the agent {what}"))]
+    return [Lines(named, where=TERMINAL), _cards(record, runs, found)]
+
+
+def _where(record: TurnsRecord, name: str, turn: Turn) -> str:
+    of_point = f"{name}: " if len(record.points) > 1 else ""
+    where = "; ".join(report_words.early_words(turn)) or next(
+        iter(report_words.gap_words(turn)), ""
+    )
+    return f"{of_point}{report_words.turn_name(turn)}: {where}"
+
+
+def _cards(
+    record: TurnsRecord, runs: Sequence[Run], found: Sequence[tuple[str, Run, Turn]]
+) -> Cards:
+    domain = report_charts.domain_of([turn for _, _, turn in found])
+    base = runs[0].path.parent
+    several = len(record.points) > 1
+    cards = [
+        Card(
+            anchor=f"turn-{number}",
+            title=report_words.turn_name(turn) + (f", {name}" if several else ""),
+            outcome=turn.outcome,
+            wait_ms=wait_ms(turn),
+            about="",
+            takes=[take(run, turn, base, domain)],
+        )
+        for number, (name, run, turn) in enumerate(found, start=1)
+    ]
+    return Cards(cards, [o for o in OUTCOMES if any(t.outcome == o for _, _, t in found)])
+
+
+def _published() -> Table:
+    head = ("", "cut-ins at 300 ms", "latency at 5 %, ms")
+    rows = [(name, f"{100 * cut:.1f} %", f"{ms}") for name, cut, ms in words.PUBLISHED]
+    return Table(head, rows, words.PUBLISHED_NOTE, where=PAGE)

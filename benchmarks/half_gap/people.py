@@ -10,6 +10,7 @@ and the recording `anna-1.flac` (or `.wav`) beside it.
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,6 @@ RATE = 16_000
 # What everybody is told, as nothing is known of what people of other recordings ask for.
 REPLY = "All right, let me look that up."
 
-LOUDER_DB = -10.0
-SNR_DB = 20.0
 # Noise goes on while the agent waits and answers, and is there before the voice.
 NOISE_BEFORE_MS, NOISE_AFTER_MS = 500.0, 4000.0
 # Windows of speech as far below the loudest as this are pauses, and count for no level.
@@ -36,17 +35,17 @@ _MU = 255.0
 Sound = NDArray[np.float64]
 
 
-def softer(sound: Sound, speech: SpeechBounds) -> tuple[Sound, float]:
-    """The same voice, 10 dB down."""
-    return sound * 10 ** (LOUDER_DB / 20), 0.0
+def louder(sound: Sound, speech: SpeechBounds, by_db: float) -> tuple[Sound, float]:
+    """The same voice, louder or, if `by_db` is negative, softer."""
+    return sound * 10 ** (by_db / 20), 0.0
 
 
-def noisy(sound: Sound, speech: SpeechBounds) -> tuple[Sound, float]:
-    """The voice in white noise 20 dB below its active level."""
+def noisy(sound: Sound, speech: SpeechBounds, snr_db: float) -> tuple[Sound, float]:
+    """The voice in white noise `snr_db` below its active level."""
     before, after = (round(ms * RATE / 1000) for ms in (NOISE_BEFORE_MS, NOISE_AFTER_MS))
     padded = np.pad(sound, (before, after))
     noise = np.random.default_rng(0).standard_normal(len(padded))
-    return padded + noise * active_level(sound, speech) * 10 ** (-SNR_DB / 20), NOISE_BEFORE_MS
+    return padded + noise * active_level(sound, speech) * 10 ** (-snr_db / 20), NOISE_BEFORE_MS
 
 
 def telephone(sound: Sound, speech: SpeechBounds) -> tuple[Sound, float]:
@@ -60,8 +59,11 @@ def telephone(sound: Sound, speech: SpeechBounds) -> tuple[Sound, float]:
 # Each returns the sound that is played, and by how many ms the speech in it begins later.
 CONDITIONS: dict[str, Callable[[Sound, SpeechBounds], tuple[Sound, float]]] = {
     "original": lambda sound, _: (sound, 0.0),
-    "minus10": softer,
-    "noise20": noisy,
+    "plus6": partial(louder, by_db=6.0),
+    "minus10": partial(louder, by_db=-10.0),
+    "minus20": partial(louder, by_db=-20.0),
+    "noise20": partial(noisy, snr_db=20.0),
+    "noise10": partial(noisy, snr_db=10.0),
     "mulaw8k": telephone,
 }
 

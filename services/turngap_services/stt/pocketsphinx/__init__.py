@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from turngap_services.stt.pocketsphinx.model import Model
     from turngap_services.stt.pocketsphinx.service import PocketsphinxSTTService
 
-# Mean cepstra of the library's recordings as the decoder hears them, noise floor and pre-roll
-# included. With the stock value 4.9 % of the words are wrong instead of 1.0 %;
-# `python benchmarks/stt_wer.py --calibrate` measures it again.
-CMNINIT = "56.7,-4.8,3.3,6.0,-1.6,-1.2,-3.1,-4.6,-3.2,-2.2,1.0,-1.0,1.4"
+# Mean cepstra of what the decoder hears, pre-roll and all, halfway between 25 recorded people
+# (46.8,5.4,-0.6,10.4,-7.3,3.6 and so on) and the library's synthetic voices
+# (47.8,1.8,1.1,10.1,-5.5,1.8). `benchmarks/stt_wer.py --calibrate --voices DIR` measures them.
+CMNINIT = "47.3,3.6,0.2,10.3,-6.4,2.7,-5.2,-7.1,-1.8,-2.7,2.2,-1.0,-0.2"
 
 # The side of the conversation that a closed-domain recogniser knows.
 Side = Literal["person", "agent"]
@@ -30,9 +30,6 @@ class PocketsphinxSettings(BackendSettings):
     """Weight of the library's sentences against the sound."""
     cmninit: Annotated[str, Field(pattern=r"^-?\d+(\.\d+)?(,-?\d+(\.\d+)?)*$")] = CMNINIT
     """Cepstral means that every session starts with, separated by commas."""
-    noise_dbfs: Annotated[float, Field(ge=-90, le=-20)] = -50.0
-    """Level of the white noise mixed into the audio, in dBFS (RMS): digital silence breaks the
-    decoder's features."""
     pre_roll_ms: Annotated[float, Field(ge=0)] = 600.0
     """Audio before the VAD's start that belongs to the utterance, in ms."""
     while_speaking: bool = True

@@ -4,7 +4,10 @@ from collections import deque
 
 import numpy as np
 
+from turngap.core.audio import Pcm
+from turngap_services.level import Levelled
 from turngap_services.stt.pocketsphinx import PocketsphinxSettings
+from turngap_services.stt.pocketsphinx.filling import Filling
 from turngap_services.stt.pocketsphinx.model import RATE, Model, make_decoder
 
 # Packets decoded per arriving packet while the pre-roll is worked off: the event loop is never
@@ -24,8 +27,6 @@ class Recogniser:
         self._waiting_bytes = 0
         self._pre_roll_bytes = round(settings.pre_roll_ms * RATE / 1000) * 2
         self.in_utterance = False
-        self._noise = _noise(settings.noise_dbfs)
-        self._noise_at = 0
 
     def audio(self, pcm: bytes) -> None:
         """Take samples: mono int16, 16 kHz."""
@@ -40,6 +41,8 @@ class Recogniser:
     def start(self) -> None:
         """Begin an utterance with the pre-roll, as the VAD finds speech late."""
         if not self.in_utterance:
+            pre_roll = np.frombuffer(b"".join(self._waiting), np.int16)
+            self._level, self._filling = Levelled(RATE, pre_roll), Filling(pre_roll)
             self._decoder.start_utt()
             self.in_utterance = True
 
@@ -51,6 +54,7 @@ class Recogniser:
         if not self.in_utterance:
             return ""
         self._decode(len(self._waiting))
+        self._take(self._level.flush())
         self._decoder.end_utt()
         self.in_utterance = False
         return self._text()
@@ -63,20 +67,12 @@ class Recogniser:
         for _ in range(min(packets, len(self._waiting))):
             pcm = self._waiting.popleft()
             self._waiting_bytes -= len(pcm)
-            self._decoder.process_raw(self._with_noise(pcm), False, False)
+            self._take(self._level.feed(np.frombuffer(pcm, np.int16)))
 
-    def _with_noise(self, pcm: bytes) -> bytes:
-        samples = np.frombuffer(pcm, np.int16).astype(np.int32)
-        at = np.arange(self._noise_at, self._noise_at + len(samples)) % len(self._noise)
-        self._noise_at = int(self._noise_at + len(samples)) % len(self._noise)
-        return np.clip(samples + self._noise[at], -32768, 32767).astype(np.int16).tobytes()
+    def _take(self, pcm: Pcm) -> None:
+        if len(pcm):  # the decoder takes no empty buffer
+            self._decoder.process_raw(self._filling.feed(pcm).tobytes(), False, False)
 
     def _text(self) -> str:
         hypothesis = self._decoder.hyp()
         return hypothesis.hypstr if hypothesis is not None else ""
-
-
-def _noise(dbfs: float) -> np.ndarray:
-    """Return one second of white noise, the same in every session so that runs repeat."""
-    amplitude = 32768 * 10 ** (dbfs / 20)
-    return np.rint(np.random.default_rng(0).normal(0, amplitude, RATE)).astype(np.int32)

@@ -65,11 +65,13 @@ SERVE_ENV = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0"}
 WAITING = ", waiting"
 
 HEAD = (
-    "LLM backend", "n", "gap p50, ms", "gap p95, ms", "first answer p50, ms", "within budget",
-    "first token p50, ms", "tokens/s", f"tokens in {LLM_WINDOW_MS:.0f} ms", "right answers",
+    "LLM backend", "n", "gap p50, ms", "gap p95, ms", "cut into", "first answer p50, ms",
+    "within budget", "first token p50, ms", "tokens/s", f"tokens in {LLM_WINDOW_MS:.0f} ms",
+    "right answers",
 )  # fmt: skip
 HEAD_WAITING = (
-    "n, waiting", "gap p50, waiting", "gap p95, waiting", "first answer p50, waiting",
+    "n, waiting", "gap p50, waiting", "gap p95, waiting", "cut into, waiting",
+    "first answer p50, waiting",
 )  # fmt: skip
 
 
@@ -294,12 +296,13 @@ def row(name: str, turns: Sequence[Turn]) -> tuple[str, ...]:
 
 
 def gaps(turns: Sequence[Turn]) -> tuple[str, ...]:
-    """How many turns, their gap, and the time to the answer's own first audio."""
+    """How many turns, their gap and cut-ins, and the time to the answer's own first audio."""
     summary = summarise(turns)
     return (
         f"{summary.turns}{recorded_words(summary.hit_rate.n, summary.hit_rate.recorded)}",
         ms(summary.gap_ms["p50"]),
         ms(summary.gap_ms["p95"]),
+        share(summary.cut_ins),
         ms(first_answer(counted_turns(turns))),
     )
 

@@ -139,7 +139,7 @@ def test_pieces_add_up_to_a_table_between_the_marks_of_a_page(
     assert "old" not in text
     # 7 rounds and one of three turns; two of the three say how fast the model was.
     cells = (
-        "| 24 (3 recorded) | 398 | 398 | 398 | 24/24 (44% to 100%) "
+        "| 24 (3 recorded) | 398 | 398 | 0/24 (0% to 56%) | 398 | 24/24 (44% to 100%) "
         "| 120 (n=16) | 64 | 9 | 16/24 (21% to 94%) |"
     )
     for name in ("sim:full", "small"):
@@ -169,7 +169,8 @@ def test_an_agent_that_waits_has_its_gap_beside_the_other_s(
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert [row.split(" | ")[0] for row in rows] == ["| `sim:full`", "| `small`"]
     assert all("| 21 (3 recorded) | 398 |" in row for row in rows)
-    assert all(row.endswith("| 12 (3 recorded) | 398 | – (n=12, needs 20) | 398 |") for row in rows)
+    waiting = "| 12 (3 recorded) | 398 | – (n=12, needs 20) | 0/12 (0% to 56%) | 398 |"
+    assert all(row.endswith(waiting) for row in rows)
     assert "not all of them" not in text
 
 
@@ -190,7 +191,7 @@ def test_what_is_invalid_is_left_out_and_said(
 
 def test_a_row_without_figures_of_the_model_has_none() -> None:
     cells = row("x", [make_turn(turn=n) for n in range(1, 21)])
-    assert cells[6:9] == ("–", "–", "–")
+    assert cells[7:10] == ("–", "–", "–")
 
 
 def test_pieces_of_several_machines_are_no_table(

@@ -2,6 +2,7 @@
 
 import io
 import json
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +126,10 @@ def test_a_comparison(width: int) -> None:
 def test_a_live_conversation() -> None:
     figures = figures_of(turns())
     for part in (figures["all"], *figures["llms"].values()):
-        assert IN_A_SENTENCE in part["words"]
+        assert part["cut_ins"]["sentence"] == IN_A_SENTENCE
         assert (part["cut_ins"]["percent"], part["cut_ins"]["words"]) == ("10 %", SAID)
+    view = (resources.files("turngap.live") / "page/view.js").read_text("utf-8")
+    assert "`p50 ${gap} · ${figures.cut_ins.sentence} · ${figures.words}`" in view
 
 
 @pytest.mark.parametrize(

@@ -230,9 +230,7 @@ def _figures(turns: Sequence[Turn]) -> dict[str, Any]:
     others = {o: outcomes[o] for o in OUTCOMES if o != "answered" and outcomes[o]}
     others |= {f"left out: {why}": count for why, count in reasons.items()}
     words = [f"{count} {what}" for what, count in others.items() if what != "cut_in"]
-    if rate.n:
-        words = [_in_words(rate), report_words.cut_in_sentence(summary.cut_ins), *words]
-    cut_in, of_turns = report_words.cut_ins_words(summary.cut_ins)
+    percent, of_turns = report_words.cut_ins_words(summary.cut_ins)
     return {
         "n": rate.n,
         "hits": rate.hits,
@@ -240,8 +238,13 @@ def _figures(turns: Sequence[Turn]) -> dict[str, Any]:
         "p50_ms": summary.gap_ms["p50"].value,
         "why_no_p50": summary.gap_ms["p50"].why_none,
         "others": others,
-        "cut_ins": {**summary.cut_ins.as_json(), "percent": cut_in, "words": of_turns},
-        "words": " · ".join(words),
+        "cut_ins": {
+            **summary.cut_ins.as_json(),
+            "percent": percent,
+            "words": of_turns,
+            "sentence": report_words.cut_in_sentence(summary.cut_ins),
+        },
+        "words": " · ".join([_in_words(rate), *words] if rate.n else words),
     }
 
 

@@ -70,7 +70,8 @@ export class View {
 		byId("cut-ins-n").textContent = all?.cut_ins.words ?? "no turns yet";
 		byId("gaps").replaceChildren(...Object.entries(llms).map(([name, figures]) => {
 			const p50 = figures.p50_ms, own = turns.filter(({ ended, llm }) => ended && (llm ?? "agent") === name);
-			const words = `p50 ${p50 === null ? `– (${figures.why_no_p50})` : `${ms(p50)} ms`} · ${figures.words}`;
+			const gap = p50 === null ? `– (${figures.why_no_p50})` : `${ms(p50)} ms`;
+			const words = `p50 ${gap} · ${figures.cut_ins.sentence} · ${figures.words}`;
 			return element("figure", {}, element("figcaption", {}, element("b", {}, name), ` ${words}`),
 				dots(own, p50, `Gaps with ${name}: ${words}`, name === last));
 		}));

@@ -9,13 +9,13 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.made_speech import RATE, room, spoken
 from turngap.core.audio import Pcm
 from turngap.core.errors import ExitCode, InputError
-from turngap.scenario.label import label_file, speech_bounds, speech_level_dbfs, write_bounds
+from turngap.scenario.label import label_file, speech_bounds, write_bounds
 from turngap.scenario.library import load_scenario, read_scenario
-from turngap.scenario.model import SpeechBounds
-
-RATE = 16_000
+from turngap.scenario.model import Pause, SpeechBounds
+from turngap.scenario.speech import FoundSpeech, find_speech
 
 # Comments, order, blank lines and quoting that no YAML writer would give back.
 WRITTEN = """\
@@ -34,27 +34,51 @@ turns:
   audio: talk/2.wav
   speech: { start_ms: 5 , end_ms: 950.5 }   # by ear
 """
-LABELLED = WRITTEN.replace(
-    '- audio: "talk/1.wav"    # the first take\n',
-    '- audio: "talk/1.wav"    # the first take\n  speech: {start_ms: 200, end_ms: 799.9}\n',
-).replace("{ start_ms: 5 , end_ms: 950.5 }", "{ start_ms: 300 , end_ms: 599.9 }")
 
 
-def burst(start_ms: float, end_ms: float, *, length_ms: float = 1000, noise_dbfs: float) -> Pcm:
-    """Loud steady sound from the first instant up to the second, on a noise floor."""
-    rng = np.random.default_rng(1)
-    samples = rng.normal(0, 32768 * 10 ** (noise_dbfs / 20), round(length_ms * RATE / 1000))
-    first, last = round(start_ms * RATE / 1000), round(end_ms * RATE / 1000)
-    samples[first:last] += 8000 * (-1) ** np.arange(last - first)
-    return np.rint(samples).astype(np.int16)
+def first() -> FoundSpeech:
+    """What is found in the first recording, talk/1.wav."""
+    return known(spoken(before_ms=200, after_ms=300).pcm)
+
+
+def second() -> FoundSpeech:
+    return known(spoken(before_ms=300, after_ms=250).pcm)
+
+
+def known(pcm: Pcm) -> FoundSpeech:
+    found = find_speech(pcm, RATE)
+    assert found is not None
+    return found
+
+
+def flow(found: FoundSpeech) -> str:
+    bounds = found.bounds
+    return (
+        f"{{start_ms: {bounds.start_ms:g}, end_ms: {bounds.end_ms:g}, "
+        f"start_error_ms: {bounds.start_error_ms:g}, end_error_ms: {bounds.end_error_ms:g}}}"
+    )
+
+
+def labelled() -> str:
+    """WRITTEN with its labels."""
+    return WRITTEN.replace(
+        '- audio: "talk/1.wav"    # the first take\n',
+        f'- audio: "talk/1.wav"    # the first take\n  speech: {flow(first())}\n  pauses: []\n',
+    ).replace(
+        "  speech: { start_ms: 5 , end_ms: 950.5 }   # by ear\n",
+        f"  speech: {flow(second())}   # by ear\n  pauses: []\n".replace("{", "{ ")
+        .replace(", end_ms", " , end_ms")
+        .replace("}", " }"),
+    )
 
 
 @pytest.fixture
 def talk(tmp_path: Path) -> Path:
     """A scenario file as somebody wrote it, and its two recordings."""
     (tmp_path / "talk").mkdir()
-    for name, bounds in (("1.wav", (200, 800)), ("2.wav", (300, 600))):
-        soundfile.write(tmp_path / "talk" / name, burst(*bounds, noise_dbfs=-58), RATE)
+    for name, room_ms in (("1.wav", (200, 300)), ("2.wav", (300, 250))):
+        pcm = spoken(before_ms=room_ms[0], after_ms=room_ms[1]).pcm
+        soundfile.write(tmp_path / "talk" / name, pcm, RATE)
     path = tmp_path / "talk.yaml"
     path.write_text(WRITTEN, encoding="utf-8")
     return path
@@ -63,32 +87,35 @@ def talk(tmp_path: Path) -> Path:
 def test_bounds_are_written_and_nothing_else_is_touched(talk: Path):
     label_file(talk)
 
-    assert talk.read_text(encoding="utf-8") == LABELLED
+    assert talk.read_text(encoding="utf-8") == labelled()
 
 
-def test_what_changed_is_returned_in_the_order_of_the_file(talk: Path):
-    first, second = label_file(talk)
+def test_what_was_found_is_returned_in_the_order_of_the_file(talk: Path):
+    one, two = label_file(talk)
 
-    assert (first.audio, first.before) == ("talk/1.wav", None)
-    assert first.after == SpeechBounds(start_ms=200, end_ms=799.9)
-    assert second.before == SpeechBounds(start_ms=5, end_ms=950.5)
-    assert str(first) == "talk/1.wav: speech 200 to 799.9 ms, was unlabelled"
-    assert str(second) == "talk/2.wav: speech 300 to 599.9 ms, was 5 to 950.5 ms"
+    assert (one.audio, one.before, one.pauses_before) == ("talk/1.wav", None, None)
+    assert one.found == first()
+    assert two.before == SpeechBounds(start_ms=5, end_ms=950.5)
+    bounds = two.found.bounds
+    assert str(two) == (
+        f"talk/2.wav: speech {bounds.start_ms:g} ±{bounds.start_error_ms:.0f} to {bounds.end_ms:g} "
+        f"±{bounds.end_error_ms:.0f} ms, was 5 to 950.5 ms"
+    )
 
 
 def test_a_second_time_changes_nothing(talk: Path):
     label_file(talk)
     before = talk.stat()
 
-    assert label_file(talk) == []
+    assert [label.changed for label in label_file(talk)] == [False, False]
     assert talk.stat().st_mtime_ns == before.st_mtime_ns
     assert talk.stat().st_ino == before.st_ino
 
 
 def test_only_missing_leaves_labels_that_are_there(talk: Path):
-    changes = label_file(talk, only_missing=True)
+    labels = label_file(talk, only_missing=True)
 
-    assert [c.audio for c in changes] == ["talk/1.wav"]
+    assert [label.audio for label in labels] == ["talk/1.wav"]
     assert "{ start_ms: 5 , end_ms: 950.5 }   # by ear" in talk.read_text(encoding="utf-8")
 
 
@@ -97,7 +124,8 @@ def test_the_result_can_be_played(talk: Path):
 
     loaded = load_scenario(talk)
 
-    assert loaded.scenario.turns[0].speech == SpeechBounds(start_ms=200, end_ms=799.9)
+    assert loaded.scenario.turns[0].speech == first().bounds
+    assert loaded.scenario.turns[0].pauses == ()
 
 
 def test_a_label_outside_the_recording_is_mended(talk: Path):
@@ -105,31 +133,69 @@ def test_a_label_outside_the_recording_is_mended(talk: Path):
 
     label_file(talk)
 
-    assert talk.read_text(encoding="utf-8") == LABELLED
+    assert talk.read_text(encoding="utf-8") == labelled()
 
 
 def test_backchannels_are_labelled_too(talk: Path):
     extra = "  backchannels:\n  - {say: mm, audio: talk/1.wav, reply_ms: 10}\n"
-    talk.write_text(LABELLED + extra, encoding="utf-8")
+    talk.write_text(labelled() + extra, encoding="utf-8")
 
-    (change,) = label_file(talk)
+    *_, label = label_file(talk)
 
-    assert change.audio == "talk/1.wav"
-    wanted = extra.replace("1.wav,", "1.wav, speech: {start_ms: 200, end_ms: 799.9},")
-    assert talk.read_text(encoding="utf-8") == LABELLED + wanted
+    assert label.audio == "talk/1.wav"
+    wanted = extra.replace("1.wav,", f"1.wav, speech: {flow(first())}, pauses: [],")
+    assert talk.read_text(encoding="utf-8") == labelled() + wanted
 
 
 @pytest.mark.parametrize(
-    "speech",
-    ["speech:", "speech: null", "speech: ~", "speech:\n      start_ms: 1\n      end_ms: 2  # ?"],
+    "labels",
+    [
+        "speech:",
+        "speech: null",
+        "speech: ~",
+        "speech:\n      start_ms: 1\n      end_ms: 2  # ?",
+        "speech:\n      start_ms: 1\n      end_error_ms: 7\n      end_ms: 2",
+        "pauses:",
+        "pauses: null",
+        "speech: {start_ms: 1, end_ms: 9}\n    pauses: [{start_ms: 3, end_ms: 4}]  # one",
+        "speech: {start_ms: 1, end_ms: 9}\n    pauses:\n    - {start_ms: 3, end_ms: 4}  # one",
+        "speech: {start_ms: 1, end_ms: 9}\n    pauses:\n      - start_ms: 3\n        end_ms: 4",
+    ],
 )
-def test_every_way_to_write_no_bounds_or_old_ones(talk: Path, speech: str):
-    text = f"name: talk\nturns:\n  - say: a\n    {speech}\n    audio: talk/1.wav\n"
+def test_every_way_to_write_no_labels_or_old_ones(talk: Path, labels: str):
+    text = f"name: talk\nturns:\n  - say: a\n    {labels}\n    audio: talk/1.wav\n"
     talk.write_text(text, encoding="utf-8")
 
     label_file(talk)
 
-    assert read_scenario(talk).turns[0].speech == SpeechBounds(start_ms=200, end_ms=799.9)
+    (turn,) = read_scenario(talk).turns
+    assert (turn.speech, turn.pauses) == (first().bounds, ())
+    comment = labels.partition("#")[2]
+    assert comment in talk.read_text(encoding="utf-8")
+
+
+def test_pauses_are_written(talk: Path):
+    two = spoken(before_ms=200, after_ms=500), spoken(before_ms=100, after_ms=300)
+    pcm = np.concatenate([said.pcm for said in two])
+    soundfile.write(talk.parent / "talk/1.wav", pcm, RATE)
+
+    label, _ = label_file(talk)
+
+    (pause,) = label.found.pauses
+    assert load_scenario(talk).scenario.turns[0].pauses == (pause,)
+    numbers = f"{{start_ms: {pause.start_ms:g}, end_ms: {pause.end_ms:g}}}"
+    assert f"\n  pauses: [{numbers}]\n" in talk.read_text(encoding="utf-8")
+    assert f"; 1 pause, up to {pause.ms:.0f} ms" in str(label)
+
+
+def test_a_pause_that_is_there_no_more_is_taken_out(talk: Path):
+    old = labelled().replace("pauses: []", "pauses: [{start_ms: 300, end_ms: 600}]")
+    talk.write_text(old, encoding="utf-8")
+
+    one, _ = label_file(talk)
+
+    assert one.pauses_before == (Pause(start_ms=300, end_ms=600),)
+    assert talk.read_text(encoding="utf-8") == labelled()
 
 
 @pytest.mark.parametrize("tail", ["", "\n", "\r\n"])
@@ -141,8 +207,8 @@ def test_a_file_that_ends_with_the_path(talk: Path, tail: str):
     label_file(talk)
 
     written = talk.read_bytes().decode()
-    bounds = "    speech: {start_ms: 200, end_ms: 799.9}"
-    assert written == text.removesuffix(tail) + newline + bounds + newline
+    lines = [f"    speech: {flow(first())}", "    pauses: []", ""]
+    assert written == text.removesuffix(tail) + newline + newline.join(lines)
 
 
 def test_turns_that_share_text_by_an_anchor_are_refused_and_kept(talk: Path):
@@ -161,9 +227,9 @@ def test_turns_that_share_text_by_an_anchor_are_refused_and_kept(talk: Path):
 
 @pytest.mark.parametrize("noise_dbfs", [-300, -58, -45, -30])
 def test_a_recording_without_speech_is_refused_and_the_file_kept(talk: Path, noise_dbfs: float):
-    soundfile.write(talk.parent / "talk/2.wav", burst(0, 0, noise_dbfs=noise_dbfs), RATE)
+    soundfile.write(talk.parent / "talk/2.wav", room(1000, noise_dbfs), RATE)
 
-    with pytest.raises(InputError, match=r"talk/2\.wav holds no audible speech") as excinfo:
+    with pytest.raises(InputError, match=r"no speech was found in talk/2\.wav") as excinfo:
         label_file(talk)
 
     assert excinfo.value.exit_code == ExitCode.BAD_INPUT
@@ -174,20 +240,16 @@ def test_a_recording_without_speech_is_refused_and_the_file_kept(talk: Path, noi
 def test_an_empty_recording_is_refused(talk: Path):
     soundfile.write(talk.parent / "talk/2.wav", np.zeros(0, dtype=np.int16), RATE)
 
-    with pytest.raises(InputError, match="holds no audible speech"):
+    with pytest.raises(InputError, match="no speech was found"):
         label_file(talk)
 
 
-def test_the_level_can_be_set(talk: Path):
-    quiet = (burst(200, 800, noise_dbfs=-300) / 100).astype(np.int16)
-    soundfile.write(talk.parent / "talk/1.wav", quiet, RATE)
+def test_a_stereo_recording_is_refused(talk: Path):
+    pcm = spoken().pcm
+    soundfile.write(talk.parent / "talk/2.wav", np.stack((pcm, pcm), axis=1), RATE)
 
-    with pytest.raises(InputError, match="-40 dBFS"):
+    with pytest.raises(InputError, match="mono"):
         label_file(talk)
-    first, _ = label_file(talk, dbfs=-60)
-
-    assert first.after == SpeechBounds(start_ms=200, end_ms=799.9)
-    assert first.dbfs == -60
 
 
 def test_a_crash_while_writing_leaves_the_old_file(talk: Path, monkeypatch: pytest.MonkeyPatch):
@@ -211,7 +273,7 @@ def test_the_file_keeps_its_mode_and_stays_a_link(talk: Path):
 
     assert talk.is_symlink()
     assert real.stat().st_mode & 0o777 == 0o640
-    assert real.read_text(encoding="utf-8") == LABELLED
+    assert real.read_text(encoding="utf-8") == labelled()
 
 
 def test_nothing_to_write_writes_nothing(talk: Path):
@@ -240,19 +302,3 @@ def test_rounding_costs_less_than_a_tenth_of_a_millisecond(start: int, length: i
     assert abs(bounds.start_ms - start * 1000 / rate) <= 0.0501
     assert abs(bounds.end_ms - (start + length - 1) * 1000 / rate) < 0.1
     assert bounds.end_ms <= len(pcm) * 1000 / rate
-
-
-@pytest.mark.parametrize("noise_dbfs", [-58, -45, -35, -28])
-def test_the_level_follows_the_noise_of_the_room(noise_dbfs: float):
-    pcm = burst(250, 750, noise_dbfs=noise_dbfs)
-
-    bounds = speech_bounds(pcm, RATE, speech_level_dbfs(pcm, RATE))
-
-    assert bounds is not None
-    assert abs(bounds.start_ms - 250) < 10
-    assert abs(bounds.end_ms - 750) < 10
-
-
-def test_the_level_of_a_clean_recording_is_the_level_of_audibility():
-    assert speech_level_dbfs(burst(250, 750, noise_dbfs=-58), RATE) == -40
-    assert speech_level_dbfs(burst(250, 750, noise_dbfs=-300), RATE) == -40

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from turngap.check.record import CheckRecord
     from turngap.compare.record import ComparisonRecord
     from turngap.fleet.record import SimulationRecord
-    from turngap.scenario.label import LabelChange
+    from turngap.scenario.label import Labelled
     from turngap.store.runs import Run
     from turngap.turns.record import TurnsRecord
 
@@ -226,32 +226,40 @@ def label(
     only_missing: Annotated[
         bool, typer.Option("--only-missing", help="Keep the labels that are there.")
     ] = False,
-    dbfs: Annotated[
-        float | None,
-        typer.Option(
-            max=0,
-            help="Sound above this level (dBFS) is speech. Default: from the background noise.",
-        ),
-    ] = None,
     json_: options.Json = False,
 ) -> None:
-    """Find where speech begins and ends in each recording, and write it into the scenario."""
+    """Find where speech begins, pauses and ends in each recording, and write it into the scenario.
+
+    Each bound gets an error in ms, which becomes part of the gap's error bar. Recordings whose
+    labels you should check by ear or eye are named with the reason.
+    """
     from turngap.scenario.label import label_file
 
-    changes = [c for file in files for c in label_file(file, only_missing=only_missing, dbfs=dbfs)]
+    labelled = [label for file in files for label in label_file(file, only_missing=only_missing)]
+    changed = [label for label in labelled if label.changed]
     if json_:
-        print_json([_change(c) for c in changes])
+        print_json([_label(label) for label in labelled])
         return
-    for change in changes:
-        print_text(str(change))
-    say(f"{len(changes)} label{'s' if len(changes) != 1 else ''} changed")
+    for label in changed:
+        print_text(str(label))
+    for label in labelled:
+        for warning in label.found.warnings:
+            say(f"warning: {label.audio}: {warning}")
+    say(f"{len(changed)} label{'s' if len(changed) != 1 else ''} changed")
     say_next(f"play it: turngap replay {files[0]}")
 
 
-def _change(change: "LabelChange") -> dict[str, Any]:
-    before = None if change.before is None else change.before.model_dump()
-    after = change.after.model_dump()
-    return {"audio": change.audio, "before": before, "after": after, "dbfs": change.dbfs}
+def _label(label: "Labelled") -> dict[str, Any]:
+    found = label.found
+    return {
+        "audio": label.audio,
+        "changed": label.changed,
+        "before": None if label.before is None else label.before.model_dump(),
+        "after": found.bounds.model_dump(),
+        "pauses": [pause.model_dump() for pause in found.pauses],
+        "snr_db": found.snr_db,
+        "warnings": [{"kind": w.kind, "text": w.text} for w in found.warnings],
+    }
 
 
 def scenarios(library: options.Library = None, json_: options.Json = False) -> None:

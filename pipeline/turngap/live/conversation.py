@@ -21,7 +21,7 @@ from turngap.core.results import AudioRecord, PacingRecord, Turn
 from turngap.core.turns import TrackedTurn
 from turngap.live.connection import Connection, Fact
 from turngap.live.wire import Played, TurnReport
-from turngap.scenario.label import speech_bounds, speech_level_dbfs
+from turngap.scenario.speech import find_speech
 from turngap.store.turns import heard_agent_turn, plain_event, stored_fields
 
 # A browser's audio device was seen to stand still. If the audio clock falls behind the wall clock
@@ -125,11 +125,12 @@ class LiveConversation:
         facts = [fact for _, fact in connection.take_facts()]
         window = (connection.ended_ns, samples_to_ns(connection.mic.total, connection.in_rate))
         user = self._user_side(connection, window)
-        found = speech_bounds(user, RATE, speech_level_dbfs(user, RATE))
         transcript = _joined(facts, said.Transcript)
+        found = find_speech(user, RATE) if transcript else None
+        bounds = found and found.bounds
         text = self._texts.pop(self.turns + 1, "")
-        spoke = found is not None and found.end_ms - found.start_ms >= LEAST_SPEECH_MS
-        if not text and not (spoke and transcript):
+        spoke = bounds is not None and bounds.ms >= LEAST_SPEECH_MS
+        if not text and not spoke:
             return []
         self.turns += 1
         connection.ended_ns = window[1]
@@ -155,8 +156,8 @@ class LiveConversation:
             pacing=_pacing(0, None),
             audio=AudioRecord(
                 file="",
-                user_start_ms=found.start_ms if found else 0.0,
-                user_end_ms=found.end_ms if found else 0.0,
+                user_start_ms=bounds.start_ms if bounds else 0.0,
+                user_end_ms=bounds.end_ms if bounds else 0.0,
                 onset_ms=None,
             ),
             faults=(

@@ -14,10 +14,16 @@ import scipy.signal
 import soxr
 
 from turngap.caller.stream import RATE
-from turngap.core.audio import AUDIBLE_DBFS, Pcm, SpeechDetector, SpeechEnd, SpeechStart
+from turngap.core.audio import (
+    AUDIBLE_DBFS,
+    Pcm,
+    SpeechDetector,
+    SpeechEnd,
+    SpeechStart,
+    rms_dbfs,
+)
 from turngap.core.clock import samples_to_ns
 from turngap.live.sound import DEVICE_RATE, Block
-from turngap.scenario.label import ABOVE_FLOOR_DB, speech_level_dbfs
 
 DECIMATION = DEVICE_RATE // RATE
 # The phase is linear, so the delay is 0.65 ms at every frequency.
@@ -27,6 +33,11 @@ _TAPS = scipy.signal.firwin(63, 7000, fs=DEVICE_RATE)
 ROOM_S = 0.5
 NOISE_S = 2.0
 JUDGE_S = 1.0
+
+# The room's noise is the quietest stretch of this length; the closure of a "t" is one, too.
+FLOOR_WINDOW_MS = 30.0
+# The loudest 10 ms of a minute of pink noise lie up to 7.8 dB above its quietest 30.
+ABOVE_FLOOR_DB = 8.0
 
 # Five seconds of blocks: enough for a median, and short enough to follow a drifting clock.
 RECENT = 500
@@ -210,7 +221,7 @@ class AdaptiveDetector:
         return events
 
     def _judge(self) -> list[Noise]:
-        level = speech_level_dbfs(np.concatenate(self._recent), DEVICE_RATE)
+        level = _level_dbfs(np.concatenate(self._recent))
         first, self._knows_room = not self._knows_room, True
         speaking = self._detector.speaking
         # Speech has quiet moments; two seconds without one are the room.
@@ -219,3 +230,11 @@ class AdaptiveDetector:
             self.level_dbfs = level
             self._detector, self._base = SpeechDetector(DEVICE_RATE, dbfs=level), self._seen
         return [Noise(self._seen)] if is_noise and not first else []
+
+
+def _level_dbfs(pcm: Pcm) -> float:
+    """Return the level from which samples count as speech, above the microphone's own noise."""
+    window = round(DEVICE_RATE * FLOOR_WINDOW_MS / 1000)
+    energy = np.concatenate(([0.0], np.cumsum(np.square(pcm, dtype=np.float64))))
+    quietest = int(np.argmin(energy[window:] - energy[:-window]))
+    return max(AUDIBLE_DBFS, rms_dbfs(pcm[quietest : quietest + window]) + ABOVE_FLOOR_DB)

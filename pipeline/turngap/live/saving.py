@@ -22,10 +22,10 @@ from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_MS
 from turngap.core.errors import InputError
 from turngap.core.results import Turn
-from turngap.scenario.label import speech_bounds, speech_level_dbfs
 from turngap.scenario.library import load_scenario
-from turngap.scenario.model import SpeechBounds
+from turngap.scenario.model import Pause, SpeechBounds
 from turngap.scenario.phrases import tokens
+from turngap.scenario.speech import find_speech
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 
@@ -60,6 +60,7 @@ class _Cut:
     pcm: Pcm
     rate: int
     speech: SpeechBounds
+    pauses: tuple[Pause, ...] | None
 
 
 def checked_name(name: str) -> str:
@@ -150,10 +151,15 @@ def _cut(run: Path, record: Turn) -> _Cut | str:
     if record.audio.onset_ms is not None and record.audio.onset_ms > record.audio.user_end_ms:
         end_ms = min(end_ms, record.audio.onset_ms)  # a loudspeaker is heard here too
     pcm: Pcm = np.ascontiguousarray(audio[start : round(end_ms * rate / 1000), 0], dtype=np.int16)
-    found = speech_bounds(pcm, rate, speech_level_dbfs(pcm, rate))
-    if found is None:
-        return "its recording has no audible speech"
-    return _Cut(record, pcm, rate, found)
+    found = find_speech(pcm, rate)
+    if found is not None:
+        return _Cut(record, pcm, rate, found.bounds, found.pauses)
+    # The recogniser read words where Silero heard no voice, as in a whisper.
+    start_ms = max(0.0, record.audio.user_start_ms - start * 1000 / rate)
+    end_ms = min(record.audio.user_end_ms - start * 1000 / rate, len(pcm) * 1000 / rate)
+    if end_ms <= start_ms:
+        return "no speech was found in its recording"
+    return _Cut(record, pcm, rate, SpeechBounds(start_ms=start_ms, end_ms=end_ms), None)
 
 
 def _why_not(record: Turn) -> str | None:
@@ -172,7 +178,7 @@ def _yaml(name: str, cuts: Sequence[_Cut]) -> str:
     scenario["turns"] = turns
     scenario.yaml_set_start_comment(
         "This was proposed from one conversation. `say` is what the recogniser heard; correct it.\n"
-        "`speech` is what is audible in the recording; `turngap label` finds it again.\n"
+        "`turngap label` finds `speech` and `pauses` again; `--show DIR` draws them.\n"
         "`expect` is what one agent said; keep only what every right answer must say.\n"
     )
     out, yaml = StringIO(), YAML(typ="rt")
@@ -186,7 +192,10 @@ def _turn(name: str, number: int, cuts: Sequence[_Cut]) -> CommentedMap:
     cut = cuts[number - 1]
     record, speech = cut.record, cut.speech
     turn = CommentedMap({"say": record.say, "audio": f"{name}/{number}.flac"})
-    turn["speech"] = _flow(CommentedMap({"start_ms": speech.start_ms, "end_ms": speech.end_ms}))
+    turn["speech"] = _flow(CommentedMap(speech.model_dump(exclude_none=True)))
+    if cut.pauses is not None:
+        pauses = [_flow(CommentedMap(pause.model_dump())) for pause in cut.pauses]
+        turn["pauses"] = _flow(CommentedSeq(pauses))
     if number > 1 and (when := _when(cuts[number - 2].record, record)):
         turn["when"] = _flow(CommentedMap(when))
     if reply := record.reply.strip():

@@ -1,6 +1,6 @@
-"""Finds the speech bounds of a scenario's recordings and writes them into its file.
+"""Finds the speech of a scenario's recordings and writes its labels into the file.
 
-Only the bounds in the file are edited, so that comments, order and formatting stay byte for byte; a
+Only the labels in the file are edited, so that comments, order and formatting stay byte for byte; a
 YAML round trip would re-indent and re-wrap what people wrote.
 """
 
@@ -8,83 +8,103 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from turngap.core.audio import AUDIBLE_DBFS, Pcm, audible_end, audible_onset, rms_dbfs
+from turngap.core.audio import Pcm, audible_end, audible_onset, rms_dbfs
 from turngap.core.errors import InputError
 from turngap.scenario.library import Clip, load_scenario, parse_scenario
-from turngap.scenario.model import Recorded, Scenario, SpeechBounds
+from turngap.scenario.model import Pause, Recorded, Scenario, SpeechBounds
+from turngap.scenario.speech import FoundSpeech, find_speech
 from turngap.store.documents import write_atomically
 
 _R = TypeVar("_R", bound=Recorded)
 
+Pauses = tuple[Pause, ...]
+
 
 @dataclass(frozen=True, slots=True)
-class LabelChange:
-    """Speech bounds that `label_file` wrote.
+class Labelled:
+    """A recording that `label_file` looked at.
 
     Attributes:
         audio: the recording, as named in the scenario.
         before: the bounds in the file before, if any.
-        after: the bounds in the file now.
-        dbfs: the level from which a sample counted as audible.
+        pauses_before: the pauses in the file before; None where nobody had looked.
+        found: what the file says now, and what to check.
     """
 
     audio: str
     before: SpeechBounds | None
-    after: SpeechBounds
-    dbfs: float
+    pauses_before: Pauses | None
+    found: FoundSpeech
+
+    @property
+    def changed(self) -> bool:
+        found = self.found
+        return (self.before, self.pauses_before) != (found.bounds, found.pauses)
 
     def __str__(self) -> str:
         was = _shown(self.before) if self.before else "unlabelled"
-        return f"{self.audio}: speech {_shown(self.after)}, was {was}"
+        text = f"{self.audio}: speech {_shown(self.found.bounds)}, was {was}"
+        if self.found.pauses:
+            count = len(self.found.pauses)
+            longest_ms = max(pause.ms for pause in self.found.pauses)
+            text += f"; {count} pause{'s' if count > 1 else ''}, up to {longest_ms:.0f} ms"
+        return text
 
 
-def label_file(
-    path: Path, *, only_missing: bool = False, dbfs: float | None = None
-) -> list[LabelChange]:
-    """Write the speech bounds of every recording of one scenario into its file.
+def label_file(path: Path, *, only_missing: bool = False) -> list[Labelled]:
+    """Write the speech bounds and pauses of every recording of one scenario into its file.
 
     Args:
         path: the scenario file.
-        only_missing: leave existing bounds alone.
-        dbfs: the level of audibility; by default it follows each recording's own noise.
+        only_missing: leave recordings alone whose bounds are there.
 
     Returns:
-        The changes in the file's order; empty, with the file untouched, if there are none.
+        What was looked at, in the file's order. If nothing `changed`, the file is untouched.
 
     Raises:
-        InputError: the scenario or a recording cannot be used, or holds no audible speech. Nothing
-            is written then.
+        InputError: the scenario or a recording cannot be used, or holds no speech. Nothing is
+            written then.
     """
     loaded = load_scenario(path, need_labels=False)
-    changes: list[LabelChange] = []
+    labelled: list[Labelled] = []
     for recorded in _recorded(loaded.scenario):
         if only_missing and recorded.speech is not None:
             continue
-        change = _measured(path, recorded, loaded.clips[recorded.audio], dbfs)
-        if change.after != change.before:
-            changes.append(change)
-    write_bounds(path, {change.audio: change.after for change in changes})
-    return changes
+        found = _found(path, recorded, loaded.clips[recorded.audio])
+        labelled.append(Labelled(recorded.audio, recorded.speech, recorded.pauses, found))
+    changed = [label for label in labelled if label.changed]
+    write_bounds(
+        path,
+        {label.audio: label.found.bounds for label in changed},
+        {label.audio: label.found.pauses for label in changed},
+    )
+    return labelled
 
 
-def write_bounds(path: Path, bounds: Mapping[str, SpeechBounds]) -> None:
-    """Write speech bounds, by recording, into a scenario file, whole or not at all.
+def write_bounds(
+    path: Path,
+    bounds: Mapping[str, SpeechBounds],
+    pauses: Mapping[str, Pauses] | None = None,
+) -> None:
+    """Write speech bounds and pauses, by recording, into a scenario file, whole or not at all.
+
+    Pauses of a recording that `pauses` does not name stay as they are.
 
     Raises:
-        InputError: the file's YAML does not let the bounds be set in place.
+        InputError: the file's YAML does not let the labels be set in place.
     """
     if not bounds:
         return
+    pauses = pauses or {}
     with path.open(encoding="utf-8", newline="") as file:
         text = file.read()
-    edited = _spliced(text, _edits(text, bounds))
-    _verify(path, text, edited, bounds)
+    edited = _spliced(text, _edits(text, bounds, pauses))
+    _verify(path, text, edited, bounds, pauses)
     write_atomically(path.resolve(), edited.encode(), mode=path.stat().st_mode)
 
 
@@ -94,17 +114,17 @@ def _recorded(scenario: Scenario) -> Iterator[Recorded]:
         yield from turn.backchannels
 
 
-def _measured(path: Path, recorded: Recorded, clip: Clip, dbfs: float | None) -> LabelChange:
-    level = speech_level_dbfs(clip.pcm, clip.rate) if dbfs is None else dbfs
-    found = speech_bounds(clip.pcm, clip.rate, level)
+def _found(path: Path, recorded: Recorded, clip: Clip) -> FoundSpeech:
+    found = find_speech(clip.pcm, clip.rate)
     if found is None:
         raise InputError(
             "label.no_speech",
-            f"{path}: {recorded.audio} holds no audible speech: nothing in it reaches "
-            f"{level:.0f} dBFS for 10 ms; the whole of it lies at {rms_dbfs(clip.pcm):.0f} dBFS",
-            hint="record it again, louder or with less noise around it",
+            f"{path}: no speech was found in {recorded.audio}; the whole of it lies at "
+            f"{rms_dbfs(clip.pcm):.0f} dBFS",
+            hint="listen to it, and record it again; or write `speech: {start_ms: …, end_ms: …}` "
+            "by hand",
         )
-    return LabelChange(recorded.audio, recorded.speech, found, level)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +136,15 @@ class _Edit:
     text: str
 
 
-def _edits(text: str, bounds: Mapping[str, SpeechBounds]) -> list[_Edit]:
+def _edits(
+    text: str, bounds: Mapping[str, SpeechBounds], pauses: Mapping[str, Pauses]
+) -> list[_Edit]:
     edits: list[_Edit] = []
     for node in _recorded_nodes(YAML(typ="rt").compose(text)):
         audio = _value(node, "audio")
         if isinstance(audio, ScalarNode) and audio.value in bounds:
-            edits.extend(_edits_of(text, node, audio, bounds[audio.value]))
+            name = audio.value
+            edits.extend(_edits_of(text, node, audio, bounds[name], pauses.get(name)))
     return edits
 
 
@@ -149,53 +172,112 @@ def _key_of(node: MappingNode, value: Node) -> Node:
 
 
 def _edits_of(
-    text: str, recorded: MappingNode, audio: ScalarNode, bounds: SpeechBounds
-) -> list[_Edit]:
-    start, end = _number(bounds.start_ms), _number(bounds.end_ms)
-    whole = f"{{start_ms: {start}, end_ms: {end}}}"
-    speech = _value(recorded, "speech")
+    text: str,
+    recorded: MappingNode,
+    audio: ScalarNode,
+    bounds: SpeechBounds,
+    pauses: Pauses | None,
+) -> Iterator[_Edit]:
+    """Yield the edits of one recording's labels; new keys follow those that they belong to."""
+    numbers = {key: _number(value) for key, value in bounds.model_dump().items()}
+    speech, old_pauses = _value(recorded, "speech"), _value(recorded, "pauses")
+    new = {}
     if isinstance(speech, MappingNode):
-        return [
-            _Edit(node.start_mark.index, node.end_mark.index, number)
-            for key, number in (("start_ms", start), ("end_ms", end))
-            if (node := _value(speech, key)) is not None
-        ]
-    if isinstance(speech, ScalarNode):  # null, or nothing at all
-        written = speech.start_mark.index < speech.end_mark.index
-        colon = text.index(":", _key_of(recorded, speech).end_mark.index)
-        start_at = speech.start_mark.index if written else colon + 1
-        end_at = speech.end_mark.index if written else colon + 1
-        return [_Edit(start_at, end_at, whole if written else f" {whole}")]
-    after = audio.end_mark.index
-    if recorded.flow_style:
-        return [_Edit(after, after, f", speech: {whole}")]
-    # After the whole line, as a comment may follow the path on it.
-    line_end = text.find("\n", after)
-    column = _key_of(recorded, audio).start_mark.column
+        yield from _numbers_of(text, speech, numbers)
+    else:
+        said = ", ".join(f"{key}: {n}" for key, n in numbers.items() if n != "null")
+        if speech is None:
+            new["speech"] = f"{{{said}}}"
+        else:
+            yield _instead(text, recorded, speech, f"{{{said}}}")
+    if pauses is not None:
+        written = f"[{', '.join(map(_pause, pauses))}]"
+        if old_pauses is None:
+            new["pauses"] = written
+        else:
+            yield _instead(text, recorded, old_pauses, written)
+    anchor = speech if isinstance(speech, MappingNode) else audio
+    yield from _added(text, recorded, anchor, new)
+
+
+def _numbers_of(text: str, speech: MappingNode, numbers: Mapping[str, str]) -> Iterator[_Edit]:
+    new = {}
+    for key, number in numbers.items():
+        node = _value(speech, key)
+        if node is not None:
+            yield _Edit(node.start_mark.index, node.end_mark.index, number)
+        elif number != "null":
+            new[key] = number
+    yield from _added(text, speech, speech.value[-1][1], new)
+
+
+def _instead(text: str, parent: MappingNode, node: Node, written: str) -> _Edit:
+    """Put text in place of a key's value: null, nothing at all, or a list of any style."""
+    if isinstance(node, ScalarNode) and node.start_mark.index < node.end_mark.index:
+        return _Edit(node.start_mark.index, node.end_mark.index, written)
+    after_colon = text.index(":", _key_of(parent, node).end_mark.index) + 1
+    end = after_colon if isinstance(node, ScalarNode) else _end(node)
+    return _Edit(after_colon, end, f" {written}")
+
+
+def _end(node: Node) -> int:
+    """Return where a node's text ends; a block's own mark lies behind the comments after it."""
+    if isinstance(node, MappingNode | SequenceNode) and node.value and not node.flow_style:
+        last = node.value[-1]
+        return _end(last[1] if isinstance(node, MappingNode) else last)
+    return node.end_mark.index
+
+
+def _added(text: str, mapping: MappingNode, after: Node, new: Mapping[str, str]) -> Iterator[_Edit]:
+    """Add keys to a mapping behind a node within it."""
+    if not new:
+        return
+    at = _end(after)
+    if mapping.flow_style:
+        yield _Edit(at, at, "".join(f", {key}: {value}" for key, value in new.items()))
+        return
+    # After the whole line, as a comment may follow on it.
+    line_end = text.find("\n", at)
+    indent = " " * mapping.value[0][0].start_mark.column
     newline = "\r\n" if text[line_end - 1] == "\r" else "\n"
-    line = " " * column + f"speech: {whole}{newline}"
+    lines = "".join(f"{indent}{key}: {value}{newline}" for key, value in new.items())
     if line_end < 0:
-        return [_Edit(len(text), len(text), "\n" + line)]
-    return [_Edit(line_end + 1, line_end + 1, line)]
+        yield _Edit(len(text), len(text), "\n" + lines)
+    else:
+        yield _Edit(line_end + 1, line_end + 1, lines)
+
+
+def _pause(pause: Pause) -> str:
+    return f"{{start_ms: {_number(pause.start_ms)}, end_ms: {_number(pause.end_ms)}}}"
 
 
 def _shown(bounds: SpeechBounds) -> str:
-    return f"{_number(bounds.start_ms)} to {_number(bounds.end_ms)} ms"
+    start, end = _number(bounds.start_ms), _number(bounds.end_ms)
+    if bounds.start_error_ms is None or bounds.end_error_ms is None:
+        return f"{start} to {end} ms"
+    return f"{start} ±{bounds.start_error_ms:.0f} to {end} ±{bounds.end_error_ms:.0f} ms"
 
 
-def _number(value_ms: float) -> str:
-    return f"{value_ms:.1f}".removesuffix(".0")
+def _number(value_ms: float | None) -> str:
+    return "null" if value_ms is None else f"{value_ms:.1f}".removesuffix(".0")
 
 
 def _spliced(text: str, edits: list[_Edit]) -> str:
-    for edit in sorted(edits, key=lambda e: e.start, reverse=True):
+    # From the last to the first; of those at one place the first stays in front.
+    for edit in sorted(edits, key=lambda e: e.start)[::-1]:
         text = text[: edit.start] + edit.text + text[edit.end :]
     return text
 
 
-def _verify(path: Path, text: str, edited: str, bounds: Mapping[str, SpeechBounds]) -> None:
-    """Refuse an edit that changed anything but the bounds, as it would through a YAML alias."""
-    wanted = _with_bounds(parse_scenario(path, text), bounds)
+def _verify(
+    path: Path,
+    text: str,
+    edited: str,
+    bounds: Mapping[str, SpeechBounds],
+    pauses: Mapping[str, Pauses],
+) -> None:
+    """Refuse an edit that changed anything but the labels, as it would through a YAML alias."""
+    wanted = _with_labels(parse_scenario(path, text), bounds, pauses)
     try:
         done = parse_scenario(path, edited)
     except InputError:
@@ -203,16 +285,19 @@ def _verify(path: Path, text: str, edited: str, bounds: Mapping[str, SpeechBound
     if done != wanted:
         raise InputError(
             "label.not_editable",
-            f"{path}: the speech bounds cannot be written in place, probably because turns share "
-            "text through a YAML anchor",
+            f"{path}: the labels cannot be written in place, probably because turns share text "
+            "through a YAML anchor",
             hint="write each turn out in full",
         )
 
 
-def _with_bounds(scenario: Scenario, bounds: Mapping[str, SpeechBounds]) -> Scenario:
+def _with_labels(
+    scenario: Scenario, bounds: Mapping[str, SpeechBounds], pauses: Mapping[str, Pauses]
+) -> Scenario:
     def labelled(recorded: _R) -> _R:
-        speech = bounds.get(recorded.audio, recorded.speech)
-        return recorded.model_copy(update={"speech": speech})
+        changes: dict[str, Any] = {"speech": bounds.get(recorded.audio, recorded.speech)}
+        changes["pauses"] = pauses.get(recorded.audio, recorded.pauses)
+        return recorded.model_copy(update=changes)
 
     turns = tuple(
         labelled(turn).model_copy(
@@ -223,36 +308,11 @@ def _with_bounds(scenario: Scenario, bounds: Mapping[str, SpeechBounds]) -> Scen
     return scenario.model_copy(update={"turns": turns})
 
 
-# A recording's own noise is its quietest stretch of this length. The closure of a "t" is one, so a
-# recording cut close to its speech has some noise, too; the quietest tenth of such a recording is
-# speech, and taking that as the noise put ends up to 97 ms wrong.
-FLOOR_WINDOW_MS = 30.0
-
-# How far above the noise a sample must lie to be speech. The loudest 10 ms of a minute of pink
-# noise lie up to 7.8 dB above its quietest 30, so a lower value takes noise for speech. A higher
-# one loses weak last consonants: at 20 dB SNR, over 32 recordings whose clean bounds are known, the
-# median error of the end is 7 ms with 8 dB and 21 ms with 12 dB. docs/scenarios.md has the table.
-ABOVE_FLOOR_DB = 8.0
-
-
-def speech_level_dbfs(pcm: Pcm, rate: int) -> float:
-    """Return the level from which samples count as speech, above the recording's own noise."""
-    return max(AUDIBLE_DBFS, _floor_dbfs(pcm, rate) + ABOVE_FLOOR_DB)
-
-
-def _floor_dbfs(pcm: Pcm, rate: int) -> float:
-    window = round(rate * FLOOR_WINDOW_MS / 1000)
-    if len(pcm) < window:
-        return float("-inf")
-    energy = np.concatenate(([0.0], np.cumsum(np.square(pcm, dtype=np.float64))))
-    quietest = int(np.argmin(energy[window:] - energy[:-window]))
-    return rms_dbfs(pcm[quietest : quietest + window])
-
-
 def speech_bounds(pcm: Pcm, rate: int, dbfs: float) -> SpeechBounds | None:
     """Return the first and last sample that is audible at `dbfs`, or None if there is none.
 
-    Rounded to 0.1 ms: an error of 0.05 ms at most, small beside the instrument's own.
+    Exact for synthetic speech on a clean line, and for nothing else: in any other recording
+    `turngap.scenario.speech.find_speech` tells speech from noise. Rounded to 0.1 ms.
     """
     onset, end = audible_onset(pcm, rate, dbfs), audible_end(pcm, rate, dbfs)
     if onset is None or end is None or end <= onset:

@@ -60,7 +60,7 @@ def prepare(settings: AdaptiveSettings) -> None:
     import pipecat.turns.user_turn_strategies
 
     import turngap_services.turn.adaptive.ears  # noqa: F401
-    from turngap_services.turn.adaptive import silero
+    from turngap.scenario import silero
 
     silero.load()
     if settings.smart_turn:

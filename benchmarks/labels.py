@@ -1,0 +1,120 @@
+"""How far `turngap label` is off on recordings whose bounds somebody has marked by hand.
+
+    python benchmarks/labels.py --voices DIR
+
+DIR holds `voices.json`, a list of {name, speech: {start_ms, end_ms}, source}, and NAME.flac for
+each. Every recording is labelled at several levels, one of which clips. Nothing is fitted here;
+`--by-source` shows how much the figures hang on any one source.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+
+from turngap.core.audio import FULL_SCALE, Pcm
+from turngap.scenario.speech import DOUBTFUL_MS, find_speech
+
+LEVELS_DB = (0, -10, -20, 6)
+
+# These concern the recording; the others say that a bound may be wrong.
+OF_THE_RECORDING = {"clipping", "digital_silence"}
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """One recording at one level: how far its bounds are off, and what was warned of."""
+
+    voice: dict[str, Any]
+    start_off_ms: float
+    end_off_ms: float
+    start_error_ms: float
+    end_error_ms: float
+    warned: bool
+
+    @property
+    def bad(self) -> bool:
+        return max(abs(self.start_off_ms), abs(self.end_off_ms)) > DOUBTFUL_MS
+
+
+def at_level(pcm: Pcm, db: float) -> Pcm:
+    """The recording louder or softer; what does not fit into int16 is clipped."""
+    return np.clip(np.rint(pcm * 10 ** (db / 20)), -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
+
+
+def labelled(folder: Path, voice: dict[str, Any], db: float) -> Labelled | None:
+    samples, rate = soundfile.read(folder / f"{voice['name']}.flac", dtype="int16")
+    pcm: Pcm = np.asarray(samples, dtype=np.int16)
+    found = find_speech(at_level(pcm, db), rate)
+    if found is None:
+        return None
+    bounds, truth = found.bounds, voice["speech"]
+    return Labelled(
+        voice,
+        bounds.start_ms - truth["start_ms"],
+        bounds.end_ms - truth["end_ms"],
+        bounds.start_error_ms or 0.0,
+        bounds.end_error_ms or 0.0,
+        any(w.kind not in OF_THE_RECORDING for w in found.warnings),
+    )
+
+
+def quantiles(values: Sequence[float]) -> str:
+    """Median, 90th percentile and largest of the absolute values."""
+    off = np.abs(values)
+    return f"{np.median(off):4.0f} /{np.percentile(off, 90):4.0f} /{off.max():4.0f}"
+
+
+def within(labels: Sequence[Labelled], off: Callable[[Labelled], tuple[float, float]]) -> str:
+    covered = sum(abs(error) <= claimed for error, claimed in map(off, labels))
+    return f"{covered:3} of {len(labels)}"
+
+
+def line(labels: Sequence[Labelled]) -> str:
+    bad = [label for label in labels if label.bad]
+    good = [label for label in labels if not label.bad]
+    return (
+        f"{quantiles([x.start_off_ms for x in labels])}   "
+        f"{quantiles([x.end_off_ms for x in labels])}   "
+        f"{within(labels, lambda x: (x.start_off_ms, x.start_error_ms))}   "
+        f"{within(labels, lambda x: (x.end_off_ms, x.end_error_ms))}   "
+        f"{sum(x.warned for x in bad)} of {len(bad)}   {sum(x.warned for x in good)} of {len(good)}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--voices", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--by-source", action="store_true", help="leave out one source at a time")
+    parser.add_argument("--each", action="store_true", help="show each recording as it is")
+    args = parser.parse_args()
+    voices = json.loads((args.voices / "voices.json").read_text(encoding="utf-8"))
+    print("absolute error in ms: median / p90 / largest; a bound is bad beyond 100 ms")
+    print("level   start              end                start in error  end in error  "
+          "bad warned  good warned")  # fmt: skip
+    for db in LEVELS_DB:
+        found = [labelled(args.voices, voice, db) for voice in voices]
+        labels = [label for label in found if label is not None]
+        print(f"{db:+4} dB {line(labels)}   unlabelled {len(found) - len(labels)}")
+        if db:
+            continue
+        if args.each:
+            for x in labels:
+                print(
+                    f"        {x.voice['name']:16} start {x.start_off_ms:+5.0f} "
+                    f"±{x.start_error_ms:.0f}  end {x.end_off_ms:+5.0f} ±{x.end_error_ms:.0f}"
+                    f"{'  warned' if x.warned else ''}"
+                )
+        if args.by_source:
+            for source in sorted({voice["source"] for voice in voices}):
+                rest = [x for x in labels if x.voice["source"] != source]
+                print(f"        without {source} (n={len(rest)}): {line(rest)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,29 +1,36 @@
-"""How much of stock pipecat's turn gap is left, step by step: the table of docs/half-the-gap.md.
+"""How much of stock pipecat's turn gap is left, and how often people are cut into for it.
 
-The same engines and recordings for every agent, interleaved (A B C, C B A). Everything takes about
-an hour on two cores; it can be played in pieces of a few minutes, and the table is of all pieces
-that lie in `--out`:
+Both halves stand side by side in the tables of docs/half-the-gap.md, on the library's synthetic
+voices and on people of whom you have recordings. The same engines and recordings for every agent.
+It can be played in pieces, and the tables are of all pieces that lie in `--out`:
 
-    python benchmarks/half_the_gap.py                            # all of it, then the table
-    python benchmarks/half_the_gap.py --part steps --scenario quick-questions
-    python benchmarks/half_the_gap.py --part ratio --rounds 2 --phases 2
-    python benchmarks/half_the_gap.py --table                    # the table of what there is
+    python benchmarks/half_the_gap.py                                # all parts, then the tables
+    python benchmarks/half_the_gap.py --part ratio --part patience
+    python benchmarks/half_the_gap.py --part people --voices DIR --phases 4
+    python benchmarks/half_the_gap.py --part people --voices DIR --condition original --real-time
+    python benchmarks/half_the_gap.py --table                        # the tables of what there is
     python benchmarks/half_the_gap.py --table --write docs/half-the-gap.md
 
-Parts: `ratio` (stock, stock without smart turn, and full, over the library), `steps` (each step
-added, each left out), `patience` (stock and full on pauses and slow speech), `barge`
-(interruptions and backchannels), `overhead` (engines of known speed, tracing on and off),
-`callers`, `curve` (endpoint delay against cut-ins).
+Parts: `ratio` (stock, stock without smart turn, and full, over the library), `patience` (stock and
+full on pauses and slow speech), `barge` (interruptions and backchannels), `people` (the recordings
+in `--voices`, as `half_gap/people.py` describes them, under each condition of the line), `steps`
+(each step added, each left out), `overhead` (engines of known speed, tracing on and off),
+`callers`.
+
+They play in virtual time, in which nothing waits and no gap holds what the machine takes for it
+(`turngap/play/virtual.py`). With `--real-time`, and always for `overhead` and `callers`, agents are
+played over sockets at the speed of speech, interleaved (A B C, C B A): about an hour on two cores.
 """
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pages
 from endings import errors_told
-from half_gap import callers, curve, figures, table
+from half_gap import callers, figures, people, table
 from half_gap.contenders import (
     KNOWN_ENGINES,
     READING_ENGINES,
@@ -37,7 +44,7 @@ from half_gap.contenders import (
     stock_vad,
     untraced,
 )
-from half_gap.playing import play_piece
+from half_gap.playing import Piece, play_at_once, play_in_real_time
 
 from turngap.scenario.library import (
     LoadedScenario,
@@ -47,14 +54,14 @@ from turngap.scenario.library import (
     read_scenario,
     scenario_paths,
 )
+from turngap.scenario.model import Scenario
 
 STEPS_TOLD = (
-    "Each step added to those above it, then each taken out of all of them; over two "
-    "conversations, with a model that takes a second to read 2,000 tokens of its prompt:"
+    "Each step is added to those above it, then each is taken out of all of them; over two "
+    "conversations, with a model that takes a second to read 2,000 tokens of its prompt."
 )
 
 LEVELS = [2, 4, 6, 8, 10, 12, 16, 20]
-SVG = "half-the-gap.svg"
 BEGIN = "<!-- made by benchmarks/half_the_gap.py -->"
 
 # Stock's VAD has to be silent so long; ours says itself what it held.
@@ -67,7 +74,11 @@ RECORDINGS: dict[str, Sequence[str]] = {
     "overhead": ("quick-questions", "smart-home"),
     "callers": ("quick-questions",),
 }
-PARTS = ("ratio", "steps", "patience", "barge", "overhead", "callers", "curve")
+PARTS = ("ratio", "patience", "barge", "people", "steps", "overhead", "callers")
+# Those of `half_gap/people.py` that people are played under unless others are named.
+CONDITIONS = ("original", "minus10", "noise20", "mulaw8k")
+# What they measure is what virtual time leaves out.
+ALWAYS_REAL = ("overhead", "callers")
 
 
 def contenders_of(part: str) -> list[Contender]:
@@ -78,85 +89,102 @@ def contenders_of(part: str) -> list[Contender]:
     if part == "overhead":
         known = KNOWN_ENGINES
         return [stock(known), stock_vad(known), full(known), untraced(known)]
-    return [stock(), stock_vad(), full()] if part == "ratio" else [stock(), full()]
+    everybody = [stock(), stock_vad(), full()]
+    return everybody if part in ("ratio", "people") else [stock(), full()]
 
 
 def recordings_of(part: str, names: Sequence[str]) -> list[LoadedScenario]:
-    """What it plays."""
+    """What it plays of the library."""
     library = library_dir()
     if names or part in RECORDINGS:
         return load_scenarios(scenario_paths(library, names or RECORDINGS[part]))
-    if part in ("patience", "curve"):
+    if part == "patience":
         tags = ("pause", "slow")
         found = {path: path for tag in tags for path in scenario_paths(library, tag=tag)}
         return load_scenarios(list(found))
     return load_scenarios(scenario_paths(library))
 
 
-async def play(part: str, arguments: argparse.Namespace) -> None:
-    """Play one part, or the piece of it that was asked for."""
-    scenarios, out = recordings_of(part, arguments.scenario), arguments.out
+def pieces_of(part: str, arguments: argparse.Namespace, scratch: Path) -> Iterator[Piece]:
+    """The pieces of a part: people are one for each condition."""
+    rounds = {"rounds": max(arguments.rounds, arguments.phases), "phases": arguments.phases}
+    if part != "people":
+        recordings = recordings_of(part, arguments.scenario)
+        yield Piece(part, contenders_of(part), recordings, library_dir(), **rounds)
+        return
+    for condition in arguments.condition or CONDITIONS:
+        library = scratch / condition
+        people.make_library(arguments.voices, condition, library)
+        recordings = load_scenarios(scenario_paths(library))
+        yield Piece(part, contenders_of(part), recordings, library, condition, **rounds)
+
+
+def play(part: str, arguments: argparse.Namespace) -> None:
+    """Play one part, or the piece of it that was asked for.
+
+    Raises:
+        TurngapError: an agent failed, or a recording cannot be read.
+    """
+    out = arguments.out
     if part == "callers":
-        (scenario, *_) = scenarios
+        (scenario, *_) = recordings_of(part, arguments.scenario)
         out.mkdir(parents=True, exist_ok=True)
-        levels = await callers.measure(
-            full().choice(out / "stacks"), scenario, LEVELS, out / "callers.log"
-        )
+        choice = full().choice(out / "stacks")
+        levels = asyncio.run(callers.measure(choice, scenario, LEVELS, out / "callers.log"))
         callers.store(levels, out)
-    elif part == "curve":
-        for name in arguments.agent or tuple(curve.SETTINGS):
-            curve.store(await curve.measure(name, scenarios, out, arguments.rounds), out)
-    else:
-        await play_piece(
-            part,
-            contenders_of(part),
-            scenarios,
-            out,
-            rounds=arguments.rounds,
-            phases=arguments.phases,
-        )
+        return
+    with TemporaryDirectory(prefix="half-the-gap-") as scratch:
+        for piece in pieces_of(part, arguments, Path(scratch)):
+            if arguments.real_time or part in ALWAYS_REAL:
+                asyncio.run(play_in_real_time(piece, out))
+            else:
+                play_at_once(piece, out)
 
 
 def tables(out: Path) -> str:
     """All tables, as Markdown."""
     scenarios = {s.name: s for s in map(read_scenario, library_paths(library_dir()))}
-    found = figures.collect(out, scenarios)
-    order = {c.name: number for number, c in enumerate(contenders_of("steps"))}
-    rows, steps = (
-        [
-            figures.row(played, group, scenarios)
-            for played in sorted(group, key=lambda played: order.get(played.name, 0))
-        ]
-        for group in (found.library, found.steps)
-    )
-    known = found.known
-    overheads = [
-        figures.overhead(played, STOCK_HOLD_MS if played.name in (STOCK, STOCK_VAD) else None)
-        for played in known
-        if any(turn.marks for turn in played.turns.values())
-    ]
-    overheads = [o for o in overheads if o.n]
-    tracing, levels = figures.tracing_cost(known), callers.stored(out)
-    points = curve.pooled(curve.stored(out))
-    targets = table.targets(rows, overheads, tracing, levels)
-    each = [STEPS_TOLD, table.steps_table(steps)] if steps else []
-    blocks = [targets]
-    blocks += [table.gap_table(rows), table.manners_table(rows)] if rows else []
-    blocks += each
+    blocks: list[str] = []
+    shown: list[tuple[figures.Group, list[figures.Row], list[figures.Manners]]] = []
+    overheads: list[figures.Overhead] = []
+    tracing = None
+    for group, agents in figures.collect(out).items():
+        if group.what == figures.OVERHEAD:
+            overheads = [o for o in map(_overhead_of, agents) if o.n]
+            tracing = figures.tracing_cost(agents)
+            continue
+        if group.what == figures.STEPS:
+            order = {c.name: number for number, c in enumerate(contenders_of("steps"))}
+            agents.sort(key=lambda played: order.get(played.name, 0))
+            rows = [figures.row(played, agents) for played in agents]
+            blocks += [table.heading(group), STEPS_TOLD, table.steps_table(rows)]
+            continue
+        rows, manners = _rows_of(group, agents, scenarios)
+        shown.append((group, rows, manners))
+        blocks += [table.heading(group)]
+        blocks += [table.halves_table(rows)] if rows else []
+        blocks += [table.manners_table(manners)] if manners else []
+    levels = callers.stored(out)
     blocks += [table.overhead_table(overheads, tracing)] if overheads else []
     blocks += [table.callers_table(levels)] if levels else []
-    blocks += [curve.curve_table(points)] if points else []
-    return "\n\n".join(blocks)
+    return "\n\n".join([table.targets(shown, overheads, tracing, levels), *blocks])
 
 
-def write(page: Path, text: str, out: Path) -> None:
-    """Put the tables between the marks of a page, and the curve, if it was played, beside it."""
-    points = curve.pooled(curve.stored(out))
-    if points:
-        text += f"\n\n![Endpoint delay against cut-ins, stock and full]({SVG})"
-    pages.write(page, BEGIN, text)
-    if points:
-        (page.parent / SVG).write_text(curve.drawn(points), encoding="utf-8")
+def _rows_of(
+    group: figures.Group, agents: Sequence[figures.Played], scenarios: dict[str, Scenario]
+) -> tuple[list[figures.Row], list[figures.Manners]]:
+    """Both halves of every agent, and of the library its manners, too."""
+    if group.what == figures.PEOPLE:
+        return [figures.row(played, agents) for played in agents], []
+    usual = [figures.usual(played, scenarios) for played in agents]
+    usual = [played for played in usual if played.turns]
+    manners = [figures.manners(played, scenarios) for played in agents]
+    return [figures.row(played, usual) for played in usual], manners
+
+
+def _overhead_of(played: figures.Played) -> figures.Overhead:
+    hold_ms = STOCK_HOLD_MS if played.name in (STOCK, STOCK_VAD) else None
+    return figures.overhead(played, hold_ms)
 
 
 def main() -> None:
@@ -165,20 +193,33 @@ def main() -> None:
     )
     parser.add_argument("--part", action="append", choices=PARTS, default=[])
     parser.add_argument("--scenario", action="append", default=[], help="other recordings")
-    parser.add_argument("--agent", action="append", choices=tuple(curve.SETTINGS), default=[])
+    parser.add_argument("--voices", type=Path, metavar="DIR", help="recordings of people")
+    parser.add_argument(
+        "--condition",
+        action="append",
+        choices=tuple(people.CONDITIONS),
+        default=[],
+        help=f"of the line to people; {', '.join(CONDITIONS)} by default",
+    )
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--phases", type=int, default=1, help="positions on the 32 ms grid")
+    parser.add_argument(
+        "--phases", type=int, default=1, help="positions on the 32 ms grid, a round each"
+    )
+    parser.add_argument("--real-time", action="store_true", help="play over sockets")
     parser.add_argument("--out", type=Path, default=Path("runs/half-the-gap"))
     parser.add_argument("--table", action="store_true", help="play nothing")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into a page")
     arguments = parser.parse_args()
+    parts = arguments.part or [part for part in PARTS if part != "people" or arguments.voices]
+    if "people" in parts and arguments.voices is None:
+        parser.error("--part people needs --voices DIR")
     with errors_told():
-        for part in () if arguments.table else arguments.part or PARTS:
-            asyncio.run(play(part, arguments))
+        for part in () if arguments.table else parts:
+            play(part, arguments)
         text = tables(arguments.out)
     print(text)
     if arguments.write is not None:
-        write(arguments.write, text, arguments.out)
+        pages.write(arguments.write, BEGIN, text)
 
 
 if __name__ == "__main__":

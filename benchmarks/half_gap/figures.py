@@ -2,14 +2,24 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from half_gap.contenders import FULL, PAUSE_MS, STOCK, STOCK_VAD, TTFT_MS, UNTRACED
 from half_gap.playing import AS
+from turngap.core.cut_ins import EarlyTurns, early_turns
 from turngap.core.paired import Pair, Ratio, Reading, gap_ratio
 from turngap.core.results import Turn
-from turngap.core.stats import Percentile, Proportion, percentile, proportion
+from turngap.core.stats import (
+    Percentile,
+    Proportion,
+    percentile,
+    percentile_of,
+    proportion,
+    proportion_of,
+)
 from turngap.scenario.library import EXTRA
 from turngap.scenario.model import Scenario
 from turngap.store.runs import Run, read_run
@@ -17,35 +27,78 @@ from turngap.store.runs import Run, read_run
 # The recordings of turns that hold a pause to think; of the tables booked, the first turn.
 PAUSED = ("second-thoughts", "thinking-aloud")
 PAUSED_FIRST = ("table-booking", "slow-table-booking")
-# Played with other engines than the rest, and the parts whose turns make a row's gaps.
-OVERHEAD, STEPS = "overhead", "steps"
-GAPS = ("ratio", STEPS)
+# So long smart turn waits after a turn that it calls incomplete (`turn.wait_secs`).
+WAIT_MS = 3000.0
 
-# Scenario, turn, part, piece, round, phase.
-Key = tuple[str, int, str, str, int, float]
+PEOPLE, OVERHEAD, STEPS, LIBRARY = "people", "overhead", "steps", "library"
+
+
+class Key(NamedTuple):
+    """What tells a turn from all others of its agent."""
+
+    scenario: str
+    turn: int
+    part: str
+    piece: str
+    repeat: int
+    phase_ms: float
+
+
+class Group(NamedTuple):
+    """What is compared with one another: the same recordings and engines, in the same time.
+
+    `what` is `people`, `steps`, `overhead`, or `library` for all other parts.
+    """
+
+    what: str
+    condition: str
+    virtual: bool
 
 
 @dataclass(frozen=True)
 class Played:
-    """All that one agent played with the same engines, by what tells its turns apart."""
+    """All that one agent played in a group, by what tells its turns apart."""
 
     name: str
     turns: Mapping[Key, Turn]
 
+    def only(self, keys: Iterable[Key]) -> "Played":
+        """Some of it."""
+        return Played(self.name, {key: self.turns[key] for key in keys})
+
 
 @dataclass(frozen=True)
 class Row:
-    """An agent's line in the table; None where it did not play what the figure needs."""
+    """Both halves of an agent: how soon it answers, and whether it lets people finish.
+
+    Attributes:
+        n: turns.
+        unwaited_p95: the gap's p95 without the turns after which smart turn waited its 3 s.
+        ratio_p50, ratio_p95: to stock; vad_p50, vad_p95: to stock without smart turn; None for an
+            agent beside which that one did not play.
+        early: turns with a heard cut-in, and with a false endpoint.
+        wordless: turns of which the agent reported no word.
+    """
 
     name: str
     n: int
     gap_p50: Percentile
     gap_p95: Percentile
+    unwaited_p95: Percentile
     ratio_p50: Ratio | None
     ratio_p95: Ratio | None
     vad_p50: Ratio | None
     vad_p95: Ratio | None
     hits: Proportion
+    early: EarlyTurns
+    wordless: Proportion
+
+
+@dataclass(frozen=True)
+class Manners:
+    """How an agent behaves where people pause, speak slowly, interrupt it or say "mm-hmm"."""
+
+    name: str
     pauses: Proportion
     slow: Proportion
     yields: Percentile
@@ -66,26 +119,22 @@ class Overhead:
     late_p95: Percentile
 
 
-@dataclass(frozen=True)
-class Collected:
-    """Every agent that played, by the engines that it had."""
-
-    library: list[Played]
-    steps: list[Played]
-    known: list[Played]
-
-
-def collect(out: Path, scenarios: Mapping[str, Scenario]) -> Collected:
+def collect(out: Path) -> dict[Group, list[Played]]:
     """Read the pieces that are kept in a folder."""
-    found: dict[str, dict[str, dict[Key, Turn]]] = {"": {}, STEPS: {}, OVERHEAD: {}}
+    found: dict[Group, dict[str, dict[Key, Turn]]] = {}
     for run in runs(out):
-        name, part = str(run.record.settings[AS]), str(run.record.settings["part"])
-        turns = found[part if part in found else ""].setdefault(name, {})
+        settings = run.record.settings
+        part, condition = str(settings["part"]), str(settings["condition"])
+        what = part if part in (PEOPLE, STEPS, OVERHEAD) else LIBRARY
+        group = found.setdefault(Group(what, condition, bool(settings["virtual"])), {})
+        turns = group.setdefault(str(settings[AS]), {})
         for t in run.turns:
-            if t.scenario in scenarios:
-                turns[t.scenario, t.turn, part, run.path.parent.name, t.repeat, t.phase_ms] = t
-    groups = ([Played(*item) for item in group.items()] for group in found.values())
-    return Collected(*groups)
+            piece = run.path.parent.name
+            turns[Key(t.scenario, t.turn, part, piece, t.repeat, t.phase_ms)] = t
+    return {
+        group: [Played(name, turns) for name, turns in agents.items()]
+        for group, agents in sorted(found.items())
+    }
 
 
 def runs(out: Path) -> Iterable[Run]:
@@ -96,70 +145,90 @@ def runs(out: Path) -> Iterable[Run]:
             yield run
 
 
-def row(played: Played, others: Sequence[Played], scenarios: Mapping[str, Scenario]) -> Row:
-    """One line of the table; gaps are of the conversations that are played by default."""
-    usual = [t for k, t in played.turns.items() if _is_usual(k, scenarios)]
-    everything = list(played.turns.values())
-    paused = [t for t in everything if is_paused(t)]
-    slow = [t for t in everything if "slow" in scenarios[t.scenario].tags and not is_paused(t)]
-    yields = [t.yield_ms for t in everything if t.yield_ms is not None]
-    backchannels = [b for t in everything for b in t.backchannels]
-    gaps = gaps_of(usual)
-    silent = sum(t.outcome in ("no_reply", "error") for t in usual)
+def usual(played: Played, scenarios: Mapping[str, Scenario]) -> Played:
+    """The conversations that are played by default, of the part that plays them all."""
+    return played.only(
+        key
+        for key in played.turns
+        if key.part == "ratio"
+        and key.scenario in scenarios
+        and EXTRA not in scenarios[key.scenario].tags
+    )
+
+
+def row(played: Played, others: Sequence[Played]) -> Row:
+    """One line of the table. Takes of one recording count as what they tell together."""
+    turns = list(played.turns.values())
+    takes = [t.take for t in turns]
 
     def to(name: str, q: float) -> Ratio | None:
         reference = next((p for p in others if p.name == name and p is not played), None)
-        pairs = [] if reference is None else paired(reference, played, scenarios)
+        pairs = [] if reference is None else paired(reference, played)
         return gap_ratio(pairs, q) if pairs else None
 
     return Row(
         name=played.name,
-        n=len(usual),
-        gap_p50=percentile(gaps, 0.5, censored=silent),
-        gap_p95=percentile(gaps, 0.95, censored=silent),
+        n=len(turns),
+        gap_p50=_gap(turns, 0.5),
+        gap_p95=_gap(turns, 0.95),
+        unwaited_p95=_gap([t for t in turns if t.stage_ms.get("endpoint", 0.0) < WAIT_MS], 0.95),
         ratio_p50=to(STOCK, 0.5),
         ratio_p95=to(STOCK, 0.95),
         vad_p50=to(STOCK_VAD, 0.5),
         vad_p95=to(STOCK_VAD, 0.95),
-        hits=proportion(sum(t.outcome == "answered" for t in usual), len(usual)),
-        pauses=proportion(sum(t.outcome == "cut_in" for t in paused), len(paused)),
-        slow=proportion(sum(t.outcome == "cut_in" for t in slow), len(slow)),
-        yields=percentile(yields, 0.5),
-        barge_ins=len(yields),
-        false_stops=proportion(sum(b.reply_stopped for b in backchannels), len(backchannels)),
-        ran_dry=proportion(
-            sum(t.counts.get("ran_dry", 0) > 0 for t in everything), len(everything)
-        ),
-        starved=proportion(sum(t.pacing.starved for t in everything), len(everything)),
+        hits=proportion_of([t.outcome == "answered" for t in turns], takes),
+        early=early_turns(turns),
+        wordless=proportion_of([not t.transcript.strip() for t in turns], takes),
     )
 
 
-def _is_usual(key: Key, scenarios: Mapping[str, Scenario]) -> bool:
-    scenario, _, part, *_ = key
-    return part in GAPS and EXTRA not in scenarios[scenario].tags
+def _gap(turns: Sequence[Turn], q: float) -> Percentile:
+    """Of the turns that were due a reply; one without counts as slower than any."""
+    due = [t for t in turns if t.replied or t.outcome in ("no_reply", "error")]
+    gaps = [inf if t.gap_ms is None or not t.replied else t.gap_ms for t in due]
+    return percentile_of(gaps, [t.take for t in due], q)
+
+
+def paired(reference: Played, candidate: Played) -> list[Pair]:
+    """The turns that both took in the same piece.
+
+    Rounds of a recording are played at other positions on the grid, and differ in little else. So
+    it is the recordings that are resampled, with all their rounds.
+    """
+    return [
+        Pair((key.scenario, key.turn), _reading(reference.turns[key]), _reading(turn))
+        for key, turn in candidate.turns.items()
+        if key in reference.turns
+    ]
+
+
+def _reading(turn: Turn) -> Reading:
+    return Reading(turn.outcome, turn.gap_ms, turn.stage_ms)
+
+
+def manners(played: Played, scenarios: Mapping[str, Scenario]) -> Manners:
+    """Over everything that an agent played of the library."""
+    everything = [t for t in played.turns.values() if t.scenario in scenarios]
+    paused = [t for t in everything if is_paused(t)]
+    slow = [t for t in everything if "slow" in scenarios[t.scenario].tags and not is_paused(t)]
+    yields = [t.yield_ms for t in everything if t.yield_ms is not None]
+    backchannels = [b for t in everything for b in t.backchannels]
+    dry = sum(t.counts.get("ran_dry", 0) > 0 for t in everything)
+    return Manners(
+        name=played.name,
+        pauses=early_turns(paused).heard,
+        slow=early_turns(slow).heard,
+        yields=percentile(yields, 0.5),
+        barge_ins=len(yields),
+        false_stops=proportion(sum(b.reply_stopped for b in backchannels), len(backchannels)),
+        ran_dry=proportion(dry, len(everything)),
+        starved=proportion(sum(t.pacing.starved for t in everything), len(everything)),
+    )
 
 
 def is_paused(turn: Turn) -> bool:
     """Whether the person stops to think in the middle of the turn."""
     return turn.scenario in PAUSED or (turn.scenario in PAUSED_FIRST and turn.turn == 1)
-
-
-def gaps_of(turns: Iterable[Turn]) -> list[float]:
-    """The gaps of the turns that were answered."""
-    return [t.gap_ms for t in turns if t.replied and t.gap_ms is not None]
-
-
-def paired(reference: Played, candidate: Played, scenarios: Mapping[str, Scenario]) -> list[Pair]:
-    """The turns that both took in the same piece, of the scenarios that are played by default."""
-    return [
-        Pair(key, _reading(reference.turns[key]), _reading(turn))
-        for key, turn in candidate.turns.items()
-        if key in reference.turns and _is_usual(key, scenarios)
-    ]
-
-
-def _reading(turn: Turn) -> Reading:
-    return Reading(turn.outcome, turn.gap_ms, {s.name: s.ms for s in turn.stages})
 
 
 def overhead(played: Played, hold_ms: float | None) -> Overhead:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import soundfile
@@ -31,6 +30,7 @@ NOISE_BEFORE_MS, NOISE_AFTER_MS = 500.0, 4000.0
 # Windows of speech as far below the loudest as this are pauses, and count for no level.
 ACTIVE_DB = 30.0
 _MU = 255.0
+_EXPECTED = 'expected a list of {"name": …, "say": …, "speech": {"start_ms": …, "end_ms": …}}'
 
 Sound = NDArray[np.float64]
 
@@ -84,35 +84,46 @@ def make_library(voices: Path, condition: str, library: Path) -> None:
         InputError: the folder lacks a readable `voices.json`, or a recording that it names.
     """
     (library / "voices").mkdir(parents=True, exist_ok=True)
-    for told in _told(voices):
-        name, speech = str(told["name"]), SpeechBounds.model_validate(told["speech"])
-        sound, later_ms = CONDITIONS[condition](_read(voices, name), speech)
+    for name, say, speech in _told(voices):
+        sound, later_ms = CONDITIONS[condition](_read(voices, name, speech), speech)
         file = f"voices/{name}.flac"
         soundfile.write(library / file, np.clip(sound, -1, 1), RATE, subtype="PCM_16")
         bounds = {"start_ms": speech.start_ms + later_ms, "end_ms": speech.end_ms + later_ms}
-        turn = {"say": told["say"], "audio": file, "speech": bounds, "reply": REPLY}
+        turn = {"say": say, "audio": file, "speech": bounds, "reply": REPLY}
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-        scenario = {"name": slug, "about": told["say"], "voices": "recorded", "turns": [turn]}
+        scenario = {"name": slug, "about": say, "voices": "recorded", "turns": [turn]}
         # JSON is YAML.
         (library / f"{slug}.yaml").write_text(json.dumps(scenario), encoding="utf-8")
 
 
-def _told(voices: Path) -> list[dict[str, Any]]:
+def _told(voices: Path) -> list[tuple[str, str, SpeechBounds]]:
     file = voices / "voices.json"
     try:
         told = json.loads(file.read_text(encoding="utf-8"))
-        return [{key: one[key] for key in ("name", "say", "speech")} for one in told]
+        found = [(str(t["name"]), str(t["say"]), _bounds(t["speech"])) for t in told]
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise InputError(
             "voices.unreadable",
             f"{file} cannot be read: {type(e).__name__}: {e}",
-            hint='expected a list of {"name": …, "say": …, "speech": {"start_ms": …, "end_ms": …}}',
+            hint=_EXPECTED,
         ) from e
+    if not found:
+        raise InputError("voices.unreadable", f"{file} names no recording", hint=_EXPECTED)
+    return found
 
 
-def _read(voices: Path, name: str) -> Sound:
-    for file in (voices / f"{name}.flac", voices / f"{name}.wav"):
-        if file.is_file():
-            pcm, rate = soundfile.read(file, dtype="float64", always_2d=True)
-            return soxr.resample(pcm.mean(axis=1), rate, RATE)
-    raise InputError("voices.missing", f"{voices} has no {name}.flac or {name}.wav")
+def _bounds(speech: dict[str, float]) -> SpeechBounds:
+    return SpeechBounds(start_ms=speech["start_ms"], end_ms=speech["end_ms"])
+
+
+def _read(voices: Path, name: str, speech: SpeechBounds) -> Sound:
+    file = next((f for f in (voices / f"{name}.flac", voices / f"{name}.wav") if f.is_file()), None)
+    if file is None:
+        raise InputError("voices.missing", f"{voices} has no {name}.flac or {name}.wav")
+    try:
+        pcm, rate = soundfile.read(file, dtype="float64", always_2d=True)
+    except soundfile.LibsndfileError as e:
+        raise InputError("voices.unreadable", f"{file} cannot be read: {e}") from e
+    if not 0 <= speech.start_ms < speech.end_ms <= len(pcm) * 1000 / rate:
+        raise InputError("voices.bounds", f"{file}: its speech in voices.json lies outside of it")
+    return soxr.resample(pcm.mean(axis=1), rate, RATE)

@@ -4,15 +4,27 @@ from collections.abc import Sequence
 
 from half_gap.callers import Level
 from half_gap.contenders import FULL, STOCK
-from half_gap.figures import Overhead, Row
+from half_gap.figures import WAIT_MS, Group, Manners, Overhead, Row
+from turngap.core.cut_ins import EarlyTurns
 from turngap.core.paired import Ratio
 from turngap.core.stats import Percentile, Proportion
 
-# The issue's figures: ratios to stock, ms, shares.
-RATIO, OVERHEAD_MS, TRACING_MS, YIELD_MS = 0.5, (15.0, 40.0), 2.0, 250.0
+# The issues' figures: ratios to stock, ms, shares.
+RATIO, PEOPLE_RATIO, OVERHEAD_MS, TRACING_MS, YIELD_MS = 0.5, 0.6, (15.0, 40.0), 2.0, 250.0
 GAP_MS, HIT_RATE = (300.0, 600.0), 0.99
 
-GAP_HEAD = ("agent", "n", "gap p50", "gap p95", "p50 to stock", "p95 to stock", "within 800 ms")
+HALVES_HEAD = (
+    "agent",
+    "turns",
+    "gap p50",
+    "gap p95",
+    f"p95 without waits of {WAIT_MS / 1000:g} s",
+    "p50 to stock",
+    "within 800 ms",
+    "heard cut-ins",
+    "false endpoints",
+    "without words",
+)
 MANNERS_HEAD = (
     "agent",
     "cut in on pauses",
@@ -24,19 +36,30 @@ MANNERS_HEAD = (
 )
 
 
-def gap_table(rows: Sequence[Row]) -> str:
-    """How soon they answer, agent by agent."""
+def heading(group: Group) -> str:
+    """What a group's tables show, as a line above them."""
+    time = "virtual" if group.virtual else "real"
+    played = f"people, {group.condition}" if group.condition else "the library's synthetic voices"
+    what = {"steps": "each step", "overhead": "overhead"}.get(group.what)
+    return f"**{(what or played).capitalize()}**, in {time} time:"
+
+
+def halves_table(rows: Sequence[Row]) -> str:
+    """How soon they answer, and how often before the person has finished, agent by agent."""
     return _table(
-        GAP_HEAD,
+        HALVES_HEAD,
         [
             (
                 row.name,
                 str(row.n),
                 ms(row.gap_p50),
                 ms(row.gap_p95),
+                ms(row.unwaited_p95),
                 ratio(row.ratio_p50),
-                ratio(row.ratio_p95),
                 share(row.hits),
+                share(row.early.heard),
+                decided(row.early),
+                share(row.wordless),
             )
             for row in rows
         ],
@@ -46,15 +69,22 @@ def gap_table(rows: Sequence[Row]) -> str:
 def steps_table(rows: Sequence[Row]) -> str:
     """What each step is worth: too few turns for a p95."""
     return _table(
-        ("agent", "n", "gap p50", "p50 to stock", "within 800 ms"),
+        ("agent", "turns", "gap p50", "p50 to stock", "within 800 ms", "heard cut-ins"),
         [
-            (row.name, str(row.n), ms(row.gap_p50), ratio(row.ratio_p50), share(row.hits))
+            (
+                row.name,
+                str(row.n),
+                ms(row.gap_p50),
+                ratio(row.ratio_p50),
+                share(row.hits),
+                share(row.early.heard),
+            )
             for row in rows
         ],
     )
 
 
-def manners_table(rows: Sequence[Row]) -> str:
+def manners_table(rows: Sequence[Manners]) -> str:
     """How they behave, agent by agent."""
     return _table(
         MANNERS_HEAD,
@@ -103,18 +133,21 @@ def callers_table(levels: Sequence[Level]) -> str:
 
 
 def targets(
-    rows: Sequence[Row],
+    groups: Sequence[tuple[Group, Sequence[Row], Sequence[Manners]]],
     overheads: Sequence[Overhead],
     tracing: tuple[int, float] | None,
     levels: Sequence[Level],
 ) -> str:
     """Each of the figures to reach, and whether it was."""
-    named = {row.name: row for row in rows}
     lines = ["| to reach | found | reached, as measured |", "| --- | --- | --- |"]
-    if FULL in named and STOCK in named:
-        lines += _against_stock(named[FULL], named[STOCK])
-    if FULL in named:
-        lines += _by_itself(named[FULL])
+    for group, rows, manners in groups:
+        named = {row.name: row for row in rows}
+        if FULL in named and STOCK in named:
+            against = _on_people if group.what == "people" else _on_the_library
+            lines += against(group, named[FULL], named[STOCK])
+        behaved = {row.name: row for row in manners}
+        if FULL in behaved and STOCK in behaved:
+            lines += _patient(behaved[FULL], behaved[STOCK])
     for over in (o for o in overheads if o.name == FULL):
         for which, figure, limit in (
             ("p50", over.p50, OVERHEAD_MS[0]),
@@ -131,10 +164,21 @@ def targets(
     return "\n".join(lines)
 
 
-def _against_stock(full: Row, stock: Row) -> list[str]:
+def _on_people(group: Group, full: Row, stock: Row) -> list[str]:
+    where = f"people, {group.condition}"
+    p50 = full.ratio_p50
+    what = f"{where}: gap p50 at most {PEOPLE_RATIO} of stock"
+    return [
+        _target(what, ratio(p50), _at_most(p50, PEOPLE_RATIO)),
+        _no_more_than(f"{where}: heard cut-ins", full.early.heard, stock.early.heard),
+    ]
+
+
+def _on_the_library(_: Group, full: Row, stock: Row) -> list[str]:
     ratios = (("p50", full.ratio_p50), ("p95", full.ratio_p95))
     without = (("p50", full.vad_p50), ("p95", full.vad_p95))
-    cut_ins = (("pauses", full.pauses, stock.pauses), ("slow speech", full.slow, stock.slow))
+    figures = (("gap p50", full.gap_p50, GAP_MS[0]), ("gap p95", full.gap_p95, GAP_MS[1]))
+    hits = None if full.hits.value is None else full.hits.value >= HIT_RATE
     return [
         *(
             _target(f"gap {which} at most {RATIO} of stock", ratio(found), _at_most(found, RATIO))
@@ -145,30 +189,26 @@ def _against_stock(full: Row, stock: Row) -> list[str]:
             for which, found in without
         ),
         *(
-            _target(
-                f"no more cut-ins than stock on {which}",
-                f"{share(ours)}, stock {share(theirs)}",
-                _no_more(ours, theirs),
-            )
-            for which, ours, theirs in cut_ins
-        ),
-    ]
-
-
-def _by_itself(full: Row) -> list[str]:
-    figures = (
-        ("gap p50", full.gap_p50, GAP_MS[0]),
-        ("gap p95", full.gap_p95, GAP_MS[1]),
-        ("yield p50", full.yields, YIELD_MS),
-    )
-    hits = None if full.hits.value is None else full.hits.value >= HIT_RATE
-    return [
-        *(
             _target(f"{what} at most {limit:g} ms", ms(found), _under(found, limit))
             for what, found, limit in figures
         ),
+        _no_more_than("heard cut-ins", full.early.heard, stock.early.heard),
         _target(f"hit rate at least {HIT_RATE:.0%}", share(full.hits), hits),
     ]
+
+
+def _patient(full: Manners, stock: Manners) -> list[str]:
+    yields = f"yield p50 at most {YIELD_MS:g} ms"
+    return [
+        _no_more_than("cut-ins on pauses", full.pauses, stock.pauses),
+        _no_more_than("cut-ins on slow speech", full.slow, stock.slow),
+        _target(yields, ms(full.yields), _under(full.yields, YIELD_MS)),
+    ]
+
+
+def _no_more_than(what: str, ours: Proportion, theirs: Proportion) -> str:
+    found = f"{share(ours)}, stock {share(theirs)}"
+    return _target(f"{what} no more than stock's", found, _no_more(ours, theirs))
 
 
 def _target(what: str, found: str, reached: bool | None) -> str:
@@ -199,6 +239,11 @@ def share(found: Proportion) -> str:
     if found.value is None or found.low is None or found.high is None:
         return "–"
     return f"{found.hits}/{found.n} ({found.low:.0%} to {found.high:.0%})"
+
+
+def decided(early: EarlyTurns) -> str:
+    """Turns with a false endpoint, or that the agent does not say when it takes one to be over."""
+    return "not told" if early.decided is None else share(early.decided)
 
 
 def ratio(found: Ratio | None) -> str:

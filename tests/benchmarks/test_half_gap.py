@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from half_gap import contenders, curve, figures, table
+from half_gap import contenders, figures, table
 from half_gap.callers import Level
 from made_records import MARKS_MS, make_turn
 
@@ -17,7 +17,7 @@ from turngap.scenario.library import library_dir, read_scenario
 def as_played(
     name: str, turns: Sequence[Turn], part: str = "ratio", piece: str = "1"
 ) -> figures.Played:
-    keys = [(t.scenario, t.turn, part, piece, t.repeat, t.phase_ms) for t in turns]
+    keys = [figures.Key(t.scenario, t.turn, part, piece, t.repeat, t.phase_ms) for t in turns]
     return figures.Played(name, dict(zip(keys, turns, strict=True)))
 
 
@@ -103,28 +103,72 @@ def test_an_answer_that_was_begun_late_is_our_own_lateness_in_the_other_p95() ->
     assert found.late_p95.value == pytest.approx(40)
 
 
-def test_a_row_has_its_gaps_from_the_library_and_its_manners_from_everywhere() -> None:
+def test_the_library_has_its_gaps_from_one_part_and_its_manners_from_all() -> None:
     scenarios = {
         name: read_scenario(library_dir() / f"{name}.yaml")
         for name in ("quick-questions", "second-thoughts")
     }
-    usual = [make_turn(scenario="quick-questions", turn=n) for n in (1, 2, 3)]
+    asked = [make_turn(scenario="quick-questions", turn=n) for n in (1, 2, 3)]
     paused = [make_turn(scenario="second-thoughts", turn=n) for n in (1, 2, 3)]
-    patience = as_played("full", [*usual, *paused], part="patience")
-    ratio = as_played("full", usual)
-    played = figures.Played("full", {**patience.turns, **ratio.turns})
-    row = figures.row(played, [played], scenarios)
-    assert (row.n, row.pauses.n, row.starved.n) == (3, 3, 9)
+    patience = as_played("full", [*asked, *paused], part="patience")
+    played = figures.Played("full", {**patience.turns, **as_played("full", asked).turns})
+    row = figures.row(figures.usual(played, scenarios), [])
+    manners = figures.manners(played, scenarios)
+    assert (row.n, manners.pauses.n, manners.starved.n) == (3, 3, 9)
     assert row.ratio_p50 is None  # there is no stock beside it
 
 
 def test_pairs_are_of_the_same_part_and_piece() -> None:
-    scenarios = {"quick-questions": read_scenario(library_dir() / "quick-questions.yaml")}
     turns = [make_turn(scenario="quick-questions", turn=n) for n in (1, 2, 3)]
     stock = as_played(contenders.STOCK, turns)
-    assert len(figures.paired(stock, as_played("full", turns), scenarios)) == 3
-    assert figures.paired(stock, as_played("full", turns, piece="2"), scenarios) == []
-    assert figures.paired(stock, as_played("full", turns, part="patience"), scenarios) == []
+    assert len(figures.paired(stock, as_played("full", turns))) == 3
+    assert figures.paired(stock, as_played("full", turns, piece="2")) == []
+    assert figures.paired(stock, as_played("full", turns, part="patience")) == []
+
+
+def test_rounds_of_a_recording_are_no_further_evidence() -> None:
+    def ratio(rounds: int) -> float:
+        turns = [
+            make_turn(scenario=f"s{n}", repeat=r, marks_ms=later(20.0 * n))
+            for n in range(12)
+            for r in range(1, rounds + 1)
+        ]
+        quick = [t.model_copy(update={"gap_ms": (t.gap_ms or 0) / 2}) for t in turns]
+        found = figures.row(as_played("full", quick), [as_played(contenders.STOCK, turns)])
+        assert found.ratio_p50 is not None
+        assert found.ratio_p50.low is not None
+        assert found.ratio_p50.high is not None
+        return found.ratio_p50.high - found.ratio_p50.low
+
+    assert ratio(8) == pytest.approx(ratio(1), abs=1e-9)
+
+
+def test_a_p95_without_smart_turns_waits_stands_beside_the_one_with_them() -> None:
+    turns = [make_turn(turn=n) for n in range(1, 31)]
+    waited = [make_turn(turn=n, marks_ms=later(3000.0)) for n in range(31, 41)]
+    row = figures.row(as_played(contenders.STOCK, [*turns, *waited]), [])
+    assert row.gap_p95.value == pytest.approx(3398.25)
+    assert row.unwaited_p95.value == pytest.approx(398.25)
+
+
+def test_both_halves_stand_in_one_line() -> None:
+    cut_in = make_turn(turn=1, outcome="cut_in", gap_ms=-300.0)
+    early = make_turn(turn=2).model_copy(update={"endpoints_ms": (200.0, 1200.0)})
+    early = early.model_copy(update={"speech_ms": 1000.0})
+    turns = [cut_in, early, make_turn(turn=3).model_copy(update={"transcript": " "})]
+    row = figures.row(as_played("full", turns), [])
+    assert (row.early.heard.hits, row.wordless.hits) == (1, 1)
+    assert row.early.decided is not None
+    assert row.early.decided.hits == 1
+    head, _, line = table.halves_table([row]).splitlines()
+    assert head.count("|") == line.count("|")
+    assert "heard cut-ins" in head
+    assert "1/3" in line
+
+
+def later(ms: float) -> dict[str, float]:
+    """Marks of a turn whose endpoint comes so much later."""
+    return {name: at if name == "user_end" else at + ms for name, at in MARKS_MS.items()}
 
 
 def test_tracing_is_the_median_of_paired_turns() -> None:
@@ -154,20 +198,3 @@ def test_callers_are_held_while_nearly_all_turns_are_hit() -> None:
     levels = [level(1, 20), level(4, 19), level(6, 18)]
     assert [v.held for v in levels] == [True, True, False]
     assert "| callers at 95 % within 800 ms | 4 |" in table.targets([], [], None, levels)
-
-
-def test_the_curve_pools_pieces_and_draws_every_setting() -> None:
-    pieces = [
-        curve.Point("full", "250", 250.0, 1, 10),
-        curve.Point("full", "250", 270.0, 0, 10),
-        curve.Point("stock", "0.2", 480.0, 4, 10),
-    ]
-    points = curve.pooled(pieces)
-    assert [(p.agent, p.cut_ins, p.turns, p.delay_ms) for p in points] == [
-        ("full", 1, 20, 260.0),
-        ("stock", 4, 10, 480.0),
-    ]
-    assert "| full | `turn.hold_ms = 250` | 260 | 1 of 20 |" in curve.curve_table(points)
-    drawn = curve.drawn(points)
-    assert "full at 260 ms: 5%" in drawn
-    assert "stock at 480 ms: 40%" in drawn

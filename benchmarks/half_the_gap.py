@@ -20,6 +20,8 @@ in `--voices`, as `half_gap/people.py` describes them, under each condition of t
 They play in virtual time, in which nothing waits and no gap holds what the machine takes for it
 (`turngap/play/virtual.py`). With `--real-time`, and always for `overhead` and `callers`, agents are
 played over sockets at the speed of speech, interleaved (A B C, C B A): about an hour on two cores.
+Of a turn that was played in virtual time more than once the latest counts, so that an agent that
+has changed can be played again alone (`--agent full`).
 """
 
 import argparse
@@ -108,15 +110,15 @@ def recordings_of(part: str, names: Sequence[str]) -> list[LoadedScenario]:
 def pieces_of(part: str, arguments: argparse.Namespace, scratch: Path) -> Iterator[Piece]:
     """The pieces of a part: people are one for each condition."""
     rounds = {"rounds": max(arguments.rounds, arguments.phases), "phases": arguments.phases}
+    who = [c for c in contenders_of(part) if c.name in (arguments.agent or [c.name])]
     if part != "people":
-        recordings = recordings_of(part, arguments.scenario)
-        yield Piece(part, contenders_of(part), recordings, library_dir(), **rounds)
+        yield Piece(part, who, recordings_of(part, arguments.scenario), library_dir(), **rounds)
         return
     for condition in arguments.condition or CONDITIONS:
         library = scratch / condition
         people.make_library(arguments.voices, condition, library)
         recordings = load_scenarios(scenario_paths(library))
-        yield Piece(part, contenders_of(part), recordings, library, condition, **rounds)
+        yield Piece(part, who, recordings, library, condition, **rounds)
 
 
 def play(part: str, arguments: argparse.Namespace) -> None:
@@ -193,6 +195,7 @@ def main() -> None:
     )
     parser.add_argument("--part", action="append", choices=PARTS, default=[])
     parser.add_argument("--scenario", action="append", default=[], help="other recordings")
+    parser.add_argument("--agent", action="append", default=[], help="by its name in the tables")
     parser.add_argument("--voices", type=Path, metavar="DIR", help="recordings of people")
     parser.add_argument(
         "--condition",

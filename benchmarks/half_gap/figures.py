@@ -34,7 +34,10 @@ PEOPLE, OVERHEAD, STEPS, LIBRARY = "people", "overhead", "steps", "library"
 
 
 class Key(NamedTuple):
-    """What tells a turn from all others of its agent."""
+    """What tells a turn from all others of its agent.
+
+    `piece` is its folder; "" in virtual time, where turns are alike whenever they are played.
+    """
 
     scenario: str
     turn: int
@@ -120,16 +123,17 @@ class Overhead:
 
 
 def collect(out: Path) -> dict[Group, list[Played]]:
-    """Read the pieces that are kept in a folder."""
+    """Read the pieces that are kept in a folder; what was played later replaces its like."""
     found: dict[Group, dict[str, dict[Key, Turn]]] = {}
     for run in runs(out):
         settings = run.record.settings
         part, condition = str(settings["part"]), str(settings["condition"])
         what = part if part in (PEOPLE, STEPS, OVERHEAD) else LIBRARY
-        group = found.setdefault(Group(what, condition, bool(settings["virtual"])), {})
+        virtual = bool(settings["virtual"])
+        group = found.setdefault(Group(what, condition, virtual), {})
         turns = group.setdefault(str(settings[AS]), {})
+        piece = "" if virtual else run.path.parent.name
         for t in run.turns:
-            piece = run.path.parent.name
             turns[Key(t.scenario, t.turn, part, piece, t.repeat, t.phase_ms)] = t
     return {
         group: [Played(name, turns) for name, turns in agents.items()]

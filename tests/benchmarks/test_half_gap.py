@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 from half_gap import contenders, figures, table
 from half_gap.callers import Level
-from made_records import MARKS_MS, make_turn
+from half_gap.playing import AS
+from made_records import MARKS_MS, make_record, make_turn
 
 from turngap.agent.stack import load_stack
 from turngap.core.results import Turn
 from turngap.core.stats import percentile, proportion
 from turngap.scenario.library import library_dir, read_scenario
+from turngap.store.runs import RunWriter
 
 
 def as_played(
@@ -198,3 +200,17 @@ def test_callers_are_held_while_nearly_all_turns_are_hit() -> None:
     levels = [level(1, 20), level(4, 19), level(6, 18)]
     assert [v.held for v in levels] == [True, True, False]
     assert "| callers at 95 % within 800 ms | 4 |" in table.targets([], [], None, levels)
+
+
+@pytest.mark.parametrize(("virtual", "counted"), [(True, 1), (False, 2)])
+def test_a_turn_played_again_in_virtual_time_replaces_the_earlier_one(
+    tmp_path: Path, virtual: bool, counted: int
+) -> None:
+    told = {AS: "full", "part": "people", "condition": "original", "virtual": virtual}
+    for piece, reply in (("1-people", "before"), ("2-people", "after")):
+        with RunWriter.create(tmp_path / piece, "00", make_record(settings=told)) as writer:
+            writer.append_turn(make_turn().model_copy(update={"reply": reply}))
+    ((group, (played,)),) = figures.collect(tmp_path).items()
+    assert group == figures.Group("people", "original", virtual)
+    replies = [t.reply for t in played.turns.values()]
+    assert (len(replies), replies[-1]) == (counted, "after")

@@ -1,10 +1,13 @@
-"""How far `turngap label` is off on recordings whose bounds somebody has marked by hand.
+"""How far `turngap label` is off, on people and on the shipped recordings with noise over them.
 
-    python benchmarks/labels.py --voices DIR
+    python benchmarks/labels.py [--voices DIR]
 
 DIR holds `voices.json`, a list of {name, speech: {start_ms, end_ms}, source}, and NAME.flac for
-each. Every recording is labelled at several levels, one of which clips. Nothing is fitted here;
-`--by-source` shows how much the figures hang on any one source.
+each: people, whose bounds somebody has marked by hand. Each is labelled at several levels, one of
+which clips. Nothing is fitted; `--by-source` shows how much the figures hang on any one source.
+
+The shipped recordings are synthetic, and their bounds exact: they were taken on clean takes. Pink
+noise is mixed over those that have none.
 """
 
 import argparse
@@ -17,10 +20,14 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from turngap.core.audio import FULL_SCALE, Pcm
+from turngap.core.audio import AUDIBLE_DBFS, FULL_SCALE, Pcm, rms_dbfs
+from turngap.scenario.library import EXTRA, library_dir, library_paths, load_scenarios
+from turngap.scenario.model import SpeechBounds
 from turngap.scenario.speech import DOUBTFUL_MS, find_speech
 
 LEVELS_DB = (0, -10, -20, 6)
+SNRS_DB = (None, 30, 20, 15, 10)
+RATE = 16_000
 
 # These concern the recording; the others say that a bound may be wrong.
 OF_THE_RECORDING = {"clipping", "digital_silence"}
@@ -47,10 +54,22 @@ def at_level(pcm: Pcm, db: float) -> Pcm:
     return np.clip(np.rint(pcm * 10 ** (db / 20)), -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
 
 
-def labelled(folder: Path, voice: dict[str, Any], db: float) -> Labelled | None:
-    samples, rate = soundfile.read(folder / f"{voice['name']}.flac", dtype="int16")
-    pcm: Pcm = np.asarray(samples, dtype=np.int16)
-    found = find_speech(at_level(pcm, db), rate)
+def with_noise(pcm: Pcm, snr_db: float | None, speech: SpeechBounds, seed: int) -> Pcm:
+    """Pink noise from 60 Hz up, so far below the RMS of the audible parts of the speech."""
+    if snr_db is None:
+        return pcm
+    noise = np.fft.rfft(np.random.default_rng(seed).normal(size=len(pcm)))
+    hz = np.fft.rfftfreq(len(pcm), 1 / RATE)
+    pink = np.fft.irfft(noise * np.where(hz < 60, 0.0, 1 / np.sqrt(np.maximum(hz, 60))), len(pcm))
+    first, last = (round(ms * RATE / 1000) for ms in (speech.start_ms, speech.end_ms))
+    levels = [rms_dbfs(pcm[i : i + 160]) for i in range(first, last, 160)]
+    powers = [10 ** (level / 10) for level in levels if level >= AUDIBLE_DBFS]
+    rms = FULL_SCALE * float(np.sqrt(np.mean(powers))) * 10 ** (-snr_db / 20)
+    return np.rint(pcm + pink / np.std(pink) * rms).astype(np.int16)
+
+
+def labelled(voice: dict[str, Any], pcm: Pcm, rate: int) -> Labelled | None:
+    found = find_speech(pcm, rate)
     if found is None:
         return None
     bounds, truth = found.bounds, voice["speech"]
@@ -62,6 +81,28 @@ def labelled(folder: Path, voice: dict[str, Any], db: float) -> Labelled | None:
         bounds.end_error_ms or 0.0,
         any(w.kind not in OF_THE_RECORDING for w in found.warnings),
     )
+
+
+def at_levels(folder: Path, voice: dict[str, Any], db: float) -> Labelled | None:
+    samples, rate = soundfile.read(folder / f"{voice['name']}.flac", dtype="int16")
+    pcm: Pcm = np.asarray(samples, dtype=np.int16)
+    return labelled(voice, at_level(pcm, db), rate)
+
+
+def library(snr_db: float | None) -> list[Labelled | None]:
+    """Label the turns that are played by default, with that much noise."""
+    found: list[Labelled | None] = []
+    for loaded in load_scenarios(library_paths(library_dir())):
+        if {EXTRA, "noise"} & set(loaded.scenario.tags):
+            continue
+        for turn in loaded.scenario.turns:
+            assert turn.speech
+            pcm = with_noise(
+                loaded.clips[turn.audio].at_rate(RATE), snr_db, turn.speech, len(found)
+            )
+            voice = {"name": turn.audio, "speech": turn.speech.model_dump(), "source": "library"}
+            found.append(labelled(voice, pcm, RATE))
+    return found
 
 
 def quantiles(values: Sequence[float]) -> str:
@@ -87,30 +128,43 @@ def line(labels: Sequence[Labelled]) -> str:
     )
 
 
+HEAD = "start              end                start in error  end in error  bad warned  good warned"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--voices", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--voices", type=Path, metavar="DIR", help="recordings of people")
     parser.add_argument("--by-source", action="store_true", help="leave out one source at a time")
     parser.add_argument("--each", action="store_true", help="show each recording as it is")
     args = parser.parse_args()
-    voices = json.loads((args.voices / "voices.json").read_text(encoding="utf-8"))
     print("absolute error in ms: median / p90 / largest; a bound is bad beyond 100 ms")
-    print("level   start              end                start in error  end in error  "
-          "bad warned  good warned")  # fmt: skip
-    for db in LEVELS_DB:
-        found = [labelled(args.voices, voice, db) for voice in voices]
+    if args.voices:
+        people(args.voices, each=args.each, by_source=args.by_source)
+    print(f"shipped, with noise\n          {HEAD}")
+    for snr_db in SNRS_DB:
+        found = library(snr_db)
         labels = [label for label in found if label is not None]
-        print(f"{db:+4} dB {line(labels)}   unlabelled {len(found) - len(labels)}")
+        name = "clean" if snr_db is None else f"{snr_db} dB"
+        print(f"{name:>7}   {line(labels)}   unlabelled {len(found) - len(labels)}")
+
+
+def people(folder: Path, *, each: bool, by_source: bool) -> None:
+    voices = json.loads((folder / "voices.json").read_text(encoding="utf-8"))
+    print(f"people, at levels\n          {HEAD}")
+    for db in LEVELS_DB:
+        found = [at_levels(folder, voice, db) for voice in voices]
+        labels = [label for label in found if label is not None]
+        print(f"{db:+4} dB   {line(labels)}   unlabelled {len(found) - len(labels)}")
         if db:
             continue
-        if args.each:
+        if each:
             for x in labels:
                 print(
                     f"        {x.voice['name']:16} start {x.start_off_ms:+5.0f} "
                     f"±{x.start_error_ms:.0f}  end {x.end_off_ms:+5.0f} ±{x.end_error_ms:.0f}"
                     f"{'  warned' if x.warned else ''}"
                 )
-        if args.by_source:
+        if by_source:
             for source in sorted({voice["source"] for voice in voices}):
                 rest = [x for x in labels if x.voice["source"] != source]
                 print(f"        without {source} (n={len(rest)}): {line(rest)}")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from turngap.core.budget import OUTCOMES, Outcome, TurnEnd
 from turngap.core.clock import ms_to_ns, ns_to_ms
-from turngap.core.results import AnswerRecord, PacingRecord, Turn
+from turngap.core.results import AnswerRecord, AudioRecord, PacingRecord, Turn
 from turngap.core.stages import Stage
 from turngap.core.stats import proportion
 from turngap.core.summary import summarise
@@ -181,6 +181,19 @@ def test_json_has_the_keys_that_scripts_rely_on() -> None:
     assert document["stage_p50_ms"] == {"endpoint": 50.0}
     assert document["starved_turns"] == 1
     assert document["caller_error_ms"] == 0.0
+    assert document["label_error_ms"] is None
+
+
+def test_the_labels_error_is_the_median_over_those_that_say() -> None:
+    def labelled(error_ms: float | None) -> Turn:
+        audio = AudioRecord(
+            file="", user_start_ms=0, user_end_ms=1, onset_ms=None, label_error_ms=error_ms
+        )
+        return turn("answered", 300.0).model_copy(update={"audio": audio})
+
+    turns = [labelled(40), labelled(None), labelled(60), labelled(110), turn("answered", 200.0)]
+    assert summarise(turns).label_error_ms == 60
+    assert summarise(turns[1:2]).label_error_ms is None
 
 
 def test_rounds_are_counted_as_turns_and_said_to_be_of_recorded_ones() -> None:

@@ -466,7 +466,8 @@ async def test_a_turn_in_flight_when_the_line_is_lost_for_good_becomes_an_error(
     turn = run.turns[0]
     assert (turn.outcome, turn.ended, turn.gap_ms) == ("error", "line_lost", None)
     assert "the page had measured" in (turn.why_no_gap or "")
-    assert turn.transcript == "hello"
+    # The stand-in for a recogniser hears it at each silence of 100 ms.
+    assert set(turn.transcript.split()) == {"hello"}
     assert turn.audio is not None
     assert abs(turn.audio.user_end_ms - (100 + 20 + said.end_ms - said.start_ms)) < 20
 

@@ -222,3 +222,11 @@ def test_secrets_of_the_stack_stay_out_of_the_run(tmp_path: Path) -> None:
     with conversation(tmp_path, {"llm": {"settings": {"api_key": "s3cret"}}}) as talk:
         talk.add()
         assert "s3cret" not in (talk.run.stored() / "run.json").read_text()
+
+
+@pytest.mark.parametrize("off_ms", [0.0, 150.0])
+def test_a_turn_says_how_far_off_the_page_may_be(talk: Conversation, off_ms: float) -> None:
+    turn = talk.add(end_ns=round((END_MS + off_ms) * 1e6))
+    assert turn.audio is not None
+    assert turn.audio.label_error_ms is not None
+    assert off_ms + 15 < turn.audio.label_error_ms < off_ms + 100

@@ -78,12 +78,16 @@ class PacingRecord(Stored):
 
 
 class AudioRecord(Stored):
-    """Where the turn lies in its stereo file (left user, right agent), ms from the file's start."""
+    """Where the turn lies in its stereo file (left user, right agent), ms from the file's start.
+
+    `label_error_ms`: how far off the person's end may be, and with it the gap; None: nobody said.
+    """
 
     file: str
     user_start_ms: float
     user_end_ms: float
     onset_ms: float | None
+    label_error_ms: float | None = None
 
 
 class BackchannelRecord(Stored):

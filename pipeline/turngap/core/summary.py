@@ -211,6 +211,8 @@ class Summary:
         starved: turns in which the caller was later than its run accepts.
         caller_error_ms: by how much the gap of a turn that was not starved may at most read long
             for what lateness there was; None without such a turn.
+        label_error_ms: how far off the end of the person's speech may be, and with it a gap: the
+            median over the turns whose recording says so; None where none does.
     """
 
     turns: int
@@ -229,6 +231,7 @@ class Summary:
     llm: TokenFigures | None
     starved: int
     caller_error_ms: float | None
+    label_error_ms: float | None
 
     @property
     def stage_p50_ms(self) -> dict[str, float]:
@@ -278,6 +281,7 @@ class Summary:
             "llm": self.llm.as_json() if self.llm else None,
             "starved_turns": self.starved,
             "caller_error_ms": self.caller_error_ms,
+            "label_error_ms": self.label_error_ms,
         }
 
 
@@ -308,7 +312,14 @@ def summarise(turns: Sequence[Turn]) -> Summary:
         caller_error_ms=max(
             (t.pacing.error_ms for t in turns if not t.pacing.starved), default=None
         ),
+        label_error_ms=_label_error_ms(counted),
     )
+
+
+def _label_error_ms(turns: Sequence[Turn]) -> float | None:
+    errors = [t.audio.label_error_ms for t in turns if t.audio is not None]
+    known = [error for error in errors if error is not None]
+    return median(known) if known else None
 
 
 def due_ms(turn: Turn) -> float | None:

@@ -17,8 +17,8 @@ from turngap.caller.stream import RATE
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
 from turngap.core.results import OffsetRecord, RunRecord, Turn
-from turngap.live.conversation import KeptTurn
-from turngap.live.saving import Saved, can_be_saved, save, scenario_name
+from turngap.live.conversation import TYPED, KeptTurn
+from turngap.live.saving import Saved, can_be_saved, end_error_ms, save, scenario_name
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run, RunWriter, read_run, utc_now
 
@@ -82,7 +82,7 @@ class LiveRun:
             try:
                 name = f"{len(self.turns) + 1:03d}"
                 file = writer.write_audio(name, turn.user, turn.heard(), RATE)
-                record = _with_file(turn.record, file)
+                record = _with_file(turn, file)
                 writer.append_turn(record)
             except (OSError, RuntimeError) as e:  # the latter: libsndfile's
                 raise InputError(
@@ -199,9 +199,15 @@ def zipped(folder: Path, name: str = "") -> Path:
     return file
 
 
-def _with_file(record: Turn, file: str) -> Turn:
-    audio = record.audio and record.audio.model_copy(update={"file": file})
-    return record.model_copy(update={"audio": audio})
+def _with_file(turn: KeptTurn, file: str) -> Turn:
+    """Return the record with its file, and with how far off the page's end of speech may be."""
+    audio = turn.record.audio
+    if audio is None:
+        return turn.record
+    changes: dict[str, Any] = {"file": file}
+    if turn.record.left_out != TYPED:
+        changes["label_error_ms"] = end_error_ms(turn.user, RATE, audio)
+    return turn.record.model_copy(update={"audio": audio.model_copy(update=changes)})
 
 
 def _worse(a: OffsetRecord | None, b: OffsetRecord) -> OffsetRecord:

@@ -21,7 +21,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_MS
 from turngap.core.errors import InputError
-from turngap.core.results import Turn
+from turngap.core.results import AudioRecord, Turn
 from turngap.scenario.library import load_scenario
 from turngap.scenario.model import Pause, SpeechBounds
 from turngap.scenario.phrases import tokens
@@ -118,6 +118,27 @@ def save(run: Path, turns: Sequence[Turn], name: str, folder: Path) -> Saved:
     return Saved(name, path, len(cuts), tuple(left_out))
 
 
+def end_error_ms(user: Pcm, rate: int, audio: AudioRecord) -> float | None:
+    """Return how far off a turn's end may be that the page found while the person spoke.
+
+    The recording is judged as a saved one is; None where it holds no speech that can be judged.
+    """
+    start_ms, end_ms = _spoken(audio)
+    found = find_speech(user[round(start_ms * rate / 1000) : round(end_ms * rate / 1000)], rate)
+    if found is None or found.bounds.end_error_ms is None:
+        return None
+    off_ms = abs(start_ms + found.bounds.end_ms - audio.user_end_ms)
+    return round(off_ms + found.bounds.end_error_ms, 1)
+
+
+def _spoken(audio: AudioRecord) -> tuple[float, float]:
+    """Return the part of a turn's recording that holds the person, ms."""
+    start_ms, end_ms = max(0.0, audio.user_start_ms - ROOM_MS), audio.user_end_ms + ROOM_MS
+    if audio.onset_ms is not None and audio.onset_ms > audio.user_end_ms:
+        end_ms = min(end_ms, audio.onset_ms)  # a loudspeaker is heard here too
+    return start_ms, end_ms
+
+
 def _write(folder: Path, name: str, cuts: Sequence[_Cut]) -> None:
     (folder / name).mkdir()
     for number, cut in enumerate(cuts, start=1):
@@ -146,17 +167,15 @@ def _cut(run: Path, record: Turn) -> _Cut | str:
         return why_not
     assert record.audio is not None
     audio, rate = soundfile.read(run / record.audio.file, dtype="int16", always_2d=True)
-    start = max(0, round((record.audio.user_start_ms - ROOM_MS) * rate / 1000))
-    end_ms = record.audio.user_end_ms + ROOM_MS
-    if record.audio.onset_ms is not None and record.audio.onset_ms > record.audio.user_end_ms:
-        end_ms = min(end_ms, record.audio.onset_ms)  # a loudspeaker is heard here too
-    pcm: Pcm = np.ascontiguousarray(audio[start : round(end_ms * rate / 1000), 0], dtype=np.int16)
+    kept_from_ms, kept_to_ms = _spoken(record.audio)
+    first, after = round(kept_from_ms * rate / 1000), round(kept_to_ms * rate / 1000)
+    pcm: Pcm = np.ascontiguousarray(audio[first:after, 0], dtype=np.int16)
     found = find_speech(pcm, rate)
     if found is not None:
         return _Cut(record, pcm, rate, found.bounds, found.pauses)
     # The recogniser read words where Silero heard no voice, as in a whisper.
-    start_ms = max(0.0, record.audio.user_start_ms - start * 1000 / rate)
-    end_ms = min(record.audio.user_end_ms - start * 1000 / rate, len(pcm) * 1000 / rate)
+    start_ms = record.audio.user_start_ms - kept_from_ms
+    end_ms = min(record.audio.user_end_ms - kept_from_ms, len(pcm) * 1000 / rate)
     if end_ms <= start_ms:
         return "no speech was found in its recording"
     return _Cut(record, pcm, rate, SpeechBounds(start_ms=start_ms, end_ms=end_ms), None)

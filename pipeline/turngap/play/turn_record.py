@@ -53,6 +53,7 @@ def turn_record(
             user_start_ms=_since(begun_ns, turn.user_start_ns),
             user_end_ms=_since(begun_ns, turn.user_end_ns),
             onset_ms=None if turn.onset_ns is None else _since(begun_ns, turn.onset_ns),
+            label_error_ms=None if asked.speech is None else asked.speech.end_error_ms,
         ),
         faults=faults,
         answer=answer_of(

@@ -209,6 +209,8 @@ def _measured(run: Run, summary: Summary) -> list[Item]:
     machine = record.machine
     accepted = words.accepted_words(record.starved_ms, summary.caller_error_ms)
     always = record.starved_ms == STARVED_MS
+    error_ms = summary.label_error_ms
+    labels = [] if error_ms is None else [Line("labels", words.label_words(error_ms))]
     planned = f" of {record.planned_turns} planned" if record.planned_turns else ""
     return [
         Lines(
@@ -223,6 +225,7 @@ def _measured(run: Run, summary: Summary) -> list[Item]:
                     "" if always else "strong",
                     PAGE if always else PAGE | TERMINAL,
                 ),
+                *labels,
                 Line("instrument", words.calibration_words(record)),
                 Line("clock", words.offset_words(record)),
                 Line("stored in", str(run.path), where=TERMINAL),

@@ -427,6 +427,14 @@ def accepted_words(starved_ms: float, caller_error_ms: float | None) -> str:
     return f"{text}; as late as it was, a gap reads at most {ms(caller_error_ms)} ms long"
 
 
+def label_words(label_error_ms: float) -> str:
+    """How far off the ends of the person's speech may be, which every gap counts from."""
+    return (
+        f"the person's last word ends within ±{ms(label_error_ms)} ms of its label (in the median "
+        "turn), so a gap may be off by as much"
+    )
+
+
 def calibration_words(record: RunRecord) -> str:
     """The instrument's own error, measured against injected truth."""
     calibration = record.calibration

@@ -74,9 +74,9 @@ WORD_MS = 100
 PAUSE_MS = 200.0
 
 # The articulation index counts each band's signal-to-noise ratio up to 30 dB: beyond it noise hides
-# nothing. Below 20 dB on average it hides the weak ends of words.
+# nothing. Below half of it, on average, it hides the weak ends of words.
 CLEAR_DB = 30.0
-LOW_SNR_DB = 20.0
+LOW_SNR_DB = 15.0
 
 # People who mark a bound by eye differ by about this much; in noise that hides everything, by this.
 BY_EYE_MS = 30.0

@@ -141,6 +141,7 @@ def test_a_replay_says_which_pause_a_cut_in_fell_into(
         (["sweep", "turn.hold_ms=soon,later"], "turn backend 'adaptive'"),
         (["sweep", "turn.hold_ms=0,100", "--agent", "ws://127.0.0.1:9/"], "running agent"),
         (["turns", "--agent", "nobody"], "known: embedded"),
+        (["turns", "--virtual", "--agent", "ws://127.0.0.1:9/"], "keeps virtual time"),
         (["turns", "--rounds", "0"], "--rounds"),
     ],
 )
@@ -150,6 +151,22 @@ def test_what_cannot_be_played_is_refused_before_anything_starts(
     done = turngap_here(capsys, *arguments)
     assert done.code == 2, done.err
     assert says in done.err
+
+
+def test_a_built_in_agent_is_varied_in_virtual_time(
+    library: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    pytest.importorskip("pocketsphinx")
+    pytest.importorskip("espeakng_loader")
+    arguments = ("turn-1", "turn-8", "--scenarios", library, "--virtual")
+    record = measured(capsys, tmp_path, *arguments, "--vary", "turn.stop_secs=0.2,2.0",
+                      "--agent", "stock")  # fmt: skip
+    assert record.virtual
+    assert record.setting == "turn.stop_secs"
+    assert [point.value for point in record.points] == ["0.2", "2.0"]
+    assert all(point.turns == 2 for point in record.points)
+    again = turngap_here(capsys, "report", next((tmp_path / "runs").iterdir()))
+    assert "lower bounds" in again.out
 
 
 def test_an_agent_that_fails_ends_it_with_4_and_what_was_played_is_kept(

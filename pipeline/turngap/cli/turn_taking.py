@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turngap.cli import options
-from turngap.cli.progress import played
+from turngap.cli.progress import Display, played
 from turngap.cli.results import show, stored_turns
 from turngap.cli.shared import leave
 from turngap.core.budget import STARVED_MS
-from turngap.core.errors import ExitCode
+from turngap.core.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from turngap.play.target import AgentChoice
@@ -37,6 +37,13 @@ def turns(
     library: options.Library = None,
     rounds: Rounds = 1,
     phases: options.Phases = 1,
+    virtual: Annotated[
+        bool,
+        options.for_play(
+            help="Built-in agent: play in memory and virtual time, which takes seconds where real "
+            "time takes minutes. Gaps are then lower bounds."
+        ),
+    ] = False,
     starved_ms: options.StarvedMs = STARVED_MS,
     out: options.Out = None,
     json_: options.Json = False,
@@ -50,7 +57,8 @@ def turns(
 
     choice = AgentChoice(agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed)
     asked: dict[str, Any] = {"rounds": rounds, "phases": phases, "out": out}
-    _measure(choice, scenarios, tag, library, vary, json_=json_, starved_ms=starved_ms, **asked)
+    asked["starved_ms"] = starved_ms
+    _measure(choice, scenarios, tag, library, vary, json_=json_, virtual=virtual, **asked)
 
 
 def sweep(
@@ -79,7 +87,7 @@ def sweep(
     """
     turns(
         scenarios, agent, llm, stt, tts, set_, setting, seed, tag, library,
-        rounds, phases, starved_ms, out, json_,
+        rounds, phases, False, starved_ms, out, json_,
     )  # fmt: skip
 
 
@@ -91,11 +99,12 @@ def _measure(
     vary: str | None,
     *,
     json_: bool,
+    virtual: bool,
     **asked: Any,
 ) -> None:
     from turngap.scenario.library import chosen
     from turngap.turns.files import read_turns
-    from turngap.turns.play import TurnsPlan, parse_vary
+    from turngap.turns.play import TurnsPlan, parse_vary, turns_in_virtual_time
     from turngap.turns.play import turns as play
 
     setting, values = (None, []) if vary is None else parse_vary(vary)
@@ -104,8 +113,18 @@ def _measure(
         choice=choice, library=folder, setting=setting, values=values, scenarios=loaded, **asked
     )
     plan.targets()
+    if virtual and choice.is_url:
+        raise InputError(
+            "turns.virtual",
+            f"{choice.agent} is a running agent, and only a built-in one keeps virtual time",
+            hint="drop --virtual, or name a stack",
+        )
     what = f"against {choice.name}" if setting is None else f"with {plan.agents} values in turn"
-    _, path, failure = played(plan, what, lambda progress: play(plan, progress), quiet=json_)
+    if virtual:
+        with Display(plan.turns, "turns") as shown:
+            _, path, failure = turns_in_virtual_time(plan, shown.playing())
+    else:
+        _, path, failure = played(plan, what, lambda progress: play(plan, progress), quiet=json_)
     record, runs = read_turns(path)
     show(stored_turns(path, record, runs), json_=json_, failed=failure is not None)
     valid = all(point.valid for point in record.points)

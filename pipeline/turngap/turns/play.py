@@ -47,8 +47,13 @@ class TurnsPlan(PlayPlan):
     values: Sequence[str] = ()
 
     @property
+    def points(self) -> Sequence[str | None]:
+        """The value at each point of the curve; None alone where nothing is varied."""
+        return [None] if self.setting is None else list(self.values)
+
+    @property
     def agents(self) -> int:
-        return len(self.values) if self.setting is not None else 1
+        return len(self.points)
 
     def targets(self) -> list[Target]:
         """One agent a value, checked before anything is started.
@@ -89,18 +94,36 @@ def parse_vary(text: str) -> tuple[str, list[str]]:
     return name, [value.strip() for value in values.split(",") if value.strip()]
 
 
-async def turns(
-    plan: TurnsPlan, progress: Progress = SILENT
-) -> tuple[TurnsRecord, Path, TurngapError | None]:
+Played = tuple[TurnsRecord, Path, TurngapError | None]
+
+
+async def turns(plan: TurnsPlan, progress: Progress = SILENT) -> Played:
     """Play every scenario with each value in turn, so that a slow spell hits them all alike.
 
     What was played is stored whatever happens; an error that ended it comes back too.
     """
+    started, folder, runs = _begun(plan, progress)
+    failure = await play_in_turns(runs, plan, progress)
+    return _stored(plan, started, folder, runs, failure)
+
+
+def turns_in_virtual_time(plan: TurnsPlan, progress: Progress = SILENT) -> Played:
+    """Play the same in memory and virtual time (`turngap.play.virtual`), a stack's agent alone.
+
+    Call it in a thread where no event loop runs.
+    """
+    from turngap.play.virtual import play_in_virtual_time
+
+    started, folder, runs = _begun(plan, progress)
+    failure = play_in_virtual_time(runs, plan, progress)
+    return _stored(plan, started, folder, runs, failure, virtual=True)
+
+
+def _begun(plan: TurnsPlan, progress: Progress) -> tuple[str, Path, list[RunInProgress]]:
     targets, started = plan.targets(), utc_now()
     what = plan.choice.name if plan.setting is None else plan.setting.replace(".", "-")
     folder = new_folder(plan.out, f"turns-{what}")
     progress.on_folder(folder)
-    values = [None] if plan.setting is None else list(plan.values)
     runs = [
         RunInProgress(
             plan,
@@ -110,21 +133,33 @@ async def turns(
             out=folder,
             settings={"turns": plan.setting, "value": value},
         )
-        for target, value in zip(targets, values, strict=True)
+        for target, value in zip(targets, plan.points, strict=True)
     ]
-    failure = await play_in_turns(runs, plan, progress)
+    return started, folder, runs
+
+
+def _stored(
+    plan: TurnsPlan,
+    started: str,
+    folder: Path,
+    runs: Sequence[RunInProgress],
+    failure: TurngapError | None,
+    *,
+    virtual: bool = False,
+) -> Played:
     stored = [run.finish(str(failure) if failure else None) for run in runs]
-    record = _record(plan, values, stored, started, failure)
+    record = _record(plan, stored, started, failure, virtual=virtual)
     write_document(folder / TURNS_FILE, record)
     return record, folder, failure
 
 
 def _record(
     plan: TurnsPlan,
-    values: Sequence[str | None],
     runs: Sequence[Run],
     started: str,
     failure: TurngapError | None,
+    *,
+    virtual: bool,
 ) -> TurnsRecord:
     points = [
         point_figures(
@@ -134,7 +169,7 @@ def _record(
             valid=run.record.valid,
             why_invalid=run.record.why_invalid,
         )
-        for value, run in zip(values, runs, strict=True)
+        for value, run in zip(plan.points, runs, strict=True)
     ]
     played = counted_turns([turn for run in runs for turn in run.turns])
     recordings = Recordings(played)
@@ -148,6 +183,7 @@ def _record(
         scenarios=tuple(s.scenario.name for s in plan.scenarios),
         rounds=plan.rounds,
         phases=plan.phases,
+        virtual=virtual,
         recorded=len(recordings),
         labelled=len({turn.take[:2] for turn in played if turn.pauses is not None}),
         share=SHARE,

@@ -75,7 +75,7 @@ class TurnsRecord(Document):
     the points; `waiting` is what the most patient of them had been like, had it waited longer;
     `silence` an agent that knows nothing but how long it has been quiet. `share` and `gap_ms` are
     where the curves are read. `labelled`: recorded turns whose pauses are labelled, of `recorded`.
-    `stand_ins` as in a run.
+    `virtual`: played in virtual time, so that gaps are lower bounds. `stand_ins` as in a run.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -88,6 +88,7 @@ class TurnsRecord(Document):
     scenarios: tuple[str, ...]
     rounds: int
     phases: int
+    virtual: bool = False
     recorded: int
     labelled: int
     share: float

@@ -64,6 +64,7 @@ def turns_report(record: TurnsRecord, runs: Sequence[Run]) -> Report:
         when=report_words.instant(record.started_utc),
         about=(f"turngap {record.turngap_version}",),
         warnings=warnings,
+        lead=[Line("time", words.VIRTUAL)] if record.virtual else (),
         stand_ins=report_words.stand_ins_words(record.stand_ins),
         sections=[
             Section("Gap against cut-ins", [*_read(record), *([Drawing(chart)] if chart else [])]),

@@ -24,6 +24,11 @@ PUBLISHED = (
     ("silence alone", 0.556, 1600),
 )
 
+VIRTUAL = (
+    "virtual: no time passed while anything computed, but for smart turn. Cut-ins are those of a "
+    "machine that keeps up; gaps lack a few ms of computing and are lower bounds"
+)
+
 ASSUMPTIONS = (
     (
         "waiting",

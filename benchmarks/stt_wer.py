@@ -26,12 +26,13 @@ from pipecat.audio.vad.silero import SileroVADAnalyzer
 from pipecat.audio.vad.vad_analyzer import VADParams, VADState
 from rapidfuzz.distance import Levenshtein
 
+from turngap.scenario import silero
 from turngap.scenario.library import library_dir, load_scenario, scenario_paths
 from turngap_services.stt.pocketsphinx import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx.model import RATE, library_model
 from turngap_services.stt.pocketsphinx.recogniser import Recogniser
 from turngap_services.text import spoken_words
-from turngap_services.turn.adaptive import AdaptiveSettings, silero
+from turngap_services.turn.adaptive import AdaptiveSettings
 from turngap_services.turn.adaptive.voice import Voice
 from turngap_services.turn.vad import SmartTurnSettings, VadSettings
 

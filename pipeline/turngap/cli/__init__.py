@@ -20,6 +20,7 @@ from turngap.cli import (
     comparing,
     judging,
     measuring,
+    recording,
     results,
     serving,
     simulating,
@@ -85,6 +86,11 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap serve --port 0",
         "turngap serve --llm sim --offer slow=sim,ttft_ms=600",
         "turngap serve --host 0.0.0.0 --max-sessions 4",
+    )),
+    (TALK, recording.record, (
+        "turngap record quick-questions; turngap replay mine/quick-questions.yaml",
+        "turngap record quick-questions --again 2",
+        "turngap record --list-devices",
     )),
     (STORED, results.report, (
         "turngap report",

@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 from turngap.core.budget import MAX_STARVED_MS
 
 AGENT, PLAYED, LIMITS, OUTPUT = "Agent", "Scenarios", "Limits", "Output"
+SOUND = "Sound device"
 
 
 class Command(TyperCommand):
@@ -94,6 +95,14 @@ Sets = Annotated[
     for_agent(
         "--set",
         help="Built-in agent: change a setting, TABLE.KEY=VALUE, e.g. llm.ttft_ms=80. Repeatable.",
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        rich_help_panel=SOUND,
+        help="The name or number of the sound device. Default: the system's.",
     ),
 ]
 Seed = Annotated[int | None, for_agent("--seed", help="Seed for engines that draw random numbers.")]

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE = "TURNGAP_TOKEN"
 
-TERMINAL = "Terminal"
 _for_server = partial(typer.Option, rich_help_panel="Server")
 Stack = Annotated[
     str,
@@ -189,13 +188,10 @@ def talk(
             "--terminal",
             # `\\[`: help is markup, and would take the extra for a style.
             help="Talk here, without a browser. Needs turngap\\[audio].",
-            rich_help_panel=TERMINAL,
+            rich_help_panel=options.SOUND,
         ),
     ] = False,
-    device: Annotated[
-        str | None,
-        typer.Option(help="Sound device. Default: the system's.", rich_help_panel=TERMINAL),
-    ] = None,
+    device: options.Device = None,
     record: Record = None,
     keep: Keep = True,
     out: options.Out = None,

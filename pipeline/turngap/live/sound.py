@@ -98,6 +98,16 @@ class PortAudioDevice:
             self._stream.close()
 
 
+def devices() -> str:
+    """Return a table of the sound devices, with the numbers and names by which they are chosen.
+
+    Raises:
+        AgentError: there is no PortAudio.
+    """
+    listed = str(_sounddevice().query_devices())
+    return listed or "PortAudio finds no sound device"
+
+
 def _instants(time: Any, latency: tuple[float, float], frames: int) -> tuple[int, int]:
     """Return when a block was heard and when the next will sound; some drivers give 0 for both."""
     adc_s, dac_s = time.inputBufferAdcTime, time.outputBufferDacTime
@@ -114,7 +124,7 @@ def _sounddevice() -> Any:
     except ImportError as e:
         raise AgentError(
             "audio.missing",
-            "the terminal needs the package sounddevice for microphone and loudspeaker",
+            "microphone and loudspeaker need the package sounddevice",
             hint="pip install 'turngap[audio]', or talk in the browser: turngap talk",
         ) from e
     except OSError as e:

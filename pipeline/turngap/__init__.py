@@ -4,6 +4,8 @@
     >>> run = turngap.replay("ws://127.0.0.1:8765/ws", tag="smoke", repeat=3)
     >>> print("gap p50 in ms:", run.gap_ms.p50)
     gap p50 in ms: ... (95 % interval from ... to ...)
+    >>> print("cut-ins:", run.cut_ins)
+    cut-ins: ... (... of ...; 95 % interval from ... to ...)
     >>> run.to_csv("turns.csv")
     PosixPath('turns.csv')
 

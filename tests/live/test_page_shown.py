@@ -149,14 +149,21 @@ async def test_another_model_is_picked_during_the_conversation(browser: Browser)
             "hits": 1,
             "p50_ms": None,
             "why_no_p50": "n=1, needs 5",
+            "cut_ins": {"percent": "0 %", "words": "cut in on 0 of 1 turn"},
+            "percent": "100 %",
             "words": "1 of 1",
+            "caption": "p50 – (n=1, needs 5)",
         }
-        told = {"all": figures, "llms": {"sim": figures, "other": {**figures, "p50_ms": 512.4}}}
+        other = {**figures, "p50_ms": 512.4, "caption": "p50 512 ms · cut in on 0 of 1 turn"}
+        told = {"all": figures, "llms": {"sim": figures, "other": other}}
         await t.agent.tell({"turngap": "kept", "figures": told})
         shown = await t.tab.text("#gaps", lambda text: "other" in text)
-        assert "sim p50 – (n=1, needs 5) · 1 of 1" in shown
-        assert "other p50 512 ms · 1 of 1" in shown
+        assert "sim p50 – (n=1, needs 5)" in shown
+        assert "other p50 512 ms · cut in on 0 of 1 turn" in shown
         assert await t.page.inner_text("#rate") == "100 %"
+        assert await t.page.inner_text("#rate-n") == "1 of 1"
+        assert await t.page.inner_text("#cut-ins") == "0 %"
+        assert await t.page.inner_text("#cut-ins-n") == "cut in on 0 of 1 turn"
         assert await t.page.locator("#gaps .median").count() == 1
 
 

@@ -95,7 +95,7 @@ def check(
     out: options.Out = None,
     json_: options.Json = False,
 ) -> None:
-    """Compare an agent with a reference, and fail if it got slower.
+    """Compare an agent with a reference, and fail if it got slower or cuts in more.
 
     Exit: 0 pass (or saved, with nothing to compare), 1 regressed, 2 bad input, 3 undecided or not
     comparable, 4 an agent failed.

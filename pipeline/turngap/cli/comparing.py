@@ -54,7 +54,7 @@ def compare(
     out: options.Out = None,
     json_: options.Json = False,
 ) -> None:
-    """Compare LLMs on the same recordings: speed, right answers, price, and long tasks.
+    """Compare LLMs on the same recordings: speed, cut-ins, right answers, price, long tasks.
 
     Exit: 0 compared, 2 bad input, 3 invalid because turngap itself was late too often, 4 an agent
     failed, even in a single turn.

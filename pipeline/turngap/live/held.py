@@ -222,29 +222,35 @@ def figures_of(turns: Sequence[Turn]) -> dict[str, Any]:
 
 
 def _figures(turns: Sequence[Turn]) -> dict[str, Any]:
-    """Return figures; `others` counts turns that were no hit, left-out ones by their reason."""
+    """Return figures, and the words that the page shows of them.
+
+    `others` counts turns that were no hit, left-out ones by their reason.
+    """
     summary = summarise(turns)
-    rate = summary.hit_rate
+    rate, p50 = summary.hit_rate, summary.gap_ms["p50"]
     outcomes = Counter(turn.outcome for turn in counted_turns(turns))
     reasons = Counter(turn.left_out for turn in turns if turn.left_out is not None)
     others = {o: outcomes[o] for o in OUTCOMES if o != "answered" and outcomes[o]}
     others |= {f"left out: {why}": count for why, count in reasons.items()}
-    words = [f"{count} {what}" for what, count in others.items() if what != "cut_in"]
-    percent, of_turns = report_words.cut_ins_words(summary.cut_ins)
+    words = [_in_words(rate)] if rate.n else []
+    words += [f"{count} {what}" for what, count in others.items() if what != "cut_in"]
+    gap = f"– ({p50.why_none})" if p50.value is None else f"{report_words.ms(p50.value)} ms"
+    cut_ins = report_words.cut_in_sentence(summary.cut_ins)
     return {
         "n": rate.n,
         "hits": rate.hits,
         "ci95": [rate.low, rate.high],
-        "p50_ms": summary.gap_ms["p50"].value,
-        "why_no_p50": summary.gap_ms["p50"].why_none,
-        "others": others,
+        "p50_ms": p50.value,
+        "why_no_p50": p50.why_none,
         "cut_ins": {
             **summary.cut_ins.as_json(),
-            "percent": percent,
-            "words": of_turns,
-            "sentence": report_words.cut_in_sentence(summary.cut_ins),
+            "percent": report_words.hit_rate_words(summary.cut_ins)[0],
+            "words": cut_ins,
         },
-        "words": " · ".join([_in_words(rate), *words] if rate.n else words),
+        "others": others,
+        "percent": report_words.hit_rate_words(rate)[0],
+        "words": " · ".join(words),
+        "caption": " · ".join([f"p50 {gap}", cut_ins, *words]),
     }
 
 

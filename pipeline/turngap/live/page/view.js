@@ -64,16 +64,16 @@ export class View {
 
 	gaps() {
 		const { told: { all, llms = {} }, turns } = this, last = Object.keys(llms).at(-1);
-		byId("rate").textContent = all?.n ? `${Math.round((100 * all.hits) / all.n)} %` : "–";
-		byId("rate-n").textContent = all?.words ?? "no turns yet";
-		byId("cut-ins").textContent = all?.cut_ins.percent ?? "–";
-		byId("cut-ins-n").textContent = all?.cut_ins.words ?? "no turns yet";
-		byId("gaps").replaceChildren(...Object.entries(llms).map(([name, figures]) => {
-			const p50 = figures.p50_ms, own = turns.filter(({ ended, llm }) => ended && (llm ?? "agent") === name);
-			const gap = p50 === null ? `– (${figures.why_no_p50})` : `${ms(p50)} ms`;
-			const words = `p50 ${gap} · ${figures.cut_ins.sentence} · ${figures.words}`;
-			return element("figure", {}, element("figcaption", {}, element("b", {}, name), ` ${words}`),
-				dots(own, p50, `Gaps with ${name}: ${words}`, name === last));
+		const show = (id, { percent = "–", words = "no turn" } = {}) => {
+			byId(id).textContent = percent;
+			byId(`${id}-n`).textContent = words;
+		};
+		show("rate", all);
+		show("cut-ins", all?.cut_ins);
+		byId("gaps").replaceChildren(...Object.entries(llms).map(([name, { p50_ms, caption }]) => {
+			const own = turns.filter(({ ended, llm }) => ended && (llm ?? "agent") === name);
+			return element("figure", {}, element("figcaption", {}, element("b", {}, name), ` ${caption}`),
+				dots(own, p50_ms, `Gaps: ${name}, ${caption}`, name === last));
 		}));
 	}
 }

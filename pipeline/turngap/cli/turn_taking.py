@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turngap.cli import options
+from turngap.cli.measuring import failed_turns
 from turngap.cli.progress import Display, played
 from turngap.cli.results import show, stored_turns
 from turngap.cli.shared import leave
@@ -51,7 +52,7 @@ def turns(
     """Measure how quickly an agent answers against how often it cuts in, as one curve.
 
     Exit: 0 played, 2 bad input, 3 invalid because turngap itself was late too often, 4 an agent
-    failed.
+    failed, even in a single turn.
     """
     from turngap.play.target import AgentChoice
 
@@ -83,7 +84,7 @@ def sweep(
     """Run a built-in agent with several values of one setting: `turngap turns --vary SETTING`.
 
     Exit: 0 played, 2 bad input, 3 invalid because turngap itself was late too often, 4 an agent
-    failed.
+    failed, even in a single turn.
     """
     turns(
         scenarios, agent, llm, stt, tts, set_, setting, seed, tag, library,
@@ -127,5 +128,6 @@ def _measure(
         _, path, failure = played(plan, what, lambda progress: play(plan, progress), quiet=json_)
     record, runs = read_turns(path)
     show(stored_turns(path, record, runs), json_=json_, failed=failure is not None)
+    failure = failure or next(filter(None, map(failed_turns, runs)), None)
     valid = all(point.valid for point in record.points)
     leave(failure, ExitCode.PASS if valid else ExitCode.INCONCLUSIVE)

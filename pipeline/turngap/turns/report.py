@@ -69,7 +69,7 @@ def turns_report(record: TurnsRecord, runs: Sequence[Run]) -> Report:
         sections=[
             Section("Gap against cut-ins", [*_read(record), *([Drawing(chart)] if chart else [])]),
             Section("Points", _points(record)),
-            Section("Pauses by length", _pauses(record)),
+            Section("Pauses by length", _pauses(record, runs)),
             Section("Turns that were taken to be over too early", _early(record, runs)),
             Section("What others published", [_published()]),
             Section("How it was counted", [lines(*words.ASSUMPTIONS, where=FILES)]),
@@ -126,7 +126,7 @@ def _points(record: TurnsRecord) -> list[Item]:
     ]
 
 
-def _pauses(record: TurnsRecord) -> list[Item]:
+def _pauses(record: TurnsRecord, runs: Sequence[Run]) -> list[Item]:
     if not record.labelled:
         return [lines(("pauses", words.labelled(record)))]
     several = len(record.points) > 1
@@ -143,7 +143,7 @@ def _pauses(record: TurnsRecord) -> list[Item]:
     ]
     return [
         Table(head, rows, "Pauses that drew the agent, of those that could, by their length"),
-        lines(("pauses", words.labelled(record))),
+        lines(("pauses", words.labelled(record)), ("pauses", words.unexplained(runs))),
     ]
 
 

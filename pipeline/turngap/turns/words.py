@@ -1,8 +1,11 @@
 """How a curve is said: the cells of its tables and the sentences beneath."""
 
-from turngap.core.cut_ins import PausesOfLength
+from collections.abc import Sequence
+
+from turngap.core.cut_ins import PausesOfLength, heard_cut_in
 from turngap.core.stats import Percentile, Proportion
 from turngap.report import words
+from turngap.store.runs import Run
 from turngap.turns.record import CurveRecord, PointRecord, Reading, TurnsRecord
 
 MEASURED = "the agent, as measured"
@@ -137,6 +140,14 @@ def length(row: PausesOfLength) -> str:
     return (
         f"{row.from_ms:.0f} to {row.to_ms:.0f} ms" if row.from_ms else f"up to {row.to_ms:.0f} ms"
     )
+
+
+def unexplained(runs: Sequence[Run]) -> str:
+    """How many cut-ins no labelled pause explains; empty without any."""
+    labelled = [turn for run in runs for turn in run.turns if turn.pauses is not None]
+    found = [cut_in for turn in labelled if (cut_in := heard_cut_in(turn)) is not None]
+    n = sum(cut_in.pause is None for cut_in in found)
+    return f"{n} of {len(found)} cut-ins came before any labelled pause had begun" if n else ""
 
 
 def labelled(record: TurnsRecord) -> str:

@@ -102,7 +102,14 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap judge runs/NAME --llm openai,base_url=http://127.0.0.1:8000/v1,model=NAME",
     )),
     (STORED, results.scenarios, ("turngap scenarios --scenarios mine",)),
-    (STORED, results.label, ("turngap label scenarios/coffee-order.yaml",)),
+    (
+        STORED,
+        results.label,
+        (
+            "turngap label scenarios/coffee-order.yaml",
+            "turngap label scenarios/coffee-order.yaml --show pictures",
+        ),
+    ),
     (STORED, agents.backends, ("turngap backends", "turngap backends sim")),
     (STORED, measuring.calibrate, ("turngap calibrate --turns 400",)),
     (STORED, agents.doctor, ("turngap doctor",)),

@@ -226,6 +226,12 @@ def label(
     only_missing: Annotated[
         bool, typer.Option("--only-missing", help="Keep the labels that are there.")
     ] = False,
+    show: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Draw each recording with its labels into this folder, as SVG."
+        ),
+    ] = None,
     json_: options.Json = False,
 ) -> None:
     """Find where speech begins, pauses and ends in each recording, and write it into the scenario.
@@ -235,7 +241,15 @@ def label(
     """
     from turngap.scenario.label import label_file
 
-    labelled = [label for file in files for label in label_file(file, only_missing=only_missing)]
+    labelled: list[Labelled] = []
+    for file in files:
+        of_file = label_file(file, only_missing=only_missing)
+        labelled += of_file
+        if show is not None:
+            from turngap.scenario.picture import draw_labels
+
+            drawn = draw_labels(file, of_file, show)
+            say(f"{len(drawn)} picture{'s' if len(drawn) != 1 else ''} of {file} drawn in {show}")
     changed = [label for label in labelled if label.changed]
     if json_:
         print_json([_label(label) for label in labelled])

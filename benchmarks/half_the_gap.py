@@ -169,7 +169,8 @@ def tables(out: Path) -> str:
     levels = callers.stored(out)
     blocks += [table.overhead_table(overheads, tracing)] if overheads else []
     blocks += [table.callers_table(levels)] if levels else []
-    return "\n\n".join([table.targets(shown, overheads, tracing, levels), *blocks])
+    targets = table.targets(shown, overheads, tracing, levels)
+    return "\n\n".join(filter(None, [targets, *blocks]))
 
 
 def _rows_of(

@@ -139,7 +139,7 @@ def targets(
     levels: Sequence[Level],
 ) -> str:
     """Each of the figures to reach, and whether it was."""
-    lines = ["| to reach | found | reached, as measured |", "| --- | --- | --- |"]
+    lines: list[str] = []
     for group, rows, manners in groups:
         named = {row.name: row for row in rows}
         if FULL in named and STOCK in named:
@@ -161,7 +161,8 @@ def targets(
     if levels:
         held = max((v.callers for v in levels if v.held), default=0)
         lines.append(_target("callers at 95 % within 800 ms", str(held), None))
-    return "\n".join(lines)
+    head = ["| to reach | found | reached, as measured |", "| --- | --- | --- |"]
+    return "\n".join([*head, *lines]) if lines else ""
 
 
 def _on_people(group: Group, full: Row, stock: Row) -> list[str]:

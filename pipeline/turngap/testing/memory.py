@@ -3,18 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, MutableMapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocket, WebSocketState
 from websockets.exceptions import ConnectionClosedError
 
-from turngap.agent import session
 from turngap.caller.dialect import Dialect
 from turngap.caller.line import Line
 from turngap.caller.pipecat import PipecatDialect
 from turngap.core.clock import Clock
 from turngap.testing.agent import Script, converse
 from turngap.testing.virtual import LoopClock
+
+if TYPE_CHECKING:
+    from turngap.agent.session import Assembly
 
 # How long a built-in agent may take to close down once the caller has hung up.
 HANGING_UP_S = 10.0
@@ -72,7 +74,7 @@ async def line_to(
 
 @asynccontextmanager
 async def line_to_stack(
-    assembly: session.Assembly, dialect: Dialect | None = None
+    assembly: "Assembly", dialect: Dialect | None = None
 ) -> AsyncIterator[Line]:
     """A line to one session of a built-in agent, its handshake done. No socket is involved.
 
@@ -93,8 +95,9 @@ async def line_to_stack(
             await asyncio.wait([agent], timeout=HANGING_UP_S)
 
 
-async def _serve(assembly: session.Assembly, end: End) -> None:
+async def _serve(assembly: "Assembly", end: End) -> None:
     """Serve as the server of `turngap serve` does, with queues where it has a socket."""
+    from turngap.agent import session  # and pipecat, which scripted agents do without
 
     async def receive() -> MutableMapping[str, Any]:
         try:

@@ -132,7 +132,7 @@ def test_a_live_conversation() -> None:
 @pytest.mark.parametrize(
     ("pauses", "said"),
     [
-        (None, "nobody looked for pauses in them"),
+        (None, words.NOT_LOOKED),
         ((), "none of them holds a pause that could draw one"),
         ((PAUSE,), "20 of them hold a pause that could draw one"),
     ],

@@ -124,13 +124,16 @@ def hit_rate_words(rate: Proportion) -> tuple[str, str]:
     return percent(rate.value), f"95 % interval {percent(rate.low)} to {percent(rate.high)}"
 
 
+NOT_LOOKED = "nobody looked for pauses in them (turngap label does)"
+
+
 def cut_ins_words(cut_ins: CutIns) -> tuple[str, str]:
     """The headline's other half as figure and remark: the turns that the agent cut into."""
     figure, bounds = hit_rate_words(cut_ins)
     if cut_ins.value is None:
         return figure, bounds
     counted = f"{cut_ins.hits} of {turns_words(cut_ins.n, cut_ins.recorded)}; {bounds}"
-    return figure, f"{counted}; {_pauses_words(cut_ins) or 'nobody looked for pauses in them'}"
+    return figure, f"{counted}; {_pauses_words(cut_ins) or NOT_LOOKED}"
 
 
 def cut_in_sentence(cut_ins: CutIns | None) -> str:

@@ -32,7 +32,14 @@ def test_full_is_the_embedded_agent_and_stock_is_the_stock_one() -> None:
     ours = contenders.full().stack.model_dump(exclude=about)
     shipped = load_stack("embedded").model_dump(exclude=about)
     # What full says and embedded leaves to the backend is the backend's default.
-    defaults = {"adapt": True, "speculate": True, "barge_in": "attentive", "conclude_ms": 20}
+    defaults = {
+        "certainty": 0.8,
+        "hold_ms": 200,
+        "smart_turn": True,
+        "speculate": True,
+        "barge_in": "attentive",
+        "conclude_ms": 20,
+    }
     assert ours["turn"].pop("settings") == defaults
     assert shipped["turn"].pop("settings") == {}
     assert ours == shipped

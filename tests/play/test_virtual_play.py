@@ -43,7 +43,7 @@ def play(question: LoadedScenario) -> Play:
 
 def test_embedded_answers_after_its_hold_and_reports_every_mark(play: Play) -> None:
     turn = play("embedded")
-    assert turn.outcome == "answered"
+    assert turn.outcome in ("answered", "late")
     assert turn.answer is not None
     assert turn.answer.verdict == "right"
     assert turn.gap_ms is not None

@@ -10,11 +10,13 @@ from turngap.core.clock import ms_to_ns
 from turngap.scenario import silero
 from turngap.scenario.library import LoadedScenario, library_dir, load_scenario
 from turngap_services.turn.adaptive.voice import (
+    HEARS_ON_MS,
     HOP_MS,
     PAUSED_MS,
     STARTING_HOPS,
     WINDOW_MS,
     Arrivals,
+    Model,
     Voice,
 )
 
@@ -70,10 +72,37 @@ def test_a_voice_begins_after_some_windows_and_is_dated_back() -> None:
     assert ms(v.heard) - 500 <= STARTING_HOPS * HOP_MS + WINDOW_MS
 
 
+def hearing_on(ms: float) -> Model:
+    """A model that takes what follows a loud window for speech, too, for so long."""
+    left = 0.0
+
+    def judge(window: np.ndarray) -> float:
+        nonlocal left
+        left = ms if level(window) else left - 2 * HOP_MS  # each model sees every other hop
+        return float(left >= 0)
+
+    return judge
+
+
+def test_what_the_model_hears_long_after_the_rest_is_a_soft_syllable() -> None:
+    v = Voice(RATE, (hearing_on(400), hearing_on(400)), 0.5)
+    feed(v, noise(500), tone(600), noise(900))
+    seen_ms = ms(v.last_audible) - 1100 - (400 - HEARS_ON_MS)
+    assert -4 * HOP_MS < seen_ms < WINDOW_MS
+
+
+def test_the_melody_is_that_of_the_voice_before_the_silence() -> None:
+    v = voice()
+    feed(v, noise(500), tone(600), noise(300))
+    assert v.melody() is not None
+    v.settle()
+    assert v.melody() is None
+
+
 @pytest.mark.parametrize("longer_ms", [0, 2.5, 5, 7.5])
 def test_the_end_is_found_though_the_model_hears_on(longer_ms: float) -> None:
-    v = voice(lambda window: 1.0)
-    feed(v, noise(500), tone(600 + longer_ms), noise(400))
+    v = Voice(RATE, (hearing_on(80), hearing_on(80)), 0.5)
+    feed(v, noise(500), tone(600 + longer_ms), noise(60))
     # Wherever it lies in a frame of 10 ms; the tone's own last sample may be a soft one.
     assert ms(v.last_audible) == pytest.approx(1100 + longer_ms, abs=0.3)
     assert v.speaking  # so says the model
@@ -134,6 +163,7 @@ def scenario(name: str) -> LoadedScenario:
 @pytest.mark.parametrize("name", ["smart-home", "coffee-order", "table-booking", "noisy-taxi"])
 @pytest.mark.parametrize("softer_db", [0, 12])
 def test_recorded_turns_are_found_and_ended_to_a_few_frames(name: str, softer_db: float) -> None:
+    late_ms: list[float] = []
     loaded = scenario(name)
     for turn in loaded.scenario.turns:
         assert turn.speech is not None
@@ -141,7 +171,11 @@ def test_recorded_turns_are_found_and_ended_to_a_few_frames(name: str, softer_db
         v = Voice(RATE, (silero.model(RATE), silero.model(RATE)), 0.5)
         feed(v, noise(1000), clip.astype(np.int16), noise(600))
         assert ms(v.onset) - 1000 == pytest.approx(turn.speech.start_ms, abs=100)
-        assert ms(v.last_audible) - 1000 == pytest.approx(turn.speech.end_ms, abs=25)
+        late_ms.append(ms(v.last_audible) - 1000 - turn.speech.end_ms)
+    # Silero hears on in an echo or a breath now and then, and is believed.
+    assert min(late_ms) > -25
+    assert np.median(late_ms) < 50
+    assert max(late_ms) < 200
 
 
 def test_noise_is_no_voice() -> None:

@@ -29,7 +29,7 @@ from turngap.turns.record import TURNS_FILE, PointRecord, TurnsRecord
 # Each value is a process of its own, about 200 MB, for as long as this lasts.
 MAX_VALUES = 8
 
-_EXAMPLE = "for example: --vary turn.hold_ms=0,100,200,400"
+_EXAMPLE = "for example: --vary turn.certainty=0,0.5,0.8,0.95"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class TurnsPlan(PlayPlan):
     """Which agent to play, over which recordings.
 
     Attributes:
-        setting: what to vary, `table.key` of the stack, e.g. `turn.hold_ms`; None: nothing.
+        setting: what to vary, `table.key` of the stack, e.g. `turn.certainty`; None: nothing.
         values: of the setting, as they would be written after `--set table.key=`.
     """
 

@@ -17,21 +17,16 @@ class AdaptiveSettings(BackendSettings):
     """Silero's probability from which a window is speech."""
     start_ms: Ms = 100.0
     """Speech that begins a turn, in ms, unless recognised words begin it before."""
-    hold_ms: Ms = 250.0
-    """Silence that ends a turn after a complete sentence, in ms, or always if not `adapt`."""
-    adapt: bool = True
-    """Hold longer if the words say that more is to come."""
-    number_ms: Ms = 500.0
-    """Silence that ends a turn after dictated digits, or words that may or may not be the end, in
-    ms."""
-    open_ms: Ms = 1200.0
-    """Silence that ends a turn after a word that cannot be the last, as "and" or "for", in ms."""
-    hesitation_ms: Ms = 1500.0
-    """Silence that ends a turn after "um", or words that take something back, in ms."""
-    smart_turn: bool = False
-    """Ask pipecat's smart turn, too."""
-    incomplete_ms: Ms = 700.0
-    """Silence that ends a turn that smart turn calls incomplete, in ms."""
+    certainty: Annotated[float, Field(ge=0, lt=1)] = 0.8
+    """How certain it must be that the turn is over before it ends: more waits longer and cuts in
+    less; 0: end it after `hold_ms`, whatever was said."""
+    # An answer that is asked for at the first sign of silence is not there before.
+    hold_ms: Ms = 200.0
+    """Least silence that ends a turn, in ms."""
+    longest_ms: Annotated[float, Field(gt=0)] = 2000.0
+    """Silence that ends a turn however uncertain it is, in ms."""
+    smart_turn: bool = True
+    """Ask pipecat's smart turn too, during the silence: about 50 ms of CPU, in a thread."""
     speculate: bool = True
     """Ask the LLM, and the TTS for its answer, at the first sign of silence."""
     pause_ms: Ms = 60.0
@@ -56,13 +51,15 @@ class AdaptiveSettings(BackendSettings):
 
 
 def prepare(settings: AdaptiveSettings) -> None:
-    """Load Silero, and smart turn if it is used."""
+    """Load Silero, what was fitted, and smart turn if it is used."""
     import pipecat.turns.user_turn_strategies
 
     import turngap_services.turn.adaptive.ears  # noqa: F401
     from turngap.scenario import silero
+    from turngap_services.turn.adaptive.over import shipped
 
     silero.load()
+    shipped()
     if settings.smart_turn:
         import pipecat.audio.turn.smart_turn.local_smart_turn_v3  # noqa: F401
 
@@ -73,6 +70,7 @@ def create(settings: AdaptiveSettings, clock: Clock) -> TurnTaking:
 
     from turngap_services.turn.adaptive.attention import Attention
     from turngap_services.turn.adaptive.ears import Listener
+    from turngap_services.turn.adaptive.over import shipped
     from turngap_services.turn.adaptive.taker import TurnTaker
 
     classifier = None
@@ -81,7 +79,7 @@ def create(settings: AdaptiveSettings, clock: Clock) -> TurnTaking:
 
         classifier = LocalSmartTurnAnalyzerV3()
     floor = Floor()
-    taker = TurnTaker(Attention(settings), clock, floor)
+    taker = TurnTaker(Attention(settings, shipped()), clock, floor)
     return TurnTaking(
         vad=None,
         strategies=UserTurnStrategies(start=[taker.start], stop=[taker.stop]),

@@ -9,13 +9,9 @@ from dataclasses import dataclass
 
 from turngap.core.clock import ms_to_ns
 from turngap_services.turn.adaptive import AdaptiveSettings
-from turngap_services.turn.adaptive.phrasing import (
-    Phrase,
-    asks,
-    is_backchannel,
-    phrase_of,
-    same_words,
-)
+from turngap_services.turn.adaptive.melody import Melody
+from turngap_services.turn.adaptive.over import Evidence, Over
+from turngap_services.turn.adaptive.phrasing import asks, is_backchannel, same_words, words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +26,7 @@ class Heard:
             with every packet, as the line's shortest delay is.
         stirring_ns: since when there is a sound that may be the person, if there is one.
         voiced_ms: how much of the utterance was surely speech.
+        melody: how it sounded before a silence that has begun, if that can be told.
     """
 
     until_ns: int
@@ -38,6 +35,7 @@ class Heard:
     audible_at: int | None = None
     stirring_ns: int | None = None
     voiced_ms: float = 0.0
+    melody: Melody | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,7 @@ class End:
     confirmed: bool
     decided_ns: int
     hold_ms: float
-    why: Phrase
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +123,8 @@ IDLE_MS = 1000.0
 STIR_MS = 100.0
 # Half-heard words come and go: "mm-hmm" reads "and how" for 60 ms. Words that stay this long count.
 MEANT_MS = 150.0
+# Silence that ends a sound that began no turn, such as a cough.
+SOUND_MS = 250.0
 # A reply takes about this long: while more is surely to come, it is asked for only this long before
 # the end of the hold.
 LEAD_MS = 400.0
@@ -142,14 +142,15 @@ class _Ending:
     by_ns: int
     read_by_ns: int
     hold_ms: float
-    why: Phrase
+    why: str
 
 
 class Attention:
     """See the module. `deadline_ns` is when something is due if no event comes before."""
 
-    def __init__(self, settings: AdaptiveSettings) -> None:
+    def __init__(self, settings: AdaptiveSettings, over: Over) -> None:
         self._settings = settings
+        self._over = over
         self.actions: list[Action] = []
         self.deadline_ns: int | None = None
         self._heard = Heard(0)
@@ -168,7 +169,7 @@ class Attention:
         self._guess: str | None = None
         self._refused: str | None = None
         self._asked_at: int | None = None
-        self._incomplete_at: int | None = None
+        self._complete: tuple[int, float] | None = None
         # Whether the agent speaks or is about to, and whether it did when the utterance began.
         self._speaking = False
         self._pending_until_ns = 0
@@ -212,9 +213,10 @@ class Attention:
             self._discard()  # it came after its utterance was discarded
         self.tick(now_ns)
 
-    def answer(self, now_ns: int, at: int, *, complete: bool) -> None:
-        if at == self._asked_at and not complete:
-            self._incomplete_at = at
+    def answer(self, now_ns: int, at: int, complete: float) -> None:
+        """Take the classifier's probability that the turn is complete."""
+        if at == self._asked_at:
+            self._complete = at, complete
         self.tick(now_ns)
 
     def agent_speaks(self, now_ns: int, *, speaks: bool) -> None:
@@ -291,9 +293,8 @@ class Attention:
             self._consider_barge_in(now_ns)
         elif self.text or self._heard.voiced_ms >= self._settings.start_ms:
             self._begin(interrupt=self._over_agent)
-        hold_ms = self._settings.hold_ms
-        if not self._turn and self._silent(now_ns, hold_ms) and self._sure(now_ns, hold_ms):
-            self._close(now_ns, hold_ms, "nothing")
+        if not self._turn and self._silent(now_ns, SOUND_MS) and self._sure(now_ns, SOUND_MS):
+            self._close(now_ns, SOUND_MS, "nothing")
 
     def _consider_barge_in(self, now_ns: int) -> None:
         if is_backchannel(self.text):
@@ -338,25 +339,30 @@ class Attention:
 
     def _follow(self, now_ns: int) -> None:
         """Guess the end of the person's turn, and decide when it ends."""
-        phrase = phrase_of(self.text) if self._settings.adapt else "complete"
-        hold_ms = self._hold_ms(phrase)
+        hold_ms, why = self._hold(now_ns)
         if self._settings.speculate:
-            self._speculate(now_ns, phrase, hold_ms)
+            self._speculate(now_ns, hold_ms)
         if self._settings.smart_turn and self._silent(now_ns, self._settings.pause_ms):
             self._ask()
         if self._settings.conclude_ms:
             self._conclude_ahead(now_ns, max(hold_ms - self._settings.conclude_ms, 0))
         if self._silent(now_ns, hold_ms) and self._sure(now_ns, hold_ms):
-            self._close(now_ns, hold_ms, phrase)
+            self._close(now_ns, hold_ms, why)
 
-    def _hold_ms(self, phrase: Phrase) -> float:
+    def _hold(self, now_ns: int) -> tuple[float, str]:
+        """Return after how much silence the turn is over with enough certainty, and why."""
+        heard, judged = self._heard, self._complete
+        evidence = Evidence(
+            tuple(words_of(self.text)),
+            (now_ns - self._read_ns) / 1e6,
+            heard.melody,
+            judged[1] if judged is not None and judged[0] == heard.audible_at else None,
+        )
+        p = self._over.probability(evidence)
         settings = self._settings
-        if phrase in ("open", "hesitation"):
-            return settings.open_ms if phrase == "open" else settings.hesitation_ms
-        hold_ms = settings.number_ms if phrase in ("number", "unsure") else settings.hold_ms
-        if self._incomplete_at is not None and self._incomplete_at == self._heard.audible_at:
-            return max(hold_ms, settings.incomplete_ms)
-        return hold_ms
+        hold_ms = self._over.hold_ms(p, settings.certainty)
+        why = f"{evidence.ending} {p:.2f}"
+        return max(min(hold_ms, settings.longest_ms), settings.hold_ms), why
 
     def _silent(self, now_ns: int, ms: float) -> bool:
         """Return whether the person has been silent for `ms`; if not, that is a deadline."""
@@ -374,7 +380,7 @@ class Attention:
         was_heard = heard.until_ns >= audible_ns + ms_to_ns(max(hold_ms - AIR_MS, 0))
         return was_heard or self._due(now_ns, self._heard_at_ns + ms_to_ns(IDLE_MS))
 
-    def _speculate(self, now_ns: int, phrase: Phrase, hold_ms: float) -> None:
+    def _speculate(self, now_ns: int, hold_ms: float) -> None:
         text = self.text
         if self._guess is not None and not same_words(self._guess, text):
             self._guess = None
@@ -382,8 +388,7 @@ class Attention:
         if self._guess is not None or not text or text == self._refused:
             return
         # The sooner the better, but during a long hold there is time.
-        sure = phrase in ("complete", "unsure", "number")
-        after_ms = self._settings.pause_ms if sure else max(hold_ms - LEAD_MS, 0)
+        after_ms = max(self._settings.pause_ms, hold_ms - LEAD_MS)
         silent = self._silent(now_ns, min(after_ms, hold_ms))
         if silent and self._due(now_ns, self._read_ns + ms_to_ns(self._settings.steady_ms)):
             self._guess = text
@@ -409,7 +414,7 @@ class Attention:
         self._owed += 1
         self.actions.append(Conclude(silence_ms))
 
-    def _close(self, now_ns: int, hold_ms: float, why: Phrase) -> None:
+    def _close(self, now_ns: int, hold_ms: float, why: str) -> None:
         self._listening = False
         audible_ns = self._heard.audible_ns or now_ns
         by_ns = max(audible_ns + self._final_ns, now_ns + ms_to_ns(LEAST_FINAL_MS))
@@ -452,5 +457,5 @@ class Attention:
         self._finals.clear()
         self._interim = ""
         self._guess = self._refused = None
-        self._asked_at = self._incomplete_at = None
+        self._asked_at = self._complete = None
         self._ending = None

@@ -12,6 +12,7 @@ from pipecat.frames.frames import (
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
+from pipecat.metrics.metrics import TurnMetricsData
 from pipecat.processors.frame_processor import (
     FrameDirection,
     FrameProcessor,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 # How much audio smart turn gets, and how much of it may lie before the voice was found.
 CLASSIFIED_S = 8.0
 BEFORE_S = 0.5
+# From this much silence on, the voice before it is judged.
+SILENT_MS = 40
 
 
 class Listener(FrameProcessor):
@@ -89,6 +92,8 @@ class Listener(FrameProcessor):
 
     def _heard(self) -> Heard:
         voice, instant_ns = self._voice, self._arrivals.instant_ns
+        last = voice.last_audible
+        silent = last is not None and (voice.heard - last) * 1000 >= SILENT_MS * self._rate
         return Heard(
             until_ns=instant_ns(voice.heard),
             onset_ns=None if voice.onset is None else instant_ns(voice.onset),
@@ -96,6 +101,7 @@ class Listener(FrameProcessor):
             audible_at=voice.last_audible,
             stirring_ns=None if voice.stirring is None else instant_ns(voice.stirring),
             voiced_ms=voice.voiced_ms,
+            melody=voice.melody() if silent else None,
         )
 
     # --- what the turn taker wants --------------------------------------------------------------
@@ -112,18 +118,16 @@ class Listener(FrameProcessor):
     async def conclude(self, silence_ms: float) -> None:
         await self.broadcast_frame(VADUserStoppedSpeakingFrame, stop_secs=silence_ms / 1000)
 
-    async def complete(self) -> bool | None:
-        """Return smart turn's verdict on the turn so far, if it is used; it runs in a thread."""
-        from pipecat.audio.turn.base_turn_analyzer import EndOfTurnState
-
+    async def complete(self) -> float | None:
+        """Return smart turn's probability that the turn is complete, if it is used; in a thread."""
         if self._classifier is None or not self._recent:
             return None
         # Its own buffer is stamped with the wall clock and emptied by its verdict. Given all audio
         # as one packet, it judges that as often as it is asked.
         self._classifier.clear()
         self._classifier.append_audio(b"".join(self._recent), is_speech=True)
-        state, _ = await self._classifier.analyze_end_of_turn()
-        return state == EndOfTurnState.COMPLETE
+        _, told = await self._classifier.analyze_end_of_turn()
+        return told.probability if isinstance(told, TurnMetricsData) else None
 
     def _keep_last(self, seconds: float) -> None:
         while self._recent_bytes > seconds * self._rate * 2:

@@ -1,13 +1,11 @@
-"""Decides from the words so far whether a person has finished. English; pure.
+"""What English words say about a person's turn: whether more is to come, and what is meant. Pure.
 
-The rules look only at the end of the text, as a recogniser without punctuation gives it. They
-cannot know that a complete sentence goes on; the hold after a complete sentence is for that.
+Everything here is a closed class of the language. It looks at the end of the text, as a recogniser
+without punctuation gives it. What each class says about the turn's end is fitted (`over.py`).
 """
 
 import re
 from typing import Literal
-
-Phrase = Literal["nothing", "complete", "unsure", "number", "open", "hesitation"]
 
 _WORD = re.compile(r"[a-z]+(?:'[a-z]+)*|\d+")
 
@@ -16,14 +14,54 @@ def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
+# What the end of the words so far looks like; the first that fits.
+Ending = Literal[
+    "nothing", "filler", "correction", "digit", "digits", "number", "link", "preposition",
+    "auxiliary", "reaching", "polite", "answer", "question", "statement",
+]  # fmt: skip
+
 _DIGITS = _set("zero oh o one two three four five six seven eight nine double triple")
-# Digits that are read out: a phone number, a code. One digit alone is an answer, and numbers are
-# read in groups of two and three: up to three digits are a beginning.
-_DICTATED = 2
-_BEGUN = 3
+# Numbers are read in groups of two to four: so many digits may be a group, more are several.
+_A_GROUP = 4
+
+_TENS = _set("twenty thirty forty fifty sixty seventy eighty ninety hundred")
 
 _FILLERS = _set("um umm uhm uh er erm ehm hm hmm mm mmm ah eh")
-_FILLER_PAIRS = frozenset({"you know", "i mean", "let's see", "me see", "me think", "or rather"})
+_FILLER_PAIRS = frozenset({"you know", "i mean"})
+# After other words, these take back what was said.
+_CORRECTIONS = _set("no sorry wait actually rather oops")
+# Conjunctions, determiners and contracted verbs, after which a phrase is open.
+_LINKS = _set(
+    "and or but nor because so if as although unless until while whether since that than then "
+    "a an the my your his her its our their this these those some any every each no "
+    "i'm i'd i'll i've we're we'd we'll we've you're you'd you'll you've they're they'd they'll "
+    "they've he's she's it's that's there's what's who's where's how's let's it'll he'll she'll "
+    "very quite too more less another other"
+)
+_PREPOSITIONS = _set(
+    "to of for with from about by in on at into onto under over between during without against "
+    "among toward towards upon per via like than near after before behind through around"
+)
+# Behind a pronoun these end a phrase: "turn it on".
+_PARTICLES = _set("on in over around through by")
+_PRONOUNS = _set("it them me us him")
+_AUXILIARIES = _set(
+    "is are was were am be been being do does did have has had can could will would should shall "
+    "may might must isn't aren't wasn't weren't don't doesn't didn't haven't hasn't hadn't can't "
+    "couldn't won't wouldn't shouldn't i we he she they who which"
+)
+# The commonest verbs that want an object or another verb after them.
+_REACHING = _set(
+    "get make take give put let want need bring send find keep tell buy use see say ask try show "
+    "wants needs getting making taking giving putting looking going trying"
+)
+_POLITE = _set("please thanks thank you cheers")
+_ANSWERS = _set("yes yeah yep no nope okay ok sure right correct exactly fine hello hi bye goodbye")
+_QUESTION = _set(
+    "what who whom whose which where when why how is are was were do does did can could will would "
+    "should have has may"
+)
+
 # While the other person speaks, these ask for nothing.
 _BACKCHANNELS = _set(
     "mm mmm mhm hm hmm uh huh ah oh yeah yep yes yup right okay ok sure good great cool nice wow "
@@ -32,38 +70,11 @@ _BACKCHANNELS = _set(
 _BACKCHANNEL_PHRASES = frozenset({"i see", "got it", "of course", "all right", "go on", "uh huh"})
 # While the other person speaks, each of these alone asks for silence.
 _HALTS = _set("stop wait no hold pause quiet enough cancel hey hello sorry excuse help actually")
-# After other words, these take back what was said: the correction is on its way.
-_CORRECTIONS = _set("no sorry wait actually rather oops")
-
-# Nobody ends on these.
-_DANGLING = _set(
-    "and or but because so if as although unless until while whether "  # conjunctions
-    "a an the my your his her its our their "  # determiners
-    "at into onto under between during without against among toward towards upon per via "
-    "i'm i'd i'll i've we're we'd we'll we've you're you'd you'll they're they'd it's that's "
-    "there's what's who's where's how's let's been very quite"
-)
-# Nobody ends on these except in a question ("what is it for") or as half of a verb ("turn it to").
-_PREPOSITIONS = _set("to of for with from about by in like than")
-_QUESTION = _set("what who whom whose which where when why how")
-# Nobody ends on these except in a short answer ("yes i do") or behind a question ("where it is").
-_AUXILIARIES = _set(
-    "is are was were am be do does did have has had can could will would should shall may might "
-    "must i we he she they need want"
-)
-
-# After one of these, "that" points at a thing.
-_POINTING = _PREPOSITIONS | _set(
-    "is was are were isn't wasn't do does did doing done at on into get got have take want need "
-    "see say said know mean think add change cancel send buy try make keep all just after before"
-)
-# Followed by "to", these begin a wish.
-_WISHES = _set("like want need love going have trying")
 
 
 def is_backchannel(text: str) -> bool:
     """Return whether these words, said while the other person speaks, only mean "go on"."""
-    words = _words(text)
+    words = words_of(text)
     rest = " ".join(words)
     for phrase in _BACKCHANNEL_PHRASES:
         rest = rest.replace(phrase, " ")
@@ -76,67 +87,71 @@ def asks(text: str, least_words: int) -> bool:
     `least_words` different words do, and single ones that ask for silence. Anything less may be a
     cough, in which a recogniser without rejection reads "five five".
     """
-    words = set(_words(text))
+    words = set(words_of(text))
     return not is_backchannel(text) and (len(words) >= least_words or bool(words & _HALTS))
 
 
 def same_words(one: str, other: str) -> bool:
     """Return whether two transcripts differ only in punctuation and capitals."""
-    return _words(one) == _words(other)
+    return words_of(one) == words_of(other)
 
 
-def phrase_of(text: str) -> Phrase:
-    """Classify what was said so far.
+def words_of(text: str) -> list[str]:
+    """Return the words, in small letters and without marks."""
+    return _WORD.findall(text.lower().replace("’", "'"))
 
-    - `complete`: it may be all;
-    - `unsure`: it is as likely all as not;
-    - `number`: digits are being read out, and there may be more;
-    - `open`: it cannot be all;
-    - `hesitation`: the person is looking for words, or takes some back;
-    - `nothing`: no words yet.
+
+def ending_of(words: list[str]) -> Ending:
+    """Return what the end of the words so far looks like.
+
+    - `nothing`: there are none;
+    - `filler`, `correction`: the person looks for words, or takes some back;
+    - `digit`, `digits`, `number`: one digit, up to a group of them, or more, are read out;
+    - `link`, `preposition`, `auxiliary`, `reaching`: words that others mostly follow;
+    - `polite`, `answer`: "please" and the like, and short answers on their own;
+    - `question`: words that began as a question;
+    - `statement`: anything else.
     """
-    words = _words(text)
     if not words:
         return "nothing"
     last, before = words[-1], words[:-1]
     if last in _FILLERS or " ".join(words[-2:]) in _FILLER_PAIRS:
-        return "hesitation"
-    if last in _CORRECTIONS and before:
-        # "no sorry" may be all of a refusal, "on tuesday no sorry" never is.
-        return "unsure" if set(before) <= _CORRECTIONS else "hesitation"
-    if (digits := _dictated(words)) >= _DICTATED:
-        return "open" if digits <= _BEGUN else "number"
-    return _ending(words[0], before, last)
+        return "filler"
+    if before and last in _CORRECTIONS and not set(before) <= _CORRECTIONS:
+        return "correction"
+    digits = _digits(words)
+    if digits and not (digits == 1 and before and before[-1] in _TENS):
+        return "digit" if digits == 1 else "digits" if digits <= _A_GROUP else "number"
+    if not before and last in _ANSWERS:
+        return "answer"
+    asks = words[0].partition("'")[0] in _QUESTION
+    if last in _PARTICLES and before and before[-1] in _PRONOUNS:
+        return "question" if asks else "statement"
+    return _phrase(last, asks=asks)
 
 
-def _words(text: str) -> list[str]:
-    return _WORD.findall(text.lower().replace("’", "'"))
+def _phrase(last: str, *, asks: bool) -> Ending:
+    classes: tuple[tuple[frozenset[str], Ending], ...] = (
+        (_LINKS, "link"),
+        (_PREPOSITIONS, "preposition"),
+        (_AUXILIARIES, "auxiliary"),
+        (_REACHING, "reaching"),
+        (_POLITE, "polite"),
+    )
+    for members, name in classes:
+        if last in members:
+            return name
+    return "question" if asks else "statement"
 
 
-def _dictated(words: list[str]) -> int:
-    """Return how many digits were read out last."""
+def _digits(words: list[str]) -> int:
+    """Return how many digits or letters were read out last."""
     run = 0
     for word in reversed(words):
-        if word in _DIGITS or (word.isdigit() and len(word) == 1):
+        if word in _DIGITS or (len(word) == 1 and word not in "ai"):
             run += 1
         elif word.isdigit():
             run += len(word) if len(word) > 2 else 1
         else:
             break
     return run
-
-
-def _ending(first: str, before: list[str], last: str) -> Phrase:
-    if last in _DANGLING:
-        return "open"
-    if last == "that":
-        # "how much is that" is all; "is there a train that" begins a clause.
-        return "complete" if not before or before[-1] in _POINTING else "open"
-    if len(before) > 1 and before[-1] == "to" and before[-2] in _WISHES:
-        return "unsure"  # "I'd like to order": a whole wish, or half of one
-    if last in _PREPOSITIONS:
-        asks = first.partition("'")[0] in _QUESTION and len(before) > 1
-        return "complete" if asks else "open"
-    if last in _AUXILIARIES:
-        return "unsure" if before else "open"
-    return "complete"

@@ -178,9 +178,9 @@ class TurnTaker:
                     task.add_done_callback(self._asking.discard)
 
     async def _classify(self, ears: "Listener", at: int) -> None:
-        verdict = await ears.complete()
-        if verdict is not None:
-            await self.feed(lambda mind, now: mind.answer(now, at, complete=verdict))
+        p = await ears.complete()
+        if p is not None:
+            await self.feed(lambda mind, now: mind.answer(now, at, p))
 
     def _arm(self) -> None:
         deadline_ns = self.attention.deadline_ns

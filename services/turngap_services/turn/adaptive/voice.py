@@ -3,7 +3,8 @@
 Silero judges windows of 32 ms. Two of its states look at windows that lie 16 ms apart, so a verdict
 comes every 16 ms. It says whether there is a voice. *When* that voice falls silent is read from the
 samples, every 10 ms, as Silero hears it for another 75 ms (median; p95 129, over the library's 32
-recordings).
+recordings). Soft syllables over a telephone or in noise look like silence there: so it is never
+earlier than Silero's last window of speech, less a margin.
 """
 
 from collections import deque
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from turngap.core.audio import AUDIBLE_DBFS, FULL_SCALE, LINE_FLOOR_DBFS, Pcm, audible_end, rms_dbfs
 from turngap.core.clock import ms_to_ns, samples_to_ns
+from turngap_services.turn.adaptive.melody import SPAN_MS, Melody, melody_of
 
 # From a window's samples, float in -1 to 1, to the probability that they are speech.
 Model = Callable[[NDArray[np.float32]], float]
@@ -28,6 +30,8 @@ HOP_MS = 16
 STARTING_HOPS = 3
 # After this many hops without speech, what is loud is not the voice.
 STALE_HOPS = 4
+# Silero hears clear speech on for this long at most: what it hears later was too soft to be seen.
+HEARS_ON_MS = 130
 # A voice's last sound this far below its loudest frame is no longer heard.
 RANGE_DB = 26.0
 # A frame this far above the noise around the voice is more than that noise.
@@ -40,6 +44,8 @@ LEAST_RANGE_DB = 15.0
 # The noise is the quietest 30 ms shortly before the voice began or while it lasted.
 NOISE_FRAMES = 15
 SMOOTH_FRAMES = 3
+# How long after the last audible sample its melody can still be asked for.
+KEPT_MS = 500
 # After this much silence, a sound is another one when it comes again.
 STIR_GAP_FRAMES = 3
 
@@ -69,6 +75,7 @@ class Voice:
         self._window = rate * WINDOW_MS // 1000
         self._samples: Pcm = np.empty(0, dtype=np.int16)  # from `_at` on
         self._at = 0
+        self._kept = rate * (SPAN_MS + KEPT_MS) // 1000
         self._hops = 0
         self._frames = 0
         self._run = 0  # hops of speech in a row
@@ -86,6 +93,18 @@ class Voice:
         self.voiced_ms = 0
         self._noise = float("inf")
         self._peak = float("-inf")
+        self._melody: tuple[int, Melody | None] | None = None
+
+    def melody(self) -> Melody | None:
+        """Return how the voice sounded up to its last audible sample; each is judged once."""
+        last, onset = self.last_audible, self.onset
+        if last is None or onset is None:
+            return None
+        if self._melody is None or self._melody[0] != last:
+            first = max(onset, last - self._rate * SPAN_MS // 1000, self._at)
+            sound = self._samples[first - self._at : last - self._at]
+            self._melody = last, melody_of(sound, self._rate)
+        return self._melody[1]
 
     @property
     def speaking(self) -> bool:
@@ -104,8 +123,7 @@ class Voice:
                 self._judge_frame()
             else:
                 self._judge_hop()
-        # The last frame is looked at once more, with the next one.
-        keep = max(min(self._hops * self._hop, (self._frames - 1) * self._frame), self._at)
+        keep = max(self.heard - self._kept, self._at)
         self._samples = self._samples[keep - self._at :]
         self._at = keep
 
@@ -118,8 +136,10 @@ class Voice:
         self._since = 0 if is_speech else self._since + 1
         if self.onset is None and self._run >= STARTING_HOPS:
             self._begin()
-        elif self.onset is not None and is_speech:
+        elif self.onset is not None and self.last_audible is not None and is_speech:
             self.voiced_ms += HOP_MS
+            until = self._at + first + self._window - self._rate * HEARS_ON_MS // 1000
+            self.last_audible = max(self.last_audible, until)
 
     def _begin(self) -> None:
         """Begin an utterance some hops back, with the quietest sound around them as noise."""

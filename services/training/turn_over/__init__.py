@@ -1,0 +1,1 @@
+"""How the probability that a turn is over is fitted, and judged on recordings it never saw."""

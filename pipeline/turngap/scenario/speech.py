@@ -10,40 +10,24 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-import scipy.ndimage
 import soxr
-from numpy.typing import NDArray
 
 from turngap.core.audio import FULL_SCALE, Pcm
-from turngap.scenario import silero
 from turngap.scenario.model import Pause, SpeechBounds
+from turngap.scenario.reading import (
+    RATE,
+    STEP_MS,
+    WINDOW,
+    Bools,
+    Floats,
+    band_levels,
+    digital_silence,
+    speech_probability,
+)
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-
-RATE = 16_000
-
-# Everything is judged in steps of 5 ms, on 20 ms of sound: two periods of a low voice.
-STEP_MS = 5
-STEP = RATE * STEP_MS // 1000
-FRAME = 4 * STEP
-
-# Where voices have their fundamental and first formant, their other formants, and the noise of
-# fricatives and stop releases. A weak final "s" is far below the vowels, yet far above the noise of
-# its own band.
-BANDS_HZ = ((100, 1000), (1000, 3500), (3500, 7900))
-
-# Silero reads windows of 32 ms. Read from four offsets it places a bound four times as finely, and
-# does not depend on where the recording happens to begin.
-WINDOW = 512
-OFFSETS = (0, 128, 256, 384)
-SPEECH = 0.5  # its authors' threshold
+# Silero's probability from which a step is speech, by its authors, and below which it is none.
+SPEECH = 0.5
 QUIET = 0.1
-
-# Silero's level is set so that 200 ms of the recording, the length of a short word, lie at or above
-# this RMS: about the level of its training data. A thump is shorter, so it does not set the level.
-LEVEL_DBFS = -20.0
-LOUD_MS = 200
 
 # How late Silero crosses its threshold after speech has ended and begun: windows, and its memory.
 # 70 ms was the median on 52 recordings of people; at onsets one window has to fill.
@@ -87,9 +71,6 @@ DOUBTFUL_MS = 100.0
 
 # A bound this near to the file's edge may be the cut, not the speech.
 EDGE_MS = 50.0
-
-# A noise floor taken from these is -inf. No microphone is silent for 30 ms.
-DIGITAL_SILENCE_MS = 30
 
 # Fewer samples at the limit do not bend the sound enough to matter.
 CLIPPED_SAMPLES = 10
@@ -292,75 +273,20 @@ def _runs(wanted: Bools) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
 
 
-# --- reading the recording ------------------------------------------------------------------------
-
-
 def _sound(pcm: Pcm, rate: int) -> _Sound | None:
     """Read a recording; None if it holds less than a window of anything but digital silence."""
     if len(pcm) * 1000 < rate * WINDOW * 1000 / RATE:
         return None
-    alive = ~_constant(pcm, rate)
+    alive = ~digital_silence(pcm, rate)
     if not alive.any():
         return None
     signal = np.asarray(pcm / FULL_SCALE, dtype=np.float64)
     if rate != RATE:
         signal = soxr.resample(signal, rate, RATE)
-    levels = _levels(signal)
+    levels = band_levels(signal)
     steps = levels.shape[1]
     at = np.minimum((np.arange(steps) * STEP_MS * rate) // 1000, len(alive) - 1)
-    return _Sound(_probability(signal, steps), levels, alive[at])
-
-
-def _constant(pcm: Pcm, rate: int) -> Bools:
-    """Which samples lie in a stretch of digital silence: no two samples differ by more than 2."""
-    size = max(1, rate * DIGITAL_SILENCE_MS // 1000)
-    wide = pcm.astype(np.int32)
-    highest = scipy.ndimage.maximum_filter1d(wide, size, mode="nearest")
-    lowest = scipy.ndimage.minimum_filter1d(wide, size, mode="nearest")
-    still = highest - lowest <= 2
-    return scipy.ndimage.maximum_filter1d(still, size, mode="nearest")
-
-
-def _levels(signal: Floats) -> Floats:
-    """Return each band's level in dBFS, shape (3, n), of the 20 ms around each step."""
-    padded = np.pad(signal, FRAME // 2)
-    frames = np.lib.stride_tricks.sliding_window_view(padded, FRAME)[::STEP]
-    window = np.hanning(FRAME)
-    scale = 2 / (FRAME * float(np.sum(window**2)))
-    hz = np.fft.rfftfreq(FRAME, 1 / RATE)
-    bands = [(hz >= low) & (hz < high) for low, high in BANDS_HZ]
-    powers = []
-    # A minute at a time, so that an hour needs no gigabytes.
-    for first in range(0, len(frames), 60_000 // STEP_MS):
-        part = frames[first : first + 60_000 // STEP_MS] * window
-        power = np.abs(np.fft.rfft(part, axis=1)) ** 2 * scale
-        powers.append(np.stack([power[:, band].sum(axis=1) for band in bands]))
-    return 10 * np.log10(np.concatenate(powers, axis=1) + 1e-14)
-
-
-def _probability(signal: Floats, steps: int) -> Floats:
-    """Return Silero's probability of speech at each step, the mean over the offsets."""
-    scaled = np.clip(signal * 10 ** ((LEVEL_DBFS - _level_dbfs(signal)) / 20), -1, 1)
-    at = np.arange(steps) * STEP
-    total = np.zeros(steps)
-    for offset in OFFSETS:
-        # Silero begins with some silence behind it, and hears some after the recording.
-        before = 8 * WINDOW + offset
-        padded = np.pad(scaled, (before, 9 * WINDOW)).astype(np.float32)
-        windows = padded[: len(padded) // WINDOW * WINDOW].reshape(-1, WINDOW)
-        probability = silero.model(RATE)
-        found = np.array([probability(window) for window in windows])
-        ends = (np.arange(len(windows)) + 1) * WINDOW - before
-        total += np.interp(at, ends, found)
-    return total / len(OFFSETS)
-
-
-def _level_dbfs(signal: Floats) -> float:
-    """Return the RMS that the loudest 200 ms of the recording, 20 ms at a time, reach."""
-    frames = signal[: len(signal) // FRAME * FRAME].reshape(-1, FRAME)
-    loudest = np.sort(np.mean(np.square(frames), axis=1))[::-1]
-    power = float(loudest[min(LOUD_MS * RATE // 1000 // FRAME, len(loudest) - 1)])
-    return 10 * float(np.log10(power + 1e-12))
+    return _Sound(speech_probability(signal, steps), levels, alive[at])
 
 
 # --- warnings -------------------------------------------------------------------------------------
@@ -401,7 +327,7 @@ def _of_samples(pcm: Pcm, rate: int) -> Iterator[Warned]:
         if clipped >= CLIPPED_SAMPLES and abs(limit) > FULL_SCALE / 100:
             yield Warned("clipping", f"{clipped} samples are clipped")
             break
-    silent_ms = int(_constant(pcm, rate).sum()) * 1000 / rate
+    silent_ms = int(digital_silence(pcm, rate).sum()) * 1000 / rate
     if silent_ms:
         yield Warned(
             "digital_silence",

@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from pipecat.audio.vad.silero import SileroVADAnalyzer
 from pipecat.audio.vad.vad_analyzer import VADParams, VADState
 from rapidfuzz.distance import Levenshtein
 
+from turngap.agent.stack import stack_files
 from turngap.scenario import silero
 from turngap.scenario.library import library_dir, load_scenario, scenario_paths
 from turngap_services.stt.pocketsphinx import PocketsphinxSettings
@@ -40,6 +42,8 @@ PACKET = RATE // 50
 SILENCE_S = 1.0  # before and after each recording
 HOLD = RATE // 4  # silence after which `adaptive` has the utterance concluded
 CALIBRATION_ROUNDS = 12
+# Its ears find a voice sooner than pipecat's VAD, so it needs less of what was before.
+EMBEDDED = tomllib.loads(stack_files()["embedded"].read_text(encoding="utf-8"))
 RESAMPLES = 2000
 
 
@@ -231,7 +235,8 @@ async def main() -> None:
     ask.add_argument("--lw", type=float)
     ask.add_argument("--quiet", action="store_true", help="no line for each recording")
     args = ask.parse_args()
-    chosen = {"cmninit": args.cmninit, "language_weight": args.lw}
+    pre_roll_ms = EMBEDDED["stt"]["pre_roll_ms"] if args.ears == "adaptive" else None
+    chosen = {"cmninit": args.cmninit, "language_weight": args.lw, "pre_roll_ms": pre_roll_ms}
     settings = PocketsphinxSettings.model_validate(
         {k: v for k, v in chosen.items() if v is not None}
     )

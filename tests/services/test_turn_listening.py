@@ -110,7 +110,7 @@ async def talking(**settings: Any) -> AsyncIterator[Talk]:
     chosen = AdaptiveSettings.model_validate({"smart_turn": False, **settings})
     prepare(chosen)
     taking = create(chosen, clock)
-    stt = create_stt(PocketsphinxSettings(partial_every_ms=20, pre_roll_ms=500), clock)
+    stt = create_stt(PocketsphinxSettings(partial_every_ms=20, pre_roll_ms=300), clock)
     context = LLMContext()
     user = LLMContextAggregatorPair(
         context, user_params=LLMUserAggregatorParams(user_turn_strategies=taking.strategies)

@@ -1,5 +1,6 @@
 """The scenario library that ships: what it covers, and that its labels agree with the audio."""
 
+import json
 import re
 import runpy
 import subprocess
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from training.turns.verdicts import completeness, stretches
 from turngap.agent.stack import TOOLS
 from turngap.agent.tools import Tool, tools
 from turngap.core.audio import AUDIBLE_DBFS, LINE_FLOOR_DBFS, Pcm, rms_dbfs
@@ -321,6 +323,42 @@ def test_the_pauses_to_think_are_as_long_as_they_were_made():
             longest = longest_silence_ms(recorded, pcm)
             assert pause.ms - 20 <= longest <= pause.ms + 150, recorded.audio
     assert sum(p.ms >= 350 for p in made["PAUSES"].values()) >= 6
+
+
+def test_every_pause_that_was_made_is_labelled_and_no_other():
+    made = runpy.run_path(str(LIBRARY / "make_recordings.py"))
+    for scenario, recorded, pcm in recordings():
+        pause = made["pause_in"](scenario.name, recorded.audio)
+        assert recorded.pauses is not None, recorded.audio
+        assert [p.ms for p in recorded.pauses] == pytest.approx([pause.ms] if pause else [])
+        for labelled in recorded.pauses:
+            inside = pcm[int(labelled.start_ms * 16) + 1 : int(labelled.end_ms * 16)]
+            assert rms_dbfs(inside) < LINE_FLOOR_DBFS + 1, recorded.audio
+
+
+def test_stock_pipecat_finds_nine_turns_in_ten_complete_as_the_table_says():
+    table = json.loads((LIBRARY / "recordings.json").read_text(encoding="utf-8"))
+    assert set(table) == {recorded.audio for _, recorded, _ in recordings()}
+    complete: list[bool] = []
+    for _, recorded, pcm in recordings():
+        if isinstance(recorded, UserTurn):
+            assert recorded.speech
+            p = completeness(pcm, recorded.speech.start_ms, recorded.speech.end_ms)
+            assert abs(p - table[recorded.audio]["complete"]) < 0.1, recorded.audio
+            complete.append(p > 0.5)
+    assert sum(complete) / len(complete) >= 0.9
+
+
+def test_silero_hears_each_turn_in_one_piece_but_for_its_long_pause():
+    table = json.loads((LIBRARY / "recordings.json").read_text(encoding="utf-8"))
+    for _, recorded, pcm in recordings():
+        heard = stretches(pcm)
+        assert heard == table[recorded.audio]["silero_stretches"], recorded.audio
+        longest = max((p.ms for p in recorded.pauses or ()), default=0.0)
+        if longest == 0 and not recorded.say.startswith("["):
+            assert heard == 1, recorded.audio
+        elif longest >= 300:
+            assert heard == 2, recorded.audio
 
 
 def usual(scenario: Scenario) -> bool:

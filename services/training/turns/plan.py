@@ -26,7 +26,7 @@ PAUSES_A_TURN = {1: 0.55, 2: 0.33, 3: 0.12}
 FILLER_SHARE = 0.2
 FILLER_BEFORE_SHARE = 0.6
 
-# How a stretch of speech ends, in ToBI's terms; "none" breaks off without a boundary tone.
+# How a stretch of speech ends, in ToBI's terms; "none" breaks off in the middle.
 Tone = Literal["L-L%", "H-L%", "L-H%", "H-H%", "none"]
 
 # Gravano & Hirschberg (2011) counted the tones of people's speech before a pause within a turn:
@@ -150,7 +150,11 @@ def planned(sentence: Sentence, set_name: SetName, draw: np.random.Generator) ->
             ending = _ending(tone, draw, lengthened=1.1, holds=False)
         else:
             held = silences[number]
-            ending = _ending(_pick(HOLD_TONES[held.kind], draw), draw, lengthened=1.35, holds=True)
+            # People draw out the function word at which they stop.
+            longer = 1.6 if held.kind == "function" else 1.35
+            ending = _ending(
+                _pick(HOLD_TONES[held.kind], draw), draw, lengthened=longer, holds=True
+            )
             if held.filler == "before":
                 words = f"{words} {_filler(draw)}"
                 ending = _ending("H-L%", draw, lengthened=1.6, holds=True)
@@ -192,16 +196,16 @@ def _ending(tone: Tone, draw: np.random.Generator, *, lengthened: float, holds: 
         "H-L%": (0.3 if holds else -1.5, 1.3),
         "L-H%": (1.5, 1.5),
         "H-H%": (5.0, 2.0),
-        "none": (0.0, 0.0),
+        "none": (0.0, 1.0),
     }[tone]
     if tone == "none":
-        lengthened = 1.1
+        lengthened = 0.95  # what breaks off has no final lengthening, and an engine always has some
     softer = draw.normal(2.0, 2.0) if holds or tone != "L-L%" else draw.normal(4.5, 2.5)
     return Ending(
         tone,
         float(draw.normal(goal, spread)),
         float(draw.uniform(180, 400)),
-        float(np.clip(draw.normal(lengthened, 0.2), 1.0, 2.2)),
+        float(np.clip(draw.normal(lengthened, 0.2), 0.8, 2.2)),
         float(np.clip(softer, 0.0, 10.0)),
     )
 

@@ -112,7 +112,7 @@ def shaped(speech: Signal, ending: Ending, speaker: Speaker, higher: float) -> S
         higher: in semitones: where the whole of it lies.
     """
     import parselmouth
-    from parselmouth.praat import call
+    from parselmouth.praat import call, run
 
     # Played slower or faster, as from a larger or smaller mouth; `back` undoes it for the pace.
     at = np.arange(0, len(speech) - 1, 1 / speaker.size)
@@ -133,6 +133,8 @@ def shaped(speech: Signal, ending: Ending, speaker: Speaker, higher: float) -> S
     call(pace, "Add point", ramp_s, back)
     call(pace, "Add point", last_s, back * ending.lengthened)
     call([pace, made], "Replace duration tier")
+    # Praat draws where the periods of voiceless sounds lie; drawn alike, they make the same bytes.
+    run("random_initializeWithSeedUnsafelyButPredictably (1)")
     new = call(made, "Get resynthesis (overlap-add)").values[0]
     fade = np.zeros(len(new))
     falling = min(len(new), _samples(_LAST_MS * back * ending.lengthened))
@@ -150,13 +152,12 @@ def melody(
     """The pitch in Hz at `times` (s), from what the engine made of it."""
     median = float(np.median(hz))
     steps = 12 * np.log2(hz / median) * speaker.lively
-    if ending.tone != "none":
-        over_s = ending.over_ms / 1000
-        weight = np.clip((times - (times[-1] - over_s)) / over_s, 0.0, 1.0)
-        goal = np.full(len(times), ending.semitones)
-        if ending.tone == "L-H%":  # it dips first
-            goal = np.where(weight < 0.6, -3.0, ending.semitones)
-        steps = (1 - weight) * steps + weight * goal
+    over_s = ending.over_ms / 1000
+    weight = np.clip((times - (times[-1] - over_s)) / over_s, 0.0, 1.0)
+    goal = np.full(len(times), ending.semitones)
+    if ending.tone == "L-H%":  # it dips first
+        goal = np.where(weight < 0.6, -3.0, ending.semitones)
+    steps = (1 - weight) * steps + weight * goal
     return np.clip(
         median * speaker.pitch * 2 ** ((steps + higher) / 12), _LOWEST_HZ, _HIGHEST_HZ * 1.5
     )

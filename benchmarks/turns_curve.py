@@ -78,9 +78,10 @@ def about(agents: Sequence[tuple[str, TurnsRecord]]) -> str:
     record = agents[0][1]
     stand_ins = dict.fromkeys(name for _, r in agents for name in r.stand_ins)
     time = "in virtual time (gaps are lower bounds)" if record.virtual else "in real time"
+    counted = ", ".join(f"{name} {r.recorded}" for name, r in agents)
     return (
-        f"{record.recorded} recorded turns, {record.rounds} round{'s' * (record.rounds > 1)}, "
-        f"{time}; {', '.join(stand_ins)}. In brackets: 95 % intervals."
+        f"Recorded turns: {counted}. Played {time}; "
+        f"{', '.join(stand_ins)}. In brackets: 95 % intervals."
     )
 
 

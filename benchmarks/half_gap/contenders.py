@@ -63,7 +63,6 @@ STEPS = (
             "stt.pre_roll_ms=500",
             "turn.certainty=0",
             "turn.hold_ms=250",
-            "turn.smart_turn=false",
             "turn.conclude_ms=0",
             "turn.speculate=false",
             'turn.barge_in="vad"',
@@ -77,7 +76,6 @@ STEPS = (
         ("turn.certainty=0.8", "turn.hold_ms=200"),
         ("turn.certainty=0", "turn.hold_ms=250"),
     ),
-    Step("smart turn beside it", ("turn.smart_turn=true",), ("turn.smart_turn=false",)),
     Step("speculation", ("turn.speculate=true",), ("turn.speculate=false",)),
     Step(
         "barge-in: silent at once, backchannels told apart",

@@ -35,7 +35,6 @@ def test_full_is_the_embedded_agent_and_stock_is_the_stock_one() -> None:
     defaults = {
         "certainty": 0.8,
         "hold_ms": 200,
-        "smart_turn": True,
         "speculate": True,
         "barge_in": "attentive",
         "conclude_ms": 20,

@@ -60,7 +60,7 @@ STEPS = (
         (
             "pipeline.vad_first=true",
             "stt.partial_every_ms=20",
-            "stt.pre_roll_ms=500",
+            "stt.pre_roll_ms=300",
             "turn.certainty=0",
             "turn.hold_ms=250",
             "turn.conclude_ms=0",

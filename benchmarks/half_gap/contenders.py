@@ -73,7 +73,7 @@ STEPS = (
     Step("the final transcript by the endpoint", ("turn.conclude_ms=20",), ("turn.conclude_ms=0",)),
     Step(
         "a hold as long as it takes to be certain",
-        ("turn.certainty=0.8", "turn.hold_ms=200"),
+        ("turn.certainty=0.7", "turn.hold_ms=200"),
         ("turn.certainty=0", "turn.hold_ms=250"),
     ),
     Step("speculation", ("turn.speculate=true",), ("turn.speculate=false",)),

@@ -33,7 +33,7 @@ def test_full_is_the_embedded_agent_and_stock_is_the_stock_one() -> None:
     shipped = load_stack("embedded").model_dump(exclude=about)
     # What full says and embedded leaves to the backend is the backend's default.
     defaults = {
-        "certainty": 0.8,
+        "certainty": 0.7,
         "hold_ms": 200,
         "speculate": True,
         "barge_in": "attentive",

@@ -138,7 +138,9 @@ async def test_it_is_shown_on_any_width_as_markdown_and_as_json(tmp_path: Path, 
     assert "| 153 ms | 64 | 8 |" in page
     head = page.split("| backend |")[1].splitlines()[0]
     # What decides stands where a narrow page still shows it.
-    assert head.startswith(" turns | gap p50 | p95 | hit rate | right answers | $/1000 turns")
+    assert head.startswith(
+        " turns | gap p50 | p95 | cut-ins | hit rate | right answers | $/1000 turns"
+    )
     assert page.count("\n| good |") == page.count("\n| quick |") == 1
     assert "| 10 |" in page
     assert "n = 3 is too small" in page
@@ -194,14 +196,16 @@ async def test_differences_over_the_same_turns_are_shown_everywhere(
     (found,) = record.pairs
     assert (found.right_n, found.only_one, found.only_other) == (21, 7, 0)
     assert (found.right_recorded, found.gap_n, found.gap_recorded) == (3, 21, 3)
-    said = (
+    page = Page(write_reports(record, folder).read_text("utf-8")).text
+    for said in (
         "good less quick: gap +0 ms (95 % interval ? to ?) in the median, n = 21 turns "
-        "(3 recorded); right answers +33 points (95 % interval -29 to +79), n = 21 turns "
-        "(3 recorded), it alone right in 7, the other alone in 0"
-    )
-    assert said in shown(record, 250)
-    assert said in markdown(record)
-    assert said in Page(write_reports(record, folder).read_text("utf-8")).text
+        "(3 recorded); cut-ins +0 points (95 % interval ",
+        "; right answers +33 points (95 % interval -29 to +79), n = 21 turns "
+        "(3 recorded), it alone right in 7, the other alone in 0",
+    ):
+        assert said in shown(record, 400)
+        assert said in markdown(record)
+        assert said in page
     assert "67 % (21 % to 94 %), 3.0 s" in shown(record, 300)  # a task of one turn
 
 

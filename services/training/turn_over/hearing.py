@@ -60,7 +60,7 @@ class Hearing:
         self._model = model
         self._kept = kept
         kept.mkdir(parents=True, exist_ok=True)
-        self._settings = PocketsphinxSettings(partial_every_ms=20, pre_roll_ms=500)
+        self._settings = PocketsphinxSettings(partial_every_ms=20, pre_roll_ms=300)  # embedded's
 
     def hear(self, take: Take) -> Heard:
         path = self._path(take)

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 
 RATE = 16_000  # the acoustic model's
 
+# How much of the 3-gram is kept for words in an order that no sentence has, and how much less
+# likely than the best a path may be before it is dropped. With pocketsphinx's own beams, and half
+# of the 3-gram kept, 28.2 % of the words are wrong in 60 generated turns (`training.turns`, set
+# `fit`: rooms, noise, telephones); with these 9.4 %, for a third more CPU. Of people in noise at
+# 20 dB it was 11.3 % and is 5.7 % (25 recordings).
+DISCOUNT = 0.05
+BEAMS = {"beam": 1e-80, "pbeam": 1e-80, "wbeam": 1e-60, "lpbeam": 1e-60, "lponlybeam": 1e-50}
+
 
 @dataclass(frozen=True, slots=True)
 class Saying:
@@ -124,7 +132,7 @@ def _arpa(sentences: Iterable[list[str]]) -> str:
     from pocketsphinx.lm import ArpaBoLM
 
     text = "\n".join(" ".join(words) for words in sentences)
-    lm = ArpaBoLM(text=text, add_start=True, discount_mass=0.5)
+    lm = ArpaBoLM(text=text, add_start=True, discount_mass=DISCOUNT)
     lm.compute()
     out = StringIO()
     lm.write(out)
@@ -159,4 +167,5 @@ def make_decoder(model: Model, *, language_weight: float, cmninit: str) -> "Deco
             fwdflat=False,
             bestpath=False,
             loglevel="FATAL",
+            **BEAMS,
         )

@@ -17,7 +17,7 @@ class AdaptiveSettings(BackendSettings):
     """Silero's probability from which a window is speech."""
     start_ms: Ms = 100.0
     """Speech that begins a turn, in ms, unless recognised words begin it before."""
-    certainty: Annotated[float, Field(ge=0, lt=1)] = 0.8
+    certainty: Annotated[float, Field(ge=0, lt=1)] = 0.7
     """How certain it must be that the turn is over before it ends: more waits longer and cuts in
     less; 0: end it after `hold_ms`, whatever was said."""
     # An answer that is asked for at the first sign of silence is not there before.

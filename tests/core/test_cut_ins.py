@@ -56,6 +56,12 @@ def test_a_cut_in_before_any_pause_is_over_speech():
     assert (found.pause, found.over_speech) == (None, True)
 
 
+def test_a_decision_long_after_a_pause_was_not_drawn_by_it():
+    found = heard_cut_in(turn_with(onset_ms=1900, endpoints_ms=(1700,)))
+    assert found is not None
+    assert (found.pause, found.over_speech) == (None, True)
+
+
 def test_answered_turns_have_no_cut_in_and_may_have_false_endpoints():
     turn = turn_with(endpoints_ms=(1250, 2400, 4250))
     assert heard_cut_in(turn) is None

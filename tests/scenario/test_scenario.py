@@ -95,6 +95,17 @@ def test_audio_stays_inside_the_folder(audio: str, model: type):
 
 
 @pytest.mark.parametrize(
+    "pauses", [[(400, 700), (600, 900)], [(50, 300)], [(800, 1000)]], ids=["overlap", "lead", "tail"]
+)
+def test_pauses_lie_apart_inside_the_speech(pauses: list[tuple[float, float]]):
+    spans = [{"start_ms": start, "end_ms": end} for start, end in pauses]
+    with pytest.raises(ValidationError, match="pause from"):
+        UserTurn.model_validate(
+            TURN | {"speech": {"start_ms": 100, "end_ms": 1000}, "pauses": spans}
+        )
+
+
+@pytest.mark.parametrize(
     ("start_ms", "end_ms"), [(5, 5), (6, 5), (-1, 5), (0, 0), (0, float("inf"))]
 )
 def test_speech_lies_forward_in_time(start_ms: float, end_ms: float):

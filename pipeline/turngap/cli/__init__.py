@@ -66,10 +66,10 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
     )),
     (MEASURE, turn_taking.turns, (
         "turngap turns --agent ws://127.0.0.1:8765/ws --scenarios mine",
-        "turngap turns --tag pause --vary turn.certainty=0.5,0.8,0.95 --rounds 4 --phases 4",
+        "turngap turns --tag pause --vary turn.certainty=0.5,0.7,0.9 --rounds 4 --phases 4",
     )),
     (MEASURE, turn_taking.sweep, (
-        "turngap sweep turn.certainty=0,0.5,0.8,0.95 --tag pause --rounds 4 --phases 4",
+        "turngap sweep turn.certainty=0.5,0.7,0.9 --tag pause --rounds 4 --phases 4",
     )),
     (MEASURE, simulating.simulate, (
         "turngap simulate --from latest --set pool.weights=fp8",
@@ -106,8 +106,8 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         STORED,
         results.label,
         (
-            "turngap label scenarios/coffee-order.yaml",
-            "turngap label scenarios/coffee-order.yaml --show pictures",
+            "turngap label mine/coffee-order.yaml",
+            "turngap label mine/coffee-order.yaml --show pictures",
         ),
     ),
     (STORED, agents.backends, ("turngap backends", "turngap backends sim")),

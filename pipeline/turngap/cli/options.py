@@ -116,7 +116,7 @@ Marks = Annotated[
 Scenarios = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Names of scenarios, or their files. Default: all that ship with turngap.",
+        help="Names of scenarios, or their files. Default: all but those tagged extra.",
         autocompletion=scenario_names,
         show_default=False,
     ),

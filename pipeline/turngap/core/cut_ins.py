@@ -10,6 +10,9 @@ from turngap.core.budget import Outcome
 from turngap.core.results import PauseRecord, Turn
 from turngap.core.stats import Proportion, Take, proportion_of
 
+# A decision this soon after a pause was drawn by it, as VADs and labels are no finer. So was what
+# is heard this soon after it, if the agent does not say when it decided: answers take their time.
+DECIDED_LATE_MS, HEARD_LATE_MS = 200.0, 2000.0
 # Pauses are counted by their length, in ms, from one of these up to the next.
 LENGTHS_MS = (0.0, 200.0, 400.0, 800.0, 1600.0, inf)
 
@@ -41,8 +44,9 @@ def heard_cut_in(turn: Turn) -> TooEarly | None:
         return None
     onset_ms = turn.speech_ms + turn.gap_ms
     decided_ms = max((at for at in turn.endpoints_ms or () if at <= onset_ms), default=None)
-    since_ms = onset_ms if decided_ms is None else decided_ms
-    return TooEarly(onset_ms, decided_ms, _begun(turn, since_ms))
+    if decided_ms is None:
+        return TooEarly(onset_ms, None, _begun(turn, onset_ms, HEARD_LATE_MS))
+    return TooEarly(onset_ms, decided_ms, _begun(turn, decided_ms, DECIDED_LATE_MS))
 
 
 def false_endpoints(turn: Turn) -> tuple[TooEarly, ...] | None:
@@ -50,13 +54,13 @@ def false_endpoints(turn: Turn) -> tuple[TooEarly, ...] | None:
     if turn.endpoints_ms is None or turn.speech_ms is None:
         return None
     early = (at for at in turn.endpoints_ms if at < turn.speech_ms)
-    return tuple(TooEarly(at, at, _begun(turn, at)) for at in early)
+    return tuple(TooEarly(at, at, _begun(turn, at, DECIDED_LATE_MS)) for at in early)
 
 
-def _begun(turn: Turn, at_ms: float) -> PauseRecord | None:
-    """The last pause that had begun by then."""
+def _begun(turn: Turn, at_ms: float, late_ms: float) -> PauseRecord | None:
+    """The last pause that had begun by then, unless it was over for longer than `late_ms`."""
     begun = [pause for pause in turn.pauses or () if pause.start_ms < at_ms]
-    return begun[-1] if begun else None
+    return begun[-1] if begun and at_ms <= begun[-1].end_ms + late_ms else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,8 +68,7 @@ class Microphone:
         Raises:
             AgentError: the device hands over nothing any more.
         """
-        while not self._swaps.empty():  # what was heard of the room while nobody listened
-            self._feed(self._swaps.get())
+        self._drain()
         self._listening = True
         try:
             return self._take(meter)
@@ -78,6 +77,7 @@ class Microphone:
 
     def play(self, pcm: Pcm) -> None:
         """Play a take, and return when it has sounded."""
+        self._drain()
         self._handset.playout.add(0, pcm, RATE, 0)
         self._listening = True
         try:
@@ -85,6 +85,11 @@ class Microphone:
                 self._feed(self._next())
         finally:
             self._listening = False
+
+    def _drain(self) -> None:
+        """Take what was heard of the room while nobody listened."""
+        while not self._swaps.empty():
+            self._feed(self._swaps.get())
 
     def _take(self, meter: Callable[[float], None]) -> Take:
         decimator, heard = Decimator(), list[Pcm]()

@@ -1,6 +1,7 @@
 """What a scenario file may hold. Reading files is `turngap.scenario.library`'s part."""
 
 import re
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, Self
 
@@ -199,6 +200,12 @@ class Recorded(_Strict):
                 raise ValueError(
                     f"the pause from {pause.start_ms:g} to {pause.end_ms:g} ms must lie inside of "
                     "the turn's speech"
+                )
+        for one, other in pairwise(self.pauses or ()):
+            if other.start_ms < one.end_ms:
+                raise ValueError(
+                    f"the pause from {other.start_ms:g} ms begins before the one before it ends, "
+                    f"at {one.end_ms:g} ms"
                 )
         return self
 

@@ -121,6 +121,10 @@ def find_speech(pcm: Pcm, rate: int) -> FoundSpeech | None:
     if not stretches:
         return None
     edges = [(sound.start(a, lo), sound.end(b, hi)) for a, b, lo, hi in _neighbours(stretches)]
+    # A stretch that ends before it begins is no sound: it lies in a pause, or outside the speech.
+    edges = [(start, end) for start, end in edges if start.at_ms < end.at_ms]
+    if not edges:
+        return None
     start, end = edges[0][0], edges[-1][1]
     start_ms, end_ms = max(0.0, start.at_ms), min(length_ms, end.at_ms)
     if end_ms <= start_ms:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf, isfinite, isnan
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,7 +129,7 @@ def measured_curve(points: Sequence[Sequence[Turn]], recordings: Recordings) -> 
         if np.isfinite(gap)
     ]
     drawn.sort(key=lambda point: point.gap_ms)
-    return _curve(sum(len(turns) for turns, _ in known), drawn, sampled, recordings)
+    return _curve(sum(len(turns) for turns, _ in known), drawn, sampled, len(recordings))
 
 
 def waiting_curve(turns: Sequence[Turn], recordings: Recordings) -> CurveRecord:
@@ -151,7 +151,8 @@ def waiting_curve(turns: Sequence[Turn], recordings: Recordings) -> CurveRecord:
     sampled = _Sampled(median[:, None] + WAITS, recordings.share(turns, hits))
     if not np.isfinite(median[0]):
         return _no_curve("half of the turns or more have no reply, so that there is no median gap")
-    return _curve(len(turns), _corners(sampled.gaps[0], turns, hits), sampled, recordings)
+    recorded = len({turn.take[:2] for turn in turns})
+    return _curve(len(turns), _corners(sampled.gaps[0], turns, hits), sampled, recorded)
 
 
 def outlasted_ms(turn: Turn) -> float:
@@ -188,7 +189,7 @@ def silence_curve(turns: Sequence[Turn], recordings: Recordings) -> CurveRecord:
     hits = longest[:, None] >= holds
     shares = recordings.share(once, hits)
     sampled = _Sampled(np.tile(holds, (len(shares), 1)), shares)
-    return _curve(len(once), _corners(holds, once, hits), sampled, recordings)
+    return _curve(len(once), _corners(holds, once, hits), sampled, len(once))
 
 
 def _no_curve(why: str) -> CurveRecord:
@@ -221,14 +222,15 @@ def _corners(gaps: Floats, turns: Sequence[Turn], hits: NDArray[np.bool_]) -> li
 
 
 def _curve(
-    turns: int, points: Sequence[CurvePoint], sampled: _Sampled, recordings: Recordings
+    turns: int, points: Sequence[CurvePoint], sampled: _Sampled, recorded: int
 ) -> CurveRecord:
+    """The curve of so many turns, which are takes of `recorded` recorded ones."""
     rows = [
         (gaps[order], shares[order])
         for gaps, shares in zip(sampled.gaps, sampled.shares, strict=True)
         for order in [np.argsort(gaps)[: int(np.isfinite(gaps).sum())]]
     ]
-    enough = len(recordings) >= FEWEST
+    enough = recorded >= FEWEST
     return CurveRecord(
         turns=turns,
         points=tuple(points),
@@ -273,10 +275,10 @@ def _why_no_share(gaps: Floats, _: Floats) -> str:
 
 def _reading(values: Sequence[float], why_none: str, enough: bool) -> Reading:
     """What was seen, with the interval of the resamples."""
-    seen, resampled = values[0], sorted(values[1:])
+    seen, resampled = values[0], sorted(value for value in values[1:] if not isnan(value))
     if not isfinite(seen):
         return Reading(value=None, why_none=why_none)
-    if not enough:
+    if not enough or not resampled:
         return Reading(value=seen)
     beyond = int((1 - CONFIDENCE) / 2 * len(resampled))
     ends = [end if isfinite(end) else None for end in (resampled[beyond], resampled[-1 - beyond])]

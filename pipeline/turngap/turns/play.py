@@ -29,7 +29,7 @@ from turngap.turns.record import TURNS_FILE, PointRecord, TurnsRecord
 # Each value is a process of its own, about 200 MB, for as long as this lasts.
 MAX_VALUES = 8
 
-_EXAMPLE = "for example: --vary turn.certainty=0,0.5,0.8,0.95"
+_EXAMPLE = "for example: --vary turn.certainty=0.5,0.7,0.9"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

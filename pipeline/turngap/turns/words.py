@@ -61,7 +61,7 @@ def point_name(record: TurnsRecord, point: PointRecord) -> str:
 def values_by_gap(record: TurnsRecord) -> list[str]:
     """The values behind the points of the measured curve, in its order."""
     known = [(p.gap_ms.value, p.value or "") for p in record.points if p.gap_ms.value is not None]
-    return [words.clean(value) for _, value in sorted(known)]
+    return [words.clean(value) for _, value in sorted(known, key=lambda one: one[0])]
 
 
 def figure(p: Percentile) -> str:

@@ -32,6 +32,8 @@ STARTING_HOPS = 3
 STALE_HOPS = 4
 # Silero hears clear speech on for this long at most: what it hears later was too soft to be seen.
 HEARS_ON_MS = 130
+# So long it is believed where nothing is loud enough for the voice: it also hears a television.
+ALONE_MS = 1000
 # A voice's last sound this far below its loudest frame is no longer heard.
 RANGE_DB = 26.0
 # A frame this far above the noise around the voice is more than that noise.
@@ -90,6 +92,7 @@ class Voice:
         """End the utterance: what comes is another one."""
         self.onset: int | None = None
         self.last_audible: int | None = None
+        self._loud_until = 0  # as far as the level tells
         self.voiced_ms = 0
         self._noise = float("inf")
         self._peak = float("-inf")
@@ -139,13 +142,14 @@ class Voice:
         elif self.onset is not None and self.last_audible is not None and is_speech:
             self.voiced_ms += HOP_MS
             until = self._at + first + self._window - self._rate * HEARS_ON_MS // 1000
-            self.last_audible = max(self.last_audible, until)
+            if until <= self._loud_until + self._rate * ALONE_MS // 1000:
+                self.last_audible = max(self.last_audible, until)
 
     def _begin(self) -> None:
         """Begin an utterance some hops back, with the quietest sound around them as noise."""
         begun = (self._hops - STARTING_HOPS) * self._hop
         self.onset = begun if self.stirring is None else self.stirring
-        self.last_audible = self._frames * self._frame
+        self.last_audible = self._loud_until = self._frames * self._frame
         self.voiced_ms = STARTING_HOPS * HOP_MS
         self._peak = max(self._levels)
         for back in range(max(0, len(self._levels) - SMOOTH_FRAMES + 1)):
@@ -181,7 +185,8 @@ class Voice:
         begin = max(first - self._frame, 0)
         end = audible_end(self._samples[begin : first + self._frame], self._rate, threshold)
         if end is not None and self.last_audible is not None:
-            self.last_audible = max(self.last_audible, self._at + begin + end + 1)
+            self._loud_until = max(self._loud_until, self._at + begin + end + 1)
+            self.last_audible = max(self.last_audible, self._loud_until)
 
     def _threshold(self) -> float:
         """Return the level from which a frame is heard, dBFS."""

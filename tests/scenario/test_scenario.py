@@ -95,7 +95,9 @@ def test_audio_stays_inside_the_folder(audio: str, model: type):
 
 
 @pytest.mark.parametrize(
-    "pauses", [[(400, 700), (600, 900)], [(50, 300)], [(800, 1000)]], ids=["overlap", "lead", "tail"]
+    "pauses",
+    [[(400, 700), (600, 900)], [(50, 300)], [(800, 1000)]],
+    ids=["overlap", "lead", "tail"],
 )
 def test_pauses_lie_apart_inside_the_speech(pauses: list[tuple[float, float]]):
     spans = [{"start_ms": start, "end_ms": end} for start, end in pauses]

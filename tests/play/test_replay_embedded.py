@@ -101,7 +101,11 @@ def test_two_replays_with_one_seed_agree(
 
 def test_a_lead_in_of_150_ms_moves_the_gap_and_is_a_stage(tmp_path: Path, quiet: Quiet) -> None:
     # As it is, the agent cuts such a lead-in off, and has the answer spoken before the turn ends.
-    bare = ("--set", "audio.cut_lead_in=false", "--set", "turn.speculate=false")
+    # The hold is the same in every turn, so that the two runs differ by the lead-in alone.
+    bare = (
+        *("--set", "audio.cut_lead_in=false", "--set", "turn.speculate=false"),
+        *("--set", "turn.certainty=0"),
+    )
     plain, padded = (
         turngap(*SHORT, tmp_path, *bare, *more).document()
         for more in ((), ("--set", "tts.lead_in_ms=150"))

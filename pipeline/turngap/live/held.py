@@ -84,6 +84,7 @@ class Held:
         self.connected = False
         self.begun_ns = now_ns
         self.over = False
+        self._finishing: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
 
     async def keep(self, turn: KeptTurn, offset: OffsetRecord | None) -> Turn:
@@ -99,8 +100,16 @@ class Held:
         return await asyncio.to_thread(figures_of, tuple(self.run.turns))
 
     async def finish(self, how: str, failure: str | None = None) -> None:
-        """End the conversation: store what is left of it, and judge its run."""
+        """End the conversation: store what is left of it, and judge its run.
+
+        It is ended once. Who calls again, or is cancelled while it is written, loses nothing.
+        """
         self.over = True
+        if self._finishing is None:
+            self._finishing = asyncio.create_task(self._write_end(how, failure))
+        await asyncio.shield(self._finishing)
+
+    async def _write_end(self, how: str, failure: str | None) -> None:
         async with self._writing:
             await asyncio.to_thread(self._finish, how, failure)
 
@@ -184,9 +193,9 @@ class Conversations:
         for task in self._waiting.values():
             task.cancel()
         await asyncio.gather(*self._waiting.values(), return_exceptions=True)
+        ends = [_finished(held, "the server ended", None) for held in self._held.values()]
+        await asyncio.gather(*ends, return_exceptions=True)
         for held in self._held.values():
-            if not held.over:
-                await _finished(held, "the server ended", None)
             held.run.forget()
         self._held.clear()
 

@@ -20,8 +20,8 @@ class Levelled:
     """One utterance at `TARGET_DBFS`: each sample keeps its place, only its amplitude changes.
 
     The gain follows the loudest 30 ms so far, so it can only fall: it never raises the noise
-    between two words of one utterance. It moves by frames of 10 ms that count from the first sample, so that how the
-    stream is cut changes nothing.
+    between two words of one utterance. It moves by frames of 10 ms that count from the first
+    sample, so that how the stream is cut changes nothing.
 
     Args:
         rate: sample rate, Hz.

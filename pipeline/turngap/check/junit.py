@@ -1,6 +1,5 @@
 """A check as JUnit XML, which CI servers show test by test."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,12 +7,10 @@ from xml.etree import ElementTree
 
 from turngap.check import words as check_words
 from turngap.check.record import CheckRecord, CheckVerdict, MetricVerdict
-from turngap.report import words
+from turngap.core.untrusted import printable, xml_text
 
 SUITE = "turngap check"
 CLASS = "turngap.check"
-# What XML 1.0 cannot hold, not even escaped (https://www.w3.org/TR/xml/#charsets).
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +37,11 @@ def junit(record: CheckRecord, console_text: str) -> bytes:
     suite = ElementTree.SubElement(root, "testsuite", {"name": SUITE, **attributes, **started})
     properties = ElementTree.SubElement(suite, "properties")
     for name, value in _properties(record):
-        attributes = {"name": name, "value": _text(value)}
+        attributes = {"name": name, "value": xml_text(value)}
         ElementTree.SubElement(properties, "property", attributes)
     for case in cases:
         _append(suite, case)
-    ElementTree.SubElement(suite, "system-out").text = _text(console_text)
+    ElementTree.SubElement(suite, "system-out").text = xml_text(console_text)
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
 
@@ -77,7 +74,7 @@ def _metric_message(record: CheckRecord, metric: MetricVerdict) -> str:
 
 
 def _append(suite: ElementTree.Element, case: Case) -> None:
-    name, message = _text(words.clean(case.name)), _text(case.message)
+    name, message = xml_text(printable(case.name)), xml_text(case.message)
     attributes = {"classname": CLASS, "name": name, "time": "0"}
     element = ElementTree.SubElement(suite, "testcase", attributes)
     if case.verdict == "regressed":
@@ -97,9 +94,9 @@ def _properties(record: CheckRecord) -> list[tuple[str, str]]:
         ("cut_ins", check_words.cut_ins_words(record)),
         ("starved_ms", f"{record.starved_ms:g}"),
         ("caller", check_words.starved_words(record) or "not starved"),
-        ("moved_stage", words.clean(record.moved_stage or "none")),
+        ("moved_stage", printable(record.moved_stage or "none")),
         ("candidate", check_words.side_words(record.candidate)),
-        ("machine", words.clean(record.machine.fingerprint)),
+        ("machine", printable(record.machine.fingerprint)),
     ]
     if record.reference is not None:
         pairs.append(("reference", check_words.side_words(record.reference)))
@@ -114,7 +111,3 @@ def _times(record: CheckRecord) -> tuple[str, dict[str, str]]:
     except (ValueError, TypeError):
         return "0", {}
     return f"{max(seconds, 0.0):.3f}", {"timestamp": f"{started:%Y-%m-%dT%H:%M:%S}"}
-
-
-def _text(text: str) -> str:
-    return _NOT_XML.sub("", text)

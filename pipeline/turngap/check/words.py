@@ -20,6 +20,7 @@ from turngap.check.record import (
     StageShift,
 )
 from turngap.core.budget import STARVED_MS
+from turngap.core.untrusted import printable
 from turngap.report import words
 from turngap.report.words import Style
 
@@ -70,7 +71,7 @@ def verdict_words(record: CheckRecord, verdict: CheckVerdict) -> str:
 def why_words(record: CheckRecord) -> list[str]:
     """What decided, one reason a line; never empty."""
     if record.why:
-        return [words.clean(why) for why in record.why]
+        return [printable(why) for why in record.why]
     return ["every metric and budget holds"]
 
 
@@ -129,7 +130,7 @@ def p_words(p_value: float | None) -> str:
 
 def metric_note(record: CheckRecord, metric: MetricVerdict) -> str:
     """Why there is no figure or no decision, and how many more turns would bring one."""
-    notes = [words.clean(metric.why)] if metric.why else []
+    notes = [printable(metric.why)] if metric.why else []
     if metric.turns_needed is not None and record.verdict != "cannot_compare":
         notes.append(f"about {more_pairs(metric.turns_needed)} would decide")
     return "; ".join(notes)
@@ -168,7 +169,7 @@ def to_decide(record: CheckRecord) -> str:
     if rounds := _rounds_for(record, metric.turns_needed):
         text += f": --rounds {rounds}, or --until-decided"
     if metric.why and "conversations" in metric.why:
-        text += f" (the {metric.name} moved {words.clean(metric.why)})"
+        text += f" (the {metric.name} moved {printable(metric.why)})"
     return text
 
 
@@ -225,7 +226,7 @@ def moved_words(record: CheckRecord) -> str:
 def _stage_moved(stage: StageShift) -> str:
     tail = f", {words.turns_words(stage.slowed)} far slower" if stage.slowed > 0 else ""
     return (
-        f"{words.clean(stage.name)} {signed_ms(stage.shift_ms)} ms in the typical pair{tail} "
+        f"{printable(stage.name)} {signed_ms(stage.shift_ms)} ms in the typical pair{tail} "
         f"(n={stage.n}, {p_words(stage.p_value)})"
     )
 
@@ -237,7 +238,7 @@ def stage_remark(stage: StageShift, record: CheckRecord) -> str:
 
 def budget_name(budget: BudgetRecord) -> str:
     """What must hold for a turn to be within the budget."""
-    return f"{words.clean(budget.name)} ≤ {budget.budget_ms:g} ms"
+    return f"{printable(budget.name)} ≤ {budget.budget_ms:g} ms"
 
 
 def budget_figures(budget: BudgetRecord) -> tuple[str, str]:
@@ -288,10 +289,10 @@ def saved_words(record: CheckRecord) -> str:
     """What became of `--save`; empty where it was not asked for."""
     if record.saved is None:
         return ""
-    file = words.clean(record.saved.file)
+    file = printable(record.saved.file)
     if record.saved.done:
         return f"as a baseline: {file}"
-    return f"not saved as {file}: {words.clean(record.saved.why_not or 'no reason was stored')}"
+    return f"not saved as {file}: {printable(record.saved.why_not or 'no reason was stored')}"
 
 
 def starved_words(record: CheckRecord) -> str:
@@ -330,7 +331,7 @@ def side_name(side: SideRecord) -> str:
     named = side.agent.get("stack") or side.agent.get("url") or "agent"
     if checkout := side.agent.get("checkout"):
         named = f"{checkout}#{named}"
-    return words.clean(str(named))
+    return printable(str(named))
 
 
 def side_words(side: SideRecord) -> str:
@@ -339,7 +340,7 @@ def side_words(side: SideRecord) -> str:
     if side.run is None:
         parts.append("stored baseline")
     else:
-        parts.append(f"run {words.clean(side.run)}")
+        parts.append(f"run {printable(side.run)}")
     if side.valid is not None:
         # Percentiles of the run alone do not hold then; a verdict bounds what the caller added.
         alone = " by itself" if side.starved else ""
@@ -356,7 +357,7 @@ def differences(record: CheckRecord) -> list[tuple[str, str, str]]:
         return []
     sides = record.reference, record.candidate
     a, b = (
-        {words.clean(k): words.clean(v) for k, v in words.flat(side.agent) if v not in ("{}", "[]")}
+        {printable(k): printable(v) for k, v in words.flat(side.agent) if v not in ("{}", "[]")}
         for side in sides
     )
     names = dict.fromkeys([*a, *b])
@@ -394,4 +395,4 @@ def command(record: CheckRecord) -> str:
         parts += ["--starved-ms", f"{record.starved_ms:g}"]
     if record.saved is not None:
         parts += ["--save", record.saved.file]
-    return " ".join(shlex.quote(words.clean(part)) for part in parts)
+    return " ".join(shlex.quote(printable(part)) for part in parts)

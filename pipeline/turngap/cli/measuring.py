@@ -128,7 +128,7 @@ def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[Run, TurngapError | None
 
 def failed_turns(run: "Run") -> AgentError | None:
     """That the agent could not make some of its replies, and why not; None where it could."""
-    from turngap.report.words import clean
+    from turngap.core.untrusted import printable
 
     failed = [turn for turn in run.turns if turn.error is not None]
     if not failed:
@@ -137,7 +137,7 @@ def failed_turns(run: "Run") -> AgentError | None:
     return AgentError(
         "agent.turn_failed",
         f"the agent failed in {len(failed)} of {len(run.turns)} turns, first in {first.scenario}, "
-        f"turn {first.turn}: {clean(first.error or '')}",
+        f"turn {first.turn}: {printable(first.error or '')}",
         hint=f"the run is kept, with the agent's log: {run.path}",
     )
 

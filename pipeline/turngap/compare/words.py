@@ -14,6 +14,7 @@ from turngap.core.cut_ins import CutIns
 from turngap.core.results import JudgedWith
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Verdicts
+from turngap.core.untrusted import printable
 from turngap.report import words
 
 HEAD = (
@@ -51,7 +52,7 @@ def rows(record: ComparisonRecord) -> list[tuple[str, ...]]:
 def row(backend: BackendRecord) -> tuple[str, ...]:
     """One backend's cells."""
     return (
-        words.clean(backend.name) + ("" if backend.valid else " (invalid)"),
+        printable(backend.name) + ("" if backend.valid else " (invalid)"),
         str(backend.turns) + words.recorded_words(backend.hit_rate.n, backend.hit_rate.recorded),
         figure(backend.gap_ms["p50"]),
         figure(backend.gap_ms["p95"]),
@@ -114,7 +115,7 @@ def missing(record: ComparisonRecord) -> list[str]:
     ]
     own = {name: [r for r in said if r not in shared] for name, said in reasons.items()}
     return [
-        words.clean(f"{name}: {'; '.join(said)}")
+        printable(f"{name}: {'; '.join(said)}")
         for name, said in {"each of them": shared, **own}.items()
         if said
     ]
@@ -137,7 +138,7 @@ def _reasons(backend: BackendRecord) -> list[str]:
 def judge_name(used: JudgedWith) -> str:
     """The judge, with its model where its settings name one."""
     model = used.settings.get("model")
-    return "judge " + words.clean(f"{used.backend} {model}" if model else used.backend)
+    return "judge " + printable(f"{used.backend} {model}" if model else used.backend)
 
 
 def judge_notes(record: ComparisonRecord) -> list[str]:
@@ -147,7 +148,7 @@ def judge_notes(record: ComparisonRecord) -> list[str]:
     return [
         f"{judge_name(record.judged_with)} is in its own column alone: prices, pairs, tasks and "
         "crossings go by the rules",
-        *(f"{words.clean(b.name)}: {_judged(b.judged)}" for b in record.backends if b.judged),
+        *(f"{printable(b.name)}: {_judged(b.judged)}" for b in record.backends if b.judged),
     ]
 
 
@@ -160,13 +161,13 @@ def _judged(judged: Verdicts) -> str:
         said[0] += f" (right by the judge alone {judged.alone}, by the rules {judged.rule_alone})"
     if judged.transcribed:
         said.append(f"of {judged.transcribed} it was told a recogniser's words")
-    said += [f"{n} not judged by it ({words.clean(why)})" for why, n in judged.not_judged.items()]
+    said += [f"{n} not judged by it ({printable(why)})" for why, n in judged.not_judged.items()]
     return "; ".join(said)
 
 
 def failed(backend: BackendRecord) -> str:
     """In how many turns the agent failed, and how it began."""
-    said = words.clean(backend.first_failure or "")
+    said = printable(backend.first_failure or "")
     return f"the agent failed in {backend.failed} of {backend.turns} turns, first: {said}"
 
 
@@ -194,12 +195,12 @@ def pair(found: PairRecord) -> str:
     if found.right_n:
         shares += f", n = {words.turns_words(found.right_n, found.right_recorded)}"
         shares += f", it alone right in {found.only_one}, the other alone in {found.only_other}"
-    return f"{words.clean(found.one)} less {words.clean(found.other)}: {gap}; {shares}"
+    return f"{printable(found.one)} less {printable(found.other)}: {gap}; {shares}"
 
 
 def _signed(figure: Percentile, factor: float, unit: str) -> str:
     if figure.value is None:
-        return f"– ({words.clean(figure.why_none or '')})"
+        return f"– ({printable(figure.why_none or '')})"
     low, high = (
         "?" if bound is None else f"{factor * bound:+.0f}" for bound in (figure.low, figure.high)
     )
@@ -282,10 +283,10 @@ def _apart(figure: Percentile) -> bool:
 
 def crossing(found: CrossingRecord) -> str:
     """Where one backend overtakes another, with its interval; see `stated`."""
-    leader, follower = words.clean(found.leader), words.clean(found.follower)
+    leader, follower = printable(found.leader), printable(found.follower)
     n = "" if found.n is None else f"; n = {found.n}"
     if found.why_none is not None:
-        return f"in {found.what}, {leader} and {follower}: {words.clean(found.why_none)}"
+        return f"in {found.what}, {leader} and {follower}: {printable(found.why_none)}"
     if not _bounded(found):
         return (
             f"in {found.what}, these turns do not tell whether {follower} overtakes {leader}"
@@ -322,16 +323,16 @@ def answer(record: ComparisonRecord) -> str:
     others = [b for b in known if b is not quick]
     if quieter := [b.name for b in others if _cuts_in_more(record, quick, b)]:
         advice = (
-            f"No answer: {words.clean(quick.name)} is the quickest (gap p50 "
+            f"No answer: {printable(quick.name)} is the quickest (gap p50 "
             f"{figure(quick.gap_ms['p50'])}), but it cuts in more often than "
-            f"{words.clean(' and '.join(quieter))}. A short gap bought with cut-ins is not fast."
+            f"{printable(' and '.join(quieter))}. A short gap bought with cut-ins is not fast."
         )
     elif quick is right:
         advice = _one_for_both(record, quick, others)
     else:
         advice = _one_for_each(record, quick, right)
     named = [b for b in known if b in (quick, right) or b.name in quieter]
-    heard = (f"{words.clean(b.name)} {words.cut_in_sentence(b.cut_ins)}" for b in named)
+    heard = (f"{printable(b.name)} {words.cut_in_sentence(b.cut_ins)}" for b in named)
     return f"{advice} {'; '.join(heard)}."
 
 
@@ -348,7 +349,7 @@ def _one_for_each(record: ComparisonRecord, quick: BackendRecord, right: Backend
     """The sentence where one backend is the quickest and another is right the most often."""
     pair = next(p for p in record.pairs if {p.one, p.other} == {quick.name, right.name})
     quicker, more_right = _apart(pair.gap_ms), _apart(pair.right)
-    names = words.clean(quick.name), words.clean(right.name)
+    names = printable(quick.name), printable(right.name)
     gaps = f"gap p50 {figure(quick.gap_ms['p50'])} against {figure(right.gap_ms['p50'])}"
     shares = f"{_percent(right)} against {_percent(quick)}"
     if quicker and more_right:
@@ -378,14 +379,14 @@ def _one_for_both(
     """The sentence where the quickest backend is also right at least as often as any other."""
     pairs = [p for p in record.pairs if best.name in (p.one, p.other)]
     told = [p for p in pairs if _apart(p.gap_ms) or _apart(p.right)]
-    name = words.clean(best.name)
+    name = printable(best.name)
     figures = f"gap p50 {figure(best.gap_ms['p50'])}, {_percent(best)} right"
     if len(told) == len(others):
         return (
             f"For one-turn questions take {name} ({figures}): none is quicker or right more often."
         )
     n = min((_n(p.right_n, p.right_recorded) for p in pairs if p not in told), default=0)
-    rest = [words.clean(p.other if p.one == best.name else p.one) for p in pairs if p not in told]
+    rest = [printable(p.other if p.one == best.name else p.one) for p in pairs if p not in told]
     return (
         f"No answer: {name} is ahead ({figures}), but n = {n} is too small to tell it from "
         f"{' and '.join(rest) or 'the others'}. Play more scenarios."
@@ -404,7 +405,7 @@ def _n(n: int, recorded: int | None) -> int:
 def _on_tasks(record: ComparisonRecord, names: tuple[str, str]) -> str:
     """From how long a task on the other one takes less time, where that is known."""
     for found in stated(record):
-        pair = (words.clean(found.leader), words.clean(found.follower))
+        pair = (printable(found.leader), printable(found.follower))
         if found.what == "time" and pair == names and found.turns:
             return f", and takes less time for tasks of {found.turns} turns or more"
     return ""
@@ -414,8 +415,8 @@ def basis(record: ComparisonRecord) -> str:
     """What it rests on."""
     scenarios = _many(len(record.scenarios), "scenario")
     return (
-        f"{words.clean(record.agent)}, {scenarios}, {_many(record.rounds, 'round')}, in turns on "
-        f"one machine ({words.clean(record.machine.cpu)}, {record.machine.cores} cores)"
+        f"{printable(record.agent)}, {scenarios}, {_many(record.rounds, 'round')}, in turns on "
+        f"one machine ({printable(record.machine.cpu)}, {record.machine.cores} cores)"
     )
 
 

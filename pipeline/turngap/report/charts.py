@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from turngap.core.budget import NATURAL_MS
 from turngap.core.results import Turn
 from turngap.core.stages import Stage
+from turngap.core.untrusted import printable
 from turngap.report import words
 
 ROW_PX = 19
@@ -220,7 +221,7 @@ def waterfall(turn: Turn, domain: Domain) -> Chart:
             top = len(bars) * ROW_PX
             width = round(max(right - left, 0.3), 3)
             bars.append(Bar(left, top + 3, width, ROW_PX - 6, words.look_of(stage.name).group))
-            name = words.clean(stage.name) if stage.ms > 0 else "cut in"
+            name = printable(stage.name) if stage.ms > 0 else "cut in"
             names.append(Mark(top + ROW_PX / 2, f"{name} {words.ms(stage.ms)}"))
     if names and turn.gap_ms is not None and domain.beyond(turn.gap_ms, budget):
         last = names[-1]
@@ -254,7 +255,7 @@ def together(stages: Sequence[Stage]) -> str:
     short = [stage for stage in stages if abs(stage.ms) < SHORT_MS]
     if not short:
         return ""
-    names = ", ".join(dict.fromkeys(words.clean(stage.name) for stage in short))
+    names = ", ".join(dict.fromkeys(printable(stage.name) for stage in short))
     each = " each" if len(short) > 1 else ""
     return f"{names}: under {SHORT_MS:g} ms{each}"
 
@@ -262,7 +263,7 @@ def together(stages: Sequence[Stage]) -> str:
 def _spoken(turn: Turn) -> str:
     gap = words.gap_words(turn)
     head = f"{turn.outcome}, {gap[0]}" if gap else turn.outcome
-    stages = ", ".join(f"{words.clean(s.name)} {words.ms(s.ms)} ms" for s in turn.stages)
+    stages = ", ".join(f"{printable(s.name)} {words.ms(s.ms)} ms" for s in turn.stages)
     why = words.why_words(turn)
     return ". ".join(filter(None, (f"Waterfall: {head}", why, stages)))
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from turngap.core.budget import NATURAL_MS
 from turngap.core.results import Turn
 from turngap.core.stages import Stage
+from turngap.core.untrusted import printable
 from turngap.report import terminal, words
 from turngap.report.charts import SHORT_MS
 from turngap.report.run import summary_block, turn_lines
@@ -87,7 +88,7 @@ def _header(turn: Turn, width: int) -> Text:
     room -= len(gap) + 3 if gap else 0
     text = Text.assemble(
         (f"{words.SYMBOLS[turn.outcome]} ", style),
-        (terminal.cropped(words.clean(turn.scenario), max(room, MIN_NAME)), "bold"),
+        (terminal.cropped(printable(turn.scenario), max(room, MIN_NAME)), "bold"),
         f"{where} · ",
         (turn.outcome, style),
     )
@@ -158,11 +159,11 @@ def _stage_lines(turn: Turn, width: int) -> list[Text]:
         if stage in short and len(short) > 1:
             continue
         look = words.look_of(stage.name)
-        figure = f"{words.clean(stage.name)} {words.ms(stage.ms)}"
+        figure = f"{printable(stage.name)} {words.ms(stage.ms)}"
         pieces.append(Text.assemble((f"{look.pattern} ", terminal.STYLES[look.group]), figure))
     lines = terminal.flowed("stages, ms", pieces, width)
     if len(short) > 1:
-        names = ", ".join(dict.fromkeys(words.clean(stage.name) for stage in short))
+        names = ", ".join(dict.fromkeys(printable(stage.name) for stage in short))
         total = words.ms(sum(stage.ms for stage in short))
         lines += terminal.wrapped("", f"{names}: {total} together", width, "dim")
     return lines

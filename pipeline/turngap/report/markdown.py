@@ -6,8 +6,8 @@ No text in it can become a link, a tag or a part of a table.
 import re
 from collections.abc import Iterable, Sequence
 
+from turngap.core.untrusted import printable
 from turngap.report.sections import Code, Figures, Item, Line, Lines, Report, Table
-from turngap.report.words import clean
 
 # Whatever could start a tag, link, mention, table cell or emphasis, as in CommonMark and GFM.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~])")
@@ -39,7 +39,7 @@ def _item(item: Item) -> str:
             rows = ([f.name, f.value, f.remark] for f in item.figures)
             return _table(("figure", "", "it rests on"), rows)
         case Code():
-            text = clean(item.text).replace("`", "")
+            text = printable(item.text).replace("`", "")
             return f"{escaped(item.about)}\n\n```sh\n{text}\n```"
         case _:
             return ""
@@ -47,7 +47,7 @@ def _item(item: Item) -> str:
 
 def escaped(text: str) -> str:
     """`text` as plain words wherever it stands, also in a table's cell."""
-    text = _SPECIAL.sub(r"\\\1", clean(text))
+    text = _SPECIAL.sub(r"\\\1", printable(text))
     for raw, entity in _ENTITIES.items():
         text = text.replace(raw, entity)
     return text

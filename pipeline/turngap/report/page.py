@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 from turngap.core.errors import InputError
 from turngap.core.results import Turn
-from turngap.report import charts, words
+from turngap.core.untrusted import printable
+from turngap.report import charts
 from turngap.report.sections import Report
 from turngap.store.documents import write_atomically
 from turngap.store.runs import Run
@@ -55,7 +56,7 @@ def _template() -> "Template":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"clean": words.clean, "breakable": breakable}
+    environment.filters |= {"printable": printable, "breakable": breakable}
     folder = resources.files("turngap.report") / "templates"
     script = (folder / "page.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

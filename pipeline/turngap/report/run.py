@@ -11,6 +11,7 @@ from turngap.core.budget import OUTCOMES, STARVED_MS, Outcome
 from turngap.core.results import Turn
 from turngap.core.stages import UNATTRIBUTED
 from turngap.core.summary import Summary, summarise
+from turngap.core.untrusted import printable
 from turngap.report import charts, page, terminal, words
 from turngap.report.sections import (
     PAGE,
@@ -315,9 +316,9 @@ def turn_lines(turn: Turn) -> list[Line]:
     if why := words.why_words(turn):
         found.append(Line("why", why))
     found += [Line("note", note) for note in words.notes_of(turn)]
-    heard = words.clean(turn.transcript) or "(nothing reported)"
+    heard = printable(turn.transcript) or "(nothing reported)"
     found += [Line("said", turn.say, where=PAGE), Line("heard", heard, "dim", short=True)]
-    if reply := words.clean(turn.reply):
+    if reply := printable(turn.reply):
         found.append(Line("replied", reply, "dim", short=True))
     if answer := words.answer_words(turn):
         found.append(Line("answer", answer, VERDICT_STYLES[turn.answer.verdict]))

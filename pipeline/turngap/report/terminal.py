@@ -8,8 +8,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from turngap.core.untrusted import printable
 from turngap.report.sections import Cell, Column, Figures, Gauge, Item, Lines, Report, Table
-from turngap.report.words import Style, clean
+from turngap.report.words import Style
 
 # Holds the lines' names, and left of zero the reply of an agent that cut in.
 GUTTER = 12
@@ -43,7 +44,7 @@ def block(report: Report, width: int) -> Text:
     width = max(width, MIN_WIDTH)
     found = [_head(report, width)]
     for warning in report.warnings:
-        found += wrapped("!", clean(warning), width, "bold red")
+        found += wrapped("!", printable(warning), width, "bold red")
     found += lines_of(Lines(report.lead), width)
     if report.stand_ins:
         found += wrapped("note", report.stand_ins, width, STYLES["unsure"])
@@ -85,7 +86,7 @@ def joined(lines: Iterable[Text]) -> Text:
 def labelled(label: str) -> Text:
     """A line with its name in the gutter and nothing beside it yet."""
     text = Text()
-    text.append(f"{cropped(clean(label), GUTTER - 1):>{GUTTER - 1}} ", style="dim")
+    text.append(f"{cropped(printable(label), GUTTER - 1):>{GUTTER - 1}} ", style="dim")
     return text
 
 
@@ -123,7 +124,7 @@ def cropped(content: str, room: int) -> str:
 
 def _head(report: Report, width: int) -> Text:
     if report.verdict is None:
-        title = cropped(clean(report.subject), width - 4)
+        title = cropped(printable(report.subject), width - 4)
         return Text(f"━━ {title} ".ljust(width, "━"), style="bold")
     text = Text(report.verdict.text, style=STYLES[report.verdict.style])
     about = f"{GAP}{report.means}"
@@ -145,7 +146,7 @@ def _item(item: Item, width: int) -> list[Text]:
                 for n, figure in enumerate(item.figures)
                 for line in wrapped(
                     figure.name,
-                    f"{figure.value:>{room}}  {clean(figure.remark)}",
+                    f"{figure.value:>{room}}  {printable(figure.remark)}",
                     width,
                     "" if n else "bold",
                 )
@@ -163,9 +164,9 @@ def lines_of(item: Lines, width: int) -> list[Text]:
         before = line.label
         style = STYLES[line.style]
         if line.short:
-            found.append(one_line(label, clean(line.text), width, style))
+            found.append(one_line(label, printable(line.text), width, style))
         else:
-            found += wrapped(label, clean(line.text), width, style)
+            found += wrapped(label, printable(line.text), width, style)
     return found
 
 
@@ -177,7 +178,7 @@ def _table(table: Table, width: int) -> list[Text]:
     """
     caption: list[Text] = []
     if table.caption:
-        caption += Text(clean(table.caption), style="dim").wrap(_PLAIN, width, overflow="fold")
+        caption += Text(printable(table.caption), style="dim").wrap(_PLAIN, width, overflow="fold")
     columns, rows = table.seen("terminal")
     rows = [[_cleaned(cell) for cell in row] for row in rows]
     chosen = list(range(len(columns)))
@@ -199,7 +200,7 @@ def _table(table: Table, width: int) -> list[Text]:
 
 
 def _cleaned(cell: Cell) -> Cell:
-    return Cell(clean(cell.text), cell.style, cell.gauge)
+    return Cell(printable(cell.text), cell.style, cell.gauge)
 
 
 def _is_bar(rows: Sequence[Sequence[Cell]], column: int) -> bool:

@@ -1,6 +1,5 @@
 """How reports say things: one symbol, one word and one spelling of a figure for all of them."""
 
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +12,7 @@ from turngap.core.results import AnswerRecord, JudgedWith, PacingRecord, RunReco
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Summary, Verdicts
 from turngap.core.tokens import COLD, OTHERS, RATE, SERVER, TTFT, WINDOW, TokenFigures
+from turngap.core.untrusted import printable
 from turngap.scenario.calls import call_text
 
 # Beside the word, never instead of it: a report must be readable without colour.
@@ -160,7 +160,7 @@ def instant(utc: str) -> str:
     try:
         return f"{datetime.fromisoformat(utc):%Y-%m-%d %H:%M:%S} UTC"
     except ValueError:
-        return clean(utc)
+        return printable(utc)
 
 
 def turns_words(n: int, recorded: int | None = None) -> str:
@@ -176,14 +176,14 @@ def recorded_words(n: int, recorded: int | None) -> str:
 def turn_name(turn: Turn) -> str:
     """Which turn this is."""
     repeat = f", repeat {turn.repeat}" if turn.repeat > 1 else ""
-    return f"{clean(turn.scenario)}, turn {turn.turn}{repeat}"
+    return f"{printable(turn.scenario)}, turn {turn.turn}{repeat}"
 
 
 def scenarios_words(names: Sequence[str]) -> str:
     """The scenarios that were played: up to two by name, else one and how many more."""
     if len(names) < 3:
-        return " and ".join(map(clean, names))
-    return f"{clean(names[0])} and {len(names) - 1} more scenarios"
+        return " and ".join(map(printable, names))
+    return f"{printable(names[0])} and {len(names) - 1} more scenarios"
 
 
 def stand_ins_words(stand_ins: Sequence[str]) -> str:
@@ -192,9 +192,8 @@ def stand_ins_words(stand_ins: Sequence[str]) -> str:
         return ""
     about = ["another model"] if any("LLM" in name for name in stand_ins) else []
     about += ["real callers"] if any("LLM" not in name for name in stand_ins) else []
-    return (
-        f"{', '.join(map(clean, stand_ins))}: these figures say nothing about {' or '.join(about)}"
-    )
+    names = ", ".join(map(printable, stand_ins))
+    return f"{names}: these figures say nothing about {' or '.join(about)}"
 
 
 def gap_words(turn: Turn) -> tuple[str, ...]:
@@ -231,7 +230,7 @@ def answer_words(turn: Turn) -> str | None:
 def right_words(summary: Summary) -> tuple[str, str] | None:
     """The share of right answers as figure and remark; None where no turn expects anything."""
     right = summary.right
-    left = [f"{n} not judged ({clean(why)})" for why, n in summary.not_judged.items()]
+    left = [f"{n} not judged ({printable(why)})" for why, n in summary.not_judged.items()]
     if right.value is None or right.low is None or right.high is None:
         return None
     bounds = f"95 % interval {percent(right.low)} to {percent(right.high)}"
@@ -243,12 +242,12 @@ def other_verdicts_words(turn: Turn) -> list[tuple[str, str]]:
     """What was found out beside the rule on the agent's text, each by its name."""
     found: list[tuple[str, str]] = []
     if (sound := turn.transcribed) is not None:
-        heard = f"“{clean(sound.heard)}”: " if sound.heard else ""
+        heard = f"“{printable(sound.heard)}”: " if sound.heard else ""
         found.append(("by sound", heard + _verdict_words(sound)))
     if (judge := turn.judged) is not None:
         word = {True: f"{SYMBOLS['answered']} right", False: f"{SYMBOLS['error']} wrong"}
         said = "not judged" if judge.right is None else word[judge.right]
-        found.append(("judge", f"{said}: {clean(judge.why)}" if judge.why else said))
+        found.append(("judge", f"{said}: {printable(judge.why)}" if judge.why else said))
     return found
 
 
@@ -257,9 +256,9 @@ def _verdict_words(answer: AnswerRecord) -> str:
         case "right":
             return f"{SYMBOLS['answered']} right"
         case "wrong":
-            return f"{SYMBOLS['error']} wrong: {clean('; '.join(answer.failed))}"
+            return f"{SYMBOLS['error']} wrong: {printable('; '.join(answer.failed))}"
         case "not_judged":
-            return f"not judged: {clean(answer.why or 'not known')}"
+            return f"not judged: {printable(answer.why or 'not known')}"
 
 
 def other_right_words(record: RunRecord, summary: Summary) -> list[tuple[str, str, str]]:
@@ -276,26 +275,26 @@ def other_right_words(record: RunRecord, summary: Summary) -> list[tuple[str, st
 
 def _verdicts_words(figures: Verdicts, used: JudgedWith) -> tuple[str, str]:
     right = figures.right
-    remarks = [f"{clean(used.backend)}" + (", closed domain" if used.closed_domain else "")]
+    remarks = [f"{printable(used.backend)}" + (", closed domain" if used.closed_domain else "")]
     share, bounds = hit_rate_words(right)
     if right.n:
         remarks = [f"{right.hits} of {turns_words(right.n, right.recorded)}; {bounds}", *remarks]
     if figures.both:
         remarks.append(f"as by the agent's text in {figures.agree} of {figures.both}")
-    remarks += [f"{n} not judged ({clean(why)})" for why, n in figures.not_judged.items()]
+    remarks += [f"{n} not judged ({printable(why)})" for why, n in figures.not_judged.items()]
     return share, "; ".join(remarks)
 
 
 def calls_words(turn: Turn) -> list[str]:
     """Each tool that was called, with what became of it."""
-    return [f"{clean(call_text(call))} {_came_of(call)}" for call in turn.calls or ()]
+    return [f"{printable(call_text(call))} {_came_of(call)}" for call in turn.calls or ()]
 
 
 def _came_of(call: ToolCall) -> str:
     took = "" if call.ms is None else f" after {ms(call.ms)} ms"
     if call.error is not None:
-        return f"failed{took}: {clean(call.error)}"
-    return f"gave{took}: {clean(call.result or 'nothing')}" if took else "did not come back"
+        return f"failed{took}: {printable(call.error)}"
+    return f"gave{took}: {printable(call.result or 'nothing')}" if took else "did not come back"
 
 
 def tokens_words(turn: Turn) -> str | None:
@@ -346,13 +345,13 @@ def notes_of(turn: Turn) -> list[str]:
         notes.append(f"barge-in: the agent was silent after {ms(turn.yield_ms)} ms")
     for extra in turn.backchannels:
         effect = "stopped the reply" if extra.reply_stopped else "did not stop the reply"
-        notes.append(f"“{clean(extra.say)}” {effect}")
+        notes.append(f"“{printable(extra.say)}” {effect}")
     told = turn.error or ""
-    notes += [f"the agent reported: {clean(f)}" for f in turn.faults if f not in told]
+    notes += [f"the agent reported: {printable(f)}" for f in turn.faults if f not in told]
     if turn.llm is not None:
-        notes.append(f"answered by {clean(turn.llm)}")
+        notes.append(f"answered by {printable(turn.llm)}")
     if turn.left_out is not None:
-        notes.append(f"left out of the figures: {clean(turn.left_out)}")
+        notes.append(f"left out of the figures: {printable(turn.left_out)}")
     if turn.pacing.starved:
         how = _how_starved(turn.pacing)
         notes.append(f"caller starved{how}: do not trust this turn")
@@ -393,7 +392,7 @@ def _how_starved(pacing: PacingRecord) -> str:
 def run_words(record: RunRecord) -> tuple[str, ...]:
     """What was run and what it was run against; once where the run is named after its agent."""
     agent = record.agent.get("stack") or record.agent.get("url") or ""
-    names = tuple(dict.fromkeys(filter(None, (clean(record.name), clean(str(agent))))))
+    names = tuple(dict.fromkeys(filter(None, (printable(record.name), printable(str(agent))))))
     return names or ("run",)
 
 
@@ -401,7 +400,7 @@ def validity_words(record: RunRecord) -> str:
     """Whether the run may be used, and if not, why."""
     if record.valid:
         return "valid"
-    reasons = "; ".join(map(clean, record.why_invalid)) or "no reason was stored"
+    reasons = "; ".join(map(printable, record.why_invalid)) or "no reason was stored"
     return f"INVALID, do not use these figures: {reasons}"
 
 
@@ -446,7 +445,7 @@ def calibration_words(record: RunRecord) -> str:
     error = calibration.error_ms
     figures = [("p50", error.p50), ("p95", error.p95), ("p99", error.p99), ("max", error.max)]
     known = " · ".join(f"{name} {value:.2f}" for name, value in figures if value is not None)
-    note = f"; {clean(calibration.note)}" if calibration.note else ""
+    note = f"; {printable(calibration.note)}" if calibration.note else ""
     return f"error {known or 'not known'} ms (n={error.n}){note}"
 
 
@@ -470,7 +469,7 @@ def left_out_words(summary: Summary) -> str:
         "device stall": "the person's own audio device stood still",
     }
     return " · ".join(
-        f"{n} {clean(o)}" + (f" ({reasons[o]})" if o in reasons else "")
+        f"{n} {printable(o)}" + (f" ({reasons[o]})" if o in reasons else "")
         for o, n in summary.left_out.items()
     )
 
@@ -483,13 +482,3 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
             yield from flat(value, f"{name}.")
         else:
             yield name, str(value)
-
-
-def clean(text: str) -> str:
-    """One line of printable text.
-
-    Transcripts and replies come from whatever is being measured: an escape sequence must not reach
-    the reader's terminal, nor a direction override turn a report around.
-    """
-    kept = (" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text)
-    return " ".join("".join(c for c in kept if c.isprintable()).split())

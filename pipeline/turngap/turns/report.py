@@ -7,6 +7,7 @@ from rich.text import Text
 from turngap.core.budget import OUTCOMES
 from turngap.core.cut_ins import false_endpoints
 from turngap.core.results import Turn
+from turngap.core.untrusted import printable
 from turngap.report import charts as report_charts
 from turngap.report import terminal
 from turngap.report import words as report_words
@@ -49,7 +50,7 @@ def turns_svg(record: TurnsRecord, runs: Sequence[Run], name: str) -> str:
 
 def turns_report(record: TurnsRecord, runs: Sequence[Run]) -> Report:
     """The curve: where it is read, its points, the pauses, and the turns that were cut in on."""
-    varied = "" if record.setting is None else f" over {report_words.clean(record.setting)}"
+    varied = "" if record.setting is None else f" over {printable(record.setting)}"
     warnings = [f"ended early: {record.failure}"] if record.failure else []
     warnings += [
         f"{p.value or record.agent} is invalid: {'; '.join(p.why_invalid)}"
@@ -59,7 +60,7 @@ def turns_report(record: TurnsRecord, runs: Sequence[Run]) -> Report:
     chart = curve_chart(record)
     return Report(
         command="turns",
-        subject=f"turns · {report_words.clean(record.agent)}{varied} on "
+        subject=f"turns · {printable(record.agent)}{varied} on "
         f"{report_words.scenarios_words(record.scenarios)}",
         when=report_words.instant(record.started_utc),
         about=(f"turngap {record.turngap_version}",),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from turngap.core.cut_ins import PausesOfLength, heard_cut_in
 from turngap.core.stats import Percentile, Proportion
+from turngap.core.untrusted import printable
 from turngap.report import words
 from turngap.store.runs import Run
 from turngap.turns.record import CurveRecord, PointRecord, Reading, TurnsRecord
@@ -55,13 +56,13 @@ ASSUMPTIONS = (
 def point_name(record: TurnsRecord, point: PointRecord) -> str:
     """What tells a point from the others."""
     name = record.agent if point.value is None else point.value
-    return words.clean(name) + ("" if point.valid else " (invalid)")
+    return printable(name) + ("" if point.valid else " (invalid)")
 
 
 def values_by_gap(record: TurnsRecord) -> list[str]:
     """The values behind the points of the measured curve, in its order."""
     known = [(p.gap_ms.value, p.value or "") for p in record.points if p.gap_ms.value is not None]
-    return [words.clean(value) for _, value in sorted(known, key=lambda one: one[0])]
+    return [printable(value) for _, value in sorted(known, key=lambda one: one[0])]
 
 
 def figure(p: Percentile) -> str:

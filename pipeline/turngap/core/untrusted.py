@@ -1,0 +1,197 @@
+"""What somebody else's program says, read into values that cannot hurt.
+
+Numbers are finite and fit into 64 bits, texts are printable and of bounded length, JSON is of
+bounded depth and size. Use these where bytes from a peer become values. Whoever shows a text makes
+it `printable` once more, since a stored document may come from anywhere.
+"""
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+# A peer's reason or error: a few sentences, or the end of a traceback.
+MOST_SENTENCE = 2_000
+# A name of a tool, a mark or a count.
+MOST_NAME = 100
+# One JSON message. It takes about 25 times as much memory when it is parsed into the smallest
+# values there are, and 20 ms.
+MOST_JSON = 2**20
+# What a tool is called with: real arguments were seen to nest up to 5 deep.
+MOST_DEPTH = 16
+MOST_ITEMS = 1_000
+MOST_TEXT = 10_000
+
+CUT = "…"
+
+_SPACES = ("Cc", "Zl", "Zp", "Zs")
+# What XML 1.0 cannot hold, not even escaped (https://www.w3.org/TR/xml/#charsets).
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+# Texts
+
+
+def harmless(text: str, most: int = MOST_TEXT) -> str:
+    """Make a text printable and cut it after `most` characters; all spaces in it stay.
+
+    An escape sequence must not reach a terminal, nor a direction override turn a report around.
+    Control characters and line ends become spaces, half a surrogate pair becomes U+FFFD, and what
+    else is invisible is left out.
+    """
+    kept = text[:most]
+    if not kept.isprintable():
+        kept = "".join(map(_harmless, kept))
+    return kept + CUT if len(text) > most else kept
+
+
+def printable(text: str, most: int | None = None) -> str:
+    """Make one line of printable text, cut after `most` characters; see `harmless`."""
+    return " ".join(harmless(text, len(text) if most is None else most).split())
+
+
+def xml_text(text: str) -> str:
+    """Leave out the characters that no XML document can hold, as an SVG or JUnit file is one."""
+    return _NOT_XML.sub("", text)
+
+
+def _harmless(character: str) -> str:
+    category = unicodedata.category(character)
+    if category in _SPACES:
+        return " "
+    if category == "Cs":
+        return "\ufffd"
+    return character if character.isprintable() else ""
+
+
+# JSON
+
+
+def parse_json(text: str | bytes, most: int = MOST_JSON) -> Any:
+    """Parse JSON from a peer.
+
+    Its values are checked when they are read: Python takes `NaN` and `1e999` for numbers.
+
+    Raises:
+        ValueError: it is longer than `most`, nested too deep, or no JSON.
+    """
+    if len(text) > most:
+        raise ValueError(f"JSON of {len(text)} characters, where {most} are the most")
+    try:
+        return json.loads(text)
+    except RecursionError as e:
+        raise ValueError("JSON that is nested too deep") from e
+
+
+def whole(value: Any) -> int:
+    """Read a count or an instant; JSON writers without integers send 5.0.
+
+    Raises:
+        ValueError: it is no whole number of 64 bits.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63:
+        raise ValueError(f"expected a 64-bit whole number, got {shown(value)}")
+    return value
+
+
+def finite(value: Any) -> float:
+    """Read a number.
+
+    Raises:
+        ValueError: it is no number, or NaN, infinite or beyond 64 bits.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63:
+        return float(value)
+    raise ValueError(f"expected a finite number, got {shown(value)}")
+
+
+def text_of(value: Any, most: int = MOST_TEXT) -> str:
+    """Read a text; numbers are spelled, and None is the empty text.
+
+    Raises:
+        ValueError: it is a list or an object.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return harmless(value, most)
+    if isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**63):
+        return str(value)
+    raise ValueError(f"expected a text, got {shown(value)}")
+
+
+def plain(value: Any) -> tuple[Any, int]:
+    """Copy a parsed JSON value so that it can be stored and shown.
+
+    Returns:
+        The copy, and how many of its values are not as they were: numbers that are not finite or
+        beyond 64 bits are None, texts are `harmless`, and what is deeper than `MOST_DEPTH` or
+        comes after `MOST_ITEMS` values is left out.
+    """
+    copier = _Copier()
+    return copier.copy(value, MOST_DEPTH), copier.changed
+
+
+class _Copier:
+    """Copies one JSON value; counts what it had to change."""
+
+    def __init__(self) -> None:
+        self.changed = 0
+        self._left = MOST_ITEMS
+
+    def copy(self, value: Any, depth: int) -> Any:
+        self._left -= 1
+        if isinstance(value, str):
+            return self._text(value, MOST_TEXT)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int | float):
+            return value if abs(value) < 2**63 else self._none()
+        if depth == 0:
+            return self._none()
+        if isinstance(value, Mapping):
+            return self._mapping(cast("Mapping[Any, Any]", value), depth)
+        if isinstance(value, list | tuple):
+            return self._list(cast("Sequence[Any]", value), depth)
+        return self._none()
+
+    def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, item in value.items():
+            if self._left <= 0:
+                self.changed += 1
+                break
+            found[self._text(str(key), MOST_NAME)] = self.copy(item, depth - 1)
+        return found
+
+    def _list(self, value: Sequence[Any], depth: int) -> list[Any]:
+        found: list[Any] = []
+        for item in value:
+            if self._left <= 0:
+                self.changed += 1
+                break
+            found.append(self.copy(item, depth - 1))
+        return found
+
+    def _text(self, text: str, most: int) -> str:
+        kept = harmless(text, most)
+        self.changed += kept != text
+        return kept
+
+    def _none(self) -> None:
+        self.changed += 1
+
+
+def shown(value: Any, most: int = 40) -> str:
+    """Show a value in an error: its type where it is a list or an object, else itself, cut."""
+    if isinstance(value, list | Mapping):
+        return "a list" if isinstance(value, list) else "an object"
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return "a number of more than 64 bits"  # spelled out, it may have millions of digits
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return repr(printable(value, most)) if isinstance(value, str) else str(value)[:most]

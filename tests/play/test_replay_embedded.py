@@ -101,8 +101,8 @@ def test_two_replays_with_one_seed_agree(
 
 def test_a_lead_in_of_150_ms_moves_the_gap_and_is_a_stage(tmp_path: Path, quiet: Quiet) -> None:
     # As it is, the agent cuts such a lead-in off, and has the answer spoken before the turn ends.
-    # Adaptive pieces count a lead-in as audio that covers the next words, and ask the TTS earlier by
-    # 13 to 30 ms. Whole clauses and one hold leave the lead-in as the only difference.
+    # Adaptive pieces count a lead-in as audio that covers the next words, and ask the TTS earlier
+    # by 13 to 30 ms. Whole clauses and one hold leave the lead-in as the only difference.
     bare = (
         *("--set", "audio.cut_lead_in=false", "--set", "turn.speculate=false"),
         *("--set", "turn.certainty=0", "--set", "text.aggregation=clause"),

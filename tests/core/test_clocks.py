@@ -2,19 +2,15 @@
 
 import asyncio
 import os
-from pathlib import Path
 
 import pytest
 
+from helpers.descriptors import open_descriptors
 from turngap import clocks
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
 
 each_way = pytest.mark.parametrize("precise", [False, True])
-
-
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @each_way
@@ -68,6 +64,40 @@ async def test_a_sleep_that_is_cancelled_leaves_nothing_open() -> None:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert open_descriptors() == before
+
+
+async def test_long_sleeps_hold_no_descriptors() -> None:
+    clock, before = MonotonicClock(), open_descriptors()
+    deadline_ns = clock.now_ns() + ms_to_ns(600_000)
+    tasks = [asyncio.ensure_future(clock.sleep_until_ns(deadline_ns)) for _ in range(50)]
+    await asyncio.wait(tasks, timeout=0.05)
+    held = open_descriptors()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert held == before
+
+
+@each_way
+async def test_a_long_sleep_ends_on_a_timer_of_the_kernel(
+    precise: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept_s, woken = list[float](), list[int]()
+
+    async def sleep(seconds: float) -> None:
+        slept_s.append(seconds)
+
+    async def wake_at(instant_ns: int) -> None:
+        woken.append(instant_ns)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(clocks, "_wake_at", wake_at)
+    clock = MonotonicClock(precise=precise)
+    monkeypatch.setattr(clock, "_spin_ns", 0)
+    deadline_ns = clock.now_ns() + ms_to_ns(600_000)
+    await clock.sleep_until_ns(deadline_ns)
+    assert [round(seconds, 1) for seconds in slept_s] == [599.9]
+    assert woken == [deadline_ns]
 
 
 @each_way

@@ -13,6 +13,7 @@ import pytest
 from fake_engines import fake_assembly
 from live_server import CLOCK, RATE, Page, Serving, serving, silence, tone
 
+from helpers.descriptors import open_descriptors
 from helpers.made_speech import spoken
 from turngap.agent.access import Access
 from turngap.caller.pipecat import audio_frame
@@ -471,6 +472,43 @@ async def test_a_turn_in_flight_when_the_line_is_lost_for_good_becomes_an_error(
     assert set(turn.transcript.split()) == {"hello"}
     assert turn.audio is not None
     assert abs(turn.audio.user_end_ms - (100 + 20 + said.end_ms - said.start_ms)) < 20
+
+
+async def test_a_server_that_stops_meanwhile_keeps_the_reason_why_the_page_left(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, limits=Limits(vanished_s=1.0, resume_s=600)) as server:
+        async with server.page() as page:
+            await page.ready()
+            await one_turn(page)
+            page.socket.transport.abort()
+        await server.becomes(0)
+    run = read_run(find_run("latest", tmp_path / "runs"))
+    assert run.record.settings["ended"] == "the line was lost"
+
+
+async def test_pages_that_come_and_go_without_a_word_leave_nothing_open(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        conversations = server.live.conversations
+        before = open_descriptors()
+        for _ in range(8):
+            async with server.page() as page:
+                await page.ready()
+            await server.becomes(0)
+        assert open_descriptors() <= before
+        assert not conversations.count
+
+
+async def test_no_more_conversations_wait_for_their_page_than_the_limit(tmp_path: Path) -> None:
+    async with serving(tmp_path, limits=Limits(left=2, resume_s=600)) as server:
+        for _ in range(5):
+            async with server.page() as page:
+                await page.ready()
+                page.socket.transport.abort()
+            await server.becomes(0)
+        async with server.page() as page:
+            await page.ready()
+            assert server.live.conversations.count <= 3
 
 
 async def test_a_second_tab_takes_a_conversation_over(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class Limits:
         resume_s: how long a page may take to come back after a lost line.
         download_s: how long a finished conversation can be downloaded.
         text_chars: length of one typed turn.
+        left: conversations that are kept for a page that may come back, or for their download.
     """
 
     message_bytes: int = 64 * 1024
@@ -55,6 +56,7 @@ class Limits:
     resume_s: float = 60.0
     download_s: float = 600.0
     text_chars: int = 2000
+    left: int = 64
 
 
 class Held:
@@ -150,11 +152,19 @@ class Conversations:
         self._limits = limits
         self._clock = clock
         self._held: dict[str, Held] = {}
-        self._waiting: dict[str, asyncio.Task[None]] = {}
+        self._left: dict[str, _Left] = {}
+
+    @property
+    def count(self) -> int:
+        """How many conversations are held: those that run, may come back, or can be downloaded."""
+        return len(self._held)
 
     def new(self) -> Held:
+        """Begin a conversation; the one that was left longest ago makes room for it."""
         held = self._begin(self._clock.now_ns())
         self._held[held.id] = held
+        for left in list(self._left.values())[: max(0, len(self._left) - self._limits.left)]:
+            left.forgotten.set()
         return held
 
     def get(self, id_: str) -> Held:
@@ -180,41 +190,66 @@ class Conversations:
         held = self.get(id_)
         if held.over:
             raise InputError("live.over", "that conversation is over", hint="start a new one")
-        if waiting := self._waiting.pop(id_, None):
-            waiting.cancel()
+        if left := self._left.pop(id_, None):
+            left.task.cancel()
         return held
 
     def left(self, held: Held, how: str, failure: str | None, *, for_good: bool) -> None:
         """End a conversation whose socket is gone, at once or unless the page comes back."""
-        task = asyncio.create_task(self._end(held, how, failure, for_good=for_good))
-        self._waiting[held.id] = task
+        left = _Left(held, how, failure, for_good=for_good)
+        self._left[held.id] = left
+        left.task = asyncio.create_task(self._end(left))
 
     async def close(self) -> None:
-        for task in self._waiting.values():
-            task.cancel()
-        await asyncio.gather(*self._waiting.values(), return_exceptions=True)
-        ends = [_finished(held, "the server ended", None) for held in self._held.values()]
-        await asyncio.gather(*ends, return_exceptions=True)
+        left = dict(self._left)
+        for each in left.values():
+            each.task.cancel()
+        await asyncio.gather(*(each.task for each in left.values()), return_exceptions=True)
+        running = [held for held in self._held.values() if held.id not in left]
+        stopped = [_Left(held, "the server ended", None, for_good=True) for held in running]
+        await asyncio.gather(*map(_finished, (*left.values(), *stopped)), return_exceptions=True)
         for held in self._held.values():
             held.run.forget()
         self._held.clear()
+        self._left.clear()
 
-    async def _end(self, held: Held, how: str, failure: str | None, *, for_good: bool) -> None:
-        if not for_good:
-            await self._sleep(self._limits.resume_s)
-        await _finished(held, how, failure)
-        await self._sleep(self._limits.download_s)
-        self._held.pop(held.id, None)
-        self._waiting.pop(held.id, None)
-        held.run.forget()
+    async def _end(self, left: "_Left") -> None:
+        if not left.for_good:
+            await self._wait(left, self._limits.resume_s)
+        await _finished(left)
+        if left.held.run.path is not None:  # otherwise there is nothing to download
+            await self._wait(left, self._limits.download_s)
+        del self._held[left.held.id], self._left[left.held.id]
+        left.held.run.forget()
 
-    async def _sleep(self, seconds: float) -> None:
-        await self._clock.sleep_until_ns(self._clock.now_ns() + ms_to_ns(seconds * 1000))
+    async def _wait(self, left: "_Left", seconds: float) -> None:
+        """Wait so long, unless there are too many others."""
+        until_ns = self._clock.now_ns() + ms_to_ns(seconds * 1000)
+        sleeping = asyncio.ensure_future(self._clock.sleep_until_ns(until_ns))
+        forgotten = asyncio.ensure_future(left.forgotten.wait())
+        try:
+            await asyncio.wait({sleeping, forgotten}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeping.cancel()
+            forgotten.cancel()
 
 
-async def _finished(held: Held, how: str, failure: str | None) -> None:
+class _Left:
+    """A conversation whose page left, and why. `forgotten` is set when nobody waits for it."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self, held: Held, how: str, failure: str | None, *, for_good: bool) -> None:
+        self.held = held
+        self.how = how
+        self.failure = failure
+        self.for_good = for_good
+        self.forgotten = asyncio.Event()
+
+
+async def _finished(left: _Left) -> None:
     try:
-        await held.finish(how, failure)
+        await left.held.finish(left.how, left.failure)
     except TurngapError as e:
         logger.warning(f"a conversation could not be stored completely: {e.message}")
 

@@ -1,0 +1,7 @@
+"""How many descriptors this process has open."""
+
+from pathlib import Path
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))

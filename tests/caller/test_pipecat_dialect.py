@@ -105,7 +105,7 @@ async def test_a_bots_rtvi_messages() -> None:
     error = models.ErrorData(error="no voice", fatal=True)
     assert await from_bot(models.Error(data=error)) == Fault("no voice", fatal=True)
     refusal = models.ErrorResponse(id="1", data=models.ErrorResponseData(error="too old"))
-    assert await from_bot(refusal) == Fault("too old", fatal=False)
+    assert await from_bot(refusal) == Fault("too old", fatal=False, refuses=True)
 
 
 @pytest.mark.parametrize(("final", "expected"), [(True, Transcript("hello")), (False, None)])

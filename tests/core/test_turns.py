@@ -7,6 +7,7 @@ import pytest
 from turngap.core.budget import Outcome, TurnEnd
 from turngap.core.clock import ms_to_ns
 from turngap.core.events import (
+    AgentFault,
     AgentMarks,
     AgentSilence,
     AgentSpeech,
@@ -516,6 +517,74 @@ def test_a_failure_is_of_the_turn_in_which_it_happened() -> None:
         *(silent(9900), ended(2, 10_000)),
     )
     assert outcomes(turns) == ["error", "answered"]
+
+
+def reports(at: float, error: str = "no voice") -> AgentFault:
+    return AgentFault(ms_to_ns(at), error)
+
+
+def test_an_error_told_in_a_message_counts_as_one_told_with_marks() -> None:
+    """Of a reply that never came, and of one that was heard: it may not have been all of it."""
+    (silent_turn,) = play(user(1, 0, 1000), reports(1500), ended(1, 7000, "timeout"))
+    assert (silent_turn.outcome, silent_turn.error) == ("error", "no voice")
+    assert silent_turn.why_no_gap == "the agent failed: no voice"
+    heard = (speaks(1400), silent(1900), ended(1, 2400))
+    for at in (1200, 1600):
+        (turn,) = play(user(1, 0, 1000), reports(at), *heard)
+        assert (turn.outcome, turn.error, gap_ms(turn)) == ("error", "no voice", 400)
+        with_marks = failed(marks(1, llm_request=1100, sent=1390), "no voice")
+        (turn,) = play(user(1, 0, 1000), with_marks, *heard)
+        assert (turn.outcome, turn.error, gap_ms(turn)) == ("error", "no voice", 400)
+
+
+def test_a_message_of_an_attempt_that_nobody_missed_is_no_error() -> None:
+    """It came while the person still spoke, and the reply to the whole turn was heard."""
+    (turn,) = play(
+        *(user(1, 0, 1000), reports(700), speaks(1400), silent(1900), ended(1, 2400)),
+    )
+    assert (turn.outcome, turn.error) == ("answered", None)
+
+
+def test_a_message_is_of_the_turn_in_which_it_came() -> None:
+    turns = play(
+        *(user(1, 0, 1000), reports(1500), ended(1, 7000, "timeout")),
+        *(user(2, 8000, 9000), speaks(9310), silent(9900), ended(2, 10_000)),
+    )
+    assert outcomes(turns) == ["error", "answered"]
+
+
+def test_marks_say_which_attempt_failed_so_they_decide_where_there_are_any() -> None:
+    """A tool that failed is told in a message, too, and the answer was whole all the same."""
+    heard = marks(1, llm_request=1100, sent=1390)
+    (turn,) = play(
+        *(user(1, 0, 1000), reports(1200), heard, speaks(1400), silent(1900), ended(1, 2400)),
+    )
+    assert (turn.outcome, turn.error) == ("answered", None)
+
+
+def test_marks_without_an_error_do_not_hide_a_message_where_nothing_was_heard() -> None:
+    (turn,) = play(
+        *(user(1, 0, 1000), marks(1, llm_request=1100), reports(1200)),
+        ended(1, 7000, "timeout"),
+    )
+    assert (turn.outcome, turn.error) == ("error", "no voice")
+
+
+def test_an_agent_whose_marks_do_not_say_what_it_sent_has_its_errors_counted() -> None:
+    told = failed(marks(1, llm_request=1100))
+    (turn,) = play(user(1, 0, 1000), told, speaks(1400), silent(1900), ended(1, 2400))
+    assert (turn.outcome, turn.error) == ("error", "no server")
+
+
+def test_an_error_that_the_agent_takes_back_is_none() -> None:
+    """It was late, and went on."""
+    said = marks(1, llm_request=1100, sent=1390)
+    late, on = failed(said, "llm: no token for 1 s"), failed(said, "")
+    (turn,) = play(
+        *(user(1, 0, 1000), late, on, marks(1, sent=1390), speaks(1400), silent(1900)),
+        ended(1, 2400),
+    )
+    assert (turn.outcome, turn.error) == ("answered", None)
 
 
 def test_a_clock_offset_somewhat_off_does_not_lose_the_marks() -> None:

@@ -29,6 +29,9 @@ class FakeOpenAI:
         go: a chunk is sent for each release; None sends all at once.
         dies_after: the connection is dropped after so many chunks.
         dies_in_order: it is closed as if the reply had come to its end.
+        finish_reason, done: how it says that a reply has come to its end; None, False: not so.
+        stalls_at: nothing more comes from this chunk on (-1: not even headers) until `freed`.
+        freed: set by a test that has seen enough; the server's end sets it, too.
         status: answered instead of a reply, where it is not 200.
         refuses: a key of the request that it does not understand.
         whole, whole_status: of a reply that is not streamed.
@@ -43,6 +46,10 @@ class FakeOpenAI:
     go: threading.Semaphore | None = None
     dies_after: int | None = None
     dies_in_order: bool = False
+    finish_reason: str | None = "stop"
+    done: bool = True
+    stalls_at: int | None = None
+    freed: threading.Event = field(default_factory=threading.Event)
     status: int = 200
     refuses: str = ""
     whole: str = "x"
@@ -76,6 +83,7 @@ def serving(fake: FakeOpenAI, handler: "type[OpenAIHandler] | None" = None) -> I
     try:
         yield fake
     finally:
+        fake.freed.set()
         server.shutdown()
         thread.join()
         server.server_close()
@@ -156,6 +164,9 @@ class OpenAIHandler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _stream(self, fake: FakeOpenAI) -> None:
+        if fake.stalls_at == -1:
+            fake.freed.wait()
+            return
         kept = self._begin_stream(fake)
         try:
             if fake.calls:
@@ -165,13 +176,18 @@ class OpenAIHandler(BaseHTTPRequestHandler):
             for count, word in enumerate(fake.words):
                 if count == fake.dies_after:
                     return  # without the chunk that ends a reply
+                if count == fake.stalls_at:
+                    fake.freed.wait()
                 if fake.go is not None:
                     fake.go.acquire()
                 self._event({"choices": [{"index": 0, "delta": {"content": word}}]})
-            self._event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+            if fake.finish_reason is not None:
+                last = {"index": 0, "delta": {}, "finish_reason": fake.finish_reason}
+                self._event({"choices": [last]})
             usage = {"prompt_tokens": 7, "completion_tokens": len(fake.words), "total_tokens": 9}
             self._event({"choices": [], "usage": usage})
-            self._chunk(b"data: [DONE]\n\n")
+            if fake.done:
+                self._chunk(b"data: [DONE]\n\n")
             self._chunk(b"")
             self.close_connection = not kept
         except OSError:

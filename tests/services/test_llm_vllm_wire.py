@@ -166,6 +166,12 @@ async def test_words_are_passed_on_as_they_come_and_an_interruption_hangs_up() -
             "ended its reply in the middle",
             ErrorCategory.CONNECTIVITY,
         ),
+        (
+            {"finish_reason": None, "done": False},
+            "Two pizzas.",
+            "ended its reply in the middle",
+            ErrorCategory.CONNECTIVITY,
+        ),
         ({"status": 500}, "", "as the test wants it", ErrorCategory.SERVER),
         ({"status": 429}, "", "429", ErrorCategory.RATE_LIMIT),
         ({"status": 401}, "", "401", ErrorCategory.AUTHENTICATION),
@@ -190,6 +196,24 @@ async def test_a_server_that_fails_is_told_once_and_not_asked_again(
     (error,) = errors
     assert words in error.error
     assert error.category == category
+
+
+@pytest.mark.parametrize(
+    "ends", [{"finish_reason": None}, {"done": False}, {"finish_reason": "length"}]
+)
+async def test_a_reply_is_whole_whichever_way_its_server_says_so(ends: dict[str, Any]) -> None:
+    """By a `finish_reason`, or by `[DONE]` alone, as many servers do."""
+    errors: list[ErrorFrame] = []
+    with serving(FakeOpenAI(**ends)) as fake:
+        service = create(settings(fake), InstantClock())
+
+        async def on_error(_: object, frame: ErrorFrame) -> None:
+            errors.append(frame)
+
+        service.add_event_handler("on_error", on_error)
+        async with running(service, params=PARAMS) as line:
+            assert await answered(line) == "Two pizzas."
+    assert errors == []
 
 
 def test_nobody_there_is_one_clear_line() -> None:

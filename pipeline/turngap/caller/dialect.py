@@ -85,10 +85,11 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The agent reports an error of its own."""
+    """The agent reports an error of its own, or refuses a message of the caller's."""
 
     text: str
     fatal: bool
+    refuses: bool = False
 
 
 Incoming = (

@@ -8,6 +8,7 @@ from turngap.caller.ear import Ear
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap.core.events import (
+    AgentFault,
     AgentMarks,
     AgentSilence,
     AgentSpeech,
@@ -62,11 +63,13 @@ class Listener:
             case said.ReplyText(text):
                 self.feed(AgentText(now_ns, text))
             case said.Marks():
-                self._feed_marks(incoming)
+                self._feed_marks(now_ns, incoming)
             case said.Truth():
                 self.truths.append(incoming)
-            case said.Fault(text):
+            case said.Fault(text, refuses=refuses):
                 self.faults.append(text)
+                if not refuses:
+                    self.feed(AgentFault(now_ns, text))
             case said.Ready() | said.Pong():
                 pass
 
@@ -120,9 +123,11 @@ class Listener:
         while self.failure is None and await self.changed_before(deadline_ns):
             pass
 
-    def _feed_marks(self, told: said.Marks) -> None:
+    def _feed_marks(self, now_ns: int, told: said.Marks) -> None:
         # Without a clock comparison, marks cannot be placed on the caller's clock.
         if self._offset_ns is None or not told.marks:
+            if told.error:
+                self.feed(AgentFault(now_ns, told.error))
             return
         marks = {name: at - self._offset_ns for name, at in told.marks.items()}
         raw = dict(told.marks)

@@ -158,9 +158,9 @@ def _decode_rtvi(payload: dict[str, Any]) -> Incoming | None:
             return ReplyText(str(data.get("text") or ""))
         case "server-message" if isinstance(data, dict):
             return _decode_own(data)
-        case "error" | "error-response" if isinstance(data, dict):
+        case "error" | "error-response" as kind if isinstance(data, dict):
             text = data.get("error") or data.get("message") or "unspecified"
-            return Fault(str(text), bool(data.get("fatal")))
+            return Fault(str(text), bool(data.get("fatal")), refuses=kind == "error-response")
         case _:
             return None
 

@@ -73,8 +73,9 @@ class AgentMarks:
 
     `marks` are mapped to the caller's clock, `raw` are as the agent's clock gave them. `counts` are
     other figures of the turn, `why` what the hold before it was chosen for, `error` what kept it
-    from making its reply, or the whole of it. `calls` are the tools that were called for it, in
-    order; None: the agent does not tell.
+    from making its reply, or the whole of it; an empty one takes back what an earlier report of the
+    turn said. `calls` are the tools that were called for it, in order; None: the agent does not
+    tell.
     """
 
     agent_turn: int
@@ -84,6 +85,14 @@ class AgentMarks:
     why: str | None = None
     error: str | None = None
     calls: tuple[ToolCall, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFault:
+    """The agent reported an error of its own, without marks that say of which turn."""
+
+    at_ns: int
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +133,7 @@ Event = (
     | AgentSilence
     | PlayoutFlushed
     | AgentMarks
+    | AgentFault
     | EndpointTold
     | UserTranscript
     | AgentText

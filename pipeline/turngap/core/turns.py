@@ -8,6 +8,7 @@ from math import inf
 from turngap.core.budget import Outcome, TurnEnd, outcome_of
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.events import (
+    AgentFault,
     AgentMarks,
     AgentSilence,
     AgentSpeech,
@@ -94,6 +95,7 @@ class TurnTracker:
         self._transcripts: list[UserTranscript] = []
         self._texts: list[AgentText] = []
         self._agent_turns: dict[int, AgentMarks] = {}
+        self._faults: list[AgentFault] = []
         self._endpoints_told: list[int] = []
 
     def feed(self, event: Event) -> tuple[TrackedTurn, ...]:
@@ -114,6 +116,8 @@ class TurnTracker:
                 insort(self._flushes, at_ns)
             case AgentMarks():
                 self._merge(event)
+            case AgentFault():
+                insort(self._faults, event, key=lambda e: e.at_ns)
             case EndpointTold(at_ns):
                 insort(self._endpoints_told, at_ns)
             case UserTranscript():
@@ -149,7 +153,8 @@ class TurnTracker:
         if known := self._agent_turns.get(event.agent_turn):
             marks, raw = {**known.marks, **event.marks}, {**known.raw, **event.raw}
             counts = {**known.counts, **event.counts}
-            why, error = event.why or known.why, event.error or known.error
+            why = event.why or known.why
+            error = known.error if event.error is None else event.error
             calls = known.calls if event.calls is None else event.calls
             event = AgentMarks(event.agent_turn, marks, raw, counts, why, error, calls)
         self._agent_turns[event.agent_turn] = event
@@ -215,7 +220,8 @@ class TurnTracker:
         agent_turns = self._agent_turns_in(speech)
         heard = _heard_turn(agent_turns, reply)
         marks = _marks(speech, heard, reply)
-        error = _error(agent_turns, reply, heard)
+        error = _error(agent_turns, heard, replied=reply is not None)
+        error = error or self._told_error(speech, end, agent_turns, replied=reply is not None)
         return TrackedTurn(
             turn=speech.turn,
             outcome=outcome_of(
@@ -252,6 +258,26 @@ class TurnTracker:
         ]
         within = [(at, a) for at, a in reached if speech.start_ns <= at < upto]
         return tuple(a for _, a in sorted(within, key=lambda pair: pair[0]))
+
+    def _told_error(
+        self,
+        speech: UserSpeech,
+        end: TurnEnded,
+        agent_turns: Sequence[AgentMarks],
+        *,
+        replied: bool,
+    ) -> str | None:
+        """Why the agent failed in this turn, by messages that are no marks.
+
+        If it replied, its marks decide where it sends any, as they say which attempt failed. Where
+        it sends none, what it reported while the person still spoke was of an attempt that nobody
+        missed.
+        """
+        if replied and agent_turns:
+            return None
+        since = speech.end_ns if replied else speech.start_ns
+        until = min(self._next_start(speech), end.at_ns)
+        return next((f.error for f in self._faults if since <= f.at_ns <= until), None)
 
     def _endpoints(self, speech: UserSpeech, *, replied: bool) -> tuple[int, ...] | None:
         """Return the agent's decisions that this turn was over: by its marks, or as it told them.
@@ -309,12 +335,16 @@ def _heard_turn(agent_turns: Sequence[AgentMarks], reply: _Heard | None) -> Agen
 
 
 def _error(
-    agent_turns: Sequence[AgentMarks], reply: _Heard | None, heard: AgentMarks | None
+    agent_turns: Sequence[AgentMarks], heard: AgentMarks | None, *, replied: bool
 ) -> str | None:
-    """Why the agent made no reply, or half of one; an attempt that nobody missed is no error."""
-    if reply is not None:
-        return heard.error if heard else None
-    return next((a.error for a in reversed(agent_turns) if a.error), None)
+    """Why the agent made no reply, or half of one; an attempt that nobody missed is no error.
+
+    Marks without `sent` do not say which attempt was heard: the last one was.
+    """
+    if heard is not None:
+        return heard.error or None
+    told = agent_turns[-1:] if replied else agent_turns[::-1]
+    return next((a.error for a in told if a.error), None)
 
 
 def _marks(speech: UserSpeech, heard: AgentMarks | None, reply: _Heard | None) -> dict[str, int]:

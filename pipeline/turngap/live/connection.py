@@ -10,6 +10,7 @@ from turngap.caller.ear import Heard
 from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_S, samples_to_ns
 from turngap.core.events import (
+    AgentFault,
     AgentMarks,
     AgentSilence,
     AgentSpeech,
@@ -36,7 +37,7 @@ SLACK_NS = 50_000_000
 # long for them (turngap/caller/conversation.py).
 SETTLE_MS = 500.0
 
-Fact = said.Transcript | said.ReplyText | said.Marks
+Fact = said.Transcript | said.ReplyText | said.Marks | said.Fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,10 @@ class Connection:
 
         Marks are reported when their turn is over, but belong to its beginning.
         """
+        if isinstance(fact, said.Fault):
+            self.faults.append(fact.text)
+            if fact.refuses:
+                return
         if isinstance(fact, said.Marks):
             at_ns = min(fact.marks.values(), default=at_ns)
         self._facts.append((at_ns, fact))
@@ -212,6 +217,8 @@ class Connection:
                 return UserTranscript(at_ns - offset_ns, text)
             case said.ReplyText(text):
                 return AgentText(at_ns - offset_ns, text)
+            case said.Fault(text):
+                return AgentFault(at_ns - offset_ns, text)
             case said.Marks(turn, raw):
                 marks = {name: ns - offset_ns for name, ns in raw.items()}
                 about = (fact.counts, fact.why, fact.error, fact.calls)

@@ -246,6 +246,8 @@ class LiveSession:
         match _DIALECT.decode(data):
             case said.Ready():
                 await self._told(self._session_message())
+            case said.Fault() as fact:
+                self._connection.note(self._clock.now_ns(), fact)
             case said.Transcript() | said.ReplyText() as fact:
                 self._active()
                 self._connection.note(self._clock.now_ns(), fact)
@@ -254,8 +256,6 @@ class LiveSession:
                 if isinstance(own.get("llm"), str):
                     self._connection.llm_of[turn] = own["llm"]
                 self._connection.note(self._clock.now_ns(), fact)
-            case said.Fault(text):
-                self._connection.faults.append(text)
             case _:
                 self._switched(payload_of(frame).get("data"))
 

@@ -217,8 +217,8 @@ class TerminalTalk:
                 self._found(self._finder.called_done(at_ns))
             case said.Transcript() | said.ReplyText() | said.Marks() as fact:
                 self._connection.note(arrived_ns + (self._offset.offset_ns or 0), fact)
-            case said.Fault(text):
-                self._connection.faults.append(text)
+            case said.Fault(text) as fact:
+                self._connection.note(arrived_ns + (self._offset.offset_ns or 0), fact)
                 self._shown.line(f"the agent reports: {text}")
             case _:
                 pass

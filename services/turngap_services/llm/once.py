@@ -20,17 +20,24 @@ class WholeReply:
     Args:
         stream: the stream of OpenAI's or Anthropic's client.
         ends: returns whether a chunk says that the reply is finished.
+        over: returns, after the last chunk, whether the server said so in another way.
     """
 
-    def __init__(self, stream: Any, ends: Callable[[Any], bool]) -> None:
+    def __init__(
+        self,
+        stream: Any,
+        ends: Callable[[Any], bool],
+        over: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._stream = stream
         self._ends = ends
+        self._over = over
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         """Yield the chunks.
 
         Raises:
-            ConnectionError: the reply stopped without a chunk that finishes it.
+            ConnectionError: the reply stopped without anything that finishes it.
         """
         finished = False
         chunks = aiter(self._stream)
@@ -41,11 +48,28 @@ class WholeReply:
         finally:
             if isinstance(chunks, AsyncGenerator):  # the garbage collector would close it too late
                 await chunks.aclose()
-        if not finished:
+        if not (finished or self._over()):
             raise ConnectionError("the server ended its reply in the middle")
 
     async def close(self) -> None:
         await self._stream.close()
+
+
+class _Done:
+    """Notes `data: [DONE]`, with which many servers end a stream that has no `finish_reason`.
+
+    OpenAI's client swallows it, so this takes the place of the stream's decoder.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._decoder = stream._decoder
+        stream._decoder = self
+        self.seen = False
+
+    async def aiter_bytes(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+        async for event in self._decoder.aiter_bytes(chunks):
+            self.seen = self.seen or event.data.startswith("[DONE]")
+            yield event
 
 
 def _finished(chunk: "ChatCompletionChunk") -> bool:
@@ -61,7 +85,9 @@ class AskedOnce(_Base):
     """
 
     async def get_chat_completions(self, context: Any) -> Any:
-        return WholeReply(await super().get_chat_completions(context), _finished)
+        stream = await super().get_chat_completions(context)
+        done = _Done(stream)
+        return WholeReply(stream, _finished, lambda: done.seen)
 
     def create_client(self, *args: Any, **kwargs: Any) -> Any:
         return super().create_client(*args, **kwargs).with_options(max_retries=0)

@@ -19,11 +19,13 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
-from turngap.core.clock import Clock
+from turngap.core.clock import LONGEST_MS, Clock
 from turngap.core.errors import AgentError, InputError, known_names
 from turngap.core.problems import problems, reason
+from turngap.core.untrusted import shown
+from turngap.store.files import parse_toml
 
 if TYPE_CHECKING:
     from pipecat.audio.vad.vad_analyzer import VADAnalyzer
@@ -51,6 +53,16 @@ class BackendSettings(BaseModel):
 
     library: Path | None = None
     """Scenario library of an engine that is made from it; the agent's own by default."""
+
+    @field_validator("*")
+    @classmethod
+    def _is_a_time_that_passes(cls, value: Any, info: ValidationInfo) -> Any:
+        name = info.field_name or ""
+        if isinstance(value, int | float) and name.endswith(("_ms", "_s")):
+            in_ms = value if name.endswith("_ms") else value * 1000
+            if not name.endswith("_per_s") and in_ms > LONGEST_MS:
+                raise ValueError(f"expected at most {LONGEST_MS / 3_600_000:g} hour")
+        return value
 
     def parts(self) -> "list[tuple[BackendSpec, BackendSettings]]":
         """The backends that one which combines others is made of, each with its settings."""
@@ -270,6 +282,9 @@ def find(kind: Kind, name: str) -> BackendSpec:
     )
 
 
+# What `--set` gives in a word; Linux allows an argument of twice as much.
+MAX_VALUE = 2**16
+
 # A string of TOML, or any other character. An apostrophe within a word begins no string.
 _TOKEN = re.compile(r"""(?<=[=\[{,\s])(?:"(?:\\.|[^"\\])*"|'[^']*')|.""", re.DOTALL)
 
@@ -365,8 +380,23 @@ def _unreadable(text: str, why: str) -> InputError:
 
 
 def value_of(text: str) -> Any:
-    """A setting's value as the command line gives it: TOML, or else a bare word."""
+    """A setting's value as the command line gives it: TOML, or else a bare word.
+
+    Raises:
+        InputError: it is longer than any setting is, or nested deeper, or a number that is none.
+    """
+    if len(text) > MAX_VALUE:
+        raise InputError(
+            "backend.value",
+            f"{shown(text, 80)} has {len(text)} characters, expected at most {MAX_VALUE}",
+            hint="write it into a stack file, if it is a prompt",
+        )
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        values = parse_toml(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text.strip()
+    except ValueError as e:
+        raise InputError(
+            "backend.value", f"{shown(text, 80)} is no value: {e}", hint="give it as TOML"
+        ) from e
+    return values["value"] if len(values) == 1 else text.strip()

@@ -28,12 +28,14 @@ from turngap.scenario.answers import (
     NO_TEXT,
     NOTHING_EXPECTED,
     STOPPED,
+    TOO_LONG,
     Hearing,
     answer_of,
     heard_of,
     judge,
 )
 from turngap.scenario.model import Expectation, ReplyExpectation
+from turngap.scenario.patterns import MOST_SEARCHED
 
 TEXT = "Fry onions in butter, then add tomatoes."
 
@@ -280,3 +282,26 @@ def test_a_call_that_is_missing_from_an_answer_that_was_broken_off_is_nobodys_fa
         assert (record.verdict, record.why) == ("not_judged", BROKEN_OFF)
     forbidden = expecting(tools={"none": True})
     assert answered(forbidden, called("clock", end="interrupted"), 1600).verdict == "wrong"
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(.*a){25}b", r"(\w+\s?)*!"])
+def test_a_pattern_cannot_hang(pattern: str):
+    # Python's `re` takes longer than anybody lives for each of them.
+    reply = "a" * MOST_SEARCHED
+    heard = Hearing(reply[:-1] + ",", whole=True)
+    assert judge(ReplyExpectation(regex=pattern), heard).verdict == "wrong"
+
+
+def test_a_reply_too_long_to_search_is_not_judged():
+    expected = ReplyExpectation(regex="a", forbid=("b",))
+    long = "a " * (MOST_SEARCHED // 2)
+    assert judge(expected, Hearing(long, whole=True)).verdict == "right"
+    record = judge(expected, Hearing(long + "a", whole=True))
+    assert (record.verdict, record.why) == ("not_judged", TOO_LONG)
+    assert judge(expected, Hearing(long + "b", whole=True)).verdict == "wrong"
+
+
+def test_a_pattern_knows_letters_of_all_languages_and_no_case():
+    expected = ReplyExpectation(regex=r"^caf\u00c9 \w+\b|\d{2}:30")
+    for text, verdict in (("Caf\u00e9 \u00fcber", "right"), ("at 17:30", "right"), ("x", "wrong")):
+        assert judge(expected, Hearing(text, whole=True)).verdict == verdict

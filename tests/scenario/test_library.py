@@ -1,11 +1,14 @@
 """Every scenario that cannot be played is refused before it is, with file, line and reason."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
+import turngap.scenario.library as library_module
 from turngap.core.errors import ExitCode, InputError
 from turngap.scenario.library import (
     LoadedScenario,
@@ -15,6 +18,7 @@ from turngap.scenario.library import (
     load_scenarios,
     scenario_paths,
 )
+from turngap.store.sound import read_sound
 
 RATE = 16_000
 GOOD = """\
@@ -163,6 +167,55 @@ FILES = [
         "scenario.invalid",
         10,
         ["turns[1].expect.reply.regex: not a regular expression"],
+    ),
+    (
+        "a regular expression that goes back",
+        GOOD + "    expect:\n      reply: {regex: '(a)\\1'}\n",
+        "scenario.invalid",
+        10,
+        ["reply.regex: not a regular expression: backreferences are not supported"],
+    ),
+    (
+        "a regular expression that is too long",
+        GOOD + f"    expect:\n      reply: {{regex: '{'a' * 1001}'}}\n",
+        "scenario.invalid",
+        10,
+        ["reply.regex: 1001 characters, expected at most 1000, found 'aaa"],
+    ),
+    (
+        "more phrases than anybody writes",
+        GOOD + f"    expect:\n      reply: {{any_of: [{'a, ' * 101}]}}\n",
+        "scenario.invalid",
+        10,
+        ["reply.any_of", "at most 100 items"],
+    ),
+    (
+        "a time beyond all time",
+        GOOD + "    when: {at_ms: 1e308}\n",
+        "scenario.invalid",
+        9,
+        ["turns[1].when.at_ms: expected less than or equal to 3600000, found 1e+308"],
+    ),
+    (
+        "speech beyond all time",
+        edited("end_ms: 900", "end_ms: 1e300"),
+        "scenario.invalid",
+        8,
+        ["turns[1].speech.end_ms: expected less than or equal to 3600000"],
+    ),
+    (
+        "a number that is none",
+        GOOD + "    calls:\n      - {name: a, arguments: {x: .inf}}\n    reply: x\n",
+        "scenario.not_yaml",
+        10,
+        ["'.inf' is not a finite number of 64 bits"],
+    ),
+    (
+        "more problems than anybody mends",
+        GOOD + "".join(f"x{i}: 1\n" for i in range(500)),
+        "scenario.unknown_key",
+        9,
+        ["x19: unknown key"],
     ),
     (
         "tools without anything expected",
@@ -537,3 +590,39 @@ def test_loaded_scenarios_keep_the_order_asked_for(folder: Path):
     loaded: list[LoadedScenario] = load_scenarios(scenario_paths(folder, ["walk", "talk"]))
 
     assert [s.scenario.name for s in loaded] == ["walk", "talk"]
+
+
+def test_a_recording_that_is_named_twice_is_decoded_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    reads: list[Path] = []
+
+    def counting(file: Path, *arguments: object, **more: object) -> object:
+        reads.append(file)
+        return read_sound(file, *arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(library_module, "read_sound", counting)
+    (folder / "talk.yaml").write_text(GOOD.replace("talk/2.wav", "talk/1.wav"), encoding="utf-8")
+    assert set(load_scenario(folder / "talk.yaml").clips) == {"talk/1.wav"}
+    assert len(reads) == 1
+
+
+def test_recordings_that_together_take_too_much_memory_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = folder / "talk.yaml"
+    monkeypatch.setattr(library_module, "MAX_SAMPLES", 2 * RATE)
+    assert len(load_scenarios([path])) == 1
+    with pytest.raises(InputError, match="64000 samples of recordings would be loaded at once"):
+        load_scenarios([path, path])
+    monkeypatch.setattr(library_module, "MAX_SAMPLES", 2 * RATE - 1)
+    error = refusal(folder)
+    assert error.kind == "scenario.too_long"
+    assert str(error).startswith(f"{path}:7: ")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda file: file.symlink_to(file)])
+def test_a_recording_that_is_no_file_is_refused(folder: Path, make: Callable[[Path], object]):
+    (folder / "talk" / "2.wav").unlink()
+    make(folder / "talk" / "2.wav")
+    assert refusal(folder).kind in ("scenario.not_audio", "scenario.audio_missing")

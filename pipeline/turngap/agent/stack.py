@@ -1,6 +1,5 @@
 """Named agents: which turn-taking, STT, LLM and TTS engine, with their settings."""
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from importlib.metadata import entry_points
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from turngap.backends import KINDS, BackendSettings, BackendSpec, Kind, find, specs, value_of
 from turngap.core.errors import InputError, known_names
 from turngap.core.problems import problems, reason
+from turngap.store.files import read_toml
 
 GROUP = "turngap.stacks"
 
@@ -146,13 +146,7 @@ def load_stack(name_or_file: str) -> Stack:
                 hint=f"{known_names(name_or_file, known)}; or give a stack file or a ws:// URL",
             )
         path = known[name_or_file]
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise InputError("stack.unreadable", f"{path}: cannot be read: {e.strerror}") from e
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise InputError("stack.not_toml", f"{path}: not TOML: {e}") from e
-    return _validated(values, str(path))
+    return _validated(read_toml(path, "stack"), str(path))
 
 
 def _validated(values: dict[str, Any], where: str) -> Stack:

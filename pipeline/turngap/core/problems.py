@@ -4,10 +4,12 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 UNKNOWN_KEY = "unknown key"
+# More than anybody mends at a time; a file of another kind has tens of thousands.
+MOST_SHOWN = 20
 
 
 def problems(error: ValidationError) -> list[ErrorDetails]:
-    """All that is wrong, each thing once.
+    """What is wrong, each thing once, and the first twenty of them.
 
     pydantic counts a list's valid items: one bad item of one is "too short" as well.
     """
@@ -16,7 +18,7 @@ def problems(error: ValidationError) -> list[ErrorDetails]:
         problem
         for problem in found
         if problem["type"] != "too_short" or not any(_within(p, problem) for p in found)
-    ]
+    ][:MOST_SHOWN]
 
 
 def _within(inner: ErrorDetails, outer: ErrorDetails) -> bool:

@@ -1,6 +1,5 @@
 """A fleet file, with what `--set` changes in it: what may be written, and what it means."""
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -8,10 +7,9 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from turngap.backends import value_of
+from turngap.core.clock import LONGEST_MS
 from turngap.core.errors import InputError, known_names
 from turngap.core.problems import UNKNOWN_KEY, problems, reason
 from turngap.fleet import THINK_MS, THINK_SIGMA
@@ -21,11 +19,16 @@ from turngap.inference.model import Model, find_model
 from turngap.inference.policy import Policy, PolicyName
 from turngap.inference.server import Server
 from turngap.inference.speculation import Speculation
+from turngap.store.files import read_text, read_toml
+from turngap.store.yaml import load_yaml
 
 # vLLM's defaults: max_num_seqs 256; and 2048 tokens a step, which its tuning guide gives for low
 # latency between tokens.
 CONTINUOUS_BATCH = 256
 CHUNK_TOKENS = 2048
+
+
+Ms = Annotated[float, Field(le=LONGEST_MS)]
 
 
 class _Strict(BaseModel):
@@ -48,7 +51,7 @@ class PoolTable(_Strict):
     policy: PolicyName = "continuous"
     max_batch: int | None = None
     chunk_tokens: Annotated[int, Field(ge=0)] | None = None
-    max_wait_ms: float | None = None
+    max_wait_ms: Ms | None = None
     speculation: Speculation | None = None
     part_hour_usd: float | None = None
 
@@ -56,10 +59,10 @@ class PoolTable(_Strict):
 class TurnTable(_Strict):
     """A turn but for the LLM, where no run was measured, or on top of one: see `TurnSample`."""
 
-    before_ms: float | None = None
-    after_ms: float | None = None
-    speech_ms: float | None = None
-    reply_ms: float | None = None
+    before_ms: Ms | None = None
+    after_ms: Ms | None = None
+    speech_ms: Ms | None = None
+    reply_ms: Ms | None = None
     user_tokens: int | None = None
     reply_tokens: int | None = None
     opening_tokens: int | None = None
@@ -70,7 +73,7 @@ class CallTable(_Strict):
 
     system_tokens: int | None = None
     turns: float | None = None
-    think_ms: float = THINK_MS
+    think_ms: Ms = THINK_MS
     think_sigma: float = THINK_SIGMA
 
 
@@ -137,22 +140,10 @@ def read_fleet(path: Path | None, sets: Sequence[str] = ()) -> FleetFile:
 
 
 def _parsed(path: Path) -> Any:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as e:
-        raise InputError("fleet.unreadable", f"{path}: cannot be read: {e.strerror or e}") from e
-    except UnicodeDecodeError as e:
-        raise InputError("fleet.unreadable", f"{path}: not a text file: {e}") from e
     if path.suffix == ".toml":
-        try:
-            return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as e:
-            raise InputError("fleet.not_toml", f"{path}: not TOML: {e}") from e
+        return read_toml(path, "fleet")
     if path.suffix in (".yaml", ".yml"):
-        try:
-            return YAML(typ="safe", pure=True).load(text)
-        except YAMLError as e:
-            raise InputError("fleet.not_yaml", f"{path}: not YAML: {e}") from e
+        return load_yaml(read_text(path, "fleet"), path, "fleet", kind="safe")
     raise InputError(
         "fleet.suffix", f"{path}: expected a .toml, .yaml or .yml file that describes a fleet"
     )

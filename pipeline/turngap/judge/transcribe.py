@@ -1,11 +1,10 @@
 """What an agent said, by the sound of it: a recogniser over what the caller recorded."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
-import numpy as np
-import soundfile
 import soxr
 from pipecat.frames.frames import (
     EndFrame,
@@ -23,9 +22,10 @@ from pipecat.workers.runner import WorkerRunner
 
 from turngap.backends import BackendSettings, BackendSpec
 from turngap.clocks import MonotonicClock
-from turngap.core.audio import FULL_SCALE, Pcm
+from turngap.core.audio import Pcm
 from turngap.core.results import Turn
 from turngap.store.runs import Run
+from turngap.store.sound import read_sound
 
 RATE = 16_000
 PACKET = RATE // 50
@@ -102,7 +102,6 @@ def reply_audio(run: Run, turn: Turn) -> Pcm | None:
     path = PurePosixPath(audio.file)
     if path.is_absolute() or ".." in path.parts or not (run.path / path).is_file():
         return None
-    samples, rate = _agent_side(run.path / path)
     later = [
         other.audio.user_start_ms
         for other in run.turns
@@ -110,14 +109,7 @@ def reply_audio(run: Run, turn: Turn) -> Pcm | None:
         and other.audio.file == audio.file
         and other.audio.user_start_ms > audio.user_start_ms
     ]
-    first = max(0, round((audio.onset_ms - BEFORE_MS) * rate / 1000))
-    last = round(min(later) * rate / 1000) if later else len(samples)
-    cut = samples[first:last]
-    heard = soxr.resample(cut, rate, RATE) if rate != RATE else cut
-    return np.rint(heard * FULL_SCALE).clip(-FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
-
-
-def _agent_side(file: Path) -> tuple[np.ndarray, int]:
-    """The right channel, as floats, and its rate."""
-    samples, rate = soundfile.read(file, dtype="float32", always_2d=True)
-    return samples[:, -1], rate
+    part_ms = (audio.onset_ms - BEFORE_MS, min(later, default=math.inf))
+    sound = read_sound(run.path / path, "run", channels=2, part_ms=part_ms)
+    heard = sound.samples[:, 1]
+    return soxr.resample(heard, sound.rate, RATE) if sound.rate != RATE else heard

@@ -18,10 +18,12 @@ from turngap.caller.stream import RATE
 from turngap.core.audio import Pcm, rms_dbfs
 from turngap.core.errors import InputError
 from turngap.live.microphone import Take
-from turngap.scenario.library import load_scenario, read_scenario
+from turngap.scenario.library import load_scenario, read_scenario, text_of
 from turngap.scenario.model import Backchannel, Pause, Recorded, Scenario, SpeechBounds
 from turngap.scenario.speech import find_speech
 from turngap.store.documents import is_file, write_atomically
+from turngap.store.files import read_bytes
+from turngap.store.sound import MAX_SOUND_BYTES
 
 # How much of the room is kept before and after the speech.
 ROOM_MS = 300.0
@@ -188,7 +190,7 @@ class Reading:
         yaml.preserve_quotes = True
         yaml.width = 96
         yaml.indent(mapping=2, sequence=4, offset=2)
-        tree: Any = yaml.load(self._source.read_text(encoding="utf-8"))
+        tree: Any = yaml.load(text_of(self._source))
         if "voices" not in tree:
             tree.insert(list(tree).index("turns"), "voices", None)
         tree["voices"] = "recorded"
@@ -226,13 +228,7 @@ class Reading:
         """Take over a sound without words, such as a cough."""
         file = self._source.parent / sound.audio
         name = f"{turn}-{place}{file.suffix}"
-        try:
-            content = file.read_bytes()
-        except OSError as e:
-            raise InputError(
-                "record.sound_missing", f"{file}: cannot be read: {e.strerror or e}"
-            ) from e
-        self._write(name, content)
+        self._write(name, read_bytes(file, "record", most=MAX_SOUND_BYTES))
         tree["turns"][turn - 1]["backchannels"][place - 1]["audio"] = f"{self.scenario.name}/{name}"
 
     def _write(self, name: str, content: bytes) -> None:

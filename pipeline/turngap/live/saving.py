@@ -26,6 +26,7 @@ from turngap.scenario.library import load_scenario
 from turngap.scenario.model import Pause, SpeechBounds
 from turngap.scenario.phrases import tokens
 from turngap.scenario.speech import find_speech
+from turngap.store.sound import read_sound
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 
@@ -166,10 +167,10 @@ def _cut(run: Path, record: Turn) -> _Cut | str:
     if why_not := _why_not(record):
         return why_not
     assert record.audio is not None
-    audio, rate = soundfile.read(run / record.audio.file, dtype="int16", always_2d=True)
     kept_from_ms, kept_to_ms = _spoken(record.audio)
-    first, after = round(kept_from_ms * rate / 1000), round(kept_to_ms * rate / 1000)
-    pcm: Pcm = np.ascontiguousarray(audio[first:after, 0], dtype=np.int16)
+    part_ms = (kept_from_ms, kept_to_ms)
+    sound = read_sound(run / record.audio.file, "run", channels=2, part_ms=part_ms)
+    pcm, rate = np.ascontiguousarray(sound.samples[:, 0]), sound.rate
     found = find_speech(pcm, rate)
     if found is not None:
         return _Cut(record, pcm, rate, found.bounds, found.pauses)

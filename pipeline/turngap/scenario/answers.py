@@ -1,6 +1,5 @@
 """Whether a turn was answered right: by what the person heard of the reply, and what was called."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from turngap.core.events import (
 from turngap.core.results import AnswerRecord, Turn
 from turngap.core.spoken import LETTER_MS, letters, words_heard
 from turngap.core.turns import STALE_GAP_MS, TrackedTurn
+from turngap.scenario import patterns
 from turngap.scenario.calls import Called, find
 from turngap.scenario.model import Expectation, ReplyExpectation, ToolsExpectation
 from turngap.scenario.phrases import says
@@ -26,6 +26,7 @@ NO_TEXT = "the agent did not report what it said"
 NO_CALLS = "the agent did not report which tools it called"
 BROKEN_OFF = "the person broke the reply off before it could be told"
 NO_REPLY = "no reply was heard"
+TOO_LONG = f"a reply of over {patterns.MOST_SEARCHED} characters is not searched for the regex"
 STOPPED = "unbroken: it stopped for a backchannel"
 
 
@@ -136,7 +137,9 @@ def _of_reply(
     ]
     if stopped and expected.unbroken:
         wrong.append(STOPPED)
-    return _Findings(missing=tuple(_missing(expected, heard.text)), wrong=tuple(wrong))
+    long = expected.regex is not None and len(heard.text) > patterns.MOST_SEARCHED
+    missing = tuple(_missing(expected, heard.text))
+    return _Findings(missing, tuple(wrong), unknown=TOO_LONG if long else None)
 
 
 def _of_calls(expected: ToolsExpectation | None, calls: Sequence[Called] | None) -> _Findings:
@@ -153,8 +156,9 @@ def _missing(expected: ReplyExpectation, text: str) -> Iterator[str]:
         yield f"any_of: none of {_quoted(expected.any_of)} was said"
     if absent := [phrase for phrase in expected.all_of if not says(text, phrase)]:
         yield f"all_of: {_quoted(absent)} was not said"
-    if expected.regex is not None and not re.search(expected.regex, text, re.IGNORECASE):
-        yield f"regex: {expected.regex} does not match"
+    regex = expected.regex if len(text) <= patterns.MOST_SEARCHED else None
+    if regex is not None and not patterns.found(regex, text):
+        yield f"regex: {regex} does not match"
 
 
 def _quoted(phrases: Iterable[str]) -> str:

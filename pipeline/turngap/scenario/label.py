@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from turngap.core.audio import Pcm, audible_end, audible_onset, rms_dbfs
 from turngap.core.errors import InputError
-from turngap.scenario.library import Clip, load_scenario, parse_scenario
+from turngap.scenario.library import Clip, load_scenario, parse_scenario, text_of
 from turngap.scenario.model import Pause, Recorded, Scenario, SpeechBounds
 from turngap.scenario.speech import FoundSpeech, find_speech
 from turngap.store.documents import write_atomically
+from turngap.store.yaml import compose_yaml
 
 _R = TypeVar("_R", bound=Recorded)
 
@@ -101,9 +101,8 @@ def write_bounds(
     if not bounds:
         return
     pauses = pauses or {}
-    with path.open(encoding="utf-8", newline="") as file:
-        text = file.read()
-    edited = _spliced(text, _edits(text, bounds, pauses))
+    text = text_of(path)
+    edited = _spliced(text, _edits(path, text, bounds, pauses))
     _verify(path, text, edited, bounds, pauses)
     write_atomically(path.resolve(), edited.encode(), mode=path.stat().st_mode)
 
@@ -137,10 +136,10 @@ class _Edit:
 
 
 def _edits(
-    text: str, bounds: Mapping[str, SpeechBounds], pauses: Mapping[str, Pauses]
+    path: Path, text: str, bounds: Mapping[str, SpeechBounds], pauses: Mapping[str, Pauses]
 ) -> list[_Edit]:
     edits: list[_Edit] = []
-    for node in _recorded_nodes(YAML(typ="rt").compose(text)):
+    for node in _recorded_nodes(compose_yaml(text, path, "scenario")):
         audio = _value(node, "audio")
         if isinstance(audio, ScalarNode) and audio.value in bounds:
             name = audio.value

@@ -1,23 +1,24 @@
 """Scenario files and their recordings: found, read, checked before anything is played."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
-from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from turngap.core.audio import FULL_SCALE, Pcm
+from turngap.core.audio import Pcm
 from turngap.core.errors import InputError, known_names
 from turngap.core.problems import problems, reason
+from turngap.core.untrusted import harmless, shown
 from turngap.scenario.model import AT, Recorded, Scenario, SpeechBounds
-from turngap.store.documents import is_dir, is_file
+from turngap.store.documents import exists, is_dir, is_file
+from turngap.store.files import read_text
+from turngap.store.sound import MAX_SAMPLES, read_sound
+from turngap.store.yaml import load_yaml
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -172,7 +173,7 @@ def read_scenario(path: Path) -> Scenario:
     Raises:
         InputError: with file, line, reason and the allowed keys.
     """
-    return parse_scenario(path, _text_of(path))
+    return parse_scenario(path, text_of(path))
 
 
 def parse_scenario(path: Path, text: str) -> Scenario:
@@ -180,28 +181,15 @@ def parse_scenario(path: Path, text: str) -> Scenario:
     return _parsed(path, text)[0]
 
 
-_A_SCENARIO = "give a scenario's .yaml file, which names its recordings"
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as e:
-        raise InputError(
-            "scenario.unreadable", f"{path}: cannot be read: {e.strerror or e}", hint=_A_SCENARIO
-        ) from e
-    except UnicodeDecodeError as e:
-        raise InputError("scenario.unreadable", f"{path}: not a text file", hint=_A_SCENARIO) from e
+def text_of(path: Path) -> str:
+    """Return a scenario file's text, with its line ends as they are; raises `InputError`."""
+    return read_text(
+        path, "scenario", hint="give a scenario's .yaml file, which names its recordings"
+    )
 
 
 def _parsed(path: Path, text: str) -> tuple[Scenario, CommentedMap]:
-    try:
-        tree = YAML(typ="rt").load(text)
-    except MarkedYAMLError as e:
-        line = e.problem_mark.line + 1 if e.problem_mark else 1
-        raise InputError("scenario.not_yaml", f"{path}:{line}: not YAML: {e.problem}") from e
-    except (YAMLError, RecursionError) as e:  # the latter: nested deeper than any scenario is
-        raise InputError("scenario.not_yaml", f"{path}:1: not YAML: {e}") from e
+    tree = load_yaml(text, path, "scenario")
     if not isinstance(tree, CommentedMap):
         raise InputError(
             "scenario.not_a_mapping",
@@ -227,22 +215,38 @@ def load_scenario(path: Path, *, need_labels: bool = True) -> LoadedScenario:
         InputError: as `read_scenario`; also for a missing or non-audio file, and (with
             `need_labels`) for a label that is missing or lies outside its recording.
     """
-    scenario, tree = _parsed(path, _text_of(path))
+    scenario, tree = _parsed(path, text_of(path))
     clips: dict[str, Clip] = {}
     for i, turn in enumerate(scenario.turns):
         here = ("turns", i)
         extras = [((*here, "backchannels", j), e) for j, e in enumerate(turn.backchannels)]
         for where, recorded in [(here, turn), *extras]:
-            clip = _clip(path, _line(tree, (*where, "audio")), recorded)
+            at = f"{path}:{_line(tree, (*where, 'audio'))}"
+            clip = _clip(path, at, recorded, clips.get(recorded.audio))
             if need_labels:
                 _check_label(path, _line(tree, (*where, "speech")), recorded, clip)
             clips[recorded.audio] = clip
+            _require_room(clips.values(), at)
     return LoadedScenario(scenario, path, clips)
 
 
 def load_scenarios(paths: Iterable[Path]) -> list[LoadedScenario]:
     """Load all, so that a bad one is refused before anything is played."""
-    return [load_scenario(path) for path in paths]
+    loaded: list[LoadedScenario] = []
+    for path in paths:
+        loaded.append(load_scenario(path))
+        _require_room((c for one in loaded for c in one.clips.values()), str(path))
+    return loaded
+
+
+def _require_room(clips: Iterable[Clip], at: str) -> None:
+    if (samples := sum(len(clip.pcm) for clip in clips)) > MAX_SAMPLES:
+        raise InputError(
+            "scenario.too_long",
+            f"{at}: with this, {samples} samples of recordings would be loaded at once; expected "
+            f"at most {MAX_SAMPLES}, which are ten hours at 16 kHz",
+            hint="play fewer scenarios at a time",
+        )
 
 
 def chosen(
@@ -260,42 +264,20 @@ def chosen(
     return folder, load_scenarios(paths)
 
 
-def _clip(path: Path, line: int, recorded: Recorded) -> Clip:
-    at = f"{path}:{line}"
+def _clip(path: Path, at: str, recorded: Recorded, known: Clip | None) -> Clip:
+    """Load a recording, unless it is `known` from another turn."""
+    if known is not None:
+        return replace(known, speech=recorded.speech)
     file = path.parent / recorded.audio
+    if not exists(file):
+        raise InputError("scenario.audio_missing", f"{at}: no such recording: {file}")
     if not file.resolve().is_relative_to(path.parent.resolve()):
         raise InputError(
             "scenario.outside",
             f"{at}: {recorded.audio} leads outside the scenario's folder (a link?)",
         )
-    if not is_file(file):
-        raise InputError("scenario.audio_missing", f"{at}: no such recording: {file}")
-    pcm, rate = _samples(at, file)
-    return Clip(pcm, rate, recorded.speech)
-
-
-def _samples(at: str, file: Path) -> tuple[Pcm, int]:
-    import soundfile
-
-    try:
-        with soundfile.SoundFile(file) as audio:
-            rate, channels = audio.samplerate, audio.channels
-            samples = audio.read(dtype="float32")
-    except (soundfile.LibsndfileError, OSError) as e:
-        raise InputError(
-            "scenario.not_audio",
-            f"{at}: {file} is not audio that can be read: {e}",
-            hint="allowed: WAV or FLAC, one channel, any rate",
-        ) from e
-    if channels != 1:
-        raise InputError(
-            "scenario.not_mono",
-            f"{at}: {file} has {channels} channels, expected 1",
-            hint=f"sox {file.name} mono.wav remix -",
-        )
-    # By way of float, exact for PCM16: read as integers, libsndfile makes silence of float files.
-    scaled = np.rint(samples * FULL_SCALE).clip(-FULL_SCALE, FULL_SCALE - 1)
-    return scaled.astype(np.int16), rate
+    sound = read_sound(file, "scenario", at=at)
+    return Clip(sound.samples[:, 0], sound.rate, recorded.speech)
 
 
 def _check_label(path: Path, line: int, recorded: Recorded, clip: Clip) -> None:
@@ -340,8 +322,9 @@ def _located(path: Path, tree: CommentedMap, error: ValidationError) -> InputErr
     lines: list[str] = []
     for problem in found:
         loc = (*problem["loc"], *problem.get("ctx", {}).get(AT, ()))
-        shown = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in loc).lstrip(".")
-        lines.append(f"{path}:{_line(tree, loc)}: {shown or 'scenario'}: {_reason(problem)}")
+        key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in loc).lstrip(".")
+        place = f"{path}:{_line(tree, loc)}: {harmless(key, 200) or 'scenario'}"
+        lines.append(f"{place}: {_reason(problem)}")
     kinds = {p["type"] for p in found}
     kind = "scenario.unknown_key" if "extra_forbidden" in kinds else "scenario.invalid"
     return InputError(kind, "\n".join(lines), hint="docs/scenarios.md shows every key")
@@ -358,7 +341,7 @@ def _reason(problem: ErrorDetails) -> str:
         case "model_type":
             return f"expected a mapping with the keys {_keys(_model_at(loc))}"
     said, found = reason(problem), problem["input"]
-    return f"{said}, found {found!r}" if isinstance(found, str | int | float) else said
+    return f"{said}, found {shown(found, 80)}" if isinstance(found, str | int | float) else said
 
 
 def _model_at(loc: Sequence[str | int]) -> Any:

@@ -1,6 +1,5 @@
 """What a scenario file may hold. Reading files is `turngap.scenario.library`'s part."""
 
-import re
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, Self
@@ -9,12 +8,21 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, m
 from pydantic_core import PydanticCustomError
 
 from turngap.core.budget import DEFAULT_BUDGET_MS
+from turngap.core.clock import LONGEST_MS
+from turngap.scenario import patterns
 from turngap.scenario.calls import meets
 from turngap.scenario.phrases import says, tokens
 
 # If a check of several parts fails, this key of the error's context holds the path from the checked
 # field to the wrong part, so that a reader of files can name its line.
 AT = "at"
+
+
+Ms = Annotated[float, Field(ge=0, le=LONGEST_MS)]
+# A reply of a minute has two dozen sentences. Every phrase that is forbidden is looked for in every
+# one that is wanted.
+MOST_PHRASES = 100
+Phrases = Annotated[tuple[str, ...], Field(max_length=MOST_PHRASES)]
 
 
 class _Strict(BaseModel):
@@ -24,8 +32,8 @@ class _Strict(BaseModel):
 class Span(_Strict):
     """A stretch of a recording, in ms from its start."""
 
-    start_ms: Annotated[float, Field(ge=0)]
-    end_ms: Annotated[float, Field(gt=0)]
+    start_ms: Ms
+    end_ms: Annotated[float, Field(gt=0, le=LONGEST_MS)]
 
     @property
     def ms(self) -> float:
@@ -46,8 +54,8 @@ class SpeechBounds(Span):
     `start_error_ms` and `end_error_ms`: how far off the bound may be; None where nobody said.
     """
 
-    start_error_ms: Annotated[float, Field(ge=0)] | None = None
-    end_error_ms: Annotated[float, Field(ge=0)] | None = None
+    start_error_ms: Ms | None = None
+    end_error_ms: Ms | None = None
 
 
 class Pause(Span):
@@ -60,9 +68,9 @@ class ReplyExpectation(_Strict):
     With `unbroken` it must also not stop for a backchannel, even if it begins again.
     """
 
-    any_of: tuple[str, ...] = ()
-    all_of: tuple[str, ...] = ()
-    forbid: tuple[str, ...] = ()
+    any_of: Phrases = ()
+    all_of: Phrases = ()
+    forbid: Phrases = ()
     regex: str | None = None
     unbroken: bool = False
 
@@ -70,10 +78,7 @@ class ReplyExpectation(_Strict):
     @classmethod
     def _compiles(cls, pattern: str | None) -> str | None:
         if pattern is not None:
-            try:
-                re.compile(pattern)
-            except re.error as e:
-                raise ValueError(f"not a regular expression: {e}") from e
+            patterns.check(pattern)
         return pattern
 
     @field_validator("any_of", "all_of", "forbid")
@@ -146,7 +151,7 @@ class Expectation(_Strict):
 
     reply: ReplyExpectation | None = None
     tools: ToolsExpectation | None = None
-    budget_ms: Annotated[float, Field(gt=0)] = DEFAULT_BUDGET_MS
+    budget_ms: Annotated[float, Field(gt=0, le=LONGEST_MS)] = DEFAULT_BUDGET_MS
 
 
 class When(_Strict):
@@ -157,9 +162,9 @@ class When(_Strict):
     before ended, whatever the agent does.
     """
 
-    after_reply_ms: Annotated[float, Field(ge=0)] | None = None
-    barge_in_ms: Annotated[float, Field(ge=0)] | None = None
-    at_ms: Annotated[float, Field(ge=0)] | None = None
+    after_reply_ms: Ms | None = None
+    barge_in_ms: Ms | None = None
+    at_ms: Ms | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -216,7 +221,7 @@ class Backchannel(Recorded):
     In square brackets `say` names a sound without words, as "[cough]".
     """
 
-    reply_ms: Annotated[float, Field(ge=0)]
+    reply_ms: Ms
 
     @property
     def is_sound(self) -> bool:

@@ -1,17 +1,27 @@
 """Stored documents: one reader and one writer for runs, checks, baselines and all others."""
 
+import codecs
 import json
 import os
 import tempfile
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from turngap.core.errors import InputError
 from turngap.core.results import Document
+from turngap.core.untrusted import harmless
+from turngap.store.files import check_values, read_bytes
 
 DEFAULT_ROOT = Path("runs")
+
+# A baseline or comparison has a few hundred bytes a turn, and a line of a run 7 kB. In memory JSON
+# takes up to twenty times as much while it is read.
+MAX_DOCUMENT_BYTES = 32 * 2**20
+# 37,000 turns: `turns.jsonl`, whose lines are read one by one.
+MAX_RUN_BYTES = 256 * 2**20
 
 Record = TypeVar("Record", bound=Document)
 
@@ -22,13 +32,8 @@ def read_document(file: Path, record_type: type[Record], *, hint: str = "") -> R
     Raises:
         InputError: it cannot be read, is damaged (with the field), or has another schema version.
     """
-    try:
-        raw = file.read_bytes()
-    except OSError as e:
-        raise InputError(
-            "document.unreadable", f"{file}: cannot be read: {e.strerror or e}", hint=hint
-        ) from e
-    return parse_document(raw, record_type, str(file), hint=hint)
+    raw = read_bytes(file, "document", most=MAX_DOCUMENT_BYTES, hint=hint)
+    return parse_document(raw, record_type, harmless(str(file)), hint=hint)
 
 
 def parse_document(raw: bytes, record_type: type[Record], where: str, *, hint: str = "") -> Record:
@@ -38,7 +43,7 @@ def parse_document(raw: bytes, record_type: type[Record], where: str, *, hint: s
         InputError: as `read_document`.
     """
     try:
-        document = json.loads(raw)
+        document = _parsed(raw)
     except ValueError as e:
         raise _damaged(where, f"not JSON (cut short?), found {_excerpt(raw)}: {e}", hint) from e
     if not isinstance(document, dict):
@@ -59,6 +64,12 @@ def parse_document(raw: bytes, record_type: type[Record], where: str, *, hint: s
         problem = e.errors()[0]
         at = ".".join(map(str, problem["loc"])) or record_type.__name__
         raise _damaged(where, f"{at}: {problem['msg']}", hint) from e
+
+
+def _parsed(raw: bytes) -> Any:
+    document = from_json(raw.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
+    check_values(document)
+    return document
 
 
 def _damaged(where: str, what: str, hint: str) -> InputError:
@@ -116,6 +127,14 @@ def write_atomically(file: Path, content: bytes, *, mode: int = 0o644) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def exists(path: Path) -> bool:
+    """Say whether there is anything of that name; one that nothing can have does not raise."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def is_file(path: Path) -> bool:

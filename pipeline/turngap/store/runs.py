@@ -25,7 +25,9 @@ from turngap.core.errors import InputError, known_names
 from turngap.core.results import METRICS_VERSION, RunRecord, Turn
 from turngap.store.documents import (
     DEFAULT_ROOT,
+    MAX_RUN_BYTES,
     encode,
+    exists,
     is_dir,
     is_file,
     parse_document,
@@ -33,6 +35,7 @@ from turngap.store.documents import (
     write_atomically,
     write_document,
 )
+from turngap.store.files import read_bytes
 
 if TYPE_CHECKING:
     from turngap.core.cut_ins import CutIns
@@ -378,12 +381,9 @@ def read_record(path: Path) -> RunRecord:
 
 
 def _read_turns(file: Path) -> tuple[list[Turn], list[str]]:
-    try:
-        lines = file.read_bytes().split(b"\n")
-    except FileNotFoundError:
+    if not exists(file):
         return [], [f"{TURNS_FILE} is missing"]
-    except OSError as e:
-        raise InputError("document.unreadable", f"{file}: cannot be read: {e.strerror}") from e
+    lines = read_bytes(file, "document", most=MAX_RUN_BYTES).split(b"\n")
     unterminated = lines.pop()
     turns = [
         parse_document(line, Turn, f"{file}:{number}") for number, line in enumerate(lines, start=1)
@@ -399,7 +399,7 @@ def _read_turns(file: Path) -> tuple[list[Turn], list[str]]:
 def _is_json(raw: bytes) -> bool:
     try:
         json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

@@ -1,0 +1,133 @@
+"""Reads files that people give: regular ones alone, of a bounded size, depth and count of values.
+
+Whatever a file or a flag holds, it becomes a value or an `InputError`, in bounded time and memory.
+`turngap.store.yaml` reads YAML and `turngap.store.sound` audio, on the same terms.
+"""
+
+import errno
+import math
+import os
+import re
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any, cast
+
+from turngap.core.errors import InputError
+from turngap.core.untrusted import harmless
+
+# A scenario of a thousand turns has 300 kB. The slowest 1 MiB takes ruamel.yaml
+# some four seconds.
+MAX_TEXT_BYTES = 2**20
+# tomllib takes quadratic time for a dotted key; a stack has 2 kB, and keys of two parts.
+MAX_TOML_BYTES = 256 * 2**10
+MAX_KEY_PARTS = 32
+# Nothing that turngap reads nests deeper than twelve. Python recurses some three calls a level when
+# it writes such a value again, and stops at a thousand.
+MAX_DEPTH = 100
+
+_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
+_LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:\.[ \t]*+{_PART}){{{MAX_KEY_PARTS}}}")
+
+
+def open_regular(file: Path) -> int:
+    """Open a file to be read; returns its descriptor.
+
+    Raises:
+        OSError: there is none that may be read, or it is a folder, a pipe, a socket or a device,
+            from which one could wait for ever, or read for ever.
+    """
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as e:  # a NUL in its name
+        raise OSError(None, "no file can have this name") from e
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise OSError(None, f"it is a {'named pipe' if stat.S_ISFIFO(mode) else 'device'}, not a file")
+
+
+def read_bytes(file: Path, what: str, *, most: int = MAX_TEXT_BYTES, hint: str = "") -> bytes:
+    """Read a file of at most `most` bytes; an error is of the kind `{what}.unreadable`.
+
+    Raises:
+        InputError: it cannot be read, is no regular file, or is larger.
+    """
+    try:
+        with os.fdopen(open_regular(file), "rb") as opened:
+            raw = opened.read(most + 1)
+    except OSError as e:
+        raise unreadable(file, what, e.strerror or str(e), hint) from e
+    if len(raw) > most:
+        raise unreadable(file, what, f"it is larger than {most / 2**20:g} MiB", hint)
+    return raw
+
+
+def read_text(file: Path, what: str, *, most: int = MAX_TEXT_BYTES, hint: str = "") -> str:
+    """Read a text file, in UTF-8, with its line ends as they are; raises as `read_bytes` does."""
+    raw = read_bytes(file, what, most=most, hint=hint)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as e:
+        message = f"{harmless(str(file))}: not a text file"
+        raise InputError(f"{what}.unreadable", message, hint=hint) from e
+
+
+def unreadable(file: Path, what: str, why: str, hint: str = "") -> InputError:
+    """Say that a file cannot be read, and why."""
+    message = f"{harmless(str(file))}: cannot be read: {why}"
+    return InputError(f"{what}.unreadable", message, hint=hint)
+
+
+def read_toml(file: Path, what: str) -> dict[str, Any]:
+    """Read a TOML file; raises as `read_bytes` does, or of the kind `{what}.not_toml`."""
+    raw = read_bytes(file, what, most=MAX_TOML_BYTES)
+    try:
+        return parse_toml(raw.decode("utf-8-sig"))
+    except ValueError as e:
+        raise InputError(f"{what}.not_toml", f"{harmless(str(file))}: not TOML: {e}") from e
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Read TOML.
+
+    Raises:
+        ValueError: it is none, or it nests deeper than `MAX_DEPTH`, or holds a number that is none.
+    """
+    if len(text) > MAX_TOML_BYTES:
+        raise ValueError(f"longer than {MAX_TOML_BYTES} characters")
+    if found := _LONG_KEY.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        raise ValueError(f"a key of more than {MAX_KEY_PARTS} parts (at line {line})")
+    try:
+        values = tomllib.loads(text)
+    except RecursionError as e:
+        raise ValueError(f"nested deeper than {MAX_DEPTH}") from e
+    check_values(values)
+    return values
+
+
+def check_values(value: Any) -> None:
+    """Refuse what nests deeper than `MAX_DEPTH`, and numbers that are infinite, none or too long.
+
+    Raises:
+        ValueError: there is such a value.
+    """
+    level, depth = [value], 0
+    while level:
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH}")
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner.extend(cast("dict[str, Any]", one).values())
+            elif isinstance(one, list):
+                inner.extend(cast("list[Any]", one))
+            elif isinstance(one, float) and not math.isfinite(one):
+                raise ValueError(f"{one} is not a finite number")
+            elif isinstance(one, int) and not -(2**63) <= one < 2**63:
+                raise ValueError("a whole number of more than 64 bits")
+        level, depth = inner, depth + 1

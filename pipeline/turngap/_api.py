@@ -273,7 +273,10 @@ async def replay(
         starved_ms=starved_ms,
     )
     run, failure = await play(plan, Progress(on_turn=on_turn))
-    write_html(run)
+    try:
+        write_html(run)
+    except InputError as e:
+        failure = failure or e
     if failure is not None:
         _raise(failure, run)
     return run

@@ -1,9 +1,12 @@
 """A conversation saved as a scenario: what the library's reader makes of it."""
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -208,7 +211,7 @@ def test_a_run_that_is_not_to_be_kept_lives_until_it_is_forgotten(tmp_path: Path
 
 def test_a_run_in_progress_says_so_and_a_finished_one_does_not(talk: Conversation) -> None:
     talk.add()
-    assert read_run(talk.run.stored()).problems == ("unfinished: 1 turns were played",)
+    assert read_run(talk.run.stored()).record.why_invalid == ("unfinished: 1 turn was played",)
     talk.run.settings["page_loopback"] = {"round_trip_ms": 41.0, "n": 5}
     talk.run.finish("the line was lost")
     run = read_run(talk.run.stored())
@@ -216,6 +219,32 @@ def test_a_run_in_progress_says_so_and_a_finished_one_does_not(talk: Conversatio
     assert run.record.valid
     assert run.record.settings["ended"] == "the line was lost"
     assert run.record.settings["page_loopback"]["round_trip_ms"] == 41.0
+
+
+def test_a_conversation_that_failed_is_not_valid(talk: Conversation) -> None:
+    talk.add()
+    talk.run.finish("failed", "the agent went away")
+    run = read_run(talk.run.stored())
+    assert not run.valid
+    assert run.record.why_invalid == ("ended early: the agent went away",)
+
+
+def test_a_conversation_that_lacks_a_turn_is_not_valid(
+    talk: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk.add()
+    real = os.write
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", Mock(side_effect=full))
+        with pytest.raises(InputError, match="No space left"):
+            talk.add()
+    assert os.write is real
+    talk.add()
+    talk.run.finish("the page ended it")
+    run = read_run(talk.run.stored())
+    assert len(run.turns) == 2
+    assert run.record.why_invalid == ("1 turn could not be stored",)
 
 
 def test_secrets_of_the_stack_stay_out_of_the_run(tmp_path: Path) -> None:

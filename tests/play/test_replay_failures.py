@@ -174,7 +174,8 @@ def test_a_killed_replay_leaves_every_finished_turn_readable(ended: Ended, capsy
     document = done.document()
     assert len(document["turns"]) >= 2
     assert done.code == 0
-    assert "unfinished" in str(document["problems"])
+    assert document["valid"] is False
+    assert "unfinished" in str(document["why_invalid"])
 
 
 @pytest.mark.realtime

@@ -18,6 +18,7 @@ from turngap.store.runs import (
     RunWriter,
     find_run,
     latest_run,
+    read_record,
     read_run,
     run_folders,
     utc_now,
@@ -136,7 +137,20 @@ def test_audio_is_stereo_user_left_heard_right(tmp_path):
 def test_unfinished_run_says_so(tmp_path):
     with RunWriter.create(tmp_path, "x", make_record(finished_utc=None)) as writer:
         writer.append_turn(make_turn())
-    assert read_run(writer.path).problems == ("unfinished: 1 of 7 planned turns were played",)
+    run = read_run(writer.path)
+    assert not run.valid
+    assert run.record.why_invalid == ("unfinished: 1 of 7 planned turns were played",)
+    assert not read_record(writer.path).valid
+    # Whoever reads the file itself, without turngap, is told as well.
+    assert json.loads((writer.path / "run.json").read_text())["valid"] is False
+
+
+def test_a_run_stored_as_valid_that_never_ended_is_not(tmp_path):
+    path = written(tmp_path, [make_turn()])
+    document = json.loads((path / "run.json").read_text()) | {"finished_utc": None, "valid": True}
+    (path / "run.json").write_text(json.dumps(document))
+    assert not read_run(path).valid
+    assert not read_record(path).valid
 
 
 def test_half_a_surrogate_pair_from_the_agent_costs_no_turn(tmp_path):
@@ -300,7 +314,8 @@ def test_sigkill_loses_no_finished_turn(tmp_path):
     assert done.returncode == -signal.SIGKILL
     run = read_run(latest_run(tmp_path))
     assert [t.turn for t in run.turns] == [1, 2, 3]
-    assert run.problems == ("unfinished: 3 of 7 planned turns were played",)
+    assert not run.valid
+    assert run.record.why_invalid == ("unfinished: 3 of 7 planned turns were played",)
 
 
 def test_rewriting_run_json_leaves_no_scraps(tmp_path):
@@ -316,8 +331,9 @@ def test_a_failed_rewrite_leaves_the_old_record(tmp_path, monkeypatch):
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(os, "fsync", full_disk)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(InputError, match="No space") as error:
             writer.finish(make_record())
+        assert error.value.kind == "run.unwritable"
     assert json.loads((writer.path / "run.json").read_text())["finished_utc"] is None
     assert not list(writer.path.glob(".run.json*"))
 

@@ -10,7 +10,7 @@ from turngap.core.errors import InputError
 from turngap.core.paired import Pair, Reading
 from turngap.core.results import METRICS_VERSION, MachineRecord, RunRecord, Turn, TurnKey
 from turngap.core.summary import summarise
-from turngap.store.documents import read_document, write_document
+from turngap.store.documents import encode, read_document, write_atomically, writing
 from turngap.store.runs import utc_now
 
 
@@ -98,10 +98,8 @@ def save(path: Path, run: RunRecord, turns: Sequence[Turn]) -> None:
         caller_error_ms=summarise(turns).caller_error_ms,
         turns=tuple(_stored(turn) for turn in turns),
     )
-    try:
-        write_document(path, record)
-    except OSError as e:
-        raise InputError("baseline.unwritable", f"{path}: cannot be written: {e.strerror}") from e
+    with writing(path, "baseline.unwritable"):
+        write_atomically(path, encode(record, indent=2))
 
 
 def _stored(turn: Turn) -> BaselineTurn:

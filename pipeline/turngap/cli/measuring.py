@@ -63,8 +63,8 @@ def replay(
 ) -> None:
     """Call an agent with recorded speech, and measure every turn.
 
-    Exit: 0 played, 1 below --min-hit-rate, 2 bad input, 3 invalid because turngap itself
-    was late too often, 4 the agent failed.
+    Exit: 0 played, 1 below --min-hit-rate, 2 bad input or nowhere to store it (a full disk),
+    3 invalid because turngap itself was late too often, 4 the agent failed.
     """
     from turngap.play.plan import ReplayPlan
     from turngap.play.target import AgentChoice
@@ -89,15 +89,19 @@ def replay(
         starved_ms=starved_ms,
     )
     run, failure = _play(plan, quiet=json_)
-    page = write_html(run)
+    page: Path | None = None
+    try:
+        page = write_html(run)
+    except InputError as e:  # the figures are shown all the same
+        failure = failure or e
     if json_:
         print_json(run_json(run))
     elif run.turns:
         print_block(lambda width: summary_block(run, width))
-        say(f"page with recordings: {page}")
+        say(f"page with recordings: {page}" if page else f"stored in {run.path}")
     if failure := failure or failed_turns(run):
         show_failure(failure)
-    elif run.turns and not json_:
+    if run.turns and not json_:
         say_next(after_run(run))
     raise typer.Exit(exit_code(run, failure, min_hit_rate))
 

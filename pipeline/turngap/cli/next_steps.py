@@ -39,10 +39,12 @@ def after_run(run: "Run") -> str | None:
     """Whoever lacks marks needs them first; then the stage that takes the most time counts."""
     from turngap.core.stages import UNATTRIBUTED
 
-    if run.record.failure is not None:
+    if run.record.failure is not None or run.record.finished_utc is None:
         return None
     if not run.record.valid:
         return LATE
+    if any(turn.error is not None for turn in run.turns):
+        return None
     summary = run.summary
     slowest = summary.slowest_stage
     if slowest is None:

@@ -137,11 +137,13 @@ class Held:
 
     def _finish(self, how: str, failure: str | None) -> None:
         conversation = self.conversation
-        for connection in list(conversation.connections.values()):
-            for turn in conversation.lost(connection):
-                self.run.keep(turn, None)
-        conversation.connections.clear()  # their audio is stored or useless
-        self.run.finish(how, failure)
+        try:
+            for connection in list(conversation.connections.values()):
+                for turn in conversation.lost(connection):
+                    self.run.keep(turn, None)
+        finally:
+            conversation.connections.clear()  # their audio is stored or useless
+            self.run.finish(how, failure)
 
 
 class Conversations:

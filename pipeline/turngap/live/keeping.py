@@ -19,6 +19,7 @@ from turngap.core.errors import InputError
 from turngap.core.results import OffsetRecord, RunRecord, Turn
 from turngap.live.conversation import TYPED, KeptTurn
 from turngap.live.saving import Saved, can_be_saved, end_error_ms, save, scenario_name
+from turngap.report.words import turns_words
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run, RunWriter, read_run, utc_now
 
@@ -62,6 +63,7 @@ class LiveRun:
         self._writer: RunWriter | None = None
         self._opening: RunRecord | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._missing = 0
         self._finished = False
 
     @property
@@ -77,18 +79,15 @@ class LiveRun:
         """
         with self._lock:
             writer = self._opened()
+            # Until the turn is on the disk, it is missing: a run that lacks one is not valid.
+            self._missing += 1
             if offset is not None:
                 self._offset = _worse(self._offset, offset)
-            try:
-                name = f"{len(self.turns) + 1:03d}"
-                file = writer.write_audio(name, turn.user, turn.heard(), RATE)
-                record = _with_file(turn, file)
-                writer.append_turn(record)
-            except (OSError, RuntimeError) as e:  # the latter: libsndfile's
-                raise InputError(
-                    "run.unwritable", f"cannot write to {writer.path}: {e}", hint="disk full?"
-                ) from e
+            name = f"{len(self.turns) + 1:03d}"
+            record = _with_file(turn, writer.write_audio(name, turn.user, turn.heard(), RATE))
+            writer.append_turn(record)
             self.turns.append(record)
+            self._missing -= 1
             return record
 
     def finish(self, how: str, failure: str | None = None) -> Saved | None:
@@ -164,11 +163,16 @@ class LiveRun:
 
     def _closing(self, how: str, failure: str | None) -> RunRecord:
         assert self._opening is not None
+        reasons = [] if failure is None else [f"ended early: {failure}"]
+        if self._missing:
+            reasons.append(f"{turns_words(self._missing)} could not be stored")
         return self._opening.model_copy(
             update={
                 "finished_utc": utc_now(),
                 "clock_offset": self._offset,
                 "settings": {"live": True, "ended": how, **self.settings},
+                "valid": not reasons,
+                "why_invalid": tuple(reasons),
                 "failure": failure,
             }
         )

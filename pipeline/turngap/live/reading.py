@@ -21,7 +21,7 @@ from turngap.live.microphone import Take
 from turngap.scenario.library import load_scenario, read_scenario, text_of
 from turngap.scenario.model import Backchannel, Pause, Recorded, Scenario, SpeechBounds
 from turngap.scenario.speech import find_speech
-from turngap.store.documents import is_file, write_atomically
+from turngap.store.documents import is_file, write_atomically, writing
 from turngap.store.files import read_bytes
 from turngap.store.sound import MAX_SOUND_BYTES
 
@@ -235,13 +235,9 @@ class Reading:
         self._write_file(self._folder / self.scenario.name / name, content)
 
     def _write_file(self, file: Path, content: bytes) -> None:
-        try:
+        with writing(file, "record.unwritable", "--out DIR"):
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, content)
-        except OSError as e:
-            raise InputError(
-                "record.unwritable", f"cannot write {file}: {e.strerror or e}", hint="--out DIR"
-            ) from e
 
 
 def _lines(scenario: Scenario) -> Iterator[Line]:

@@ -9,8 +9,6 @@ from contextlib import AsyncExitStack, ExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import soundfile
-
 from turngap import __version__
 from turngap.caller.conversation import BackchannelCue, Conversation, Patience, PlayedTurn, TurnCue
 from turngap.caller.line import Line, open_line
@@ -76,6 +74,7 @@ class RunInProgress:
         self._offset: OffsetRecord | None = None
         self._greets: bool | None = None
         self.calibration: CalibrationRecord | None = None
+        self.unwritten: InputError | None = None
         self.turns: list[Turn] = []
 
     @property
@@ -146,15 +145,12 @@ class RunInProgress:
         faults: tuple[str, ...],
     ) -> None:
         scenario, repeat, phase = where
-        try:
-            file = self._writer.write_audio(
-                f"{len(self.turns) + 1:03d}",
-                user_side(conversation.stream, played.window),
-                agent_side(conversation.heard, played.window),
-                RATE,
-            )
-        except (OSError, soundfile.LibsndfileError) as e:
-            raise _cannot_write(self.folder, e) from e
+        file = self._writer.write_audio(
+            f"{len(self.turns) + 1:03d}",
+            user_side(conversation.stream, played.window),
+            agent_side(conversation.heard, played.window),
+            RATE,
+        )
         record = turn_record(
             scenario.scenario,
             played,
@@ -165,10 +161,7 @@ class RunInProgress:
             budget_ms=self._plan.budget_ms,
             starved_ms=self._plan.starved_ms,
         )
-        try:
-            self._writer.append_turn(record)
-        except OSError as e:
-            raise _cannot_write(self.folder, e) from e
+        self._writer.append_turn(record)
         self.turns.append(record)
         self._on_turn(record)
 
@@ -187,11 +180,14 @@ class RunInProgress:
             raise
 
     def finish(self, failure: str | None = None) -> Run:
+        """Judge the run, and close it. `unwritten` tells whether the disk refused its last word."""
         failure = failure and without_url_secrets(failure)
+        played, planned = len(self.turns), self._opening.planned_turns
         reasons = why_invalid(summarise(self.turns), self._plan.starved_ms)
         if failure is not None:
-            played, planned = len(self.turns), self._opening.planned_turns
             reasons = (*reasons, f"ended after {played} of {planned} turns: {failure}")
+        elif 0 < played < planned:
+            reasons = (*reasons, f"only {played} of {planned} planned turns were played")
         closing = self._opening.model_copy(
             update={
                 "finished_utc": utc_now(),
@@ -202,7 +198,18 @@ class RunInProgress:
                 "failure": failure,
             }
         )
-        self._writer.finish(closing)
+        try:
+            self._writer.finish(closing)
+        except InputError as e:
+            # On the disk the run stays unfinished, and so not valid; here it must not be, either.
+            self.unwritten = e
+            closing = closing.model_copy(
+                update={
+                    "valid": False,
+                    "why_invalid": (*reasons, str(e)),
+                    "failure": failure or str(e),
+                }
+            )
         return Run(closing, tuple(self.turns), self._writer.path)
 
 
@@ -214,14 +221,6 @@ async def _in_a_thread(work: Callable[..., None], *arguments: Any) -> None:
     except asyncio.CancelledError:
         await task
         raise
-
-
-def _cannot_write(folder: Path, error: Exception) -> InputError:
-    return InputError(
-        "run.unwritable",
-        f"cannot write to {folder}: {error}",
-        hint="is the disk full? the turns before this one are stored",
-    )
 
 
 @contextmanager
@@ -334,7 +333,8 @@ async def replay(plan: ReplayPlan, progress: Progress = SILENT) -> tuple[Run, Tu
     run = RunInProgress(plan, plan.target, plan.target.choice.name, progress.on_turn)
     progress.on_folder(run.folder)
     failure = await play_in_turns([run], plan, progress)
-    return run.finish(str(failure) if failure else None), failure
+    played = run.finish(str(failure) if failure else None)
+    return played, failure or run.unwritten
 
 
 async def play_in_turns(

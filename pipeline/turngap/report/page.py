@@ -8,12 +8,11 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from turngap.core.errors import InputError
 from turngap.core.results import Turn
 from turngap.core.untrusted import printable
 from turngap.report import charts
 from turngap.report.sections import Report
-from turngap.store.documents import write_atomically
+from turngap.store.documents import write_atomically, writing
 from turngap.store.runs import Run
 
 if TYPE_CHECKING:
@@ -38,10 +37,8 @@ def write(file: Path, content: str | bytes) -> Path:
     """
     if isinstance(content, str):
         content = content.encode("utf-8", errors="replace")
-    try:
+    with writing(file, "report.unwritable"):
         write_atomically(file, content)
-    except OSError as e:
-        raise InputError("report.unwritable", f"cannot write {file}: {e.strerror or e}") from e
     return file
 
 

@@ -4,6 +4,8 @@ import codecs
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +24,8 @@ DEFAULT_ROOT = Path("runs")
 MAX_DOCUMENT_BYTES = 32 * 2**20
 # 37,000 turns: `turns.jsonl`, whose lines are read one by one.
 MAX_RUN_BYTES = 256 * 2**20
+
+DISK_HINT = "is the disk full? what was stored before is kept"
 
 Record = TypeVar("Record", bound=Document)
 
@@ -81,8 +85,22 @@ def _excerpt(raw: bytes) -> str:
 
 
 def write_document(file: Path, record: Document) -> None:
-    """Write a document; after a crash the file holds the old one or the new one, never a part."""
-    write_atomically(file, encode(record, indent=2))
+    """Write a document; after a crash the file holds the old one or the new one, never a part.
+
+    Raises:
+        InputError: it cannot be written, for example because the disk is full.
+    """
+    with writing(file):
+        write_atomically(file, encode(record, indent=2))
+
+
+@contextmanager
+def writing(path: Path, kind: str = "document.unwritable", hint: str = DISK_HINT) -> Iterator[None]:
+    """Raise what the file system refuses (a full disk, no permission) as an `InputError`."""
+    try:
+        yield
+    except OSError as e:
+        raise InputError(kind, f"cannot write to {path}: {e.strerror or e}", hint=hint) from e
 
 
 def encode(record: Document, *, indent: int | None = None) -> bytes:
@@ -112,14 +130,16 @@ def write_atomically(file: Path, content: bytes, *, mode: int = 0o644) -> None:
     """Replace `file` as a whole: after a crash it holds the old or the new, never a part."""
     descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
-        with os.fdopen(descriptor, "wb") as f:
-            f.write(content)
-            f.flush()
-            os.fsync(f.fileno())
-        Path(temporary).chmod(mode)
+        try:
+            write_all(descriptor, content)
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         Path(temporary).replace(file)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        with suppress(OSError):
+            Path(temporary).unlink()
         raise
     # The rename itself is on the disk only once the folder is.
     folder = os.open(file.parent, os.O_RDONLY)
@@ -135,6 +155,13 @@ def exists(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):
         return False
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write all of `data`; os.write may take less than it is given (a full disk, a signal)."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
 def is_file(path: Path) -> bool:

@@ -11,10 +11,12 @@ import json
 import os
 import re
 import threading
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from html import escape
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -32,8 +34,9 @@ from turngap.store.documents import (
     is_file,
     parse_document,
     read_document,
+    write_all,
     write_atomically,
-    write_document,
+    writing,
 )
 from turngap.store.files import read_bytes
 
@@ -58,7 +61,9 @@ class RunWriter:
     """Writes one run's folder.
 
     Every method blocks on the disk: call them from a worker thread while audio plays. Calls from
-    different threads are put in line.
+    different threads are put in line. Until `finish` has been called, `run.json` says that the run
+    is unfinished and not valid. Whatever the disk refuses is an `InputError`; the turns that were
+    appended before it are kept.
 
     Attributes:
         path: the run's folder.
@@ -67,7 +72,10 @@ class RunWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._turns = (path / TURNS_FILE).open("ab", buffering=0)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._turns: int | None = os.open(path / TURNS_FILE, flags, 0o644)
+        # Of whole lines: a turn of which a part was written is cut off again.
+        self._size = os.fstat(self._turns).st_size
 
     @classmethod
     def create(cls, out: Path | None, name: str, record: RunRecord) -> Self:
@@ -84,15 +92,32 @@ class RunWriter:
             writer = cls(path)
         except OSError as e:
             raise _unwritable(path, e) from e
-        writer._write_record(record)
+        try:
+            writer._write_record(_unfinished(record, "no turn was played"))
+        except BaseException:
+            writer.close()
+            raise
         return writer
 
     def append_turn(self, turn: Turn) -> None:
-        """Add one finished turn; it is on the disk (fsync) when this returns."""
+        """Add one finished turn; it is on the disk (fsync) when this returns.
+
+        Raises:
+            InputError: it cannot be written, and is not stored.
+        """
         line = encode(turn)
-        with self._lock:
-            _write_all(self._turns.fileno(), line)
-            os.fsync(self._turns.fileno())
+        with self._lock, self._writing():
+            if self._turns is None:
+                raise AssertionError("the run is closed")
+            try:
+                os.ftruncate(self._turns, self._size)
+                write_all(self._turns, line)
+                os.fsync(self._turns)
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(self._turns, self._size)
+                raise
+            self._size += len(line)
 
     def write_audio(self, name: str, left: Pcm, right: Pcm, rate: int) -> str:
         """Store what was said (left) and heard (right), each mono int16 at `rate` Hz.
@@ -101,25 +126,45 @@ class RunWriter:
 
         Returns:
             The file's path within the run's folder, as `AudioRecord.file` has it.
+
+        Raises:
+            InputError: it cannot be written.
         """
         import soundfile
 
         stereo = np.zeros((max(len(left), len(right)), 2), dtype=np.int16)
         stereo[: len(left), 0] = left
         stereo[: len(right), 1] = right
+        wav = BytesIO()
+        soundfile.write(wav, stereo, rate, subtype="PCM_16", format="WAV")
         file = f"{AUDIO_DIR}/{_slug(name)}.wav"
-        soundfile.write(self.path / file, stereo, rate, subtype="PCM_16", format="WAV")
+        with self._writing():
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            descriptor = os.open(self.path / file, flags, 0o644)
+            try:
+                write_all(descriptor, wav.getbuffer())
+            finally:
+                os.close(descriptor)
         return file
 
     def finish(self, record: RunRecord) -> None:
-        """Write `record` in place of the one at the start, and close the run."""
-        self._write_record(record)
-        self.close()
+        """Write `record` in place of the one at the start, and close the run.
+
+        Raises:
+            InputError: it cannot be written: the run stays marked as unfinished.
+        """
+        try:
+            self._write_record(record)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close the files; without `finish` the run stays marked as unfinished."""
         with self._lock:
-            self._turns.close()
+            if self._turns is not None:
+                with suppress(OSError):  # every turn has been synced: nothing hangs on this
+                    os.close(self._turns)
+            self._turns = None
 
     def __enter__(self) -> Self:
         return self
@@ -128,8 +173,11 @@ class RunWriter:
         self.close()
 
     def _write_record(self, record: RunRecord) -> None:
-        with self._lock:
-            write_document(self.path / RUN_FILE, record)
+        with self._lock, self._writing():
+            write_atomically(self.path / RUN_FILE, encode(record, indent=2))
+
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing(self.path, "run.unwritable")
 
 
 @dataclass(frozen=True, repr=False)
@@ -152,7 +200,7 @@ class Run:
         record: what `run.json` holds: the agent, the machine, the settings, the calibration.
         turns: every turn, in the order in which they were played.
         path: the run's folder, with the recordings and `report.html`.
-        problems: what is odd about the folder, in words: unfinished, cut short, older metrics.
+        problems: what is odd about the folder, in words: cut short, older metrics.
     """
 
     record: RunRecord
@@ -281,9 +329,10 @@ def read_run(path: Path) -> Run:
     """
     record = read_record(path)
     turns, problems = _read_turns(path / TURNS_FILE)
-    if record.finished_utc is None:
-        of_planned = f" of {record.planned_turns} planned" if record.planned_turns else ""
-        problems.insert(0, f"unfinished: {len(turns)}{of_planned} turns were played")
+    played = "1 turn was played" if len(turns) == 1 else f"{len(turns)} turns were played"
+    if planned := record.planned_turns:
+        played = f"{len(turns)} of {planned} planned turns were played"
+    record = _unfinished(record, played)
     if record.metrics_version != METRICS_VERSION:
         problems.append(
             f"figures of metrics version {record.metrics_version}, this turngap computes version "
@@ -301,11 +350,9 @@ def rewritten(run: Run, record: RunRecord, turns: tuple[Turn, ...]) -> Run:
     Raises:
         InputError: its folder cannot be written to.
     """
-    try:
+    with writing(run.path, "run.unwritable"):
         write_atomically(run.path / TURNS_FILE, b"".join(map(encode, turns)))
-        write_document(run.path / RUN_FILE, record)
-    except OSError as e:
-        raise InputError("run.unwritable", f"cannot write to {run.path}: {e.strerror or e}") from e
+        write_atomically(run.path / RUN_FILE, encode(record, indent=2))
     return Run(record, turns, run.path, run.problems)
 
 
@@ -361,15 +408,11 @@ def _new_folder(root: Path, stem: str) -> Path:
             return path
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    """os.write may take less than it is given (a full disk, a signal)."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
 def read_record(path: Path) -> RunRecord:
-    """Read `run.json` alone; raises `InputError` as `read_run` does."""
+    """Read `run.json` alone; raises `InputError` as `read_run` does.
+
+    A run that was not finished is not valid, whatever its file says.
+    """
     file = path / RUN_FILE
     if not path.is_dir():
         raise InputError("run.missing", f"{path}: no such run folder", hint=RUN_HINT)
@@ -377,7 +420,15 @@ def read_record(path: Path) -> RunRecord:
         raise InputError(
             "run.not_a_run", f"{path} is not a run's folder: it has no {RUN_FILE}", hint=RUN_HINT
         )
-    return read_document(file, RunRecord, hint=RUN_HINT)
+    return _unfinished(read_document(file, RunRecord, hint=RUN_HINT), "it has not ended")
+
+
+def _unfinished(record: RunRecord, how_far: str) -> RunRecord:
+    """A record that says itself that its run is not valid yet; a finished one as it is."""
+    if record.finished_utc is not None:
+        return record
+    why = (f"unfinished: {how_far}",)
+    return record.model_copy(update={"valid": False, "why_invalid": why})
 
 
 def _read_turns(file: Path) -> tuple[list[Turn], list[str]]:

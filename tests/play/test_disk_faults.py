@@ -1,0 +1,110 @@
+"""A disk that fails or a process that is killed at every single write of a run."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from faulty_disk import Fault, FaultyDisk, Killed
+
+from turngap.core.errors import InputError, TurngapError
+from turngap.core.results import Turn
+from turngap.play.plan import PlayPlan
+from turngap.play.run import RunInProgress, all_kept
+from turngap.play.target import AgentChoice, Target
+from turngap.scenario.library import LoadedScenario, library_dir, load_scenarios, scenario_paths
+from turngap.store.runs import Run
+from turngap.testing import LoopClock, in_virtual_time
+from turngap.testing.agent import Reply, Script
+from turngap.testing.memory import line_to
+
+TURNS = 2
+
+
+@pytest.fixture(scope="module")
+def questions() -> LoadedScenario:
+    """The first turns of a scenario."""
+    (loaded,) = load_scenarios(scenario_paths(library_dir(), ["quick-questions"]))
+    turns = loaded.scenario.turns[:TURNS]
+    return replace(loaded, scenario=loaded.scenario.model_copy(update={"turns": turns}))
+
+
+@dataclass
+class Course:
+    """What came of a run: what was reported while it was played, and what it was in the end."""
+
+    reported: list[Turn] = field(default_factory=list)
+    run: Run | None = None
+    error: BaseException | None = None
+
+
+def play(questions: LoadedScenario, out: Path) -> Course:
+    """Play the scenario against a scripted agent in memory, as `turngap replay` does."""
+    course = Course()
+
+    async def converse(run: RunInProgress) -> None:
+        clock = LoopClock()
+        async with line_to(Script(replies=(Reply(speech_ms=40),))) as line:
+            await run.play_over(line, clock, questions, watch=clock)
+
+    try:
+        plan = PlayPlan(scenarios=[questions], out=out)
+        target = Target(AgentChoice("ws://scripted/"), library_dir(), None)
+        run = RunInProgress(plan, target, "faulty", course.reported.append)
+        try:
+            with all_kept([run]):
+                in_virtual_time(converse(run))
+        except TurngapError as e:
+            course.error = e
+        course.run = run.finish(course.error and str(course.error))
+        course.error = course.error or run.unwritten
+    except (TurngapError, Killed) as e:
+        course.error = e
+    return course
+
+
+def require_readable(course: Course, out: Path) -> None:
+    """Whatever was reported is there; what is not whole is not valid; an error says what to do."""
+    folder = next(out.iterdir(), out)
+    try:
+        stored = Run.load(folder)
+    except InputError as e:
+        assert e.kind in ("run.not_a_run", "run.empty")
+        assert course.reported == []
+        return
+    assert {t.key for t in course.reported} <= {t.key for t in stored.turns}
+    assert len(stored.turns) == len({t.key for t in stored.turns})
+    assert not stored.valid or len(stored.turns) == TURNS
+    assert stored.valid or stored.record.why_invalid
+    if course.error is not None and course.run is not None:
+        assert not course.run.valid
+
+
+def test_a_run_on_a_good_disk_is_valid(questions: LoadedScenario, tmp_path: Path) -> None:
+    course = play(questions, tmp_path)
+    assert course.error is None
+    assert course.run is not None
+    assert course.run.valid
+    assert Run.load(course.run.path).turns == tuple(course.reported)
+
+
+@pytest.mark.parametrize("fault", ["full", "io_error", "killed"])
+def test_at_every_write(
+    questions: LoadedScenario, tmp_path: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        disk = FaultyDisk(patch, tmp_path / "good")
+        play(questions, tmp_path / "good")
+    for at, name in enumerate(disk.done):
+        out = tmp_path / f"{at}-{name}"
+        with monkeypatch.context() as patch:
+            FaultyDisk(patch, out, fault, at)
+            course = play(questions, out)
+        if course.error is None:  # nothing hangs on it: all is on the disk
+            assert name == "close", f"{name}, number {at}, failed and nobody said so"
+            assert course.run is not None
+            assert Run.load(course.run.path).valid
+        elif fault != "killed":
+            assert isinstance(course.error, InputError)
+            assert course.error.hint
+        if out.exists():
+            require_readable(course, out)

@@ -157,4 +157,5 @@ def _reading(
         caller_error_ms = 2 * late_ms
     gap_ms = sum(stages.values())
     outcome = outcome_of(gap_ms, DEFAULT_BUDGET_MS, "reply_done")
-    return Reading(outcome, gap_ms, stages, DEFAULT_BUDGET_MS, caller_error_ms)
+    starved = caller_error_ms > 0
+    return Reading(outcome, gap_ms, stages, DEFAULT_BUDGET_MS, caller_error_ms, starved)

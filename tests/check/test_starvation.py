@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from made_pairs import QUIET, SHARED, Injected, simulated_pairs
 from scipy.stats import binom
 
-from turngap.check.record import MAX_STARVED_PAIRS
 from turngap.check.verdict import Judgement, judge
 from turngap.core.paired import Pair, Reading
+from turngap.core.starvation import MAX_STARVED_PAIRS
 
 
 def noisy(n: int, ms: float = 0.0, seed: int = 1) -> list[Pair]:
@@ -20,7 +20,7 @@ def noisy(n: int, ms: float = 0.0, seed: int = 1) -> list[Pair]:
 
 def late(reading: Reading, by_ms: float) -> Reading:
     """The same turn as a caller that was so late may have read it."""
-    return replace(reading, caller_error_ms=by_ms)
+    return replace(reading, caller_error_ms=by_ms, starved=by_ms > 0)
 
 
 # --- one turn ---------------------------------------------------------------------------------
@@ -143,7 +143,8 @@ def test_eight_on_one_side_and_none_on_the_other_is_no_chance(
     # 12 conversations: every exchange of them is listed, and the test is the sign test exactly.
     starvation = starved_in(12, *on).starvation
     assert starvation.p_value == 2 * 0.5**turns
-    few_enough = replace(starvation, of=90)  # whatever their share
+    # Whatever their share of the turns, and of the typical one.
+    few_enough = replace(starvation, of=90, reference_ms=0.0, candidate_ms=0.0)
     assert (few_enough.why_not_judged is None) is chance
     if not chance:
         assert f"the {side} takes the processor" in str(few_enough.why_not_judged)

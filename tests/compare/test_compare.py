@@ -201,9 +201,11 @@ async def test_differences_over_the_same_turns_are_shown_everywhere(
         "good less quick: gap +0 ms (95 % interval ? to ?) in the median, n = 21 turns "
         "(3 recorded); cut-ins +0 points (95 % interval ",
         "; right answers +33 points (95 % interval -29 to +79), n = 21 turns "
-        "(3 recorded), it alone right in 7, the other alone in 0",
+        "(3 recorded), it alone right in 7, the other alone in 0; in the typical turn the caller "
+        "itself may have added 0.4 ms to the gap of good and 0.4 ms to that of quick, which the "
+        "intervals allow for",
     ):
-        assert said in shown(record, 400)
+        assert said in shown(record, 600)
         assert said in markdown(record)
         assert said in page
     assert "67 % (21 % to 94 %), 3.0 s" in shown(record, 300)  # a task of one turn

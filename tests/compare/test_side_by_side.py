@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngap.compare.chain import LogRatio
-from turngap.compare.figures import Pairs, difference, inverse, mean_ratio, paired, right_ratio
+from turngap.compare.side_by_side import (
+    Pairs,
+    difference,
+    inverse,
+    mean_ratio,
+    paired,
+    right_ratio,
+)
 from turngap.core.stats import Take
 
 YES, NO = True, False

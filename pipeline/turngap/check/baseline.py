@@ -1,10 +1,11 @@
 """Stored references: written, read, and refused where a comparison would not mean anything."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from turngap.check.record import BaselineRecord, BaselineTurn
+from turngap.core import starvation
 from turngap.core.budget import REPLIED, STARVED_MS, outcome_of
 from turngap.core.errors import InputError
 from turngap.core.paired import Pair, Reading
@@ -15,9 +16,9 @@ from turngap.store.runs import utc_now
 
 
 def reading_of(turn: Turn) -> Reading:
-    """A stored turn as the comparison takes it."""
-    error_ms = turn.pacing.error_ms if turn.pacing.starved else 0.0
-    return Reading(turn.outcome, turn.gap_ms, turn.stage_ms, turn.budget_ms, error_ms)
+    """A stored turn as a check takes it: what a caller adds that its run accepts is left in."""
+    reading = starvation.reading_of(turn)
+    return reading if reading.starved else replace(reading, caller_error_ms=0.0)
 
 
 def pairs_of(
@@ -63,7 +64,8 @@ def _judged(turn: BaselineTurn, budget_ms: float) -> Reading:
     outcome = turn.outcome
     if outcome in REPLIED:
         outcome = outcome_of(turn.gap_ms, budget_ms, "reply_done")
-    return Reading(outcome, turn.gap_ms, turn.stages, budget_ms, turn.caller_error_ms)
+    error_ms = turn.caller_error_ms
+    return Reading(outcome, turn.gap_ms, turn.stages, budget_ms, error_ms, starved=error_ms > 0)
 
 
 def more_pairs(

@@ -9,7 +9,6 @@ import numpy as np
 from turngap.check import baseline as baselines
 from turngap.check.plan import CheckPlan
 from turngap.check.record import (
-    MAX_STARVED_PAIRS,
     NOTHING_COMPARED,
     BaselineRecord,
     BaselineUse,
@@ -25,6 +24,7 @@ from turngap.core.errors import TurngapError
 from turngap.core.paired import Limits, Pair
 from turngap.core.results import Turn
 from turngap.core.secrets import without_url_secrets
+from turngap.core.starvation import MAX_STARVED_PAIRS
 from turngap.core.stats import proportion
 from turngap.store.provenance import this_machine
 from turngap.store.runs import Run, utc_now

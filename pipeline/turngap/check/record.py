@@ -6,6 +6,7 @@ from typing import Literal
 from turngap.core.budget import Outcome
 from turngap.core.cut_ins import CutIns
 from turngap.core.results import METRICS_VERSION, Document, MachineRecord, Settings, Stored, TurnKey
+from turngap.core.starvation import Starvation
 
 # The record's file in a check's folder.
 CHECK_FILE = "check.json"
@@ -115,50 +116,6 @@ class SideRecord(Stored):
     cut_ins: CutIns | None = None
     starved: int
     caller_error_ms: float | None
-
-
-# However much of a typical pair is in doubt, it counts for one limit in p50's balance: a quarter of
-# them moves p50's bounds by at most a third of the limit (0.25 / 0.75), and what is left still
-# decides. A quiet shared machine with two cores stalled in 5 of 72 turns; a build beside the caller
-# does in most.
-MAX_STARVED_PAIRS = 0.25
-# Two-sided, that it was chance which of the two agents the caller was starved beside.
-ONE_SIDED_ALPHA = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class Starvation:
-    """How often the caller was starved, and beside whom.
-
-    Attributes:
-        pairs: pairs in which it was, on either side, of `of`.
-        reference, candidate: turns of either side in which it was.
-        error_ms: by how much one of these gaps may at most read long.
-        p_value: of its having been chance which side they are on, conversations exchanged whole;
-            1 without any.
-    """
-
-    pairs: int
-    of: int
-    reference: int
-    candidate: int
-    error_ms: float
-    p_value: float
-
-    @property
-    def why_not_judged(self) -> str | None:
-        """Why a comparison does not bear it; None where it does."""
-        if self.p_value <= ONE_SIDED_ALPHA:
-            sides = [(self.candidate, "candidate"), (self.reference, "reference")]
-            (more, beside), (fewer, other) = sorted(sides, reverse=True)
-            return (
-                f"the caller was starved in {more} turns of the {beside} and in {fewer} of the "
-                f"{other}, which is no chance (p = {self.p_value:.2g}): the {beside} takes the "
-                "processor that the caller needs"
-            )
-        if self.pairs > MAX_STARVED_PAIRS * self.of:
-            return f"the caller was starved in {self.pairs} of {self.of} pairs of turns"
-        return None
 
 
 class BaselineUse(Stored):

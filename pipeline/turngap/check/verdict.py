@@ -19,7 +19,6 @@ from turngap.check.record import (
     HIT_RATE,
     MetricVerdict,
     StageShift,
-    Starvation,
     Verdict,
 )
 from turngap.core.budget import SILENT
@@ -39,6 +38,7 @@ from turngap.core.paired import (
     tail,
     typical,
 )
+from turngap.core.starvation import Starvation, starvation_of
 from turngap.core.stats import n_needed
 
 # Which stage moved: what explains a verdict, and makes none.
@@ -78,35 +78,6 @@ def _stage_shift(
         slowed=int(np.sum(moved > long)) - int(np.sum(moved < -long)),
         p_value=min(1.0, 2 * min(bulk, far)),
         moved=False,
-    )
-
-
-# Pairs in which the caller itself was late: how many a comparison bears, and on which side.
-#
-# Each verdict holds whatever the caller's lateness did to those turns (`Pair.in_doubt_for`,
-# `Pair.in_doubt_against`); docs/methodology.md, "A starved caller", says why none is left out.
-
-
-def starvation_of(pairs: Sequence[Pair], swaps: Exchanges) -> Starvation:
-    """Count it; `swaps` are the exchanges of all of `pairs`.
-
-    The test on the sides is exact: it asks how many exchanges of whole conversations put at least
-    as many more of the starved turns on one side (a sign test, if each lies in another one).
-    """
-    candidate = np.array([p.candidate.starved for p in pairs], dtype=np.float64)
-    reference = np.array([p.reference.starved for p in pairs], dtype=np.float64)
-    more = candidate - reference
-    p_value = 1.0
-    if np.any(more):
-        p_value = min(1.0, 2 * float(min(swaps.p_value(more), swaps.p_value(-more))))
-    errors = [r.caller_error_ms for p in pairs for r in (p.reference, p.candidate)]
-    return Starvation(
-        pairs=sum(p.starved for p in pairs),
-        of=len(pairs),
-        reference=int(reference.sum()),
-        candidate=int(candidate.sum()),
-        error_ms=max(errors, default=0.0),
-        p_value=p_value,
     )
 
 

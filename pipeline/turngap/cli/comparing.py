@@ -56,8 +56,8 @@ def compare(
 ) -> None:
     """Compare LLMs on the same recordings: speed, cut-ins, right answers, price, long tasks.
 
-    Exit: 0 compared, 2 bad input, 3 invalid because turngap itself was late too often, 4 an agent
-    failed, even in a single turn.
+    Exit: 0 compared, 2 bad input, 3 inconclusive because turngap itself was late too often or
+    beside one LLM only, 4 an agent failed, even in a single turn.
     """
     from turngap.cli.judging import judged_comparison
     from turngap.compare.play import ComparePlan, parse_price
@@ -93,8 +93,8 @@ def compare(
     if not any(backend.turns for backend in record.backends):
         stored = replace(stored, blocks=lambda _: [])
     show(stored, json_=json_, failed=failure is not None)
-    valid = all(backend.valid for backend in record.backends)
-    leave(failure or _failed(record, path), ExitCode.PASS if valid else ExitCode.INCONCLUSIVE)
+    conclusive = not record.inconclusive and all(backend.valid for backend in record.backends)
+    leave(failure or _failed(record, path), ExitCode.PASS if conclusive else ExitCode.INCONCLUSIVE)
 
 
 def _failed(record: "ComparisonRecord", path: Path) -> AgentError | None:

@@ -81,7 +81,7 @@ def after_comparison(record: "ComparisonRecord", folder: object) -> str | None:
     """Invalid runs first; a model's verdict; then a conversation with the quickest."""
     if record.failure is not None:
         return None
-    if not all(backend.valid for backend in record.backends):
+    if record.inconclusive or not all(backend.valid for backend in record.backends):
         return LATE
     if record.judged_with is None:
         return f"have a model judge the answers, too: turngap judge {folder} --llm NAME"

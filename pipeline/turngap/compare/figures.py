@@ -2,13 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
-from typing import Generic, Literal, TypeVar
-
-import numpy as np
+from typing import Literal
 
 from turngap.compare.chain import (
     LogRatio,
@@ -19,22 +17,33 @@ from turngap.compare.chain import (
     success,
 )
 from turngap.compare.record import (
+    INCONCLUSIVE,
     BackendRecord,
     ChainRecord,
     CrossingRecord,
     PairRecord,
     PriceRecord,
 )
+from turngap.compare.side_by_side import (
+    CUT_IN,
+    DUE,
+    RIGHT,
+    Doubt,
+    Pairs,
+    difference,
+    hull,
+    inverse,
+    mean_ratio,
+    paired,
+    ratio_hull,
+    right_ratio,
+    starvation_between,
+    taken,
+    told_apart,
+)
 from turngap.core.budget import SILENT
 from turngap.core.results import Turn
-from turngap.core.stats import (
-    CONFIDENCE,
-    Percentile,
-    Proportion,
-    Take,
-    percentile_of,
-    proportion_of_takes,
-)
+from turngap.core.stats import Percentile, Take, percentile_of
 from turngap.core.summary import counted_turns, due_ms, summarise
 
 # Lengths of a task that are shown.
@@ -104,6 +113,12 @@ def turn_ms(turn: Turn) -> float | None:
     ends = [e["at_ns"] for e in turn.events if e.get("event") == "AgentSilence"]
     # A reply that the next turn broke off was still heard when its events end.
     return (max(ends) - starts[-1]) / 1e6 if starts and ends and max(ends) > starts[-1] else None
+
+
+TURN_MS = Doubt(
+    turn_ms,
+    lambda turn: None if (ms := turn_ms(turn)) is None else max(0.0, ms - turn.pacing.error_ms),
+)
 
 
 def first_answer_ms(turn: Turn) -> float | None:
@@ -197,41 +212,54 @@ class Side:
 
 def pairs_of(sides: Sequence[Side]) -> tuple[PairRecord, ...]:
     """Each two backends beside each other, turn by turn."""
-    return tuple(
-        _pair(one.name, other.name, counted_turns(one.turns), counted_turns(other.turns))
-        for one, other in combinations(sides, 2)
-    )
+    return tuple(_pair(one, other) for one, other in combinations(sides, 2))
 
 
-def _pair(one: str, other: str, turns: Sequence[Turn], others: Sequence[Turn]) -> PairRecord:
-    judged = paired(taken(turns, lambda t: t.right), taken(others, lambda t: t.right))
-    gaps = paired(taken(turns, due_ms), taken(others, due_ms))
-    cut_ins = paired(taken(turns, _cut_in), taken(others, _cut_in))
-    both = list(zip(judged.one, judged.other, strict=True))
-    # Two without a reply are neither of them slower.
-    apart = [
-        0.0 if mine == its else mine - its for mine, its in zip(gaps.one, gaps.other, strict=True)
-    ]
+def _pair(one: Side, other: Side) -> PairRecord:
+    turns, others = counted_turns(one.turns), counted_turns(other.turns)
+    caller = starvation_between(turns, others)
+    gaps, cut_ins = DUE.ends(turns, others), CUT_IN.ends(turns, others)
+    judged = RIGHT.ends(turns, others)
+    both = list(zip(judged[0].one, judged[0].other, strict=True))
+    read = {
+        "the gap": [_median_apart(pairs) for pairs in gaps],
+        "cut-ins": [_apart_by(pairs, NONE_PLAYED) for pairs in cut_ins],
+        "right answers": [_apart_by(pairs, NONE_JUDGED) for pairs in judged],
+    }
+    found = {name: hull(ends) for name, ends in read.items()}
+    why = caller.why_not(other.name, one.name)
+    if why is not None:
+        found = {name: Percentile(None, why_none=INCONCLUSIVE) for name in found}
+    elif doubted := [
+        name for name, ends in read.items() if told_apart(ends[0]) and not told_apart(found[name])
+    ]:
+        why = f"the caller's own lateness may have made the difference in {' and '.join(doubted)}"
     return PairRecord(
-        one=one,
-        other=other,
-        right_n=len(judged),
-        right_recorded=judged.recorded,
+        one=one.name,
+        other=other.name,
+        right_n=len(both),
+        right_recorded=judged[0].recorded,
         only_one=both.count((True, False)),
         only_other=both.count((False, True)),
-        right=_apart_by(judged, NONE_JUDGED),
-        gap_n=len(gaps),
-        gap_recorded=gaps.recorded,
-        gap_ms=percentile_of(apart, gaps.takes, 0.5),
-        cut_ins=_apart_by(cut_ins, NONE_PLAYED),
+        right=found["right answers"],
+        gap_n=len(gaps[0]),
+        gap_recorded=gaps[0].recorded,
+        gap_ms=found["the gap"],
+        cut_ins=found["cut-ins"],
+        caller=caller,
+        inconclusive=why,
     )
 
 
-def _cut_in(turn: Turn) -> bool:
-    return turn.outcome == "cut_in"
+def _median_apart(pairs: Pairs[float]) -> Percentile:
+    # Two without a reply are neither of them slower.
+    apart = [
+        0.0 if mine == its else mine - its for mine, its in zip(pairs.one, pairs.other, strict=True)
+    ]
+    return percentile_of(apart, pairs.takes, 0.5)
 
 
-def _apart_by(pairs: "Pairs[bool]", why_none: str) -> Percentile:
+def _apart_by(pairs: Pairs[bool], why_none: str) -> Percentile:
     """The difference of two shares with its interval; None without a pair, for this reason."""
     found = difference(pairs)
     return Percentile(None, why_none=why_none) if found is None else Percentile(*found)
@@ -242,21 +270,29 @@ def crossings(sides: Sequence[Side]) -> list[CrossingRecord]:
 
     The leader is who costs less for a single turn, wrong answers not counted; it may stay ahead.
     All figures are of the turns that both have; what one of them lacks is compared for neither.
+    Beside a caller that was too late to compare two, neither is said to overtake the other.
     """
     return [
         found
         for one, other in combinations(sides, 2)
+        if _refused(one, other) is None
         for what in ("time", "price")
         if (found := _crossing(one, other, what)) is not None
     ]
 
 
+def _refused(one: Side, other: Side) -> str | None:
+    """Why the caller's lateness forbids to compare the two; None where it does not."""
+    turns, others = counted_turns(one.turns), counted_turns(other.turns)
+    return starvation_between(turns, others).why_not(other.name, one.name)
+
+
 def _crossing(one: Side, other: Side, what: Literal["time", "price"]) -> CrossingRecord | None:
     turns, others = counted_turns(one.turns), counted_turns(other.turns)
-    judged = paired(taken(turns, lambda t: t.right), taken(others, lambda t: t.right))
-    right = right_ratio(judged)
+    judged, *in_doubt = RIGHT.ends(turns, others)
+    right = ratio_hull([right_ratio(pairs) for pairs in (judged, *in_doubt)])
     if what == "time":
-        cost = mean_ratio(paired(taken(turns, turn_ms), taken(others, turn_ms)))
+        cost = ratio_hull([mean_ratio(pairs) for pairs in TURN_MS.ends(turns, others)])
     else:
         cost = _price_ratio(one, other)
     if right is None or cost is None:
@@ -302,151 +338,3 @@ def _price_ratio(one: Side, other: Side) -> LogRatio | None:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
-
-
-# Two backends over the same turns: by how much they differ, and how many times as much one has.
-#
-# What both heard is as hard for the one as for the other. Taken turn by turn, that cancels out: the
-# difference is known better than either figure.
-
-Value = TypeVar("Value")
-
-
-@dataclass(frozen=True, slots=True)
-class Pairs(Generic[Value]):
-    """A value of each of two backends in each take that has both."""
-
-    takes: tuple[Take, ...]
-    one: tuple[Value, ...]
-    other: tuple[Value, ...]
-
-    def __len__(self) -> int:
-        return len(self.takes)
-
-    @property
-    def turns(self) -> tuple[Hashable, ...]:
-        """Of each take, the recorded turn; rounds are takes of the same ones."""
-        return tuple((scenario, turn) for scenario, turn, _ in self.takes)
-
-    @property
-    def recorded(self) -> int:
-        return len(set(self.turns))
-
-
-def taken(turns: Sequence[Turn], value: Callable[[Turn], Value | None]) -> dict[Take, Value]:
-    """The value of each take that has one."""
-    return {turn.take: found for turn in turns if (found := value(turn)) is not None}
-
-
-def paired(one: Mapping[Take, Value], other: Mapping[Take, Value]) -> Pairs[Value]:
-    """The takes of the same turn in the same round that both have."""
-    both = [take for take in one if take in other]
-    return Pairs(
-        takes=tuple(both),
-        one=tuple(one[take] for take in both),
-        other=tuple(other[take] for take in both),
-    )
-
-
-def difference(pairs: Pairs[bool]) -> tuple[float, float, float] | None:
-    """The one's share less the other's, with a 95 % interval; None without a pair.
-
-    Wilson's limits of each share and how often the two are right together (Newcombe 1998, method
-    10), which never makes an interval of no width of a few turns.
-    """
-    if not pairs:
-        return None
-    one, other = _share(pairs.turns, pairs.one), _share(pairs.turns, pairs.other)
-    (p, low, high), (its, its_low, its_high), phi = one, other, _agreement(pairs)
-    down = _apart(p - low, its_high - its, phi)
-    up = _apart(high - p, its - its_low, phi)
-    return p - its, max(-1.0, p - its - down), min(1.0, p - its + up)
-
-
-def right_ratio(pairs: Pairs[bool]) -> LogRatio | None:
-    """How many times as often the one is right as the other; None without a pair.
-
-    The interval as in `difference`, of the logarithms. Where one of them was never right it is the
-    one that takes both at the ends of their own.
-    """
-    if not pairs:
-        return None
-    one, other = _share(pairs.turns, pairs.one), _share(pairs.turns, pairs.other)
-    (p, low, high), (its, its_low, its_high) = map(_logs, one), map(_logs, other)
-    if not math.isfinite(p) or not math.isfinite(its):
-        value = 0.0 if p == its else p - its
-        return LogRatio(value, low - its_high, high - its_low)
-    phi = _agreement(pairs)
-    down, up = _apart(p - low, its_high - its, phi), _apart(high - p, its - its_low, phi)
-    return LogRatio(p - its, p - its - down, p - its + up)
-
-
-def mean_ratio(pairs: Pairs[float]) -> LogRatio | None:
-    """The one's mean by the other's, of what is never less than 0; None without a pair.
-
-    The interval is Student's, of the linearised ratio over the recorded turns (over the takes where
-    all are of one turn); of a single one nothing is known.
-    """
-    if not pairs:
-        return None
-    groups = _groups(pairs.turns, tuple(zip(pairs.one, pairs.other, strict=True)))
-    if len(groups) == 1:
-        groups = [[pair] for pair in groups[0]]
-    ours = np.array([fmean(mine for mine, _ in group) for group in groups])
-    others = np.array([fmean(its for _, its in group) for group in groups])
-    mine, its = float(ours.mean()), float(others.mean())
-    if mine == 0 or its == 0:
-        value = 0.0 if mine == its else -math.inf if mine == 0 else math.inf
-        return LogRatio(value, value, value)
-    value, n = math.log(mine / its), len(groups)
-    if n == 1:
-        return LogRatio(value, -math.inf, math.inf)
-    from scipy.stats import t
-
-    spread = float(np.std(ours / mine - others / its, ddof=1)) / math.sqrt(n)
-    half = float(t.isf((1 - CONFIDENCE) / 2, n - 1)) * spread
-    return LogRatio(value, value - half, value + half)
-
-
-def inverse(ratio: LogRatio) -> LogRatio:
-    """The other by the one."""
-    return LogRatio(-ratio.value, -ratio.high, -ratio.low)
-
-
-def _share(turns: Sequence[Hashable], right: Sequence[bool]) -> tuple[float, float, float]:
-    p: Proportion = proportion_of_takes(_groups(turns, right))
-    return p.value or 0.0, p.low or 0.0, 1.0 if p.high is None else p.high
-
-
-def _groups(turns: Sequence[Hashable], values: Sequence[Value]) -> list[list[Value]]:
-    groups: dict[Hashable, list[Value]] = {}
-    for turn, value in zip(turns, values, strict=True):
-        groups.setdefault(turn, []).append(value)
-    return list(groups.values())
-
-
-def _agreement(pairs: Pairs[bool]) -> float:
-    """Phi, the correlation of being right, with Newcombe's correction for continuity.
-
-    Of the recorded turns: repeating them shows no more agreement than there is.
-    """
-    weight = len(set(pairs.turns)) / len(pairs)
-    both, mine, its, none = (
-        weight * sum(pair == cell for pair in zip(pairs.one, pairs.other, strict=True))
-        for cell in ((True, True), (True, False), (False, True), (False, False))
-    )
-    apart = math.sqrt((both + mine) * (its + none) * (both + its) * (mine + none))
-    if apart == 0:
-        return 0.0
-    together = both * none - mine * its
-    if together > 0:
-        together = max(0.0, together - weight * len(pairs) / 2)
-    return together / apart
-
-
-def _apart(a: float, b: float, phi: float) -> float:
-    return math.sqrt(max(0.0, a * a - 2 * phi * a * b + b * b))
-
-
-def _logs(share: float) -> float:
-    return math.log(share) if share > 0 else -math.inf

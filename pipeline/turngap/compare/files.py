@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from turngap.compare import words
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
 from turngap.compare.report import comparison_report
 from turngap.report import page
@@ -32,7 +33,8 @@ def comparison_json(record: ComparisonRecord, folder: Path) -> dict[str, Any]:
         backend["hit_rate_ci95"] = [backend["hit_rate"]["low"], backend["hit_rate"]["high"]]
         backend["hit_rate"] = backend["hit_rate"]["value"]
     valid = record.failure is None and all(b.valid for b in record.backends)
-    return {"path": str(folder), "valid": valid, **document}
+    inconclusive = [words.inconclusive(pair) for pair in record.inconclusive]
+    return {"path": str(folder), "valid": valid, "inconclusive": inconclusive, **document}
 
 
 def write_reports(record: ComparisonRecord, folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from turngap.core.budget import STARVED_MS
 from turngap.core.cut_ins import CutIns
 from turngap.core.results import (
     METRICS_VERSION,
@@ -12,10 +13,14 @@ from turngap.core.results import (
     Settings,
     Stored,
 )
+from turngap.core.starvation import Starvation
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Verdicts
 
 COMPARISON_FILE = "compare.json"
+
+# Why a difference is None that a late caller may have made.
+INCONCLUSIVE = "inconclusive"
 
 
 class PriceRecord(Stored):
@@ -91,6 +96,11 @@ class PairRecord(Stored):
     `gap_ms`: the median of the differences in the gap, over `gap_n` takes in which a reply was due;
     `cut_ins`: the difference of the shares of turns that were cut into, over all takes.
     `right_recorded`, `gap_recorded`: how many recorded turns these are takes of.
+
+    Each interval holds whatever the caller's own lateness did to these turns. `caller` is how late
+    it was beside `one` (the candidate) and beside `other` (the reference); None in a comparison
+    that did not store it. `inconclusive`: why the two are not compared, or which difference that
+    lateness alone may have made; None where it made none.
     """
 
     one: str
@@ -104,6 +114,8 @@ class PairRecord(Stored):
     gap_recorded: int
     gap_ms: Percentile
     cut_ins: Percentile | None = None
+    caller: Starvation | None = None
+    inconclusive: str | None = None
 
 
 class CrossingRecord(Stored):
@@ -147,3 +159,13 @@ class ComparisonRecord(Document):
     failure: Failure | None = None
     stand_ins: tuple[str, ...] = ()
     settings: Settings
+
+    @property
+    def inconclusive(self) -> list[PairRecord]:
+        """The pairs that the caller's lateness leaves without an answer."""
+        return [pair for pair in self.pairs if pair.inconclusive is not None]
+
+    @property
+    def starved_ms(self) -> float:
+        """How late the caller might be before a turn counted as starved."""
+        return self.settings.get("starved_ms", STARVED_MS)

@@ -3,7 +3,8 @@
 from rich.text import Text
 
 from turngap.compare import charts, words
-from turngap.compare.record import ComparisonRecord
+from turngap.compare.record import INCONCLUSIVE, ComparisonRecord
+from turngap.core.budget import STARVED_MS
 from turngap.report import terminal
 from turngap.report import words as report_words
 from turngap.report.sections import (
@@ -36,12 +37,20 @@ def comparison_svg(record: ComparisonRecord, name: str) -> str:
 def comparison_report(record: ComparisonRecord) -> Report:
     """The comparison; the answer stands first, and last what would make it surer."""
     names = ", ".join(backend.name for backend in record.backends)
+    about = [names + f" on {report_words.scenarios_words(record.scenarios)}"]
+    if record.starved_ms != STARVED_MS:  # first, since a terminal cuts a long headline short
+        about.insert(0, f"a caller up to {record.starved_ms:g} ms late accepted")
+    if record.inconclusive:
+        about.insert(0, INCONCLUSIVE)
+    warnings = [f"inconclusive: {words.inconclusive(pair)}" for pair in record.inconclusive]
+    if record.failure:
+        warnings.insert(0, f"ended early: {record.failure}")
     return Report(
         command="compare",
-        subject=f"compare · {names} on {report_words.scenarios_words(record.scenarios)}",
+        subject=" · ".join(["compare", *about]),
         when=report_words.instant(record.started_utc),
         about=(f"turngap {record.turngap_version}",),
-        warnings=[f"ended early: {record.failure}"] if record.failure else (),
+        warnings=warnings,
         stand_ins=report_words.stand_ins_words(record.stand_ins),
         sections=[
             Section("Backends", _backends(record)),

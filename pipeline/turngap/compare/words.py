@@ -3,12 +3,14 @@
 from decimal import Decimal
 
 from turngap.compare.record import (
+    INCONCLUSIVE,
     BackendRecord,
     ChainRecord,
     ComparisonRecord,
     CrossingRecord,
     PairRecord,
 )
+from turngap.compare.side_by_side import told_apart
 from turngap.core.budget import REPLIED
 from turngap.core.cut_ins import CutIns
 from turngap.core.results import JudgedWith
@@ -184,8 +186,16 @@ def llm_words(backend: BackendRecord) -> str:
     return f"first token, tokens/s and window tokens: of {backend.llm_n} of {backend.turns} turns"
 
 
+def inconclusive(found: PairRecord) -> str:
+    """Between which two a late caller leaves no answer, and why."""
+    return printable(f"{found.one} and {found.other}: {found.inconclusive}")
+
+
 def pair(found: PairRecord) -> str:
-    """By how much two backends differ over the same turns."""
+    """By how much two backends differ over the same turns, and what of it a late caller leaves."""
+    doubt = f"{INCONCLUSIVE}, {inconclusive(found)}" if found.inconclusive else ""
+    if found.gap_ms.why_none == INCONCLUSIVE:
+        return doubt
     gap = f"gap {_signed(found.gap_ms, 1, ' ms')}"
     if found.gap_ms.value is not None:
         gap += f" in the median, n = {words.turns_words(found.gap_n, found.gap_recorded)}"
@@ -195,7 +205,20 @@ def pair(found: PairRecord) -> str:
     if found.right_n:
         shares += f", n = {words.turns_words(found.right_n, found.right_recorded)}"
         shares += f", it alone right in {found.only_one}, the other alone in {found.only_other}"
-    return f"{printable(found.one)} less {printable(found.other)}: {gap}; {shares}"
+    said = f"{printable(found.one)} less {printable(found.other)}: {gap}; {shares}"
+    return "; ".join(filter(None, (doubt, said + _late(found))))
+
+
+def _late(found: PairRecord) -> str:
+    """What the caller's own lateness may have added on either side, which the intervals bear."""
+    if found.caller is None:
+        return ""
+    mine, its = found.caller.candidate_ms, found.caller.reference_ms
+    return (
+        f"; in the typical turn the caller itself may have added {mine:.1f} ms to the gap of "
+        f"{printable(found.one)} and {its:.1f} ms to that of {printable(found.other)}, which "
+        "the intervals allow for"
+    )
 
 
 def _signed(figure: Percentile, factor: float, unit: str) -> str:
@@ -256,29 +279,22 @@ def stated(record: ComparisonRecord) -> list[CrossingRecord]:
     Their intervals are bounded and the two differ beyond chance, in the gap or in right answers. A
     task that neither gets done, and two that are alike, are stated too.
     """
-    told_apart = {
+    differ = {
         frozenset((pair.one, pair.other))
         for pair in record.pairs
-        if _apart(pair.right) or _apart(pair.gap_ms)
+        if told_apart(pair.right) or told_apart(pair.gap_ms)
     }
     return [
         found
         for found in record.crossings
         if found.why_none is not None
-        or (_bounded(found) and frozenset((found.leader, found.follower)) in told_apart)
+        or (_bounded(found) and frozenset((found.leader, found.follower)) in differ)
     ]
 
 
 def _bounded(found: CrossingRecord) -> bool:
     """Whether the interval says for sure that, or that never, one overtakes the other."""
     return found.earliest is None if found.turns is None else found.latest is not None
-
-
-def _apart(figure: Percentile) -> bool:
-    """Whether a difference is beyond chance: its interval leaves out 0."""
-    return (figure.low is not None and figure.low > 0) or (
-        figure.high is not None and figure.high < 0
-    )
 
 
 def crossing(found: CrossingRecord) -> str:
@@ -321,6 +337,10 @@ def answer(record: ComparisonRecord) -> str:
     quick = min(known, key=lambda b: b.gap_ms["p50"].value or 0.0)
     right = max(known, key=lambda b: (b.correct.value or 0.0, b is quick))
     others = [b for b in known if b is not quick]
+    leading = {quick.name, right.name}
+    if doubted := [p for p in record.inconclusive if leading & {p.one, p.other}]:
+        said = "; ".join(inconclusive(p) for p in doubted)
+        return f"No answer, the comparison is inconclusive: {said}."
     if quieter := [b.name for b in others if _cuts_in_more(record, quick, b)]:
         advice = (
             f"No answer: {printable(quick.name)} is the quickest (gap p50 "
@@ -342,13 +362,13 @@ def _cuts_in_more(record: ComparisonRecord, one: BackendRecord, other: BackendRe
     if pair.cut_ins is None:
         return False
     more = pair.cut_ins.value or 0.0
-    return _apart(pair.cut_ins) and (more > 0) == (pair.one == one.name)
+    return told_apart(pair.cut_ins) and (more > 0) == (pair.one == one.name)
 
 
 def _one_for_each(record: ComparisonRecord, quick: BackendRecord, right: BackendRecord) -> str:
     """The sentence where one backend is the quickest and another is right the most often."""
     pair = next(p for p in record.pairs if {p.one, p.other} == {quick.name, right.name})
-    quicker, more_right = _apart(pair.gap_ms), _apart(pair.right)
+    quicker, more_right = told_apart(pair.gap_ms), told_apart(pair.right)
     names = printable(quick.name), printable(right.name)
     gaps = f"gap p50 {figure(quick.gap_ms['p50'])} against {figure(right.gap_ms['p50'])}"
     shares = f"{_percent(right)} against {_percent(quick)}"
@@ -378,7 +398,7 @@ def _one_for_both(
 ) -> str:
     """The sentence where the quickest backend is also right at least as often as any other."""
     pairs = [p for p in record.pairs if best.name in (p.one, p.other)]
-    told = [p for p in pairs if _apart(p.gap_ms) or _apart(p.right)]
+    told = [p for p in pairs if told_apart(p.gap_ms) or told_apart(p.right)]
     name = printable(best.name)
     figures = f"gap p50 {figure(best.gap_ms['p50'])}, {_percent(best)} right"
     if len(told) == len(others):
@@ -416,7 +436,8 @@ def basis(record: ComparisonRecord) -> str:
     scenarios = _many(len(record.scenarios), "scenario")
     return (
         f"{printable(record.agent)}, {scenarios}, {_many(record.rounds, 'round')}, in turns on "
-        f"one machine ({printable(record.machine.cpu)}, {record.machine.cores} cores)"
+        f"one machine ({printable(record.machine.cpu)}, {record.machine.cores} cores); "
+        f"{words.accepted_words(record.starved_ms, None)}"
     )
 
 

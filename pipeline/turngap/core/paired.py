@@ -189,8 +189,8 @@ class Reading:
         gap_ms: None without a reply.
         stages: in ms by name.
         budget_ms: the budget behind `outcome`; None where that is not known.
-        caller_error_ms: by how much the gap may read long, since the caller was starved; 0 where it
-            was not.
+        caller_error_ms: by how much the gap may read long, since the caller was late.
+        starved: whether the caller was later than its run accepts.
     """
 
     outcome: Outcome
@@ -198,10 +198,7 @@ class Reading:
     stages: Mapping[str, float]
     budget_ms: float | None = None
     caller_error_ms: float = 0.0
-
-    @property
-    def starved(self) -> bool:
-        return self.caller_error_ms > 0
+    starved: bool = False
 
     @property
     def at_best(self) -> "Reading":
@@ -209,7 +206,7 @@ class Reading:
 
         A turn without a reply stays one: late packets delay an answer, they do not swallow it.
         """
-        if not self.starved or self.gap_ms is None or self.gap_ms <= 0:
+        if self.caller_error_ms <= 0 or self.gap_ms is None or self.gap_ms <= 0:
             return self
         if self.outcome not in REPLIED:
             return self

@@ -1,0 +1,239 @@
+"""Two backends over the same turns: by how much they differ, and how many times as much one has.
+
+What both heard is as hard for the one as for the other. Taken turn by turn, that cancels out: the
+difference is known better than either figure. Each statement holds whatever the caller's own
+lateness did to the turns, or is not made.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from turngap.compare.chain import LogRatio
+from turngap.core.paired import Pair, exchanges
+from turngap.core.results import Turn
+from turngap.core.starvation import Starvation, reading_of, starvation_of
+from turngap.core.stats import CONFIDENCE, Percentile, Proportion, Take, proportion_of_takes
+from turngap.core.summary import due_ms
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs(Generic[Value]):
+    """A value of each of two backends in each take that has both."""
+
+    takes: tuple[Take, ...]
+    one: tuple[Value, ...]
+    other: tuple[Value, ...]
+
+    def __len__(self) -> int:
+        return len(self.takes)
+
+    @property
+    def turns(self) -> tuple[Hashable, ...]:
+        """Of each take, the recorded turn; rounds are takes of the same ones."""
+        return tuple((scenario, turn) for scenario, turn, _ in self.takes)
+
+    @property
+    def recorded(self) -> int:
+        return len(set(self.turns))
+
+
+def taken(turns: Sequence[Turn], value: Callable[[Turn], Value | None]) -> dict[Take, Value]:
+    """The value of each take that has one."""
+    return {turn.take: found for turn in turns if (found := value(turn)) is not None}
+
+
+def paired(one: Mapping[Take, Value], other: Mapping[Take, Value]) -> Pairs[Value]:
+    """The takes of the same turn in the same round that both have."""
+    both = [take for take in one if take in other]
+    return Pairs(
+        takes=tuple(both),
+        one=tuple(one[take] for take in both),
+        other=tuple(other[take] for take in both),
+    )
+
+
+# What a late caller may have done to a turn: `core.starvation`.
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt(Generic[Value]):
+    """A value of a turn as it was read, and without all that a late caller may have added to it."""
+
+    read: Callable[[Turn], Value | None]
+    at_best: Callable[[Turn], Value | None]
+
+    def ends(self, turns: Sequence[Turn], others: Sequence[Turn]) -> "tuple[Pairs[Value], ...]":
+        """As read first; then each of the two at its best beside the other as read."""
+        mine, its = taken(turns, self.read), taken(others, self.read)
+        return (
+            paired(mine, its),
+            paired(taken(turns, self.at_best), its),
+            paired(mine, taken(others, self.at_best)),
+        )
+
+
+def _due_at_best(turn: Turn) -> float | None:
+    due = due_ms(turn)
+    return due if due is None or math.isinf(due) else reading_of(turn).at_best.gap_ms
+
+
+def _cut_in(turn: Turn) -> bool:
+    return turn.outcome == "cut_in"
+
+
+DUE = Doubt(due_ms, _due_at_best)
+# A caller that stands still in mid-sentence is a pause to the agent, which may then cut in, or
+# answer half of what was said.
+CUT_IN = Doubt(_cut_in, lambda turn: _cut_in(turn) and not turn.pacing.starved)
+RIGHT: Doubt[bool] = Doubt(
+    lambda turn: turn.right,
+    lambda turn: None if turn.right is None else turn.right or turn.pacing.starved,
+)
+
+
+def starvation_between(turns: Sequence[Turn], others: Sequence[Turn]) -> Starvation:
+    """How late the caller was beside the one, as the candidate, and beside the other."""
+    both = paired(taken(turns, reading_of), taken(others, reading_of))
+    pairs = [
+        Pair(take, reference=its, candidate=mine)
+        for take, mine, its in zip(both.takes, both.one, both.other, strict=True)
+    ]
+    swaps = exchanges([pair.conversation for pair in pairs], np.random.default_rng(1))
+    return starvation_of(pairs, swaps)
+
+
+def hull(found: Sequence[Percentile]) -> Percentile:
+    """The first of them, with an interval that holds whichever of them is true."""
+    lows, highs = [f.low for f in found], [f.high for f in found]
+    return Percentile(
+        found[0].value,
+        None if None in lows else min(low for low in lows if low is not None),
+        None if None in highs else max(high for high in highs if high is not None),
+        found[0].why_none,
+    )
+
+
+def ratio_hull(found: Sequence[LogRatio | None]) -> LogRatio | None:
+    """As `hull`; None where the first is."""
+    known = [ratio for ratio in found if ratio is not None]
+    if found[0] is None:
+        return None
+    return LogRatio(found[0].value, min(r.low for r in known), max(r.high for r in known))
+
+
+def told_apart(figure: Percentile) -> bool:
+    """Whether a difference is beyond chance: its interval leaves out 0."""
+    return (figure.low is not None and figure.low > 0) or (
+        figure.high is not None and figure.high < 0
+    )
+
+
+def difference(pairs: Pairs[bool]) -> tuple[float, float, float] | None:
+    """The one's share less the other's, with a 95 % interval; None without a pair.
+
+    Wilson's limits of each share and how often the two are right together (Newcombe 1998, method
+    10), which never makes an interval of no width of a few turns.
+    """
+    if not pairs:
+        return None
+    one, other = _share(pairs.turns, pairs.one), _share(pairs.turns, pairs.other)
+    (p, low, high), (its, its_low, its_high), phi = one, other, _agreement(pairs)
+    down = _apart(p - low, its_high - its, phi)
+    up = _apart(high - p, its - its_low, phi)
+    return p - its, max(-1.0, p - its - down), min(1.0, p - its + up)
+
+
+def right_ratio(pairs: Pairs[bool]) -> LogRatio | None:
+    """How many times as often the one is right as the other; None without a pair.
+
+    The interval as in `difference`, of the logarithms. Where one of them was never right it is the
+    one that takes both at the ends of their own.
+    """
+    if not pairs:
+        return None
+    one, other = _share(pairs.turns, pairs.one), _share(pairs.turns, pairs.other)
+    (p, low, high), (its, its_low, its_high) = map(_logs, one), map(_logs, other)
+    if not math.isfinite(p) or not math.isfinite(its):
+        value = 0.0 if p == its else p - its
+        return LogRatio(value, low - its_high, high - its_low)
+    phi = _agreement(pairs)
+    down, up = _apart(p - low, its_high - its, phi), _apart(high - p, its - its_low, phi)
+    return LogRatio(p - its, p - its - down, p - its + up)
+
+
+def mean_ratio(pairs: Pairs[float]) -> LogRatio | None:
+    """The one's mean by the other's, of what is never less than 0; None without a pair.
+
+    The interval is Student's, of the linearised ratio over the recorded turns (over the takes where
+    all are of one turn); of a single one nothing is known.
+    """
+    if not pairs:
+        return None
+    groups = _groups(pairs.turns, tuple(zip(pairs.one, pairs.other, strict=True)))
+    if len(groups) == 1:
+        groups = [[pair] for pair in groups[0]]
+    ours = np.array([fmean(mine for mine, _ in group) for group in groups])
+    others = np.array([fmean(its for _, its in group) for group in groups])
+    mine, its = float(ours.mean()), float(others.mean())
+    if mine == 0 or its == 0:
+        value = 0.0 if mine == its else -math.inf if mine == 0 else math.inf
+        return LogRatio(value, value, value)
+    value, n = math.log(mine / its), len(groups)
+    if n == 1:
+        return LogRatio(value, -math.inf, math.inf)
+    from scipy.stats import t
+
+    spread = float(np.std(ours / mine - others / its, ddof=1)) / math.sqrt(n)
+    half = float(t.isf((1 - CONFIDENCE) / 2, n - 1)) * spread
+    return LogRatio(value, value - half, value + half)
+
+
+def inverse(ratio: LogRatio) -> LogRatio:
+    """The other by the one."""
+    return LogRatio(-ratio.value, -ratio.high, -ratio.low)
+
+
+def _share(turns: Sequence[Hashable], right: Sequence[bool]) -> tuple[float, float, float]:
+    p: Proportion = proportion_of_takes(_groups(turns, right))
+    return p.value or 0.0, p.low or 0.0, 1.0 if p.high is None else p.high
+
+
+def _groups(turns: Sequence[Hashable], values: Sequence[Value]) -> list[list[Value]]:
+    groups: dict[Hashable, list[Value]] = {}
+    for turn, value in zip(turns, values, strict=True):
+        groups.setdefault(turn, []).append(value)
+    return list(groups.values())
+
+
+def _agreement(pairs: Pairs[bool]) -> float:
+    """Phi, the correlation of being right, with Newcombe's correction for continuity.
+
+    Of the recorded turns: repeating them shows no more agreement than there is.
+    """
+    weight = len(set(pairs.turns)) / len(pairs)
+    both, mine, its, none = (
+        weight * sum(pair == cell for pair in zip(pairs.one, pairs.other, strict=True))
+        for cell in ((True, True), (True, False), (False, True), (False, False))
+    )
+    apart = math.sqrt((both + mine) * (its + none) * (both + its) * (mine + none))
+    if apart == 0:
+        return 0.0
+    together = both * none - mine * its
+    if together > 0:
+        together = max(0.0, together - weight * len(pairs) / 2)
+    return together / apart
+
+
+def _apart(a: float, b: float, phi: float) -> float:
+    return math.sqrt(max(0.0, a * a - 2 * phi * a * b + b * b))
+
+
+def _logs(share: float) -> float:
+    return math.log(share) if share > 0 else -math.inf

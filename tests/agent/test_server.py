@@ -10,7 +10,8 @@ from fake_engines import fake_assembly, served
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from turngap.agent.server import ServeSettings, bind, set_log_level
+from turngap.agent.log import set_log_level
+from turngap.agent.server import ServeSettings, bind
 from turngap.caller.line import open_line
 from turngap.caller.pipecat import PipecatDialect, audio_frame, message_frame, rtvi
 from turngap.clocks import MonotonicClock

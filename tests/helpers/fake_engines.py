@@ -30,6 +30,7 @@ from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
 from turngap.agent.access import Access
+from turngap.agent.limits import Limits
 from turngap.agent.server import PATH, Seats, ServeSettings, bind, create_app, create_server
 from turngap.agent.session import Assembly
 from turngap.agent.stack import Stack
@@ -199,9 +200,10 @@ def fake_assembly(
 
 @dataclass(frozen=True)
 class Served:
-    """Where an agent listens."""
+    """Where an agent listens, and who has a seat."""
 
     port: int
+    seats: Seats
 
     @property
     def url(self) -> str:
@@ -230,15 +232,19 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    assembly: Assembly, max_sessions: int = 8, access: Access | None = None
+    assembly: Assembly,
+    max_sessions: int = 8,
+    access: Access | None = None,
+    limits: Limits | None = None,
 ) -> AsyncIterator[Served]:
     """Serve an agent on a free port of loopback."""
-    settings = ServeSettings(port=0, access=access or Access())
+    settings = ServeSettings(port=0, access=access or Access(), limits=limits or Limits())
     listener = bind(settings)
-    server = create_server(create_app(assembly, settings, Seats(max_sessions)))
+    seats = Seats(max_sessions, settings.limits, assembly.clock)
+    server = create_server(create_app(assembly, settings, seats), settings.limits, seats)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
-        yield Served(listener.getsockname()[1])
+        yield Served(listener.getsockname()[1], seats)
     finally:
         server.should_exit = True
         await task

@@ -14,13 +14,13 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from turngap.agent.access import Access
+from turngap.agent.limits import Limits
 from turngap.agent.server import Seats, ServeSettings, bind, create_server
 from turngap.agent.session import Assembly
 from turngap.caller.pipecat import audio_frame, message_frame, parse, payload_of, rtvi
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm
-from turngap.live.app import LiveServer, LiveSettings
-from turngap.live.held import Limits
+from turngap.live.app import LiveServer
 from turngap.live.keeping import Keeping
 
 RATE = 16_000
@@ -206,15 +206,12 @@ async def serving(
     keeping: Keeping | None = None,
 ) -> AsyncIterator[Serving]:
     """Serve the live page on a free port of loopback; runs are kept in `tmp_path`/runs."""
-    settings = ServeSettings(port=0, access=access or Access())
+    settings = ServeSettings(port=0, access=access or Access(), limits=limits or Limits())
     listener = bind(settings)
-    live = LiveServer(
-        assembly or fake_assembly(),
-        settings,
-        LiveSettings(keeping or Keeping(tmp_path / "runs"), limits or Limits()),
-        Seats(max_sessions),
-    )
-    server = create_server(live.app)
+    assembly = assembly or fake_assembly()
+    seats = Seats(max_sessions, settings.limits, assembly.clock)
+    live = LiveServer(assembly, settings, keeping or Keeping(tmp_path / "runs"), seats)
+    server = create_server(live.app, settings.limits, seats)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield Serving(listener.getsockname()[1], live)

@@ -5,9 +5,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turngap.agent.limits import Limits, Meter
 from turngap.core.clock import NS_PER_S
-from turngap.live.held import Limits
-from turngap.live.session import Meter
 
 STEPS = st.lists(st.tuples(st.integers(0, 3 * NS_PER_S), st.floats(0.01, 40)), max_size=60)
 

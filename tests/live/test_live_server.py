@@ -16,8 +16,8 @@ from live_server import CLOCK, RATE, Page, Serving, serving, silence, tone
 from helpers.descriptors import open_descriptors
 from helpers.made_speech import spoken
 from turngap.agent.access import Access
+from turngap.agent.limits import Limits
 from turngap.caller.pipecat import audio_frame
-from turngap.live.held import Limits
 from turngap.store.runs import find_run, read_run
 
 TOKEN = "0123456789abcdef-token"
@@ -330,11 +330,11 @@ async def test_a_full_server_says_so_and_takes_the_next_when_there_is_room(tmp_p
 
 
 BAD_MESSAGES: dict[str, tuple[Any, int]] = {
-    "text": ("hello", 4400),
-    "no protobuf": (b"\xff\xfe\xfd", 4400),
-    "an empty frame": (b"", 4400),
-    "another rate": (audio_frame(b"\0" * 640, 48_000), 4400),
-    "half a sample": (audio_frame(b"\0" * 3, RATE), 4400),
+    "text": ("hello", 1003),
+    "no protobuf": (b"\xff\xfe\xfd", 1007),
+    "an empty frame": (b"", 1007),
+    "another rate": (audio_frame(b"\0" * 640, 48_000), 1007),
+    "half a sample": (audio_frame(b"\0" * 3, RATE), 1007),
     "too big": (audio_frame(b"\0" * 70_000, RATE), 1009),
 }
 

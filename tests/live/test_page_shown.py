@@ -265,7 +265,7 @@ async def test_a_conversation_that_the_server_has_forgotten_begins_anew(browser:
     ("code", "reason", "words"),
     [
         (1013, "full: 8 of 8 conversations are running", ["full: 8", "Start again"]),
-        (4400, "expected binary messages", ["expected binary", "Reload"]),
+        (1007, "expected binary messages", ["expected binary", "Reload"]),
         (4401, "no token: open the address that turngap talk printed", ["no token: open"]),
         (4403, "not from there: open the printed address", ["not from there"]),
         (4408, "nobody spoke for 5 minutes", ["nobody spoke", "Start again"]),

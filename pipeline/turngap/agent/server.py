@@ -9,54 +9,63 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import uvicorn
-from fastapi import FastAPI, WebSocket
-from loguru import logger
-from starlette.types import ASGIApp
+from fastapi import FastAPI
+from starlette.routing import WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from turngap.agent.access import Access
-from turngap.agent.session import Assembly, converse
-from turngap.core.errors import AgentError, InputError
+from turngap.agent.connections import BACKLOG, SEND_BYTES, Config
+from turngap.agent.guard import Guard, close
+from turngap.agent.limits import CODE_FULL, Limits, Meter
+from turngap.agent.session import Assembly
+from turngap.core.clock import Clock
+from turngap.core.errors import AgentError
 
 PATH = "/ws"
-LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
-
-# A WebSocket's control frame holds 125 bytes, two of them the code.
-REASON_BYTES = 123
-
-# 1013: try again later.
-CODE_FULL = 1013
 
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """Where to listen, and who may connect."""
+    """Where to listen, who may connect, and what they may do."""
 
     host: str = "127.0.0.1"
     port: int = 7860
     access: Access = field(default_factory=Access)
+    limits: Limits = field(default_factory=Limits)
 
 
 class Seats:
-    """Limits the conversations that run at the same time."""
+    """Limits the conversations that run at the same time, and how many may begin.
 
-    def __init__(self, most: int) -> None:
+    A client that connects and leaves again and again would keep the server busy with setting up
+    conversations, which takes as long as twenty turns' worth of messages.
+    """
+
+    def __init__(self, most: int, limits: Limits, clock: Clock) -> None:
         self.most = most
         self.taken = 0
+        self._clock = clock
+        # Everybody may come at once, and once again after an interruption.
+        at_once_s = 2 * most / limits.begins_per_s
+        self._begins = Meter(limits.begins_per_s, at_once_s, clock.now_ns())
 
     @contextmanager
-    def seat(self) -> Iterator[bool]:
-        """Take a seat for as long as this lasts; yields False if none is free."""
+    def seat(self) -> Iterator[str]:
+        """Take a seat for as long as this lasts; yields why there is none, or nothing."""
         if self.taken >= self.most:
-            yield False
+            yield self._full()
+            return
+        if not self._begins.take(1, self._clock.now_ns()):
+            yield "too many conversations begin: try again in a second"
             return
         self.taken += 1
         try:
-            yield True
+            yield ""
         finally:
             self.taken -= 1
 
-    def full(self) -> str:
-        """Return what a caller is told who finds no seat."""
+    def _full(self) -> str:
         return (
             f"full: {self.taken} of {self.most} conversations are running; try again later, "
             "or serve with a higher --max-sessions"
@@ -76,24 +85,40 @@ def create_app(assembly: Assembly, settings: ServeSettings, seats: Seats) -> Fas
     async def health() -> dict[str, object]:  # pyright: ignore[reportUnusedFunction]
         return {"agent": assembly.stack.name, "sessions": seats.taken}
 
-    @app.websocket(PATH)
-    async def endpoint(websocket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
-        await websocket.accept()
-        if refusal := settings.access.refusal(websocket):
-            await close(websocket, refusal.code, f"{refusal.message}: {refusal.hint}")
+    async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
+        websocket = await admitted(settings.access, scope, receive, send)
+        if websocket is None:
             return
-        with seats.seat() as seated:
-            if not seated:
-                await close(websocket, CODE_FULL, seats.full())
+        with seats.seat() as refused:
+            if refused:
+                await close(websocket, CODE_FULL, refused)
                 return
-            await converse(assembly, websocket)
+            rate = assembly.stack.audio.in_sample_rate
+            guard = Guard(settings.limits, assembly.clock, rate)
+            await guard.run(assembly, scope, receive, send)
 
+    app.router.routes.append(WebSocketRoute(PATH, Endpoint(endpoint)))
     return app
 
 
-async def close(websocket: WebSocket, code: int, reason: str) -> None:
-    """Close a WebSocket with as much of a readable reason as its frame holds."""
-    await websocket.close(code, reason.encode()[:REASON_BYTES].decode(errors="ignore"))
+class Endpoint:
+    """A plain ASGI endpoint; Starlette would wrap a function in its own WebSocket."""
+
+    def __init__(self, serve: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        self._serve = serve
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._serve(scope, receive, send)
+
+
+async def admitted(access: Access, scope: Scope, receive: Receive, send: Send) -> WebSocket | None:
+    """Accept a WebSocket; None if its client has no access, and was told so."""
+    websocket = WebSocket(scope, receive, send)
+    await websocket.accept()
+    if refusal := access.refusal(websocket):
+        await close(websocket, refusal.code, f"{refusal.message}: {refusal.hint}")
+        return None
+    return websocket
 
 
 def bind(settings: ServeSettings) -> socket.socket:
@@ -106,9 +131,10 @@ def bind(settings: ServeSettings) -> socket.socket:
     # on, the first audible chunk waited 4 to 16 ms for the caller to acknowledge the one before.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)  # of each connection
     try:
         listener.bind((settings.host, settings.port))
-        listener.listen()
+        listener.listen(BACKLOG)
     except OSError as e:
         listener.close()
         raise AgentError(
@@ -120,34 +146,9 @@ def bind(settings: ServeSettings) -> socket.socket:
     return listener
 
 
-def set_log_level(level: str) -> None:
-    """Set the log's level on stderr; at debug level pipecat logs what becomes of every frame.
-
-    Raises:
-        InputError: there is no such level.
-    """
-    if level.upper() not in LOG_LEVELS:
-        raise InputError(
-            "serve.log_level", f"no log level {level!r}", hint=f"known: {', '.join(LOG_LEVELS)}"
-        )
-    logger.remove()
-    logger.add(sys.stderr, level=level.upper(), format="{time:HH:mm:ss.SSS} {level} {message}")
-
-
-def create_server(app: ASGIApp) -> uvicorn.Server:
+def create_server(app: ASGIApp, limits: Limits, seats: Seats) -> uvicorn.Server:
     """Make the server, which listens on the sockets given to its `serve`."""
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
-            ws="websockets-sansio",
-            ws_per_message_deflate=False,
-            ws_max_size=1 << 20,
-            log_level="warning",
-            lifespan="off",
-            server_header=False,
-            timeout_graceful_shutdown=2,
-        )
-    )
+    return uvicorn.Server(Config(app, limits, seats.most))
 
 
 async def _nothing() -> None:
@@ -155,13 +156,12 @@ async def _nothing() -> None:
 
 
 def serve(
-    app: ASGIApp,
+    server: uvicorn.Server,
     listener: socket.socket,
     announce: Callable[[str, int], None],
     at_end: Callable[[], Awaitable[None]] = _nothing,
 ) -> None:
     """Call `announce` with host and port, serve until a signal ends it, then await `at_end`."""
-    server = create_server(app)
     host, port = listener.getsockname()[:2]
     announce(host, port)
 

@@ -277,9 +277,10 @@ def _serve(
 ) -> None:
     from turngap.agent import server
     from turngap.agent.access import Access
+    from turngap.agent.log import set_log_level
     from turngap.agent.session import assemble
     from turngap.clocks import MonotonicClock
-    from turngap.live.app import LiveServer, LiveSettings
+    from turngap.live.app import LiveServer
     from turngap.scenario.library import library_dir
 
     choice = wanted.choice
@@ -289,7 +290,7 @@ def _serve(
             f"{choice.agent} is a running agent; serve and talk take a stack",
             hint="its own page, if it is turngap's, is at http://HOST:PORT/",
         )
-    server.set_log_level(log_level)
+    set_log_level(log_level)
     host, port = wanted.address
     access = Access.for_host(host, wanted.token, wanted.origins)
     settings = server.ServeSettings(host, port, access)
@@ -302,11 +303,12 @@ def _serve(
             offer=wanted.offer,
         )
         assembly.prepare()
-        seats = server.Seats(wanted.max_sessions)
-        live = LiveServer(assembly, settings, LiveSettings(keeping), seats)
+        seats = server.Seats(wanted.max_sessions, settings.limits, assembly.clock)
+        live = LiveServer(assembly, settings, keeping, seats)
 
         def ready(bound: str, port: int) -> None:
             announce(Where(bound, port, access.token))
 
         with suppress(KeyboardInterrupt):  # the ordinary way to end it
-            server.serve(live.app, listener, ready, live.close)
+            running = server.create_server(live.app, settings.limits, seats)
+            server.serve(running, listener, ready, live.close)

@@ -4,7 +4,6 @@ import dataclasses
 import re
 import tempfile
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -22,18 +21,25 @@ from starlette.websockets import WebSocket
 
 from turngap import __version__
 from turngap.agent.access import Refusal, cookie_name
-from turngap.agent.server import CODE_FULL, Seats, ServeSettings, close, create_app
+from turngap.agent.guard import close
+from turngap.agent.limits import (
+    CODE_DONE,
+    CODE_ELSEWHERE,
+    CODE_FAILED,
+    CODE_FULL,
+    CODE_UNKNOWN,
+)
+from turngap.agent.server import Endpoint, Seats, ServeSettings, admitted, create_app
 from turngap.agent.session import Assembly
 from turngap.agent.stack import stand_ins_of
 from turngap.core.errors import InputError
-from turngap.live.held import Conversations, Held, Limits
+from turngap.live.held import Conversations, Held
 from turngap.live.keeping import Keeping
 from turngap.live.saving import Saved, checked_name
-from turngap.live.session import CODE_DONE, CODE_ELSEWHERE, CODE_FAILED, LiveSession
+from turngap.live.session import LiveSession
 
 PAGE = Path(__file__).parent / "page"
 LIVE_PATH = "/live"
-CODE_UNKNOWN = 4404
 
 # Enough for a scenario's name in JSON.
 BODY_BYTES = 4096
@@ -48,14 +54,6 @@ _REFUSED = """<!doctype html>
 _STATUS = {"live.unknown": 404, "live.over": 404, "live.nothing_kept": 409, "scenario.exists": 409}
 
 
-@dataclass(frozen=True, slots=True)
-class LiveSettings:
-    """The limits of a live page, and where its conversations are kept."""
-
-    keeping: Keeping = field(default_factory=Keeping)
-    limits: Limits = field(default_factory=Limits)
-
-
 class _Wanted(BaseModel):
     model_config = ConfigDict(extra="forbid")
     name: str = Field(max_length=200)
@@ -65,15 +63,15 @@ class LiveServer:
     """The ASGI application of `turngap serve` and its conversations; `close` finishes them all."""
 
     def __init__(
-        self, assembly: Assembly, serve: ServeSettings, live: LiveSettings, seats: Seats
+        self, assembly: Assembly, serve: ServeSettings, keeping: Keeping, seats: Seats
     ) -> None:
         # The page draws a turn with its stages as soon as it is heard.
         self._assembly = dataclasses.replace(assembly, eager=True)
         self._serve = serve
-        self._live = live
+        self._keeping = keeping
         self._seats = seats
         self._running: dict[str, LiveSession] = {}
-        self.conversations = Conversations(self._begun, live.limits, assembly.clock)
+        self.conversations = Conversations(self._begun, serve.limits, assembly.clock)
         app = create_app(assembly, serve, seats)
         app.router.routes.append(WebSocketRoute(LIVE_PATH, self._socket()))
         self._add_routes(app)
@@ -86,7 +84,7 @@ class LiveServer:
     def _begun(self, now_ns: int) -> Held:
         stack = self._assembly.stack
         return Held(
-            self._live.keeping,
+            self._keeping,
             name=f"{stack.name}-live",
             agent={"stack": stack.name, **stack.model_dump(exclude={"name"})},
             stand_ins=stand_ins_of(self._assembly.engines.values()),
@@ -135,7 +133,7 @@ class LiveServer:
         return response
 
     async def _about(self) -> dict[str, Any]:
-        audio, limits = self._assembly.stack.audio, self._live.limits
+        audio, limits = self._assembly.stack.audio, self._serve.limits
         return {
             "version": __version__,
             "agent": self._assembly.stack.name,
@@ -143,7 +141,7 @@ class LiveServer:
             "max_sessions": self._seats.most,
             "in_sample_rate": audio.in_sample_rate,
             "out_sample_rate": audio.out_sample_rate,
-            "kept": self._live.keeping.out is not None,
+            "kept": self._keeping.out is not None,
             "idle_s": limits.idle_s,
         }
 
@@ -156,7 +154,7 @@ class LiveServer:
     async def _save(self, id_: str, request: Request) -> Response:
         held = self.conversations.get(id_)
         name = await _name_in(request)
-        record = self._live.keeping.record
+        record = self._keeping.record
         if record is not None:
             saved = await held.saved(name, record)
         else:
@@ -172,14 +170,11 @@ class LiveServer:
 
     def _socket(self) -> ASGIApp:
         async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
-            websocket = WebSocket(scope, receive, send)
-            await websocket.accept()
-            if refusal := self._serve.access.refusal(websocket):
-                await close(websocket, refusal.code, f"{refusal.message}: {refusal.hint}")
-                return
-            await self._seated(websocket, (scope, receive, send))
+            websocket = await admitted(self._serve.access, scope, receive, send)
+            if websocket is not None:
+                await self._seated(websocket, (scope, receive, send))
 
-        return _Endpoint(endpoint)
+        return Endpoint(endpoint)
 
     async def _seated(self, websocket: WebSocket, asgi: tuple[Scope, Receive, Send]) -> None:
         resume = websocket.query_params.get("resume")
@@ -190,9 +185,9 @@ class LiveServer:
             return
         if held is not None and (running := self._running.get(held.id)):
             await running.give_way("this conversation continues in another tab")
-        with self._seats.seat() as seated:
-            if not seated:
-                await close(websocket, CODE_FULL, self._seats.full())
+        with self._seats.seat() as refused:
+            if refused:
+                await close(websocket, CODE_FULL, refused)
                 if held is not None and not held.connected:
                     self.conversations.left(held, "the line was lost", None, for_good=False)
                 return
@@ -201,14 +196,14 @@ class LiveServer:
     async def _talk(self, held: Held, asgi: tuple[Scope, Receive, Send]) -> None:
         session = LiveSession(
             held,
-            limits=self._live.limits,
+            limits=self._serve.limits,
             clock=self._assembly.clock,
             about=self._session_facts,
         )
         self._running[held.id] = session
         held.connected = True
         try:
-            await session.run(self._assembly, *asgi)
+            await session.talk(self._assembly, *asgi)
         finally:
             if self._running.get(held.id) is session:
                 del self._running[held.id]
@@ -229,22 +224,12 @@ class LiveServer:
 
     def _session_facts(self) -> dict[str, Any]:
         audio = self._assembly.stack.audio
-        limits = {**dataclasses.asdict(self._live.limits), "max_sessions": self._seats.most}
+        limits = {**dataclasses.asdict(self._serve.limits), "max_sessions": self._seats.most}
         return {
-            "kept": self._live.keeping.out is not None,
+            "kept": self._keeping.out is not None,
             "audio": {"in_rate": audio.in_sample_rate, "out_rate": audio.out_sample_rate},
             "limits": limits,
         }
-
-
-class _Endpoint:
-    """A plain ASGI endpoint; Starlette would wrap a function in its own WebSocket."""
-
-    def __init__(self, serve: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
-        self._serve = serve
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._serve(scope, receive, send)
 
 
 async def _name_in(request: Request) -> str:

@@ -4,12 +4,12 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from loguru import logger
 
+from turngap.agent.limits import Limits
 from turngap.agent.switching import Memory
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES
 from turngap.core.clock import Clock, ms_to_ns
@@ -24,39 +24,6 @@ from turngap.report import words as report_words
 
 # 128 bits, because anyone who knows the id may download the conversation.
 ID_BYTES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of a live conversation, which the page gets too.
-
-    Attributes:
-        message_bytes: size of one message; 20 ms of audio take 700 bytes.
-        messages_per_s: on average; a page sends 50 packets of audio a second and a few pings.
-        burst_s: how many seconds' worth may come at once, for example after a network stall.
-        audio_rate: average seconds of audio a second; nobody speaks faster than real time.
-        idle_s: time without speech or text from either side.
-        vanished_s: time without any message; the page sends audio, or a ping every 5 s.
-        warn_s: how long before it closes a conversation the server says so.
-        session_s: the longest conversation.
-        resume_s: how long a page may take to come back after a lost line.
-        download_s: how long a finished conversation can be downloaded.
-        text_chars: length of one typed turn.
-        left: conversations that are kept for a page that may come back, or for their download.
-    """
-
-    message_bytes: int = 64 * 1024
-    messages_per_s: float = 200.0
-    burst_s: float = 15.0
-    audio_rate: float = 1.25
-    idle_s: float = 300.0
-    vanished_s: float = 15.0
-    warn_s: float = 30.0
-    session_s: float = 3600.0
-    resume_s: float = 60.0
-    download_s: float = 600.0
-    text_chars: int = 2000
-    left: int = 64
 
 
 class Held:

@@ -75,7 +75,7 @@ class Line {
 			if (frame.kind === "message" && frame.value?.label === RTVI) this.rtvi(frame.value, atMs);
 		} catch (error) {
 			if (!(error instanceof FrameError)) throw error;
-			this.close(4400, `The server sent ${error.message}`);
+			this.close(1007, `The server sent ${error.message}`);
 		}
 	}
 

@@ -22,7 +22,7 @@ here and open http://localhost:${PORT}/?token=… with the token that turngap pr
 	chirp: "Calibrating: let the microphone hear this page, and nothing else.",
 	deaf: "The microphone did not hear the page. Untick “I use loudspeakers”, and turn the volume up or hold the headphones to it.",
 	paused: "The browser has paused the audio. Stop and start again.",
-	4400: "Reload the page: the server may be of another version.",
+	1007: "Reload the page: the server may be of another version.",
 };
 
 export const tracker = new Tracker((turn) => view.change(turn), over);

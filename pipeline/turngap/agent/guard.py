@@ -1,0 +1,291 @@
+"""The socket between a client and the agent's pipeline: what passes it cannot hurt the agent.
+
+A client's messages are checked before pipecat sees them, one at a time and at a bounded pace. What
+is outside the limits closes the connection with a code and a reason.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from loguru import logger
+from pipecat.frames.protobufs import frames_pb2
+from starlette.types import Message, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from turngap.agent import limits as of
+from turngap.agent.limits import HangUpError, Limits, Meter, Pace
+from turngap.agent.session import Assembly, converse
+from turngap.agent.switching import Memory
+from turngap.core.audio import Pcm
+from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
+from turngap.core.messages import LLM, SAY
+from turngap.core.untrusted import parse_json, printable
+
+# A WebSocket's control frame holds 125 bytes, two of them the code.
+REASON_BYTES = 123
+
+# How often a guard looks at the time.
+WATCH_MS = 500.0
+
+# How long the pipeline may take to come down once its client is gone; then it is cancelled, and its
+# seat is free.
+COMES_DOWN_S = 5.0
+
+# What RTVI clients may send. pipecat's processor takes more: files that the server would fetch from
+# a URL, audio past every check, results of functions that nobody called. These are not passed on.
+RTVI_TYPES = frozenset({"client-ready", "client-message", "send-text", "disconnect-bot"})
+
+# Closing or writing raises these when the client leaves at the same moment.
+GONE = (RuntimeError, OSError, WebSocketDisconnect)
+
+_Frame: Any = frames_pb2.Frame  # type: ignore[attr-defined]  # made by protoc at import
+
+
+async def close(websocket: WebSocket, code: int, reason: str) -> None:
+    """Close a WebSocket with as much of a readable reason as its frame holds."""
+    fits = printable(reason).encode()[:REASON_BYTES].decode(errors="ignore")
+    await websocket.close(code, fits)
+
+
+class _Socket(WebSocket):
+    """A WebSocket that may be closed twice: by its guard and by the pipeline."""
+
+    async def close(self, code: int = of.CODE_DONE, reason: str | None = None) -> None:
+        if self.application_state != WebSocketState.DISCONNECTED:
+            await super().close(code, reason)
+
+
+class Guard:
+    """One accepted WebSocket and the pipeline behind it.
+
+    Whoever records a conversation derives from it: `heard`, `asked` and `sent` see what passes.
+
+    Attributes:
+        ended: why the server closed the socket, as code and words; None if it did not.
+        left_code: the client's closing code, once it has left.
+    """
+
+    def __init__(self, limits: Limits, clock: Clock, in_rate: int) -> None:
+        now_ns = clock.now_ns()
+        self.ended: tuple[int, str] | None = None
+        self.left_code: int | None = None
+        self.limits = limits
+        self.clock = clock
+        self._in_rate = in_rate
+        self._pace = Pace(limits)
+        self._audio = Meter(limits.audio_rate, limits.burst_s, now_ns)
+        self._asks = Meter(limits.asks_per_s, limits.burst_s, now_ns)
+        self._begun_ns = self._active_ns = now_ns
+        # Since when a message has been waited for; None while the agent is busy with one.
+        self._waiting_ns: int | None = None
+        self._spoken_to = False
+        self._gone, self._down = asyncio.Event(), asyncio.Event()
+
+    async def run(
+        self,
+        assembly: Assembly,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        memory: Memory | None = None,
+    ) -> None:
+        """Serve the client until it leaves or is closed, and everything has come down."""
+        self._receive, self._send = receive, send
+        self._socket = _Socket(scope, self._checked_receive, self._checked_send)
+        self._socket.client_state = self._socket.application_state = WebSocketState.CONNECTED
+        talking = asyncio.create_task(converse(assembly, self._socket, memory))
+        watching = asyncio.create_task(self._watch())
+        gone = asyncio.create_task(self._gone.wait())
+        try:
+            await asyncio.wait({talking, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({talking}, timeout=COMES_DOWN_S)
+            if not talking.done():
+                logger.error(f"a conversation did not come down in {COMES_DOWN_S:g} s: cancelled")
+            elif error := talking.exception():
+                logger.opt(exception=error).error("a conversation failed")
+                words = f"the agent failed: {type(error).__name__}: {error}"
+                await self.end(of.CODE_FAILED, words)
+        finally:
+            for task in (talking, watching, gone):
+                task.cancel()
+            await asyncio.wait({talking}, timeout=COMES_DOWN_S)
+            await self._come_down()
+            await asyncio.gather(watching, gone, return_exceptions=True)
+            self._down.set()
+
+    async def end(self, code: int, reason: str) -> None:
+        """Close the connection, unless that has been done."""
+        if self.ended is None:
+            self.ended = (code, reason)
+            with suppress(*GONE):
+                await close(self._socket, code, reason)
+            self._gone.set()
+
+    async def wait_down(self) -> None:
+        """Wait until nothing of this runs, but not for ever."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2 * COMES_DOWN_S):
+                await self._down.wait()
+
+    # What passes
+
+    def heard(self, pcm: Pcm) -> None:
+        """Audio of the client passes."""
+
+    def asked(self, kind: str, data: Any) -> bool:
+        """Take an RTVI client message; return whether the agent must not see it."""
+        return False
+
+    async def sent(self, frame: Any) -> None:
+        """A frame of the agent has been sent."""
+
+    async def notice(self, kind: str, in_s: float, unless: str = "") -> None:
+        """Tell the client that it will be closed soon."""
+
+    def active(self) -> None:
+        """Note that somebody spoke or wrote."""
+        self._active_ns = self.clock.now_ns()
+
+    async def _come_down(self) -> None:
+        """Wait for whatever else runs for the client."""
+
+    # The client's messages
+
+    async def _checked_receive(self) -> Message:
+        while True:
+            self._waiting_ns = self.clock.now_ns()
+            message = await self._receive()
+            self._waiting_ns = None
+            if message["type"] != "websocket.receive" or self.ended is not None:
+                self.left_code = message.get("code")
+                self._gone.set()
+                return {"type": "websocket.disconnect", "code": self.left_code or of.CODE_DONE}
+            try:
+                if await self._passes(message):
+                    return message
+            except HangUpError as e:
+                await self.end(e.code, e.reason)
+
+    async def _passes(self, message: Message) -> bool:
+        """Check a message, and wait until its turn has come; return whether the agent gets it."""
+        now_ns = self.clock.now_ns()
+        self._spoken_to = True
+        frame = self._parsed(message)
+        kind = frame.WhichOneof("frame")
+        pcm = self._pcm(frame.audio) if kind == "audio" else None
+        audio_s = 0.0 if pcm is None else len(pcm) / self._in_rate
+        if (due_ns := self._pace.next_ns(audio_s, now_ns)) > now_ns:
+            await self.clock.sleep_until_ns(due_ns)
+        if pcm is not None:
+            if not self._audio.take(audio_s, self.clock.now_ns()):
+                raise HangUpError(of.CODE_TOO_FAST, "audio came faster than real time")
+            self.heard(pcm)
+            return True
+        if kind == "message":
+            return self._is_for_agent(frame.message.data)
+        raise HangUpError(
+            of.CODE_NOT_ALLOWED, f"expected audio or an RTVI message, got a frame of {kind}"
+        )
+
+    def _parsed(self, message: Message) -> Any:
+        data = message.get("bytes")
+        if data is None:
+            raise HangUpError(
+                of.CODE_NO_TEXT, "expected pipecat's protobuf in binary messages, got text"
+            )
+        if len(data) > (most := self.limits.message_bytes):
+            raise HangUpError(
+                of.CODE_TOO_BIG, f"a message has {len(data)} bytes, and {most} are allowed"
+            )
+        try:
+            frame = _Frame.FromString(data)
+        except DecodeError:
+            frame = _Frame()
+        if frame.WhichOneof("frame") is None:
+            raise HangUpError(
+                of.CODE_MALFORMED,
+                f"expected pipecat's protobuf, got {len(data)} bytes that are no frame of it",
+            )
+        return frame
+
+    def _pcm(self, audio: Any) -> Pcm:
+        if audio.sample_rate != self._in_rate or audio.num_channels != 1 or len(audio.audio) % 2:
+            raise HangUpError(
+                of.CODE_MALFORMED,
+                f"expected PCM16 mono at {self._in_rate} Hz, got {len(audio.audio)} bytes, "
+                f"{audio.num_channels} channels, {audio.sample_rate} Hz",
+            )
+        return np.frombuffer(audio.audio, dtype="<i2")
+
+    def _is_for_agent(self, text: str) -> bool:
+        try:
+            payload = parse_json(text, self.limits.message_bytes)
+        except ValueError as e:
+            raise HangUpError(of.CODE_MALFORMED, "expected JSON in a message frame") from e
+        if not isinstance(payload, dict) or payload.get("label") != "rtvi-ai":
+            return False
+        kind, data = payload.get("type"), payload.get("data")
+        if kind not in RTVI_TYPES:
+            return False
+        if kind == "send-text":
+            self._ask(data.get("content") if isinstance(data, dict) else None)
+        if kind == "client-message" and isinstance(data, dict):
+            named, details = str(data.get("t")), data.get("d")
+            if named in (SAY, LLM):
+                self._ask(None)
+            return not self.asked(named, details)
+        return True
+
+    def _ask(self, text: Any) -> None:
+        """Count what makes the agent work, and what it would have to remember."""
+        if isinstance(text, str) and len(text) > (most := self.limits.text_chars):
+            raise HangUpError(
+                of.CODE_NOT_ALLOWED, f"a text has {len(text)} characters, and {most} are allowed"
+            )
+        if not self._asks.take(1, self.clock.now_ns()):
+            most = self.limits.asks_per_s
+            raise HangUpError(of.CODE_TOO_FAST, f"more than {most:g} typed turns a second")
+        self.active()
+
+    # The agent's messages
+
+    async def _checked_send(self, message: Message) -> None:
+        if message["type"] == "websocket.send" and self._gone.is_set():
+            return
+        await self._send(message)
+        if message["type"] == "websocket.send" and message.get("bytes") is not None:
+            frame = _Frame.FromString(message["bytes"])
+            if frame.WhichOneof("frame") == "audio":
+                self.active()
+            await self.sent(frame)
+
+    # Time
+
+    async def _watch(self) -> None:
+        """End a connection that is quiet, has vanished, or lasts too long."""
+        limits, clock = self.limits, self.clock
+        looks = 0
+        while self.ended is None:
+            await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(WATCH_MS))
+            now_ns = clock.now_ns()
+            silent_s = limits.vanished_s if self._spoken_to else limits.request_s
+            waited_ns = 0 if self._waiting_ns is None else now_ns - self._waiting_ns
+            # Twice, because after a moment in which nothing ran here, a message may be there.
+            looks = looks + 1 if waited_ns > silent_s * NS_PER_S else 0
+            idle_s = (now_ns - self._active_ns) / NS_PER_S
+            length_s = (now_ns - self._begun_ns) / NS_PER_S
+            if looks > 1:
+                await self.end(of.CODE_IDLE, f"no message came for {silent_s:g} seconds")
+            elif idle_s > limits.idle_s:
+                await self.end(of.CODE_IDLE, f"nobody spoke for {limits.idle_s / 60:g} minutes")
+            elif length_s > limits.session_s:
+                most = f"{limits.session_s / 60:g} minutes"
+                await self.end(of.CODE_TOO_LONG, f"a conversation may last at most {most}")
+            elif idle_s > limits.idle_s - limits.warn_s:
+                left_s = limits.idle_s - idle_s
+                await self.notice("idle_soon", left_s, " unless somebody speaks")
+            elif length_s > limits.session_s - limits.warn_s:
+                await self.notice("session_soon", limits.session_s - length_s)

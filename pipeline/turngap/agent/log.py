@@ -1,0 +1,77 @@
+"""The server's log: all of it on stderr, and never more than a disk or a reader can take."""
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from turngap.agent.limits import Meter
+from turngap.clocks import MonotonicClock
+from turngap.core.clock import Clock
+from turngap.core.errors import InputError
+from turngap.core.untrusted import harmless
+
+if TYPE_CHECKING:
+    from loguru import Message, Record
+
+LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
+
+# A client can cause lines: a server that ran out of descriptors wrote 390 MB of them. At this rate
+# a day has 86 MB at most; what the levels below WARNING show is asked for, and not limited.
+LINES_PER_S = 1.0
+AT_ONCE_S = 200.0
+LINE_CHARS = 1000
+TRACE_CHARS = 20_000
+
+
+class BoundedLog:
+    """A sink of loguru for warnings and errors; says how many lines it has left out."""
+
+    def __init__(self, write: Callable[[str], object], clock: Clock) -> None:
+        self._write = write
+        self._clock = clock
+        self._meter = Meter(LINES_PER_S, AT_ONCE_S, clock.now_ns())
+        self._left_out = 0
+
+    def __call__(self, message: "Message") -> None:
+        record: Record = message.record
+        if record["level"].no >= logging.WARNING and not self._takes():
+            return
+        first, _, trace = str(message).partition("\n")
+        more = "".join(harmless(line) + "\n" for line in trace[:TRACE_CHARS].splitlines())
+        self._write(f"{harmless(first, LINE_CHARS)}\n{more}")
+
+    def _takes(self) -> bool:
+        if not self._meter.take(1, self._clock.now_ns()):
+            self._left_out += 1
+            return False
+        if self._left_out:
+            self._write(f"({self._left_out} lines of the log were left out)\n")
+            self._left_out = 0
+        return True
+
+
+class _ToLoguru(logging.Handler):
+    """Hands what libraries log in Python's own way to the one log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = record.levelname if record.levelname in LOG_LEVELS else record.levelno
+        logger.opt(exception=record.exc_info).log(level, "{}", record.getMessage())
+
+
+def set_log_level(level: str) -> None:
+    """Set the log's level on stderr; at debug level pipecat logs what becomes of every frame.
+
+    Raises:
+        InputError: there is no such level.
+    """
+    if level.upper() not in LOG_LEVELS:
+        raise InputError(
+            "serve.log_level", f"no log level {level!r}", hint=f"known: {', '.join(LOG_LEVELS)}"
+        )
+    logger.remove()
+    log = BoundedLog(sys.stderr.write, MonotonicClock())
+    logger.add(log, level=level.upper(), format="{time:HH:mm:ss.SSS} {level} {message}")
+    logging.basicConfig(handlers=[_ToLoguru()], level=logging.WARNING, force=True)

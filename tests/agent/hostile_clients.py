@@ -1,0 +1,409 @@
+"""Clients that do to a server what none should: each names what it does and what must come of it.
+
+They speak raw TCP, so that they can do what a WebSocket library would not.
+"""
+
+import asyncio
+import os
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipecat.frames.protobufs import frames_pb2
+
+from turngap.agent.limits import Limits
+from turngap.caller.pipecat import audio_frame, interruption_frame, message_frame, rtvi
+from turngap.clocks import MonotonicClock
+
+CLOCK = MonotonicClock()
+RATE = 16_000
+PATIENCE_S = 20.0
+TEXT, BINARY, CLOSE, PING = 0x1, 0x2, 0x8, 0x9
+CONTINUATION = 0x0
+
+
+def framed(opcode: int, payload: bytes, *, fin: bool = True) -> bytes:
+    """A frame of RFC 6455 from a client, masked with noughts."""
+    first = (0x80 if fin else 0) | opcode
+    size = len(payload)
+    if size < 126:
+        head = struct.pack("!BB", first, 0x80 | size)
+    elif size < 1 << 16:
+        head = struct.pack("!BBH", first, 0x80 | 126, size)
+    else:
+        head = struct.pack("!BBQ", first, 0x80 | 127, size)
+    return head + bytes(4) + payload
+
+
+@dataclass
+class Client:
+    """One raw connection.
+
+    `came` is what the server ended it with: a close code and reason, or an HTTP status and body;
+    (0, "") if it just went.
+    """
+
+    port: int
+    path: str
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    left: list["Client"] = field(default_factory=list["Client"])
+
+    @classmethod
+    async def connect(cls, port: int, path: str) -> "Client":
+        return cls(port, path, *await asyncio.open_connection("127.0.0.1", port))
+
+    async def another(self) -> "Client":
+        client = await Client.connect(self.port, self.path)
+        self.left.append(client)
+        return client
+
+    async def write(self, data: bytes) -> None:
+        """Send what the server takes before it hangs up."""
+        try:
+            self.writer.write(data)
+            await self.writer.drain()
+        except OSError:
+            return
+
+    async def write_unread(self, data: bytes) -> None:
+        """Send this over and over and read nothing, until the server gives up."""
+        transport = self.writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+        async with asyncio.timeout(PATIENCE_S):
+            while not transport.is_closing():
+                if transport.get_write_buffer_size() < 1 << 20:
+                    transport.write(data)
+                await CLOCK.sleep_until_ns(CLOCK.now_ns() + 1_000_000)
+
+    def head(self, *more: str, path: str = "", method: str = "GET") -> bytes:
+        lines = [
+            f"{method} {path or self.path} HTTP/1.1",
+            f"Host: 127.0.0.1:{self.port}",
+            "Connection: Upgrade",
+            "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            *more,
+        ]
+        return "\r\n".join(lines).encode() + b"\r\n\r\n"
+
+    async def upgrade(self) -> "Client":
+        await self.write(self.head())
+        answer = await self.reader.readuntil(b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 101"), answer
+        return self
+
+    async def send(self, *messages: bytes | str) -> None:
+        for message in messages:
+            text = isinstance(message, str)
+            data = message.encode() if isinstance(message, str) else message
+            await self.write(framed(TEXT if text else BINARY, data))
+
+    async def came(self) -> tuple[int, str]:
+        """Read until the server has said what it ends this with."""
+        data = b""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    piece = await self.reader.read(1 << 16)
+                except OSError:
+                    piece = b""
+                data += piece
+                if data.startswith(b"HTTP"):
+                    if not piece:
+                        return _answer(data)
+                elif (closed := _close_frame(data)) or not piece:
+                    return closed or (0, "")
+
+    async def leave(self) -> None:
+        for client in (self, *self.left):
+            client.writer.transport.abort()
+
+
+def _close_frame(data: bytes) -> tuple[int, str] | None:
+    while len(data) >= 4:
+        size, start = data[1] & 0x7F, 2
+        if size == 126:
+            size, start = struct.unpack("!H", data[2:4])[0], 4
+        payload = data[start : start + size]
+        if len(payload) == size and data[0] & 0x0F == CLOSE:
+            return struct.unpack("!H", payload[:2])[0], payload[2:].decode()
+        data = data[start + size :]
+    return None
+
+
+def _answer(data: bytes) -> tuple[int, str]:
+    head, _, body = data.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body.decode()
+
+
+Script = Callable[[Client], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """What a client does, under which limits, and what must come of it.
+
+    Attributes:
+        code: a WebSocket's close code or an HTTP status; 0: the connection just ends.
+        words: what the reason says.
+    """
+
+    does: Script
+    code: int = 0
+    words: str = ""
+    limits: Limits = field(default_factory=Limits)
+    path: str = "/ws"
+    max_sessions: int = 8
+
+
+QUICK = Limits(request_s=0.3, vanished_s=0.6)
+AUDIO = audio_frame(bytes(640), RATE)
+
+
+async def is_silent(client: Client) -> None:
+    await client.upgrade()
+    for _ in range(7):
+        await (await client.another()).upgrade()
+
+
+async def falls_silent(client: Client) -> None:
+    await client.upgrade()
+    await client.send(AUDIO)
+
+
+async def sends_half_a_head(client: Client) -> None:
+    await client.write(client.head()[:40])
+
+
+async def trickles_its_head(client: Client) -> None:
+    for byte in b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ":
+        await client.write(bytes([byte]))
+
+
+async def sends_half_a_body(client: Client) -> None:
+    await client.write(
+        b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nhalf"
+    )
+
+
+async def floods(client: Client) -> None:
+    await client.upgrade()
+    small = framed(BINARY, message_frame(rtvi("client-message", {"t": "x"})))
+    await client.write(small * 30_000)
+
+
+async def floods_audio(client: Client) -> None:
+    await client.upgrade()
+    await client.write(framed(BINARY, audio_frame(bytes(32_000), RATE)) * 40)
+
+
+async def floods_text(client: Client) -> None:
+    await client.upgrade()
+    await client.write(framed(TEXT, b"x") * 30_000)
+
+
+async def floods_turns(client: Client) -> None:
+    await client.upgrade()
+    said = message_frame(rtvi("send-text", {"content": "and?", "options": {}}))
+    await client.send(rtvi_ready(), *[said] * 40)
+
+
+async def types_a_book(client: Client) -> None:
+    await client.upgrade()
+    await client.send(rtvi_ready(), message_frame(rtvi("send-text", {"content": "x" * 9000})))
+
+
+def rtvi_ready() -> bytes:
+    return message_frame(rtvi("client-ready", {"version": "2.2.0", "about": {"library": "x"}}))
+
+
+async def sends_a_huge_message(client: Client) -> None:
+    await client.upgrade()
+    await client.send(bytes(1 << 20))
+
+
+async def announces_a_huge_message(client: Client) -> None:
+    await client.upgrade()
+    await client.write(struct.pack("!BBQ", 0x82, 0xFF, 2**62) + bytes(4))
+
+
+async def sends_half_a_frame(client: Client) -> None:
+    await client.upgrade()
+    await client.send(AUDIO)
+    await client.write(framed(BINARY, AUDIO)[:50])
+
+
+async def never_ends_a_message(client: Client) -> None:
+    await client.upgrade()
+    await client.write(framed(BINARY, b"", fin=False))
+    await client.write(framed(CONTINUATION, b"", fin=False) * 10_000)
+
+
+async def begins_a_message_twice(client: Client) -> None:
+    await client.upgrade()
+    await client.write(framed(BINARY, b"x", fin=False) + framed(BINARY, b"x"))
+
+
+async def floods_pings(client: Client) -> None:
+    await client.upgrade()
+    await client.write(framed(PING, bytes(125)) * 10_000)
+
+
+async def never_reads(client: Client) -> None:
+    await client.upgrade()
+    await client.write_unread(framed(PING, bytes(125)) * 1000)
+
+
+async def never_reads_answers(client: Client) -> None:
+    await client.write_unread(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
+
+
+async def speaks_another_protocol(client: Client) -> None:
+    await client.upgrade()
+    await client.send('{"event": "connected", "protocol": "Call", "version": "1.0.0"}')
+
+
+async def sends_no_protobuf(client: Client) -> None:
+    await client.upgrade()
+    await client.send(b"\xff\xfe\xfd")
+
+
+async def sends_nothing(client: Client) -> None:
+    await client.upgrade()
+    await client.send(b"")
+
+
+async def sends_no_json(client: Client) -> None:
+    await client.upgrade()
+    await client.send(message_frame({}).replace(b"{}", b"{["))
+
+
+async def sends_deep_json(client: Client) -> None:
+    await client.upgrade()
+    frame = frames_pb2.Frame()  # type: ignore[attr-defined]  # made by protoc at import
+    frame.message.data = "[" * 20_000
+    await client.send(frame.SerializeToString())
+
+
+async def sends_another_rate(client: Client) -> None:
+    await client.upgrade()
+    await client.send(audio_frame(bytes(640), 48_000))
+
+
+async def interrupts_as_the_agent_does(client: Client) -> None:
+    await client.upgrade()
+    await client.send(interruption_frame())
+
+
+async def upgrades_to_nowhere(client: Client) -> None:
+    await client.write(client.head(path="/nowhere"))
+
+
+async def upgrades_by_post(client: Client) -> None:
+    await client.write(client.head(method="POST"))
+
+
+async def upgrades_without_a_key(client: Client) -> None:
+    await client.write(client.head().replace(b"Sec-WebSocket-Key", b"X-Key"))
+
+
+async def sends_a_body_with_its_upgrade(client: Client) -> None:
+    await client.write(client.head("Content-Length: 5") + b"hello")
+
+
+async def sends_thousands_of_headers(client: Client) -> None:
+    await client.write(client.head(*(f"X-{n}: {n}" for n in range(5000))))
+
+
+async def sends_many_headers(client: Client) -> None:
+    await client.write(client.head(*(f"X-{n}: {n}" for n in range(150))))
+
+
+async def sends_a_long_header(client: Client) -> None:
+    await client.write(client.head(f"X-Long: {'x' * 12_000}"))
+
+
+async def asks_with_many_headers(client: Client) -> None:
+    plain = "".join(f"X-{n}: {n}\r\n" for n in range(150))
+    await client.write(f"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n{plain}\r\n".encode())
+
+
+async def sends_no_http(client: Client) -> None:
+    await client.write(os.urandom(64) + b"\r\n\r\n")
+
+
+async def opens_too_many(client: Client) -> None:
+    for _ in range(5):
+        client.reader = (await client.another()).reader
+
+
+async def asks_too_often(client: Client) -> None:
+    for _ in range(12):
+        each = await client.another()
+        await each.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        client.reader = each.reader
+
+
+async def comes_and_goes(client: Client) -> None:
+    for _ in range(12):
+        client.reader = (await (await client.another()).upgrade()).reader
+
+
+async def vanishes(client: Client) -> None:
+    await client.upgrade()
+    await client.send(rtvi_ready(), AUDIO)
+    await client.leave()
+
+
+SLOWLY = Limits(messages_per_s=20, burst_s=0.5)
+
+HOSTILE: dict[str, Hostile] = {
+    "is silent on all seats": Hostile(is_silent, 4408, "no message came for 0.3 s", QUICK),
+    "falls silent": Hostile(falls_silent, 4408, "no message came for 0.6 s", QUICK),
+    "sends half a head": Hostile(sends_half_a_head, 408, "no complete request", QUICK),
+    "trickles its head": Hostile(trickles_its_head, 408, "no complete request", QUICK),
+    "sends half a body": Hostile(sends_half_a_body, 405, "", QUICK),
+    "floods": Hostile(floods, 4429, "more than 20 messages", SLOWLY),
+    "floods with audio": Hostile(floods_audio, 4429, "", Limits(burst_s=1)),
+    "floods with text": Hostile(floods_text, 1003, "expected pipecat's protobuf"),
+    "floods with typed turns": Hostile(floods_turns, 4429, "typed turns a second"),
+    "types a book": Hostile(types_a_book, 1008, "2000 are allowed"),
+    "sends a huge message": Hostile(sends_a_huge_message, 1009, "65536"),
+    "announces a huge message": Hostile(announces_a_huge_message, 1009, "65536"),
+    "sends half a frame": Hostile(sends_half_a_frame, 4408, "no message came", QUICK),
+    "never ends a message": Hostile(never_ends_a_message, 4429, "fragments a second", SLOWLY),
+    "begins a message twice": Hostile(begins_a_message_twice, 1002, "continuation"),
+    "floods with pings": Hostile(floods_pings, 4429, "pings", SLOWLY),
+    "never reads": Hostile(never_reads, 0, "", Limits(messages_per_s=1e6, vanished_s=1.0)),
+    "never reads answers": Hostile(
+        never_reads_answers, 0, "", Limits(requests_per_s=1e6, vanished_s=1.0)
+    ),
+    "speaks another protocol": Hostile(speaks_another_protocol, 1003, "got text"),
+    "sends no protobuf": Hostile(sends_no_protobuf, 1007, "3 bytes that are no frame"),
+    "sends nothing": Hostile(sends_nothing, 1007, "0 bytes that are no frame"),
+    "sends no JSON": Hostile(sends_no_json, 1007, "expected JSON"),
+    "sends deep JSON": Hostile(sends_deep_json, 1007, "expected JSON"),
+    "sends another rate": Hostile(sends_another_rate, 1007, "expected PCM16 mono at 16000 Hz"),
+    "interrupts": Hostile(interrupts_as_the_agent_does, 1008, "got a frame of interruption"),
+    "upgrades to nowhere": Hostile(upgrades_to_nowhere, 403),
+    "upgrades by POST": Hostile(upgrades_by_post, 405, "opened with GET"),
+    "upgrades without a key": Hostile(upgrades_without_a_key, 400),
+    "sends a body with its upgrade": Hostile(sends_a_body_with_its_upgrade, 400),
+    "sends thousands of headers": Hostile(sends_thousands_of_headers, 400),
+    "sends many headers": Hostile(sends_many_headers, 431, "at most 100 headers"),
+    "sends a long header": Hostile(sends_a_long_header, 431, "8000 bytes"),
+    "asks with many headers": Hostile(asks_with_many_headers, 431, "at most 100 headers"),
+    "sends no HTTP": Hostile(sends_no_http, 400),
+    "opens too many": Hostile(
+        opens_too_many, 503, "more than 5 connections", Limits(connections=4), max_sessions=1
+    ),
+    "asks too often": Hostile(asks_too_often, 429, "too many requests", Limits(requests_per_s=0.1)),
+    "comes and goes": Hostile(
+        comes_and_goes, 1013, "try again", Limits(begins_per_s=0.01), max_sessions=3
+    ),
+    "vanishes": Hostile(vanishes),
+}

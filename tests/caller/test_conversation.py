@@ -9,6 +9,7 @@ import pytest
 
 from turngap.caller.conversation import BackchannelCue, Conversation, Patience, PlayedTurn, TurnCue
 from turngap.caller.dialect import Incoming, Message
+from turngap.caller.hearing import WAV_HEADERS
 from turngap.caller.line import Line
 from turngap.caller.pipecat import PipecatDialect
 from turngap.caller.stream import GRID, RATE
@@ -372,25 +373,34 @@ def test_an_agent_killed_in_mid_reply_is_an_error_that_keeps_its_gap() -> None:
 
 def test_garbage_in_mid_conversation_is_an_error() -> None:
     played = play(Script(replies=(ANSWER, Reply(action="garbage"))), [says(), says(), says()])
-    assert played.outcomes == ["answered", "error"]
-    assert played.conversation.failure is not None
-    assert played.conversation.failure.kind == "agent.other_protocol"
+    assert played.outcomes == ["answered", "error", "answered"]
+    assert played.conversation.failure is None
+    why = played.turns[1].turn.error
+    assert why is not None
+    assert why.startswith("it does not speak the pipecat dialect: it sent a text message")
 
 
 class Broken(PipecatDialect):
     """Fails as no dialect should, at the first audio."""
 
+    fails = True
+
     def decode(self, message: Message) -> Incoming | None:
         incoming = super().decode(message)
-        if type(incoming).__name__ == "AudioChunk":
+        if type(incoming).__name__ == "AudioBytes" and self.fails:
+            self.fails = False
             raise ZeroDivisionError("a fault of the caller")
         return incoming
 
 
-def test_a_fault_of_the_caller_is_told_at_once_and_not_heard_as_silence() -> None:
-    patience = replace(QUICK, no_reply_ms=60_000)
-    with pytest.raises(ZeroDivisionError, match="a fault of the caller"):
-        play(Script(replies=(ANSWER,)), [says()], patience, Broken())
+def test_a_fault_of_the_caller_is_told_by_its_turn_and_the_next_are_played() -> None:
+    played = play(Script(replies=(ANSWER,)), [says(), says()], dialect=Broken())
+    assert played.outcomes == ["error", "answered"]
+    broken, fine = played.turns
+    why = "turngap itself failed to read a message (ZeroDivisionError: a fault of the caller)"
+    assert (broken.turn.error or "").startswith(why)
+    assert any("Traceback" in note and "in decode" in note for note in broken.notes)
+    assert fine.notes == {}
 
 
 def test_a_conversation_can_be_left_at_any_turn() -> None:
@@ -410,3 +420,20 @@ def test_a_conversation_can_be_left_at_any_turn() -> None:
     assert first.turn.outcome == "answered"
     assert [e for e in first.events if isinstance(e, AgentMarks)]
     assert not [name for name in tasks if name.startswith("turngap-")]
+
+
+# --- WAV headers --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wav", [False, True], ids=["raw", "with WAV headers"])
+@pytest.mark.parametrize("rate", [8_000, 16_000, 24_000, 48_000])
+def test_the_onset_is_right_within_1_ms_with_and_without_wav_headers(rate: int, wav: bool) -> None:
+    """Taken for sound, each header is a click, and the gap reads 250 ms short."""
+    reply = Reply(delay_ms=252, pad_ms=250, speech_ms=300)
+    played = play(Script(replies=(reply,), rate=rate, wav=wav), [says(), says()])
+    truths = [truth.gap_ns / 1e6 for truth in played.conversation.truths]
+    assert truths == pytest.approx([502, 502], abs=1)
+    assert played.gaps_ms == pytest.approx(truths, abs=1)
+    assert played.outcomes == ["answered", "answered"]
+    notes = [dict(p.notes) for p in played.turns]
+    assert notes == ([{WAV_HEADERS: 28}] * 2 if wav else [{}] * 2)

@@ -1,6 +1,10 @@
 """The pipecat dialect against pipecat's own serializer, and against what no pipecat bot sends."""
 
+import dataclasses
+import functools
 import json
+import math
+import re
 from typing import Any
 
 import numpy as np
@@ -22,6 +26,7 @@ from pipecat.processors.frameworks.rtvi import models
 from pipecat.serializers.protobuf import ProtobufFrameSerializer
 
 from turngap.caller.dialect import (
+    AudioBytes,
     AudioChunk,
     Fault,
     Flush,
@@ -44,8 +49,10 @@ from turngap.caller.pipecat import (
     parse,
     rtvi,
 )
+from turngap.caller.wav import WavReader
 from turngap.core.events import ToolCall
 from turngap.core.messages import PING
+from turngap.core.untrusted import MOST_SENTENCE
 
 DIALECT = PipecatDialect()
 PCM = np.array([0, 1, -1, 32767, -32768, 258], dtype="<i2")
@@ -67,6 +74,12 @@ def decoded(payload: Any) -> Incoming | None:
     return DIALECT.decode(message_frame(payload))
 
 
+def heard(message: bytes) -> AudioChunk:
+    audio = DIALECT.decode(message)
+    assert isinstance(audio, AudioBytes)
+    return WavReader().read(audio)
+
+
 def raw_audio(audio: bytes, rate: int, channels: int) -> bytes:
     frame = frames_pb2.Frame()  # pyright: ignore[reportAttributeAccessIssue]
     frame.audio.audio, frame.audio.sample_rate, frame.audio.num_channels = audio, rate, channels
@@ -79,9 +92,8 @@ def raw_audio(audio: bytes, rate: int, channels: int) -> bytes:
 @pytest.mark.parametrize("rate", [8_000, 16_000, 22_050, 24_000, 48_000])
 async def test_a_bots_audio(rate: int) -> None:
     frame = OutputAudioRawFrame(PCM.tobytes(), sample_rate=rate, num_channels=1)
-    chunk = DIALECT.decode(await serialized(frame))
-    assert isinstance(chunk, AudioChunk)
-    assert chunk.rate == rate
+    chunk = heard(await serialized(frame))
+    assert (chunk.rate, chunk.wav) == (rate, False)
     assert chunk.pcm.dtype == np.int16
     np.testing.assert_array_equal(chunk.pcm, PCM)
 
@@ -211,15 +223,15 @@ def test_any_bytes_are_a_message_or_refused(message: bytes) -> None:
     ids=["odd length", "stereo", "no channel", "no rate", "1 Hz", "4 GHz"],
 )
 def test_audio_that_is_not_pcm16_mono_is_refused(audio: bytes, rate: int, channels: int) -> None:
-    with pytest.raises(NotSpokenError, match=f"{len(audio)} bytes, {channels} channels, {rate} Hz"):
-        DIALECT.decode(raw_audio(audio, rate, channels))
+    with pytest.raises(
+        NotSpokenError, match=f"{len(audio)} bytes, .*{channels} channels, {rate} Hz"
+    ):
+        heard(raw_audio(audio, rate, channels))
 
 
 def test_audio_may_be_empty_and_may_be_long() -> None:
     for samples in (0, 5_000_000):
-        chunk = DIALECT.decode(audio_frame(bytes(2 * samples), 48_000))
-        assert isinstance(chunk, AudioChunk)
-        assert len(chunk.pcm) == samples
+        assert len(heard(audio_frame(bytes(2 * samples), 48_000)).pcm) == samples
 
 
 @pytest.mark.parametrize("text", ["", "{", "not json", '{"type": ', "[" * 100_000, "9" * 5_000])
@@ -237,27 +249,73 @@ def test_a_message_that_is_not_json_is_refused(text: str) -> None:
         {"turngap": "marks", "turn": 1},
         {"turngap": "marks", "turn": "one", "marks": {}},
         {"turngap": "marks", "turn": 1, "marks": []},
-        {"turngap": "marks", "turn": 1, "marks": {"sent": None}},
-        {"turngap": "marks", "turn": 1, "marks": {"sent": 1.5}},
-        {"turngap": "marks", "turn": 1, "marks": {"sent": True}},
-        {"turngap": "marks", "turn": 1, "marks": {"sent": 2**63}},
-        {"turngap": "marks", "turn": 1, "marks": {"sent": float("inf")}},
-        {"turngap": "marks", "turn": 1, "marks": {"sent": float("nan")}},
         {"turngap": "pong", "ping": 1},
         {"turngap": "pong", "ping": None, "agent_ns": 5},
         {"turngap": "truth", "gap_ns": "5", "intended_gap_ns": 5},
-        {"turngap": "marks", "turn": 1, "marks": {}, "counts": {"hold_ms": "long"}},
         {"turngap": "marks", "turn": 1, "marks": {}, "counts": 5},
         {"turngap": "marks", "turn": 1, "marks": {}, "calls": 5},
         {"turngap": "marks", "turn": 1, "marks": {}, "calls": [{"arguments": {}}]},
         {"turngap": "marks", "turn": 1, "marks": {}, "calls": [{"name": "a", "arguments": 1}]},
-        {"turngap": "marks", "turn": 1, "marks": {}, "calls": [{"name": "a", "ms": "long"}]},
     ],
     ids=str,
 )
-def test_a_malformed_message_of_our_own_is_refused(data: dict[str, Any]) -> None:
-    with pytest.raises(NotSpokenError, match="malformed turngap message"):
+def test_a_malformed_message_of_our_own_is_left_out(data: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="malformed turngap message"):
         decoded(rtvi("server-message", data))
+
+
+DEEP = functools.reduce(lambda inner, _: {"in": inner}, range(300), "bottom")
+
+
+@pytest.mark.parametrize(
+    ("part", "left_out"),
+    [
+        ({"marks": {"sent": None}}, "the mark sent: expected a 64-bit whole number, got None"),
+        ({"marks": {"sent": 1.5}}, "the mark sent: expected a 64-bit whole number, got 1.5"),
+        ({"marks": {"sent": True}}, "the mark sent: expected a 64-bit whole number, got True"),
+        ({"marks": {"sent": 2**63}}, "the mark sent: .* a number of more than 64 bits"),
+        ({"marks": {"sent": 10**4000}}, "the mark sent: .* a number of more than 64 bits"),
+        ({"marks": {"sent": math.inf}}, "the mark sent: .* got inf"),
+        ({"marks": {"sent": math.nan}}, "the mark sent: .* got nan"),
+        ({"marks": {"sent": []}}, "the mark sent: .* got a list"),
+        ({"marks": {str(n): n for n in range(5000)}}, "more than 100 marks in a message"),
+        ({"counts": {"hold_ms": "long"}}, "the count hold_ms: .* got 'long'"),
+        ({"counts": {"hold_ms": math.nan}}, "the count hold_ms: .* got nan"),
+        ({"counts": {"hold_ms": 1e300}}, "the count hold_ms: expected a finite number, .*"),
+        ({"calls": [{"name": "pay", "ms": math.nan}]}, "how long pay took: .* got nan"),
+        ({"calls": [{"name": "pay", "ms": "long"}]}, "how long pay took: .* got 'long'"),
+        ({"calls": [{"name": "pay", "arguments": DEEP}]}, "arguments of pay that cannot be kept"),
+        ({"calls": [{"name": "pay", "arguments": {"sum": math.inf}}]}, "arguments of pay .*"),
+        ({"calls": [{"name": "pay"}] * 5000}, "more than 100 tool calls in a message"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_value_that_cannot_be_kept_is_left_out_and_the_rest_stays(
+    part: dict[str, Any], left_out: str
+) -> None:
+    told = decoded(rtvi("server-message", {"turngap": "marks", "turn": 1, "marks": {}} | part))
+    assert isinstance(told, Marks)
+    assert re.fullmatch(left_out, told.left_out[0])
+    stored = json.dumps(dataclasses.asdict(told), allow_nan=False)
+    assert len(stored) < 10_000
+
+
+def test_texts_of_an_agent_are_printable_and_bounded() -> None:
+    told = {
+        "turngap": "marks",
+        "turn": 1,
+        "marks": {},
+        "why": "\x1b[2J\ud83d",
+        "error": "x" * 10**5,
+    }
+    marks = decoded(rtvi("server-message", told))
+    assert isinstance(marks, Marks)
+    assert marks.why == " [2J\ufffd"
+    assert len(marks.error or "") == MOST_SENTENCE + 1
+    reply = decoded(rtvi("bot-llm-text", {"text": " half \ud83d of a pair\n"}))
+    assert reply == ReplyText(" half \ufffd of a pair ")
+    fault = decoded(rtvi("error", {"error": "\x1b]0;title\x07", "fatal": "no"}))
+    assert fault == Fault(" ]0;title ", fatal=False)
 
 
 @pytest.mark.parametrize("data", [{}, {"turngap": "other"}, {"turngap": None}, {"app": 1}, [], "x"])
@@ -316,6 +374,9 @@ def test_any_json_is_a_message_or_nothing_or_refused(data: Any) -> None:
     for kind in ("server-message", "error", "user-transcription", "bot-ready"):
         for payload in (data, rtvi(kind, data), rtvi(kind, {"turngap": "marks", "marks": data})):
             try:
-                DIALECT.decode(message_frame(json.loads(json.dumps(payload))))
-            except NotSpokenError as e:
+                incoming = DIALECT.decode(message_frame(json.loads(json.dumps(payload))))
+            except (NotSpokenError, ValueError) as e:
                 assert str(e)
+            else:
+                stored = None if incoming is None else dataclasses.asdict(incoming)
+                json.dumps(stored, allow_nan=False, ensure_ascii=False).encode()

@@ -1,6 +1,7 @@
 """Hand-written courses of a conversation, in ms, as a real line produces them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from turngap.core.events import (
     EndpointTold,
     Event,
     PlayoutFlushed,
+    TurnBroken,
     TurnEnded,
     UserSpeech,
     UserTranscript,
@@ -743,3 +745,136 @@ def test_who_replied_without_saying_when_the_turn_was_over_is_not_known_to_have_
     assert [endpoints_ms(turn) for turn in turns] == [[1200], None, []]
     (silent_agent,) = play(user(1, 0, 1000), ended(1, 7000, "timeout"))
     assert endpoints_ms(silent_agent) is None
+
+
+# --- marks that cannot be true ------------------------------------------------------------------
+
+TRUE = {"endpoint": 1100, "llm_request": 1110, "llm_first_token": 1200, "tts_request": 1210}
+SPOKEN = {"tts_first_audio": 1290, "tts_first_audible": 1295, "sent": 1300}
+
+
+@pytest.mark.parametrize(
+    ("lies", "why"),
+    [
+        ({}, None),
+        ({"llm_request": 900, "llm_first_token": 950}, None),  # an answer to a guess
+        ({"tts_first_audible": 1340}, None),  # in a chunk that was sent before it could sound
+        ({"llm_first_token": 1105}, "llm_request lies 5 ms after llm_first_token"),
+        ({"tts_first_audio": 1205}, "tts_request lies 5 ms after tts_first_audio"),
+        ({"tts_first_audible": 1289}, "tts_first_audio lies 1 ms after tts_first_audible"),
+        ({"endpoint": 1301}, "endpoint lies 1 ms after sent"),
+        ({"tts_first_audio": 1301, "tts_first_audible": 1310}, "tts_first_audio lies 1 ms after"),
+        ({"tool_call": 1150, "tool_result": 1140}, "tool_call lies 10 ms after tool_result"),
+        ({"transcript": 5000}, "transcript lies 3600 ms after the reply was heard"),
+        ({"endpoint": -900}, "endpoint lies 900 ms before the person began to speak"),
+        ({"sent": 9000}, "none of the agent's marks tells of a reply in this turn"),
+        ({"sent": -9000}, "none of the agent's marks tells of a reply in this turn"),
+    ],
+    ids=str,
+)
+def test_marks_that_cannot_be_true_make_no_stage_and_say_why(
+    lies: dict[str, float], why: str | None
+) -> None:
+    told = marks(1, **(TRUE | SPOKEN | lies))
+    (turn,) = play(user(1, 0, 1000), told, speaks(1400, received=1310), ended(1, 3000))
+    assert gap_ms(turn) == 400
+    assert sum(stage.ns for stage in turn.stages) == turn.gap_ns
+    if why is None:
+        assert turn.why_no_marks is None
+        assert [stage.name for stage in turn.stages][:1] == ["endpoint"]
+    else:
+        assert (turn.why_no_marks or "").startswith(why)
+        assert [stage.name for stage in turn.stages] == [UNATTRIBUTED, "agent_onset"]
+        assert set(turn.marks) == {"user_end", "received", "agent_onset"}
+    assert turn.agent_turns or why is not None
+
+
+def test_marks_may_be_off_by_as_much_as_the_clocks_comparison() -> None:
+    events = (
+        user(1, 0, 1000),
+        marks(1, endpoint=1100, sent=1380),
+        speaks(1300),
+        ended(1, 3000),
+    )
+    (near,) = play(*events)
+    assert near.why_no_marks is not None
+    tracker = TurnTracker(slack_ns=ms_to_ns(100))
+    (turn,) = [turn for event in events for turn in tracker.feed(event)]
+    assert turn.why_no_marks is None
+
+
+def test_an_agent_that_tells_no_marks_needs_no_reason() -> None:
+    (turn,) = play(user(1, 0, 1000), speaks(1300), ended(1, 3000))
+    assert turn.why_no_marks is None
+
+
+# --- what cannot be measured --------------------------------------------------------------------
+
+
+def breaks(at: float, why: str) -> TurnBroken:
+    return TurnBroken(ms_to_ns(at), why)
+
+
+def test_a_turn_that_cannot_be_measured_is_an_error_and_the_others_are_not() -> None:
+    first, second, third = play(
+        *(user(1, 0, 1000), speaks(1300), silent(1800), ended(1, 2000)),
+        *(user(2, 3000, 4000), breaks(4200, "stereo"), breaks(4300, "more"), speaks(4300)),
+        *(silent(4500), ended(2, 5000), breaks(5100, "between the turns")),
+        *(user(3, 6000, 7000), ended(3, 9000, "timeout")),
+    )
+    assert outcomes([first, second, third]) == ["answered", "error", "no_reply"]
+    assert (first.error, second.error, third.error) == (None, "stereo", None)
+    assert gap_ms(second) == 300
+
+
+def test_a_broken_turn_without_a_reply_says_why() -> None:
+    turn = play(user(1, 0, 1000), breaks(1200, "too much of it"), ended(1, 7000, "timeout"))[0]
+    assert (turn.outcome, turn.why_no_gap) == ("error", "the agent failed: too much of it")
+
+
+# --- how much work it is ------------------------------------------------------------------------
+
+
+class Copied(str):
+    """A text that counts how many characters are copied when it is added to another."""
+
+    characters = 0
+
+    def __radd__(self, before: str) -> str:
+        Copied.characters += len(before) + len(self)
+        return Copied(str.__add__(before, self))
+
+    def __add__(self, after: str) -> str:
+        Copied.characters += len(after) + len(self)
+        return Copied(str.__add__(self, after))
+
+
+def test_the_pieces_of_a_reply_are_joined_once() -> None:
+    """One after the other, the 200,000 pieces of a babbling agent took minutes."""
+    pieces = [AgentText(ms_to_ns(1100), Copied("word ")) for _ in range(5_000)]
+    Copied.characters = 0
+    (turn,) = play(user(1, 0, 1000), speaks(1300), *pieces, ended(1, 3000))
+    assert len(turn.reply) == 5 * len(pieces) - 1
+    assert Copied.characters <= 10 * len(turn.reply)
+
+
+def test_what_is_said_in_between_costs_no_new_look_at_what_was_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+    found = TurnTracker._find_heard  # pyright: ignore[reportPrivateUsage]
+
+    def counted(tracker: TurnTracker) -> Any:
+        nonlocal looks
+        looks += 1
+        return found(tracker)
+
+    monkeypatch.setattr(TurnTracker, "_find_heard", counted)
+    tracker = TurnTracker()
+    tracker.feed(user(1, 0, 1000))
+    for n in range(2_000):
+        tracker.feed(says(1100 + n / 100, "word "))
+        tracker.feed(heard_as(1100 + n / 100, "word"))
+        assert tracker.onset_of(1) is None
+        assert not tracker.agent_speaking
+    assert looks <= 2

@@ -15,6 +15,7 @@ from turngap.core.events import (
     AgentText,
     Event,
     PlayoutFlushed,
+    TurnBroken,
     TurnEnded,
     UserSpeech,
     UserTranscript,
@@ -50,6 +51,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(AgentSilence, INSTANTS),
     st.builds(PlayoutFlushed, INSTANTS),
     st.builds(AgentMarks, TURNS, MARK_SETS),
+    st.builds(TurnBroken, INSTANTS, WORDS),
     st.builds(UserTranscript, INSTANTS, WORDS),
     st.builds(AgentText, INSTANTS, WORDS),
     st.builds(TurnEnded, TURNS, INSTANTS, REASONS),
@@ -92,7 +94,8 @@ def test_every_turn_has_the_one_outcome_that_its_gap_and_end_make(events: list[E
         for turn in tracker.feed(event):
             gap = None if turn.gap_ns is None else ns_to_ms(turn.gap_ns)
             assert turn.outcome in OUTCOMES
-            assert turn.outcome == outcome_of(gap, budgets[turn.turn], turn.ended)
+            failed = turn.error is not None
+            assert turn.outcome == outcome_of(gap, budgets[turn.turn], turn.ended, failed=failed)
 
 
 @given(courses())

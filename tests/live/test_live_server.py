@@ -122,7 +122,9 @@ async def test_a_reported_turn_is_kept_as_a_run_that_can_be_read(tmp_path: Path)
     assert (turn.say, turn.transcript, turn.llm) == ("hello", "hello", "fake")
     assert turn.reply == "Well hello, you there."
     assert sum(stage.ns for stage in turn.stages) == turn.gap_ns == 300_000_000
-    assert {m.name for m in turn.marks} >= {"user_end", "llm_request", "sent", "agent_onset"}
+    # The page's clock is only roughly that of the agent here, so its marks may not fit the gap.
+    assert {m.name for m in turn.marks} >= {"user_end", "agent_onset"}
+    assert {m.name for told in turn.agent_turns for m in told} >= {"llm_request", "sent"}
     assert turn.audio is not None
     assert (run.path / turn.audio.file).is_file()
     assert run.record.agent["stack"] == "fake"

@@ -2,13 +2,14 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+import traceback
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from turngap.caller.dialect import Truth
 from turngap.caller.ear import SPEECH_GAP_MS, Heard
 from turngap.caller.hearing import Listener
-from turngap.caller.line import Line
+from turngap.caller.line import Line, failed_on
 from turngap.caller.stream import PACKET, PACKET_MS, RATE, LagProbe, Sender, UserStream
 from turngap.core.audio import Pcm
 from turngap.core.budget import TurnEnd
@@ -16,7 +17,7 @@ from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError
 from turngap.core.events import Event, PlayoutFlushed, TurnEnded, UserSpeech
 from turngap.core.results import OffsetRecord
-from turngap.core.turns import TrackedTurn
+from turngap.core.turns import TrackedTurn, unfinished
 from turngap.scenario.model import AFTER_REPLY_MS, SpeechBounds, When
 
 # Silence before anybody speaks, because VADs need a moment of the line.
@@ -93,6 +94,7 @@ class PlayedTurn:
         window: first and last instant of the turn's recording, ns.
         late_ns: lateness of each packet between the user's start and the agent's onset.
         lag_ns: the longest hold-up of the caller's event loop in that time; None if not known.
+        notes: what was odd about what the agent sent, and how often.
     """
 
     turn: TrackedTurn
@@ -101,6 +103,7 @@ class PlayedTurn:
     lag_ns: int | None
     backchannels: tuple[BackchannelHeard, ...]
     events: tuple[Event, ...]
+    notes: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(slots=True)
@@ -140,9 +143,7 @@ class Conversation:
         self._compared = offset.offset_ns is not None
         self._patience = patience or Patience()
         self._phase = phase
-        self._listener = Listener(
-            clock, offset_ns=offset.offset_ns, speech_gap_ms=self._patience.speech_gap_ms
-        )
+        self._listener = Listener(clock, offset=offset, speech_gap_ms=self._patience.speech_gap_ms)
         self._tracker = self._listener.tracker
         self._lag = LagProbe(watch)
         self._greeted = False
@@ -349,9 +350,23 @@ class Conversation:
         for running, following in itertools.zip_longest(self._open, self._open[1:]):
             reason = running.reason or ("line_lost" if self.failure else "reply_done")
             ended = TurnEnded(running.number, self._clock.now_ns(), reason)
-            for turn in self._tracker.feed(ended):
-                yield self._played(running, turn, (*self._take_events(following), ended), following)
+            turn = self._finished(running, ended)
+            events = (*self._take_events(following), ended)
+            played = self._played(running, turn, events, following)
+            yield played
+            self._listener.ear.forget_until(played.window[1])
         self._open.clear()
+
+    def _finished(self, running: _Running, ended: TurnEnded) -> TrackedTurn:
+        """Close a turn with whatever the agent made of it; a failure of ours is the turn's."""
+        try:
+            (turn,) = self._tracker.feed(ended)
+        except Exception as e:
+            why = failed_on("make out what came in the turn", e)
+            self._listener.broken(ended.at_ns, why, traceback.format_exc(limit=-8))
+            speech = UserSpeech(running.number, running.start_ns, running.end_ns)
+            turn = unfinished(speech, ended, why)
+        return turn
 
     def _take_events(self, following: _Running | None) -> tuple[Event, ...]:
         """Take the events up to the announcement of the turn that follows, or all of them."""
@@ -388,6 +403,7 @@ class Conversation:
             self._lag.worst_ns(turn.user_start_ns, max(heard_ns, turn.user_end_ns)),
             tuple(running.backchannels),
             events,
+            self._listener.take_notes(),
         )
 
     def _lay(self, cue: Cue, not_before: int) -> int:

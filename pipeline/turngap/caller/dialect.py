@@ -1,11 +1,32 @@
-"""What a wire protocol translates: bytes on one side, what is said on the line on the other."""
+"""What a wire protocol translates: bytes on one side, what is said on the line on the other.
 
-from collections.abc import Mapping
+Whatever holds values from the agent checks them when it is made, so that no dialect has to: what
+can be kept is finite, printable and bounded, and what cannot is refused.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 from turngap.core.audio import Pcm
 from turngap.core.events import ToolCall
+from turngap.core.untrusted import MOST_NAME, MOST_SENTENCE, finite, plain, text_of, whole
+
+# From telephony to studio. Any other rate is a mistake, and would size the caller's buffers.
+RATES = range(8_000, 192_001)
+
+# What one message about a turn may hold. The built-in agent reports 11 marks and 20 counts; a task
+# of ten steps calls 10 to 30 tools.
+MOST_NAMES = 100
+MOST_CALLS = 100
+
+Value = TypeVar("Value")
+
+
+class NotSpokenError(Exception):
+    """The message that arrived is not of this dialect, or holds audio that cannot be played."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,11 +35,32 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class AudioBytes:
+    """Audio to play as the agent sent it: PCM16 samples, maybe with a WAV header before them.
+
+    The line makes an `AudioChunk` of it, and refuses what is not mono at a rate of `RATES`.
+    """
+
+    data: bytes
+    rate: int
+    channels: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class AudioChunk:
-    """Audio to play, mono."""
+    """Audio to play, mono. `wav`: it came with a WAV header, which has been taken off.
+
+    Raises (when made):
+        NotSpokenError: it is no mono int16 at a rate of `RATES`.
+    """
 
     pcm: Pcm
     rate: int
+    wav: bool = False
+
+    def __post_init__(self) -> None:
+        if self.pcm.dtype != np.int16 or self.pcm.ndim != 1 or self.rate not in RATES:
+            raise NotSpokenError(f"audio that is no PCM16 mono ({self.rate} Hz)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +84,18 @@ class Transcript:
 
     text: str
 
+    def __post_init__(self) -> None:
+        _set(self, text=text_of(self.text))
+
 
 @dataclass(frozen=True, slots=True)
 class ReplyText:
     """A piece of the reply's text."""
 
     text: str
+
+    def __post_init__(self) -> None:
+        _set(self, text=text_of(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +104,11 @@ class Marks:
 
     `counts` are other figures by name. `why` is the reason for the hold before the turn. `error`
     says what kept the agent from making its reply, or all of it. `calls` are the tools that were
-    called for the reply; None if the agent does not report them.
+    called for the reply; None if the agent does not report them. `left_out` says what of the
+    message could not be kept, and why.
+
+    Raises (when made):
+        ValueError: it has no turn, or its parts are of another shape.
     """
 
     agent_turn: int
@@ -65,6 +117,20 @@ class Marks:
     why: str | None = None
     error: str | None = None
     calls: tuple[ToolCall, ...] | None = None
+    left_out: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        left_out: list[str] = []
+        _set(
+            self,
+            agent_turn=whole(self.agent_turn),
+            marks=_named(self.marks, "mark", whole, left_out),
+            counts=_named(self.counts, "count", finite, left_out),
+            why=_sentence(self.why),
+            error=_sentence(self.error),
+            calls=None if self.calls is None else _calls(self.calls, left_out),
+            left_out=tuple(left_out),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +140,9 @@ class Pong:
     ping: int
     agent_ns: int
 
+    def __post_init__(self) -> None:
+        _set(self, ping=whole(self.ping), agent_ns=whole(self.agent_ns))
+
 
 @dataclass(frozen=True, slots=True)
 class Truth:
@@ -81,6 +150,9 @@ class Truth:
 
     gap_ns: int
     intended_gap_ns: int
+
+    def __post_init__(self) -> None:
+        _set(self, gap_ns=whole(self.gap_ns), intended_gap_ns=whole(self.intended_gap_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +163,31 @@ class Fault:
     fatal: bool
     refuses: bool = False
 
+    def __post_init__(self) -> None:
+        _set(self, text=text_of(self.text, MOST_SENTENCE), fatal=bool(self.fatal))
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The line's own word: something that the agent sent is left out, and the turn goes on."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The line's own word: a message could not be read, so the turn cannot be measured.
+
+    `traceback`: where it was turngap that failed on it.
+    """
+
+    why: str
+    traceback: str = ""
+
 
 Incoming = (
     Ready
+    | AudioBytes
     | AudioChunk
     | Flush
     | TurnOver
@@ -104,13 +198,61 @@ Incoming = (
     | Pong
     | Truth
     | Fault
+    | LeftOut
+    | Unreadable
 )
 
 Message = bytes | str
 
 
-class NotSpokenError(Exception):
-    """The message that arrived is not of this dialect."""
+def _set(instance: Any, **values: Any) -> None:
+    """Give a frozen instance that is being made its checked values."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+
+
+def _sentence(value: Any) -> str | None:
+    return None if value is None else text_of(value, MOST_SENTENCE)
+
+
+def _named(
+    values: Any, what: str, read: Callable[[Any], Value], left_out: list[str]
+) -> dict[str, Value]:
+    """Read values by name; what cannot be read is left out."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{what}s that are no object")
+    found: dict[str, Value] = {}
+    for key, value in values.items():
+        if len(found) == MOST_NAMES:
+            left_out.append(f"more than {MOST_NAMES} {what}s in a message")
+            break
+        name = text_of(key, MOST_NAME)
+        try:
+            found[name] = read(value)
+        except ValueError as e:
+            left_out.append(f"the {what} {name}: {e}")
+    return found
+
+
+def _calls(calls: Any, left_out: list[str]) -> tuple[ToolCall, ...]:
+    if len(calls) > MOST_CALLS:
+        left_out.append(f"more than {MOST_CALLS} tool calls in a message")
+    return tuple(_call(call, left_out) for call in calls[:MOST_CALLS])
+
+
+def _call(call: ToolCall, left_out: list[str]) -> ToolCall:
+    name, ms = text_of(call.name, MOST_NAME), call.ms
+    arguments, changed = plain(call.arguments)
+    if not isinstance(arguments, dict):
+        raise ValueError(f"arguments of {name} that are no object")
+    if changed:
+        left_out.append(f"arguments of {name} that cannot be kept")
+    try:
+        ms = None if ms is None else finite(ms)
+    except ValueError as e:
+        left_out.append(f"how long {name} took: {e}")
+        ms = None
+    return ToolCall(name, arguments, ms, _sentence(call.result), _sentence(call.error))
 
 
 class Dialect(Protocol):
@@ -134,6 +276,8 @@ class Dialect(Protocol):
         """Return what a message says; None if it says nothing that the caller needs.
 
         Raises:
-            NotSpokenError: the message is not of this dialect.
+            NotSpokenError: the message is not of this dialect. The turn is an `error`.
+            ValueError: it is, but a part that it needs is missing or of another kind. It is left
+                out, and the turn says so.
         """
         ...

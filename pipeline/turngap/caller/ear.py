@@ -34,6 +34,10 @@ class Heard:
     pcm: Pcm
     rate: int
 
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + samples_to_ns(len(self.pcm), self.rate)
+
 
 @dataclass(frozen=True, slots=True)
 class _Queued:
@@ -121,6 +125,8 @@ class Ear:
         self._gap_ms = speech_gap_ms
         self._queue: deque[_Queued] = deque()
         self._queue_end_ns = 0
+        self._waiting_bytes = 0
+        self._last_loud_ns = -1  # when the last loud sample of what has arrived is due
         self._run = _Run(0, 1)
         self._track: _Detected | None = None
         self._audio_to_ns = 0  # the end of the audio that was played
@@ -135,9 +141,12 @@ class Ear:
 
         An agent may send silence or noise without end, so mere audio ahead means nothing.
         """
-        loud = dbfs_to_amplitude(AUDIBLE_DBFS)
-        ahead = (c.pcm[c.played :] for c in self._queue)
-        return any(pcm.max() >= loud or pcm.min() <= -loud for pcm in ahead)
+        return bool(self._queue) and self._last_loud_ns >= self._queue[0].at_ns
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much audio waits to be played, or is being played."""
+        return self._waiting_bytes
 
     @property
     def speaking(self) -> bool:
@@ -150,6 +159,9 @@ class Ear:
             if received_ns > self._queue_end_ns or rate != self._run.rate:
                 self._run = _Run(max(received_ns, self._queue_end_ns), rate)
             self._queue.append(_Queued(self._run.end_ns, received_ns, pcm, rate))
+            self._waiting_bytes += pcm.nbytes
+            if (loud := _last_loud(pcm)) is not None:
+                self._last_loud_ns = self._run.end_ns + samples_to_ns(loud, rate)
             self._run.samples += len(pcm)
             self._queue_end_ns = self._run.end_ns
         return events
@@ -166,6 +178,7 @@ class Ear:
             if upto < whole:
                 self._queue.appendleft(replace(chunk, played=upto))
                 break
+            self._waiting_bytes -= chunk.pcm.nbytes
         if not self._queue:
             events += self._silence_until(now_ns)
         return events
@@ -173,10 +186,15 @@ class Ear:
     def flush(self, now_ns: int) -> list[Speech]:
         events = self.advance(now_ns)
         self._queue.clear()
+        self._waiting_bytes = 0
         if self._queue_end_ns > now_ns:
             self._queue_end_ns = now_ns
             self._run = _Run(now_ns, 1)
         return events + self._cut()
+
+    def forget_until(self, ns: int) -> None:
+        """Drop from `heard` what ended before `ns`: its recording is stored."""
+        self.heard = [h for h in self.heard if h.end_ns > ns]
 
     def _play(self, chunk: _Queued, upto: int) -> list[Speech]:
         at_ns, pcm = chunk.at_ns, chunk.pcm[chunk.played : upto]
@@ -212,3 +230,10 @@ class Ear:
     def _cut(self) -> list[Speech]:
         self._silence_left = 0
         return self._track.cut() if self._track else []
+
+
+def _last_loud(pcm: Pcm) -> int | None:
+    """Return the last sample that may be audible; None if none is."""
+    level = dbfs_to_amplitude(AUDIBLE_DBFS)
+    loud = np.flatnonzero((pcm >= level) | (pcm <= -level))
+    return int(loud[-1]) if len(loud) else None

@@ -1,11 +1,15 @@
 """The listening half of a conversation: it turns what arrives into events to wait for."""
 
 import asyncio
-from collections.abc import Sequence
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from turngap.caller import dialect as said
 from turngap.caller.ear import Ear
-from turngap.core.clock import Clock
+from turngap.caller.intake import MOST_NOTES, Intake
+from turngap.caller.line import failed_on
+from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError
 from turngap.core.events import (
     AgentFault,
@@ -16,38 +20,116 @@ from turngap.core.events import (
     EndpointTold,
     Event,
     PlayoutFlushed,
+    TurnBroken,
+    UserSpeech,
     UserTranscript,
 )
+from turngap.core.results import OffsetRecord
+from turngap.core.stages import CLOCK_SLACK_MS
 from turngap.core.turns import TurnTracker
+from turngap.core.untrusted import MOST_SENTENCE
+
+WAV_HEADERS = "the agent sends its audio with WAV headers, which were taken off"
+MARKS_AHEAD = "marks later than the message that told of them, by the agent's clock"
+OTHER_NOTES = "and more of other kinds"
 
 
 class Listener:
     """Feeds the tracker with what arrives on the line, and wakes whoever waits for it.
 
     Args:
-        offset_ns: the agent's clock minus the caller's; None if its marks cannot be placed.
+        offset: the agent's clock minus the caller's; without one its marks cannot be placed.
         speech_gap_ms: the longest pause that does not end the agent's speech.
     """
 
-    def __init__(self, clock: Clock, *, offset_ns: int | None, speech_gap_ms: float) -> None:
+    def __init__(self, clock: Clock, *, offset: OffsetRecord, speech_gap_ms: float) -> None:
         self._clock = clock
-        self._offset_ns = offset_ns
+        self._offset_ns = offset.offset_ns
+        self._slack_ns = ms_to_ns(CLOCK_SLACK_MS) + (offset.bound_ns or 0)
+        self._gap_ms = speech_gap_ms
         self._changed = asyncio.Event()
         self._done_ns = 0
         self._flushed_ns = 0
         self._speech_received_ns = 0
         self._crash: BaseException | None = None
-        self.tracker = TurnTracker()
+        self._intake = Intake()
+        self._begun = False
+        self.tracker = TurnTracker(self._slack_ns)
         self.ear = Ear(speech_gap_ms)
         self.events: list[Event] = []
         self.silent_since_ns = 0
         self.faults: list[str] = []
         self.truths: list[said.Truth] = []
+        self.notes: Counter[str] = Counter()
         self.failure: AgentError | None = None
 
     def on_message(self, now_ns: int, incoming: said.Incoming) -> None:
+        """Take what arrived.
+
+        Raises:
+            AgentError: the agent has sent more than a conversation may hold.
+        """
+        if why := self._intake.refuses(incoming, self.ear.waiting_bytes):
+            self.broken(now_ns, why)
+            if too_much := self._intake.is_over():
+                raise AgentError("agent.too_much", f"the agent sent {too_much} in a conversation")
+        else:
+            self._survive(now_ns, "take in a message", lambda: self._take(now_ns, incoming))
+
+    def tick(self, now_ns: int) -> None:
+        """Play what is due by now."""
+        self._survive(now_ns, "hear", lambda: self._feed_all(self.ear.advance(now_ns)))
+
+    def broken(self, now_ns: int, why: str, trace: str = "") -> None:
+        """Note what keeps the turn at `now_ns` from being measured; before the first, only that."""
+        self.note(why)
+        if trace:
+            self.note(trace[-MOST_SENTENCE:])
+        if self._begun:
+            self.feed(TurnBroken(now_ns, why))
+
+    def note(self, what: str) -> None:
+        """Count a remark on what the agent sends, for the turn that ends next."""
+        known = what in self.notes or len(self.notes) < MOST_NOTES
+        self.notes[what if known else OTHER_NOTES] += 1
+
+    def take_notes(self) -> dict[str, int]:
+        """Return the remarks since the last call, each with how often it was due."""
+        taken, self.notes = dict(self.notes), Counter()
+        return taken
+
+    def _survive(self, now_ns: int, what: str, work: Callable[[], None]) -> None:
+        """Do something with what the agent sent; if turngap fails on it, the turn says so."""
+        try:
+            work()
+        except Exception as e:
+            heard, self.ear = self.ear.heard, Ear(self._gap_ms)
+            self.ear.heard = heard
+            self.broken(now_ns, failed_on(what, e), traceback.format_exc(limit=-8))
+
+    def _take(self, now_ns: int, incoming: said.Incoming) -> None:
         match incoming:
-            case said.AudioChunk(pcm, rate):
+            case said.LeftOut(why):
+                self.note(why)
+            case said.Unreadable(why, trace):
+                self.broken(now_ns, why, trace)
+            case said.ReplyDone():
+                self._done_ns = now_ns
+                self._changed.set()
+            case said.Truth():
+                self.truths.append(incoming)
+            case said.Fault(text, refuses=refuses):
+                self.faults.append(text)
+                if not refuses:
+                    self.feed(AgentFault(now_ns, text))
+            case _:
+                self._hear(now_ns, incoming)
+
+    def _hear(self, now_ns: int, incoming: said.Incoming) -> None:
+        match incoming:
+            case said.AudioChunk(pcm, rate, wav):
+                if wav:
+                    self.note(WAV_HEADERS)
                 self._feed_all(self.ear.receive(now_ns, pcm, rate))
             case said.Flush():
                 self._feed_all(self.ear.flush(now_ns))
@@ -55,26 +137,14 @@ class Listener:
                 self.feed(PlayoutFlushed(now_ns))
             case said.TurnOver():
                 self.feed(EndpointTold(now_ns))
-            case said.ReplyDone():
-                self._done_ns = now_ns
-                self._changed.set()
             case said.Transcript(text):
                 self.feed(UserTranscript(now_ns, text))
             case said.ReplyText(text):
                 self.feed(AgentText(now_ns, text))
             case said.Marks():
                 self._feed_marks(now_ns, incoming)
-            case said.Truth():
-                self.truths.append(incoming)
-            case said.Fault(text, refuses=refuses):
-                self.faults.append(text)
-                if not refuses:
-                    self.feed(AgentFault(now_ns, text))
-            case said.Ready() | said.Pong():
+            case _:  # it is ready and has answered pings already
                 pass
-
-    def tick(self, now_ns: int) -> None:
-        self._feed_all(self.ear.advance(now_ns))
 
     def lose(self, failure: AgentError) -> None:
         """Note that the line is gone and nothing more will be heard."""
@@ -92,6 +162,9 @@ class Listener:
             raise self._crash
 
     def feed(self, event: Event) -> None:
+        if isinstance(event, UserSpeech):
+            self._begun = True
+            self._intake.begin_turn()
         self.events.append(event)
         self.tracker.feed(event)
         self._changed.set()
@@ -124,12 +197,17 @@ class Listener:
             pass
 
     def _feed_marks(self, now_ns: int, told: said.Marks) -> None:
+        for why in told.left_out:
+            self.note(why)
         # Without a clock comparison, marks cannot be placed on the caller's clock.
         if self._offset_ns is None or not told.marks:
             if told.error:
                 self.feed(AgentFault(now_ns, told.error))
             return
         marks = {name: at - self._offset_ns for name, at in told.marks.items()}
+        if max(marks.values()) > now_ns + self._slack_ns:
+            self.note(MARKS_AHEAD)
+            return
         raw = dict(told.marks)
         about = (told.counts, told.why, told.error, told.calls)
         self.feed(AgentMarks(told.agent_turn, marks, raw, *about))

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,12 +22,29 @@ from websockets.exceptions import (
 from websockets.uri import parse_uri
 
 from turngap.caller.arrival import StampedSocket, arrived_ns, connect_stamped
-from turngap.caller.dialect import Dialect, Fault, Incoming, Message, NotSpokenError, Pong, Ready
+from turngap.caller.dialect import (
+    AudioBytes,
+    AudioChunk,
+    Dialect,
+    Fault,
+    Flush,
+    Incoming,
+    LeftOut,
+    Message,
+    NotSpokenError,
+    Pong,
+    Ready,
+    Unreadable,
+)
+from turngap.caller.intake import MOST_EARLY, MOST_MESSAGE_BYTES, MOST_QUEUED, QUEUED_AGAIN
+from turngap.caller.intake import MOST_WAITING_BYTES as MOST_EARLY_BYTES
 from turngap.caller.stream import RATE
+from turngap.caller.wav import WavReader
 from turngap.core.audio import Pcm
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
 from turngap.core.results import OffsetRecord
+from turngap.core.untrusted import MOST_SENTENCE, printable
 
 LINE_LOST = "agent.line_lost"
 
@@ -68,6 +86,8 @@ class Line:
         self._dialect = dialect
         self._clock = clock
         self._early: deque[tuple[int, Incoming]] = deque()
+        self._early_bytes = 0
+        self._wav = WavReader()
 
     async def send_audio(self, pcm: Pcm) -> None:
         """Send one packet; if the line is gone, `receive` reports it."""
@@ -90,21 +110,33 @@ class Line:
     async def next(self) -> tuple[int, Incoming | None]:
         """Return the next message and when it arrived.
 
+        A message that cannot be read is `LeftOut` or `Unreadable`, and the line goes on.
+
         Raises:
-            AgentError: the line was lost, or a message of another protocol arrived.
+            AgentError: the line was lost.
         """
         try:
             message = await self._peer.recv()
         except ConnectionClosed as e:
             raise _line_lost(e) from e
+        return self._peer.arrived_ns, self._read(message)
+
+    def _read(self, message: Message) -> Incoming | None:
+        """Make of a message values that cannot hurt, whatever the dialect makes of it."""
         try:
-            return self._peer.arrived_ns, self._dialect.decode(message)
+            incoming = self._dialect.decode(message)
+            if isinstance(incoming, AudioBytes):
+                return self._wav.read(incoming)
+            if isinstance(incoming, Flush):
+                self._wav = WavReader()
         except NotSpokenError as e:
-            raise AgentError(
-                "agent.other_protocol",
-                f"the peer does not speak the {self._dialect.name} dialect: it sent {e}",
-                hint="choose the protocol with --dialect",
-            ) from e
+            return Unreadable(f"it does not speak the {self._dialect.name} dialect: it sent {e}")
+        except ValueError as e:
+            return LeftOut(printable(str(e), MOST_SENTENCE))
+        except Exception as e:
+            # The caller must outlive any message; what it could not read is shown, to be mended.
+            return Unreadable(failed_on("read a message", e), traceback.format_exc(limit=-8))
+        return incoming
 
     async def receive(self, on_message: OnMessage) -> None:
         """Hand on messages until the line is lost (AgentError) or this is cancelled."""
@@ -130,7 +162,14 @@ class Line:
                     if isinstance(incoming, Ready):
                         return
                     if isinstance(incoming, Fault) and incoming.fatal:
-                        raise AgentError("agent.refused", f"the agent refused: {incoming.text}")
+                        refusal = printable(incoming.text, MOST_SENTENCE)
+                        raise AgentError("agent.refused", f"the agent refused: {refusal}")
+                    if isinstance(incoming, Unreadable):
+                        raise AgentError(
+                            "agent.other_protocol",
+                            f"the peer cannot be understood: {incoming.why}",
+                            hint="choose the protocol with --dialect",
+                        )
                     self._keep(arrived_ns, incoming)
         except TimeoutError as e:
             raise AgentError(
@@ -144,7 +183,7 @@ class Line:
         """Compare clocks; `offset_ns` is None if the agent does not answer pings.
 
         Raises:
-            AgentError: the line was lost, or a message of another protocol arrived.
+            AgentError: the line was lost, or the agent sends too much.
         """
         exchanges: list[tuple[int, int]] = []
         for number in range(PINGS):
@@ -158,8 +197,16 @@ class Line:
         return OffsetRecord(offset_ns=offset_ns, bound_ns=-(-round_trip_ns // 2), n=len(exchanges))
 
     def _keep(self, arrived_ns: int, incoming: Incoming | None) -> None:
-        if incoming is not None:
-            self._early.append((arrived_ns, incoming))
+        if incoming is None:
+            return
+        self._early.append((arrived_ns, incoming))
+        self._early_bytes += incoming.pcm.nbytes if isinstance(incoming, AudioChunk) else 0
+        if len(self._early) > MOST_EARLY or self._early_bytes > MOST_EARLY_BYTES:
+            raise AgentError(
+                "agent.too_much",
+                f"the agent sent {len(self._early):,} messages and {self._early_bytes:,} bytes of "
+                "audio before the conversation began: it does not stop",
+            )
 
     async def _ping(self, number: int) -> tuple[int, int] | None:
         """Return round trip and offset of one exchange, ns."""
@@ -216,7 +263,7 @@ async def _connect(url: str, clock: Clock, timeout_s: float) -> Socket:
     except (ssl.SSLError, ImportError) as e:  # the latter: a SOCKS proxy without python-socks
         raise AgentError(
             "agent.unreachable",
-            f"nothing can be reached at {url}: {e}",
+            f"nothing can be reached at {url}: {printable(str(e), MOST_SENTENCE)}",
             hint="is its certificate valid here, and the proxy in the environment meant?",
         ) from e
     except (InvalidURI, ValueError) as e:  # ValueError: a bad port, or a name no host can have
@@ -228,11 +275,15 @@ async def _connect(url: str, clock: Clock, timeout_s: float) -> Socket:
     except (OSError, EOFError, InvalidProxy, ProxyError) as e:
         raise AgentError(
             "agent.unreachable",
-            f"nothing can be reached at {url}: {str(e) or type(e).__name__}",
+            f"nothing can be reached at {url}: "
+            f"{printable(str(e), MOST_SENTENCE) or type(e).__name__}",
             hint="is the agent running, and is this its port and path?",
         ) from e
     except InvalidHandshake as e:
-        raise AgentError("agent.no_websocket", f"{url} answers, but not as a WebSocket: {e}") from e
+        why = printable(str(e), MOST_SENTENCE)
+        raise AgentError(
+            "agent.no_websocket", f"{url} answers, but not as a WebSocket: {why}"
+        ) from e
 
 
 async def _upgrade(url: str, clock: Clock, timeout_s: float, tcp: StampedSocket | None) -> Socket:
@@ -245,8 +296,8 @@ async def _upgrade(url: str, clock: Clock, timeout_s: float, tcp: StampedSocket 
             self.arrived_ns = arrived_ns(self.transport, clock, self.arrived_ns)
             super().data_received(data)
 
-    # No compression, since it costs time at both ends and audio does not shrink. No queue limit,
-    # since a slow reader must not make the socket wait. No proxy to this machine itself.
+    # No compression, since it costs time at both ends and audio does not shrink. No proxy to this
+    # machine itself.
     connection = await connect(
         url,
         sock=tcp,
@@ -255,8 +306,8 @@ async def _upgrade(url: str, clock: Clock, timeout_s: float, tcp: StampedSocket 
         proxy=None if _is_here(urlsplit(url).hostname) else True,
         open_timeout=timeout_s,
         close_timeout=CLOSE_TIMEOUT_S,
-        max_queue=None,
-        max_size=2**24,
+        max_queue=(MOST_QUEUED, QUEUED_AGAIN),
+        max_size=MOST_MESSAGE_BYTES,
     )
     assert isinstance(connection, Socket)
     return connection
@@ -269,6 +320,12 @@ def _is_here(host: str | None) -> bool:
         return False
 
 
+def failed_on(what: str, error: Exception) -> str:
+    """What the turn says if turngap itself fails on what an agent sent."""
+    said = f"{type(error).__name__}: {printable(str(error), 200)}"
+    return f"turngap itself failed to {what} ({said}); please report it"
+
+
 def _line_lost(error: ConnectionClosed) -> AgentError:
     return AgentError(LINE_LOST, f"the line was lost: {_why_closed(error)}")
 
@@ -276,6 +333,6 @@ def _line_lost(error: ConnectionClosed) -> AgentError:
 def _why_closed(error: ConnectionClosed) -> str:
     for frame, by in ((error.rcvd, "agent"), (error.sent, "caller")):
         if frame is not None:
-            reason = f" ({frame.reason})" if frame.reason else ""
+            reason = f" ({printable(frame.reason)})" if frame.reason else ""
             return f"closed by the {by} with code {frame.code}{reason}"
     return "without a closing handshake (did the agent die?)"

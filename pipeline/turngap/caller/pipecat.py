@@ -7,12 +7,11 @@ turngap's own messages are RTVI client and server messages with the key `turngap
 import json
 from typing import Any
 
-import numpy as np
 from google.protobuf.message import DecodeError
 from pipecat.frames.protobufs import frames_pb2
 
 from turngap.caller.dialect import (
-    AudioChunk,
+    AudioBytes,
     Fault,
     Flush,
     Incoming,
@@ -29,14 +28,12 @@ from turngap.caller.dialect import (
 )
 from turngap.core.events import ToolCall
 from turngap.core.messages import PING
+from turngap.core.untrusted import parse_json, printable, shown
 
 RTVI_LABEL = "rtvi-ai"
 # The version that pipecat 1.14 serves. A bot with an older major version objects in an
 # error-response and continues.
 RTVI_VERSION = "2.2.0"
-
-# From telephony to studio. Any other rate is a mistake, and would size the caller's buffers.
-RATES = range(8_000, 192_001)
 
 _Frame: Any = frames_pb2.Frame  # type: ignore[attr-defined]  # made by protoc at import
 
@@ -76,7 +73,7 @@ def parse(message: Message) -> Any:
         NotSpokenError: the message is text, or not such a frame.
     """
     if isinstance(message, str):
-        raise NotSpokenError(f"a text message ({message[:40]!r})")
+        raise NotSpokenError(f"a text message ({shown(message)})")
     try:
         frame = _Frame.FromString(message)
     except DecodeError as e:
@@ -93,9 +90,9 @@ def payload_of(frame: Any) -> dict[str, Any]:
         NotSpokenError: it is not JSON, which pipecat always sends.
     """
     try:
-        payload = json.loads(frame.message.data)
-    except (ValueError, RecursionError) as e:
-        raise NotSpokenError("a message frame that is not JSON") from e
+        payload = parse_json(frame.message.data)
+    except ValueError as e:
+        raise NotSpokenError(f"a message frame that is not JSON: {printable(str(e), 80)}") from e
     return payload if isinstance(payload, dict) else {}
 
 
@@ -119,7 +116,8 @@ class PipecatDialect:
         frame = parse(message)
         kind = frame.WhichOneof("frame")
         if kind == "audio":
-            return _decode_audio(frame.audio)
+            audio = frame.audio
+            return AudioBytes(audio.audio, audio.sample_rate, audio.num_channels)
         if kind == "interruption":
             return Flush()
         if kind == "message":
@@ -127,15 +125,6 @@ class PipecatDialect:
             # A bot may send other messages to its own client.
             return _decode_rtvi(payload) if payload.get("label") == RTVI_LABEL else None
         return None
-
-
-def _decode_audio(audio: Any) -> AudioChunk:
-    pcm, rate, channels = audio.audio, audio.sample_rate, audio.num_channels
-    if len(pcm) % 2 or channels != 1 or rate not in RATES:
-        raise NotSpokenError(
-            f"audio that is no PCM16 mono ({len(pcm)} bytes, {channels} channels, {rate} Hz)"
-        )
-    return AudioChunk(np.frombuffer(pcm, dtype="<i2"), rate)
 
 
 # Messages that say all by their type.
@@ -153,14 +142,15 @@ def _decode_rtvi(payload: dict[str, Any]) -> Incoming | None:
         case str(kind) if kind in _SAYS_ALL:
             return _SAYS_ALL[kind]
         case "user-transcription" if isinstance(data, dict) and data.get("final"):
-            return Transcript(str(data.get("text") or ""))
+            return Transcript(data.get("text", ""))
         case "bot-llm-text" if isinstance(data, dict):
-            return ReplyText(str(data.get("text") or ""))
+            return ReplyText(data.get("text", ""))
         case "server-message" if isinstance(data, dict):
             return _decode_own(data)
         case "error" | "error-response" as kind if isinstance(data, dict):
             text = data.get("error") or data.get("message") or "unspecified"
-            return Fault(str(text), bool(data.get("fatal")), refuses=kind == "error-response")
+            words = text if isinstance(text, str) else shown(text)
+            return Fault(words, data.get("fatal") is True, refuses=kind == "error-response")
         case _:
             return None
 
@@ -169,41 +159,21 @@ def _decode_own(data: dict[str, Any]) -> Incoming | None:
     try:
         match data.get("turngap"):
             case "marks":
-                marks = {str(k): _whole(v) for k, v in data["marks"].items()}
-                counts = {str(k): float(v) for k, v in (data.get("counts") or {}).items()}
-                why, error = (_text(data.get(key)) for key in ("why", "error"))
                 calls = data.get("calls")
                 told = None if calls is None else tuple(_call(call) for call in calls)
-                return Marks(_whole(data["turn"]), marks, counts, why, error, told)
+                about = (data.get("counts") or {}, data.get("why"), data.get("error"), told)
+                return Marks(data["turn"], data["marks"], *about)
             case "pong":
-                return Pong(_whole(data["ping"]), _whole(data["agent_ns"]))
+                return Pong(data["ping"], data["agent_ns"])
             case "truth":
-                return Truth(_whole(data["gap_ns"]), _whole(data["intended_gap_ns"]))
+                return Truth(data["gap_ns"], data["intended_gap_ns"])
             case _:
                 return None
     except (KeyError, TypeError, ValueError, AttributeError) as e:
-        raise NotSpokenError(f"a malformed turngap message: {e!r}") from e
+        said = str(e) if isinstance(e, ValueError) else repr(e)
+        raise ValueError(f"a malformed turngap message: {printable(said, 200)}") from e
 
 
 def _call(call: dict[str, Any]) -> ToolCall:
-    ms = call.get("ms")
-    return ToolCall(
-        str(call["name"]),
-        dict(call.get("arguments") or {}),
-        None if ms is None else float(ms),
-        _text(call.get("result")),
-        _text(call.get("error")),
-    )
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
-def _whole(value: Any) -> int:
-    """Read a count or an instant; JSON writers without integers send 5.0."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63:
-        raise TypeError(f"expected a 64-bit whole number, got {str(value)[:40]}")
-    return value
+    about = (call.get("ms"), call.get("result"), call.get("error"))
+    return ToolCall(call["name"], call.get("arguments") or {}, *about)

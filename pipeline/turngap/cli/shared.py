@@ -10,6 +10,7 @@ import typer
 
 from turngap.core.errors import ExitCode, TurngapError
 from turngap.core.secrets import without_url_secrets
+from turngap.core.untrusted import harmless
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,8 +41,11 @@ def leave(failure: TurngapError | None, code: ExitCode) -> NoReturn:
 
 
 def say(text: str) -> None:
-    """A line for people, on stderr, so that stdout can be piped."""
-    sys.stderr.write(text + "\n")
+    """Show people a line or a few, on stderr, so that stdout can be piped.
+
+    They may quote what an agent said, which is not for the terminal to obey.
+    """
+    sys.stderr.write("\n".join(map(harmless, text.split("\n"))) + "\n")
     sys.stderr.flush()
 
 

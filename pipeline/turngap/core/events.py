@@ -119,6 +119,17 @@ class AgentText:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnBroken:
+    """Something came at `at_ns` that keeps its turn from being measured, and `why`.
+
+    It is a message that could not be read, or one too many.
+    """
+
+    at_ns: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class TurnEnded:
     """The caller is done with `turn`: its reply ended, or one of the ways in which none will."""
 
@@ -137,6 +148,7 @@ Event = (
     | EndpointTold
     | UserTranscript
     | AgentText
+    | TurnBroken
     | TurnEnded
 )
 

@@ -164,7 +164,9 @@ class Turn(Document):
     """One line of `turns.jsonl`.
 
     `turn` and `repeat` count from 1. `gap_ms` is None with the reason in `why_no_gap`. `error` is
-    what the agent said that kept it from making the reply, or the whole of it.
+    what the agent said that kept it from making the reply, or the whole of it; or what kept the
+    caller from measuring the turn. `notes` say what else was odd about what the agent sent, such as
+    values that were left out, and how often.
     `speech_ms` is the time from the person's first sound to the last, and `pauses` are the labelled
     silences between them; None: nobody looked for any. `endpoints_ms`: when the agent decided that
     the turn was over, each time, from the person's first sound on; None: it does not say.
@@ -204,6 +206,7 @@ class Turn(Document):
     pacing: PacingRecord
     audio: AudioRecord | None
     faults: tuple[str, ...] = ()
+    notes: dict[str, int] = {}
     counts: dict[str, float] = {}
     endpoint_why: str | None = None
     llm: str | None = None

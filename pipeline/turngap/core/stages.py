@@ -27,6 +27,19 @@ TOOL_MARKS = frozenset({"tool_call", "tool_result"})
 # Those that every answered turn has.
 USUAL_MARKS = tuple(name for name in MARKS if name not in TOOL_MARKS)
 UNATTRIBUTED = "unattributed"
+# What cannot be otherwise on one clock. Other marks may lie before their predecessor, because what
+# was done ahead of time is hidden work: an answer to a guess is older than the decision to give it.
+_ALWAYS_BEFORE = (
+    ("llm_request", "llm_first_token"),
+    ("tool_call", "tool_result"),
+    ("tts_request", "tts_first_audio"),
+    ("tts_first_audio", "tts_first_audible"),
+    ("tts_first_audio", "sent"),
+    ("endpoint", "sent"),
+)
+# By this much, and by the bound of the clocks' comparison, marks may lie outside of what was heard:
+# clocks drift apart during a conversation, and 50 ms are ten minutes of 80 ppm.
+CLOCK_SLACK_MS = 50.0
 # The names that a stage can have.
 STAGES = (*MARKS[1:], UNATTRIBUTED)
 
@@ -71,6 +84,26 @@ def stages_of(marks: Mapping[str, int]) -> tuple[Stage, ...]:
         stages.append(_stage(name if previous_present else UNATTRIBUTED, instant - at))
         at, previous_present = instant, True
     return tuple(stages)
+
+
+def why_impossible(marks: Mapping[str, int], begun_ns: int, slack_ns: int) -> str | None:
+    """Return why the agent's marks of a turn cannot be true, or None if they can.
+
+    `marks` holds the caller's own too, on its clock. The agent's must lie between `begun_ns`, when
+    the person began to speak, and the reply's onset, and in an order in which causes precede.
+    """
+    told = {name: marks[name] for name in AGENT_MARKS if name in marks}
+    for name, at in told.items():
+        if at < begun_ns - slack_ns:
+            ms = ns_to_ms(begun_ns - at)
+            return f"{name} lies {ms:.0f} ms before the person began to speak"
+        if at > marks["agent_onset"] + slack_ns:
+            ms = ns_to_ms(at - marks["agent_onset"])
+            return f"{name} lies {ms:.0f} ms after the reply was heard"
+    for first, then in _ALWAYS_BEFORE:
+        if first in told and then in told and told[first] > told[then]:
+            return f"{first} lies {ns_to_ms(told[first] - told[then]):.0f} ms after {then}"
+    return None
 
 
 def _stage(name: str, ns: int) -> Stage:

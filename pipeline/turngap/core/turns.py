@@ -16,18 +16,22 @@ from turngap.core.events import (
     EndpointTold,
     Event,
     PlayoutFlushed,
+    TurnBroken,
     TurnEnded,
     UserSpeech,
     UserTranscript,
 )
-from turngap.core.stages import AGENT_MARKS, Stage, stages_of
+from turngap.core.stages import (
+    AGENT_MARKS,
+    CLOCK_SLACK_MS,
+    Stage,
+    stages_of,
+    why_impossible,
+)
 
 # While an interrupted reply dies away, speech that follows the last of it by less than this is
 # still it: agents pause up to about 400 ms between their sentences.
 STALE_GAP_MS = 500.0
-
-# Audio cannot arrive before it was sent, but the agent's clock is known to half a round trip only.
-SENT_SLACK_MS = 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,9 @@ class TrackedTurn:
         marks: the marks the stages were cut from, caller's and agent's, on the caller's clock.
         agent_turns: everything the agent reported in this turn, also for replies never heard.
         why_no_gap: the reason when `gap_ns` is None.
-        error: what the agent said that kept it from making the reply, or the whole of it.
+        why_no_marks: why the reply's stages hold none of the agent's marks, where it tells of any.
+        error: what the agent said that kept it from making the reply, or the whole of it; or what
+            kept the caller from measuring the turn.
         yield_ns: barge-in only: from the user's onset to the agent's silence at the caller's ear;
             None also where it was still speaking when the turn ended.
         endpoints_ns: when the agent decided that this turn was over, too early or not, in order;
@@ -54,6 +60,7 @@ class TrackedTurn:
     onset_ns: int | None
     gap_ns: int | None
     why_no_gap: str | None
+    why_no_marks: str | None
     error: str | None
     stages: tuple[Stage, ...]
     marks: Mapping[str, int]
@@ -84,9 +91,13 @@ class TurnTracker:
     when a turn is asked for, so the order of all but `TurnEnded` is free: marks may come late, for
     turns unknown, silence without speech, flushes with nothing to flush. What comes after its
     turn's end is left out of it, and of every other turn.
+
+    Args:
+        slack_ns: by how much the agent's marks may lie beside the truth on the caller's clock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slack_ns: int = ms_to_ns(CLOCK_SLACK_MS)) -> None:
+        self._slack_ns = slack_ns
         self._announced: dict[int, UserSpeech] = {}
         self._finished: set[int] = set()
         self._agent: list[AgentSpeech] = []  # these lists are in the order of their instants
@@ -97,6 +108,11 @@ class TurnTracker:
         self._agent_turns: dict[int, AgentMarks] = {}
         self._faults: list[AgentFault] = []
         self._endpoints_told: list[int] = []
+        self._broken: list[TurnBroken] = []
+        # What follows from speech, silences, flushes and turns, until one of these changes: an
+        # agent may send a hundred thousand other messages, and each is followed by questions.
+        self._heard_known: list[_Heard] | None = None
+        self._replies_known: dict[int, _Heard | None] = {}
 
     def feed(self, event: Event) -> tuple[TrackedTurn, ...]:
         """Take one event; return the turns that it finished (none or one).
@@ -108,12 +124,16 @@ class TurnTracker:
             case UserSpeech():
                 if event.turn not in self._finished:
                     self._announced[event.turn] = event
+                    self._replies_known.clear()
             case AgentSpeech():
                 insort(self._agent, event, key=lambda e: e.onset_ns)
+                self._forget_heard()
             case AgentSilence(at_ns):
                 insort(self._silences, at_ns)
+                self._forget_heard()
             case PlayoutFlushed(at_ns):
                 insort(self._flushes, at_ns)
+                self._forget_heard()
             case AgentMarks():
                 self._merge(event)
             case AgentFault():
@@ -124,6 +144,8 @@ class TurnTracker:
                 insort(self._transcripts, event, key=lambda e: e.at_ns)
             case AgentText():
                 insort(self._texts, event, key=lambda e: e.at_ns)
+            case TurnBroken():
+                insort(self._broken, event, key=lambda e: e.at_ns)
             case TurnEnded():
                 if event.turn in self._announced and event.turn not in self._finished:
                     self._finished.add(event.turn)
@@ -134,7 +156,9 @@ class TurnTracker:
         """When the reply to an open turn began, or None: not yet, or the turn is not open."""
         if turn not in self._announced or turn in self._finished:
             return None
-        reply = self._reply(self._announced[turn])
+        if turn not in self._replies_known:
+            self._replies_known[turn] = self._reply(self._announced[turn])
+        reply = self._replies_known[turn]
         return reply.start_ns if reply else None
 
     def has_heard_marks(self, turn: int) -> bool:
@@ -159,8 +183,17 @@ class TurnTracker:
             event = AgentMarks(event.agent_turn, marks, raw, counts, why, error, calls)
         self._agent_turns[event.agent_turn] = event
 
+    def _forget_heard(self) -> None:
+        self._heard_known = None
+        self._replies_known.clear()
+
     def _heard(self) -> list[_Heard]:
         """The agent's speech in order, without what was flushed before it could be played."""
+        if self._heard_known is None:
+            self._heard_known = self._find_heard()
+        return self._heard_known
+
+    def _find_heard(self) -> list[_Heard]:
         heard: list[_Heard] = []
         for speech in self._agent:
             flushed_ns = _first_after(self._flushes, speech.received_ns)
@@ -218,10 +251,14 @@ class TurnTracker:
         gap_ns = reply.start_ns - speech.end_ns if reply else None
         stale = self._stale(speech)
         agent_turns = self._agent_turns_in(speech)
-        heard = _heard_turn(agent_turns, reply)
+        heard = _heard_turn(agent_turns, reply, self._slack_ns)
         marks = _marks(speech, heard, reply)
+        why_no_marks = self._why_no_marks(speech, heard, marks) if reply else None
+        if why_no_marks is not None:
+            marks = _marks(speech, None, reply)
         error = _error(agent_turns, heard, replied=reply is not None)
         error = error or self._told_error(speech, end, agent_turns, replied=reply is not None)
+        error = error or self._why_broken(speech, end)
         return TrackedTurn(
             turn=speech.turn,
             outcome=outcome_of(
@@ -236,6 +273,7 @@ class TurnTracker:
             onset_ns=reply.start_ns if reply else None,
             gap_ns=gap_ns,
             why_no_gap=None if reply else _why_no_gap(end, error),
+            why_no_marks=why_no_marks,
             error=error,
             stages=stages_of(marks) if reply else (),
             marks=marks,
@@ -247,6 +285,20 @@ class TurnTracker:
             endpoints_ns=self._endpoints(speech, replied=reply is not None),
             ended_ns=end.at_ns,
         )
+
+    def _why_no_marks(
+        self, speech: UserSpeech, heard: AgentMarks | None, marks: Mapping[str, int]
+    ) -> str | None:
+        """Why none of the agent's marks explains the reply; None if some do, or it tells none."""
+        if heard is None:
+            told = any(a.marks for a in self._agent_turns.values())
+            return "none of the agent's marks tells of a reply in this turn" if told else None
+        return why_impossible(marks, speech.start_ns, self._slack_ns)
+
+    def _why_broken(self, speech: UserSpeech, end: TurnEnded) -> str | None:
+        upto = min(self._next_start(speech), end.at_ns)
+        within = (b.why for b in self._broken if speech.start_ns <= b.at_ns <= upto)
+        return next(within, None)
 
     def _agent_turns_in(self, speech: UserSpeech) -> tuple[AgentMarks, ...]:
         """Agent turns whose audio was first sent, or which got no further, in this turn."""
@@ -307,12 +359,13 @@ class TurnTracker:
         since = speech.start_ns
         if stale and flushed_ns is not None and flushed_ns < upto:
             since = flushed_ns
-        replies: dict[int, str] = {}
+        replies: dict[int, list[str]] = {}
         for piece in self._texts:
             if since <= piece.at_ns < upto:
                 flushes = bisect_right(self._flushes, piece.at_ns)
-                replies[flushes] = replies.get(flushes, "") + piece.text
-        return " ".join(text.strip() for text in replies.values() if text.strip())
+                replies.setdefault(flushes, []).append(piece.text)
+        texts = ("".join(pieces).strip() for pieces in replies.values())
+        return " ".join(text for text in texts if text)
 
 
 def _first_after(instants: Sequence[int], ns: int) -> int | None:
@@ -321,7 +374,9 @@ def _first_after(instants: Sequence[int], ns: int) -> int | None:
     return instants[i] if i < len(instants) else None
 
 
-def _heard_turn(agent_turns: Sequence[AgentMarks], reply: _Heard | None) -> AgentMarks | None:
+def _heard_turn(
+    agent_turns: Sequence[AgentMarks], reply: _Heard | None, slack_ns: int
+) -> AgentMarks | None:
     """The agent's own turn that was heard as the reply.
 
     Several can fall into one user turn (a false endpoint): it is the last one that was sent before
@@ -329,7 +384,7 @@ def _heard_turn(agent_turns: Sequence[AgentMarks], reply: _Heard | None) -> Agen
     """
     if reply is None:
         return None
-    latest_ns = reply.received_ns + ms_to_ns(SENT_SLACK_MS)
+    latest_ns = reply.received_ns + slack_ns
     sent = [a for a in agent_turns if a.marks.get("sent", inf) <= latest_ns]
     return max(sent, key=lambda a: a.marks["sent"], default=None)
 
@@ -373,6 +428,31 @@ def _yield(speech: UserSpeech, stale: Sequence[_Heard]) -> int | None:
 
 def _why_no_gap(end: TurnEnded, error: str | None) -> str:
     return _WHY_NO_GAP[end.reason] if error is None else f"the agent failed: {error}"
+
+
+def unfinished(speech: UserSpeech, end: TurnEnded, why: str) -> TrackedTurn:
+    """The turn as far as the caller itself knows it, where nothing else can be made of it."""
+    return TrackedTurn(
+        turn=speech.turn,
+        outcome="error",
+        ended=end.reason,
+        user_start_ns=speech.start_ns,
+        user_end_ns=speech.end_ns,
+        onset_ns=None,
+        gap_ns=None,
+        why_no_gap=why,
+        why_no_marks=None,
+        error=why,
+        stages=(),
+        marks={"user_end": speech.end_ns},
+        agent_turns=(),
+        transcript="",
+        reply="",
+        yield_ns=None,
+        lead_ns=None,
+        endpoints_ns=None,
+        ended_ns=end.at_ns,
+    )
 
 
 _WHY_NO_GAP: dict[TurnEnd, str] = {

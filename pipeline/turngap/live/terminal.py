@@ -220,6 +220,9 @@ class TerminalTalk:
             case said.Fault(text) as fact:
                 self._connection.note(arrived_ns + (self._offset.offset_ns or 0), fact)
                 self._shown.line(f"the agent reports: {text}")
+            case said.Unreadable(why):
+                self._connection.faults.append(why)
+                self._shown.line(f"the agent cannot be understood: {why}")
             case _:
                 pass
 

@@ -1,10 +1,16 @@
 """Played turns as they are stored."""
 
+import traceback
+from collections.abc import Mapping
+from dataclasses import replace
 from statistics import median
+from typing import Any
 
 from turngap.caller.conversation import PlayedTurn
+from turngap.caller.line import failed_on
 from turngap.core.budget import STARVED_MS
 from turngap.core.clock import NS_PER_MS, ns_to_ms
+from turngap.core.events import TurnEnded, UserSpeech
 from turngap.core.results import (
     AudioRecord,
     BackchannelRecord,
@@ -12,6 +18,8 @@ from turngap.core.results import (
     PauseRecord,
     Turn,
 )
+from turngap.core.turns import unfinished
+from turngap.core.untrusted import MOST_SENTENCE
 from turngap.scenario.answers import answer_of
 from turngap.scenario.model import Scenario, UserTurn
 from turngap.store.turns import plain_event, stored_fields
@@ -28,17 +36,43 @@ def turn_record(
     budget_ms: float | None,
     starved_ms: float = STARVED_MS,
 ) -> Turn:
-    """One line of `turns.jsonl`."""
+    """One line of `turns.jsonl`.
+
+    If turngap cannot make one of what the agent said, the turn is an `error` without it.
+    """
+    about = {
+        "repeat": repeat,
+        "phase_ms": phase_ms,
+        "budget_ms": budget_ms or scenario.turns[played.turn.turn - 1].expect.budget_ms,
+        "faults": faults,
+    }
+    try:
+        return _record(scenario, played, file, starved_ms, about)
+    except Exception as e:
+        why, turn = failed_on("make the turn's record", e), played.turn
+        speech = UserSpeech(turn.turn, turn.user_start_ns, turn.user_end_ns)
+        end = TurnEnded(turn.turn, turn.ended_ns, turn.ended)
+        trace = traceback.format_exc(limit=-8)[-MOST_SENTENCE:]
+        bare = replace(played, turn=unfinished(speech, end, why), events=(), notes={trace: 1})
+        return _record(scenario, bare, file, starved_ms, about)
+
+
+def _record(
+    scenario: Scenario,
+    played: PlayedTurn,
+    file: str,
+    starved_ms: float,
+    about: Mapping[str, Any],
+) -> Turn:
     turn = played.turn
+    fields = stored_fields(turn)
+    fields["notes"] |= played.notes
     asked = scenario.turns[turn.turn - 1]
     begun_ns = played.window[0]
     return Turn(
         scenario=scenario.name,
-        repeat=repeat,
-        phase_ms=phase_ms,
         say=asked.say,
         pauses=_pauses(asked),
-        budget_ms=budget_ms or asked.expect.budget_ms,
         backchannels=tuple(
             BackchannelRecord(
                 say=asked.backchannels[b.index].say,
@@ -55,7 +89,6 @@ def turn_record(
             onset_ms=None if turn.onset_ns is None else _since(begun_ns, turn.onset_ns),
             label_error_ms=None if asked.speech is None else asked.speech.end_error_ms,
         ),
-        faults=faults,
         answer=answer_of(
             asked.expect,
             turn,
@@ -64,7 +97,8 @@ def turn_record(
             stopped=any(b.reply_stopped for b in played.backchannels),
         ),
         events=tuple(plain_event(event) for event in played.events),
-        **stored_fields(turn),
+        **about,
+        **fields,
     )
 
 

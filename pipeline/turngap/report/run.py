@@ -62,7 +62,7 @@ def summary_block(run: Run, width: int) -> Text:
 def run_report(run: Run, *, with_turns: bool = False) -> Report:
     """The run's figures; a page has each of its turns, too."""
     summary, record = summarise(run.turns), run.record
-    warnings = list(run.problems)
+    warnings = [*run.problems, *words.odd_words(run.turns)]
     if record.failure:
         warnings.insert(0, f"failed: {record.failure}")
     if not record.valid:

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from turngap.core.untrusted import printable
+from turngap.core.untrusted import printable, xml_text
 from turngap.report.sections import Cell, Column, Figures, Gauge, Item, Lines, Report, Table
 from turngap.report.words import Style
 
@@ -65,9 +65,11 @@ def svg(name: str, blocks: Iterable[Text], width: int) -> str:
     taken out.
     """
     console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True)
-    console.print(f"$ turngap report {name}\n", style="bold", highlight=False, markup=False)
+    console.print(
+        f"$ turngap report {printable(name)}\n", style="bold", highlight=False, markup=False
+    )
     console.print(*blocks, sep="\n", end="")
-    svg = console.export_svg(title="turngap", unique_id="turngap")
+    svg = xml_text(console.export_svg(title="turngap", unique_id="turngap"))
     svg = re.sub(r"@font-face\s*\{.*?\}", "", svg, flags=re.DOTALL)
     # The first installed one is taken; each has the block characters in the width of a letter.
     fonts = "'Fira Code', 'DejaVu Sans Mono', Menlo, Consolas, monospace"

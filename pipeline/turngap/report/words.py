@@ -1,5 +1,6 @@
 """How reports say things: one symbol, one word and one spelling of a figure for all of them."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,9 @@ from turngap.core.summary import Summary, Verdicts
 from turngap.core.tokens import COLD, OTHERS, RATE, SERVER, TTFT, WINDOW, TokenFigures
 from turngap.core.untrusted import printable
 from turngap.scenario.calls import call_text
+
+# A remark of which the whole is in the stored run, as a traceback is.
+SHORT = 300
 
 # Beside the word, never instead of it: a report must be readable without colour.
 SYMBOLS: dict[Outcome, str] = {
@@ -211,9 +215,9 @@ def gap_words(turn: Turn) -> tuple[str, ...]:
 def why_words(turn: Turn) -> str | None:
     """Why a turn has no gap or failed; None where there is nothing to explain."""
     if turn.why_no_gap is not None:
-        return turn.why_no_gap
+        return printable(turn.why_no_gap)
     if turn.error is not None:
-        return f"the agent failed in mid-reply: {turn.error}"
+        return f"the agent failed in mid-reply: {printable(turn.error)}"
     if turn.outcome == "error":
         return "the line was lost before the reply had ended"
     return None
@@ -348,6 +352,8 @@ def notes_of(turn: Turn) -> list[str]:
         notes.append(f"“{printable(extra.say)}” {effect}")
     told = turn.error or ""
     notes += [f"the agent reported: {printable(f)}" for f in turn.faults if f not in told]
+    for note, n in turn.notes.items():
+        notes.append(printable(note, SHORT) + ("" if n == 1 else f" ({n:,} times)"))
     if turn.llm is not None:
         notes.append(f"answered by {printable(turn.llm)}")
     if turn.left_out is not None:
@@ -356,6 +362,17 @@ def notes_of(turn: Turn) -> list[str]:
         how = _how_starved(turn.pacing)
         notes.append(f"caller starved{how}: do not trust this turn")
     return notes
+
+
+# A turn may have many remarks; what is wrong with an agent shows in a few.
+ODD_SHOWN = 5
+
+
+def odd_words(turns: Sequence[Turn]) -> list[str]:
+    """What was odd about what the agent sent, the most frequent first, and in how many turns."""
+    found = Counter(printable(note, SHORT) for turn in turns for note in turn.notes)
+    said = [f"in {n} of {turns_words(len(turns))}: {note}" for note, n in found.most_common()]
+    return said[:ODD_SHOWN]
 
 
 def early_words(turn: Turn) -> list[str]:

@@ -36,6 +36,7 @@ def stored_fields(turn: TrackedTurn) -> dict[str, Any]:
         "agent_turns": tuple(_reported(reported) for reported in turn.agent_turns),
         "counts": _counts(turn),
         "calls": calls_of(turn.agent_turns),
+        "notes": {} if turn.why_no_marks is None else {f"no marks: {turn.why_no_marks}": 1},
         "endpoint_why": heard.why if (heard := heard_agent_turn(turn)) else None,
     }
 

@@ -11,10 +11,12 @@ one JSON line with its url and serves until it is terminated.
 """
 
 import asyncio
+import io
 import json
 import os
 import socket
 import sys
+import wave
 from bisect import bisect_right
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
@@ -83,6 +85,7 @@ class Script:
         welcome_ms: how long it speaks, unasked, `welcome_after_ms` after it is ready.
         idle_dbfs: level of the noise that it sends while it says nothing, as agents on telephone
             lines do; None: it sends nothing then.
+        wav: put a WAV header before each chunk, as pipecat's `add_wav_header` does.
     """
 
     replies: tuple[Reply, ...] = (Reply(),)
@@ -95,6 +98,7 @@ class Script:
     welcome_ms: float = 0.0
     welcome_after_ms: float = 0.0
     idle_dbfs: float | None = None
+    wav: bool = False
 
 
 def script_to_json(script: Script) -> str:
@@ -309,7 +313,9 @@ class _Session:
         await self._speak(answer, reply, chunks, user_end_ns)
 
     def _chunks(self, reply: Reply) -> list[bytes]:
-        return _chunks(_audio(reply, self._script.rate), reply.chunk_ms, self._script.rate)
+        rate = self._script.rate
+        chunks = _chunks(_audio(reply, rate), reply.chunk_ms, rate)
+        return [wav_file(chunk, rate) for chunk in chunks] if self._script.wav else chunks
 
     async def _speak(
         self,
@@ -389,6 +395,15 @@ def _noise(samples: int, dbfs: float) -> NDArray[np.float64]:
 def _chunks(pcm: Pcm, chunk_ms: float, rate: int) -> list[bytes]:
     size = max(1, round(chunk_ms * rate / 1000))
     return [pcm[i : i + size].tobytes() for i in range(0, len(pcm), size)]
+
+
+def wav_file(pcm: bytes, rate: int) -> bytes:
+    """Make a WAV file of PCM16 mono."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setparams((1, 2, rate, 0, "NONE", ""))
+        out.writeframes(pcm)
+    return file.getvalue()
 
 
 async def _serve(script: Script) -> None:

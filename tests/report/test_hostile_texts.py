@@ -1,0 +1,112 @@
+"""Texts of a hostile agent in every report: a terminal obeys none of them, and XML stays XML."""
+
+from xml.etree import ElementTree
+
+import pytest
+from made_checks import make_check
+from made_records import make_comparison, make_run, make_turn
+from rich.text import Text
+
+from turngap.check.junit import junit
+from turngap.check.report import check_block, check_svg
+from turngap.cli.shared import say, show_failure
+from turngap.compare.figures import Side
+from turngap.compare.report import comparison_block, comparison_svg
+from turngap.core.errors import AgentError
+from turngap.core.events import ToolCall
+from turngap.core.results import AnswerRecord, BackchannelRecord, JudgeRecord, Turn
+from turngap.core.stages import Stage
+from turngap.core.untrusted import xml_text
+from turngap.report.console import run_svg, turn_block
+from turngap.report.markdown import markdown
+from turngap.report.run import render, run_report, summary_block
+from turngap.store.runs import Run
+
+# Clears the screen, sets the window's title, C1, turns the line around, ends a script and a
+# comment, half a surrogate pair, what XML forbids, and a new line that would be a command of CI.
+EVIL = (
+    "\x1b[2J\x1b]0;owned\x07\x9b31m\u202eevil\u2066</script><b>--&gt;]]>\ud83d\x00\x0b\uffff\ufffe"
+    "\r\n::error::no\u2028next"
+)
+
+
+def evil_turn(turn: int, marks_ms: dict[str, float] | None) -> Turn:
+    values = {
+        "scenario": EVIL,
+        "say": EVIL,
+        "transcript": EVIL,
+        "reply": EVIL,
+        "error": EVIL,
+        "faults": (EVIL,),
+        "notes": {EVIL: 3},
+        "counts": {EVIL: 1.0},
+        "endpoint_why": EVIL,
+        "llm": EVIL,
+        "left_out": EVIL if turn == 3 else None,
+        "calls": (
+            ToolCall(EVIL, {EVIL: EVIL}, 5.0, EVIL),
+            ToolCall(EVIL, {}, None, None, EVIL),
+        ),
+        "answer": AnswerRecord(verdict="wrong", heard=EVIL, failed=(EVIL,)),
+        "transcribed": AnswerRecord(verdict="not_judged", heard=EVIL, why=EVIL),
+        "judged": JudgeRecord(right=False, why=EVIL),
+        "backchannels": (BackchannelRecord(say=EVIL, start_ms=1.0, reply_stopped=True),),
+    }
+    if marks_ms is None:
+        values["why_no_gap"] = EVIL
+    made = make_turn(turn=turn, marks_ms=marks_ms, **values)
+    stages = tuple(Stage(EVIL, s.ns, s.ms) for s in made.stages)
+    return made.model_copy(update={"stages": stages})
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    turns = [evil_turn(1, {"agent_onset": 400.0}), evil_turn(2, None), evil_turn(3, None)]
+    about = {"name": EVIL, "agent": {"stack": EVIL, "url": EVIL}, "settings": {EVIL: EVIL}}
+    told = {"valid": False, "why_invalid": (EVIL,), "failure": EVIL, "stand_ins": (EVIL,)}
+    return make_run(turns, **about, **told)
+
+
+def shown(text: Text | str) -> None:
+    """Check what is written to a terminal or into a file for people."""
+    plain = text.plain if isinstance(text, Text) else text
+    assert "evil" in plain
+    for line in plain.split("\n"):
+        assert line.isprintable(), line
+        assert not line.startswith("::error")
+
+
+def test_the_terminal_gets_nothing_that_it_would_obey(run: Run) -> None:
+    for turn in run.turns:
+        shown(turn_block(turn, 100))
+    shown(summary_block(run, 100))
+    shown(markdown(run_report(run)))
+
+
+def test_pictures_are_xml_and_pages_hold_no_markup_of_the_agent(run: Run) -> None:
+    ElementTree.fromstring(run_svg(run))
+    page = render(run)
+    assert xml_text(page) == page
+    assert "<b>--" not in page
+    page.encode()
+
+
+def test_an_error_is_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = EVIL.replace("\n", "")  # errors may have several lines of their own
+    show_failure(AgentError("agent.line_lost", f"the line was lost: {evil}", hint=evil))
+    say(f"the agent reports: {evil}")
+    shown(capsys.readouterr().err)
+
+
+def test_a_comparison_of_hostile_agents(run: Run) -> None:
+    record = make_comparison([Side(EVIL, run.turns, None), Side("tame", run.turns, None)])
+    record = record.model_copy(update={"failure": EVIL, "agent": EVIL})
+    shown(comparison_block(record, 100))
+    ElementTree.fromstring(comparison_svg(record, EVIL))
+
+
+def test_a_check_of_hostile_agents() -> None:
+    record = make_check().model_copy(update={"why": (EVIL,), "verdict": "cannot_compare"})
+    shown(check_block(record, 100))
+    ElementTree.fromstring(check_svg(record, EVIL))
+    ElementTree.fromstring(junit(record, EVIL))

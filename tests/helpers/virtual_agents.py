@@ -15,7 +15,7 @@ from turngap.core.clock import Clock, ms_to_ns
 from turngap.play import run
 from turngap.testing import LoopClock, in_virtual_time
 from turngap.testing.agent import Script
-from turngap.testing.memory import line_to
+from turngap.testing.memory import Course, line_to
 from turngap.testing.virtual import VirtualLoop
 
 
@@ -28,14 +28,14 @@ class VirtualAgents:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stalled: Callable[[int], bool] = lambda _: False
-        self._scripts: dict[str, Script] = {}
+        self._scripts: dict[str, Script | Course] = {}
         self._played = count()
         monkeypatch.setattr(run, "open_line", self._line)
         for module in (run, stream, checking):
             monkeypatch.setattr(module, "MonotonicClock", _clock)
         monkeypatch.setattr(asyncio, "run", in_virtual_time)
 
-    def url_of(self, script: Script) -> str:
+    def url_of(self, script: Script | Course) -> str:
         """Where an agent that follows the script can be reached."""
         url = f"ws://in-memory/{len(self._scripts)}"
         self._scripts[url] = script

@@ -1,7 +1,7 @@
 """A line to an agent in memory: what is sent has arrived. For virtual time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, MutableMapping
+from collections.abc import AsyncIterator, Callable, Coroutine, MutableMapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -56,9 +56,13 @@ class End:
         self._dead = True
 
 
+# An agent of any kind: it is given its end of the line.
+Course = Callable[[End, Clock], Coroutine[Any, Any, None]]
+
+
 @asynccontextmanager
 async def line_to(
-    script: Script, dialect: Dialect | None = None, clock: Clock | None = None
+    script: Script | Course, dialect: Dialect | None = None, clock: Clock | None = None
 ) -> AsyncIterator[Line]:
     """A line to an agent that follows `script`, its handshake done. No socket is involved.
 
@@ -67,7 +71,8 @@ async def line_to(
     """
     clock = clock or LoopClock()
     up, down = _Messages(), _Messages()
-    agent = converse(script, End(clock, up, down), clock)
+    end = End(clock, up, down)
+    agent = converse(script, end, clock) if isinstance(script, Script) else script(end, clock)
     async with _line(agent, End(clock, down, up), dialect, clock) as line:
         yield line
 

@@ -126,7 +126,7 @@ def test_commands_are_followed_or_explained(tmp_path: Path) -> None:
 
 def test_an_agent_that_dies_ends_the_talk_and_what_was_said_is_kept(tmp_path: Path) -> None:
     device = VirtualDevice(speaking((1000, 1800), until_ms=20_000))
-    script = Script(replies=(Reply(action="garbage"),))
+    script = Script(replies=(Reply(action="die"),))
     with pytest.raises(AgentError):
         talk(tmp_path, script, device)
     (folder,) = (tmp_path / "runs").iterdir()

@@ -3,11 +3,13 @@
 from turngap.caller.dialect import Fault, Marks
 from turngap.caller.hearing import Listener
 from turngap.core.events import AgentFault, AgentMarks, Event
+from turngap.core.results import OffsetRecord
 from turngap.testing import ManualClock
 
 
 def heard(*messages: Fault | Marks, offset_ns: int | None = 0) -> list[Event]:
-    listener = Listener(ManualClock(), offset_ns=offset_ns, speech_gap_ms=500)
+    offset = OffsetRecord(offset_ns=offset_ns, bound_ns=None, n=0)
+    listener = Listener(ManualClock(), offset=offset, speech_gap_ms=500)
     for message in messages:
         listener.on_message(7, message)
     return listener.events
@@ -25,3 +27,8 @@ def test_an_error_with_marks_that_cannot_be_placed_is_not_lost() -> None:
     (placed,) = heard(failed)
     assert isinstance(placed, AgentMarks)
     assert placed.error == "no server"
+
+
+def test_marks_of_the_future_are_left_out_with_a_note_and_their_error_is_not_lost() -> None:
+    failed = Marks(1, {"sent": 7 + 10**9}, {}, None, "no server")
+    assert heard(failed) == [AgentFault(7, "no server")]

@@ -200,17 +200,19 @@ class Listener:
         for why in told.left_out:
             self.note(why)
         # Without a clock comparison, marks cannot be placed on the caller's clock.
-        if self._offset_ns is None or not told.marks:
+        placed: dict[str, int] = {}
+        if self._offset_ns is not None:
+            placed = {name: at - self._offset_ns for name, at in told.marks.items()}
+        if max(placed.values(), default=now_ns) > now_ns + self._slack_ns:
+            self.note(MARKS_AHEAD)
+            placed = {}
+        if not placed:
             if told.error:
                 self.feed(AgentFault(now_ns, told.error))
             return
-        marks = {name: at - self._offset_ns for name, at in told.marks.items()}
-        if max(marks.values()) > now_ns + self._slack_ns:
-            self.note(MARKS_AHEAD)
-            return
         raw = dict(told.marks)
         about = (told.counts, told.why, told.error, told.calls)
-        self.feed(AgentMarks(told.agent_turn, marks, raw, *about))
+        self.feed(AgentMarks(told.agent_turn, placed, raw, *about))
 
     def _feed_all(self, events: Sequence[AgentSpeech | AgentSilence]) -> None:
         for event in events:

@@ -120,6 +120,18 @@ class TurnTracker:
         A `UserSpeech` for an open turn replaces what was announced; one for a finished turn, and a
         `TurnEnded` for a turn that is not open, are ignored.
         """
+        if isinstance(event, TurnEnded):
+            return self._end(event)
+        self._keep(event)
+        return ()
+
+    def _end(self, event: TurnEnded) -> tuple[TrackedTurn, ...]:
+        if event.turn not in self._announced or event.turn in self._finished:
+            return ()
+        self._finished.add(event.turn)
+        return (self._finish(self._announced[event.turn], event),)
+
+    def _keep(self, event: Event) -> None:
         match event:
             case UserSpeech():
                 if event.turn not in self._finished:
@@ -146,11 +158,8 @@ class TurnTracker:
                 insort(self._texts, event, key=lambda e: e.at_ns)
             case TurnBroken():
                 insort(self._broken, event, key=lambda e: e.at_ns)
-            case TurnEnded():
-                if event.turn in self._announced and event.turn not in self._finished:
-                    self._finished.add(event.turn)
-                    return (self._finish(self._announced[event.turn], event),)
-        return ()
+            case TurnEnded():  # keeps nothing: it asks
+                pass
 
     def onset_of(self, turn: int) -> int | None:
         """When the reply to an open turn began, or None: not yet, or the turn is not open."""

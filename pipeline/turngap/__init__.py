@@ -15,9 +15,11 @@ What `__all__` names is public: `replay`, `check` and `compare` with their await
 has helpers for tests, and `turngap.backends` what a package needs that brings engines of its own.
 Everything else may change from one version to the next.
 
-Each name is imported when it is first used, so that `import turngap` alone loads nothing else.
+Each name is imported when it is first used, so that `import turngap` alone loads nothing else. It
+switches off what libraries would report to their vendors.
 """
 
+import os
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -36,6 +38,18 @@ if TYPE_CHECKING:
     from turngap.core.results import Turn
     from turngap.scenario.model import Scenario
     from turngap.store.runs import Run
+
+# Nothing that turngap starts reports to anybody. Libraries read these when they are imported, and
+# processes that turngap starts inherit them: so they are set here, before anything else, and also
+# over what was set before (docs/security.md, "What could phone home").
+os.environ.update(
+    ORT_DISABLE_TELEMETRY="1",  # onnxruntime: a device id, model paths and errors
+    DO_NOT_TRACK="1",  # vLLM, the client of the Hugging Face hub, and whoever else knows it
+    HF_HUB_DISABLE_TELEMETRY="1",
+    HF_XET_TELEMETRY_ENABLED="0",  # the hub's downloads
+    VLLM_NO_USAGE_STATS="1",
+    RAY_USAGE_STATS_ENABLED="0",
+)
 
 __version__ = "0.1.0"
 __all__ = [

@@ -49,7 +49,7 @@ class Server:
             *_serve(settings.command, model),
             *("--host", "127.0.0.1", "--port", str(port), *_lane(settings), *settings.serve_args),
         ]
-        environment = {**os.environ, "VLLM_NO_USAGE_STATS": "1", **settings.serve_env}
+        environment = {**os.environ, **settings.serve_env}
         if Path(model).exists():
             environment.setdefault("HF_HUB_OFFLINE", "1")
         with self.log.open("ab") as log:

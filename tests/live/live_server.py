@@ -149,6 +149,7 @@ class Serving:
 
     port: int
     live: LiveServer
+    seats: Seats
 
     def url(self, path: str, scheme: str = "http") -> str:
         return f"{scheme}://127.0.0.1:{self.port}{path}"
@@ -214,7 +215,7 @@ async def serving(
     server = create_server(live.app, settings.limits, seats)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
-        yield Serving(listener.getsockname()[1], live)
+        yield Serving(listener.getsockname()[1], live, seats)
     finally:
         server.should_exit = True
         await task

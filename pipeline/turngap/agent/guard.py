@@ -168,6 +168,9 @@ class Guard:
                     return message
             except HangUpError as e:
                 await self.end(e.code, e.reason)
+            except Exception as e:
+                logger.opt(exception=e).error("a message could not be taken")
+                await self.end(of.CODE_FAILED, f"the server failed: {type(e).__name__}: {e}")
 
     async def _passes(self, message: Message) -> bool:
         """Check a message, and wait until its turn has come; return whether the agent gets it."""
@@ -228,7 +231,7 @@ class Guard:
         if not isinstance(payload, dict) or payload.get("label") != "rtvi-ai":
             return False
         kind, data = payload.get("type"), payload.get("data")
-        if kind not in RTVI_TYPES:
+        if not isinstance(kind, str) or kind not in RTVI_TYPES:
             return False
         if kind == "send-text":
             self._ask(data.get("content") if isinstance(data, dict) else None)
@@ -255,7 +258,10 @@ class Guard:
     async def _checked_send(self, message: Message) -> None:
         if message["type"] == "websocket.send" and self._gone.is_set():
             return
-        await self._send(message)
+        try:
+            await self._send(message)
+        except OSError:  # the client has left, which its next message says, too
+            return
         if message["type"] == "websocket.send" and message.get("bytes") is not None:
             frame = _Frame.FromString(message["bytes"])
             if frame.WhichOneof("frame") == "audio":

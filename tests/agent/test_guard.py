@@ -1,0 +1,146 @@
+"""What passes a guard, what it drops, and what ends the connection, message by message."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from fake_engines import fake_assembly
+from foreign_messages import websocket_message
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pipecat.frames.protobufs import frames_pb2
+
+from turngap.agent import guard as guards
+from turngap.agent.guard import REASON_BYTES, RTVI_TYPES, Guard
+from turngap.agent.limits import Limits, Pace
+from turngap.caller.pipecat import audio_frame, message_frame, rtvi
+from turngap.core.clock import NS_PER_S
+from turngap.testing import ManualClock
+
+RATE = 16_000
+AUDIO = audio_frame(bytes(640), RATE)
+
+
+class Line:
+    """A guard's two ends: what the client sends, and what the agent and the client got."""
+
+    def __init__(self, *messages: bytes | str, limits: Limits | None = None) -> None:
+        self.clock = ManualClock()
+        self.guard = Guard(limits or Limits(), self.clock, RATE)
+        self.agent_got: list[Any] = []
+        self.closed: tuple[int, str] | None = None
+        self._left = list(messages)
+
+    async def receive(self) -> dict[str, Any]:
+        if self._left and self.closed is None:
+            message = self._left.pop(0)
+            return {
+                "type": "websocket.receive",
+                "text" if isinstance(message, str) else "bytes": message,
+            }
+        return {"type": "websocket.disconnect", "code": 1000}
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "websocket.close":
+            self.closed = (message["code"], message["reason"])
+
+    async def play(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def converse(assembly: Any, socket: Any, memory: Any) -> None:
+            while (message := await socket.receive())["type"] == "websocket.receive":
+                self.agent_got.append(message["bytes"])
+
+        monkeypatch.setattr(guards, "converse", converse)
+        scope = {"type": "websocket", "headers": [], "path": "/ws"}
+        await self.guard.run(fake_assembly(), scope, self.receive, self.send)  # type: ignore[arg-type]
+
+
+async def test_only_what_rtvi_clients_may_send_reaches_the_agent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passed = [message_frame(rtvi(kind, {})) for kind in sorted(RTVI_TYPES)]
+    dropped = [
+        message_frame(rtvi("send-file", {"file": {"source": {"url": "http://10.0.0.1/"}}})),
+        message_frame(rtvi("raw-audio", {"base64Audio": "AAAA"})),
+        message_frame(rtvi("llm-function-call-result", {})),
+        message_frame({"label": "other", "type": "client-ready"}),
+        message_frame({"label": "rtvi-ai", "type": ["client-ready"]}),
+        message_frame([]),  # pyright: ignore[reportArgumentType]
+    ]
+    line = Line(*dropped, *passed, AUDIO)
+    await line.play(monkeypatch)
+    assert line.agent_got == [*passed, AUDIO]
+    assert line.closed is None
+
+
+async def test_a_reason_fits_its_frame_and_is_printable(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line(AUDIO)
+
+    def heard(_: object) -> None:
+        raise RuntimeError("\x1b[2J" + "ö" * 500)
+
+    line.guard.heard = heard  # type: ignore[method-assign]
+    await line.play(monkeypatch)
+    assert line.closed is not None
+    code, reason = line.closed
+    assert code == 1011
+    assert reason.startswith("the server failed: RuntimeError")
+    assert reason.isprintable()
+    assert len(reason.encode()) <= REASON_BYTES
+
+
+async def test_a_pipeline_that_does_not_come_down_gives_its_seat_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line, cancelled = Line(AUDIO), asyncio.Event()
+
+    async def converse(assembly: Any, socket: Any, memory: Any) -> None:
+        while (await socket.receive())["type"] == "websocket.receive":
+            pass
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    monkeypatch.setattr(guards, "converse", converse)
+    monkeypatch.setattr(guards, "COMES_DOWN_S", 0.05)
+    scope = {"type": "websocket", "headers": [], "path": "/ws"}
+    async with asyncio.timeout(20):
+        await line.guard.run(fake_assembly(), scope, line.receive, line.send)  # type: ignore[arg-type]
+    assert cancelled.is_set()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.one_of(st.binary(max_size=300), st.text(max_size=50), st.randoms()), max_size=20)
+)
+def test_no_message_makes_a_guard_fail(messages: list[Any]) -> None:
+    made = [m if isinstance(m, bytes | str) else websocket_message(m) for m in messages]
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        wide = Limits(messages_per_s=1e9, speed=1e9, audio_rate=1e9)
+        line = Line(*made, limits=wide)
+        asyncio.run(line.play(monkeypatch))
+    assert line.closed is None or line.closed[0] != 1011
+    for message in line.agent_got:
+        frame = frames_pb2.Frame.FromString(message)  # type: ignore[attr-defined]
+        assert frame.WhichOneof("frame") in ("audio", "message")
+        if frame.WhichOneof("frame") == "message":
+            assert json.loads(frame.message.data)["type"] in RTVI_TYPES
+
+
+# --- pace -------------------------------------------------------------------------------------
+
+
+def test_a_line_that_stalled_catches_up_at_four_times_real_time() -> None:
+    pace, now_ns = Pace(Limits()), 0
+    for _ in range(750):  # 15 s of packets at once
+        now_ns = pace.next_ns(0.02, now_ns)
+    assert 3.4 <= now_ns / NS_PER_S <= 3.75
+
+
+@given(jitter_ns=st.lists(st.integers(0, 100_000_000), min_size=1, max_size=200))
+def test_an_ordinary_caller_never_waits(jitter_ns: list[int]) -> None:
+    pace, now_ns = Pace(Limits()), 0
+    for number, late_ns in enumerate(jitter_ns):
+        now_ns = max(now_ns, number * 20_000_000 + late_ns)
+        assert pace.next_ns(0.02, now_ns) == now_ns

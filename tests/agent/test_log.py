@@ -1,0 +1,54 @@
+"""The server's log has a bound, whatever makes the server write."""
+
+from collections.abc import Iterator
+
+import pytest
+from loguru import logger
+
+from turngap.agent.log import AT_ONCE_S, BoundedLog
+from turngap.testing import ManualClock
+
+
+class Written:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.texts: list[str] = []
+        self.sink = logger.add(BoundedLog(self.texts.append, self.clock), format="{message}")
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.texts))
+
+
+@pytest.fixture
+def log() -> Iterator[Written]:
+    written = Written()
+    yield written
+    logger.remove(written.sink)
+
+
+def test_a_server_that_warns_without_end_fills_no_disk(log: Written) -> None:
+    for _ in range(20_000):
+        logger.warning("x" * 20_000)
+    assert len(log.texts) == AT_ONCE_S
+    assert log.size < 250_000
+
+
+async def test_what_was_left_out_is_counted(log: Written) -> None:
+    for number in range(1000):
+        logger.error("{}", number)
+    await log.clock.advance(2 * 10**9)
+    logger.error("at last")
+    assert log.texts[-2:] == ["(800 lines of the log were left out)\n", "at last\n"]
+
+
+def test_what_is_asked_for_with_a_log_level_is_not_limited(log: Written) -> None:
+    for _ in range(1000):
+        logger.debug("x")
+    assert len(log.texts) == 1000
+
+
+def test_no_escape_sequence_reaches_the_terminal(log: Written) -> None:
+    logger.warning("a\x1b[2Jb\u202ec")
+    assert "\x1b" not in log.texts[0]
+    assert "\u202e" not in log.texts[0]

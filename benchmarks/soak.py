@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from turngap.agent.limits import Limits
 from turngap.agent.log import set_log_level
@@ -41,7 +41,8 @@ from turngap.scenario.library import library_dir, load_scenario, scenario_paths
 RATE, PACKET = 16_000, 320
 CLOCK = MonotonicClock()
 AT_ONCE = 4
-PATIENCE_S = 20.0
+# Longer than any machine needs, since what is asked is what is left and not how long it took.
+PATIENCE_S = 120.0
 WARM_UP = 40
 # The usual limits, but who has left is soon forgotten.
 FORGETFUL = Limits(resume_s=1, download_s=1)
@@ -117,7 +118,8 @@ async def _some(
 async def _one(port: int, path: str, speech: Pcm | None, rng: random.Random) -> str:
     """Hold one conversation; how it came out."""
     try:
-        async with asyncio.timeout(PATIENCE_S), connect(f"ws://127.0.0.1:{port}{path}") as socket:
+        url = f"ws://127.0.0.1:{port}{path}"
+        async with asyncio.timeout(PATIENCE_S), connect(url, open_timeout=None) as socket:
             about = {"version": "2.2.0", "about": {"library": "soak"}}
             await socket.send(message_frame(rtvi("client-ready", about)))
             await _until(socket, "message")
@@ -128,6 +130,8 @@ async def _one(port: int, path: str, speech: Pcm | None, rng: random.Random) -> 
             return "answered" if speech is not None else "greeted"
     except ConnectionClosed as e:
         return "full" if e.rcvd and e.rcvd.code == 1013 else f"closed: {e}"
+    except InvalidHandshake as e:
+        return f"refused: {e}"
     except TimeoutError:
         return "nothing came"
 

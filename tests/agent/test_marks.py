@@ -156,7 +156,7 @@ def test_an_endpoint_that_the_user_talked_over_is_forgotten() -> None:
     marks.vad_stopped(ns(500))
     marks.transcript(ns(520))
     marks.turn_decided(ns(530))
-    marks.user_started()
+    marks.user_started(ns(600))
     marks.vad_stopped(ns(1000))
     marks.transcript(ns(1200))
     marks.turn_decided(ns(1300))
@@ -169,7 +169,7 @@ def test_a_stop_of_the_vad_that_the_user_talked_over_is_forgotten() -> None:
     # Decided by the transcript alone: the stop of seconds ago is no endpoint of this turn.
     marks, reports = recorder()
     marks.vad_stopped(ns(500))
-    marks.user_started()
+    marks.user_started(ns(600))
     marks.transcript(ns(3000))
     marks.turn_decided(ns(3001))
     marks.llm_requested(ns(3001))
@@ -299,7 +299,7 @@ def test_a_turn_interrupted_before_anything_was_sent_is_reported_as_far_as_it_go
     marks.turn_decided(ns(900))
     marks.llm_requested(ns(1000))
     marks.mark("llm_first_token", ns(1100))
-    marks.user_started()
+    marks.user_started(ns(600))
     marks.finish()  # the interruption
     marks.tts_audio(ns(1200), loud(20), RATE)
     marks.sent(ns(1201), loud(20), RATE)

@@ -22,8 +22,10 @@ def test_an_error_of_the_agents_is_an_event_and_a_refusal_of_a_message_is_none()
 
 def test_an_error_with_marks_that_cannot_be_placed_is_not_lost() -> None:
     failed = Marks(1, {"llm_request": 5}, {}, None, "no server", None)
-    assert heard(failed, offset_ns=None) == [AgentFault(7, "no server")]
-    assert heard(Marks(1, {}, {}, None, "no server", None)) == [AgentFault(7, "no server")]
+    assert heard(failed, offset_ns=None) == [AgentFault(7, "no server", by_marks=True)]
+    assert heard(Marks(1, {}, {}, None, "no server", None)) == [
+        AgentFault(7, "no server", by_marks=True)
+    ]
     (placed,) = heard(failed)
     assert isinstance(placed, AgentMarks)
     assert placed.error == "no server"

@@ -5,10 +5,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipecat.frames.frames import ErrorFrame
+from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator
+from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.services.llm_service import LLMService
+from pipecat.services.stt_service import STTService
+from pipecat.services.tts_service import TTSService
 from pipecat.utils.errors import ErrorCategory
 
-from turngap.backends import Decision
+from turngap.backends import Decision, Kind
 from turngap.core.audio import Pcm, SpeechDetector, SpeechStart
 from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import ms_to_ns, ns_to_ms, samples_to_ns
@@ -16,6 +21,12 @@ from turngap.core.events import ToolCall
 
 # A turn decision that follows the final transcript this closely was waiting for it.
 SAME_STEP_MS = 10.0
+
+# The VAD takes a cough or a door for speech, but with its hangover hardly for this long.
+SPEECH_MS = 700.0
+# An error this long before the person is heard to speak is of another turn. A recogniser that was
+# stuck hands on what it had held up at once, the beginning of the speech included.
+STALE_ERROR_MS = 1000.0
 
 # Counts of what an answer cost; an engine's own counts of cost begin with the prefix.
 COSTS = frozenset({"llm_prompt_tokens", "llm_completion_tokens"})
@@ -62,6 +73,8 @@ class AgentTurn:
         counts: other figures of the turn, by name.
         why: why turn-taking held for as long as it did, if it says.
         error: why the reply failed, or stopped in the middle.
+        late: why it is late as long as an engine is silent, by the engine's kind; empty where it
+            went on after all.
         calls: the turn's tool calls, by call id, in order.
     """
 
@@ -70,12 +83,20 @@ class AgentTurn:
     counts: dict[str, float] = field(default_factory=dict[str, float])
     why: str | None = None
     error: str | None = None
+    late: dict[Kind, str] = field(default_factory=dict[Kind, str])
     calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
     pieces: int = 0  # of the answer, from the LLM
     tts: _Track = field(default_factory=_Track)
     out: _Track = field(default_factory=_Track)
     held_ns: int = 0  # when its audio was released, if it was held back
     audible: tuple[int, int] | None = None  # first audible sample of the TTS, and when it was made
+
+    @property
+    def failure(self) -> str | None:
+        """Why there is no whole reply; empty where one that was late went on."""
+        if self.error is not None or not self.late:
+            return self.error
+        return next(filter(None, self.late.values()), "")
 
 
 Report = Callable[[AgentTurn], None]
@@ -111,6 +132,11 @@ class MarksRecorder:
         self._calling: dict[str, tuple[AgentTurn, int]] = {}
         self._guess: AgentTurn | None = None
         self._count = 0
+        self._unheard: dict[str, int] = {}  # errors before the LLM in this turn, with instants
+        self._speech_since_ns: int | None = None
+        self._speech_ns = 0  # since the last turn was decided
+        self._partial = False  # whether the recogniser has said anything of it
+        self._unread: str | None = None  # of a turn that was decided without a word
 
     @property
     def _making(self) -> AgentTurn | None:
@@ -118,14 +144,24 @@ class MarksRecorder:
 
     def vad_stopped(self, at_ns: int) -> None:
         self._vad_stop_ns = at_ns
+        if self._speech_since_ns is not None:
+            self._speech_ns += at_ns - self._speech_since_ns
+            self._speech_since_ns = None
 
     def transcript(self, at_ns: int) -> None:
         self._pending["transcript"] = at_ns
 
-    def user_started(self) -> None:
+    def partial(self) -> None:
+        """Note an interim transcript."""
+        self._partial = True
+
+    def user_started(self, at_ns: int) -> None:
         """Note that the user speaks (on), so that the turn was not over yet."""
         self._pending = {}
         self._vad_stop_ns = None
+        self._speech_since_ns = at_ns
+        recent_ns = at_ns - ms_to_ns(STALE_ERROR_MS)
+        self._unheard = {e: ns for e, ns in self._unheard.items() if ns >= recent_ns}
 
     def turn_decided(self, at_ns: int, decision: Decision | None = None) -> None:
         """Note that the turn's end was decided, which also confirms a guess.
@@ -134,6 +170,7 @@ class MarksRecorder:
         Its strategies decide only once a transcript is there: if the decision came in the same step
         as the transcript, the endpoint was due before it and the wait was the STT's.
         """
+        self._miss_words()
         turn = self._confirmed(at_ns)
         if turn is None and (turn := self._just_requested(at_ns)) is not None:
             at_ns = min(at_ns, turn.marks["llm_request"])
@@ -147,6 +184,21 @@ class MarksRecorder:
                 self._why = decision.why
             else:
                 turn.why = decision.why
+
+    def _miss_words(self) -> None:
+        """Note that a recogniser has given no final transcript of what was surely speech."""
+        speech_ms, self._speech_ns = ns_to_ms(self._speech_ns), 0
+        partial, self._partial = self._partial, False
+        if "transcript" in self._pending or self._making is not None:
+            return
+        if self._unheard:
+            return
+        if partial:
+            self._unread = "stt: interim transcripts, but no final one"
+        elif speech_ms >= SPEECH_MS:
+            self._unread = f"stt: no transcript of {speech_ms / 1000:.1f} s of speech"
+        if self._unread:
+            self._report(AgentTurn(0, {}, error=self._unread))
 
     def _confirmed(self, at_ns: int) -> AgentTurn | None:
         """Make the guess a turn, which may be heard from now on."""
@@ -195,6 +247,24 @@ class MarksRecorder:
         turn.error = turn.error or error
         if turn is self._turn:
             self._report(turn)
+
+    def late(self, kind: Kind, why: str) -> None:
+        """Note that an engine is late with the answer; with an empty `why`, that it goes on."""
+        turn = self._making
+        if turn is None or turn.late.get(kind, "") == why:
+            return
+        turn.late[kind] = f"{kind}: {why}" if why else ""
+        if turn is self._turn:
+            self._report(turn)
+
+    def unheard(self, error: str, at_ns: int) -> None:
+        """Note an error of an engine before the LLM, which may keep the LLM from being asked.
+
+        It is told at once and by itself, and counts for the next request if there is one.
+        """
+        if error not in self._unheard:
+            self._unheard[error] = at_ns
+            self._report(AgentTurn(0, {}, error=error))
 
     def said(self, at_ns: int) -> None:
         """Note a piece of the answer from the LLM: a token, with most LLMs."""
@@ -264,9 +334,13 @@ class MarksRecorder:
         turn.number = self._count
         for name, n in self._counts.items():
             turn.counts[name] = turn.counts.get(name, 0) + n
+        # A late transcript is answered like any other.
+        unread = None if "transcript" in turn.marks else self._unread
+        turn.error = turn.error or next(iter(self._unheard), unread)
         self._pending, self._counts, self._why = {}, {}, None
+        self._unheard, self._unread = {}, None
         self._turn = self._latest = turn
-        if turn.error is not None:
+        if turn.failure:
             self._report(turn)
 
     def mark(self, name: str, at_ns: int) -> None:
@@ -342,8 +416,20 @@ def failure_of(frame: ErrorFrame, engine: FrameProcessor) -> str | None:
     said = " ".join(f"{frame.error}{_cause(frame)}".split())
     said = said if len(said) <= _MOST else said[:_MOST] + "…"
     remedy = _REMEDIES.get(category)
-    name = engine.name.partition("#")[0]
+    name = f"{kind_of(engine)}: {engine.name.partition('#')[0]}"
     return f"{name}: {said} ({remedy})" if remedy else f"{name}: {said}"
+
+
+def kind_of(engine: FrameProcessor) -> Kind | None:
+    """Return what an engine is of; None for any other processor."""
+    kinds: tuple[tuple[Kind, tuple[type[FrameProcessor], ...]], ...] = (
+        ("llm", (LLMService,)),
+        ("tts", (TTSService,)),
+        ("stt", (STTService,)),
+        # The aggregator has the turn-taking's strategies.
+        ("turn", (LLMUserAggregator, VADProcessor)),
+    )
+    return next((kind for kind, types in kinds if isinstance(engine, types)), None)
 
 
 def _cause(frame: ErrorFrame) -> str:

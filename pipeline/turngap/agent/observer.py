@@ -24,6 +24,7 @@ from pipecat.frames.frames import (
     FunctionCallCancelFrame,
     FunctionCallInProgressFrame,
     FunctionCallResultFrame,
+    InterimTranscriptionFrame,
     InterruptionFrame,
     LLMContextFrame,
     LLMFullResponseStartFrame,
@@ -51,10 +52,10 @@ from pipecat.services.stt_service import STTService
 from pipecat.services.tts_service import TTSService
 from pipecat.transports.base_output import BaseOutputTransport
 
-from turngap.agent.marks import AgentTurn, MarksRecorder, Waste, costs, failure_of
+from turngap.agent.marks import AgentTurn, MarksRecorder, Waste, costs, failure_of, kind_of
 from turngap.agent.speculation import GUESS, SpeculationDropped
 from turngap.agent.voice.speech_output import SpeechOutput
-from turngap.backends import COUNTS, Decision
+from turngap.backends import COUNTS, Decision, Kind
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock
 from turngap.core.messages import PING
@@ -173,6 +174,10 @@ class MarksObserver(BaseObserver):
         """Add to a figure of the turn that is being answered, or of the next one."""
         self._recorder.count(name, n)
 
+    def late(self, kind: Kind, why: str) -> None:
+        """Note that an engine is late with the answer, and why; empty: it goes on."""
+        self._recorder.late(kind, why)
+
     async def on_push_frame(self, data: FramePushed) -> None:
         frame, at_ns = data.frame, data.timestamp
         if isinstance(frame, OutputAudioRawFrame):
@@ -180,7 +185,7 @@ class MarksObserver(BaseObserver):
         elif data.first_push and data.direction == FrameDirection.DOWNSTREAM:
             self._on_first_push(data, frame, at_ns)
         elif data.first_push and isinstance(frame, ErrorFrame):
-            self._on_error(data.source, frame)
+            self._on_error(data.source, frame, at_ns)
 
     def _on_audio(self, data: FramePushed, frame: OutputAudioRawFrame) -> None:
         if isinstance(data.source, BaseOutputTransport):
@@ -224,9 +229,11 @@ class MarksObserver(BaseObserver):
         recorder = self._recorder
         match frame:
             case VADUserStartedSpeakingFrame():
-                recorder.user_started()
+                recorder.user_started(at_ns)
             case VADUserStoppedSpeakingFrame():
                 recorder.vad_stopped(at_ns)
+            case InterimTranscriptionFrame() if isinstance(data.source, STTService):
+                recorder.partial()
             case TranscriptionFrame() if isinstance(data.source, STTService):
                 recorder.transcript(at_ns)
             case UserStoppedSpeakingFrame():
@@ -276,12 +283,13 @@ class MarksObserver(BaseObserver):
         for name, n in costs(told).items() if is_void else told.items():
             self._recorder.count(name, n)
 
-    def _on_error(self, source: FrameProcessor, frame: ErrorFrame) -> None:
-        """Note the LLM's and TTS's errors; a recogniser that fails may have heard enough."""
-        if isinstance(source, LLMService | TTSService):
-            error = failure_of(frame, source)
-            if error is not None:
-                self._recorder.failed(error)
+    def _on_error(self, source: FrameProcessor, frame: ErrorFrame, at_ns: int) -> None:
+        """Note the engines' errors."""
+        error = failure_of(frame, source)
+        if error is not None and isinstance(source, LLMService | TTSService):
+            self._recorder.failed(error)
+        elif error is not None and kind_of(source) is not None:
+            self._recorder.unheard(error, at_ns)
 
     def _on_request(self, frame: LLMContextFrame, at_ns: int) -> None:
         self._guess = frame.metadata.get(GUESS)
@@ -318,7 +326,7 @@ class MarksObserver(BaseObserver):
         if self._rtvi is None:
             return
         message = {"turngap": "marks", "turn": turn.number, "marks": dict(turn.marks)}
-        message |= {"counts": dict(turn.counts), "why": turn.why, "error": turn.error}
+        message |= {"counts": dict(turn.counts), "why": turn.why, "error": turn.failure}
         message["calls"] = [dataclasses.asdict(call) for call in turn.calls.values()]
         message |= self._about
         task = asyncio.create_task(self._rtvi.send_server_message(message))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,18 @@ from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPI
 from pipecat.workers.runner import WorkerRunner
 
 from turngap.agent.controls import Controls
+from turngap.agent.guards import guard_ears, guard_voice, usable_again
 from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, StampedSerializer
 from turngap.agent.output import YieldingTransport
 from turngap.agent.speculation import Announcer, AudioGate, DiscreetRTVI, Guesses
 from turngap.agent.stack import Stack, resolved
-from turngap.agent.switching import LlmSwitch, Memory, Offers, offers_of
+from turngap.agent.switching import STALL_MS, LlmSwitch, Memory, Offers, offers_of
 from turngap.agent.tools import PROMPT, toolbox, tools
 from turngap.agent.voice.feed import SpeechFeed
 from turngap.agent.voice.heard import HeardKeeper, Ledger, MadeCounter
 from turngap.agent.voice.speech_output import Speaking, speaking
 from turngap.agent.warming import PrefixWarmer, warm_session, warm_voice
+from turngap.agent.watch import Patience
 from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
 from turngap.core.clock import Clock
 
@@ -127,13 +130,30 @@ def _worker(
 ) -> PipelineWorker:
     guesses = Guesses() if taking.speculates else None
     made = guesses.let_through if guesses else None
-    switch = LlmSwitch(assembly.offers, assembly.clock, memory, made)
+    stack, observer = assembly.stack, None
+
+    def late(kind: Kind, why: str) -> None:
+        if observer is not None:
+            observer.late(kind, why)
+
+    switch = LlmSwitch(
+        assembly.offers,
+        assembly.clock,
+        memory,
+        made,
+        patience=Patience(stack.pipeline.first_token_ms, STALL_MS),
+        late=partial(late, "llm"),
+    )
     observer = _observer(assembly, serializer, taking, switch) if assembly.traced else None
     count = observer.count if observer else lambda name, n: None
-    tts, feed, stack = assembly.create("tts"), SpeechFeed(), assembly.stack
+    stt, tts, feed = assembly.create("stt"), assembly.create("tts"), SpeechFeed()
+    guard_ears(stt)
+    guard_voice(tts, partial(late, "tts"))
     voice = speaking(stack, tts, assembly.clock, feed=feed, gated=bool(guesses), count=count)
     talk = _aggregators(stack, taking, memory, assembly.clock)
-    parts = _Parts(taking, switch, guesses, voice, talk)
+    again = usable_again(lambda: (stt, switch.service, tts))
+    talk.user().add_event_handler("on_user_turn_started", again)
+    parts = _Parts(taking, stt, switch, guesses, voice, talk)
     audio = stack.audio
     worker = PipelineWorker(
         Pipeline(_processors(assembly, transport, parts)),
@@ -186,6 +206,7 @@ class _Parts:
     """What one session consists of; `guesses` is None without speculation."""
 
     taking: TurnTaking
+    stt: FrameProcessor
     switch: LlmSwitch
     guesses: Guesses | None
     voice: Speaking
@@ -219,7 +240,7 @@ def _processors(
     return [
         transport.input(),
         *_ears(parts.taking, vad_first=pipeline.vad_first),
-        assembly.create("stt"),
+        parts.stt,
         *([end_of_input_audio()] if parts.taking.ears else []),
         parts.talk.user(),
         *_answering(parts),

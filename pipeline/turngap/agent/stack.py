@@ -87,11 +87,13 @@ class PipelineSettings(_Strict):
     `vad_first` puts the VAD before the STT, so that engines see its verdicts in step with the
     audio; off, it sits in the user aggregator, where pipecat's examples have it. `keep_heard`
     remembers of a reply that was broken off what was heard, to the word; off, whole clauses only,
-    as pipecat does.
+    as pipecat does. `first_token_ms` is how long the LLM may take to its first token, reasoning
+    included, before its reply is given up.
     """
 
     vad_first: bool = True
     keep_heard: bool = False
+    first_token_ms: Annotated[float, Field(ge=1000, le=600_000)] = 10_000.0
     system_prompt: str = "You are on a phone call. Answer in one or two short spoken sentences."
 
 

@@ -12,15 +12,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipecat.frames.frames import (
+    BotStartedSpeakingFrame,
     BotStoppedSpeakingFrame,
     CancelFrame,
+    EagerEndOfTurnCancelFrame,
     EndFrame,
+    ErrorFrame,
     Frame,
     FunctionCallCancelFrame,
+    FunctionCallsStartedFrame,
     InterruptionFrame,
     LLMContextFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    LLMTextFrame,
     MetricsFrame,
     StartFrame,
     TextFrame,
@@ -30,6 +35,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
 
 from turngap.agent.stack import require_tools
+from turngap.agent.watch import Late, Patience, Watch
 from turngap.backends import (
     BackendChoice,
     BackendSettings,
@@ -37,8 +43,10 @@ from turngap.backends import (
     ConfiguredBackend,
     specs,
 )
+from turngap.clocks import others_first
 from turngap.core.clock import Clock
 from turngap.core.errors import InputError
+from turngap.core.untrusted import harmless
 
 State = Literal["ready", "unloaded", "loading", "failed"]
 
@@ -184,8 +192,25 @@ class Memory:
     llm: str | None = None
 
 
+# By default, for an LLM's first token: more than a combined model may take, which gives each of two
+# parts 3 s. What `pipeline.first_token_ms` sets.
+FIRST_TOKEN_MS = 10_000.0
+# From one token to the next: more than a combined model gives a part (5 s), which may still have
+# another part to fall back to.
+STALL_MS = 6_000.0
+# Longer than anybody listens to a telephone: five minutes of speech. A model that never stops would
+# fill the memory, and the voice's queue.
+MOST_REPLY_CHARS = 5_000
+# As many empty tokens come to nothing either.
+MOST_REPLY_TOKENS = 5_000
+
 # What a service says in a reply.
 _REPLY = (TextFrame, LLMFullResponseStartFrame, LLMFullResponseEndFrame)
+
+
+def spoken(text: str) -> str:
+    """Return an engine's text without what no voice, no JSON and no terminal can take."""
+    return "\n".join(harmless(line) for line in text.split("\n"))
 
 
 class _Branch:
@@ -211,6 +236,8 @@ class LlmSwitch(FrameProcessor):
 
     Args:
         made: called with every service before it is used.
+        patience: how long an LLM may be silent before its reply is given up.
+        late: called with why the answer is late, as a `Watch` does.
 
     Attributes:
         offers: what can be picked.
@@ -222,8 +249,18 @@ class LlmSwitch(FrameProcessor):
         clock: Clock,
         memory: Memory,
         made: Callable[[FrameProcessor], None] | None = None,
+        *,
+        patience: Patience | None = None,
+        late: Late = lambda why: None,
     ) -> None:
         super().__init__(enable_direct_mode=True)
+        patience = patience or Patience(FIRST_TOKEN_MS, STALL_MS)
+        self._late = late
+        self._watch = Watch("token", patience, clock, late, self._give_up)
+        self._chars = 0
+        self._explained = False  # an error, a call or a refusal says why there is no text
+        self._stopping: InterruptionFrame | None = None
+        self._speaking = False  # whether the caller hears the agent
         self.offers = offers
         self._made = made
         self._memory = memory
@@ -299,6 +336,7 @@ class LlmSwitch(FrameProcessor):
 
     async def cleanup(self) -> None:
         await super().cleanup()
+        self._watch.end()
         for branch in self._branches.values():
             await branch.pipeline.cleanup()
 
@@ -310,6 +348,12 @@ class LlmSwitch(FrameProcessor):
             self._start = frame
         elif isinstance(frame, LLMContextFrame) and direction == FrameDirection.DOWNSTREAM:
             self._active.muted = False
+            self._chars, self._explained, self._stopping = 0, False, None
+            self._watch.begin()
+        elif isinstance(frame, InterruptionFrame | EagerEndOfTurnCancelFrame | CancelFrame):
+            self._watch.end()
+        elif isinstance(frame, BotStartedSpeakingFrame | BotStoppedSpeakingFrame):
+            self._speaking = isinstance(frame, BotStartedSpeakingFrame)
         if isinstance(frame, CancelFrame | EndFrame | InterruptionFrame):
             for branch in [b for b in self._branches.values() if b is not self._active]:
                 await branch.pipeline.queue_frame(frame, direction)
@@ -322,6 +366,11 @@ class LlmSwitch(FrameProcessor):
         is_told = isinstance(frame, MetricsFrame | FunctionCallCancelFrame)
         if branch is not self._active and not is_told:
             return
+        if frame is self._stopping:  # for this service alone: what it has said is spoken to its end
+            self._stopping = None
+            if self._responding:
+                await self.from_branch(branch, LLMFullResponseEndFrame(), direction)
+            return
         # Only the reply: a flush probe that passes through is what the next request waits for.
         if branch.muted and isinstance(frame, _REPLY):
             return
@@ -329,8 +378,46 @@ class LlmSwitch(FrameProcessor):
             if self._started:
                 return  # of a service that was made later; the pipeline is running already
             self._started = True
+        if self._stopping is not None and isinstance(frame, LLMTextFrame):
+            await others_first()  # a model that does not stop must let itself be stopped
+            return
+        if isinstance(frame, LLMTextFrame):
+            frame.text = spoken(frame.text)
+        await self._watched(frame)
         self._follow(frame)
         await self.push_frame(frame, direction)
+
+    async def _watched(self, frame: Frame) -> None:
+        """See to it that a reply comes to an end, and that a turn without one says why."""
+        match frame:
+            case LLMTextFrame() if self._watch.waits:
+                self._watch.news()
+                self._chars += len(frame.text)
+                if self._chars > MOST_REPLY_CHARS or self._watch.count > MOST_REPLY_TOKENS:
+                    self._watch.end()
+                    said = f"{self._chars} characters in {self._watch.count} tokens"
+                    await self._give_up(f"the reply has no end: {said}")
+            case ErrorFrame() | FunctionCallsStartedFrame() | EagerEndOfTurnCancelFrame():
+                self._explained = True
+            case LLMFullResponseEndFrame() if self._watch.waits:
+                self._watch.finish()
+                if not self._chars and not self._explained:
+                    # An error of the service's own may follow, and says more.
+                    self._late("the reply is empty")
+            case _:
+                pass
+
+    async def _give_up(self, why: str) -> None:
+        """End the request of an LLM that stalls or does not stop, as an interruption would.
+
+        What is being spoken is spoken to its end. What was not spoken until now is dropped: after
+        so long, nobody expects half a sentence.
+        """
+        await self.service.push_error(why)
+        if not self._speaking:
+            await self.broadcast_interruption()
+        self._stopping = InterruptionFrame()
+        await self._active.pipeline.queue_frame(self._stopping)
 
     def _follow(self, frame: Frame) -> None:
         if isinstance(frame, LLMContextFrame):

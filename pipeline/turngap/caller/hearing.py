@@ -208,7 +208,7 @@ class Listener:
             placed = {}
         if not placed:
             if told.error:
-                self.feed(AgentFault(now_ns, told.error))
+                self.feed(AgentFault(now_ns, told.error, by_marks=True))
             return
         raw = dict(told.marks)
         about = (told.counts, told.why, told.error, told.calls)

@@ -89,10 +89,15 @@ class AgentMarks:
 
 @dataclass(frozen=True, slots=True)
 class AgentFault:
-    """The agent reported an error of its own, without marks that say of which turn."""
+    """The agent reported an error of its own, without marks that say of which turn.
+
+    `by_marks`: as a report of a turn that has none, which names the engine; else in a message of
+    the protocol.
+    """
 
     at_ns: int
     error: str
+    by_marks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -338,7 +338,9 @@ class TurnTracker:
             return None
         since = speech.end_ns if replied else speech.start_ns
         until = min(self._next_start(speech), end.at_ns)
-        return next((f.error for f in self._faults if since <= f.at_ns <= until), None)
+        within = [f for f in self._faults if since <= f.at_ns <= until]
+        within.sort(key=lambda f: not f.by_marks)
+        return within[0].error if within else None
 
     def _endpoints(self, speech: UserSpeech, *, replied: bool) -> tuple[int, ...] | None:
         """Return the agent's decisions that this turn was over: by its marks, or as it told them.

@@ -219,6 +219,8 @@ class Connection:
                 return AgentText(at_ns - offset_ns, text)
             case said.Fault(text):
                 return AgentFault(at_ns - offset_ns, text)
+            case said.Marks(marks={}, error=str(error)) if error and not fact.marks:
+                return AgentFault(at_ns - offset_ns, error, by_marks=True)
             case said.Marks(turn, raw):
                 marks = {name: ns - offset_ns for name, ns in raw.items()}
                 about = (fact.counts, fact.why, fact.error, fact.calls)

@@ -57,7 +57,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Begin the person's turn; `interrupt` cancels what the agent does or says."""
+    """Begin the person's turn; `interrupt`: over what the agent says or is about to say."""
 
     interrupt: bool
 

@@ -155,8 +155,10 @@ class TurnTaker:
                 await ears.conclude(silence_ms)
             case Settle():
                 ears.settle()
-            case Begin(interrupt):
-                await self.start.trigger_user_turn_started(enable_interruptions=interrupt)
+            case Begin():
+                # Also where the agent seems to have nothing to say: an engine that is stuck says
+                # nothing either, and the next request would wait behind it for ever.
+                await self.start.trigger_user_turn_started(enable_interruptions=True)
             case Speculate(text):
                 speculation = UserTurnSpeculation(text=text)
                 await self.stop.trigger_user_turn_inference_triggered(speculation=speculation)

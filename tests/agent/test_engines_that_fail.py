@@ -1,0 +1,144 @@
+"""An engine that stalls, dies, refuses or does not stop costs its turn, and no other one.
+
+Whole conversations of three turns with the stacks that ship, in virtual time. In the second turn an
+engine does what the table says.
+"""
+
+from collections.abc import Mapping
+from typing import get_args
+
+import pytest
+from failing_engines import Cast, Fate, Fates, assembly_of, parts, talk_to
+
+from turngap.agent import guards, switching
+from turngap.backends import ConfiguredBackend
+from turngap.core.turns import TrackedTurn
+from turngap_services.llm import combine
+from turngap_services.llm.combine import SPECS as COMBINED
+
+STACKS = ("embedded", "stock")
+FATES: tuple[Fate, ...] = get_args(Fate)
+
+# What the turn says, beside the name of the engine's kind.
+SAID: dict[tuple[str, Fate], str] = {
+    ("stt", "stalls"): "no result for 4 s",
+    ("stt", "dies"): "its server has gone",
+    ("stt", "dies_midway"): "its server has gone",
+    ("stt", "babbles"): "interim transcripts, but no final one",
+    ("stt", "says_nothing"): "no transcript of",
+    ("llm", "stalls"): "no token for 3 s",
+    ("llm", "stalls_midway"): "no token for 1 s after 4 tokens",
+    ("llm", "dies"): "its server has gone",
+    ("llm", "dies_midway"): "its server has gone",
+    ("llm", "babbles"): "the reply has no end",
+    ("llm", "says_nothing"): "the reply is empty",
+    ("tts", "stalls"): "completed with no audio",
+    ("tts", "stalls_midway"): "no audio for 1 s after 0.2 s of it",
+    ("tts", "dies"): "its server has gone",
+    ("tts", "dies_midway"): "its server has gone",
+    ("tts", "babbles"): "the audio has no end",
+    ("tts", "says_nothing"): "completed with no audio",
+    ("tts", "makes_no_sense"): "no PCM16",
+}
+# Text that makes no sense is made harmless, and then is as good as any.
+UNHARMED: set[tuple[str, Fate]] = {("stt", "makes_no_sense"), ("llm", "makes_no_sense")}
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has no end is as endless after less, and sooner heard out."""
+    monkeypatch.setattr(switching, "MOST_REPLY_CHARS", 300)
+    monkeypatch.setattr(guards, "LEAST_VOICE_MS", 2000.0)
+    monkeypatch.setattr(guards, "VOICE_MS_A_CHAR", 10.0)
+
+
+def cast(kind: str, fates: Fates) -> Cast:
+    return Cast(**{"stt": {}, "llm": {}, "tts": {}, kind: fates})
+
+
+def check(turns: list[TrackedTurn], kind: str, said: str) -> None:
+    """See that the second turn names the engine, and the others are answered."""
+    first, second, third = turns
+    for turn in (first, third):
+        assert (turn.outcome, turn.error) in (("answered", None), ("late", None))
+    assert "answer number 3" in third.reply or "answer number 4" in third.reply
+    assert second.outcome == "error"
+    assert second.error is not None
+    assert second.error.startswith(f"{kind}: ")
+    assert said in second.error
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("fate", FATES)
+@pytest.mark.parametrize("kind", ["stt", "llm", "tts"])
+def test_the_turn_names_the_engine_and_the_next_is_answered(
+    kind: str, fate: Fate, stack: str
+) -> None:
+    turns = talk_to(assembly_of(stack, cast(kind, {2: fate})))
+    if (kind, fate) in UNHARMED:
+        assert [(t.outcome, t.error) for t in turns] == [("answered", None)] * 3
+        assert turns[1].reply.isprintable()
+        return
+    refusals = {"refuses": "401", "is_busy": "429"}
+    check(turns, kind, SAID.get((kind, fate), refusals.get(fate, "")))
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_turn_taker_that_raises_is_named(stack: str) -> None:
+    turns = talk_to(assembly_of(stack, Cast(turn=frozenset({2}))))
+    check(turns, "turn", "a turn that is no turn")
+
+
+@pytest.mark.parametrize("kind", ["stt", "llm", "tts"])
+@pytest.mark.parametrize("fate", ["stalls", "refuses", "dies"])
+def test_an_engine_that_fails_turn_after_turn_is_asked_again_each_time(
+    kind: str, fate: Fate
+) -> None:
+    """pipecat gives up a service whose key was refused, and a voice that was silent three times."""
+    first, second, third = talk_to(assembly_of("embedded", cast(kind, {1: fate, 2: fate})))
+    assert first.outcome == second.outcome == "error"
+    assert (third.outcome, third.error) == ("answered", None)
+
+
+# --- an LLM made of others ------------------------------------------------------------------------
+
+PAIR = {"fast": "fast", "full": "full"}
+SETTINGS: Mapping[str, Mapping[str, object]] = {
+    "race": PAIR,
+    "route": PAIR,
+    "opener": PAIR,
+    "best-of": {"candidates": ("full", "fast")},
+}
+
+
+def combined(
+    name: str, fates: Mapping[str, Fates], monkeypatch: pytest.MonkeyPatch
+) -> ConfiguredBackend:
+    monkeypatch.setattr(combine, "find", parts(fates))
+    spec = next(spec for spec in COMBINED if spec.name == name)
+    return ConfiguredBackend(name, spec, spec.settings(dict(SETTINGS[name])))
+
+
+@pytest.mark.parametrize("fate", ["stalls", "stalls_midway", "dies"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_combined_model_whose_parts_all_fail_is_named(
+    name: str, fate: Fate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm = combined(name, {"fast": {2: fate}, "full": {2: fate}}, monkeypatch)
+    check(talk_to(assembly_of("embedded", Cast(), llms=[llm])), "llm", "")
+
+
+@pytest.mark.parametrize("part", ["fast", "full"])
+@pytest.mark.parametrize("fate", ["stalls", "dies"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_combined_model_with_one_part_that_fails_goes_on(
+    name: str, fate: Fate, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fates: dict[str, Fates] = {"fast": {}, "full": {}, part: {2: fate}}
+    turns = talk_to(assembly_of("embedded", Cast(), llms=[combined(name, fates, monkeypatch)]))
+    if (name, fate, part) == ("opener", "stalls", "full"):
+        # The person heard the opening, and then nothing for longer than anybody waits.
+        check(turns, "llm", "no token for 1 s after 1 token")
+        return
+    assert [t.outcome for t in turns] in (["answered"] * 3, ["answered", "late", "answered"])
+    assert [t.error for t in turns] == [None] * 3

@@ -1,0 +1,114 @@
+"""How an engine's silence is told, taken back, and ended."""
+
+import asyncio
+
+import pytest
+from fake_openai import FakeOpenAI, serving
+from pipecat.frames.frames import ErrorFrame, LLMContextFrame, LLMFullResponseEndFrame, LLMTextFrame
+from pipecat.pipeline.worker import PipelineParams
+from pipecat.processors.aggregators.llm_context import LLMContext
+from running_line import running
+
+from turngap.agent.switching import LlmSwitch, Memory, Offers
+from turngap.agent.watch import Patience, Watch
+from turngap.backends import ConfiguredBackend
+from turngap.clocks import MonotonicClock
+from turngap.core.clock import ms_to_ns
+from turngap.testing import ManualClock
+from turngap_services.llm.vllm import SPEC, VllmSettings
+
+
+class Told:
+    """A watch whose words are kept, on a clock that stands still."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.late: list[str] = []
+        self.given_up: list[str] = []
+        patience = Patience(first_ms=10_000, next_ms=6000)
+        self.watch = Watch("token", patience, self.clock, self.late.append, self._give_up)
+
+    async def _give_up(self, why: str) -> None:
+        self.given_up.append(why)
+
+    async def passes(self, ms: float) -> None:
+        await self.clock.advance(ms_to_ns(ms))
+
+
+async def test_a_first_result_that_does_not_come_is_told_and_then_given_up() -> None:
+    told = Told()
+    told.watch.begin()
+    await told.passes(2999)
+    assert told.late == []
+    await told.passes(1)
+    assert (told.late, told.given_up) == (["no token for 3 s"], [])
+    await told.passes(7000)
+    assert told.given_up == ["no token for 10 s"]
+    assert not told.watch.waits
+
+
+async def test_a_stall_in_the_middle_is_told_sooner() -> None:
+    told = Told()
+    told.watch.begin()
+    for _ in range(2):
+        await told.passes(100)
+        told.watch.news()
+    await told.passes(1000)
+    assert told.late == ["no token for 1 s after 2 tokens"]
+    await told.passes(5000)
+    assert told.given_up == ["no token for 6 s after 2 tokens"]
+
+
+async def test_what_was_said_is_taken_back_if_the_engine_goes_on() -> None:
+    told = Told()
+    told.watch.begin()
+    await told.passes(3500)
+    told.watch.news()
+    assert told.late == ["no token for 3 s", ""]
+    await told.passes(999)
+    told.watch.finish()
+    await told.passes(60_000)
+    assert (told.late, told.given_up) == (["no token for 3 s", ""], [])
+
+
+async def test_an_engine_that_was_told_to_stop_is_not_waited_for_and_stays_late() -> None:
+    told = Told()
+    told.watch.begin()
+    await told.passes(3000)
+    told.watch.end()
+    told.watch.finish()  # what it says as it stops
+    await told.passes(60_000)
+    assert (told.late, told.given_up) == (["no token for 3 s"], [])
+
+
+@pytest.mark.parametrize(
+    ("stalls_at", "said"), [(-1, "no token for"), (1, "after 1 token"), (2, "after 2 tokens")]
+)
+async def test_a_server_that_stalls_is_hung_up_on_and_asked_again(
+    stalls_at: int, said: str
+) -> None:
+    """Over loopback: without response headers, or in the middle of the stream."""
+    errors: list[str] = []
+    clock = MonotonicClock()
+    with serving(FakeOpenAI(words=("One ", "two ", "three."), stalls_at=stalls_at)) as fake:
+        settings = VllmSettings(base_url=fake.base_url)
+        offers = Offers([ConfiguredBackend("vllm", SPEC, settings)])
+        offers.prepare()
+        patience = Patience(first_ms=200, next_ms=200, late_first_ms=50, late_next_ms=50)
+        switch = LlmSwitch(offers, clock, Memory(), patience=patience)
+
+        async def on_error(_: object, frame: ErrorFrame) -> None:
+            errors.append(frame.error)
+
+        switch.service.add_event_handler("on_error", on_error)
+        async with running(switch, params=PipelineParams()) as line:
+            await line.send(LLMContextFrame(LLMContext([{"role": "user", "content": "?"}])))
+            async with asyncio.timeout(20):
+                while not errors or not line.of(LLMFullResponseEndFrame):
+                    await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(10))
+            fake.stalls_at = None
+            fake.freed.set()
+            await line.send(LLMContextFrame(LLMContext([{"role": "user", "content": "?"}])))
+            await line.until(lambda: len(line.of(LLMFullResponseEndFrame)) == 2)
+    assert said in errors[0]
+    assert "".join(f.text for f in line.of(LLMTextFrame)).endswith("One two three.")

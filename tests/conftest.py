@@ -143,3 +143,9 @@ def inner(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
         return pytester.runpytest_inprocess(*arguments)
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def no_secret_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test gives as a secret is no secret in the next."""
+    monkeypatch.setattr("turngap.core.secrets._known", set())

@@ -6,6 +6,7 @@ so that whatever the caller's loop does meanwhile does not delay the instrument.
 """
 
 import asyncio
+import os
 import signal
 import sys
 import threading
@@ -26,7 +27,7 @@ from turngap.core.budget import MAX_STARVED_MS, STARVED_MS
 from turngap.core.clock import ms_to_ns
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import Turn
-from turngap.core.secrets import without_url_secrets
+from turngap.core.secrets import remember_secrets, text_without_secrets
 
 if TYPE_CHECKING:
     from turngap.check.play import Checked
@@ -155,9 +156,10 @@ async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
         with quietly():
             import_module("turngap.play.run")
         _WITHIN.set(True)
+        remember_secrets(os.environ)
         return await main
     except TurngapError as e:
-        error = type(e)(e.kind, without_url_secrets(e.message), hint=without_url_secrets(e.hint))
+        error = type(e)(e.kind, text_without_secrets(e.message), hint=text_without_secrets(e.hint))
         if e.stored is not None:
             error.stored = e.stored
             error.add_note(_kept(e.stored))

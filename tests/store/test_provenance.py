@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from turngap.core.secrets import REMOVED, without_secrets, without_url_secrets
+from turngap.core.secrets import REMOVED, text_without_secrets, without_secrets
 from turngap.store.provenance import git_commit, this_machine
 
 SECRET = "hunter2"
@@ -45,7 +45,7 @@ def test_numeric_passwords_are_secrets_too():
 
 def test_urls_in_prose_lose_their_credentials():
     text = "cannot reach wss://me:hunter2@host/x?token=hunter2&voice=f3, try again"
-    cleaned = without_url_secrets(text)
+    cleaned = text_without_secrets(text)
     assert SECRET not in cleaned
     assert "host/x" in cleaned
     assert "voice=f3" in cleaned

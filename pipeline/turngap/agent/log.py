@@ -11,6 +11,7 @@ from turngap.agent.limits import Meter
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock
 from turngap.core.errors import InputError
+from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import harmless
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class BoundedLog:
         record: Record = message.record
         if record["level"].no >= logging.WARNING and not self._takes():
             return
-        first, _, trace = str(message).partition("\n")
+        first, _, trace = text_without_secrets(str(message)).partition("\n")
         more = "".join(harmless(line) + "\n" for line in trace[:TRACE_CHARS].splitlines())
         self._write(f"{harmless(first, LINE_CHARS)}\n{more}")
 
@@ -73,5 +74,7 @@ def set_log_level(level: str) -> None:
         )
     logger.remove()
     log = BoundedLog(sys.stderr.write, MonotonicClock())
-    logger.add(log, level=level.upper(), format="{time:HH:mm:ss.SSS} {level} {message}")
+    form = "{time:HH:mm:ss.SSS} {level} {message}"
+    # `diagnose` would print the values of variables below a traceback, keys among them.
+    logger.add(log, level=level.upper(), format=form, diagnose=False)
     logging.basicConfig(handlers=[_ToLoguru()], level=logging.WARNING, force=True)

@@ -23,7 +23,7 @@ from turngap.core.cut_ins import CutIns
 from turngap.core.errors import TurngapError
 from turngap.core.paired import Limits, Pair
 from turngap.core.results import Turn
-from turngap.core.secrets import without_url_secrets
+from turngap.core.secrets import text_without_secrets
 from turngap.core.starvation import MAX_STARVED_PAIRS
 from turngap.core.stats import proportion
 from turngap.store.provenance import this_machine
@@ -125,7 +125,7 @@ def obstacles(
 ) -> list[str]:
     """What forbids any verdict on what was played."""
     if failure is not None:
-        return [f"it ended early: {without_url_secrets(str(failure))}"]
+        return [f"it ended early: {text_without_secrets(str(failure))}"]
     for side, run in (("candidate", candidate), ("reference", reference)):
         if run is not None and not run.turns:
             return [f"the {side}'s run is invalid: no turn was finished"]

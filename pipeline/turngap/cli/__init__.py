@@ -29,6 +29,7 @@ from turngap.cli import (
 from turngap.cli.options import Command
 from turngap.cli.shared import show_error
 from turngap.core.errors import ExitCode, TurngapError
+from turngap.core.secrets import remember_secrets, text_without_secrets
 
 app = typer.Typer(
     name="turngap",
@@ -131,6 +132,7 @@ def _root(
 def main() -> NoReturn:
     """Run the command line; a `TurngapError` becomes a line and its exit code."""
     treat_hangups_as_interrupts()
+    remember_secrets(os.environ)
     try:
         app(prog_name="turngap")
     except TurngapError as e:
@@ -138,7 +140,7 @@ def main() -> NoReturn:
         sys.exit(e.exit_code)
     except Exception as e:
         # Python would exit with 1, which says "over budget" here. The traceback is for a report.
-        traceback.print_exc()
+        sys.stderr.write(text_without_secrets(traceback.format_exc()))
         show_error(TurngapError("internal", f"turngap itself failed: {type(e).__name__}: {e}"))
         sys.exit(ExitCode.AGENT_FAILED)
     sys.exit(ExitCode.PASS)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from turngap.core.errors import ExitCode, TurngapError
-from turngap.core.secrets import without_url_secrets
+from turngap.core.secrets import text_without_secrets, texts_without_secrets
 from turngap.core.untrusted import harmless
 
 if TYPE_CHECKING:
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 def show_error(error: TurngapError) -> None:
     """An error that ended the command; with `--json` it is the document."""
     if "--json" in sys.argv:
-        message = without_url_secrets(error.message)
-        problem = {"kind": error.kind, "message": message, "hint": error.hint}
-        print_json({"error": problem})
+        problem = {"kind": error.kind, "message": error.message, "hint": error.hint}
+        print_json({"error": texts_without_secrets(problem)})
     show_failure(error)
 
 
 def show_failure(error: TurngapError) -> None:
     """What happened and what to do, on stderr."""
-    say(f"error: {without_url_secrets(error.message)}")
+    say(f"error: {text_without_secrets(error.message)}")
     if error.hint:
-        say(f"  {error.hint}")
+        say(f"  {text_without_secrets(error.hint)}")
 
 
 def leave(failure: TurngapError | None, code: ExitCode) -> NoReturn:

@@ -7,9 +7,9 @@ from turngap.core.cut_ins import CutIns
 from turngap.core.results import (
     METRICS_VERSION,
     Document,
-    Failure,
     JudgedWith,
     MachineRecord,
+    Said,
     Settings,
     Stored,
 )
@@ -156,7 +156,7 @@ class ComparisonRecord(Document):
     pairs: tuple[PairRecord, ...]
     chain: tuple[ChainRecord, ...]
     crossings: tuple[CrossingRecord, ...]
-    failure: Failure | None = None
+    failure: Said | None = None
     stand_ins: tuple[str, ...] = ()
     settings: Settings
 

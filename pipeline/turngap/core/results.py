@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
 
 from turngap.core.budget import REPLIED, STARVED_MS, Outcome, TurnEnd
 from turngap.core.events import ToolCall
-from turngap.core.secrets import without_secrets, without_url_secrets
+from turngap.core.secrets import text_without_secrets, texts_without_secrets, without_secrets
 from turngap.core.stages import STAGES, Stage
 
 # Changes whenever a figure would come out differently from the same events.
@@ -19,7 +19,9 @@ METRICS_VERSION = 1
 Settings = Annotated[
     dict[str, Any], AfterValidator(without_secrets), PlainSerializer(without_secrets)
 ]
-Failure = Annotated[str, AfterValidator(without_url_secrets), PlainSerializer(without_url_secrets)]
+# What an agent, an engine or an error says, which may repeat a key.
+Said = Annotated[str, AfterValidator(text_without_secrets), PlainSerializer(text_without_secrets)]
+Events = Annotated[tuple[dict[str, Any], ...], AfterValidator(texts_without_secrets)]
 
 # Scenario, turn, phase and round.
 TurnKey = tuple[str, int, float, int]
@@ -118,8 +120,8 @@ class AnswerRecord(Stored):
 
     verdict: Literal["right", "wrong", "not_judged"]
     source: Literal["agent text", "transcribed"] = "agent text"
-    heard: str = ""
-    failed: tuple[str, ...] = ()
+    heard: Said = ""
+    failed: tuple[Said, ...] = ()
     why: str | None = None
 
     @property
@@ -149,7 +151,7 @@ class JudgeRecord(Stored):
     """
 
     right: bool | None
-    why: str = ""
+    why: Said = ""
     source: Literal["agent text", "transcribed"] = "agent text"
 
 
@@ -193,11 +195,11 @@ class Turn(Document):
     budget_ms: float
     gap_ns: int | None
     gap_ms: float | None
-    why_no_gap: str | None
-    error: str | None = None
+    why_no_gap: Said | None
+    error: Said | None = None
     stages: tuple[Stage, ...]
-    transcript: str
-    reply: str
+    transcript: Said
+    reply: Said
     lead_ms: float | None
     yield_ms: float | None
     backchannels: tuple[BackchannelRecord, ...] = ()
@@ -205,10 +207,10 @@ class Turn(Document):
     agent_turns: tuple[tuple[MarkRecord, ...], ...] = ()
     pacing: PacingRecord
     audio: AudioRecord | None
-    faults: tuple[str, ...] = ()
+    faults: tuple[Said, ...] = ()
     notes: dict[str, int] = {}
     counts: dict[str, float] = {}
-    endpoint_why: str | None = None
+    endpoint_why: Said | None = None
     llm: str | None = None
     calls: tuple[ToolCall, ...] | None = None
     answer: AnswerRecord = AnswerRecord(
@@ -217,7 +219,7 @@ class Turn(Document):
     transcribed: AnswerRecord | None = None
     judged: JudgeRecord | None = None
     left_out: str | None = None
-    events: tuple[dict[str, Any], ...] = ()
+    events: Events = ()
 
     @property
     def key(self) -> TurnKey:
@@ -331,5 +333,5 @@ class RunRecord(Document):
     transcribed_with: JudgedWith | None = None
     judged_with: JudgedWith | None = None
     valid: bool = True
-    why_invalid: tuple[str, ...] = ()
-    failure: Failure | None = None
+    why_invalid: tuple[Said, ...] = ()
+    failure: Said | None = None

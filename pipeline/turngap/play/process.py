@@ -6,18 +6,22 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from turngap.caller.line import LINE_LOST
 from turngap.children import PARENT_HOLDS_STDIN
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
+from turngap.core.secrets import text_without_secrets
+from turngap.store.documents import write_atomically, writing
 
 # Loading the engines takes about 3 s warm; a vLLM that the agent starts, minutes. Engines that may
 # wait for something have timeouts of their own, with a better error than this one.
 READY_TIMEOUT_S = 900.0
 STOP_TIMEOUT_S = 5.0
 ENDING_S = 1.0
+# A longer log than this is of a run of days at debug level: cleaning it would take minutes.
+MOST_LOG_BYTES = 32 * 2**20
 
 
 @asynccontextmanager
@@ -35,7 +39,9 @@ async def running(
         AgentError: it ended, or said nothing in time; or it ended later, and the line to it was
             lost by that.
     """
-    with log.open("ab") as errors:
+    with ExitStack() as stack:
+        with writing(log):
+            errors = stack.enter_context(log.open("ab"))
         process = await asyncio.create_subprocess_exec(
             python,
             "-P",  # a stray soundfile.py where the user stands must not take a module's place
@@ -56,6 +62,19 @@ async def running(
         raise _ended(f"{e.message}: the agent ended in mid-conversation", code, log) from e
     finally:
         await _end(process)
+        _clean(log)
+
+
+def _clean(log: Path) -> None:
+    """Remove the secrets that an engine put into its log, from its arguments or its errors."""
+    try:
+        if not log.is_file() or log.stat().st_size > MOST_LOG_BYTES:
+            return
+        said = log.read_text(errors="replace")
+        if (cleaned := text_without_secrets(said)) != said:
+            write_atomically(log, cleaned.encode())
+    except OSError:
+        return  # a full disk
 
 
 async def _ready_url(process: asyncio.subprocess.Process, log: Path) -> str:

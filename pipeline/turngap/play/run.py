@@ -19,7 +19,7 @@ from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
 from turngap.core.clock import Clock
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import CalibrationRecord, OffsetRecord, RunRecord, Turn
-from turngap.core.secrets import without_url_secrets
+from turngap.core.secrets import text_without_secrets
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, summarise
 from turngap.play.calibrate import calibrate
@@ -181,7 +181,7 @@ class RunInProgress:
 
     def finish(self, failure: str | None = None) -> Run:
         """Judge the run, and close it. `unwritten` tells whether the disk refused its last word."""
-        failure = failure and without_url_secrets(failure)
+        failure = failure and text_without_secrets(failure)
         played, planned = len(self.turns), self._opening.planned_turns
         reasons = why_invalid(summarise(self.turns), self._plan.starved_ms)
         if failure is not None:

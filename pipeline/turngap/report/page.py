@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from turngap.core.results import Turn
+from turngap.core.secrets import without_known_secrets
 from turngap.core.untrusted import printable
 from turngap.report import charts
 from turngap.report.sections import Report
@@ -36,7 +37,7 @@ def write(file: Path, content: str | bytes) -> Path:
         InputError: the folder cannot be written to.
     """
     if isinstance(content, str):
-        content = content.encode("utf-8", errors="replace")
+        content = without_known_secrets(content).encode("utf-8", errors="replace")
     with writing(file, "report.unwritable"):
         write_atomically(file, content)
     return file

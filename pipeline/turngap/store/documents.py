@@ -14,6 +14,7 @@ from pydantic_core import from_json
 
 from turngap.core.errors import InputError
 from turngap.core.results import Document
+from turngap.core.secrets import texts_without_secrets
 from turngap.core.untrusted import harmless
 from turngap.store.files import check_values, read_bytes
 
@@ -107,9 +108,10 @@ def encode(record: Document, *, indent: int | None = None) -> bytes:
     """Encode a document as JSON in UTF-8, with a newline at its end.
 
     What an agent sent may hold half of a surrogate pair, for which UTF-8 has no bytes (and which
-    pydantic refuses): it becomes a question mark, and the turn is kept.
+    pydantic refuses): it becomes a question mark, and the turn is kept. No text keeps a secret.
     """
-    text = json.dumps(record.model_dump(mode="json"), ensure_ascii=False, indent=indent)
+    document = texts_without_secrets(record.model_dump(mode="json"))
+    text = json.dumps(document, ensure_ascii=False, indent=indent)
     return text.encode("utf-8", errors="replace") + b"\n"
 
 

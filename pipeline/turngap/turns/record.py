@@ -1,7 +1,7 @@
 """What `turngap turns` leaves on disk: `turns.json`, beside the run of each point."""
 
 from turngap.core.cut_ins import PausesOfLength
-from turngap.core.results import METRICS_VERSION, Document, Failure, MachineRecord, Settings, Stored
+from turngap.core.results import METRICS_VERSION, Document, MachineRecord, Said, Settings, Stored
 from turngap.core.stats import Percentile, Proportion
 
 TURNS_FILE = "turns.json"
@@ -97,6 +97,6 @@ class TurnsRecord(Document):
     measured: CurveRecord
     waiting: CurveRecord
     silence: CurveRecord
-    failure: Failure | None = None
+    failure: Said | None = None
     stand_ins: tuple[str, ...] = ()
     settings: Settings

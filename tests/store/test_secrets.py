@@ -1,0 +1,131 @@
+"""Secrets by name, by shape and by value, in settings, arguments, URLs and texts."""
+
+from typing import Any
+
+import pytest
+
+from turngap.core.secrets import (
+    REMOVED,
+    remember_secrets,
+    text_without_secrets,
+    texts_without_secrets,
+    without_secrets,
+)
+
+SECRET = "Xq7zW2pLm9"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://me:{}@host/repo.git",
+        "wss://host/x?access_token={}&voice=f3",
+        "https://b.example/a?X-Amz-Signature={}&X-Amz-Expires=60",
+        "https://b.example/a?X-Amz-Credential=AKIDEXAMPLE/{}/s3",
+        "https://b.example/a?X-Goog-Signature={}",
+        "https://b.example/a?se=2027-01-01&sig={}",
+        "https://b.example/a?Expires=1&Signature={}&Key-Pair-Id=K2",
+        "https://b.example/a?Policy={}",
+        "https://b.example/a#access_token={}&token_type=bearer",
+        "llm.api_key={}",
+        "LLM_API_KEY={}",
+        'llm.headers={{Authorization="Bearer {}"}}',
+        "llm.extra_body={{\"api_key\": \"{}\"}}",
+        '{{"outer": "{{\\"api_key\\": \\"{}\\"}}"}}',
+        "serve --api-key {} --port 1",
+        "serve --api-key={} --port 1",
+        "serve --token '{}'",
+        "Authorization: Bearer {}",
+        "Authorization: Token {}",
+        "Cookie: a=b; session={}",
+        "the server refused Bearer {}",
+        "password: {}",
+        "client_secret = '{}'",
+        "hfToken={}",
+        "accesstoken={}",
+    ],
+)  # fmt: skip
+def test_a_secret_in_a_text_is_removed(text: str) -> None:
+    cleaned = text_without_secrets(text.format(SECRET))
+    assert SECRET not in cleaned
+    assert text_without_secrets(cleaned) == cleaned
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "sk-proj-4f9aQ1x7Ym2c",
+        "sk_live_51HxYz8Qw2",
+        "AKIAIOSFODNN7EXAMPLE",
+        "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        "github_pat_11ABCDEFG0abcdef",
+        "hf_AbCdEfGhIjKlMnOpQr",
+        "xoxb-1234-5678-abcdefgh",
+        "AIzaSyA1234567890abcdefghijk",
+        "glpat-abcdefgh12345",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmN",
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nIBAAK\n-----END RSA PRIVATE KEY-----",
+    ],
+)
+def test_a_secret_is_known_by_its_shape(secret: str) -> None:
+    assert text_without_secrets(f"it said {secret}, and no more") == (
+        f"it said {REMOVED}, and no more"
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"serve_args": ["--api-key", SECRET, "--port", "1"]},
+        {"serve_args": [f"--api-key={SECRET}"]},
+        {"headers": [["Authorization", SECRET]]},
+        {"serve_env": {"HF_TOKEN": SECRET}},
+        {"extra_body": {"auth": {"user": SECRET}}},
+        {"sets": [f"llm.api_key={SECRET}"]},
+    ],
+)
+def test_a_secret_in_settings_is_removed_and_so_is_its_echo(settings: dict[str, Any]) -> None:
+    assert SECRET not in repr(without_secrets(settings))
+    echo = f"401: {SECRET} is not valid"
+    assert text_without_secrets(echo) == f"401: {REMOVED} is not valid"
+    assert texts_without_secrets({"a": [echo]}) == {"a": [f"401: {REMOVED} is not valid"]}
+
+
+def test_secrets_of_the_environment_are_remembered_and_paths_are_not() -> None:
+    remember_secrets({"MY_API_KEY": "9f8e7d6c5b", "SSH_AUTH_SOCK": "/tmp/agent.1", "LANG": "C.1"})
+    text = "9f8e7d6c5b in /tmp/agent.1, C.1"
+    assert text_without_secrets(text) == f"{REMOVED} in /tmp/agent.1, C.1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_tokens=200, first_token_ms: 120, llm_first_token 350 ms",
+        "turngap replay --set llm.first_token_ms=80 --set llm.max_tokens=200",
+        "unknown key: llm.foo; known: ttft_ms",
+        "Unexpected token: end of input",
+        "the Bearer token is missing; basic authentication",
+        "key=coffee-order, keys: two",
+        "serve with --token TOKEN or --api-key KEY",
+        "api_key_env=VLLM_API_KEY",
+        "wss://host/x?voice=f3&model=a%20b#top",
+        "I'd like a large oat latte to go",
+        "at 12:30: sk-learn, hf_hub, eyJ",
+        "password: (removed)",
+        '{"max_tokens": 200, "key": "coffee-order"}',
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert text_without_secrets(text) == text
+
+
+def test_settings_that_only_look_like_secrets_stay() -> None:
+    settings = {
+        "max_tokens": 200,
+        "first_token_ms": 120.5,
+        "scenario": {"key": "coffee-order"},
+        "api_key_env": "VLLM_API_KEY",
+        "args": ["--max-tokens", "200", "--model", "small"],
+        "pairs": [["temperature", "0.7"]],
+    }
+    assert without_secrets(settings) == settings

@@ -4,11 +4,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+import soundfile
 from faulty_disk import Fault, FaultyDisk, Killed
 
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import Turn
 from turngap.play.plan import PlayPlan
+from turngap.play.resume import read_unfinished
 from turngap.play.run import RunInProgress, all_kept
 from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import LoadedScenario, library_dir, load_scenarios, scenario_paths
@@ -37,7 +39,7 @@ class Course:
     error: BaseException | None = None
 
 
-def play(questions: LoadedScenario, out: Path) -> Course:
+def play(questions: LoadedScenario, out: Path, continues: Run | None = None) -> Course:
     """Play the scenario against a scripted agent in memory, as `turngap replay` does."""
     course = Course()
 
@@ -49,7 +51,7 @@ def play(questions: LoadedScenario, out: Path) -> Course:
     try:
         plan = PlayPlan(scenarios=[questions], out=out)
         target = Target(AgentChoice("ws://scripted/"), library_dir(), None)
-        run = RunInProgress(plan, target, "faulty", course.reported.append)
+        run = RunInProgress(plan, target, "faulty", course.reported.append, continues=continues)
         try:
             with all_kept([run]):
                 in_virtual_time(converse(run))
@@ -79,6 +81,28 @@ def require_readable(course: Course, out: Path) -> None:
         assert not course.run.valid
 
 
+def require_continued(questions: LoadedScenario, out: Path) -> None:
+    """What is missing can be played into the same folder, whatever was left there."""
+    folder = next(out.iterdir(), out)
+    if not (folder / "run.json").exists():
+        return
+    before = read_unfinished(folder)
+    if before.complete:
+        return
+    course = play(questions, out, continues=before)
+    assert course.error is None
+    after = Run.load(folder)
+    assert after.valid
+    assert [t.turn for t in after.turns] == list(range(1, TURNS + 1))
+    assert after.turns[: len(before.turns)] == before.turns
+    added = len(after.turns) - len(before.turns)
+    pieces = after.record.pieces
+    expected = [len(before.turns), added] if before.turns and added else []
+    assert [piece.turns for piece in pieces] == expected
+    assert sorted(p.name for p in (folder / "audio").iterdir()) == ["001.wav", "002.wav"]
+    assert all(t.audio and soundfile.info(folder / t.audio.file).frames for t in after.turns)
+
+
 def test_a_run_on_a_good_disk_is_valid(questions: LoadedScenario, tmp_path: Path) -> None:
     course = play(questions, tmp_path)
     assert course.error is None
@@ -92,13 +116,14 @@ def test_at_every_write(
     questions: LoadedScenario, tmp_path: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        disk = FaultyDisk(patch, tmp_path / "good")
+        good = FaultyDisk(patch, tmp_path / "good")
         play(questions, tmp_path / "good")
-    for at, name in enumerate(disk.done):
+    for at, name in enumerate(good.done):
         out = tmp_path / f"{at}-{name}"
         with monkeypatch.context() as patch:
-            FaultyDisk(patch, out, fault, at)
+            disk = FaultyDisk(patch, out, fault, at)
             course = play(questions, out)
+        disk.let_go()
         if course.error is None:  # nothing hangs on it: all is on the disk
             assert name == "close", f"{name}, number {at}, failed and nobody said so"
             assert course.run is not None
@@ -108,3 +133,4 @@ def test_at_every_write(
             assert course.error.hint
         if out.exists():
             require_readable(course, out)
+            require_continued(questions, out)

@@ -54,6 +54,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap replay coffee-order --repeat 5",
         "turngap replay --agent ws://127.0.0.1:8765/ws",
         "turngap replay --llm sim --set llm.ttft_ms=400",
+        "turngap replay --resume latest",
     )),
     (MEASURE, checking.check, (
         "turngap check --agent new.toml --against old.toml",

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 DIALECTS = ("pipecat",)
 
 
+# What may be given along with --resume; all else is as the run began.
+_WITH_RESUME = frozenset({"resume", "agent", "set_", "library", "min_hit_rate", "out", "json_"})
+
+
 def replay(
+    ctx: typer.Context,
     scenarios: options.Scenarios = None,
     agent: options.Agent = "embedded",
     dialect: Annotated[
@@ -40,6 +45,15 @@ def replay(
     tag: options.Tag = None,
     library: options.Library = None,
     repeat: Annotated[int, options.for_play(min=1, help="How often to play everything.")] = 1,
+    resume: Annotated[
+        str | None,
+        options.for_play(
+            metavar="RUN",
+            help="Play what a run lacks that was interrupted, under its own settings, into its "
+            "folder. Secrets are not stored: give --agent or --set again where they held one.",
+            autocompletion=options.run_names,
+        ),
+    ] = None,
     greeting_ms: Annotated[
         float | None,
         options.for_play(
@@ -75,19 +89,29 @@ def replay(
         raise InputError(
             "dialect.unknown", f"no dialect {dialect!r}", hint=known_names(dialect, DIALECTS)
         )
-    plan = ReplayPlan.of(
-        AgentChoice(agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed, marks),
-        scenarios or (),
-        tag,
-        library,
-        {"repeat": repeat},
-        rounds=repeat,
-        budget_ms=budget_ms,
-        out=out,
-        calibration_turns=calibration,
-        greeting_ms=greeting_ms,
-        starved_ms=starved_ms,
-    )
+    if resume is not None:
+        plan = _resumed(ctx, resume, out, agent, set_, library)
+        if (whole := plan.continues) is not None and whole.complete:
+            say(f"nothing is missing: all {len(whole.turns)} turns of {whole.path} were played")
+            if json_:
+                print_json(run_json(whole))
+            raise typer.Exit(exit_code(whole, None, min_hit_rate))
+    else:
+        plan = ReplayPlan.of(
+            AgentChoice(
+                agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed, marks
+            ),
+            scenarios or (),
+            tag,
+            library,
+            {"repeat": repeat},
+            rounds=repeat,
+            budget_ms=budget_ms,
+            out=out,
+            calibration_turns=calibration,
+            greeting_ms=greeting_ms,
+            starved_ms=starved_ms,
+        )
     run, failure = _play(plan, quiet=json_)
     page: Path | None = None
     try:
@@ -106,6 +130,42 @@ def replay(
     raise typer.Exit(exit_code(run, failure, min_hit_rate))
 
 
+def _resumed(
+    ctx: typer.Context,
+    name: str,
+    out: Path | None,
+    agent: str,
+    sets: list[str] | None,
+    library: Path | None,
+) -> "ReplayPlan":
+    """Plan what a stored run lacks.
+
+    Raises:
+        InputError: another setting is given, or the run cannot be continued.
+    """
+    from turngap.play.resume import changes_since, continued, read_unfinished
+    from turngap.store.runs import find_run
+
+    # By name: typer may bring a click of its own.
+    sources = {
+        param: str(getattr(ctx.get_parameter_source(param), "name", "")) for param in ctx.params
+    }
+    given = [param for param, source in sources.items() if source == "COMMANDLINE"]
+    if others := sorted(set(given) - _WITH_RESUME):
+        raise InputError(
+            "resume.settings",
+            f"{others[0].strip('_').replace('_', '-')} was given with --resume, but a run is "
+            "continued under its own settings",
+            hint="drop it, or play a run of its own without --resume",
+        )
+    run = read_unfinished(find_run(name, out))
+    again = agent if sources["agent"] in ("COMMANDLINE", "ENVIRONMENT") else None
+    plan = continued(run, agent=again, sets=sets or (), library=library)
+    for change in changes_since(run):
+        say(f"warning: {change}")
+    return plan
+
+
 def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[Run, TurngapError | None]":
     """Play the plan and show how it goes on, printing each turn as it is stored."""
     import asyncio
@@ -116,8 +176,13 @@ def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[Run, TurngapError | None
     from turngap.report.console import turn_block
 
     console = Console(highlight=False, quiet=quiet)
-    announce(plan, f"against {plan.target.choice.name}", quiet=quiet)
-    with Display(plan.turns, "turns", plan.minutes) as shown:
+    missing = plan.turns - (len(plan.continues.turns) if plan.continues else 0)
+    if missing == plan.turns:
+        announce(plan, f"against {plan.target.choice.name}", quiet=quiet)
+    elif not quiet:
+        say(f"{missing} of {plan.turns} turns are missing")
+    minutes = plan.minutes * missing / plan.turns
+    with Display(missing, "turns", minutes) as shown:
 
         def on_turn(turn: "Turn") -> None:
             # Above the bar where both are on the terminal.

@@ -36,9 +36,11 @@ def say_next_of_a_list(step: str) -> None:
 
 
 def after_run(run: "Run") -> str | None:
-    """Whoever lacks marks needs them first; then the stage that takes the most time counts."""
+    """What is missing comes first; whoever lacks marks needs them; then the slowest stage."""
     from turngap.core.stages import UNATTRIBUTED
 
+    if run.record.plan is not None and not run.complete:
+        return f"play what is missing: turngap replay --resume {run.path}"
     if run.record.failure is not None or run.record.finished_utc is None:
         return None
     if not run.record.valid:

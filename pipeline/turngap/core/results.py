@@ -306,12 +306,51 @@ class MachineRecord(Stored):
     fingerprint: str
 
 
+class PlanRecord(Stored):
+    """How a replay was asked for, without its secrets, so that it can be continued.
+
+    `backends` and `sets` are the agent's overrides, `files` the scenarios in the order of play.
+    """
+
+    agent: Said
+    backends: dict[str, str] = {}
+    sets: tuple[Said, ...] = ()
+    seed: int | None = None
+    marks: bool = True
+    library: str
+    files: tuple[str, ...]
+    rounds: int
+    phase: int = 0
+    budget_ms: float | None = None
+    greeting_ms: float | None = None
+    calibration_turns: int = 0
+
+
+class PieceRecord(Stored):
+    """A part of a run that was interrupted and continued; `turns` are those that it added.
+
+    `finished_utc` is None where the piece was killed. `failure` is what ended it otherwise.
+    """
+
+    started_utc: str
+    finished_utc: str | None = None
+    turns: int
+    turngap_version: str
+    commit: str | None
+    machine: MachineRecord
+    clock_offset: OffsetRecord | None = None
+    calibration: CalibrationRecord | None = None
+    failure: Said | None = None
+
+
 class RunRecord(Document):
     """`run.json`. Written at the start, again when the run ends (`finished_utc`).
 
     `starved_ms`: how late the caller may be in a turn before the turn counts as starved.
     `planned_turns`: 0 where nobody planned them, as in a live conversation. `stand_ins`: what was
-    not real, in words: "simulated LLM", "closed-domain recogniser", "synthetic voices".
+    not real, in words: "simulated LLM", "closed-domain recogniser", "synthetic voices". `pieces`:
+    empty but for a run that was continued, of which the other fields are the first piece's;
+    `clock_offset` and `calibration` are then the worst of all pieces'.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -328,6 +367,8 @@ class RunRecord(Document):
     budget_ms: float
     starved_ms: float = STARVED_MS
     stand_ins: tuple[str, ...] = ()
+    plan: PlanRecord | None = None
+    pieces: tuple[PieceRecord, ...] = ()
     clock_offset: OffsetRecord | None = None
     calibration: CalibrationRecord | None = None
     transcribed_with: JudgedWith | None = None

@@ -1,8 +1,8 @@
 """What is to be played against which agents, how often, and about how long that takes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import product, zip_longest
 from math import inf
 from pathlib import Path
 from typing import Any, Self
@@ -13,10 +13,11 @@ from turngap.caller.pipecat import PipecatDialect
 from turngap.caller.stream import RATE
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import InputError
-from turngap.core.results import Turn
+from turngap.core.results import PlanRecord, Turn
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import LoadedScenario, chosen
 from turngap.scenario.model import AFTER_REPLY_MS, When
+from turngap.store.runs import Run
 
 # Samples of a voice-activity window at 16 kHz: the grid that phases are positions on.
 VAD_WINDOW = 512
@@ -64,6 +65,10 @@ class PlayPlan:
     def agents(self) -> int:
         return 1
 
+    def record(self) -> PlanRecord | None:
+        """What a run stores of the plan so that it can be continued; None: it cannot be."""
+        return None
+
     @property
     def plays(self) -> int:
         """How often a round plays every scenario, over all agents."""
@@ -95,10 +100,16 @@ class PlayPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan(PlayPlan):
-    """A plan with one agent. `phase` shifts every turn by so many samples on its 32 ms grid."""
+    """A plan with one agent.
+
+    Attributes:
+        phase: shifts every turn by so many samples on its 32 ms grid.
+        continues: a stored run of which only what is missing is played.
+    """
 
     target: Target
     phase: int = 0
+    continues: Run | None = None
 
     @classmethod
     def of(
@@ -125,6 +136,28 @@ class ReplayPlan(PlayPlan):
 
     def phase_of(self, number: int) -> int:
         return self.phase
+
+    def conversations(self) -> Iterator[tuple[LoadedScenario, int, int]]:
+        """Each scenario with its round, counted from 1, and its phase, in the order of play."""
+        for number, scenario in product(range(self.rounds), self.scenarios):
+            yield scenario, number + 1, self.phase_of(number)
+
+    def record(self) -> PlanRecord:
+        choice = self.target.choice
+        return PlanRecord(
+            agent=choice.agent,
+            backends={kind: name for kind, name in choice.backends.items() if name is not None},
+            sets=choice.sets,
+            seed=choice.seed,
+            marks=choice.traced,
+            library=str(self.target.library),
+            files=tuple(str(scenario.path) for scenario in self.scenarios),
+            rounds=self.rounds,
+            phase=self.phase,
+            budget_ms=self.budget_ms,
+            greeting_ms=self.greeting_ms,
+            calibration_turns=self.calibration_turns,
+        )
 
 
 def require_number(

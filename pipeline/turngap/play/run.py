@@ -18,11 +18,12 @@ from turngap.clocks import MonotonicClock
 from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
 from turngap.core.clock import Clock
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.results import CalibrationRecord, OffsetRecord, RunRecord, Turn
+from turngap.core.results import CalibrationRecord, OffsetRecord, RunRecord, Turn, TurnKey
 from turngap.core.secrets import text_without_secrets
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, summarise
 from turngap.play.calibrate import calibrate
+from turngap.play.pieces import next_piece, with_last_piece, worse_offset
 from turngap.play.plan import SILENT, PlayPlan, Progress, ReplayPlan
 from turngap.play.target import Target
 from turngap.play.turn_record import turn_record
@@ -51,9 +52,10 @@ class RunInProgress:
         name: of the run's folder, after the UTC stamp.
         out: the folder to store it in, where that is not the plan's.
         settings: stored with the run in place of the plan's.
+        continues: the stored run that this is the next piece of; its turns are not stored again.
 
     Raises (when made):
-        InputError: the folder cannot be made.
+        InputError: the folder cannot be made, or written to.
     """
 
     def __init__(
@@ -65,17 +67,32 @@ class RunInProgress:
         *,
         out: Path | None = None,
         settings: dict[str, Any] | None = None,
+        continues: Run | None = None,
     ) -> None:
         self.target = target
         self._plan = plan
         self._on_turn = on_turn
-        self._opening = _opening_record(plan, target, settings or plan.settings or {})
-        self._writer = RunWriter.create(out or plan.out, name, self._opening)
+        opening = _opening_record(plan, target, settings or plan.settings or {})
+        if continues is None:
+            self._opening = opening
+            self._writer = RunWriter.create(out or plan.out, name, self._opening)
+        else:
+            self._opening = next_piece(continues, opening)
+            self._writer = RunWriter.reopen(continues.path, self._opening)
         self._offset: OffsetRecord | None = None
         self._greets: bool | None = None
         self.calibration: CalibrationRecord | None = None
         self.unwritten: InputError | None = None
-        self.turns: list[Turn] = []
+        self.turns: list[Turn] = [] if continues is None else list(continues.turns)
+        self._stored = {turn.key for turn in self.turns}
+
+    def lacks(self, scenario: LoadedScenario, repeat: int, phase: int) -> bool:
+        """Whether a turn of this conversation is not stored yet."""
+        played = scenario.scenario
+        return any(
+            _key(played.name, number, repeat, phase) not in self._stored
+            for number, _ in enumerate(played.turns, start=1)
+        )
 
     @property
     def folder(self) -> Path:
@@ -110,7 +127,7 @@ class RunInProgress:
             AgentError: the line was lost; what was finished before is stored.
         """
         offset = await line.clock_offset()
-        self._offset = _worse(self._offset, offset)
+        self._offset = worse_offset(self._offset, offset)
         cues = cues_of(scenario, self._plan.budget_ms)
         patience = Patience(greeting_ms=self._greeting_ms())
         conversation = Conversation(
@@ -145,6 +162,9 @@ class RunInProgress:
         faults: tuple[str, ...],
     ) -> None:
         scenario, repeat, phase = where
+        key = _key(scenario.scenario.name, played.turn.turn, repeat, phase)
+        if key in self._stored:  # a turn before those that a run lacks, played for them alone
+            return
         file = self._writer.write_audio(
             f"{len(self.turns) + 1:03d}",
             user_side(conversation.stream, played.window),
@@ -163,6 +183,7 @@ class RunInProgress:
         )
         self._writer.append_turn(record)
         self.turns.append(record)
+        self._stored.add(key)
         self._on_turn(record)
 
     @contextmanager
@@ -188,16 +209,14 @@ class RunInProgress:
             reasons = (*reasons, f"ended after {played} of {planned} turns: {failure}")
         elif 0 < played < planned:
             reasons = (*reasons, f"only {played} of {planned} planned turns were played")
-        closing = self._opening.model_copy(
-            update={
-                "finished_utc": utc_now(),
-                "clock_offset": self._offset,
-                "calibration": self.calibration,
-                "valid": not reasons,
-                "why_invalid": reasons,
-                "failure": failure,
-            }
-        )
+        update = {
+            "finished_utc": utc_now(),
+            "clock_offset": self._offset,
+            "calibration": self.calibration,
+            "failure": failure,
+        }
+        closing = with_last_piece(self._opening, update, played)
+        closing = closing.model_copy(update={"valid": not reasons, "why_invalid": reasons})
         try:
             self._writer.finish(closing)
         except InputError as e:
@@ -211,6 +230,10 @@ class RunInProgress:
                 }
             )
         return Run(closing, tuple(self.turns), self._writer.path)
+
+
+def _key(scenario: str, turn: int, repeat: int, phase: int) -> TurnKey:
+    return (scenario, turn, phase * 1000 / RATE, repeat)
 
 
 async def _in_a_thread(work: Callable[..., None], *arguments: Any) -> None:
@@ -248,13 +271,6 @@ def undisturbed() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _worse(a: OffsetRecord | None, b: OffsetRecord) -> OffsetRecord:
-    """The comparison with the wider bound speaks for the run; an unanswered one says nothing."""
-    if a is None or a.bound_ns is None:
-        return b
-    return b if b.bound_ns is not None and b.bound_ns > a.bound_ns else a
-
-
 def _opening_record(plan: PlayPlan, target: Target, settings: dict[str, Any]) -> RunRecord:
     return RunRecord(
         turngap_version=__version__,
@@ -269,6 +285,7 @@ def _opening_record(plan: PlayPlan, target: Target, settings: dict[str, Any]) ->
         budget_ms=plan.budget_ms or DEFAULT_BUDGET_MS,
         starved_ms=plan.starved_ms,
         stand_ins=target.stand_ins(s.scenario for s in plan.scenarios),
+        plan=plan.record(),
     )
 
 
@@ -330,9 +347,14 @@ async def replay(plan: ReplayPlan, progress: Progress = SILENT) -> tuple[Run, Tu
     Raises:
         InputError: the run's folder cannot be made.
     """
-    run = RunInProgress(plan, plan.target, plan.target.choice.name, progress.on_turn)
+    target = plan.target
+    run = RunInProgress(
+        plan, target, target.choice.name, progress.on_turn, continues=plan.continues
+    )
     progress.on_folder(run.folder)
-    failure = await play_in_turns([run], plan, progress)
+    failure = None
+    if any(run.lacks(*played) for played in plan.conversations()):
+        failure = await play_in_turns([run], plan, progress)
     played = run.finish(str(failure) if failure else None)
     return played, failure or run.unwritten
 
@@ -373,7 +395,8 @@ async def _play_rounds(runs: Sequence[RunInProgress], plan: PlayPlan, progress: 
             for scenario in plan.scenarios:
                 progress.on_step(scenario.scenario.name)
                 for run, url in served if number % 2 == 0 else reversed(served):
-                    await run.play(scenario, url, repeat=number + 1, phase=phase)
+                    if run.lacks(scenario, number + 1, phase):
+                        await run.play(scenario, url, repeat=number + 1, phase=phase)
 
 
 async def calibrate_for(run: RunInProgress, plan: PlayPlan, progress: Progress) -> None:

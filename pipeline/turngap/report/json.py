@@ -39,6 +39,7 @@ def run_json(run: Run) -> dict[str, Any]:
                 "settings",
                 "clock_offset",
                 "calibration",
+                "pieces",
             },
         ),
     }

@@ -229,6 +229,10 @@ def _measured(run: Run, summary: Summary) -> list[Item]:
                 *labels,
                 Line("instrument", words.calibration_words(record)),
                 Line("clock", words.offset_words(record)),
+                *(
+                    Line(f"piece {n}", words.piece_words(piece))
+                    for n, piece in enumerate(record.pieces, start=1)
+                ),
                 Line("stored in", str(run.path), where=TERMINAL),
             ]
         ),

@@ -9,7 +9,14 @@ from typing import Any, Literal
 from turngap.core.budget import LLM_WINDOW_MS, STARVED_MS, Outcome
 from turngap.core.cut_ins import CutIns, TooEarly, false_endpoints, heard_cut_in
 from turngap.core.events import ToolCall
-from turngap.core.results import AnswerRecord, JudgedWith, PacingRecord, RunRecord, Turn
+from turngap.core.results import (
+    AnswerRecord,
+    JudgedWith,
+    PacingRecord,
+    PieceRecord,
+    RunRecord,
+    Turn,
+)
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Summary, Verdicts
 from turngap.core.tokens import COLD, OTHERS, RATE, SERVER, TTFT, WINDOW, TokenFigures
@@ -454,7 +461,7 @@ def label_words(label_error_ms: float) -> str:
     )
 
 
-def calibration_words(record: RunRecord) -> str:
+def calibration_words(record: RunRecord | PieceRecord) -> str:
     """The instrument's own error, measured against injected truth."""
     calibration = record.calibration
     if calibration is None:
@@ -466,7 +473,21 @@ def calibration_words(record: RunRecord) -> str:
     return f"error {known or 'not known'} ms (n={error.n}){note}"
 
 
-def offset_words(record: RunRecord) -> str:
+def piece_words(piece: PieceRecord) -> str:
+    """When a piece of a continued run was played, by what, and how well it measured."""
+    end = instant(piece.finished_utc) if piece.finished_utc else "it was killed"
+    said = [
+        f"{turns_words(piece.turns)}, {instant(piece.started_utc)} to {end}",
+        *([f"ended by: {printable(piece.failure)}"] if piece.failure else []),
+        f"instrument: {calibration_words(piece)}",
+        f"clock: {offset_words(piece)}",
+        f"turngap {piece.turngap_version} on {piece.machine.cpu} ({piece.machine.fingerprint}), "
+        f"Python {piece.machine.python}",
+    ]
+    return "; ".join(said)
+
+
+def offset_words(record: RunRecord | PieceRecord) -> str:
     """How surely the agent's marks lie on the caller's clock."""
     offset = record.clock_offset
     if offset is None:

@@ -7,6 +7,7 @@ and nothing else. `turngap.core.results` says what the files hold.
 """
 
 import csv
+import fcntl
 import json
 import os
 import re
@@ -74,6 +75,13 @@ class RunWriter:
         self._lock = threading.Lock()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._turns: int | None = os.open(path / TURNS_FILE, flags, 0o644)
+        try:
+            fcntl.flock(self._turns, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
+        except BlockingIOError as e:
+            self.close()
+            raise InputError(
+                "run.in_use", f"{path} is being played", hint="wait until it has ended"
+            ) from e
         # Of whole lines: a turn of which a part was written is cut off again.
         self._size = os.fstat(self._turns).st_size
 
@@ -98,6 +106,38 @@ class RunWriter:
             writer.close()
             raise
         return writer
+
+    @classmethod
+    def reopen(cls, path: Path, record: RunRecord) -> Self:
+        """Open a run's folder again, to append what is missing, and write `record` there.
+
+        A last line that was cut off is removed. Audio without its turn is overwritten when the next
+        turn comes, as that has its number.
+
+        Raises:
+            InputError: it cannot be written to, or somebody else writes to it.
+        """
+        with writing(path, "run.unwritable"):
+            (path / AUDIO_DIR).mkdir(exist_ok=True)
+            writer = cls(path)
+            try:
+                writer._end_with_a_whole_line()
+                writer._write_record(_unfinished(record, "it is being continued"))
+            except BaseException:
+                writer.close()
+                raise
+        return writer
+
+    def _end_with_a_whole_line(self) -> None:
+        assert self._turns is not None
+        raw = read_bytes(self.path / TURNS_FILE, "run", most=MAX_RUN_BYTES)
+        end = raw.rfind(b"\n") + 1
+        if raw[end:] and _is_json(raw[end:]):
+            write_all(self._turns, b"\n")
+            end = len(raw) + 1
+        os.ftruncate(self._turns, end)
+        os.fsync(self._turns)
+        self._size = end
 
     def append_turn(self, turn: Turn) -> None:
         """Add one finished turn; it is on the disk (fsync) when this returns.
@@ -262,6 +302,12 @@ class Run:
         """Whether the figures can be used; `record.why_invalid` says why not."""
         return self.record.valid
 
+    @property
+    def complete(self) -> bool:
+        """Whether the run has ended and holds every turn that was planned."""
+        ended = self.record.finished_utc is not None
+        return ended and len(self.turns) >= self.record.planned_turns
+
     def rows(self) -> list[dict[str, Any]]:
         """The turns as flat rows, for `pandas.DataFrame` or `polars.DataFrame`.
 
@@ -333,6 +379,13 @@ def read_run(path: Path) -> Run:
     if planned := record.planned_turns:
         played = f"{len(turns)} of {planned} planned turns were played"
     record = _unfinished(record, played)
+    for what, found in (
+        ("versions of turngap", {piece.turngap_version for piece in record.pieces}),
+        ("commits", {piece.commit or "none" for piece in record.pieces}),
+        ("machines", {piece.machine.fingerprint for piece in record.pieces}),
+    ):
+        if len(found) > 1:
+            problems.append(f"its pieces were played with {len(found)} {what}: {sorted(found)}")
     if record.metrics_version != METRICS_VERSION:
         problems.append(
             f"figures of metrics version {record.metrics_version}, this turngap computes version "

@@ -1,0 +1,69 @@
+"""The pieces of a run that was interrupted and continued, and what speaks for all of them."""
+
+from typing import Any
+
+from turngap.core.results import CalibrationRecord, OffsetRecord, PieceRecord, RunRecord
+from turngap.store.runs import Run
+
+# What a piece has as the run itself does.
+_OF_A_PIECE = (
+    *("started_utc", "finished_utc", "turngap_version", "commit", "machine"),
+    *("clock_offset", "calibration", "failure"),
+)
+
+
+def next_piece(run: Run, opening: RunRecord) -> RunRecord:
+    """The record of a stored run that is continued now, as `opening` would begin a run of its own.
+
+    A piece that was killed does not know its turns: it has those that no earlier one has.
+    """
+    if not run.turns:
+        return opening.model_copy(update={"settings": run.record.settings})
+    known = run.record.pieces or (_piece(run.record, 0),)
+    others = sum(piece.turns for piece in known[:-1])
+    last = known[-1].model_copy(update={"turns": len(run.turns) - others})
+    pieces = [piece for piece in (*known[:-1], last) if piece.turns]
+    update = {
+        "finished_utc": None,
+        "failure": None,
+        "pieces": (*pieces, _piece(opening, 0)),
+    }
+    return run.record.model_copy(update=update)
+
+
+def with_last_piece(opening: RunRecord, ended: dict[str, Any], turns: int) -> RunRecord:
+    """A run's record with what is known of it at its end, when it holds so many turns.
+
+    A run of one piece lists none.
+    """
+    if not opening.pieces:
+        return opening.model_copy(update=ended)
+    *earlier, last = opening.pieces
+    last = last.model_copy(update={**ended, "turns": turns - sum(piece.turns for piece in earlier)})
+    pieces = (*earlier, last) if last.turns else tuple(earlier)
+    offset: OffsetRecord | None = None
+    for piece in pieces:
+        if piece.clock_offset is not None:
+            offset = worse_offset(offset, piece.clock_offset)
+    worst = {
+        "pieces": pieces if len(pieces) > 1 else (),
+        "clock_offset": offset,
+        "calibration": _worst_calibration(pieces),
+    }
+    return opening.model_copy(update={**ended, **worst})
+
+
+def worse_offset(a: OffsetRecord | None, b: OffsetRecord) -> OffsetRecord:
+    """The comparison with the wider bound speaks for the run; an unanswered one says nothing."""
+    if a is None or a.bound_ns is None:
+        return b
+    return b if b.bound_ns is not None and b.bound_ns > a.bound_ns else a
+
+
+def _worst_calibration(pieces: tuple[PieceRecord, ...]) -> CalibrationRecord | None:
+    known = [piece.calibration for piece in pieces if piece.calibration is not None]
+    return max(known, key=lambda c: c.error_ms.max or 0.0, default=None)
+
+
+def _piece(record: RunRecord, turns: int) -> PieceRecord:
+    return PieceRecord(turns=turns, **{name: getattr(record, name) for name in _OF_A_PIECE})

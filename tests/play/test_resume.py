@@ -1,0 +1,213 @@
+"""A run that was interrupted is continued: the same settings, the same folder, two pieces."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from commandline import SCENARIOS, turngap_here
+
+from turngap.core.errors import InputError, TurngapError
+from turngap.core.secrets import REMOVED
+from turngap.play import run as playing
+from turngap.play.plan import PlayPlan, Progress, ReplayPlan
+from turngap.play.resume import continued, read_unfinished
+from turngap.play.run import RunInProgress, all_kept, replay
+from turngap.play.target import AgentChoice
+from turngap.report.run import write_html
+from turngap.store.runs import Run, read_run
+from turngap.testing import LoopClock, in_virtual_time
+from turngap.testing.agent import Reply, Script
+from turngap.testing.memory import line_to
+
+Capsys = pytest.CaptureFixture[str]
+URL = "ws://127.0.0.1:9/ws"
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    folder = tmp_path / "library"
+    folder.mkdir()
+    shutil.copy(SCENARIOS / "quick-questions.yaml", folder)
+    shutil.copytree(SCENARIOS / "quick-questions", folder / "quick-questions")
+    return folder
+
+
+class LineLostError(TurngapError):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Play against a scripted agent in memory, as `play_in_turns` does over sockets."""
+
+    async def play(
+        runs: Sequence[RunInProgress], plan: PlayPlan, progress: Progress
+    ) -> TurngapError | None:
+        assert isinstance(plan, ReplayPlan)
+        (run,) = runs
+
+        async def converse() -> None:
+            clock = LoopClock()
+            for scenario, repeat, phase in plan.conversations():
+                if run.lacks(scenario, repeat, phase):
+                    async with line_to(Script(replies=(Reply(speech_ms=40),))) as line:
+                        await run.play_over(
+                            line, clock, scenario, repeat=repeat, phase=phase, watch=clock
+                        )
+
+        try:
+            with all_kept(runs):
+                await asyncio.to_thread(in_virtual_time, converse())
+        except TurngapError as e:
+            return e
+        return None
+
+    monkeypatch.setattr(playing, "play_in_turns", play)
+
+
+def plan_of(library: Path, out: Path, agent: str = URL, sets: tuple[str, ...] = ()) -> ReplayPlan:
+    return ReplayPlan.of(
+        AgentChoice(agent, sets=sets), (), None, library, {"repeat": 2}, rounds=2, out=out
+    )
+
+
+def interrupted(plan: ReplayPlan, after: int) -> Run:
+    """A run that ended early, with so many of its six turns."""
+    kept: list[object] = []
+
+    def stop(turn: object) -> None:
+        kept.append(turn)
+        if len(kept) == after:
+            raise LineLostError("line.lost", "the line was lost")
+
+    run, failure = asyncio.run(replay(plan, Progress(on_turn=stop)))
+    assert failure is not None
+    assert len(run.turns) == after
+    return run
+
+
+def test_what_is_missing_is_played_into_the_same_folder(library: Path, tmp_path: Path) -> None:
+    before = interrupted(plan_of(library, tmp_path / "runs"), after=4)
+    assert not before.valid
+    assert "ended after 4 of 6 turns: the line was lost" in before.record.why_invalid[0]
+    begun = (before.path / "turns.jsonl").read_bytes()
+    run, failure = asyncio.run(replay(continued(read_run(before.path))))
+    assert failure is None
+    assert run.path == before.path
+    assert run.valid
+    assert run.complete
+    stored = read_run(before.path)
+    assert [(t.repeat, t.turn) for t in stored.turns] == [(r, t) for r in (1, 2) for t in (1, 2, 3)]
+    assert (before.path / "turns.jsonl").read_bytes().startswith(begun)
+    first, second = stored.record.pieces
+    assert (first.turns, second.turns) == (4, 2)
+    assert first.failure == "the line was lost"
+    assert (second.failure, stored.record.failure) == (None, None)
+    assert first.started_utc == stored.record.started_utc <= second.started_utc
+    assert all(p.clock_offset and p.machine == before.record.machine for p in (first, second))
+    assert stored.record.settings == before.record.settings
+    assert len(list((run.path / "audio").iterdir())) == 6
+
+
+def test_a_continued_run_says_in_every_report_that_it_has_two_pieces(
+    library: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    path = interrupted(plan_of(library, tmp_path / "runs"), after=2).path
+    before = turngap_here(capsys, "report", path)
+    assert "ended after 2 of 6 turns" in before.out
+    assert before.err.endswith(f"next: play what is missing: turngap replay --resume {path}\n")
+    done = turngap_here(capsys, "replay", "--resume", path)
+    assert done.code == 0, done.err
+    assert "4 of 6 turns are missing" in done.err
+    assert "piece 1" in done.out
+    assert "piece 2" in done.out
+    document = turngap_here(capsys, "report", path, "--json").document()
+    assert document["valid"] is True
+    assert [piece["turns"] for piece in document["pieces"]] == [2, 4]
+    page = write_html(read_run(path)).read_text(encoding="utf-8")
+    assert "piece 1" in page
+    again = turngap_here(capsys, "replay", "--resume", path, "--json")
+    assert again.code == 0
+    assert "nothing is missing: all 6 turns" in again.err
+    assert len(again.document()["turns"]) == 6
+    assert len(read_run(path).record.pieces) == 2
+
+
+def test_pieces_of_other_versions_are_named(library: Path, tmp_path: Path) -> None:
+    path = interrupted(plan_of(library, tmp_path / "runs"), after=2).path
+    document = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps(document | {"turngap_version": "0.0.1"}))
+    run, _ = asyncio.run(replay(continued(read_run(path))))
+    assert run.valid
+    assert any("2 versions of turngap" in problem for problem in read_run(path).problems)
+
+
+def test_a_run_without_a_turn_is_played_from_its_start(library: Path, tmp_path: Path) -> None:
+    path = interrupted(plan_of(library, tmp_path / "runs"), after=1).path
+    (path / "turns.jsonl").write_bytes((path / "turns.jsonl").read_bytes()[:100])
+    run, _ = asyncio.run(replay(continued(read_unfinished(path))))
+    assert run.complete
+    assert len(read_run(path).turns) == 6
+    assert read_run(path).record.pieces == ()
+
+
+def test_a_run_that_is_being_played_is_left_alone(library: Path, tmp_path: Path) -> None:
+    path = interrupted(plan_of(library, tmp_path / "runs"), after=1).path
+    plan = continued(read_run(path))
+    run = RunInProgress(plan, plan.target, "x", continues=plan.continues)
+    with pytest.raises(InputError, match="is being played") as error:
+        RunInProgress(plan, plan.target, "x", continues=plan.continues)
+    assert error.value.kind == "run.in_use"
+    run.finish("stopped")
+
+
+def test_changed_scenarios_are_refused(library: Path, tmp_path: Path) -> None:
+    run = interrupted(plan_of(library, tmp_path / "runs"), after=1)
+    file = library / "quick-questions.yaml"
+    file.write_text(file.read_text().replace("about: ", "about: other ", 1))
+    with pytest.raises(InputError, match="it was changed since") as error:
+        continued(run)
+    assert error.value.kind == "resume.changed"
+
+
+def test_another_agent_is_refused(library: Path, tmp_path: Path) -> None:
+    run = interrupted(plan_of(library, tmp_path / "runs"), after=1)
+    with pytest.raises(InputError, match="url differs") as error:
+        continued(run, agent="ws://127.0.0.1:10/ws")
+    assert error.value.kind == "resume.agent"
+
+
+def test_a_setting_more_is_refused(library: Path, tmp_path: Path) -> None:
+    run = interrupted(plan_of(library, tmp_path / "runs"), after=1)
+    with pytest.raises(InputError, match=r"--set llm\.ttft_ms"):
+        continued(run, sets=["llm.ttft_ms=80"])
+
+
+def test_secrets_are_given_again(library: Path, tmp_path: Path) -> None:
+    url = f"{URL}?token=Zx81Spectrum"
+    run = read_run(interrupted(plan_of(library, tmp_path / "runs", url), after=1).path)
+    assert run.record.plan is not None
+    assert run.record.plan.agent == f"{URL}?token={REMOVED}"
+    with pytest.raises(InputError) as error:
+        continued(run)
+    assert error.value.kind == "resume.secret"
+    assert "--agent URL" in error.value.hint
+    assert continued(run, agent=url).target.choice.agent == url
+
+
+def test_what_no_replay_stored_cannot_be_continued(library: Path, tmp_path: Path) -> None:
+    run = interrupted(plan_of(library, tmp_path / "runs"), after=1)
+    with pytest.raises(InputError, match="does not say how it was played") as error:
+        continued(Run(run.record.model_copy(update={"plan": None}), run.turns, run.path))
+    assert error.value.kind == "resume.no_plan"
+
+
+def test_other_options_are_refused(library: Path, tmp_path: Path, capsys: Capsys) -> None:
+    path = interrupted(plan_of(library, tmp_path / "runs"), after=1).path
+    for more in (["--repeat", "5"], ["quick-questions"], ["--seed", "1"]):
+        done = turngap_here(capsys, "replay", "--resume", path, *more)
+        assert done.code == 2
+        assert "under its own settings" in done.err

@@ -385,6 +385,15 @@ async def test_turns_longer_than_there_was_time_for_fill_no_disk(tmp_path: Path)
         assert (await page.next("kept"))["turn"] == 1
 
 
+async def test_turns_of_no_length_fill_no_disk_either(tmp_path: Path) -> None:
+    async with serving(tmp_path, limits=Limits(audio_rate=0.005)) as server, server.page() as page:
+        await page.ready()
+        for turn in range(1, 6):  # ten minutes' worth at that rate are 3 s
+            await page.say("turngap.turn", report(turn, 0, 0, agent=[], ended_ns=0))
+        refused = await page.next("refused")
+        assert refused["kind"] == "live.turn_length"
+
+
 async def test_a_page_that_vanishes_is_closed_and_its_run_kept(tmp_path: Path) -> None:
     limits = Limits(vanished_s=1.0, resume_s=0.1)
     async with serving(tmp_path, limits=limits) as server:

@@ -89,7 +89,7 @@ class LiveSession(Guard):
 
     def _turn(self, data: Any) -> None:
         report = wire.parsed(wire.TurnReport, data)
-        length_s = (report.ended_ns - report.start_ns) / NS_PER_S
+        length_s = max(wire.LEAST_TURN_S, (report.ended_ns - report.start_ns) / NS_PER_S)
         if not self._turns.take(length_s, self.clock.now_ns()):
             raise InputError("live.turn_length", "the turns are longer than the conversation")
         self.active()

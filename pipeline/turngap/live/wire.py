@@ -21,6 +21,10 @@ CALIBRATED = "turngap.calibrated"
 Ns = Annotated[int, Field(ge=-(2**53), le=2**53)]
 # A longer turn means that the page's clock went wrong; its recording would fill the memory.
 MOST_TURN_NS = 600 * NS_PER_S
+# A shorter turn counts as this long, since each takes a file and has all figures made again.
+LEAST_TURN_S = 1.0
+# Figures of the page's own in one report; it has six.
+MOST_VIEW = 50
 # Entries in one report: a page that hears speech begin a thousand times in a turn hears noise.
 MOST = 1000
 
@@ -68,7 +72,7 @@ class TurnReport(_Message):
     ended: TurnEnd
     stall_ms: Annotated[float, Field(ge=0)] | None = None
     text: Annotated[str, Field(max_length=4000)] = ""
-    view: dict[str, float | None] = {}
+    view: Annotated[dict[str, float | None], Field(max_length=MOST_VIEW)] = {}
     offset: Offset
 
     @model_validator(mode="after")

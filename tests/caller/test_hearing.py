@@ -33,4 +33,4 @@ def test_an_error_with_marks_that_cannot_be_placed_is_not_lost() -> None:
 
 def test_marks_of_the_future_are_left_out_with_a_note_and_their_error_is_not_lost() -> None:
     failed = Marks(1, {"sent": 7 + 10**9}, {}, None, "no server")
-    assert heard(failed) == [AgentFault(7, "no server")]
+    assert heard(failed) == [AgentFault(7, "no server", by_marks=True)]

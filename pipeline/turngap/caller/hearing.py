@@ -54,6 +54,7 @@ class Listener:
         self._crash: BaseException | None = None
         self._intake = Intake()
         self._begun = False
+        self._broken: set[str] = set()
         self.tracker = TurnTracker(self._slack_ns)
         self.ear = Ear(speech_gap_ms)
         self.events: list[Event] = []
@@ -85,7 +86,9 @@ class Listener:
         self.note(why)
         if trace:
             self.note(trace[-MOST_SENTENCE:])
-        if self._begun:
+        # Once for each reason: a flood must not fill the turn with what was left out of it.
+        if self._begun and why not in self._broken and len(self._broken) < MOST_NOTES:
+            self._broken.add(why)
             self.feed(TurnBroken(now_ns, why))
 
     def note(self, what: str) -> None:
@@ -164,6 +167,7 @@ class Listener:
     def feed(self, event: Event) -> None:
         if isinstance(event, UserSpeech):
             self._begun = True
+            self._broken.clear()
             self._intake.begin_turn()
         self.events.append(event)
         self.tracker.feed(event)

@@ -67,8 +67,8 @@ class Intake:
         self._of[kind] = self._of.get(kind, 0) + 1
         if self._in_turn > MOST_MESSAGES:
             return f"it sent more than {MOST_MESSAGES:,} messages in one turn"
-        if self._of[kind] > MOST_OF.get(kind, MOST_MESSAGES):
-            return f"it sent {kind.__name__} more than {MOST_OF[kind]:,} times in one turn"
+        if self._of[kind] > (most := MOST_OF.get(kind, MOST_MESSAGES)):
+            return f"it sent {kind.__name__} more than {most:,} times in one turn"
         if isinstance(incoming, said.AudioChunk):
             return self._refuses_audio(incoming, waiting_bytes)
         if isinstance(incoming, said.Transcript | said.ReplyText):

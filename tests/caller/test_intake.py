@@ -1,0 +1,85 @@
+"""How much of what an agent sends is kept, and what is said of the rest."""
+
+import numpy as np
+import pytest
+
+from turngap.caller import intake
+from turngap.caller.dialect import AudioChunk, Flush, Incoming, ReplyText
+from turngap.caller.hearing import OTHER_NOTES, Listener
+from turngap.core.errors import AgentError
+from turngap.core.events import TurnBroken, UserSpeech
+from turngap.core.results import OffsetRecord
+from turngap.testing import ManualClock
+
+# A minute at 48 kHz, and all of it one and the same array.
+MINUTE = AudioChunk(np.full(60 * 48_000, 9_000, dtype=np.int16), 48_000)
+
+
+@pytest.fixture
+def listener() -> Listener:
+    nothing = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
+    listener = Listener(ManualClock(), offset=nothing, speech_gap_ms=300)
+    listener.feed(UserSpeech(1, 0, 10**9))
+    return listener
+
+
+def take(listener: Listener, incoming: Incoming, times: int) -> list[TurnBroken]:
+    for _ in range(times):
+        listener.on_message(10**9, incoming)
+    return [event for event in listener.events if isinstance(event, TurnBroken)]
+
+
+def test_a_gigabyte_of_audio_is_not_kept_and_ends_the_conversation(listener: Listener) -> None:
+    broken: list[TurnBroken] = []
+    with pytest.raises(AgentError, match=r"sent more than 512 MiB of audio in a conversation"):
+        broken = take(listener, MINUTE, 2**30 // MINUTE.pcm.nbytes)
+    assert listener.ear.waiting_bytes <= intake.MOST_WAITING_BYTES
+    assert sum(len(h.pcm) for h in listener.ear.heard) == 0
+    assert not broken
+
+
+def test_what_was_played_makes_room_and_what_was_stored_is_forgotten(listener: Listener) -> None:
+    assert take(listener, MINUTE, 12)
+    waiting = listener.ear.waiting_bytes
+    listener.tick(10**9 + 2 * 60 * 10**9)
+    assert listener.ear.waiting_bytes < waiting - MINUTE.pcm.nbytes
+    listener.ear.forget_until(10**9 + 60 * 10**9)
+    assert sum(len(h.pcm) for h in listener.ear.heard) <= 2 * len(MINUTE.pcm)
+    listener.ear.flush(10**9 + 3 * 60 * 10**9)
+    assert listener.ear.waiting_bytes == 0
+
+
+def test_a_turn_begins_with_new_counts_and_a_conversation_does_not(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "MOST_MESSAGES", 10)
+    monkeypatch.setattr(intake, "MOST_CONVERSATION_MESSAGES", 30)
+    assert take(listener, ReplyText("word "), 10) == []
+    (broken,) = take(listener, ReplyText("word "), 1)
+    assert broken.why == "it sent more than 10 messages in one turn"
+    listener.feed(UserSpeech(2, 2 * 10**9, 3 * 10**9))
+    assert len(take(listener, ReplyText("word "), 10)) == 1
+    with pytest.raises(AgentError, match="more than 30 messages"):
+        take(listener, ReplyText("word "), 10)
+
+
+def test_a_turn_is_broken_once_for_each_reason(listener: Listener) -> None:
+    assert len(take(listener, Flush(), intake.MOST_OF[Flush] + 500)) == 1
+    assert listener.take_notes() == {"it sent Flush more than 200 times in one turn": 500}
+
+
+def test_rare_messages_have_limits_of_their_own(listener: Listener) -> None:
+    most = intake.MOST_OF[Flush]
+    assert take(listener, Flush(), most) == []
+    assert take(listener, Flush(), 1)[0].why == f"it sent Flush more than {most} times in one turn"
+
+
+def test_remarks_are_counted_and_so_many_kinds_kept(listener: Listener) -> None:
+    for n in range(100):
+        listener.note(f"odd in way {n % 50}")
+    notes = listener.take_notes()
+    assert len(notes) == intake.MOST_NOTES + 1
+    assert notes["odd in way 0"] == 2
+    assert sum(notes.values()) == 100
+    assert notes[OTHER_NOTES] == 100 - 2 * intake.MOST_NOTES
+    assert listener.take_notes() == {}

@@ -5,6 +5,7 @@ engine does what the table says.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -81,6 +82,25 @@ def test_the_turn_names_the_engine_and_the_next_is_answered(
         return
     refusals = {"refuses": "401", "is_busy": "429"}
     check(turns, kind, SAID.get((kind, fate), refusals.get(fate, "")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fate", "said"),
+    [
+        ("tts", "dies", "its server has gone"),
+        ("tts", "says_nothing", "completed with no audio"),
+        ("llm", "dies_midway", "its server has gone"),
+        ("llm", "is_busy", "429"),
+        ("stt", "dies", "its server has gone"),
+    ],
+)
+def test_without_marks_the_same_turn_is_an_error(kind: str, fate: Fate, said: str) -> None:
+    """The agent tells in RTVI's `error` then, which names no engine."""
+    agent = assembly_of("stock", cast(kind, {2: fate}))
+    first, second, third = talk_to(replace(agent, traced=False))
+    assert (first.outcome, second.outcome, third.outcome) == ("answered", "error", "answered")
+    assert said in str(second.error)
+    assert (first.error, third.error, second.agent_turns) == (None, None, ())
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -3,15 +3,22 @@
 import asyncio
 
 import pytest
+from failing_engines import ScriptedLLM
 from fake_openai import FakeOpenAI, serving
-from pipecat.frames.frames import ErrorFrame, LLMContextFrame, LLMFullResponseEndFrame, LLMTextFrame
+from pipecat.frames.frames import (
+    ErrorFrame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+)
 from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.aggregators.llm_context import LLMContext
 from running_line import running
 
 from turngap.agent.switching import LlmSwitch, Memory, Offers
 from turngap.agent.watch import Patience, Watch
-from turngap.backends import ConfiguredBackend
+from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
 from turngap.testing import ManualClock
@@ -79,6 +86,32 @@ async def test_an_engine_that_was_told_to_stop_is_not_waited_for_and_stays_late(
     told.watch.finish()  # what it says as it stops
     await told.passes(60_000)
     assert (told.late, told.given_up) == (["no token for 3 s"], [])
+
+
+async def test_an_llm_that_was_left_is_not_waited_for() -> None:
+    """Nor is the new one, which was not asked."""
+    errors: list[str] = []
+    late: list[str] = []
+    clock = ManualClock()
+    services = {name: ScriptedLLM({1: "stalls"}, clock) for name in ("old", "new")}
+
+    def offer(name: str) -> ConfiguredBackend:
+        spec = BackendSpec(name, "llm", BackendSettings, lambda *_: services[name])
+        return ConfiguredBackend(name, spec, BackendSettings())
+
+    async def on_error(_: object, frame: ErrorFrame) -> None:
+        errors.append(frame.error)
+
+    for service in services.values():
+        service.add_event_handler("on_error", on_error)
+    switch = LlmSwitch(Offers([offer("old"), offer("new")]), clock, Memory(), late=late.append)
+    async with running(switch, params=PipelineParams()) as line:
+        asked = LLMContextFrame(LLMContext([{"role": "user", "content": "question 1"}]))
+        await line.send(asked)
+        await line.until(lambda: bool(line.of(LLMFullResponseStartFrame)))
+        assert await switch.use("new")
+        await clock.advance(ms_to_ns(60_000))
+    assert (late, errors) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, Stamped
 from turngap.agent.output import YieldingTransport
 from turngap.agent.speculation import Announcer, AudioGate, DiscreetRTVI, Guesses
 from turngap.agent.stack import Stack, resolved
-from turngap.agent.switching import STALL_MS, LlmSwitch, Memory, Offers, offers_of
+from turngap.agent.switching import LlmSwitch, Memory, Offers, offers_of
 from turngap.agent.tools import PROMPT, toolbox, tools
 from turngap.agent.voice.feed import SpeechFeed
 from turngap.agent.voice.heard import HeardKeeper, Ledger, MadeCounter
@@ -141,7 +141,7 @@ def _worker(
         assembly.clock,
         memory,
         made,
-        patience=Patience(stack.pipeline.first_token_ms, STALL_MS),
+        patience=Patience(stack.pipeline.first_token_ms, stack.pipeline.stall_ms),
         late=partial(late, "llm"),
     )
     observer = _observer(assembly, serializer, taking, switch) if assembly.traced else None

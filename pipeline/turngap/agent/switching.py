@@ -35,7 +35,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
 
 from turngap.agent.stack import require_tools
-from turngap.agent.watch import Late, Patience, Watch
+from turngap.agent.watch import LLM, Late, Patience, Watch
 from turngap.backends import (
     BackendChoice,
     BackendSettings,
@@ -192,12 +192,6 @@ class Memory:
     llm: str | None = None
 
 
-# By default, for an LLM's first token: more than a combined model may take, which gives each of two
-# parts 3 s. What `pipeline.first_token_ms` sets.
-FIRST_TOKEN_MS = 10_000.0
-# From one token to the next: more than a combined model gives a part (5 s), which may still have
-# another part to fall back to.
-STALL_MS = 6_000.0
 # Longer than anybody listens to a telephone: five minutes of speech. A model that never stops would
 # fill the memory, and the voice's queue.
 MOST_REPLY_CHARS = 5_000
@@ -250,11 +244,10 @@ class LlmSwitch(FrameProcessor):
         memory: Memory,
         made: Callable[[FrameProcessor], None] | None = None,
         *,
-        patience: Patience | None = None,
+        patience: Patience = LLM,
         late: Late = lambda why: None,
     ) -> None:
         super().__init__(enable_direct_mode=True)
-        patience = patience or Patience(FIRST_TOKEN_MS, STALL_MS)
         self._late = late
         self._watch = Watch("token", patience, clock, late, self._give_up)
         self._chars = 0
@@ -310,6 +303,7 @@ class LlmSwitch(FrameProcessor):
                     await branch.pipeline.queue_frame(self._start)
             old, self._active = self._active, branch
             self._memory.llm = name
+            self._watch.end()
             old.muted = True
             cancelled = self._requested
             # Its request is to end at its server, whatever becomes of the rest of the pipeline.

@@ -43,6 +43,11 @@ class Patience:
         return self.next_ms if begun else self.first_ms
 
 
+# By default. To the first token more than a combined model may take, which gives each of two parts
+# 3 s; from one to the next more than it gives a part (5 s), as it may have another to fall back to.
+LLM = Patience(first_ms=10_000.0, next_ms=6_000.0)
+
+
 class Watch:
     """Follows an engine whose results come on their own: call `begin`, `news` and `end`.
 

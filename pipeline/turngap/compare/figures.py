@@ -109,8 +109,7 @@ def turn_ms(turn: Turn) -> float | None:
     """From the person's first word to the agent's last; None without a reply that was heard out."""
     if not turn.replied:
         return None
-    starts = [e["start_ns"] for e in turn.events if e.get("event") == "UserSpeech"]
-    ends = [e["at_ns"] for e in turn.events if e.get("event") == "AgentSilence"]
+    starts, ends = turn.instants("UserSpeech", "start_ns"), turn.instants("AgentSilence")
     # A reply that the next turn broke off was still heard when its events end.
     return (max(ends) - starts[-1]) / 1e6 if starts and ends and max(ends) > starts[-1] else None
 

@@ -1,6 +1,6 @@
 """What `turngap compare` leaves on disk: `compare.json`, beside the run of each backend."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from turngap.core.budget import STARVED_MS
 from turngap.core.cut_ins import CutIns
@@ -12,6 +12,7 @@ from turngap.core.results import (
     Said,
     Settings,
     Stored,
+    with_keys,
 )
 from turngap.core.starvation import Starvation
 from turngap.core.stats import Percentile, Proportion
@@ -59,7 +60,7 @@ class BackendRecord(Stored):
     hit_rate: Proportion
     cut_ins: CutIns | None = None
     gap_n: int
-    gap_ms: dict[str, Percentile]
+    gap_ms: Annotated[dict[str, Percentile], with_keys("p50", "p95")]
     first_answer_ms: Percentile
     llm_n: int
     ttft_ms: float | None

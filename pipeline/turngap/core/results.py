@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 
 from turngap.core.budget import REPLIED, STARVED_MS, Outcome, TurnEnd
+from turngap.core.clock import LONGEST_MS
 from turngap.core.events import ToolCall
 from turngap.core.secrets import text_without_secrets, texts_without_secrets, without_secrets
 from turngap.core.stages import STAGES, Stage
@@ -22,6 +23,22 @@ Settings = Annotated[
 # What an agent, an engine or an error says, which may repeat a key.
 Said = Annotated[str, AfterValidator(text_without_secrets), PlainSerializer(text_without_secrets)]
 Events = Annotated[tuple[dict[str, Any], ...], AfterValidator(texts_without_secrets)]
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+BudgetMs = Annotated[float, Field(gt=0, le=LONGEST_MS)]
+
+
+def with_keys(*names: str) -> AfterValidator:
+    """Require that a stored mapping has at least these keys."""
+
+    def check(values: dict[str, Any]) -> dict[str, Any]:
+        if missing := [name for name in names if name not in values]:
+            raise ValueError(f"lacks {', '.join(missing)}")
+        return values
+
+    return AfterValidator(check)
+
 
 # Scenario, turn, phase and round.
 TurnKey = tuple[str, int, float, int]
@@ -192,7 +209,7 @@ class Turn(Document):
     endpoints_ms: tuple[float, ...] | None = None
     outcome: Outcome
     ended: TurnEnd
-    budget_ms: float
+    budget_ms: BudgetMs
     gap_ns: int | None
     gap_ms: float | None
     why_no_gap: Said | None
@@ -248,6 +265,12 @@ class Turn(Document):
     def right(self) -> bool | None:
         """Whether the reply was right; None where that was not judged."""
         return self.answer.right
+
+    def instants(self, event: str, field: str = "at_ns") -> list[int]:
+        """Return when the events of that name were, in ns; a blank text is no event."""
+        found = [e for e in self.events if e.get("event") == event]
+        told = [e for e in found if str(e.get("text", event)).strip()]
+        return [at for e in told if isinstance(at := e.get(field), int)]
 
     def row(self) -> dict[str, Any]:
         """The turn as a flat row of plain values, for a table of turns.
@@ -364,7 +387,7 @@ class RunRecord(Document):
     settings: Settings
     scenario_hashes: dict[str, str]
     planned_turns: int
-    budget_ms: float
+    budget_ms: BudgetMs
     starved_ms: float = STARVED_MS
     stand_ins: tuple[str, ...] = ()
     plan: PlanRecord | None = None

@@ -103,10 +103,8 @@ def _reply(turn: Turn) -> _Reply | None:
     marks = {mark.name: mark.at_ns for mark in turn.marks}
     if not {"agent_onset", "tts_request"} <= marks.keys():
         return None
-    texts = (e for e in turn.events if e.get("event") == "AgentText")
-    came = [e["at_ns"] for e in texts if e["text"].strip()]
-    silences = [e["at_ns"] for e in turn.events if e.get("event") == "AgentSilence"]
-    after = [at for at in silences if at >= marks["agent_onset"]]
+    came = turn.instants("AgentText")
+    after = [at for at in turn.instants("AgentSilence") if at >= marks["agent_onset"]]
     if len(came) < 2 or not after:
         return None
     gaps = [b - a for a, b in pairwise(came)]

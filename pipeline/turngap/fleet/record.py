@@ -1,12 +1,24 @@
 """What a simulation leaves on disk: `simulation.json`."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from turngap.core.results import Document, MachineRecord, Settings, Stored
+from turngap.core.results import (
+    BudgetMs,
+    Document,
+    MachineRecord,
+    NotNegative,
+    Positive,
+    Settings,
+    Stored,
+    with_keys,
+)
 from turngap.core.stats import Percentile, Proportion
 
 SIMULATION_FILE = "simulation.json"
+
+Percentiles = Annotated[dict[str, Percentile], with_keys("p50", "p95", "p99")]
+MEANS = ("before_ms", "after_ms", "speech_ms", "reply_ms", "reply_tokens", "opening_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +40,20 @@ class LoadFigures:
         usd_per_1000: price of 1000 turns; None with the reason in `why_no_usd`.
     """
 
-    calls: float
+    calls: Positive
     mean_calls: float
     seconds: float
     turns: int
     unanswered: int
     hit_rate: Proportion
     holds: bool | None
-    gap_ms: dict[str, Percentile]
-    llm_ms: dict[str, Percentile]
+    gap_ms: Percentiles
+    llm_ms: Percentiles
     busy: float
     batch: float | None
     cached: float
-    part_hours_per_1000: float | None
-    usd_per_1000: float | None
+    part_hours_per_1000: NotNegative | None
+    usd_per_1000: NotNegative | None
     why_no_usd: str | None
 
 
@@ -95,7 +107,7 @@ class WorkloadRecord(Stored):
     turns_per_call: float
     think_ms: float
     think_sigma: float
-    mean: dict[str, float]
+    mean: Annotated[dict[str, float], with_keys(*MEANS)]
 
 
 class SimulationRecord(Document):
@@ -111,7 +123,7 @@ class SimulationRecord(Document):
     prefix_cache: bool
     pools: tuple[PoolRecord, ...]
     workload: WorkloadRecord
-    budget_ms: float
+    budget_ms: BudgetMs
     target: float
     seed: int
     loads: tuple[LoadFigures, ...]

@@ -104,7 +104,7 @@ def _bar(turn: Turn, scale: Scale) -> Text:
             cells[-1] = (OVERFLOW, "dim")
     elif turn.gap_ms < 0:
         start = scale.column(turn.gap_ms)
-        _paint(cells, max(start, 0), scale.zero, words.UNKNOWN_STAGE.pattern, "magenta")
+        _paint(cells, start, scale.zero, words.UNKNOWN_STAGE.pattern, "magenta")
         if start < 0:
             cells[0] = ("◀", "magenta")
     else:
@@ -125,7 +125,7 @@ def _paint_stages(cells: list[tuple[str, str]], stages: Iterable[Stage], scale: 
 
 
 def _paint(cells: list[tuple[str, str]], start: int, stop: int, char: str, style: str) -> None:
-    for column in range(start, min(stop, len(cells))):
+    for column in range(max(start, 0), min(stop, len(cells))):
         cells[column] = (char, style)
 
 

@@ -119,7 +119,7 @@ def _read(sound: "SoundFile", first: int, last: int) -> Iterator[NDArray[np.int1
         left -= len(block)
         # By way of float, exact for PCM16: read as integers, libsndfile makes silence of float
         # files.
-        scaled = np.rint(block * FULL_SCALE).clip(-FULL_SCALE, FULL_SCALE - 1)
+        scaled = np.rint(block.clip(-1, 1) * FULL_SCALE).clip(-FULL_SCALE, FULL_SCALE - 1)
         yield scaled.astype(np.int16)
 
 

@@ -1,5 +1,9 @@
 """What `turngap turns` leaves on disk: `turns.json`, beside the run of each point."""
 
+from typing import Self
+
+from pydantic import model_validator
+
 from turngap.core.cut_ins import PausesOfLength
 from turngap.core.results import METRICS_VERSION, Document, MachineRecord, Said, Settings, Stored
 from turngap.core.stats import Percentile, Proportion
@@ -100,3 +104,9 @@ class TurnsRecord(Document):
     failure: Said | None = None
     stand_ins: tuple[str, ...] = ()
     settings: Settings
+
+    @model_validator(mode="after")
+    def _knows_the_same_pauses_at_each_point(self) -> Self:
+        if len({len(point.pauses) for point in self.points}) > 1:
+            raise ValueError("the points tell of pauses of different lengths")
+        return self

@@ -131,6 +131,22 @@ def test_events_that_lack_what_they_should_hold_are_left_out(
     target.read(lines(target.samples[0], change), tmp_path)
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "../1.wav", "."])
+def test_a_recording_that_no_file_is_named_like_is_left_out(
+    name: str, targets: dict[str, fuzz_files.Target], tmp_path: Path
+) -> None:
+    target = targets["run/turns.jsonl"]
+    target.read(lines(target.samples[0], lambda turn: turn["audio"].update(file=name)), tmp_path)
+
+
+def test_a_comparison_of_nobody_is_shown(
+    targets: dict[str, fuzz_files.Target], tmp_path: Path
+) -> None:
+    target = targets["compare/compare.json"]
+    empty = {"backends": [], "pairs": [], "chain": None, "crossings": []}
+    target.read(lines(target.samples[0], lambda record: record.update(empty)), tmp_path)
+
+
 def test_samples_too_loud_for_any_number_are_cut(tmp_path: Path) -> None:
     loud = np.array([3e38, -3e38, 1.0, -1.0, 0.5], np.float32)
     soundfile.write(tmp_path / "1.wav", loud, 16_000, subtype="FLOAT")

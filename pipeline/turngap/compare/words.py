@@ -112,7 +112,7 @@ def missing(record: ComparisonRecord) -> list[str]:
     reasons = {backend.name: _reasons(backend) for backend in record.backends}
     shared = [
         reason
-        for reason in next(iter(reasons.values()))
+        for reason in next(iter(reasons.values()), [])
         if len(reasons) > 1 and all(reason in others for others in reasons.values())
     ]
     own = {name: [r for r in said if r not in shared] for name, said in reasons.items()}

@@ -24,6 +24,7 @@ from turngap.backends import BackendSettings, BackendSpec
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm
 from turngap.core.results import Turn
+from turngap.store.documents import is_file
 from turngap.store.runs import Run
 from turngap.store.sound import read_sound
 
@@ -100,7 +101,7 @@ def reply_audio(run: Run, turn: Turn) -> Pcm | None:
     if audio is None or audio.onset_ms is None:
         return None
     path = PurePosixPath(audio.file)
-    if path.is_absolute() or ".." in path.parts or not (run.path / path).is_file():
+    if path.is_absolute() or ".." in path.parts or not is_file(run.path / path):
         return None
     later = [
         other.audio.user_start_ms

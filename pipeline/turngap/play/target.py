@@ -13,6 +13,7 @@ from turngap.backends import Kind, find
 from turngap.core.errors import AgentError, InputError
 from turngap.play.process import running
 from turngap.scenario.model import Scenario
+from turngap.store.documents import is_dir
 from turngap.store.provenance import git_commit
 
 
@@ -46,7 +47,7 @@ class AgentChoice:
     def checkout(self) -> "Checkout | None":
         """The checkout that is meant: what lies in a folder, or `DIR#STACK`."""
         folder, mark, stack = self.agent.partition("#")
-        if self.is_url or not (mark or (Path(folder).is_dir() and folder not in stack_files())):
+        if self.is_url or not (mark or (is_dir(Path(folder)) and folder not in stack_files())):
             return None
         return Checkout(Path(folder).resolve(), stack or "embedded")
 

@@ -13,7 +13,7 @@ from turngap.core.secrets import without_known_secrets
 from turngap.core.untrusted import printable
 from turngap.report import charts
 from turngap.report.sections import Report
-from turngap.store.documents import write_atomically, writing
+from turngap.store.documents import is_file, write_atomically, writing
 from turngap.store.runs import Run
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def audio_link(run: Run, turn: Turn, base: Path) -> str | None:
     if turn.audio is None or not run.path.is_relative_to(base):
         return None
     path = PurePosixPath(turn.audio.file)
-    if path.is_absolute() or ".." in path.parts or not (run.path / path).is_file():
+    if path.is_absolute() or ".." in path.parts or not is_file(run.path / path):
         return None
     start_ms = max(0.0, turn.audio.user_start_ms - LEAD_IN_MS)
     later = [

@@ -467,9 +467,9 @@ def read_record(path: Path) -> RunRecord:
     A run that was not finished is not valid, whatever its file says.
     """
     file = path / RUN_FILE
-    if not path.is_dir():
+    if not is_dir(path):
         raise InputError("run.missing", f"{path}: no such run folder", hint=RUN_HINT)
-    if not file.exists():
+    if not exists(file):
         raise InputError(
             "run.not_a_run", f"{path} is not a run's folder: it has no {RUN_FILE}", hint=RUN_HINT
         )
@@ -550,7 +550,7 @@ def find_run(name_or_path: str, root: Path | None = None) -> Path:
 
 def run_folders(root: Path) -> list[Path]:
     """Every run's folder in `root`, in the order in which they started."""
-    if not root.is_dir():
+    if not is_dir(root):
         return []
     folders = [path.parent for path in root.glob(f"*/{RUN_FILE}")]
     return sorted(folders, key=_start_order)

@@ -143,7 +143,7 @@ def test_a_comparison_of_nobody_is_shown(
     targets: dict[str, fuzz_files.Target], tmp_path: Path
 ) -> None:
     target = targets["compare/compare.json"]
-    empty = {"backends": [], "pairs": [], "chain": None, "crossings": []}
+    empty = {"backends": [], "pairs": [], "chain": [], "crossings": []}
     target.read(lines(target.samples[0], lambda record: record.update(empty)), tmp_path)
 
 

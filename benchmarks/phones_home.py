@@ -30,6 +30,9 @@ ADDRESS = re.compile(
     r'|sa_family=AF_UNIX, sun_path=@?"(?P<unix>[^"]*)")'
 )
 LOOPBACK = re.compile(r"127\.|::1$|::ffff:127\.")
+# Chromium asks the kernel for a route to IPv6 by connecting a UDP socket to this address. It sends
+# nothing there, and no flag stops it. A packet to it would be another call, and is counted.
+ROUTE_ASKED = ("connect", "2001:4860:4860::8888", "443")
 
 
 def addresses(trace: Iterable[str]) -> Counter[tuple[str, str, str]]:
@@ -85,14 +88,16 @@ def main() -> int:
             parser.error("strace or unshare did not start (is ptrace forbidden here?)")
         with trace.open(encoding="utf-8", errors="replace") as lines:
             found = addresses(lines)
-    here, away = Counter[str](), Counter[str]()
+    here, away, asked = Counter[str](), Counter[str](), Counter[str]()
     for (call, host, where), n in found.items():
-        if is_here(host):
+        if (call, host, where) == ROUTE_ASKED:
+            asked["by Chromium, of the kernel, for a route to IPv6"] += n
+        elif is_here(host):
             here[f"{call} {'unix sockets' if host == 'unix' else 'loopback'}"] += n
         else:
             away[f"{call} {host} port {where}"] += n
     print(f"\nthe command ended with {code}")
-    for title, counted in (("to this machine", here), ("to others", away)):
+    for title, counted in (("to this machine", here), ("nothing sent", asked), ("to others", away)):
         print(f"{title}: {sum(counted.values())}")
         for what, n in counted.most_common():
             print(f"  {n:6d}  {what}")

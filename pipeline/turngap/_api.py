@@ -435,6 +435,7 @@ async def compare(  # noqa: D417
 
     Returns:
         The comparison: its `record`, with the figures of each backend, and its folder `path`.
+        `record.inconclusive` are the pairs that a late caller leaves without an answer.
 
     Raises:
         InputError: an argument cannot be used.

@@ -49,6 +49,10 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # It knows no host but this one, so that none of its own services is looked up. `lan.test` is a
+    # name for it that Chromium does not take for this machine's own.
+    "--host-resolver-rules="
+    "MAP lan.test 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
     "--autoplay-policy=no-user-gesture-required",
 )
 # As strict as the real server's, for servers of tests that are not it.

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pkgutil import resolve_name
+from typing import Any
 
 import numpy as np
 import pytest
@@ -401,6 +403,38 @@ def test_a_fault_of_the_caller_is_told_by_its_turn_and_the_next_are_played() -> 
     assert (broken.turn.error or "").startswith(why)
     assert any("Traceback" in note and "in decode" in note for note in broken.notes)
     assert fine.notes == {}
+
+
+@pytest.mark.parametrize(
+    ("fails", "what"),
+    [
+        ("turngap.core.turns.TurnTracker._finish", "make out what came in the turn"),
+        ("turngap.core.turns.TurnTracker._keep", "take in a message"),
+        ("turngap.caller.ear.Ear.receive", "take in a message"),
+        ("turngap.caller.ear.Ear.advance", "take in a message"),
+    ],
+    ids=lambda value: value.rpartition(".")[2],
+)
+def test_a_fault_of_ours_is_told_by_its_turn_wherever_it_is(
+    fails: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, name = resolve_name(fails.rpartition(".")[0]), fails.rpartition(".")[2]
+    works, failed = getattr(owner, name), False
+
+    def fails_once(self: Any, *arguments: Any) -> Any:
+        nonlocal failed
+        speaks = any(isinstance(a, AgentSpeech | np.ndarray | TurnEnded) for a in arguments)
+        if not failed and (speaks or (name == "advance" and self.heard)):
+            failed = True
+            raise ZeroDivisionError("a fault of ours")
+        return works(self, *arguments)
+
+    monkeypatch.setattr(owner, name, fails_once)
+    played = play(Script(replies=(ANSWER,)), [says(), says()])
+    assert played.outcomes == ["error", "answered"]
+    why = f"turngap itself failed to {what} (ZeroDivisionError: a fault of ours); please report it"
+    assert played.turns[0].turn.error == why
+    assert any("in fails_once" in note for note in played.turns[0].notes)
 
 
 def test_a_conversation_can_be_left_at_any_turn() -> None:

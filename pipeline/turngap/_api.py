@@ -257,9 +257,9 @@ async def replay(
     _number("repeat", repeat, 1, whole=True)
     _number("calibration", calibration, 0, whole=True)
     _number("starved_ms", starved_ms, 1, MAX_STARVED_MS)
-    _number("phase_ms", phase_ms, 0)
-    _number("budget_ms", budget_ms, 1)
-    _number("greeting_ms", greeting_ms, 0)
+    _number("phase_ms", phase_ms, 0, MAX_MS)
+    _number("budget_ms", budget_ms, 1, MAX_MS)
+    _number("greeting_ms", greeting_ms, 0, MAX_MS)
     plan = ReplayPlan.of(
         AgentChoice(str(agent), {"llm": llm, "stt": stt, "tts": tts}, _names(sets), seed, marks),
         _names(scenarios or ()),
@@ -450,7 +450,7 @@ async def compare(  # noqa: D417
     _number("rounds", rounds, 1, whole=True)
     _number("phases", phases, 1, MAX_PHASES, whole=True)
     _number("starved_ms", starved_ms, 1, MAX_STARVED_MS)
-    _number("budget_ms", budget_ms, 1)
+    _number("budget_ms", budget_ms, 1, MAX_MS)
     plan = ComparePlan.of(
         AgentChoice(str(agent), {"stt": stt, "tts": tts}, _names(sets), seed),
         llms,
@@ -497,6 +497,10 @@ def _names(given: Names) -> tuple[str, ...]:
 
 def _path(given: str | Path | None) -> Path | None:
     return None if given is None else Path(given)
+
+
+# Of a budget, a greeting and a phase, as on the command line; 1e308 could not be counted in ns.
+MAX_MS = 60_000.0
 
 
 def _number(name: str, value: Any, least: float, most: float = inf, *, whole: bool = False) -> None:

@@ -279,7 +279,7 @@ def test_an_agent_that_fails_says_what_was_played_and_where(inner: Inner, play: 
     ("marker", "call", "said"),
     [
         ("budgets=800", "replay()", "no setting budgets*allowed: agent, scenarios,*"),
-        ("budget_ms=0", "replay()", "budget_ms=0: expected a number from 1 on"),
+        ("budget_ms=0", "replay()", "budget_ms=0: expected a number from 1 to 60000"),
         ("800", "replay()", "name each argument*"),
         ("", "replay(repeat=0)", "repeat=0: expected a whole number from 1 on"),
         ("", "replay(starved_ms=0)", "starved_ms=0: expected a number from 1 to 1000"),

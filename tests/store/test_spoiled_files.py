@@ -147,6 +147,17 @@ def test_a_comparison_of_nobody_is_shown(
     target.read(lines(target.samples[0], lambda record: record.update(empty)), tmp_path)
 
 
+def test_a_load_that_took_no_hours_is_left_out_of_the_drawing(
+    targets: dict[str, fuzz_files.Target], tmp_path: Path
+) -> None:
+    target = targets["simulate/simulation.json"]
+
+    def change(record: dict[str, Any]) -> None:
+        record["loads"][0]["part_hours_per_1000"] = 0.0
+
+    target.read(lines(target.samples[0], change), tmp_path)
+
+
 def test_samples_too_loud_for_any_number_are_cut(tmp_path: Path) -> None:
     loud = np.array([3e38, -3e38, 1.0, -1.0, 0.5], np.float32)
     soundfile.write(tmp_path / "1.wav", loud, 16_000, subtype="FLOAT")

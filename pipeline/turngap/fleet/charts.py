@@ -148,7 +148,8 @@ def _gaps(record: SimulationRecord, across: _Across) -> Chart:
 
 def _costs(record: SimulationRecord, across: _Across, *, price: bool) -> Chart:
     def cost(load: LoadFigures) -> float | None:
-        return load.usd_per_1000 if price else load.part_hours_per_1000
+        # What is free has no place on a logarithmic axis.
+        return (load.usd_per_1000 if price else load.part_hours_per_1000) or None
 
     known = [value for load in record.loads if (value := cost(load))]
     low, high = (min(known), max(known)) if known else (1.0, 10.0)

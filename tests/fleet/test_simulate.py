@@ -370,6 +370,16 @@ def test_a_run_without_usable_turns_says_why(
     )
 
 
+def test_a_run_that_never_ended_is_warned_of(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    record = make_record(planned_turns=600, finished_utc=None)
+    with RunWriter.create(tmp_path / "runs", "replay", record) as writer:
+        writer.append_turn(make_turn())
+    done = turngap_here(capsys, "simulate", "--from", writer.path, "--out", tmp_path / "out")
+    assert "unfinished: 1 of 600 planned turns were played" in done.err
+
+
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> SimulationRecord:
     """A search with loads that are held, not held, and with turns that were never answered."""

@@ -91,6 +91,7 @@ def simulate(
     """
     from turngap.fleet.files import build_fleet, read_fleet
     from turngap.fleet.run import SimulationPlan, run_simulation, source_of, workload_of
+    from turngap.report.words import validity_words
     from turngap.store.runs import find_run, read_run
 
     loads = _loads(calls)
@@ -99,7 +100,11 @@ def simulate(
             "simulate.no_load", "--min-hit-rate is of a load", hint="give --calls N with it"
         )
     described = read_fleet(fleet, set_ or ())
-    source = source_of([read_run(find_run(name, root)) for name in from_ or ()], described.turn)
+    runs = [read_run(find_run(name, root)) for name in from_ or ()]
+    for run in runs:
+        if not run.valid:
+            say(f"warning: {run.path}: {validity_words(run.record)}")
+    source = source_of(runs, described.turn)
     workload = workload_of(source, described.call)
     plan = SimulationPlan(
         fleet=build_fleet(described, workload.longest_tokens),

@@ -24,10 +24,12 @@ _MAYBE_SECRET_WORDS = {"key", "keys", "token"}
 _SIGNING_WORDS = {"sig", "signature", "policy", "expires", "sas"}
 _NO_VALUES = {"", "true", "false", "none", "null", REMOVED}
 
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>\\]+", re.IGNORECASE)
+# Texts come from agents, so each pattern takes a time in proportion to the text: a name is tried
+# where it begins and nowhere within it.
+_URL = re.compile(r"(?<![a-z0-9+.-])[a-z0-9+.-]++://[^\s\"'<>\\]+", re.IGNORECASE)
 # A name and what it is given: `a=b`, `a: b`, `"a": "b"`, also within a JSON text (`\"a\": \"b\"`).
 _ASSIGNED = re.compile(
-    r"(?P<name>[A-Za-z][\w.-]*)(?P<equals>\\*[\"']?\s{0,4}(?P<sign>[=:])\s{0,4})"
+    r"(?<![\w.-])(?P<name>[\w.-]++)(?P<equals>\\*[\"']?\s{0,4}(?P<sign>[=:])\s{0,4})"
     r"(?P<value>\\*\"[^\"\\\n]*|\\*'[^'\\\n]*|[^\s,;&\"'{}\[\]()<>\\][^\s,;&\"'{}\[\]<>\\]*)"
 )
 # Headers whose value has spaces in it.
@@ -37,15 +39,15 @@ _HEADER = re.compile(
     re.IGNORECASE,
 )
 _SCHEME = re.compile(r"\b(Bearer|Basic)\s+([\w.~+/=-]{6,})", re.IGNORECASE)
-_FLAG = re.compile(r"(?<![\w-])(--?[A-Za-z][\w.-]*)(\s+[\"']?)([^\s\"'-][^\s\"']*)")
+_FLAG = re.compile(r"(?<![\w.-])(--?[A-Za-z][\w.-]*+)(\s+[\"']?)([^\s\"'-][^\s\"']*)")
 # As their makers document them; the last two are JWTs and private keys.
 _SHAPES = re.compile(
-    r"\b(?:sk|rk|pk)[-_](?=[\w-]*\d)[\w-]{12,}"
+    r"\b(?:sk|rk|pk)[-_](?=[\w-]{0,99}\d)[\w-]{12,}"
     r"|\b(?:AKIA|ASIA)[0-9A-Z]{12,}"
     r"|\b(?:gh[pousr]|hf|gsk|npm)_[A-Za-z0-9]{12,}|\bgithub_pat_\w{12,}"
     r"|\b(?:glpat|nvapi|xox[abeoprs]|xapp)-[\w-]{8,}"
     r"|\bAIza[\w-]{20,}|\bya29\.[\w-]{12,}"
-    r"|\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"
+    r"|(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     re.DOTALL,
 )

@@ -31,6 +31,14 @@ def next_piece(run: Run, opening: RunRecord) -> RunRecord:
     return run.record.model_copy(update=update)
 
 
+def noted(record: RunRecord, known: dict[str, Any]) -> RunRecord:
+    """The record of a run that is being played, with what is known of its present piece."""
+    if not record.pieces:
+        return record.model_copy(update=known)
+    *earlier, last = record.pieces
+    return record.model_copy(update={"pieces": (*earlier, last.model_copy(update=known))})
+
+
 def with_last_piece(opening: RunRecord, ended: dict[str, Any], turns: int) -> RunRecord:
     """A run's record with what is known of it at its end, when it holds so many turns.
 

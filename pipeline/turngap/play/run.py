@@ -23,7 +23,7 @@ from turngap.core.secrets import text_without_secrets
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, summarise
 from turngap.play.calibrate import calibrate
-from turngap.play.pieces import next_piece, with_last_piece, worse_offset
+from turngap.play.pieces import next_piece, noted, with_last_piece, worse_offset
 from turngap.play.plan import SILENT, PlayPlan, Progress, ReplayPlan
 from turngap.play.target import Target
 from turngap.play.turn_record import turn_record
@@ -127,7 +127,9 @@ class RunInProgress:
             AgentError: the line was lost; what was finished before is stored.
         """
         offset = await line.clock_offset()
-        self._offset = worse_offset(self._offset, offset)
+        if (worse := worse_offset(self._offset, offset)) != self._offset:
+            self._offset = worse
+            await _in_a_thread(self._note)
         cues = cues_of(scenario, self._plan.budget_ms)
         patience = Patience(greeting_ms=self._greeting_ms())
         conversation = Conversation(
@@ -143,6 +145,12 @@ class RunInProgress:
         self._greets = conversation.greeted or bool(self._greets)
         if conversation.failure is not None:
             raise conversation.failure
+
+    def _note(self) -> None:
+        """Store what a run that is killed could not tell any more."""
+        known = {"clock_offset": self._offset, "calibration": self.calibration}
+        self._opening = noted(self._opening, known)
+        self._writer.note(self._opening)
 
     def _greeting_ms(self) -> float:
         """An agent that is not ours may greet: it is given time to, unless it has shown otherwise.

@@ -475,9 +475,10 @@ def calibration_words(record: RunRecord | PieceRecord) -> str:
 
 def piece_words(piece: PieceRecord) -> str:
     """When a piece of a continued run was played, by what, and how well it measured."""
-    end = instant(piece.finished_utc) if piece.finished_utc else "it was killed"
+    begun = instant(piece.started_utc)
+    ended = f"from {begun} to {instant(piece.finished_utc)}" if piece.finished_utc else ""
     said = [
-        f"{turns_words(piece.turns)}, {instant(piece.started_utc)} to {end}",
+        f"{turns_words(piece.turns)}, {ended or f'begun {begun} and killed before its end'}",
         *([f"ended by: {printable(piece.failure)}"] if piece.failure else []),
         f"instrument: {calibration_words(piece)}",
         f"clock: {offset_words(piece)}",

@@ -50,6 +50,8 @@ RUN_FILE = "run.json"
 TURNS_FILE = "turns.jsonl"
 AUDIO_DIR = "audio"
 
+_NOT_ENDED = "the run has not ended"
+
 RUN_HINT = "give a run's folder or name, or `latest`; `turngap replay` makes one"
 
 
@@ -101,7 +103,7 @@ class RunWriter:
         except OSError as e:
             raise _unwritable(path, e) from e
         try:
-            writer._write_record(_unfinished(record, "no turn was played"))
+            writer.note(record)
         except BaseException:
             writer.close()
             raise
@@ -122,11 +124,19 @@ class RunWriter:
             writer = cls(path)
             try:
                 writer._end_with_a_whole_line()
-                writer._write_record(_unfinished(record, "it is being continued"))
+                writer.note(record)
             except BaseException:
                 writer.close()
                 raise
         return writer
+
+    def note(self, record: RunRecord) -> None:
+        """Write what is known of the run so far; it stays marked as unfinished.
+
+        Raises:
+            InputError: it cannot be written; the record before it is kept.
+        """
+        self._write_record(_unfinished(record, _NOT_ENDED))
 
     def _end_with_a_whole_line(self) -> None:
         assert self._turns is not None
@@ -179,12 +189,18 @@ class RunWriter:
         soundfile.write(wav, stereo, rate, subtype="PCM_16", format="WAV")
         file = f"{AUDIO_DIR}/{_slug(name)}.wav"
         with self._writing():
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            descriptor = os.open(self.path / file, flags, 0o644)
             try:
-                write_all(descriptor, wav.getbuffer())
-            finally:
-                os.close(descriptor)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+                descriptor = os.open(self.path / file, flags, 0o644)
+                try:
+                    write_all(descriptor, wav.getbuffer())
+                finally:
+                    os.close(descriptor)
+            except OSError:
+                # On a full disk this makes the room to say in `run.json` what happened.
+                with suppress(OSError):
+                    (self.path / file).unlink()
+                raise
         return file
 
     def finish(self, record: RunRecord) -> None:
@@ -473,7 +489,7 @@ def read_record(path: Path) -> RunRecord:
         raise InputError(
             "run.not_a_run", f"{path} is not a run's folder: it has no {RUN_FILE}", hint=RUN_HINT
         )
-    return _unfinished(read_document(file, RunRecord, hint=RUN_HINT), "it has not ended")
+    return _unfinished(read_document(file, RunRecord, hint=RUN_HINT), _NOT_ENDED)
 
 
 def _unfinished(record: RunRecord, how_far: str) -> RunRecord:

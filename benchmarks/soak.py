@@ -172,13 +172,13 @@ async def at_rest(seats: Seats) -> None:
 
 @asynccontextmanager
 async def serving(
-    agent: str, runs: Path, limits: Limits = FORGETFUL
+    agent: str, runs: Path, limits: Limits = FORGETFUL, most: int = 8
 ) -> AsyncIterator[tuple[int, Seats]]:
     """Serve a stack."""
     settings = ServeSettings(port=0, limits=limits)
     assembly = assemble(AgentChoice(agent).stack(), library_dir(None), CLOCK)
     assembly.prepare()
-    seats = Seats(8, settings.limits, CLOCK)
+    seats = Seats(most, settings.limits, CLOCK)
     live = LiveServer(assembly, settings, Keeping(runs), seats)
     with bind(settings) as listener:
         server = create_server(live.app, settings.limits, seats)

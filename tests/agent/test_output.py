@@ -21,7 +21,7 @@ from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams
 
 from turngap.agent.output import YieldingOutput
 from turngap.backends import Floor
-from turngap.caller.dialect import AudioChunk, Flush
+from turngap.caller.dialect import AudioBytes, Flush
 from turngap.caller.pipecat import PipecatDialect
 from turngap.clocks import MonotonicClock, others_first
 from turngap.core.clock import Clock
@@ -53,7 +53,7 @@ class Socket:
     @property
     def letters(self) -> str:
         """What the chunks said: each holds the code of one letter."""
-        return "".join(chr(int(c.pcm[0])) for c in self.sent if isinstance(c, AudioChunk))
+        return "".join(chr(c.data[0]) for c in self.sent if isinstance(c, AudioBytes))
 
     async def until(self, count: int) -> None:
         clock = MonotonicClock()

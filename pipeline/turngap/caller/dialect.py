@@ -26,7 +26,11 @@ Value = TypeVar("Value")
 
 
 class NotSpokenError(Exception):
-    """The message that arrived is not of this dialect, or holds audio that cannot be played."""
+    """The message that arrived is not of this dialect."""
+
+
+class UnplayableError(NotSpokenError):
+    """The message is of this dialect, but its audio is no PCM16 mono at a rate of `RATES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class AudioChunk:
     """Audio to play, mono. `wav`: it came with a WAV header, which has been taken off.
 
     Raises (when made):
-        NotSpokenError: it is no mono int16 at a rate of `RATES`.
+        UnplayableError: it is no mono int16 at a rate of `RATES`.
     """
 
     pcm: Pcm
@@ -60,7 +64,7 @@ class AudioChunk:
 
     def __post_init__(self) -> None:
         if self.pcm.dtype != np.int16 or self.pcm.ndim != 1 or self.rate not in RATES:
-            raise NotSpokenError(f"audio that is no PCM16 mono ({self.rate} Hz)")
+            raise UnplayableError(f"audio that is no PCM16 mono ({self.rate} Hz)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from turngap.caller.dialect import (
     NotSpokenError,
     Pong,
     Ready,
+    UnplayableError,
     Unreadable,
 )
 from turngap.caller.intake import MOST_EARLY, MOST_MESSAGE_BYTES, MOST_QUEUED, QUEUED_AGAIN
@@ -129,6 +130,8 @@ class Line:
                 return self._wav.read(incoming)
             if isinstance(incoming, Flush):
                 self._wav = WavReader()
+        except UnplayableError as e:
+            return Unreadable(f"it sent {e}")
         except NotSpokenError as e:
             return Unreadable(f"it does not speak the {self._dialect.name} dialect: it sent {e}")
         except ValueError as e:

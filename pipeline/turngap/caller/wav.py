@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turngap.caller.dialect import AudioBytes, AudioChunk, NotSpokenError
+from turngap.caller.dialect import AudioBytes, AudioChunk, UnplayableError
 
 # The usual header has 44 bytes. Titles and tool names make it longer, pictures belong elsewhere.
 MOST_HEADER = 4096
@@ -47,7 +47,7 @@ class WavReader:
         """Return the samples, without a header.
 
         Raises:
-            NotSpokenError: they are not PCM16 mono, or a header says something else than the frame.
+            UnplayableError: they are not PCM16 mono, or a header contradicts the frame.
         """
         data, self._held = self._held + audio.data, b""
         if audio.channels != 1:
@@ -73,7 +73,7 @@ def _chunk(data: bytes, rate: int, *, wav: bool = False) -> AudioChunk:
         raise _not_pcm16(f"half a sample, 1 channels, {rate} Hz", len(data))
     try:
         return AudioChunk(np.frombuffer(data, dtype="<i2"), rate, wav)
-    except NotSpokenError:
+    except UnplayableError:
         raise _not_pcm16(f"1 channels, {rate} Hz", len(data)) from None
 
 
@@ -110,5 +110,5 @@ def _rate(data: bytes, at: int, size: int) -> int:
     return rate
 
 
-def _not_pcm16(said: str, size: int) -> NotSpokenError:
-    return NotSpokenError(f"audio that is no PCM16 mono ({size} bytes, {said})")
+def _not_pcm16(said: str, size: int) -> UnplayableError:
+    return UnplayableError(f"audio that is no PCM16 mono ({size} bytes, {said})")

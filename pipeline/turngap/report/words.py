@@ -359,7 +359,8 @@ def notes_of(turn: Turn) -> list[str]:
         notes.append(f"“{printable(extra.say)}” {effect}")
     told = turn.error or ""
     notes += [f"the agent reported: {printable(f)}" for f in turn.faults if f not in told]
-    for note, n in turn.notes.items():
+    for note in _other_notes(turn):
+        n = turn.notes[note]
         notes.append(printable(note, SHORT) + ("" if n == 1 else f" ({n:,} times)"))
     if turn.llm is not None:
         notes.append(f"answered by {printable(turn.llm)}")
@@ -377,9 +378,14 @@ ODD_SHOWN = 5
 
 def odd_words(turns: Sequence[Turn]) -> list[str]:
     """What was odd about what the agent sent, the most frequent first, and in how many turns."""
-    found = Counter(printable(note, SHORT) for turn in turns for note in turn.notes)
+    found = Counter(printable(note, SHORT) for turn in turns for note in _other_notes(turn))
     said = [f"in {n} of {turns_words(len(turns))}: {note}" for note, n in found.most_common()]
     return said[:ODD_SHOWN]
+
+
+def _other_notes(turn: Turn) -> list[str]:
+    """The remarks on a turn but for what its error says already."""
+    return [note for note in turn.notes if note not in (turn.error or "")]
 
 
 def early_words(turn: Turn) -> list[str]:

@@ -34,7 +34,16 @@ from websockets.asyncio.client import ClientConnection, connect
 from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, StampedSerializer
 from turngap.agent.speculation import GUESS
 from turngap.backends import COUNTS
-from turngap.caller.dialect import AudioChunk, Flush, Incoming, Marks, Pong, Ready, ReplyDone
+from turngap.caller.dialect import (
+    AudioBytes,
+    AudioChunk,
+    Flush,
+    Incoming,
+    Marks,
+    Pong,
+    Ready,
+    ReplyDone,
+)
 from turngap.caller.pipecat import PipecatDialect
 from turngap.clocks import MonotonicClock, others_first
 from turngap.core.clock import ms_to_ns, ns_to_ms
@@ -58,6 +67,8 @@ class Caller:
     async def receive(self) -> None:
         async for message in self.socket:
             incoming = DIALECT.decode(message)
+            if isinstance(incoming, AudioBytes):
+                incoming = AudioChunk(np.frombuffer(incoming.data, np.int16), incoming.rate)
             if incoming is not None:
                 self.got.append((CLOCK.now_ns(), incoming))
 

@@ -1,8 +1,9 @@
 """What the caller's listening half makes of what the agent says about itself."""
 
 from turngap.caller.dialect import Fault, Marks
-from turngap.caller.hearing import Listener
-from turngap.core.events import AgentFault, AgentMarks, Event
+from turngap.caller.hearing import MARKS_AHEAD, Listener
+from turngap.core.clock import ms_to_ns
+from turngap.core.events import AgentFault, AgentMarks, Event, ToolCall
 from turngap.core.results import OffsetRecord
 from turngap.testing import ManualClock
 
@@ -20,17 +21,37 @@ def test_an_error_of_the_agents_is_an_event_and_a_refusal_of_a_message_is_none()
     assert heard(*told) == [AgentFault(7, "no voice")]
 
 
-def test_an_error_with_marks_that_cannot_be_placed_is_not_lost() -> None:
-    failed = Marks(1, {"llm_request": 5}, {}, None, "no server", None)
-    assert heard(failed, offset_ns=None) == [AgentFault(7, "no server", by_marks=True)]
-    assert heard(Marks(1, {}, {}, None, "no server", None)) == [
-        AgentFault(7, "no server", by_marks=True)
-    ]
-    (placed,) = heard(failed)
+def told(at_ns: int) -> Marks:
+    """A report with one mark and everything else that there may be."""
+    return Marks(1, {"sent": at_ns}, {"n": 2}, "a pause", "no server", (ToolCall("look"),))
+
+
+def test_with_marks_that_cannot_be_placed_the_rest_is_not_lost() -> None:
+    late = told(7 + 10**9)
+    for events in (heard(told(5), offset_ns=None), heard(late), heard(late, told(5))[:1]):
+        (event,) = events
+        assert isinstance(event, AgentMarks)
+        assert (event.marks, event.counts, event.why) == ({}, {"n": 2.0}, "a pause")
+        assert (event.error, event.calls, event.told_ns) == ("no server", (ToolCall("look"),), 7)
+    (placed,) = heard(told(5))
     assert isinstance(placed, AgentMarks)
-    assert placed.error == "no server"
+    assert placed.marks == {"sent": 5}
 
 
-def test_marks_of_the_future_are_left_out_with_a_note_and_their_error_is_not_lost() -> None:
-    failed = Marks(1, {"sent": 7 + 10**9}, {}, None, "no server")
-    assert heard(failed) == [AgentFault(7, "no server", by_marks=True)]
+def test_an_error_is_taken_back_also_where_no_clocks_were_compared() -> None:
+    late, in_time = (Marks(1, {"llm_request": 5}, error=e) for e in ("llm: no token for 3 s", ""))
+    assert [e.error for e in heard(late, in_time, offset_ns=None) if isinstance(e, AgentMarks)] == [
+        "llm: no token for 3 s",
+        "",
+    ]
+
+
+def test_marks_may_lie_ahead_by_what_clocks_drift_in_a_long_call() -> None:
+    clock = ManualClock()
+    offset = OffsetRecord(offset_ns=0, bound_ns=0, n=12)
+    listener = Listener(clock, offset=offset, speech_gap_ms=500)
+    for minutes, most_ms in ((0, 50), (20, 170)):
+        now_ns = ms_to_ns(minutes * 60_000)
+        for more_ms, ahead in ((-1, False), (1, True)):
+            listener.on_message(now_ns, told(now_ns + ms_to_ns(most_ms + more_ms)))
+            assert (MARKS_AHEAD in listener.take_notes()) == ahead

@@ -21,7 +21,7 @@ from turngap.core.events import (
     UserSpeech,
     UserTranscript,
 )
-from turngap.core.stages import AGENT_MARKS, UNATTRIBUTED
+from turngap.core.stages import AGENT_MARKS, UNATTRIBUTED, Slack
 from turngap.core.turns import TrackedTurn, TurnTracker
 
 
@@ -798,9 +798,50 @@ def test_marks_may_be_off_by_as_much_as_the_clocks_comparison() -> None:
     )
     (near,) = play(*events)
     assert near.why_no_marks is not None
-    tracker = TurnTracker(slack_ns=ms_to_ns(100))
+    tracker = TurnTracker(Slack(bound_ns=ms_to_ns(50)))
     (turn,) = [turn for event in events for turn in tracker.feed(event)]
     assert turn.why_no_marks is None
+
+
+@pytest.mark.parametrize(("compared_ms", "fits"), [(0, False), (-600_000, True)])
+def test_marks_may_be_off_by_as_much_as_clocks_drift(compared_ms: int, fits: bool) -> None:
+    """Ten minutes at 100 ppm are 60 ms, which the marks of a long call need beside the 50."""
+    tracker = TurnTracker(Slack(compared_ns=ms_to_ns(compared_ms)))
+    events = (user(1, 0, 1000), marks(1, endpoint=1200, sent=1400), speaks(1300), ended(1, 3000))
+    (turn,) = [turn for event in events for turn in tracker.feed(event)]
+    assert (turn.why_no_marks is None) == fits
+
+
+# --- reports whose marks cannot be placed -------------------------------------------------------
+
+
+def unplaced(agent_turn: int, told_ms: float, error: str | None = None) -> AgentMarks:
+    return AgentMarks(agent_turn, {}, error=error, told_ns=ms_to_ns(told_ms), counts={"n": 3.0})
+
+
+HEARD = (speaks(4400), silent(4900), ended(1, 5400))
+
+
+def test_an_engine_that_was_late_and_then_answered_is_no_error() -> None:
+    late = unplaced(1, 4000, "llm: no token for 3 s")
+    (turn,) = play(user(1, 0, 1000), late, *HEARD)
+    assert (turn.outcome, turn.error) == ("error", "llm: no token for 3 s")
+    (turn,) = play(user(1, 0, 1000), late, unplaced(1, 4600, ""), *HEARD)
+    assert (turn.outcome, turn.error, gap_ms(turn)) == ("late", None, 3400)
+
+
+def test_what_is_reported_without_a_place_belongs_to_the_turn_in_which_it_came() -> None:
+    first, second = play(
+        *(user(1, 0, 1000), unplaced(1, 1200), speaks(1400), silent(1900), ended(1, 2400)),
+        *(user(2, 8000, 9000), unplaced(2, 9200, "no server"), ended(2, 15_000, "timeout")),
+    )
+    assert [told.counts for told in first.agent_turns] == [{"n": 3.0}]
+    assert (first.error, second.error) == (None, "no server")
+
+
+def test_a_report_without_a_place_of_an_attempt_that_nobody_missed_is_no_error() -> None:
+    (turn,) = play(user(1, 0, 1000), unplaced(1, 700, "no server"), *HEARD)
+    assert turn.error is None
 
 
 def test_an_agent_that_tells_no_marks_needs_no_reason() -> None:

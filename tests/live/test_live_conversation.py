@@ -320,3 +320,14 @@ def test_a_lost_turn_takes_the_number_that_the_next_report_leaves_free() -> None
     talk.live.connect()
     kept = talk.live.report(report(2, 100, 200, [stretch(500, 600)], 900))
     assert [(k.record.turn, k.record.outcome) for k in kept] == [(1, "error"), (2, "answered")]
+
+
+@pytest.mark.parametrize(("bound_ms", "explained"), [(1, False), (80, True)])
+def test_marks_may_be_off_by_as_much_as_the_pages_comparison(
+    bound_ms: int, explained: bool
+) -> None:
+    talk = Talk()
+    talk.marks(1, endpoint=2200, sent=2510)
+    offset = {"offset_ns": OFFSET_NS, "bound_ns": at(bound_ms), "n": 9}
+    record = talk.kept(report(1, 1000, 2000, [stretch(2400, 3000)], 3200, offset=offset))
+    assert ("sent" in {m.name for m in record.marks}) == explained

@@ -9,7 +9,7 @@ from turngap.caller import dialect as said
 from turngap.caller.ear import Ear
 from turngap.caller.intake import MOST_NOTES, Intake
 from turngap.caller.line import failed_on
-from turngap.core.clock import Clock, ms_to_ns
+from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap.core.events import (
     AgentFault,
@@ -25,7 +25,7 @@ from turngap.core.events import (
     UserTranscript,
 )
 from turngap.core.results import OffsetRecord
-from turngap.core.stages import CLOCK_SLACK_MS
+from turngap.core.stages import Slack
 from turngap.core.turns import TurnTracker
 from turngap.core.untrusted import MOST_SENTENCE
 
@@ -45,7 +45,7 @@ class Listener:
     def __init__(self, clock: Clock, *, offset: OffsetRecord, speech_gap_ms: float) -> None:
         self._clock = clock
         self._offset_ns = offset.offset_ns
-        self._slack_ns = ms_to_ns(CLOCK_SLACK_MS) + (offset.bound_ns or 0)
+        self._slack = Slack(offset.bound_ns or 0, compared_ns=clock.now_ns())
         self._gap_ms = speech_gap_ms
         self._changed = asyncio.Event()
         self._done_ns = 0
@@ -55,7 +55,7 @@ class Listener:
         self._intake = Intake()
         self._begun = False
         self._broken: set[str] = set()
-        self.tracker = TurnTracker(self._slack_ns)
+        self.tracker = TurnTracker(self._slack)
         self.ear = Ear(speech_gap_ms)
         self.events: list[Event] = []
         self.silent_since_ns = 0
@@ -207,16 +207,11 @@ class Listener:
         placed: dict[str, int] = {}
         if self._offset_ns is not None:
             placed = {name: at - self._offset_ns for name, at in told.marks.items()}
-        if max(placed.values(), default=now_ns) > now_ns + self._slack_ns:
+        if max(placed.values(), default=now_ns) > now_ns + self._slack.at(now_ns):
             self.note(MARKS_AHEAD)
             placed = {}
-        if not placed:
-            if told.error:
-                self.feed(AgentFault(now_ns, told.error, by_marks=True))
-            return
-        raw = dict(told.marks)
-        about = (told.counts, told.why, told.error, told.calls)
-        self.feed(AgentMarks(told.agent_turn, placed, raw, *about))
+        about = (told.counts, told.why, told.error, told.calls, now_ns)
+        self.feed(AgentMarks(told.agent_turn, placed, dict(told.marks), *about))
 
     def _feed_all(self, events: Sequence[AgentSpeech | AgentSilence]) -> None:
         for event in events:

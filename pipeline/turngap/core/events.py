@@ -75,7 +75,8 @@ class AgentMarks:
     other figures of the turn, `why` what the hold before it was chosen for, `error` what kept it
     from making its reply, or the whole of it; an empty one takes back what an earlier report of the
     turn said. `calls` are the tools that were called for it, in order; None: the agent does not
-    tell.
+    tell. Where there are no marks, which also is so if they cannot be placed on the caller's clock,
+    `told_ns`, when the report arrived, says to which of the user's turns it belongs.
     """
 
     agent_turn: int
@@ -85,19 +86,15 @@ class AgentMarks:
     why: str | None = None
     error: str | None = None
     calls: tuple[ToolCall, ...] | None = None
+    told_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AgentFault:
-    """The agent reported an error of its own, without marks that say of which turn.
-
-    `by_marks`: as a report of a turn that has none, which names the engine; else in a message of
-    the protocol.
-    """
+    """The agent reported an error of its own in a message, which does not say of which turn."""
 
     at_ns: int
     error: str
-    by_marks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from turngap.core.clock import ns_to_ms
+from turngap.core.clock import ms_to_ns, ns_to_ms
 
 # In causal order. Each stage is named by the mark that ends it.
 MARKS = (
@@ -37,11 +37,30 @@ _ALWAYS_BEFORE = (
     ("tts_first_audio", "sent"),
     ("endpoint", "sent"),
 )
-# By this much, and by the bound of the clocks' comparison, marks may lie outside of what was heard:
-# clocks drift apart during a conversation, and 50 ms are ten minutes of 80 ppm.
+# By this much marks may lie outside of what was heard, however well the clocks were compared: an
+# agent notes them when it gets to it.
 CLOCK_SLACK_MS = 50.0
+# Two machines' clocks drift apart after their comparison, by up to 50 ppm each: 120 ms in 20
+# minutes.
+DRIFT_PPM = 100
 # The names that a stage can have.
 STAGES = (*MARKS[1:], UNATTRIBUTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Slack:
+    """By how much the agent's marks may lie beside the truth on the caller's clock.
+
+    `bound_ns` is the bound of the clocks' comparison, and `compared_ns` when they were compared.
+    """
+
+    bound_ns: int = 0
+    compared_ns: int = 0
+
+    def at(self, ns: int) -> int:
+        """The slack at an instant, ns."""
+        drifted_ns = abs(ns - self.compared_ns) * DRIFT_PPM // 1_000_000
+        return ms_to_ns(CLOCK_SLACK_MS) + self.bound_ns + drifted_ns
 
 
 @dataclass(frozen=True, slots=True)

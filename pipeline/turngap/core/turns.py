@@ -23,7 +23,7 @@ from turngap.core.events import (
 )
 from turngap.core.stages import (
     AGENT_MARKS,
-    CLOCK_SLACK_MS,
+    Slack,
     Stage,
     stages_of,
     why_impossible,
@@ -92,12 +92,12 @@ class TurnTracker:
     turns unknown, silence without speech, flushes with nothing to flush. What comes after its
     turn's end is left out of it, and of every other turn.
 
-    Args:
-        slack_ns: by how much the agent's marks may lie beside the truth on the caller's clock.
+    Attributes:
+        slack: by how much the agent's marks may lie beside the truth.
     """
 
-    def __init__(self, slack_ns: int = ms_to_ns(CLOCK_SLACK_MS)) -> None:
-        self._slack_ns = slack_ns
+    def __init__(self, slack: Slack = Slack()) -> None:  # noqa: B008, it is frozen
+        self.slack = slack
         self._announced: dict[int, UserSpeech] = {}
         self._finished: set[int] = set()
         self._agent: list[AgentSpeech] = []  # these lists are in the order of their instants
@@ -189,7 +189,8 @@ class TurnTracker:
             why = event.why or known.why
             error = known.error if event.error is None else event.error
             calls = known.calls if event.calls is None else event.calls
-            event = AgentMarks(event.agent_turn, marks, raw, counts, why, error, calls)
+            about = (counts, why, error, calls, known.told_ns)
+            event = AgentMarks(event.agent_turn, marks, raw, *about)
         self._agent_turns[event.agent_turn] = event
 
     def _forget_heard(self) -> None:
@@ -260,12 +261,12 @@ class TurnTracker:
         gap_ns = reply.start_ns - speech.end_ns if reply else None
         stale = self._stale(speech)
         agent_turns = self._agent_turns_in(speech)
-        heard = _heard_turn(agent_turns, reply, self._slack_ns)
+        heard = _heard_turn(agent_turns, reply, self.slack)
         marks = _marks(speech, heard, reply)
         why_no_marks = self._why_no_marks(speech, heard, marks) if reply else None
         if why_no_marks is not None:
             marks = _marks(speech, None, reply)
-        error = _error(agent_turns, heard, replied=reply is not None)
+        error = _error(speech, agent_turns, heard, replied=reply is not None)
         error = error or self._told_error(speech, end, agent_turns, replied=reply is not None)
         error = error or self._why_broken(speech, end)
         return TrackedTurn(
@@ -302,7 +303,7 @@ class TurnTracker:
         if heard is None:
             told = any(a.marks for a in self._agent_turns.values())
             return "none of the agent's marks tells of a reply in this turn" if told else None
-        return why_impossible(marks, speech.start_ns, self._slack_ns)
+        return why_impossible(marks, speech.start_ns, self.slack.at(marks["agent_onset"]))
 
     def _why_broken(self, speech: UserSpeech, end: TurnEnded) -> str | None:
         upto = min(self._next_start(speech), end.at_ns)
@@ -312,12 +313,8 @@ class TurnTracker:
     def _agent_turns_in(self, speech: UserSpeech) -> tuple[AgentMarks, ...]:
         """Agent turns whose audio was first sent, or which got no further, in this turn."""
         upto = self._next_start(speech)
-        reached = [
-            (a.marks.get("sent", max(a.marks.values())), a)
-            for a in self._agent_turns.values()
-            if a.marks
-        ]
-        within = [(at, a) for at, a in reached if speech.start_ns <= at < upto]
+        reached = [(_reached_ns(a), a) for a in self._agent_turns.values()]
+        within = [(at, a) for at, a in reached if at is not None and speech.start_ns <= at < upto]
         return tuple(a for _, a in sorted(within, key=lambda pair: pair[0]))
 
     def _told_error(
@@ -338,9 +335,8 @@ class TurnTracker:
             return None
         since = speech.end_ns if replied else speech.start_ns
         until = min(self._next_start(speech), end.at_ns)
-        within = [f for f in self._faults if since <= f.at_ns <= until]
-        within.sort(key=lambda f: not f.by_marks)
-        return within[0].error if within else None
+        within = (f.error for f in self._faults if since <= f.at_ns <= until)
+        return next(within, None)
 
     def _endpoints(self, speech: UserSpeech, *, replied: bool) -> tuple[int, ...] | None:
         """Return the agent's decisions that this turn was over: by its marks, or as it told them.
@@ -385,8 +381,13 @@ def _first_after(instants: Sequence[int], ns: int) -> int | None:
     return instants[i] if i < len(instants) else None
 
 
+def _reached_ns(told: AgentMarks) -> int | None:
+    """When an agent turn's audio was first sent, or how far it got; None if nothing says."""
+    return told.marks.get("sent", max(told.marks.values(), default=told.told_ns))
+
+
 def _heard_turn(
-    agent_turns: Sequence[AgentMarks], reply: _Heard | None, slack_ns: int
+    agent_turns: Sequence[AgentMarks], reply: _Heard | None, slack: Slack
 ) -> AgentMarks | None:
     """The agent's own turn that was heard as the reply.
 
@@ -395,22 +396,29 @@ def _heard_turn(
     """
     if reply is None:
         return None
-    latest_ns = reply.received_ns + slack_ns
+    latest_ns = reply.received_ns + slack.at(reply.received_ns)
     sent = [a for a in agent_turns if a.marks.get("sent", inf) <= latest_ns]
     return max(sent, key=lambda a: a.marks["sent"], default=None)
 
 
 def _error(
-    agent_turns: Sequence[AgentMarks], heard: AgentMarks | None, *, replied: bool
+    speech: UserSpeech,
+    agent_turns: Sequence[AgentMarks],
+    heard: AgentMarks | None,
+    *,
+    replied: bool,
 ) -> str | None:
     """Why the agent made no reply, or half of one; an attempt that nobody missed is no error.
 
-    Marks without `sent` do not say which attempt was heard: the last one was.
+    Marks without `sent` do not say which attempt was heard: the last one was, unless all that is
+    known of it is a report which came while the person still spoke.
     """
     if heard is not None:
         return heard.error or None
-    told = agent_turns[-1:] if replied else agent_turns[::-1]
-    return next((a.error for a in told if a.error), None)
+    if not replied:
+        return next((a.error for a in agent_turns[::-1] if a.error), None)
+    late = [a for a in agent_turns if a.marks or (a.told_ns or 0) >= speech.end_ns]
+    return (late[-1].error or None) if late else None
 
 
 def _marks(speech: UserSpeech, heard: AgentMarks | None, reply: _Heard | None) -> dict[str, int]:

@@ -19,6 +19,7 @@ from turngap.core.events import (
     PlayoutFlushed,
     UserTranscript,
 )
+from turngap.core.stages import Slack
 from turngap.core.turns import TurnTracker
 from turngap.live.wire import TurnReport
 
@@ -29,9 +30,6 @@ MIC_S = 180.0
 
 # Pieces of played audio, 20 ms each, that are kept until a turn is made of them.
 MOST_HEARD = round(MIC_S * 50)
-
-# The agent's facts about a turn may lie a little after its end, on another clock.
-SLACK_NS = 50_000_000
 
 # An agent reports its marks once it has noticed an interruption. The caller of a replay waits as
 # long for them (turngap/caller/conversation.py).
@@ -178,7 +176,9 @@ class Connection:
                 events.append(AgentSilence(stretch.end_ns))
         events += [PlayoutFlushed(ns) for ns in report.flushed_ns if self._is_new("flush", ns)]
         self.offset_ns = report.offset.offset_ns
-        upto_ns = report.ended_ns + self.offset_ns + SLACK_NS
+        # The page goes on comparing the clocks, so that they cannot have drifted far.
+        self.tracker.slack = Slack(report.offset.bound_ns, compared_ns=report.ended_ns)
+        upto_ns = report.ended_ns + self.offset_ns + self.tracker.slack.at(report.ended_ns)
         events += [self._placed(at_ns, fact) for at_ns, fact in self.take_facts(upto_ns)]
         return events
 
@@ -190,7 +190,8 @@ class Connection:
 
     def switched_between(self, start_ns: int, end_ns: int) -> bool:
         offset_ns = self.offset_ns or 0
-        return any(start_ns < ns - offset_ns <= end_ns + SLACK_NS for ns in self.switched_ns)
+        upto_ns = end_ns + self.tracker.slack.at(end_ns)
+        return any(start_ns < ns - offset_ns <= upto_ns for ns in self.switched_ns)
 
     @property
     def llm(self) -> str | None:
@@ -219,11 +220,10 @@ class Connection:
                 return AgentText(at_ns - offset_ns, text)
             case said.Fault(text):
                 return AgentFault(at_ns - offset_ns, text)
-            case said.Marks(marks={}, error=str(error)) if error and not fact.marks:
-                return AgentFault(at_ns - offset_ns, error, by_marks=True)
             case said.Marks(turn, raw):
                 marks = {name: ns - offset_ns for name, ns in raw.items()}
-                about = (fact.counts, fact.why, fact.error, fact.calls)
+                told_ns = at_ns - offset_ns
+                about = (fact.counts, fact.why, fact.error, fact.calls, told_ns)
                 return AgentMarks(turn, marks, dict(raw), *about)
 
 

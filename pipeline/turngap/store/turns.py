@@ -48,9 +48,18 @@ def _endpoints(turn: TrackedTurn) -> tuple[float, ...] | None:
 
 
 def heard_agent_turn(turn: TrackedTurn) -> AgentMarks | None:
-    """The agent's own turn whose marks the stages were cut from; None where it reported none."""
+    """The agent's own turn whose marks the stages were cut from; None where it reported none.
+
+    Where none of its turns has marks on the caller's clock, the last one was heard.
+    """
+    if (
+        turn.onset_ns is not None
+        and turn.agent_turns
+        and not any(reported.marks for reported in turn.agent_turns)
+    ):
+        return turn.agent_turns[-1]
     for reported in turn.agent_turns:
-        if reported.marks.items() <= turn.marks.items():
+        if reported.marks and reported.marks.items() <= turn.marks.items():
             return reported
     return None
 

@@ -1,6 +1,5 @@
 """Agents that are hostile below the dialect, over a socket: each run ends with a reason."""
 
-import asyncio
 import json
 import socket
 import threading
@@ -19,13 +18,16 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Response
 from websockets.sync.server import Server, ServerConnection, serve
 
-from turngap.caller.intake import MOST_MESSAGE_BYTES
+from turngap.caller.intake import MOST_MESSAGE_BYTES, MOST_QUEUED
 from turngap.caller.line import open_line
 from turngap.caller.pipecat import PipecatDialect, message_frame, rtvi
 from turngap.clocks import MonotonicClock
+from turngap.core.clock import NS_PER_S
 
 Capsys = pytest.CaptureFixture[str]
 EVIL = "\x1b[2J\x1b]0;owned\x07\u202eevil"
+# What both ends of a loopback connection hold, with room to spare; Linux gives them 10 MB.
+IN_KERNEL_BYTES = 2**25
 READY = message_frame(rtvi("bot-ready", {}))
 
 
@@ -106,7 +108,7 @@ def test_a_refusal_by_http_is_shown_and_not_obeyed(tmp_path: Path, capsys: Capsy
 async def test_an_agent_waits_while_the_caller_does_not_read() -> None:
     """It would fill the caller's memory otherwise."""
     sent, messages, size = 0, 1_000, 2**16
-    all_sent = asyncio.Event()
+    clock = MonotonicClock()
 
     async def flood(connection: AsyncConnection) -> None:
         nonlocal sent
@@ -116,12 +118,12 @@ async def test_an_agent_waits_while_the_caller_does_not_read() -> None:
             for _ in range(messages):
                 await connection.send(bytes(size))
                 sent += 1
-            all_sent.set()
 
     async with serve_async(flood, "127.0.0.1", 0) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        async with open_line(url, PipecatDialect(), MonotonicClock()):
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(3):
-                    await all_sent.wait()
-            assert sent < messages
+        async with open_line(url, PipecatDialect(), clock):
+            before = -1
+            while not 0 < sent == before:  # until it stands still, however slow the machine is
+                before = sent
+                await clock.sleep_until_ns(clock.now_ns() + 2 * NS_PER_S)
+            assert sent * size < MOST_QUEUED * size + IN_KERNEL_BYTES

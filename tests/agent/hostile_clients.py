@@ -160,7 +160,7 @@ class Hostile:
     max_sessions: int = 8
 
 
-QUICK = Limits(request_s=0.3, vanished_s=0.6)
+QUICK = Limits(request_s=0.3, first_s=0.3, pong_s=0.3)
 AUDIO = audio_frame(bytes(640), RATE)
 
 
@@ -362,8 +362,10 @@ async def vanishes(client: Client) -> None:
 SLOWLY = Limits(messages_per_s=20, burst_s=0.5)
 
 HOSTILE: dict[str, Hostile] = {
-    "is silent on all seats": Hostile(is_silent, 4408, "no message came for 0.3 s", QUICK),
-    "falls silent": Hostile(falls_silent, 4408, "no message came for 0.6 s", QUICK),
+    "is silent on all seats": Hostile(
+        is_silent, 4408, "no message came for 0.3 s", Limits(first_s=0.3)
+    ),
+    "falls silent": Hostile(falls_silent, 1011, "ping timeout", QUICK),
     "sends half a head": Hostile(sends_half_a_head, 408, "no complete request", QUICK),
     "trickles its head": Hostile(trickles_its_head, 408, "no complete request", QUICK),
     "sends half a body": Hostile(sends_half_a_body, 405, "", QUICK),
@@ -374,7 +376,7 @@ HOSTILE: dict[str, Hostile] = {
     "types a book": Hostile(types_a_book, 1008, "2000 are allowed"),
     "sends a huge message": Hostile(sends_a_huge_message, 1009, "65536"),
     "announces a huge message": Hostile(announces_a_huge_message, 1009, "65536"),
-    "sends half a frame": Hostile(sends_half_a_frame, 4408, "no message came", QUICK),
+    "sends half a frame": Hostile(sends_half_a_frame, 1011, "ping timeout", QUICK),
     "never ends a message": Hostile(never_ends_a_message, 4429, "fragments a second", SLOWLY),
     "begins a message twice": Hostile(begins_a_message_twice, 1002, "continuation"),
     "floods with pings": Hostile(floods_pings, 4429, "pings", SLOWLY),
@@ -399,7 +401,11 @@ HOSTILE: dict[str, Hostile] = {
     "asks with many headers": Hostile(asks_with_many_headers, 431, "at most 100 headers"),
     "sends no HTTP": Hostile(sends_no_http, 400),
     "opens too many": Hostile(
-        opens_too_many, 503, "more than 5 connections", Limits(connections=4), max_sessions=1
+        opens_too_many,
+        503,
+        "more than 3 connections are open from one address",
+        Limits(connections=4),
+        max_sessions=1,
     ),
     "asks too often": Hostile(asks_too_often, 429, "too many requests", Limits(requests_per_s=0.1)),
     "comes and goes": Hostile(

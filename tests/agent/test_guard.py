@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -13,8 +15,8 @@ from pipecat.frames.protobufs import frames_pb2
 
 from turngap.agent import guard as guards
 from turngap.agent.guard import REASON_BYTES, RTVI_TYPES, Guard
-from turngap.agent.limits import Limits, Pace
-from turngap.caller.pipecat import audio_frame, message_frame, rtvi
+from turngap.agent.limits import HangUpError, Limits, Throttle
+from turngap.caller.pipecat import audio_frame, message_frame, payload_of, rtvi
 from turngap.core.clock import NS_PER_S
 from turngap.testing import ManualClock
 
@@ -30,6 +32,8 @@ class Line:
         self.guard = Guard(limits or Limits(), self.clock, RATE)
         self.agent_got: list[Any] = []
         self.closed: tuple[int, str] | None = None
+        self.client_got: list[bytes] = []
+        self.stays = False
         self._left = list(messages)
 
     async def receive(self) -> dict[str, Any]:
@@ -39,11 +43,15 @@ class Line:
                 "type": "websocket.receive",
                 "text" if isinstance(message, str) else "bytes": message,
             }
+        if self.stays and self.closed is None:
+            await asyncio.Event().wait()
         return {"type": "websocket.disconnect", "code": 1000}
 
     async def send(self, message: Any) -> None:
         if message["type"] == "websocket.close":
             self.closed = (message["code"], message["reason"])
+        else:
+            self.client_got.append(message["bytes"])
 
     async def play(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def converse(assembly: Any, socket: Any, memory: Any) -> None:
@@ -110,6 +118,77 @@ async def test_a_pipeline_that_does_not_come_down_gives_its_seat_back(
     assert cancelled.is_set()
 
 
+async def test_an_agent_that_cancels_itself_is_said_to_have_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = Line()
+
+    async def converse(assembly: Any, socket: Any, memory: Any) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(guards, "converse", converse)
+    scope = {"type": "websocket", "headers": [], "path": "/ws"}
+    await line.guard.run(fake_assembly(), scope, line.receive, line.send)  # type: ignore[arg-type]
+    assert line.closed is not None
+    assert line.closed[0] == 1011
+
+
+async def test_what_rtvi_clients_may_not_send_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line(message_frame({"label": "rtvi-ai", "type": "send-file\x1b", "id": "7", "data": {}}))
+    await line.play(monkeypatch)
+    payload = payload_of(frames_pb2.Frame.FromString(line.client_got[0]))  # type: ignore[attr-defined]
+    assert (payload["type"], payload["id"]) == ("error-response", "7")
+    assert payload["data"]["error"].startswith("not taken: send-file; taken: [")
+
+
+@asynccontextmanager
+async def staying(line: Line, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """A client that stays, whatever it sends."""
+    line.stays = True
+    playing = asyncio.create_task(line.play(monkeypatch))
+    yield
+    playing.cancel()
+    await asyncio.gather(playing, return_exceptions=True)
+
+
+async def seconds_pass(line: Line, seconds: int) -> None:
+    for _ in range(seconds):
+        await line.clock.advance(NS_PER_S)
+
+
+async def test_a_muted_client_stays_until_nobody_has_spoken_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = Line(AUDIO)
+    async with staying(line, monkeypatch):
+        await seconds_pass(line, 290)
+        assert line.closed is None
+        await seconds_pass(line, 20)
+        assert line.closed == (4408, "nobody spoke for 5 minutes")
+
+
+async def test_a_person_has_a_minute_to_allow_the_microphone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = Line()
+    async with staying(line, monkeypatch):
+        await seconds_pass(line, 55)
+        assert line.closed is None
+        await seconds_pass(line, 10)
+        assert line.closed == (4408, "no message came for 60 seconds")
+
+
+@pytest.mark.parametrize("kind", ["user-started-speaking", "user-transcription", "bot-llm-text"])
+async def test_whoever_speaks_is_not_idle(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line(AUDIO)
+    said = {"type": "websocket.send", "bytes": message_frame(rtvi(kind, {"text": "yes"}))}
+    async with staying(line, monkeypatch):
+        for _ in range(4):
+            await seconds_pass(line, 100)
+            await line.guard._checked_send(said)  # pyright: ignore[reportPrivateUsage]
+        assert line.closed is None
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.one_of(st.binary(max_size=300), st.text(max_size=50), st.randoms()), max_size=20)
@@ -128,19 +207,34 @@ def test_no_message_makes_a_guard_fail(messages: list[Any]) -> None:
             assert json.loads(frame.message.data)["type"] in RTVI_TYPES
 
 
-# --- pace -------------------------------------------------------------------------------------
+# --- throttle ---------------------------------------------------------------------------------
 
 
 def test_a_line_that_stalled_catches_up_at_four_times_real_time() -> None:
-    pace, now_ns = Pace(Limits()), 0
+    throttle, now_ns = Throttle(Limits()), 0
     for _ in range(750):  # 15 s of packets at once
-        now_ns = pace.next_ns(0.02, now_ns)
+        now_ns = throttle.next_ns(0.02, now_ns)
     assert 3.4 <= now_ns / NS_PER_S <= 3.75
 
 
 @given(jitter_ns=st.lists(st.integers(0, 100_000_000), min_size=1, max_size=200))
 def test_an_ordinary_caller_never_waits(jitter_ns: list[int]) -> None:
-    pace, now_ns = Pace(Limits()), 0
+    throttle, now_ns = Throttle(Limits()), 0
     for number, late_ns in enumerate(jitter_ns):
         now_ns = max(now_ns, number * 20_000_000 + late_ns)
-        assert pace.next_ns(0.02, now_ns) == now_ns
+        assert throttle.next_ns(0.02, now_ns) == now_ns
+
+
+def test_a_client_that_sends_each_block_of_an_audioworklet_is_not_too_fast() -> None:
+    throttle, block_s = Throttle(Limits()), 128 / 48_000
+    for number in range(375 * 60):
+        now_ns = round(number * block_s * NS_PER_S)
+        assert throttle.next_ns(block_s, now_ns) == now_ns
+
+
+def test_as_many_messages_of_another_kind_are() -> None:
+    throttle, now_ns = Throttle(Limits()), 0
+    with pytest.raises(HangUpError, match="more than 200 messages"):
+        for number in range(375 * 60):
+            now_ns = max(now_ns, number * NS_PER_S // 375)
+            throttle.next_ns(0.0, now_ns)

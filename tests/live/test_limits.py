@@ -4,9 +4,14 @@ import math
 
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.types import Message, Scope
 
-from turngap.agent.limits import Limits, Meter
+from turngap.agent.connections import REQUESTS_AT_ONCE_S, Requests
+from turngap.agent.limits import ADDRESSES, Limits, Meter, Meters
+from turngap.agent.server import Seats
 from turngap.core.clock import NS_PER_S
+from turngap.testing import ManualClock
 
 STEPS = st.lists(st.tuples(st.integers(0, 3 * NS_PER_S), st.floats(0.01, 40)), max_size=60)
 
@@ -39,6 +44,48 @@ def test_an_ordinary_page_stays_far_below_its_limits() -> None:
     limits = Limits()
     packet_bytes, packets_per_s = 700, 50
     assert limits.message_bytes > 10 * packet_bytes
-    assert limits.messages_per_s > 2 * packets_per_s
+    assert limits.packets_per_s > 2 * packets_per_s
     assert limits.audio_rate > 1
     assert limits.vanished_s > 2 * 5
+
+
+def test_addresses_are_forgotten_in_the_order_in_which_they_came() -> None:
+    meters = Meters(1, 1)
+    assert [meters.take("10.0.0.1", 0) for _ in range(2)] == [True, False]
+    for number in range(ADDRESSES - 1):
+        meters.take(f"10.0.1.{number}", 0)
+    assert not meters.take("10.0.0.1", 0)
+    for number in range(ADDRESSES):
+        meters.take(f"10.0.2.{number}", 0)
+    assert meters.take("10.0.0.1", 0)
+
+
+def asked_from(address: str) -> Scope:
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
+    return {**scope, "client": (address, 1)}
+
+
+async def test_whoever_asks_too_often_shuts_no_other_address_out() -> None:
+    requests, statuses = Requests(Starlette(), 1.0), list[int]()
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    for address in ["10.0.0.1"] * (round(REQUESTS_AT_ONCE_S) + 1) + ["10.0.0.2"]:
+        await requests(asked_from(address), receive, send)
+    assert statuses[-2:] == [429, 404]
+
+
+def test_whoever_comes_and_goes_shuts_no_other_address_out() -> None:
+    seats = Seats(1, Limits(), ManualClock())
+    refused = [""]
+    while not refused[-1]:
+        with seats.seat(asked_from("10.0.0.1")) as why:
+            refused.append(why)
+    assert "too many conversations begin" in refused[-1]
+    with seats.seat(asked_from("10.0.0.2")) as why:
+        assert why == ""

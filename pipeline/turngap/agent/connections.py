@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
-from turngap.agent.limits import CODE_TOO_FAST, Limits, Meter
+from turngap.agent.limits import CODE_TOO_FAST, Limits, Meter, Meters, address_of
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 
@@ -45,7 +45,7 @@ AFTER_CLOSE_BYTES = 256 * 1024
 
 
 class Config(uvicorn.Config):
-    """uvicorn's settings, with ours; `most` is the most connections."""
+    """uvicorn's settings, with ours; `most` is the most connections, and `each` of one address."""
 
     def __init__(self, app: ASGIApp, limits: Limits, seats: int) -> None:
         super().__init__(
@@ -54,6 +54,8 @@ class Config(uvicorn.Config):
             ws=WebSockets,
             ws_per_message_deflate=False,
             ws_max_size=limits.message_bytes,
+            ws_ping_interval=limits.pong_s,
+            ws_ping_timeout=limits.pong_s,
             h11_max_incomplete_event_size=HEAD_BYTES,
             backlog=BACKLOG,
             log_config=None,
@@ -65,22 +67,23 @@ class Config(uvicorn.Config):
         )
         self.limits = limits
         self.most = seats + limits.connections
+        self.each = seats + limits.connections // 2
 
 
 class Requests:
-    """An ASGI layer that answers no more HTTP requests a second than the limit."""
+    """An ASGI layer that answers an address no more HTTP requests a second than the limit."""
 
     def __init__(self, app: ASGIApp, per_s: float) -> None:
         self._app = app
         self._clock = MonotonicClock()
-        self._meter = Meter(per_s, REQUESTS_AT_ONCE_S, self._clock.now_ns())
+        self._meters = Meters(per_s, REQUESTS_AT_ONCE_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer: ASGIApp = self._app
         if scope["type"] == "http":
             if len(scope["headers"]) > HEADERS:
                 answer = _refusal(431, f"expected at most {HEADERS} headers")
-            elif not self._meter.take(1, self._clock.now_ns()):
+            elif not self._meters.take(address_of(scope), self._clock.now_ns()):
                 answer = _refusal(429, "too many requests: try again in a second")
         await answer(scope, receive, send)
 
@@ -139,6 +142,9 @@ class Http(_Bounded, H11Protocol):
         self._begin()
         if len(self.connections) > self.config.most:
             self._refuse(503, f"more than {self.config.most} connections are open; try again later")
+        elif sum(_address(c) == _address(self) for c in self.connections) > self.config.each:
+            words = f"more than {self.config.each} connections are open from one address"
+            self._refuse(503, words)
         else:
             self._await_request()
 
@@ -200,6 +206,10 @@ class Http(_Bounded, H11Protocol):
         """Answer without the application, and close."""
         self.transport.write(refusal(status, words))
         self.transport.close()
+
+
+def _address(connection: Any) -> str:
+    return connection.client[0] if connection.client else ""
 
 
 def refusal(status: int, words: str) -> bytes:

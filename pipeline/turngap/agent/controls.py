@@ -8,13 +8,11 @@ from pipecat.frames.frames import LLMMessagesAppendFrame
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.frameworks.rtvi import RTVIProcessor
 
+from turngap.agent.limits import TEXT_CHARS
 from turngap.agent.switching import LlmSwitch
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError, TurngapError
 from turngap.core.messages import LLM, SAY
-
-# A page of text; nobody gains from an LLM's answer to more.
-TEXT_CHARS = 2000
 
 
 class Controls:

@@ -5,6 +5,8 @@ is outside the limits closes the connection with a code and a reason.
 """
 
 import asyncio
+import json
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from turngap.agent import limits as of
-from turngap.agent.limits import HangUpError, Limits, Meter, Pace
+from turngap.agent.limits import TEXT_CHARS, HangUpError, Limits, Meter, Throttle
 from turngap.agent.session import Assembly, converse
 from turngap.agent.switching import Memory
 from turngap.core.audio import Pcm
@@ -44,6 +46,9 @@ RTVI_TYPES = frozenset({"client-ready", "client-message", "send-text", "disconne
 # Closing or writing raises these when the client leaves at the same moment.
 GONE = (RuntimeError, OSError, WebSocketDisconnect)
 
+# What tells that somebody speaks. The agent's voice itself is audio.
+SPEECH_TYPES = frozenset({"user-started-speaking", "user-transcription", "bot-llm-text"})
+
 _Frame: Any = frames_pb2.Frame  # type: ignore[attr-defined]  # made by protoc at import
 
 
@@ -69,6 +74,7 @@ class Guard:
     Attributes:
         ended: why the server closed the socket, as code and words; None if it did not.
         left_code: the client's closing code, once it has left.
+        spoken_to: whether the client has sent a message.
     """
 
     def __init__(self, limits: Limits, clock: Clock, in_rate: int) -> None:
@@ -78,13 +84,13 @@ class Guard:
         self.limits = limits
         self.clock = clock
         self._in_rate = in_rate
-        self._pace = Pace(limits)
+        self._throttle = Throttle(limits)
         self._audio = Meter(limits.audio_rate, limits.burst_s, now_ns)
         self._asks = Meter(limits.asks_per_s, limits.burst_s, now_ns)
         self._begun_ns = self._active_ns = now_ns
         # Since when a message has been waited for; None while the agent is busy with one.
         self._waiting_ns: int | None = None
-        self._spoken_to = False
+        self.spoken_to = False
         self._gone, self._down = asyncio.Event(), asyncio.Event()
 
     async def run(
@@ -107,7 +113,7 @@ class Guard:
             await asyncio.wait({talking}, timeout=COMES_DOWN_S)
             if not talking.done():
                 logger.error(f"a conversation did not come down in {COMES_DOWN_S:g} s: cancelled")
-            elif error := talking.exception():
+            elif error := _error_of(talking):
                 logger.opt(exception=error).error("a conversation failed")
                 words = f"the agent failed: {type(error).__name__}: {error}"
                 await self.end(of.CODE_FAILED, words)
@@ -142,11 +148,15 @@ class Guard:
         """Take an RTVI client message; return whether the agent must not see it."""
         return False
 
-    async def sent(self, frame: Any) -> None:
-        """A frame of the agent has been sent."""
+    async def sent(self, frame: Any, message: bytes) -> None:
+        """A frame of the agent has been sent, as this message."""
 
     async def notice(self, kind: str, in_s: float, unless: str = "") -> None:
         """Tell the client that it will be closed soon."""
+
+    def silence_s(self) -> float:
+        """Return how long a client may send nothing; one that is gone answers no ping."""
+        return math.inf if self.spoken_to else self.limits.first_s
 
     def active(self) -> None:
         """Note that somebody spoke or wrote."""
@@ -178,12 +188,12 @@ class Guard:
     async def _passes(self, message: Message) -> bool:
         """Check a message, and wait until its turn has come; return whether the agent gets it."""
         now_ns = self.clock.now_ns()
-        self._spoken_to = True
+        self.spoken_to = True
         frame = self._parsed(message)
         kind = frame.WhichOneof("frame")
         pcm = self._pcm(frame.audio) if kind == "audio" else None
         audio_s = 0.0 if pcm is None else len(pcm) / self._in_rate
-        if (due_ns := self._pace.next_ns(audio_s, now_ns)) > now_ns:
+        if (due_ns := self._throttle.next_ns(audio_s, now_ns)) > now_ns:
             await self.clock.sleep_until_ns(due_ns)
         if pcm is not None:
             if not self._audio.take(audio_s, self.clock.now_ns()):
@@ -191,7 +201,7 @@ class Guard:
             self.heard(pcm)
             return True
         if kind == "message":
-            return self._is_for_agent(frame.message.data)
+            return await self._is_for_agent(frame.message.data)
         raise HangUpError(
             of.CODE_NOT_ALLOWED, f"expected audio or an RTVI message, got a frame of {kind}"
         )
@@ -219,14 +229,15 @@ class Guard:
 
     def _pcm(self, audio: Any) -> Pcm:
         if audio.sample_rate != self._in_rate or audio.num_channels != 1 or len(audio.audio) % 2:
+            channels = "mono" if audio.num_channels == 1 else f"{audio.num_channels} channels"
             raise HangUpError(
                 of.CODE_MALFORMED,
                 f"expected PCM16 mono at {self._in_rate} Hz, got {len(audio.audio)} bytes, "
-                f"{audio.num_channels} channels, {audio.sample_rate} Hz",
+                f"{channels}, {audio.sample_rate} Hz",
             )
         return np.frombuffer(audio.audio, dtype="<i2")
 
-    def _is_for_agent(self, text: str) -> bool:
+    async def _is_for_agent(self, text: str) -> bool:
         try:
             payload = parse_json(text, self.limits.message_bytes)
         except ValueError as e:
@@ -235,6 +246,7 @@ class Guard:
             return False
         kind, data = payload.get("type"), payload.get("data")
         if not isinstance(kind, str) or kind not in RTVI_TYPES:
+            await self._send(_not_taken(payload))
             return False
         if kind == "send-text":
             self._ask(data.get("content") if isinstance(data, dict) else None)
@@ -247,9 +259,10 @@ class Guard:
 
     def _ask(self, text: Any) -> None:
         """Count what makes the agent work, and what it would have to remember."""
-        if isinstance(text, str) and len(text) > (most := self.limits.text_chars):
+        if isinstance(text, str) and len(text) > TEXT_CHARS:
             raise HangUpError(
-                of.CODE_NOT_ALLOWED, f"a text has {len(text)} characters, and {most} are allowed"
+                of.CODE_NOT_ALLOWED,
+                f"a text has {len(text)} characters, and {TEXT_CHARS} are allowed",
             )
         if not self._asks.take(1, self.clock.now_ns()):
             most = self.limits.asks_per_s
@@ -267,9 +280,9 @@ class Guard:
             return
         if message["type"] == "websocket.send" and message.get("bytes") is not None:
             frame = _Frame.FromString(message["bytes"])
-            if frame.WhichOneof("frame") == "audio":
+            if _is_speech(frame):
                 self.active()
-            await self.sent(frame)
+            await self.sent(frame, message["bytes"])
 
     # Time
 
@@ -280,7 +293,7 @@ class Guard:
         while self.ended is None:
             await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(WATCH_MS))
             now_ns = clock.now_ns()
-            silent_s = limits.vanished_s if self._spoken_to else limits.request_s
+            silent_s = self.silence_s()
             waited_ns = 0 if self._waiting_ns is None else now_ns - self._waiting_ns
             # Twice, because after a moment in which nothing ran here, a message may be there.
             looks = looks + 1 if waited_ns > silent_s * NS_PER_S else 0
@@ -298,3 +311,25 @@ class Guard:
                 await self.notice("idle_soon", left_s, " unless somebody speaks")
             elif length_s > limits.session_s - limits.warn_s:
                 await self.notice("session_soon", limits.session_s - length_s)
+
+
+def _error_of(task: asyncio.Task[None]) -> BaseException | None:
+    """Return what made a finished task fail, if it did; it may also have cancelled itself."""
+    return asyncio.CancelledError("from inside") if task.cancelled() else task.exception()
+
+
+def _is_speech(frame: Any) -> bool:
+    """Return whether a frame of the agent is speech, or says that somebody speaks."""
+    if frame.WhichOneof("frame") != "message":
+        return frame.WhichOneof("frame") == "audio"
+    payload = json.loads(frame.message.data)
+    return isinstance(payload, dict) and payload.get("type") in SPEECH_TYPES
+
+
+def _not_taken(payload: dict[str, Any]) -> Message:
+    """Make the answer to an RTVI message that the agent does not take."""
+    error = f"not taken: {printable(str(payload.get('type')))[:50]}; taken: {sorted(RTVI_TYPES)}"
+    answer = {"label": "rtvi-ai", "type": "error-response", "data": {"error": error}}
+    frame = _Frame()
+    frame.message.data = json.dumps({**answer, "id": str(payload.get("id"))[:100]})
+    return {"type": "websocket.send", "bytes": frame.SerializeToString()}

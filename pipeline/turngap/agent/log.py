@@ -21,37 +21,46 @@ LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
 
 # A client can cause lines: a server that ran out of descriptors wrote 390 MB of them. At this rate
 # a day has 86 MB at most; what the levels below WARNING show is asked for, and not limited.
-LINES_PER_S = 1.0
+BYTES_PER_S = 1000.0
 AT_ONCE_S = 200.0
 LINE_CHARS = 1000
 TRACE_CHARS = 20_000
 
 
 class BoundedLog:
-    """A sink of loguru for warnings and errors; says how many lines it has left out."""
+    """A file for loguru, bounded for warnings and errors; says how many of them it has left out."""
 
     def __init__(self, write: Callable[[str], object], clock: Clock) -> None:
         self._write = write
         self._clock = clock
-        self._meter = Meter(LINES_PER_S, AT_ONCE_S, clock.now_ns())
+        self._meter = Meter(BYTES_PER_S, AT_ONCE_S, clock.now_ns())
         self._left_out = 0
 
-    def __call__(self, message: "Message") -> None:
+    def write(self, message: "Message") -> None:
         record: Record = message.record
-        if record["level"].no >= logging.WARNING and not self._takes():
-            return
-        first, _, trace = text_without_secrets(str(message)).partition("\n")
+        first, _, trace = str(message).partition("\n")
+        if record["level"].no >= logging.WARNING:
+            if not self._takes(first[:LINE_CHARS] + trace[:TRACE_CHARS]):
+                return
+            self.stop()
+        # Cut before it is cleaned, which takes time, and once more, so that no half of a secret
+        # that the first cut left is shown.
+        whole = f"{first[: 10 * LINE_CHARS]}\n{trace[: 10 * TRACE_CHARS]}"
+        first, _, trace = text_without_secrets(whole).partition("\n")
         more = "".join(harmless(line) + "\n" for line in trace[:TRACE_CHARS].splitlines())
         self._write(f"{harmless(first, LINE_CHARS)}\n{more}")
 
-    def _takes(self) -> bool:
-        if not self._meter.take(1, self._clock.now_ns()):
-            self._left_out += 1
-            return False
+    def stop(self) -> None:
+        """Say what was left out; loguru calls it at the end, too."""
         if self._left_out:
-            self._write(f"({self._left_out} lines of the log were left out)\n")
+            self._write(f"({self._left_out} entries of the log were left out)\n")
             self._left_out = 0
-        return True
+
+    def _takes(self, text: str) -> bool:
+        size = len(text.encode(errors="replace"))
+        taken = self._meter.take(size, self._clock.now_ns())
+        self._left_out += not taken
+        return taken
 
 
 class _ToLoguru(logging.Handler):

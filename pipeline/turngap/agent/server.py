@@ -17,7 +17,7 @@ from starlette.websockets import WebSocket
 from turngap.agent.access import Access
 from turngap.agent.connections import BACKLOG, SEND_BYTES, Config
 from turngap.agent.guard import Guard, close
-from turngap.agent.limits import CODE_FULL, Limits, Meter
+from turngap.agent.limits import CODE_FULL, Limits, Meters, address_of
 from turngap.agent.session import Assembly
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
@@ -36,7 +36,7 @@ class ServeSettings:
 
 
 class Seats:
-    """Limits the conversations that run at the same time, and how many may begin.
+    """Limits the conversations that run at the same time, and how many of one address may begin.
 
     A client that connects and leaves again and again would keep the server busy with setting up
     conversations, which takes as long as twenty turns' worth of messages.
@@ -48,15 +48,15 @@ class Seats:
         self._clock = clock
         # Everybody may come at once, and once again after an interruption.
         at_once_s = 2 * most / limits.begins_per_s
-        self._begins = Meter(limits.begins_per_s, at_once_s, clock.now_ns())
+        self._begins = Meters(limits.begins_per_s, at_once_s)
 
     @contextmanager
-    def seat(self) -> Iterator[str]:
+    def seat(self, scope: Scope) -> Iterator[str]:
         """Take a seat for as long as this lasts; yields why there is none, or nothing."""
         if self.taken >= self.most:
             yield self._full()
             return
-        if not self._begins.take(1, self._clock.now_ns()):
+        if not self._begins.take(address_of(scope), self._clock.now_ns()):
             yield "too many conversations begin: try again in a second"
             return
         self.taken += 1
@@ -89,7 +89,7 @@ def create_app(assembly: Assembly, settings: ServeSettings, seats: Seats) -> Fas
         websocket = await admitted(settings.access, scope, receive, send)
         if websocket is None:
             return
-        with seats.seat() as refused:
+        with seats.seat(scope) as refused:
             if refused:
                 await close(websocket, CODE_FULL, refused)
                 return

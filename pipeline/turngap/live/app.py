@@ -185,7 +185,7 @@ class LiveServer:
             return
         if held is not None and (running := self._running.get(held.id)):
             await running.give_way("this conversation continues in another tab")
-        with self._seats.seat() as refused:
+        with self._seats.seat(asgi[0]) as refused:
             if refused:
                 await close(websocket, CODE_FULL, refused)
                 if held is not None and not held.connected:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from turngap.agent.controls import refusal
 from turngap.agent.guard import GONE, Guard
-from turngap.agent.limits import CODE_ELSEWHERE, Limits, Meter
+from turngap.agent.limits import CODE_ELSEWHERE, TEXT_CHARS, Limits, Meter
 from turngap.agent.session import Assembly
 from turngap.caller import dialect as said
 from turngap.caller.pipecat import PipecatDialect, message_frame, payload_of, rtvi
@@ -77,6 +77,9 @@ class LiveSession(Guard):
             self._tell(refusal(kind, e))
         return True
 
+    def silence_s(self) -> float:
+        return self.limits.vanished_s if self.spoken_to else self.limits.request_s
+
     def active(self) -> None:
         super().active()
         self._noticed.discard("idle_soon")
@@ -84,7 +87,7 @@ class LiveSession(Guard):
     def _typed(self, details: dict[str, Any]) -> None:
         text, turn = details.get("text"), details.get("turn")
         if isinstance(text, str) and isinstance(turn, int):
-            self._held.conversation.typed(turn, text[: self.limits.text_chars])
+            self._held.conversation.typed(turn, text[:TEXT_CHARS])
             self.active()
 
     def _turn(self, data: Any) -> None:
@@ -116,20 +119,19 @@ class LiveSession(Guard):
                 logger.warning(e.message)
                 await self._told(refusal(wire.TURN, e))
 
-    async def sent(self, frame: Any) -> None:
+    async def sent(self, frame: Any, message: bytes) -> None:
         if frame.WhichOneof("frame") == "audio":
             pcm: Pcm = np.frombuffer(frame.audio.audio, dtype="<i2")
             self._connection.send(pcm, frame.audio.sample_rate)
             return
         if frame.WhichOneof("frame") != "message":
             return
-        match _DIALECT.decode(frame.SerializeToString()):
+        match _DIALECT.decode(message):
             case said.Ready():
                 await self._told(self._session_message())
             case said.Fault() as fact:
                 self._connection.note(self.clock.now_ns(), fact)
             case said.Transcript() | said.ReplyText() as fact:
-                self.active()
                 self._connection.note(self.clock.now_ns(), fact)
             case said.Marks(turn) as fact:
                 own = payload_of(frame)["data"]

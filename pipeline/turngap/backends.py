@@ -383,7 +383,7 @@ def value_of(text: str) -> Any:
     """A setting's value as the command line gives it: TOML, or else a bare word.
 
     Raises:
-        InputError: it is longer than any setting is, or nested deeper, or a number that is none.
+        InputError: it is longer than any setting is, or nested deeper, or not a finite number.
     """
     if len(text) > MAX_VALUE:
         raise InputError(

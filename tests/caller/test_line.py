@@ -179,6 +179,19 @@ async def test_a_peer_that_speaks_other_bytes() -> None:
         assert (await failure(url)).kind == "agent.other_protocol"
 
 
+async def test_a_peer_whose_audio_cannot_be_played_speaks_no_other_dialect() -> None:
+    async def greet(socket: ServerConnection) -> None:
+        await socket.send(audio_frame(b"fLaC" + bytes(40), 16_000))
+        await socket.wait_closed()
+
+    async with peer(greet) as url:
+        error = await failure(url)
+    assert error.kind == "agent.audio"
+    assert "FLAC" in error.message
+    assert "PCM16" in error.hint
+    assert "--dialect" not in error.hint
+
+
 @pytest.mark.parametrize("listens_first", [True, False])
 async def test_a_peer_that_closes_says_why(listens_first: bool) -> None:
     async def close(socket: ServerConnection) -> None:

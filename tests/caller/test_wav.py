@@ -63,9 +63,50 @@ def test_a_header_written_before_its_length_is_known(size: int) -> None:
     np.testing.assert_array_equal(samples(read(streamed)), PCM)
 
 
+TITLE = b"LIST" + struct.pack("<I", 12) + b"INFOINAMturn"
+
+
+def streamed(pcm: np.ndarray) -> bytes:
+    """As who does not know yet how much will come."""
+    file = wav(pcm)
+    return file[:40] + b"\xff" * 4 + file[44:]
+
+
 def test_what_follows_the_samples_is_no_sound() -> None:
-    title = b"LIST" + struct.pack("<I", 12) + b"INFOINAMturn"
-    np.testing.assert_array_equal(samples(read(wav() + title)), PCM)
+    (chunk,) = read(wav() + TITLE)
+    np.testing.assert_array_equal(chunk.pcm, PCM)
+    assert chunk.left_out == 0
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        wav(PCM[:300]) + wav(PCM[300:]),
+        wav(PCM[:300]) + TITLE + wav(PCM[300:]) + TITLE,
+        streamed(PCM[:300]) + streamed(PCM[300:]),
+        wav(PCM[:0]) + wav(PCM),
+        PCM[:300].tobytes() + wav(PCM[300:]),
+    ],
+    ids=["plain", "titles", "streamed", "an empty one", "samples first"],
+)
+@pytest.mark.parametrize("cut", [0, 4, 10, 20])
+def test_several_files_may_come_in_one_message(message: bytes, cut: int) -> None:
+    second = message.rindex(b"RIFF") + cut
+    (chunk,) = read(message)
+    np.testing.assert_array_equal(chunk.pcm, PCM)
+    assert (chunk.wav, chunk.left_out) == (True, 0)
+    np.testing.assert_array_equal(samples(read(message[:second], message[second:])), PCM)
+
+
+def test_what_a_header_does_not_count_is_left_out_and_counted() -> None:
+    (chunk,) = read(wav(PCM[:300]) + PCM[300:].tobytes())
+    np.testing.assert_array_equal(chunk.pcm, PCM[:300])
+    assert chunk.left_out == 1000
+
+
+def test_a_thousand_files_are_the_most_in_a_message() -> None:
+    with pytest.raises(NotSpokenError, match="more than 1,000 WAV files"):
+        read(wav(PCM[:1]) * 1001)
 
 
 def test_a_title_before_the_samples_is_skipped() -> None:
@@ -95,6 +136,7 @@ def test_samples_that_only_resemble_a_header_are_samples(begin: bytes) -> None:
         (written("VORBIS", "OGG"), "it begins as Ogg"),
         (wav()[:-1], "half a sample"),
         (wav()[:12] + wav()[36:], "a WAV header without a format"),
+        (wav()[:36] + wav(), "a WAV header without"),
         (wav()[:36] + b"LIST" + struct.pack("<I", 10**6), f"over {MOST_HEADER} bytes"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -29,24 +29,25 @@ JSON = st.recursive(
 
 def models(model: type[Any]) -> st.SearchStrategy[Any]:
     """Any value of a stored model or dataclass, its every field drawn from its annotation."""
-    fields = {name: _of_type(annotation) for name, annotation in get_type_hints(model).items()}
+    hints = get_type_hints(model, include_extras=True)
+    fields = {name: _of_type(annotation) for name, annotation in hints.items()}
     fields.pop("model_config", None)
     return st.fixed_dictionaries(fields).map(lambda values: model(**values))
 
 
 def _of_type(annotation: Any) -> st.SearchStrategy[Any]:
+    if hasattr(annotation, "__metadata__") and annotation.__origin__ is not float:
+        annotation = annotation.__origin__
     if isinstance(annotation, type) and (
         issubclass(annotation, BaseModel) or is_dataclass(annotation)
     ):
         return models(annotation)
     if annotation is Any:
         return JSON
-    if annotation is float:
-        return st.floats(allow_nan=False, allow_infinity=False)
+    if annotation is float or getattr(annotation, "__origin__", None) is float:
+        return _bounded(annotation)
     if annotation is str:  # a lone surrogate is not text that UTF-8 can hold
         return st.text(st.characters(exclude_categories=["Cs"]))
-    if hasattr(annotation, "__metadata__"):
-        annotation = annotation.__origin__
     arguments = get_args(annotation)
     if getattr(annotation, "__origin__", None) is tuple:
         return st.lists(_of_type(arguments[0]), max_size=2).map(tuple)
@@ -55,6 +56,24 @@ def _of_type(annotation: Any) -> st.SearchStrategy[Any]:
     if type(None) in arguments:
         return st.one_of([_of_type(a) for a in arguments])
     return st.from_type(annotation)
+
+
+def _bounded(annotation: Any) -> st.SearchStrategy[float]:
+    """Any finite number within a field's bounds."""
+    found = getattr(annotation, "__metadata__", ())
+    bounds = [b for each in found for b in getattr(each, "metadata", ())]
+    lows = [
+        b.gt if hasattr(b, "gt") else b.ge for b in bounds if hasattr(b, "gt") or hasattr(b, "ge")
+    ]
+    highs = [b.le for b in bounds if hasattr(b, "le")]
+    exclude = any(hasattr(b, "gt") for b in bounds)
+    return st.floats(
+        min(lows, default=None),
+        max(highs, default=None),
+        exclude_min=exclude,
+        allow_nan=False,
+        allow_infinity=False,
+    )
 
 
 @given(models(Turn))

@@ -204,7 +204,7 @@ FILES = [
         ["turns[1].speech.end_ms: expected less than or equal to 3600000"],
     ),
     (
-        "a number that is none",
+        "a number that is not finite",
         GOOD + "    calls:\n      - {name: a, arguments: {x: .inf}}\n    reply: x\n",
         "scenario.not_yaml",
         10,

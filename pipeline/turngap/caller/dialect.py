@@ -52,7 +52,10 @@ class AudioBytes:
 
 @dataclass(frozen=True, slots=True)
 class AudioChunk:
-    """Audio to play, mono. `wav`: it came with a WAV header, which has been taken off.
+    """Audio to play, mono.
+
+    `wav`: it came with WAV headers, which have been taken off. `left_out`: so many bytes after a
+    WAV file's samples were no chunks of it.
 
     Raises (when made):
         UnplayableError: it is no mono int16 at a rate of `RATES`.
@@ -61,6 +64,7 @@ class AudioChunk:
     pcm: Pcm
     rate: int
     wav: bool = False
+    left_out: int = 0
 
     def __post_init__(self) -> None:
         if self.pcm.dtype != np.int16 or self.pcm.ndim != 1 or self.rate not in RATES:
@@ -182,11 +186,12 @@ class LeftOut:
 class Unreadable:
     """The line's own word: a message could not be read, so the turn cannot be measured.
 
-    `traceback`: where it was turngap that failed on it.
+    `traceback`: where it was turngap that failed on it. `unplayable`: it is audio of this dialect.
     """
 
     why: str
     traceback: str = ""
+    unplayable: bool = False
 
 
 Incoming = (

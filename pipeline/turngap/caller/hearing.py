@@ -30,6 +30,7 @@ from turngap.core.turns import TurnTracker
 from turngap.core.untrusted import MOST_SENTENCE
 
 WAV_HEADERS = "the agent sends its audio with WAV headers, which were taken off"
+WAV_REST = "bytes after the samples that a WAV header counts, which were left out"
 MARKS_AHEAD = "marks later than the message that told of them, by the agent's clock"
 OTHER_NOTES = "and more of other kinds"
 
@@ -130,9 +131,11 @@ class Listener:
 
     def _hear(self, now_ns: int, incoming: said.Incoming) -> None:
         match incoming:
-            case said.AudioChunk(pcm, rate, wav):
+            case said.AudioChunk(pcm, rate, wav, left_out):
                 if wav:
                     self.note(WAV_HEADERS)
+                if left_out:
+                    self.note(WAV_REST)
                 self._feed_all(self.ear.receive(now_ns, pcm, rate))
             case said.Flush():
                 self._feed_all(self.ear.flush(now_ns))

@@ -131,7 +131,7 @@ class Line:
             if isinstance(incoming, Flush):
                 self._wav = WavReader()
         except UnplayableError as e:
-            return Unreadable(f"it sent {e}")
+            return Unreadable(f"it sent {e}", unplayable=True)
         except NotSpokenError as e:
             return Unreadable(f"it does not speak the {self._dialect.name} dialect: it sent {e}")
         except ValueError as e:
@@ -168,11 +168,7 @@ class Line:
                         refusal = printable(incoming.text, MOST_SENTENCE)
                         raise AgentError("agent.refused", f"the agent refused: {refusal}")
                     if isinstance(incoming, Unreadable):
-                        raise AgentError(
-                            "agent.other_protocol",
-                            f"the peer cannot be understood: {incoming.why}",
-                            hint="choose the protocol with --dialect",
-                        )
+                        raise _cannot_begin(incoming)
                     self._keep(arrived_ns, incoming)
         except TimeoutError as e:
             raise AgentError(
@@ -327,6 +323,20 @@ def failed_on(what: str, error: Exception) -> str:
     """What the turn says if turngap itself fails on what an agent sent."""
     said = f"{type(error).__name__}: {printable(str(error), 200)}"
     return f"turngap itself failed to {what} ({said}); please report it"
+
+
+def _cannot_begin(message: Unreadable) -> AgentError:
+    if message.unplayable:
+        return AgentError(
+            "agent.audio",
+            f"the agent's audio cannot be played: {message.why}",
+            hint="let the agent send PCM16 mono at 8,000 to 192,000 Hz",
+        )
+    return AgentError(
+        "agent.other_protocol",
+        f"the peer cannot be understood: {message.why}",
+        hint="choose the protocol with --dialect",
+    )
 
 
 def _line_lost(error: ConnectionClosed) -> AgentError:

@@ -7,6 +7,7 @@ and the gap reads short by whatever silence the reply begins with.
 
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from turngap.caller.dialect import AudioBytes, AudioChunk, UnplayableError
 
 # The usual header has 44 bytes. Titles and tool names make it longer, pictures belong elsewhere.
 MOST_HEADER = 4096
+
+# Chunks of audio, each a file, that something on the way may have put into one message: 20 s in
+# chunks of 20 ms.
+MOST_FILES = 1_000
 
 _PCM, _EXTENSIBLE = 1, 0xFFFE
 _FORMATS = {3: "float", 6: "A-law", 7: "µ-law"}
@@ -44,7 +49,7 @@ class WavReader:
         self._held = b""
 
     def read(self, audio: AudioBytes) -> AudioChunk:
-        """Return the samples, without a header.
+        """Return the samples, without headers.
 
         Raises:
             UnplayableError: they are not PCM16 mono, or a header contradicts the frame.
@@ -54,25 +59,62 @@ class WavReader:
             raise _not_pcm16(f"{audio.channels} channels, {audio.rate} Hz", len(data))
         if data[:4] in _OTHERS:
             raise _not_pcm16(f"it begins as {_OTHERS[data[:4]]}", len(data))
-        if data[:4] != b"RIFF" or (len(data) >= 12 and data[8:12] != b"WAVE"):
-            return _chunk(data, audio.rate)
-        header = _header(data)
-        if header is None:
-            if len(data) > MOST_HEADER:
-                raise _not_pcm16(f"a WAV header of over {MOST_HEADER} bytes", len(data))
-            self._held = data
-            return AudioChunk(np.empty(0, dtype=np.int16), audio.rate, wav=True)
-        if header.rate != audio.rate:
-            said = f"its WAV header says {header.rate} Hz, its frame {audio.rate} Hz"
-            raise _not_pcm16(said, len(data))
-        return _chunk(data[header.start : header.end], header.rate, wav=True)
+        begun = data.rfind(b"RIFF", -11 if len(data) > 11 else 0)
+        if begun >= 0 and _may_be_wav(data[begun:]):
+            data, self._held = data[:begun], data[begun:]
+        samples: list[bytes] = []
+        wav, left_out = False, 0
+        pieces = _files(data)
+        for piece in pieces:
+            if not _may_be_wav(piece):
+                samples.append(piece)
+                continue
+            wav, header = True, _header(piece)
+            if header is None and piece is not pieces[-1]:
+                raise _not_pcm16("a WAV header without samples", len(data))
+            if header is None:
+                self._held = piece + self._held
+                continue
+            if header.rate != audio.rate:
+                said = f"its WAV header says {header.rate} Hz, its frame {audio.rate} Hz"
+                raise _not_pcm16(said, len(data))
+            samples.append(piece[header.start : header.end])
+            left_out += len(_after_chunks(piece[header.end :]))
+        return _chunk(b"".join(samples), audio.rate, wav=wav, left_out=left_out)
 
 
-def _chunk(data: bytes, rate: int, *, wav: bool = False) -> AudioChunk:
+def _files(data: bytes) -> list[bytes]:
+    """Cut a message where WAV files begin; the first piece may be plain samples."""
+    starts, at = [0], data.find(b"RIFF", 1)
+    while at >= 0:
+        if data[at + 8 : at + 12] == b"WAVE":
+            starts.append(at)
+        at = data.find(b"RIFF", at + 4)
+    if len(starts) > MOST_FILES:
+        raise _not_pcm16(f"more than {MOST_FILES:,} WAV files in a message", len(data))
+    return [data[start:end] for start, end in pairwise([*starts, len(data)])]
+
+
+def _may_be_wav(data: bytes) -> bool:
+    """Whether a WAV file begins here, or may do once there is more of it."""
+    return data[:4] == b"RIFF" and data[8:12] in (b"WAVE", b"WAVE"[: max(0, len(data) - 8)])
+
+
+def _after_chunks(rest: bytes) -> bytes:
+    """What follows a file's samples, without the well-formed chunks there, such as titles."""
+    while len(rest) >= 8:
+        kind, size = struct.unpack_from("<4sI", rest)
+        if not all(0x20 <= byte < 0x7F for byte in kind) or size > len(rest) - 8:
+            break
+        rest = rest[8 + size + size % 2 :]
+    return rest
+
+
+def _chunk(data: bytes, rate: int, *, wav: bool, left_out: int) -> AudioChunk:
     if len(data) % 2:
         raise _not_pcm16(f"half a sample, 1 channels, {rate} Hz", len(data))
     try:
-        return AudioChunk(np.frombuffer(data, dtype="<i2"), rate, wav)
+        return AudioChunk(np.frombuffer(data, dtype="<i2"), rate, wav, left_out)
     except UnplayableError:
         raise _not_pcm16(f"1 channels, {rate} Hz", len(data)) from None
 
@@ -95,6 +137,8 @@ def _header(data: bytes) -> _Header | None:
         at += size + size % 2
         if at > MOST_HEADER:
             raise _not_pcm16(f"a WAV header of over {MOST_HEADER} bytes", len(data))
+    if len(data) > MOST_HEADER:
+        raise _not_pcm16(f"a WAV header of over {MOST_HEADER} bytes", len(data))
     return None
 
 

@@ -95,7 +95,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Read TOML.
 
     Raises:
-        ValueError: it is none, or it nests deeper than `MAX_DEPTH`, or holds a number that is none.
+        ValueError: it is no TOML, or nests deeper than `MAX_DEPTH`, or a number is not finite.
     """
     if len(text) > MAX_TOML_BYTES:
         raise ValueError(f"longer than {MAX_TOML_BYTES} characters")

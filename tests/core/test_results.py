@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from turngap.core.clock import LONGEST_MS
 from turngap.core.results import (
     METRICS_VERSION,
     CalibrationRecord,
     OffsetRecord,
     PacingRecord,
+    PlanRecord,
     Quantiles,
     RunRecord,
     Turn,
@@ -32,6 +34,8 @@ def models(model: type[Any]) -> st.SearchStrategy[Any]:
     hints = get_type_hints(model, include_extras=True)
     fields = {name: _of_type(annotation) for name, annotation in hints.items()}
     fields.pop("model_config", None)
+    if "budget_ms" in fields and model is not PlanRecord:
+        fields["budget_ms"] = st.floats(0, LONGEST_MS, exclude_min=True)
     return st.fixed_dictionaries(fields).map(lambda values: model(**values))
 
 

@@ -43,6 +43,11 @@ SECRET = "Xq7zW2pLm9"
         "client_secret = '{}'",
         "hfToken={}",
         "accesstoken={}",
+        "error: password={}",
+        "Error: api_key={}",
+        "INFO: secret={}",
+        "{{'error': 'token={}'}}",
+        "a: b: key={}",
     ],
 )  # fmt: skip
 def test_a_secret_in_a_text_is_removed(text: str) -> None:
@@ -98,6 +103,32 @@ def test_secrets_of_the_environment_are_remembered_and_paths_are_not() -> None:
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        *("example.com", "voice1.example.com:8080", "https://login.example/v2", "./keys/v1.pem"),
+        *("oauth2", "eu-west-1", "django-auth-v2", "password-file"),
+    ],
+)
+def test_what_may_stand_anywhere_is_not_remembered(value: str) -> None:
+    remember_secrets({"COOKIE_DOMAIN": value})
+    assert text_without_secrets(f"at {value} it was") == f"at {value} it was"
+
+
+@pytest.mark.parametrize("field", ["transcript", "reply", "heard", "say", "text"])
+def test_speech_loses_no_word_to_a_name(field: str) -> None:
+    said = "The password: blue7 it is; --token cash4you; Cookie: chocolate=2nd"
+    assert texts_without_secrets({field: said}) == {field: said}
+    shaped = texts_without_secrets({field: "it is ghp_16C7e42F292c6912E7710c83"})
+    assert shaped == {field: f"it is {REMOVED}"}
+
+
+def test_the_arguments_of_a_tool_are_known_by_their_names() -> None:
+    event = {"event": "AgentMarks", "calls": [{"arguments": {"password": "hunter2xyz", "n": 1}}]}
+    (call,) = texts_without_secrets(event)["calls"]
+    assert call == {"arguments": {"password": REMOVED, "n": 1}}
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "max_tokens=200, first_token_ms: 120, llm_first_token 350 ms",
@@ -113,6 +144,9 @@ def test_secrets_of_the_environment_are_remembered_and_paths_are_not() -> None:
         "at 12:30: sk-learn, hf_hub, eyJ",
         "password: (removed)",
         '{"max_tokens": 200, "key": "coffee-order"}',
+        "The password: it is reset",
+        "your secret: rainbow",
+        "Cookie: chocolate chip, two dozen",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
@@ -133,7 +167,24 @@ def test_settings_that_only_look_like_secrets_stay() -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["a", "a.", "-a.", "sk-", "eyJ-", "a\\", "--a ", "a=", "Bearer ", "x:", '"a": ', "cookie:"],
+    [
+        "a",
+        "a.",
+        "-a.",
+        "sk-",
+        "eyJ-",
+        "a\\",
+        "--a ",
+        "a=",
+        "Bearer ",
+        "x:",
+        '"a": ',
+        "cookie:",
+        "token:",
+        "token=",
+        "token=1",
+        "x:token:",
+    ],
 )
 def test_a_long_text_takes_no_longer_than_it_is(piece: str) -> None:
     """In the square of its length, each would take minutes."""

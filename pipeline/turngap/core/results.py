@@ -1,5 +1,6 @@
 """What a run leaves on disk, as models."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -8,11 +9,16 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 from turngap.core.budget import REPLIED, STARVED_MS, Outcome, TurnEnd
 from turngap.core.clock import LONGEST_MS
 from turngap.core.events import ToolCall
-from turngap.core.secrets import text_without_secrets, texts_without_secrets, without_secrets
+from turngap.core.secrets import (
+    spoken_without_secrets,
+    text_without_secrets,
+    texts_without_secrets,
+    without_secrets,
+)
 from turngap.core.stages import STAGES, Stage
 
 # Changes whenever a figure would come out differently from the same events.
-METRICS_VERSION = 1
+METRICS_VERSION = 2
 
 
 # Secrets are removed when a record is made, so that none can be shown, and again when it is
@@ -22,7 +28,35 @@ Settings = Annotated[
 ]
 # What an agent, an engine or an error says, which may repeat a key.
 Said = Annotated[str, AfterValidator(text_without_secrets), PlainSerializer(text_without_secrets)]
+Spoken = Annotated[
+    str, AfterValidator(spoken_without_secrets), PlainSerializer(spoken_without_secrets)
+]
 Events = Annotated[tuple[dict[str, Any], ...], AfterValidator(texts_without_secrets)]
+
+
+def _notes(notes: dict[str, int]) -> dict[str, int]:
+    cleaned: Counter[str] = Counter()
+    for note, times in notes.items():
+        cleaned[text_without_secrets(note)] += times
+    return dict(cleaned)
+
+
+def _calls(calls: tuple[ToolCall, ...] | None) -> tuple[ToolCall, ...] | None:
+    return calls and tuple(
+        ToolCall(
+            text_without_secrets(call.name),
+            without_secrets(call.arguments),
+            call.ms,
+            call.result and text_without_secrets(call.result),
+            call.error and text_without_secrets(call.error),
+        )
+        for call in calls
+    )
+
+
+# What was odd about what an agent sent, and how often.
+Notes = Annotated[dict[str, int], AfterValidator(_notes), PlainSerializer(_notes)]
+Calls = Annotated[tuple[ToolCall, ...] | None, AfterValidator(_calls)]
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -137,7 +171,7 @@ class AnswerRecord(Stored):
 
     verdict: Literal["right", "wrong", "not_judged"]
     source: Literal["agent text", "transcribed"] = "agent text"
-    heard: Said = ""
+    heard: Spoken = ""
     failed: tuple[Said, ...] = ()
     why: str | None = None
 
@@ -215,8 +249,8 @@ class Turn(Document):
     why_no_gap: Said | None
     error: Said | None = None
     stages: tuple[Stage, ...]
-    transcript: Said
-    reply: Said
+    transcript: Spoken
+    reply: Spoken
     lead_ms: float | None
     yield_ms: float | None
     backchannels: tuple[BackchannelRecord, ...] = ()
@@ -225,11 +259,11 @@ class Turn(Document):
     pacing: PacingRecord
     audio: AudioRecord | None
     faults: tuple[Said, ...] = ()
-    notes: dict[str, int] = {}
+    notes: Notes = {}
     counts: dict[str, float] = {}
     endpoint_why: Said | None = None
     llm: str | None = None
-    calls: tuple[ToolCall, ...] | None = None
+    calls: Calls = None
     answer: AnswerRecord = AnswerRecord(
         verdict="not_judged", why="nothing is expected of this reply"
     )
@@ -316,6 +350,13 @@ class OffsetRecord(Stored):
     offset_ns: int | None
     bound_ns: int | None
     n: int
+
+
+def worse_offset(a: OffsetRecord | None, b: OffsetRecord) -> OffsetRecord:
+    """The comparison with the wider bound speaks for the run; an unanswered one says nothing."""
+    if a is None or a.bound_ns is None:
+        return b
+    return b if b.bound_ns is not None and b.bound_ns > a.bound_ns else a
 
 
 class MachineRecord(Stored):

@@ -6,11 +6,15 @@ repeats its key in an error gives it away no more than its settings do.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 REMOVED = "(removed)"
+
+# What people and agents say to each other, by the name that it is stored under. Of "your secret:
+# rainbow" nothing is taken away there.
+_SPOKEN = {"say", "transcript", "reply", "heard", "text"}
 
 # Words that make a key's name a secret's, whatever the value's type.
 _SECRET_WORDS = {
@@ -28,10 +32,18 @@ _NO_VALUES = {"", "true", "false", "none", "null", REMOVED}
 # where it begins and nowhere within it.
 _URL = re.compile(r"(?<![a-z0-9+.-])[a-z0-9+.-]++://[^\s\"'<>\\]+", re.IGNORECASE)
 # A name and what it is given: `a=b`, `a: b`, `"a": "b"`, also within a JSON text (`\"a\": \"b\"`).
-_ASSIGNED = re.compile(
+_NAME = re.compile(
     r"(?<![\w.-])(?P<name>[\w.-]++)(?P<equals>\\*[\"']?\s{0,4}(?P<sign>[=:])\s{0,4})"
-    r"(?P<value>\\*\"[^\"\\\n]*|\\*'[^'\\\n]*|[^\s,;&\"'{}\[\]()<>\\][^\s,;&\"'{}\[\]<>\\]*)"
 )
+_VALUE = re.compile(
+    r"(?P<opening>\\*\"|\\*'|)(?P<given>(?<=\")[^\"\\\n]*|(?<=')[^'\\\n]*"
+    r"|[^\s,;&\"'{}\[\]()<>\\][^\s,;&\"'{}\[\]<>\\]*)"
+)
+_HOST = re.compile(r"(?:[a-z0-9-]+\.)+[a-z]{2,24}\.?(?::\d+)?", re.IGNORECASE)
+_VALUES = re.compile(r"[\s;,=:&\"'\\]+")
+# Another name and its secret may stand in a value of this length that is none itself.
+_MOST_NESTED = 64
+_MIXED = re.compile(r"\d[A-Za-z]|[A-Za-z]\d")
 # Headers whose value has spaces in it.
 _HEADER = re.compile(
     r"(\b(?:set-)?cookie|\b(?:proxy-)?authorization)(\\*[\"']?\s{0,4}[=:]\s{0,4}\\*[\"']?)"
@@ -82,10 +94,23 @@ def text_without_secrets(text: str) -> str:
     text = without_known_secrets(text)
     text = _URL.sub(lambda found: _clean_url(found.group()), text)
     text = _HEADER.sub(_clean_header, text)
-    text = _ASSIGNED.sub(_clean_assigned, text)
+    text = _without_assigned(text)
     text = _FLAG.sub(_clean_flag, text)
     text = _SCHEME.sub(_clean_scheme, text)
     return _SHAPES.sub(REMOVED, text)
+
+
+def spoken_without_secrets(text: str) -> str:
+    """Remove the secrets in what was spoken: none that may be a word.
+
+    In speech a name before a word tells nothing: "the password: it is reset". What is long and
+    mixed is removed there, too.
+    """
+    text = _URL.sub(lambda found: _clean_url(found.group()), without_known_secrets(text))
+    if any(map(_is_its_own_kind, _VALUES.split(text))):
+        text = _HEADER.sub(lambda found: _clean_header(found, _is_its_own_kind), text)
+        text = _without_assigned(text, spoken=True)
+    return _SHAPES.sub(REMOVED, _SCHEME.sub(_clean_scheme, text))
 
 
 def without_known_secrets(text: str) -> str:
@@ -96,16 +121,27 @@ def without_known_secrets(text: str) -> str:
 
 
 def texts_without_secrets(value: Any) -> Any:
-    """Clean every text in a JSON value; the names in it tell nothing here."""
+    """Clean every text in a JSON value.
+
+    The names in it tell no secret, but those of a tool's arguments, and what was spoken.
+    """
     if isinstance(value, str):
         return text_without_secrets(value)
     if isinstance(value, Mapping):
         named = cast("Mapping[str, Any]", value)
-        return {key: texts_without_secrets(item) for key, item in named.items()}
+        return {key: _named_text(key, item) for key, item in named.items()}
     if isinstance(value, list | tuple):
         items = [texts_without_secrets(item) for item in cast("Sequence[Any]", value)]
         return tuple(items) if isinstance(value, tuple) else items
     return value
+
+
+def _named_text(key: str, value: Any) -> Any:
+    if key in _SPOKEN and isinstance(value, str):
+        return spoken_without_secrets(value)
+    if key == "arguments" and isinstance(value, Mapping):
+        return without_secrets(cast("Mapping[str, Any]", value))
+    return texts_without_secrets(value)
 
 
 def _without_secrets(key: str, value: Any) -> Any:
@@ -118,10 +154,8 @@ def _without_secrets(key: str, value: Any) -> Any:
         return _arguments(cast("Sequence[Any]", value))
     if not isinstance(value, str):
         return value
-    for found in _ASSIGNED.finditer(value):
-        given = found["value"].lstrip("\\\"'")
-        if _is_secret(_last(found["name"]), given):
-            _remember(given.rpartition(" ")[2])
+    for found in _assigned(value):
+        _remember(found["given"])
     return text_without_secrets(value)
 
 
@@ -137,7 +171,7 @@ def _arguments(values: Sequence[Any]) -> list[Any]:
 
 
 def _remember(value: Any) -> None:
-    """Keep a secret in mind, unless it is so short or plain that it may be any word."""
+    """Keep a secret in mind, unless it may be any word, a host's name or a path."""
     if isinstance(value, Mapping):
         value = list(cast("Mapping[str, Any]", value).values())
     if isinstance(value, list | tuple):
@@ -146,8 +180,9 @@ def _remember(value: Any) -> None:
     if not isinstance(value, str):
         return
     secret = value.strip().rpartition(" ")[2]
-    plain = secret.isalpha() and len(secret) < 16
-    if len(secret) >= 6 and not plain and any(c.isalpha() for c in secret):
+    if "://" in secret:
+        text_without_secrets(secret)  # learns what is in it
+    elif _is_its_own_kind(secret):
         _known.update((secret, quote(secret, safe="")))
 
 
@@ -181,21 +216,68 @@ def _looks_random(text: str) -> bool:
     return len(text) >= 8 and " " not in text and bool(re.search(r"\d", text))
 
 
-def _clean_assigned(found: re.Match[str]) -> str:
-    name, value = _last(found["name"]), found["value"]
-    quotes = re.match(r"\\*[\"']?", value)
-    opening = quotes.group() if quotes else ""
-    given = value.removeprefix(opening)
+def _is_no_word(text: str) -> bool:
+    """Whether a text is rather a secret than a word of a sentence."""
+    return len(text) >= 16 or "=" in text or (len(text) >= 6 and bool(re.search(r"\d", text)))
+
+
+def _is_its_own_kind(text: str) -> bool:
+    """Whether a text is so long and mixed that nothing else that is stored is likely to hold it."""
+    if len(text) < 8 or text.startswith(("/", "./", "../", "~")) or _HOST.fullmatch(text):
+        return False
+    pieces = re.split(r"[^A-Za-z0-9]", text)
+    return any(
+        (len(p) >= 6 and _MIXED.search(p)) or (len(p) >= 16 and not p.isdigit()) for p in pieces
+    )
+
+
+def _assigned(text: str, *, spoken: bool = False) -> Iterator[re.Match[str]]:
+    """Each value in a text that stands behind a secret's name.
+
+    A value behind another name is searched itself: `error: password=…`.
+    """
+    end = 0
+    for named in _NAME.finditer(text):
+        # The value is looked at only behind such a name, for a time that is linear in the text.
+        name = _last(named["name"])
+        if named.start() < end or not _is_secret(name, "a1b2c3d4"):
+            continue
+        if (found := _VALUE.match(text, named.end())) is None:
+            continue
+        if _gives_away(name, named["equals"], found) and not (
+            spoken and not _is_its_own_kind(found["given"])
+        ):
+            yield found
+        elif len(found["given"]) < _MOST_NESTED:
+            continue
+        end = found.end()
+
+
+def _gives_away(name: str, equals: str, found: re.Match[str]) -> bool:
+    given = found["given"]
     if REMOVED in given or not _is_secret(name, given):
-        return found.group()
-    # In prose, `unexpected token: end` says nothing secret.
-    if found["sign"] == ":" and name.lower() == "token" and not _looks_random(given):
-        return found.group()
-    return f"{found['name']}{found['equals']}{opening}{REMOVED}"
+        return False
+    # In prose, `unexpected token: end` and `your secret: rainbow` give nothing away.
+    prose = ":" in equals and not found["opening"]
+    return not prose or _is_no_word(given)
 
 
-def _clean_header(found: re.Match[str]) -> str:
-    return found.group() if found[3].strip() == REMOVED else f"{found[1]}{found[2]}{REMOVED}"
+def _without_assigned(text: str, *, spoken: bool = False) -> str:
+    pieces: list[str] = []
+    end = 0
+    for found in _assigned(text, spoken=spoken):
+        pieces += (text[end : found.start("given")], REMOVED)
+        end = found.end()
+    return "".join((*pieces, text[end:]))
+
+
+def _clean_header(found: re.Match[str], told: Callable[[str], bool] | None = None) -> str:
+    given = found[3].strip()
+    if told is None and found[1].lower().endswith("cookie"):
+        told = _is_no_word
+    if given == REMOVED or (told and not any(map(told, _VALUES.split(given)))):
+        return found.group()  # "Cookie: chocolate chip, two dozen"
+    return f"{found[1]}{found[2]}{REMOVED}"
 
 
 def _clean_flag(found: re.Match[str]) -> str:

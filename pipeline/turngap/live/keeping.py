@@ -16,7 +16,7 @@ from turngap import __version__
 from turngap.caller.stream import RATE
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
-from turngap.core.results import OffsetRecord, RunRecord, Turn
+from turngap.core.results import OffsetRecord, RunRecord, Turn, worse_offset
 from turngap.live.conversation import TYPED, KeptTurn
 from turngap.live.saving import Saved, can_be_saved, end_error_ms, save, scenario_name
 from turngap.report.words import turns_words
@@ -82,7 +82,7 @@ class LiveRun:
             # Until the turn is on the disk, it is missing: a run that lacks one is not valid.
             self._missing += 1
             if offset is not None:
-                self._offset = _worse(self._offset, offset)
+                self._offset = worse_offset(self._offset, offset)
             name = f"{len(self.turns) + 1:03d}"
             record = _with_file(turn, writer.write_audio(name, turn.user, turn.heard(), RATE))
             writer.append_turn(record)
@@ -212,10 +212,3 @@ def _with_file(turn: KeptTurn, file: str) -> Turn:
     if turn.record.left_out != TYPED:
         changes["label_error_ms"] = end_error_ms(turn.user, RATE, audio)
     return turn.record.model_copy(update={"audio": audio.model_copy(update=changes)})
-
-
-def _worse(a: OffsetRecord | None, b: OffsetRecord) -> OffsetRecord:
-    """Return the comparison with the wider bound, which represents the run."""
-    if a is None or a.bound_ns is None:
-        return b
-    return b if b.bound_ns is not None and b.bound_ns > a.bound_ns else a

@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from turngap.core.results import CalibrationRecord, OffsetRecord, PieceRecord, RunRecord
+from turngap.core.results import (
+    CalibrationRecord,
+    OffsetRecord,
+    PieceRecord,
+    RunRecord,
+    worse_offset,
+)
 from turngap.store.runs import Run
 
 # What a piece has as the run itself does.
@@ -59,13 +65,6 @@ def with_last_piece(opening: RunRecord, ended: dict[str, Any], turns: int) -> Ru
         "calibration": _worst_calibration(pieces),
     }
     return opening.model_copy(update={**ended, **worst})
-
-
-def worse_offset(a: OffsetRecord | None, b: OffsetRecord) -> OffsetRecord:
-    """The comparison with the wider bound speaks for the run; an unanswered one says nothing."""
-    if a is None or a.bound_ns is None:
-        return b
-    return b if b.bound_ns is not None and b.bound_ns > a.bound_ns else a
 
 
 def _worst_calibration(pieces: tuple[PieceRecord, ...]) -> CalibrationRecord | None:

@@ -18,12 +18,19 @@ from turngap.clocks import MonotonicClock
 from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
 from turngap.core.clock import Clock
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.results import CalibrationRecord, OffsetRecord, RunRecord, Turn, TurnKey
+from turngap.core.results import (
+    CalibrationRecord,
+    OffsetRecord,
+    RunRecord,
+    Turn,
+    TurnKey,
+    worse_offset,
+)
 from turngap.core.secrets import text_without_secrets
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, summarise
 from turngap.play.calibrate import calibrate
-from turngap.play.pieces import next_piece, noted, with_last_piece, worse_offset
+from turngap.play.pieces import next_piece, noted, with_last_piece
 from turngap.play.plan import SILENT, PlayPlan, Progress, ReplayPlan
 from turngap.play.target import Target
 from turngap.play.turn_record import turn_record

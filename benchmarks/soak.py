@@ -165,7 +165,7 @@ async def _leave(socket: ClientConnection, rng: random.Random) -> None:
 async def at_rest(seats: Seats) -> None:
     """Wait until every seat is free and its connection closed."""
     async with asyncio.timeout(PATIENCE_S):
-        while seats.taken:
+        while seats.taken or seats.coming_down:
             await CLOCK.sleep_until_ns(CLOCK.now_ns() + ms_to_ns(50))
     await CLOCK.sleep_until_ns(CLOCK.now_ns() + ms_to_ns(3000))
 

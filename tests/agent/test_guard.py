@@ -113,9 +113,15 @@ async def test_a_pipeline_that_does_not_come_down_gives_its_seat_back(
     monkeypatch.setattr(guards, "converse", converse)
     monkeypatch.setattr(guards, "COMES_DOWN_S", 0.05)
     scope = {"type": "websocket", "headers": [], "path": "/ws"}
+    left_before_it_came_down: list[bool] = []
+
+    def leave() -> None:
+        left_before_it_came_down.append(not cancelled.is_set())
+
     async with asyncio.timeout(20):
-        await line.guard.run(fake_assembly(), scope, line.receive, line.send)  # type: ignore[arg-type]
+        await line.guard.run(fake_assembly(), scope, line.receive, line.send, leave=leave)  # type: ignore[arg-type]
     assert cancelled.is_set()
+    assert left_before_it_came_down == [True]
 
 
 async def test_an_agent_that_cancels_itself_is_said_to_have_failed(

@@ -223,10 +223,10 @@ class Served:
         return json.loads(body)
 
     async def sessions_become(self, count: int, within_s: float = 10.0) -> None:
-        """Wait until so many conversations are running."""
+        """Wait until so many conversations are running, and those that ended have come down."""
         clock = MonotonicClock()
         async with asyncio.timeout(within_s):
-            while (await self.health())["sessions"] != count:
+            while (self.seats.taken, self.seats.coming_down) != (count, 0):
                 await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(20))
 
 

@@ -190,9 +190,9 @@ class Serving:
         return int(status.split()[1]), found, content
 
     async def becomes(self, sessions: int) -> None:
-        """Wait until so many conversations run."""
+        """Wait until so many conversations run, and those that ended have come down."""
         async with asyncio.timeout(PATIENCE_S):
-            while json.loads((await self.get("/healthz"))[2])["sessions"] != sessions:
+            while (self.seats.taken, self.seats.coming_down) != (sessions, 0):
                 await CLOCK.sleep_until_ns(CLOCK.now_ns() + 20_000_000)
 
 

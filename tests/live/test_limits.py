@@ -82,10 +82,24 @@ async def test_whoever_asks_too_often_shuts_no_other_address_out() -> None:
 
 def test_whoever_comes_and_goes_shuts_no_other_address_out() -> None:
     seats = Seats(1, Limits(), ManualClock())
-    refused = [""]
-    while not refused[-1]:
-        with seats.seat(asked_from("10.0.0.1")) as why:
-            refused.append(why)
-    assert "too many conversations begin" in refused[-1]
-    with seats.seat(asked_from("10.0.0.2")) as why:
-        assert why == ""
+    refused = ""
+    while not refused:
+        with seats.seat(asked_from("10.0.0.1")) as seat:
+            refused = seat.refused
+    assert "too many conversations begin" in refused
+    with seats.seat(asked_from("10.0.0.2")) as seat:
+        assert seat.refused == ""
+
+
+def test_a_seat_is_free_at_once_and_few_pipelines_may_still_come_down() -> None:
+    seats, scope = Seats(1, Limits(), ManualClock()), asked_from("10.0.0.1")
+    with seats.seat(scope) as first:
+        with seats.seat(scope) as second:
+            assert second.refused.startswith("full: 1 of 1 conversations are running, 0 come down")
+        first.leave()
+        with seats.seat(scope) as second:
+            assert (second.refused, seats.taken, seats.coming_down) == ("", 1, 1)
+            second.leave()
+            with seats.seat(scope) as third:
+                assert third.refused.startswith("full: 0 of 1 conversations are running, 2 come")
+    assert (seats.taken, seats.coming_down) == (0, 0)

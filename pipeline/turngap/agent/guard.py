@@ -7,6 +7,7 @@ is outside the limits closes the connection with a code and a reason.
 import asyncio
 import json
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -32,8 +33,8 @@ REASON_BYTES = 123
 # How often a guard looks at the time.
 WATCH_MS = 500.0
 
-# How long the pipeline may take to come down once its client is gone; then it is cancelled, and its
-# seat is free. It takes 25 ms, and pipecat itself waits 20 s for a part that does not answer.
+# How long the pipeline may take to come down once its client is gone; then it is cancelled. It
+# takes 25 ms, and pipecat itself waits 20 s for a part that does not answer.
 COMES_DOWN_S = 30.0
 
 # How long a cancelled pipeline may take, and a session before another takes its conversation over.
@@ -100,8 +101,13 @@ class Guard:
         receive: Receive,
         send: Send,
         memory: Memory | None = None,
+        *,
+        leave: Callable[[], None] = lambda: None,
     ) -> None:
-        """Serve the client until it leaves or is closed, and everything has come down."""
+        """Serve the client until it leaves or is closed, and everything has come down.
+
+        `leave` is called as soon as the client is gone.
+        """
         self._receive, self._send = receive, send
         self._socket = _Socket(scope, self._checked_receive, self._checked_send)
         self._socket.client_state = self._socket.application_state = WebSocketState.CONNECTED
@@ -110,6 +116,7 @@ class Guard:
         gone = asyncio.create_task(self._gone.wait())
         try:
             await asyncio.wait({talking, gone}, return_when=asyncio.FIRST_COMPLETED)
+            leave()
             await asyncio.wait({talking}, timeout=COMES_DOWN_S)
             if not talking.done():
                 logger.error(f"a conversation did not come down in {COMES_DOWN_S:g} s: cancelled")

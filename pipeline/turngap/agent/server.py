@@ -35,40 +35,67 @@ class ServeSettings:
     limits: Limits = field(default_factory=Limits)
 
 
+@dataclass(slots=True)
+class Seat:
+    """A client's place.
+
+    Attributes:
+        refused: why there is none; empty if there is one.
+        left: the client is gone, and its pipeline comes down.
+    """
+
+    refused: str = ""
+    left: bool = False
+
+    def leave(self) -> None:
+        self.left = True
+
+
 class Seats:
     """Limits the conversations that run at the same time, and how many of one address may begin.
 
     A client that connects and leaves again and again would keep the server busy with setting up
-    conversations, which takes as long as twenty turns' worth of messages.
+    conversations, which takes as long as twenty turns' worth of messages. A seat is free as soon
+    as its client is gone, while as many pipelines as there are seats may still come down.
     """
 
     def __init__(self, most: int, limits: Limits, clock: Clock) -> None:
         self.most = most
-        self.taken = 0
+        self._seats: list[Seat] = []
         self._clock = clock
         # Everybody may come at once, and once again after an interruption.
         at_once_s = 2 * most / limits.begins_per_s
         self._begins = Meters(limits.begins_per_s, at_once_s)
 
+    @property
+    def taken(self) -> int:
+        return sum(not seat.left for seat in self._seats)
+
+    @property
+    def coming_down(self) -> int:
+        return len(self._seats) - self.taken
+
     @contextmanager
-    def seat(self, scope: Scope) -> Iterator[str]:
-        """Take a seat for as long as this lasts; yields why there is none, or nothing."""
-        if self.taken >= self.most:
-            yield self._full()
+    def seat(self, scope: Scope) -> Iterator[Seat]:
+        """Take a seat until it is left, or for as long as this lasts."""
+        if self.taken >= self.most or len(self._seats) >= 2 * self.most:
+            yield Seat(self._full())
             return
         if not self._begins.take(address_of(scope), self._clock.now_ns()):
-            yield "too many conversations begin: try again in a second"
+            yield Seat("too many conversations begin: try again in a second")
             return
-        self.taken += 1
+        seat = Seat()
+        self._seats.append(seat)
         try:
-            yield ""
+            yield seat
         finally:
-            self.taken -= 1
+            # By identity: two seats are equal.
+            self._seats = [other for other in self._seats if other is not seat]
 
     def _full(self) -> str:
         return (
-            f"full: {self.taken} of {self.most} conversations are running; try again later, "
-            "or serve with a higher --max-sessions"
+            f"full: {self.taken} of {self.most} conversations are running, "
+            f"{self.coming_down} come down; try again later, or serve with a higher --max-sessions"
         )
 
 
@@ -89,13 +116,13 @@ def create_app(assembly: Assembly, settings: ServeSettings, seats: Seats) -> Fas
         websocket = await admitted(settings.access, scope, receive, send)
         if websocket is None:
             return
-        with seats.seat(scope) as refused:
-            if refused:
-                await close(websocket, CODE_FULL, refused)
+        with seats.seat(scope) as seat:
+            if seat.refused:
+                await close(websocket, CODE_FULL, seat.refused)
                 return
             rate = assembly.stack.audio.in_sample_rate
             guard = Guard(settings.limits, assembly.clock, rate)
-            await guard.run(assembly, scope, receive, send)
+            await guard.run(assembly, scope, receive, send, leave=seat.leave)
 
     app.router.routes.append(WebSocketRoute(PATH, Endpoint(endpoint)))
     return app

@@ -185,15 +185,17 @@ class LiveServer:
             return
         if held is not None and (running := self._running.get(held.id)):
             await running.give_way("this conversation continues in another tab")
-        with self._seats.seat(asgi[0]) as refused:
-            if refused:
-                await close(websocket, CODE_FULL, refused)
+        with self._seats.seat(asgi[0]) as seat:
+            if seat.refused:
+                await close(websocket, CODE_FULL, seat.refused)
                 if held is not None and not held.connected:
                     self.conversations.left(held, "the line was lost", None, for_good=False)
                 return
-            await self._talk(held or self.conversations.new(), asgi)
+            await self._talk(held or self.conversations.new(), asgi, seat.leave)
 
-    async def _talk(self, held: Held, asgi: tuple[Scope, Receive, Send]) -> None:
+    async def _talk(
+        self, held: Held, asgi: tuple[Scope, Receive, Send], leave: Callable[[], None]
+    ) -> None:
         session = LiveSession(
             held,
             limits=self._serve.limits,
@@ -203,7 +205,7 @@ class LiveServer:
         self._running[held.id] = session
         held.connected = True
         try:
-            await session.talk(self._assembly, *asgi)
+            await session.talk(self._assembly, *asgi, leave)
         finally:
             if self._running.get(held.id) is session:
                 del self._running[held.id]

@@ -52,8 +52,15 @@ class LiveSession(Guard):
         self._taken = {wire.TURN: self._turn, wire.PLAYED: self._played}
         self._taken[wire.CALIBRATED] = self._calibrated
 
-    async def talk(self, assembly: Assembly, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.run(assembly, scope, receive, send, self._held.memory)
+    async def talk(
+        self,
+        assembly: Assembly,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        leave: Callable[[], None],
+    ) -> None:
+        await self.run(assembly, scope, receive, send, self._held.memory, leave=leave)
 
     async def give_way(self, reason: str) -> None:
         """End because the conversation continues elsewhere, and wait until nothing runs."""

@@ -561,3 +561,26 @@ async def test_a_finished_turn_is_told_to_a_screen_reader(browser: Browser) -> N
         await typed(t, "hello?")
         said = await t.page.text_content("#spoken")
         assert re.fullmatch(r"Turn 1: abandoned, you did not wait for a reply", said)
+
+
+async def test_a_turn_shows_the_stages_that_the_server_judged(browser: Browser) -> None:
+    """The server knows which marks cannot be true; the page's own stages are a first sight."""
+    async with talk(browser, SESSION) as t:
+        await t.tab.start()
+        await t.page.evaluate("""async () => {
+          const { tracker } = await import("/page/main.js");
+          tracker.start("voice", 1e9);
+          tracker.userEnd({ ns: 2e9 });
+          tracker.agentStart({ ns: 2.4e9, receivedNs: 2.4e9, leadNs: 0, userLastNs: 2e9 });
+          tracker.marks({ turn: 1, marks: { endpoint: 2.1e9, sent: 2.39e9 } });
+          tracker.close(3e9, "reply_done");
+        }""")
+        (turn,) = await t.tab.turns()
+        assert "endpoint" in {stage["name"] for stage in turn["stages"]}
+        judged = [{"name": "unattributed", "ns": 400_000_000, "ms": 400.0}]
+        figures = {"all": {"percent": "100 %", "words": "1 of 1"}, "llms": {}}
+        kept = {"turngap": "kept", "turn": 1, "record": {"stages": judged}, "figures": figures}
+        await t.agent.tell(kept)
+        await t.tab.text("#rate-n", lambda text: text == "1 of 1")
+        (turn,) = await t.tab.turns()
+        assert turn["stages"] == judged

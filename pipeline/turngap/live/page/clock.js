@@ -1,4 +1,4 @@
-const READINGS = 150; // 3 s: devices drift, and after a stall the old readings are wrong
+const READINGS = 150; // 3 s: devices drift, and stalls shift
 const EXCHANGES = 40;
 
 /** This thread's clock less the audio's, from the earliest of the latest blocks. */

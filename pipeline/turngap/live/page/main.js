@@ -145,9 +145,11 @@ const RTVI = {
 };
 const OWN = {
 	session: begin, llm: models,
-	kept({ figures }) {
+	kept({ turn, record, figures }) {
+		const own = tracker.turns.find(({ number }) => number === turn);
+		if (own?.input === "voice") own.judged = record.stages;
 		view.told = figures;
-		view.change();
+		view.change(own);
 	},
 	refused(data) {
 		OWN.notice(data);

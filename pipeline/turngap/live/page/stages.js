@@ -1,11 +1,11 @@
-// Marks to stages, as turngap.core.stages.
+// Marks to stages, as turngap.core.stages, until the server judges.
 
 export const BUDGET_MS = 800, NATURAL_MS = [200, 400]; // as turngap.core.budget
 const MARKS = [
 	"endpoint", "transcript", "llm_request", "tool_call", "tool_result", "llm_first_token",
 	"tts_request", "tts_first_audio", "tts_first_audible", "sent", "received", "agent_onset",
 ];
-const SENT_SLACK_NS = 50e6; // as turngap.core.turns
+const SLACK_NS = 50e6;
 
 /** A turn's gap, cut at its marks: [{name, ns}]. */
 export function stagesOf(turn) {
@@ -29,6 +29,6 @@ export function stagesOf(turn) {
 
 /** Of several agent turns the last that was sent before it arrived. */
 export function heardOf({ receivedNs, agentTurns }) {
-	const sent = agentTurns.filter(({ marks }) => receivedNs !== null && marks.sent <= receivedNs + SENT_SLACK_NS);
+	const sent = agentTurns.filter(({ marks }) => receivedNs !== null && marks.sent <= receivedNs + SLACK_NS);
 	return sent.sort((a, b) => a.marks.sent - b.marks.sent).at(-1);
 }

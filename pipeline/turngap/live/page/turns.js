@@ -4,12 +4,12 @@
 import { BUDGET_MS, heardOf, stagesOf } from "./stages.js";
 
 const MS = 1e6;
-const PAUSE_NS = 1000 * MS; // within a turn; who goes on later, without a reply, has given up on it
-const REACTION_NS = 200 * MS; // who goes on so soon after the agent's onset had not finished
-const STALE_NS = 500 * MS; // what goes on within a sentence's pause is still the reply that was interrupted
+const PAUSE_NS = 1000 * MS; // within a turn; who goes on later has given up on it
+const REACTION_NS = 200 * MS; // who goes on so soon had not finished
+const STALE_NS = 500 * MS; // within a sentence's pause it is still the interrupted reply
 const NO_REPLY_NS = 6000 * MS, QUIET_NS = 1500 * MS, QUIET_AFTER_DONE_NS = 200 * MS;
 const SHORTEST_NS = 200 * MS; // less is a cough, and a turn only if the agent takes it for one
-// The audio's clock moved so far against the machine's in a turn: no gap of it can be trusted.
+// Where the audio's clock moved so far in a turn, no gap can be trusted.
 const STALL_MS = 8, STALL_MARGIN_NS = 100 * MS, READINGS = 2500;
 
 const WHY_NO_GAP = {
@@ -58,7 +58,7 @@ class Turn {
 	}
 
 	get stages() {
-		return this.onsetNs === null ? [] : stagesOf(this);
+		return this.judged ?? (this.onsetNs === null ? [] : stagesOf(this));
 	}
 
 	/** What the agent alone would report: from its endpoint to its audio. */
@@ -180,7 +180,7 @@ export class Tracker {
 		this.changed(turn);
 	}
 
-	/** Marks of one of the agent's own turns come in pieces, and late. */
+	/** Marks of an agent's turn come in pieces, and late. */
 	marks({ turn: number, marks, llm }) {
 		const known = this.agentTurns.get(number) ?? { marks: {} };
 		Object.assign(known.marks, marks);
@@ -207,7 +207,7 @@ export class Tracker {
 		if (onsetNs === null) return waited && "timeout";
 		const { end_ns: quietNs, received_ns: receivedNs } = this.agent.at(-1);
 		if (quietNs === null) return null;
-		// It cut in and fell silent: it owes an answer to the rest.
+		// It cut in: it owes an answer to the rest.
 		if (quietNs < endNs) return waited && "reply_done";
 		return ns - quietNs > (this.doneNs > receivedNs ? QUIET_AFTER_DONE_NS : QUIET_NS) && "reply_done";
 	}
@@ -238,7 +238,7 @@ export class Tracker {
 			ended, endedNs: Math.max(ns, turn.endNs), partial: "", stallMs: this.stallOf(turn),
 			flushes: this.flushes.filter((at) => at >= turn.startNs), agent: this.agent.map((each) => ({ ...each })),
 		});
-		this.agent = this.agent.filter(({ end_ns: end }) => end === null); // to be told again, with its end
+		this.agent = this.agent.filter(({ end_ns: end }) => end === null); // to be told with its end
 		this.changed(turn);
 		this.over(turn);
 	}

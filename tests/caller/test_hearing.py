@@ -3,7 +3,7 @@
 from turngap.caller.dialect import Fault, Marks
 from turngap.caller.hearing import MARKS_AHEAD, Listener
 from turngap.core.clock import ms_to_ns
-from turngap.core.events import AgentFault, AgentMarks, Event, ToolCall
+from turngap.core.events import AgentFault, AgentMarks, AgentSilent, Event, ToolCall
 from turngap.core.results import OffsetRecord
 from turngap.testing import ManualClock
 
@@ -55,3 +55,8 @@ def test_marks_may_lie_ahead_by_what_clocks_drift_in_a_long_call() -> None:
         for more_ms, ahead in ((-1, False), (1, True)):
             listener.on_message(now_ns, told(now_ns + ms_to_ns(most_ms + more_ms)))
             assert (MARKS_AHEAD in listener.take_notes()) == ahead
+
+
+def test_why_an_agent_has_nothing_to_say_is_no_error() -> None:
+    silent = Marks(0, {}, no_reply="llm: the reply is empty")
+    assert heard(silent) == [AgentSilent(7, "llm: the reply is empty")]

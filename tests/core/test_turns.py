@@ -11,6 +11,7 @@ from turngap.core.events import (
     AgentFault,
     AgentMarks,
     AgentSilence,
+    AgentSilent,
     AgentSpeech,
     AgentText,
     EndpointTold,
@@ -537,6 +538,24 @@ def test_an_error_told_in_a_message_counts_as_one_told_with_marks() -> None:
         with_marks = failed(marks(1, llm_request=1100, sent=1390), "no voice")
         (turn,) = play(user(1, 0, 1000), with_marks, *heard)
         assert (turn.outcome, turn.error, gap_ms(turn)) == ("error", "no voice", 400)
+
+
+def test_errors_before_the_agents_turns_are_each_of_the_turn_they_were_told_in() -> None:
+    told = [AgentMarks(0, {}, error="stt: gone", told_ns=ms_to_ns(at)) for at in (1500, 9500)]
+    first = user(1, 0, 1000), told[0], ended(1, 7000, "timeout")
+    second = user(2, 8000, 9000), told[1], ended(2, 15_000, "timeout")
+    assert [t.error for t in play(*first, *second)] == ["stt: gone", "stt: gone"]
+
+
+def test_an_agent_that_has_nothing_to_say_gave_no_reply_and_its_reason_is_kept() -> None:
+    told = AgentSilent(ms_to_ns(1500), "llm: the reply is empty")
+    (turn,) = play(user(1, 0, 1000), told, ended(1, 7000, "timeout"))
+    assert (turn.outcome, turn.error) == ("no_reply", None)
+    assert str(turn.why_no_gap).endswith(": llm: the reply is empty")
+    (turn,) = play(user(1, 0, 1000), told, reports(2000), ended(1, 7000, "timeout"))
+    assert (turn.outcome, turn.error) == ("error", "no voice")
+    (turn,) = play(user(1, 0, 1000), told, speaks(1700), silent(1900), ended(1, 2400))
+    assert (turn.outcome, turn.why_no_gap) == ("answered", None)
 
 
 def test_a_message_of_an_attempt_that_nobody_missed_is_no_error() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from pipecat.frames.frames import (
     ErrorFrame,
     Frame,
+    FunctionCallFromLLM,
     InterimTranscriptionFrame,
     LLMContextFrame,
     LLMFullResponseEndFrame,
@@ -59,8 +60,15 @@ Fate = Literal[
     "is_busy",  # an error that names a limit
     "babbles",  # never comes to an end
     "says_nothing",  # comes to its end at once, without having said anything
+    "stalls_after_a_tool",  # calls a tool, and then nothing
+    "babbles_after_a_tool",
+    "is_slow",  # does its work, 4.5 s later
     "makes_no_sense",  # what is not what it should be
 ]
+AFTER_A_TOOL: dict[Fate, Fate] = {
+    "stalls_after_a_tool": "stalls",
+    "babbles_after_a_tool": "babbles",
+}
 Fates = Mapping[int, Fate]
 RATE = 16_000
 REPLY = "Number {n}, of course. This is answer number {n}, and it is here."
@@ -105,8 +113,10 @@ class ScriptedSTT(STTService):
                 await _for_ever()
             case "dies_midway":
                 raise ConnectionError("its server has gone")
-            case "makes_no_sense" | None as fate:
-                garbage = " half \ud83d a pair \x1b[2J" if fate else ""
+            case "makes_no_sense" | "is_slow" | None as fate:
+                garbage = " half \ud83d a pair \x1b[2J" if fate == "makes_no_sense" else ""
+                if fate == "is_slow":
+                    await _passes(self._clock, 4500)
                 text = f"question {self._turn}{garbage}"
                 await self.push_frame(TranscriptionFrame(text, "", "", finalized=True))
             case _:
@@ -165,6 +175,13 @@ class ScriptedLLM(LLMService[PlainAdapter]):
         self.asked.append(number)
         fate = self._fates.get(number)
         await _passes(self._clock)
+        if fate in AFTER_A_TOOL and self.asked.count(number) == 1:
+            call = FunctionCallFromLLM("clock", f"call {number}", {}, context)
+            await self.run_function_calls([call])
+            return
+        await self._say(number, AFTER_A_TOOL.get(fate, fate) if fate else None)
+
+    async def _say(self, number: int, fate: Fate | None) -> None:
         match fate:
             case "stalls":
                 await _for_ever()
@@ -258,6 +275,10 @@ class Cast:
     tts: Fates = field(default_factory=dict[int, Fate])
     turn: frozenset[int] = frozenset()
 
+    @property
+    def calls_tools(self) -> bool:
+        return any(fate in AFTER_A_TOOL for fate in self.llm.values())
+
 
 class RaisingStop(BaseUserTurnStopStrategy):
     """Raises at the first final transcript of some turns, and else does nothing."""
@@ -310,7 +331,9 @@ def assembly_of(
         for kind, make in create.items()
     }
     offers = Offers(llms or [ConfiguredBackend("llm-x", *specs["llm"])])
-    made = replace(assembly, engines={**assembly.engines, **specs}, offers=offers)
+    stack_made = override(own, {}, ["tools.use=clock"]) if cast.calls_tools else own
+    engines = {**assembly.engines, **specs}
+    made = replace(assembly, stack=stack_made, engines=engines, offers=offers)
     made.prepare()
     return made
 

@@ -2,10 +2,12 @@
 
 import socket
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fake_openai import FakeOpenAI, serving
+from openai._streaming import SSEDecoder
 from pipecat.frames.frames import (
     ErrorFrame,
     InterruptionFrame,
@@ -21,6 +23,7 @@ from pipecat.utils.errors import ErrorCategory
 from running_line import PATIENCE_S, InstantClock, Line, running
 
 from turngap.core.errors import AgentError, InputError
+from turngap_services.llm.once import _Done
 from turngap_services.llm.vllm import SPEC, VllmSettings, create, prepare
 
 MESSAGES: list[Any] = [
@@ -214,6 +217,12 @@ async def test_a_reply_is_whole_whichever_way_its_server_says_so(ends: dict[str,
         async with running(service, params=PARAMS) as line:
             assert await answered(line) == "Two pizzas."
     assert errors == []
+
+
+def test_a_client_that_hides_the_end_of_a_stream_is_believed() -> None:
+    """The test above fails where `openai` shows it no more; conversations go on."""
+    assert _Done(object()).seen
+    assert not _Done(SimpleNamespace(_decoder=SSEDecoder())).seen
 
 
 def test_nobody_there_is_one_clear_line() -> None:

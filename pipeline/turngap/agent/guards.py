@@ -5,24 +5,27 @@ behind it from being handled: a stuck recogniser the VAD's verdicts too, as thes
 LLM is bounded in `LlmSwitch`, through which all its frames go.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from typing import TypeVar
 
 from pipecat.frames.frames import (
     Frame,
-    InputAudioRawFrame,
     InterimTranscriptionFrame,
+    OutputTransportMessageUrgentFrame,
     TranscriptionFrame,
     TTSAudioRawFrame,
     VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
 )
-from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.processors.frame_processor import FrameCallback, FrameDirection, FrameProcessor
 from pipecat.services.stt_service import STTService
 from pipecat.services.tts_service import TTSService
 
-from turngap.agent.watch import Late, Patience, next_of, silence
+from turngap.agent.watch import TRANSCRIPT_MS, Late, Patience, silence, within
 from turngap.core.untrusted import MOST_TEXT, printable
+
+T = TypeVar("T")
 
 # A sentence of a neural voice took 6 s at most, on a busy machine without a GPU.
 VOICE = Patience(first_ms=8000.0, next_ms=4000.0)
@@ -30,8 +33,6 @@ VOICE = Patience(first_ms=8000.0, next_ms=4000.0)
 # times as slow as people speak. A voice that does not stop would fill the memory.
 LEAST_VOICE_MS = 10_000.0
 VOICE_MS_A_CHAR = 1000.0
-# A caller waits 6 s for an answer, so a recogniser that needs as long has lost the turn.
-EARS_MS = 4000.0
 
 
 def guard_voice(tts: FrameProcessor, late: Late = lambda why: None) -> None:
@@ -50,9 +51,9 @@ def guard_voice(tts: FrameProcessor, late: Late = lambda why: None) -> None:
             while True:
                 begun = made.ms > 0
                 try:
-                    frame = await next_of(
-                        frames,
+                    frame = await within(
                         VOICE,
+                        anext(frames),
                         lambda ms: late(silence("audio", ms, made.so_far)),
                         begun=begun,
                     )
@@ -96,62 +97,113 @@ class _Made:
         return None
 
 
-def guard_ears(stt: FrameProcessor) -> None:
-    """Bound what an STT does with each frame.
+def guard_ears(
+    stt: FrameProcessor, late: Late = lambda why: None, *, most_ms: float = TRANSCRIPT_MS
+) -> None:
+    """Bound each call of an STT: for a piece of audio, and for what begins and ends an utterance.
 
     Once it has failed it gets no audio until the next utterance, as each packet of the same one
-    would fail anew, fifty times a second.
+    would fail anew, fifty times a second. What begins and ends the session is not bounded: a
+    service may connect, load a model or wait for its last words there.
+
+    Args:
+        stt: the service; any other processor stays as it is.
+        late: called as a `Watch` does.
+        most_ms: how long a call may take.
     """
-    if not isinstance(stt, STTService):
-        return
-    run, process, push = stt.run_stt, stt.process_frame, stt.push_frame
-    failed = False
+    if isinstance(stt, STTService):
+        _Ears(stt, late, most_ms)
 
-    async def fail(why: str, error: Exception | None = None) -> None:
-        nonlocal failed
-        if not failed:
-            failed = True
-            await stt.push_error(why, exception=error)
 
-    async def run_stt(audio: bytes) -> AsyncGenerator[Frame | None, None]:
-        if failed:
+class _Ears:
+    """Takes the place of an STT's methods."""
+
+    def __init__(self, stt: STTService, late: Late, most_ms: float) -> None:
+        self._stt = stt
+        self._late = late
+        self._patience = Patience(most_ms, most_ms)
+        self._failed = False
+        self._held: Frame | None = None  # the VAD's verdict that was not passed on yet
+        self._run, self._process = stt.run_stt, stt.process_frame
+        self._push, self._queue = stt.push_frame, stt.queue_frame
+        stt.run_stt, stt.process_frame = self.run_stt, self.process_frame
+        stt.push_frame, stt.queue_frame = self.push_frame, self.queue_frame
+
+    async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
+        if self._failed:
             return
         try:
-            async with aclosing(run(audio)) as frames:
+            async with aclosing(self._run(audio)) as frames:
                 while True:
-                    async with asyncio.timeout(EARS_MS / 1000):
-                        frame = await anext(frames)
-                    yield frame
+                    yield await self._bounded(anext(frames))
         except StopAsyncIteration:
             return
         except TimeoutError:
-            await fail(silence("result", EARS_MS, ""))
+            await self._give_up()
         except Exception as e:
-            await fail(f"{type(e).__name__}: {e}", e)
+            await self._fail(f"{type(e).__name__}: {e}", e)
 
-    async def process_frame(frame: Frame, direction: FrameDirection) -> None:
-        nonlocal failed
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         if isinstance(frame, VADUserStartedSpeakingFrame):
-            failed = False
-        if isinstance(frame, InputAudioRawFrame):  # `run_stt` is bounded
-            await process(frame, direction)
+            self._failed = False
+        if not isinstance(frame, VADUserStartedSpeakingFrame | VADUserStoppedSpeakingFrame):
+            await self._process(frame, direction)
             return
+        self._held = frame
         try:
-            async with asyncio.timeout(EARS_MS / 1000):
-                await process(frame, direction)
+            await self._bounded(self._process(frame, direction))
         except TimeoutError:
-            await fail(silence("result", EARS_MS, ""))
+            await self._give_up()
+            if self._held is frame:  # turn-taking waits for it
+                await self._push(frame, direction)
+        finally:
+            self._held = None
 
     async def push_frame(
-        frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM
+        self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM
     ) -> None:
+        if frame is self._held:
+            self._held = None
         if isinstance(frame, TranscriptionFrame | InterimTranscriptionFrame):
             frame.text = printable(str(frame.text), MOST_TEXT)
-        await push(frame, direction)
+        await self._push(frame, direction)
 
-    stt.run_stt = run_stt
-    stt.process_frame = process_frame
-    stt.push_frame = push_frame
+    async def queue_frame(
+        self,
+        frame: Frame,
+        direction: FrameDirection = FrameDirection.DOWNSTREAM,
+        callback: FrameCallback | None = None,
+    ) -> None:
+        """Let the agent's messages overtake: one of them tells that this service is stuck."""
+        if isinstance(frame, OutputTransportMessageUrgentFrame):
+            await self._push(frame, direction)
+        else:
+            await self._queue(frame, direction, callback)
+
+    async def _bounded(self, call: Awaitable[T]) -> T:
+        is_late = False
+
+        def tell(ms: float) -> None:
+            nonlocal is_late
+            is_late = True
+            self._late(silence("result", ms, ""))
+
+        try:
+            return await within(self._patience, call, tell, begun=False)
+        except TimeoutError:
+            is_late = False  # it stays late
+            raise
+        finally:
+            if is_late:
+                self._late("")
+
+    async def _give_up(self) -> None:
+        await self._fail(silence("result", self._patience.first_ms, ""))
+
+    async def _fail(self, why: str, error: Exception | None = None) -> None:
+        if not self._failed:
+            self._failed = True
+            await self._stt.push_error(why, exception=error)
 
 
 Reset = Callable[[], Awaitable[None]]

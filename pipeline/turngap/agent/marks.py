@@ -75,6 +75,7 @@ class AgentTurn:
         error: why the reply failed, or stopped in the middle.
         late: why it is late as long as an engine is silent, by the engine's kind; empty where it
             went on after all.
+        no_reply: why there is nothing to hear, though no engine has failed.
         calls: the turn's tool calls, by call id, in order.
     """
 
@@ -84,6 +85,7 @@ class AgentTurn:
     why: str | None = None
     error: str | None = None
     late: dict[Kind, str] = field(default_factory=dict[Kind, str])
+    no_reply: str | None = None
     calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
     pieces: int = 0  # of the answer, from the LLM
     tts: _Track = field(default_factory=_Track)
@@ -136,7 +138,8 @@ class MarksRecorder:
         self._speech_since_ns: int | None = None
         self._speech_ns = 0  # since the last turn was decided
         self._partial = False  # whether the recogniser has said anything of it
-        self._unread: str | None = None  # of a turn that was decided without a word
+        self._deaf = False  # a recogniser is late with a turn whose speech is over
+        self._unread: str | None = None  # of a turn that was decided without a final word
 
     @property
     def _making(self) -> AgentTurn | None:
@@ -193,10 +196,13 @@ class MarksRecorder:
             return
         if self._unheard:
             return
+        none = f"no transcript of {speech_ms / 1000:.1f} s of speech"
         if partial:
             self._unread = "stt: interim transcripts, but no final one"
+        elif speech_ms >= SPEECH_MS and self._deaf:
+            self._unread = f"stt: {none}"
         elif speech_ms >= SPEECH_MS:
-            self._unread = f"stt: no transcript of {speech_ms / 1000:.1f} s of speech"
+            self.silent("stt", none)  # there were no words in it, as far as anybody knows
         if self._unread:
             self._report(AgentTurn(0, {}, error=self._unread))
 
@@ -249,7 +255,16 @@ class MarksRecorder:
             self._report(turn)
 
     def late(self, kind: Kind, why: str) -> None:
-        """Note that an engine is late with the answer; with an empty `why`, that it goes on."""
+        """Note that an engine is late with the answer; with an empty `why`, that it goes on.
+
+        A recogniser's lateness is told by itself, as there is no request yet, and not taken back:
+        if there is a reply after it, its turn says that it was made.
+        """
+        if kind == "stt":
+            if why:
+                self._report(AgentTurn(0, {}, error=f"stt: {why}"))
+            self._deaf = bool(why) and self._speech_since_ns is None
+            return
         turn = self._making
         if turn is None or turn.late.get(kind, "") == why:
             return
@@ -257,11 +272,18 @@ class MarksRecorder:
         if turn is self._turn:
             self._report(turn)
 
+    def silent(self, kind: Kind, why: str) -> None:
+        """Note why there is nothing to hear, though no engine has failed; told by itself."""
+        self._report(AgentTurn(0, {}, no_reply=f"{kind}: {why}"))
+
     def unheard(self, error: str, at_ns: int) -> None:
         """Note an error of an engine before the LLM, which may keep the LLM from being asked.
 
         It is told at once and by itself, and counts for the next request if there is one.
         """
+        if self._deaf and error.startswith("stt: "):
+            self._deaf = False  # it was told when it was late; the person may be a turn further now
+            return
         if error not in self._unheard:
             self._unheard[error] = at_ns
             self._report(AgentTurn(0, {}, error=error))

@@ -178,6 +178,10 @@ class MarksObserver(BaseObserver):
         """Note that an engine is late with the answer, and why; empty: it goes on."""
         self._recorder.late(kind, why)
 
+    def silent(self, kind: Kind, why: str) -> None:
+        """Note that there is nothing to hear, though no engine has failed."""
+        self._recorder.silent(kind, why)
+
     async def on_push_frame(self, data: FramePushed) -> None:
         frame, at_ns = data.frame, data.timestamp
         if isinstance(frame, OutputAudioRawFrame):
@@ -329,6 +333,8 @@ class MarksObserver(BaseObserver):
         message |= {"counts": dict(turn.counts), "why": turn.why, "error": turn.failure}
         message["calls"] = [dataclasses.asdict(call) for call in turn.calls.values()]
         message |= self._about
+        if turn.no_reply is not None:
+            message["no_reply"] = turn.no_reply
         task = asyncio.create_task(self._rtvi.send_server_message(message))
         self._reports.add(task)
         task.add_done_callback(self._reports.discard)

@@ -136,6 +136,10 @@ def _worker(
         if observer is not None:
             observer.late(kind, why)
 
+    def empty(why: str) -> None:
+        if observer is not None:
+            observer.silent("llm", why)
+
     switch = LlmSwitch(
         assembly.offers,
         assembly.clock,
@@ -143,11 +147,12 @@ def _worker(
         made,
         patience=Patience(stack.pipeline.first_token_ms, stack.pipeline.stall_ms),
         late=partial(late, "llm"),
+        empty=empty,
     )
     observer = _observer(assembly, serializer, taking, switch) if assembly.traced else None
     count = observer.count if observer else lambda name, n: None
     stt, tts, feed = assembly.create("stt"), assembly.create("tts"), SpeechFeed()
-    guard_ears(stt)
+    guard_ears(stt, partial(late, "stt"), most_ms=stack.pipeline.transcript_ms)
     guard_voice(tts, partial(late, "tts"))
     voice = speaking(stack, tts, assembly.clock, feed=feed, gated=bool(guesses), count=count)
     talk = _aggregators(stack, taking, memory, assembly.clock)

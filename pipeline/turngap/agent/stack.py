@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from turngap.agent.watch import LLM
+from turngap.agent.watch import LLM, TRANSCRIPT_MS
 from turngap.backends import KINDS, BackendSettings, BackendSpec, Kind, find, specs, value_of
 from turngap.core.errors import InputError, known_names
 from turngap.core.problems import problems, reason
@@ -89,13 +89,15 @@ class PipelineSettings(_Strict):
     audio; off, it sits in the user aggregator, where pipecat's examples have it. `keep_heard`
     remembers of a reply that was broken off what was heard, to the word; off, whole clauses only,
     as pipecat does. `first_token_ms` is how long the LLM may take to its first token, reasoning
-    included, and `stall_ms` to each further one, before its reply is given up.
+    included, and `stall_ms` to each further one, before its reply is given up. `transcript_ms` is
+    how long a call of the STT may take.
     """
 
     vad_first: bool = True
     keep_heard: bool = False
     first_token_ms: Annotated[float, Field(ge=1000, le=600_000)] = LLM.first_ms
     stall_ms: Annotated[float, Field(ge=1000, le=600_000)] = LLM.next_ms
+    transcript_ms: Annotated[float, Field(ge=1000, le=600_000)] = TRANSCRIPT_MS
     system_prompt: str = "You are on a phone call. Answer in one or two short spoken sentences."
 
 

@@ -17,10 +17,8 @@ from pipecat.frames.frames import (
     CancelFrame,
     EagerEndOfTurnCancelFrame,
     EndFrame,
-    ErrorFrame,
     Frame,
     FunctionCallCancelFrame,
-    FunctionCallsStartedFrame,
     InterruptionFrame,
     LLMContextFrame,
     LLMFullResponseEndFrame,
@@ -34,8 +32,9 @@ from pipecat.pipeline.pipeline import Pipeline, PipelineSink, PipelineSource
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
 
+from turngap.agent.replies import ReplyWatch, spoken
 from turngap.agent.stack import require_tools
-from turngap.agent.watch import LLM, Late, Patience, Watch
+from turngap.agent.watch import LLM, Late, Patience
 from turngap.backends import (
     BackendChoice,
     BackendSettings,
@@ -46,7 +45,6 @@ from turngap.backends import (
 from turngap.clocks import others_first
 from turngap.core.clock import Clock
 from turngap.core.errors import InputError
-from turngap.core.untrusted import harmless
 
 State = Literal["ready", "unloaded", "loading", "failed"]
 
@@ -192,19 +190,8 @@ class Memory:
     llm: str | None = None
 
 
-# Longer than anybody listens to a telephone: five minutes of speech. A model that never stops would
-# fill the memory, and the voice's queue.
-MOST_REPLY_CHARS = 5_000
-# As many empty tokens come to nothing either.
-MOST_REPLY_TOKENS = 5_000
-
 # What a service says in a reply.
 _REPLY = (TextFrame, LLMFullResponseStartFrame, LLMFullResponseEndFrame)
-
-
-def spoken(text: str) -> str:
-    """Return an engine's text without what no voice, no JSON and no terminal can take."""
-    return "\n".join(harmless(line) for line in text.split("\n"))
 
 
 class _Branch:
@@ -231,7 +218,7 @@ class LlmSwitch(FrameProcessor):
     Args:
         made: called with every service before it is used.
         patience: how long an LLM may be silent before its reply is given up.
-        late: called with why the answer is late, as a `Watch` does.
+        late, empty: called with why the answer is late, or empty, as a `ReplyWatch` does.
 
     Attributes:
         offers: what can be picked.
@@ -246,12 +233,10 @@ class LlmSwitch(FrameProcessor):
         *,
         patience: Patience = LLM,
         late: Late = lambda why: None,
+        empty: Callable[[str], None] = lambda why: None,
     ) -> None:
         super().__init__(enable_direct_mode=True)
-        self._late = late
-        self._watch = Watch("token", patience, clock, late, self._give_up)
-        self._chars = 0
-        self._explained = False  # an error, a call or a refusal says why there is no text
+        self._watch = ReplyWatch(clock, self._give_up, patience=patience, late=late, empty=empty)
         self._stopping: InterruptionFrame | None = None
         self._speaking = False  # whether the caller hears the agent
         self.offers = offers
@@ -340,9 +325,8 @@ class LlmSwitch(FrameProcessor):
         self._follow(frame)
         if isinstance(frame, StartFrame):
             self._start = frame
-        elif isinstance(frame, LLMContextFrame) and direction == FrameDirection.DOWNSTREAM:
-            self._active.muted = False
-            self._chars, self._explained, self._stopping = 0, False, None
+        elif isinstance(frame, LLMContextFrame):  # upstream, with the results of tools
+            self._active.muted, self._stopping = False, None
             self._watch.begin()
         elif isinstance(frame, InterruptionFrame | EagerEndOfTurnCancelFrame | CancelFrame):
             self._watch.end()
@@ -377,29 +361,9 @@ class LlmSwitch(FrameProcessor):
             return
         if isinstance(frame, LLMTextFrame):
             frame.text = spoken(frame.text)
-        await self._watched(frame)
+        await self._watch.saw(frame)
         self._follow(frame)
         await self.push_frame(frame, direction)
-
-    async def _watched(self, frame: Frame) -> None:
-        """See to it that a reply comes to an end, and that a turn without one says why."""
-        match frame:
-            case LLMTextFrame() if self._watch.waits:
-                self._watch.news()
-                self._chars += len(frame.text)
-                if self._chars > MOST_REPLY_CHARS or self._watch.count > MOST_REPLY_TOKENS:
-                    self._watch.end()
-                    said = f"{self._chars} characters in {self._watch.count} tokens"
-                    await self._give_up(f"the reply has no end: {said}")
-            case ErrorFrame() | FunctionCallsStartedFrame() | EagerEndOfTurnCancelFrame():
-                self._explained = True
-            case LLMFullResponseEndFrame() if self._watch.waits:
-                self._watch.finish()
-                if not self._chars and not self._explained:
-                    # An error of the service's own may follow, and says more.
-                    self._late("the reply is empty")
-            case _:
-                pass
 
     async def _give_up(self, why: str) -> None:
         """End the request of an LLM that stalls or does not stop, as an interruption would.

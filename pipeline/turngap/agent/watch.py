@@ -7,7 +7,7 @@ engine may take, has often moved on by then.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -46,6 +46,8 @@ class Patience:
 # By default. To the first token more than a combined model may take, which gives each of two parts
 # 3 s; from one to the next more than it gives a part (5 s), as it may have another to fall back to.
 LLM = Patience(first_ms=10_000.0, next_ms=6_000.0)
+# What a recogniser says later than the caller waits for an answer comes in vain.
+TRANSCRIPT_MS = 6_000.0
 
 
 class Watch:
@@ -135,20 +137,20 @@ def silence(what: str, ms: float, after: str) -> str:
     return f"no {what} for {ms / 1000:.3g} s" + (f" after {after}" if after else "")
 
 
-async def next_of(
-    results: AsyncGenerator[T], patience: Patience, late: Callable[[float], None], *, begun: bool
+async def within(
+    patience: Patience, result: Awaitable[T], late: Callable[[float], None], *, begun: bool
 ) -> T:
-    """Return an engine's next result; `late` is called with the ms waited if it is late.
+    """Return an engine's result; `late` is called with the ms waited if it is late.
 
     Raises:
-        StopAsyncIteration: there is none.
         TimeoutError: the engine was silent for too long.
+        Exception: as awaiting the result does.
     """
     late_ms, most_ms = patience.until_late_ms(begun=begun), patience.most_ms(begun=begun)
     # No task for it, as that would cost every result some rounds of the event loop.
     timer = asyncio.get_running_loop().call_later(late_ms / 1000, late, late_ms)
     try:
         async with asyncio.timeout(most_ms / 1000):
-            return await anext(results)
+            return await result
     finally:
         timer.cancel()

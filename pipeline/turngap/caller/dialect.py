@@ -111,7 +111,8 @@ class Marks:
     """The agent's marks for one of its turns, in ns of its own clock.
 
     `counts` are other figures by name. `why` is the reason for the hold before the turn. `error`
-    says what kept the agent from making its reply, or all of it. `calls` are the tools that were
+    says what kept the agent from making its reply, or all of it, and `no_reply` why it has nothing
+    to say though nothing failed. `calls` are the tools that were
     called for the reply; None if the agent does not report them. `left_out` says what of the
     message could not be kept, and why.
 
@@ -126,6 +127,7 @@ class Marks:
     error: str | None = None
     calls: tuple[ToolCall, ...] | None = None
     left_out: tuple[str, ...] = ()
+    no_reply: str | None = None
 
     def __post_init__(self) -> None:
         left_out: list[str] = []
@@ -136,6 +138,7 @@ class Marks:
             counts=_named(self.counts, "count", finite, left_out),
             why=_sentence(self.why),
             error=_sentence(self.error),
+            no_reply=_sentence(self.no_reply),
             calls=None if self.calls is None else _calls(self.calls, left_out),
             left_out=tuple(left_out),
         )

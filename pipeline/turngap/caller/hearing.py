@@ -15,6 +15,7 @@ from turngap.core.events import (
     AgentFault,
     AgentMarks,
     AgentSilence,
+    AgentSilent,
     AgentSpeech,
     AgentText,
     EndpointTold,
@@ -213,6 +214,9 @@ class Listener:
         if max(placed.values(), default=now_ns) > now_ns + self._slack.at(now_ns):
             self.note(MARKS_AHEAD)
             placed = {}
+        if told.no_reply and not told.marks:
+            self.feed(AgentSilent(now_ns, told.no_reply))
+            return
         about = (told.counts, told.why, told.error, told.calls, now_ns)
         self.feed(AgentMarks(told.agent_turn, placed, dict(told.marks), *about))
 

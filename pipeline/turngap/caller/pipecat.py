@@ -162,7 +162,7 @@ def _decode_own(data: dict[str, Any]) -> Incoming | None:
                 calls = data.get("calls")
                 told = None if calls is None else tuple(_call(call) for call in calls)
                 about = (data.get("counts") or {}, data.get("why"), data.get("error"), told)
-                return Marks(data["turn"], data["marks"], *about)
+                return Marks(data["turn"], data["marks"], *about, no_reply=data.get("no_reply"))
             case "pong":
                 return Pong(data["ping"], data["agent_ns"])
             case "truth":

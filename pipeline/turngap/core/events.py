@@ -98,6 +98,14 @@ class AgentFault:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentSilent:
+    """The agent says why it has no reply to give, though nothing failed."""
+
+    at_ns: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class EndpointTold:
     """The agent said that it took the user's turn to be over, in the words of its protocol."""
 
@@ -147,6 +155,7 @@ Event = (
     | PlayoutFlushed
     | AgentMarks
     | AgentFault
+    | AgentSilent
     | EndpointTold
     | UserTranscript
     | AgentText

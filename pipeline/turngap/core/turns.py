@@ -11,6 +11,7 @@ from turngap.core.events import (
     AgentFault,
     AgentMarks,
     AgentSilence,
+    AgentSilent,
     AgentSpeech,
     AgentText,
     EndpointTold,
@@ -106,7 +107,7 @@ class TurnTracker:
         self._transcripts: list[UserTranscript] = []
         self._texts: list[AgentText] = []
         self._agent_turns: dict[int, AgentMarks] = {}
-        self._faults: list[AgentFault] = []
+        self._faults: list[AgentFault | AgentSilent] = []
         self._endpoints_told: list[int] = []
         self._broken: list[TurnBroken] = []
         # What follows from speech, silences, flushes and turns, until one of these changes: an
@@ -148,7 +149,7 @@ class TurnTracker:
                 self._forget_heard()
             case AgentMarks():
                 self._merge(event)
-            case AgentFault():
+            case AgentFault() | AgentSilent():
                 insort(self._faults, event, key=lambda e: e.at_ns)
             case EndpointTold(at_ns):
                 insort(self._endpoints_told, at_ns)
@@ -183,6 +184,9 @@ class TurnTracker:
 
     def _merge(self, event: AgentMarks) -> None:
         """An agent may report the marks of one turn in several pieces."""
+        if not event.agent_turn and not event.raw:  # of no turn of its own: each stands for itself
+            self._agent_turns[-1 - len(self._agent_turns)] = event
+            return
         if known := self._agent_turns.get(event.agent_turn):
             marks, raw = {**known.marks, **event.marks}, {**known.raw, **event.raw}
             counts = {**known.counts, **event.counts}
@@ -282,7 +286,7 @@ class TurnTracker:
             user_end_ns=speech.end_ns,
             onset_ns=reply.start_ns if reply else None,
             gap_ns=gap_ns,
-            why_no_gap=None if reply else _why_no_gap(end, error),
+            why_no_gap=None if reply else self._why_no_gap(speech, end, error),
             why_no_marks=why_no_marks,
             error=error,
             stages=stages_of(marks) if reply else (),
@@ -310,6 +314,15 @@ class TurnTracker:
         within = (b.why for b in self._broken if speech.start_ns <= b.at_ns <= upto)
         return next(within, None)
 
+    def _why_no_gap(self, speech: UserSpeech, end: TurnEnded, error: str | None) -> str:
+        if error is not None:
+            return f"the agent failed: {error}"
+        upto = min(self._next_start(speech), end.at_ns)
+        silent = (f for f in self._faults if isinstance(f, AgentSilent))
+        told = next((s.why for s in silent if speech.start_ns <= s.at_ns <= upto), None)
+        why = _WHY_NO_GAP[end.reason]
+        return why if told is None else f"{why}: {told}"
+
     def _agent_turns_in(self, speech: UserSpeech) -> tuple[AgentMarks, ...]:
         """Agent turns whose audio was first sent, or which got no further, in this turn."""
         upto = self._next_start(speech)
@@ -335,7 +348,8 @@ class TurnTracker:
             return None
         since = speech.end_ns if replied else speech.start_ns
         until = min(self._next_start(speech), end.at_ns)
-        within = (f.error for f in self._faults if since <= f.at_ns <= until)
+        faults = (f for f in self._faults if isinstance(f, AgentFault))
+        within = (f.error for f in faults if since <= f.at_ns <= until)
         return next(within, None)
 
     def _endpoints(self, speech: UserSpeech, *, replied: bool) -> tuple[int, ...] | None:
@@ -443,10 +457,6 @@ def _yield(speech: UserSpeech, stale: Sequence[_Heard]) -> int | None:
     if not stale or stale[-1].end_ns is None:
         return None
     return stale[-1].end_ns - speech.start_ns
-
-
-def _why_no_gap(end: TurnEnded, error: str | None) -> str:
-    return _WHY_NO_GAP[end.reason] if error is None else f"the agent failed: {error}"
 
 
 def unfinished(speech: UserSpeech, end: TurnEnded, why: str) -> TrackedTurn:

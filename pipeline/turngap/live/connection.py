@@ -13,6 +13,7 @@ from turngap.core.events import (
     AgentFault,
     AgentMarks,
     AgentSilence,
+    AgentSilent,
     AgentSpeech,
     AgentText,
     Event,
@@ -220,6 +221,8 @@ class Connection:
                 return AgentText(at_ns - offset_ns, text)
             case said.Fault(text):
                 return AgentFault(at_ns - offset_ns, text)
+            case said.Marks(marks={}, no_reply=str(why)) if why and not fact.marks:
+                return AgentSilent(at_ns - offset_ns, why)
             case said.Marks(turn, raw):
                 marks = {name: ns - offset_ns for name, ns in raw.items()}
                 told_ns = at_ns - offset_ns

@@ -3,6 +3,8 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
+from loguru import logger
+
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionChunk
     from pipecat.services.openai.llm import OpenAILLMService as _Base
@@ -58,13 +60,18 @@ class WholeReply:
 class _Done:
     """Notes `data: [DONE]`, with which many servers end a stream that has no `finish_reason`.
 
-    OpenAI's client swallows it, so this takes the place of the stream's decoder.
+    OpenAI's client swallows it, so this takes the place of the stream's decoder, which is private.
+    A client that has none there is believed that a reply which ended in order is whole, and a
+    warning says so: no reply is called broken because of another version of a library.
     """
 
     def __init__(self, stream: Any) -> None:
-        self._decoder = stream._decoder
-        stream._decoder = self
-        self.seen = False
+        self._decoder: Any = getattr(stream, "_decoder", None)
+        self.seen = not hasattr(self._decoder, "aiter_bytes")
+        if self.seen:
+            logger.warning("this version of openai does not show whether a reply broke off")
+        else:
+            stream._decoder = self
 
     async def aiter_bytes(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
         async for event in self._decoder.aiter_bytes(chunks):

@@ -211,3 +211,29 @@ def test_other_options_are_refused(library: Path, tmp_path: Path, capsys: Capsys
         done = turngap_here(capsys, "replay", "--resume", path, *more)
         assert done.code == 2
         assert "under its own settings" in done.err
+
+
+def test_scenarios_in_subfolders_are_found_in_a_library_that_moved(
+    library: Path, tmp_path: Path
+) -> None:
+    inside = library / "more"
+    inside.mkdir()
+    for path in (library / "quick-questions.yaml", library / "quick-questions"):
+        path.rename(inside / path.name)
+    file = str(inside / "quick-questions.yaml")
+    plan = ReplayPlan.of(
+        AgentChoice(URL), (file,), None, library, {}, rounds=2, out=tmp_path / "runs"
+    )
+    run = interrupted(plan, after=4)
+    moved = library.rename(tmp_path / "moved")
+    (scenario,) = continued(read_run(run.path), library=moved).scenarios
+    assert scenario.path == moved / "more" / "quick-questions.yaml"
+
+
+def test_two_scenarios_of_one_name_are_not_played_in_one_run(library: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(library, other)
+    files = [str(folder / "quick-questions.yaml") for folder in (library, other)]
+    with pytest.raises(InputError, match="have one name") as error:
+        ReplayPlan.of(AgentChoice(URL), files, None, library, {})
+    assert error.value.kind == "scenario.twice"

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from made_records import every_outcome, make_record, make_turn
 from turngap.core.errors import ExitCode, InputError
 from turngap.core.results import METRICS_VERSION
 from turngap.core.secrets import REMOVED
+from turngap.store.documents import encode
 from turngap.store.runs import (
     RunWriter,
     find_run,
@@ -343,3 +345,53 @@ def test_utc_now_is_what_a_writer_takes(tmp_path):
     assert started.endswith("+00:00")
     with RunWriter.create(tmp_path, "x", make_record(started_utc=started)) as writer:
         assert writer.path.name.startswith(started[:4])
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP])
+def test_a_mount_without_locks_takes_a_run(tmp_path, monkeypatch, code):
+    def refuse(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    assert read_run(written(tmp_path)).turns
+
+
+def test_a_run_that_cannot_be_locked_leaves_no_descriptor(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(InputError, match="Input/output error"):
+        written(tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_turn_too_large_to_be_read_is_stored_without_its_events(tmp_path, monkeypatch):
+    turn = make_turn()
+    monkeypatch.setattr("turngap.store.runs.MAX_TURN_BYTES", len(encode(turn)) + 1000)
+    events = tuple({"event": "AgentText", "text": "and so on"} for _ in range(1000))
+    (stored,) = read_run(written(tmp_path, [turn.model_copy(update={"events": events})])).turns
+    assert stored.events == ()
+    assert "its 1000 events are not stored" in next(iter(stored.notes))
+    assert stored.gap_ns == turn.gap_ns
+
+
+def test_a_run_never_grows_larger_than_what_is_read(tmp_path, monkeypatch):
+    turn = make_turn()
+    monkeypatch.setattr("turngap.store.runs.MAX_RUN_BYTES", len(encode(turn)) * 2)
+    writer = RunWriter.create(tmp_path, "replay", make_record())
+    writer.append_turn(turn)
+    writer.append_turn(turn)
+    with pytest.raises(InputError, match="could not be read") as e:
+        writer.append_turn(turn)
+    assert e.value.kind == "run.too_large"
+    writer.finish(make_record())
+    assert len(read_run(writer.path).turns) == 2
+    RunWriter.reopen(writer.path, make_record()).close()
+
+
+def test_lines_are_bounded_when_they_are_read(tmp_path, monkeypatch):
+    path = written(tmp_path)
+    monkeypatch.setattr("turngap.store.runs.MAX_TURN_BYTES", 100)
+    assert "a line is larger than" in refused(path).message

@@ -3,17 +3,20 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from turngap.caller.line import LINE_LOST
 from turngap.children import PARENT_HOLDS_STDIN
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 from turngap.core.secrets import text_without_secrets
-from turngap.store.documents import write_atomically, writing
+from turngap.store.documents import writing
 
 # Loading the engines takes about 3 s warm; a vLLM that the agent starts, minutes. Engines that may
 # wait for something have timeouts of their own, with a better error than this one.
@@ -22,6 +25,7 @@ STOP_TIMEOUT_S = 5.0
 ENDING_S = 1.0
 # A longer log than this is of a run of days at debug level: cleaning it would take minutes.
 MOST_LOG_BYTES = 32 * 2**20
+PIECE_BYTES = 2**16
 
 
 @asynccontextmanager
@@ -62,19 +66,45 @@ async def running(
         raise _ended(f"{e.message}: the agent ended in mid-conversation", code, log) from e
     finally:
         await _end(process)
-        _clean(log)
+        await asyncio.to_thread(_clean, log)
 
 
 def _clean(log: Path) -> None:
-    """Remove the secrets that an engine put into its log, from its arguments or its errors."""
+    """Remove the secrets that an engine put into its log, from its arguments or its errors.
+
+    Of a long log only its end is kept. What cannot be cleaned is emptied.
+    """
     try:
-        if not log.is_file() or log.stat().st_size > MOST_LOG_BYTES:
+        if not log.is_file():
             return
-        said = log.read_text(errors="replace")
-        if (cleaned := text_without_secrets(said)) != said:
-            write_atomically(log, cleaned.encode())
-    except OSError:
-        return  # a full disk
+        with log.open("rb") as said, tempfile.TemporaryFile(dir=log.parent) as cleaned:
+            if (left_out := log.stat().st_size - MOST_LOG_BYTES) > 0:
+                said.seek(left_out)
+                left_out += len(said.readline())
+                cleaned.write(f"({left_out} bytes before this were left out)\n".encode())
+            for piece in _pieces(said):
+                text = piece.decode(errors="replace")
+                cleaned.write(text_without_secrets(text).encode())
+            cleaned.seek(0)
+            with log.open("wb") as kept:
+                shutil.copyfileobj(cleaned, kept)
+    except OSError as e:
+        with suppress(OSError):
+            log.write_bytes(b"")
+            log.write_text(f"(the log could not be cleaned of secrets: {e.strerror or e})\n")
+
+
+def _pieces(said: IO[bytes]) -> Iterator[bytes]:
+    """A log in pieces of whole lines; a private key, which has many, stays in one."""
+    held = b""
+    while read := said.readlines(PIECE_BYTES):
+        held += b"".join(read)
+        key = held.rfind(b"-----BEGIN ")
+        unended = key >= 0 and b"-----END " not in held[key:] and len(held) - key < PIECE_BYTES
+        cut = key if unended else len(held)
+        yield held[:cut]
+        held = held[cut:]
+    yield held
 
 
 async def _ready_url(process: asyncio.subprocess.Process, log: Path) -> str:

@@ -1,6 +1,7 @@
 """Continue a run that was interrupted: the same plan, checked against what is there today."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def continued(
         )
     files = asked.files
     if library is not None:
-        files = tuple(str(library / Path(file).name) for file in files)
+        files = tuple(str(library / _within(Path(asked.library), Path(f))) for f in files)
     plan = ReplayPlan.of(
         _choice(run.path, asked, agent, sets),
         files,
@@ -74,6 +75,12 @@ def continued(
     )
     _require_same(plan, run)
     return plan
+
+
+def _within(library: Path, file: Path) -> Path:
+    """A file's path within its library; its name, if it lay elsewhere."""
+    inside = Path(os.path.relpath(file, library))
+    return Path(file.name) if ".." in inside.parts else inside
 
 
 def changes_since(run: Run) -> list[str]:

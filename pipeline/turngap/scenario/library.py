@@ -259,6 +259,15 @@ def chosen(
     """
     folder = library_for(names, library)
     paths = scenario_paths(folder, names, tag)
+    for path in paths:
+        if twins := sorted(
+            {str(other) for other in paths if other.stem == path.stem} - {str(path)}
+        ):
+            raise InputError(
+                "scenario.twice",
+                f"{path} and {twins[0]} have one name, by which their turns are told apart",
+                hint="rename one, or play each in a run of its own",
+            )
     if "://" not in agent:
         require_inside(folder, paths)
     return folder, load_scenarios(paths)

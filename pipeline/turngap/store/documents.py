@@ -23,8 +23,9 @@ DEFAULT_ROOT = Path("runs")
 # A baseline or comparison has a few hundred bytes a turn, and a line of a run 7 kB. In memory JSON
 # takes up to twenty times as much while it is read.
 MAX_DOCUMENT_BYTES = 32 * 2**20
-# 37,000 turns: `turns.jsonl`, whose lines are read one by one.
-MAX_RUN_BYTES = 256 * 2**20
+# `turns.jsonl`, whose lines are read one by one: 500,000 turns. Beyond it nothing is written.
+MAX_TURN_BYTES = MAX_DOCUMENT_BYTES
+MAX_RUN_BYTES = 4 * 2**30
 
 DISK_HINT = "is the disk full? what was stored before is kept"
 

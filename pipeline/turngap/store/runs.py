@@ -7,11 +7,13 @@ and nothing else. `turngap.core.results` says what the files hold.
 """
 
 import csv
+import errno
 import fcntl
 import json
 import os
 import re
 import threading
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,6 +31,7 @@ from turngap.core.results import METRICS_VERSION, RunRecord, Turn
 from turngap.store.documents import (
     DEFAULT_ROOT,
     MAX_RUN_BYTES,
+    MAX_TURN_BYTES,
     encode,
     exists,
     is_dir,
@@ -39,7 +42,7 @@ from turngap.store.documents import (
     write_atomically,
     writing,
 )
-from turngap.store.files import read_bytes
+from turngap.store.files import open_regular, unreadable
 
 if TYPE_CHECKING:
     from turngap.core.cut_ins import CutIns
@@ -49,6 +52,9 @@ if TYPE_CHECKING:
 RUN_FILE = "run.json"
 TURNS_FILE = "turns.jsonl"
 AUDIO_DIR = "audio"
+
+# What some network mounts answer: they have no locks.
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 _NOT_ENDED = "the run has not ended"
 
@@ -78,14 +84,12 @@ class RunWriter:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._turns: int | None = os.open(path / TURNS_FILE, flags, 0o644)
         try:
-            fcntl.flock(self._turns, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
-        except BlockingIOError as e:
+            _lock(self._turns, path)
+            # Of whole lines: a turn of which a part was written is cut off again.
+            self._size = os.fstat(self._turns).st_size
+        except BaseException:
             self.close()
-            raise InputError(
-                "run.in_use", f"{path} is being played", hint="wait until it has ended"
-            ) from e
-        # Of whole lines: a turn of which a part was written is cut off again.
-        self._size = os.fstat(self._turns).st_size
+            raise
 
     @classmethod
     def create(cls, out: Path | None, name: str, record: RunRecord) -> Self:
@@ -140,11 +144,13 @@ class RunWriter:
 
     def _end_with_a_whole_line(self) -> None:
         assert self._turns is not None
-        raw = read_bytes(self.path / TURNS_FILE, "run", most=MAX_RUN_BYTES)
-        end = raw.rfind(b"\n") + 1
-        if raw[end:] and _is_json(raw[end:]):
+        end, rest = 0, b""
+        for line in _lines(self.path / TURNS_FILE):
+            rest = b"" if line.endswith(b"\n") else line
+            end += len(line) - len(rest)
+        if rest and _is_json(rest):
             write_all(self._turns, b"\n")
-            end = len(raw) + 1
+            end += len(rest) + 1
         os.ftruncate(self._turns, end)
         os.fsync(self._turns)
         self._size = end
@@ -156,6 +162,16 @@ class RunWriter:
             InputError: it cannot be written, and is not stored.
         """
         line = encode(turn)
+        if len(line) > MAX_TURN_BYTES:
+            note = {f"its {len(turn.events)} events are not stored: over {len(line)} bytes": 1}
+            update = {"events": (), "notes": {**turn.notes, **note}}
+            line = encode(turn.model_copy(update=update))
+        if len(line) > MAX_TURN_BYTES or self._size + len(line) > MAX_RUN_BYTES:
+            raise InputError(
+                "run.too_large",
+                f"{self.path}: with one more turn, of {len(line)} bytes, it could not be read",
+                hint="play the rest as a run of its own",
+            )
         with self._lock, self._writing():
             if self._turns is None:
                 raise AssertionError("the run is closed")
@@ -381,6 +397,23 @@ class Run:
         return f"<div><p><b>{escape(head)}</b></p>{warnings}<table>{cells}</table></div>"
 
 
+def _lock(descriptor: int, path: Path) -> None:
+    """Keep others from writing to a run until this process ends.
+
+    Raises:
+        InputError: somebody else writes to it.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as e:
+        raise InputError(
+            "run.in_use", f"{path} is being played", hint="wait until it has ended"
+        ) from e
+    except OSError as e:
+        if e.errno not in _NO_LOCKS:
+            raise
+
+
 def read_run(path: Path) -> Run:
     """Read a run's folder.
 
@@ -503,17 +536,40 @@ def _unfinished(record: RunRecord, how_far: str) -> RunRecord:
 def _read_turns(file: Path) -> tuple[list[Turn], list[str]]:
     if not exists(file):
         return [], [f"{TURNS_FILE} is missing"]
-    lines = read_bytes(file, "document", most=MAX_RUN_BYTES).split(b"\n")
-    unterminated = lines.pop()
-    turns = [
-        parse_document(line, Turn, f"{file}:{number}") for number, line in enumerate(lines, start=1)
-    ]
+    turns: list[Turn] = []
+    unterminated = b""
+    for number, line in enumerate(_lines(file), start=1):
+        if line.endswith(b"\n"):
+            turns.append(parse_document(line[:-1], Turn, f"{file}:{number}"))
+        else:
+            unterminated = line
     if not unterminated:
         return turns, []
-    where = f"{file}:{len(lines) + 1}"
+    number = len(turns) + 1
     if not _is_json(unterminated):
-        return turns, [f"{TURNS_FILE}:{len(lines) + 1}: the last line was cut off and is left out"]
-    return [*turns, parse_document(unterminated, Turn, where)], []
+        return turns, [f"{TURNS_FILE}:{number}: the last line was cut off and is left out"]
+    return [*turns, parse_document(unterminated, Turn, f"{file}:{number}")], []
+
+
+def _lines(file: Path) -> Iterator[bytes]:
+    """Yield the lines of `turns.jsonl` with their ends; the last one may have none.
+
+    Raises:
+        InputError: it cannot be read, or is larger than what a `RunWriter` writes.
+    """
+    size = 0
+    try:
+        with os.fdopen(open_regular(file), "rb") as opened:
+            while line := opened.readline(MAX_TURN_BYTES + 1):
+                size += len(line)
+                if len(line) > MAX_TURN_BYTES or size > MAX_RUN_BYTES:
+                    what = f"a line is larger than {MAX_TURN_BYTES / 2**20:g} MiB"
+                    if size > MAX_RUN_BYTES:
+                        what = f"it is larger than {MAX_RUN_BYTES / 2**20:g} MiB"
+                    raise unreadable(file, "document", what)
+                yield line
+    except OSError as e:
+        raise unreadable(file, "document", e.strerror or str(e)) from e
 
 
 def _is_json(raw: bytes) -> bool:

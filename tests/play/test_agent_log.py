@@ -1,0 +1,45 @@
+"""What is left of an agent's log when the agent has ended: no secret, and not too much."""
+
+from pathlib import Path
+
+import pytest
+
+from turngap.play import process
+
+
+def test_a_log_loses_its_secrets_and_nothing_else(tmp_path: Path) -> None:
+    log = tmp_path / "agent.log"
+    key = "\n".join(["-----BEGIN PRIVATE KEY-----", *["MIIEow0badc0de"] * 20])
+    key += "\n-----END PRIVATE KEY-----"
+    said = "line one\n" * 7000 + "x" * 2500 + "\n"
+    log.write_text(f"{said}{key}\nerror: password=hunter22x\nlast\n")
+    process._clean(log)
+    assert log.read_text() == f"{said}(removed)\nerror: password=(removed)\nlast\n"
+
+
+def test_of_a_long_log_the_end_is_kept_and_cleaned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "MOST_LOG_BYTES", 1000)
+    log = tmp_path / "agent.log"
+    log.write_text("secret=hunter22x, line\n" * 1000)
+    process._clean(log)
+    first, *rest = log.read_text().splitlines()
+    assert "bytes before this were left out" in first
+    assert set(rest) == {"secret=(removed), line"}
+    assert 20 < len(rest) < 50
+
+
+def test_a_log_that_cannot_be_cleaned_is_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    log = tmp_path / "agent.log"
+    log.write_text("secret=hunter22x\n")
+    process._clean(log)
+    assert log.read_text() == (
+        "(the log could not be cleaned of secrets: No space left on device)\n"
+    )

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from pipecat.frames.protobufs import frames_pb2
 
 from turngap.agent import guard as guards
-from turngap.agent.guard import REASON_BYTES, RTVI_TYPES, Guard
+from turngap.agent.guard import REASON_BYTES, Guard
 from turngap.agent.limits import HangUpError, Limits, Throttle
+from turngap.agent.messages import RTVI_TYPES
 from turngap.caller.pipecat import audio_frame, message_frame, payload_of, rtvi
 from turngap.core.clock import NS_PER_S
 from turngap.testing import ManualClock
@@ -145,6 +146,19 @@ async def test_what_rtvi_clients_may_not_send_is_answered(monkeypatch: pytest.Mo
     payload = payload_of(frames_pb2.Frame.FromString(line.client_got[0]))  # type: ignore[attr-defined]
     assert (payload["type"], payload["id"]) == ("error-response", "7")
     assert payload["data"]["error"].startswith("not taken: send-file; taken: [")
+
+
+async def test_a_client_that_leaves_before_its_answer_has_not_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = Line(message_frame(rtvi("send-file", {})))
+
+    async def send(message: Any) -> None:
+        raise OSError
+
+    line.send = send  # type: ignore[method-assign]
+    await line.play(monkeypatch)
+    assert line.guard.ended is None
 
 
 @asynccontextmanager

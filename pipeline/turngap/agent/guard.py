@@ -5,21 +5,18 @@ is outside the limits closes the connection with a code and a reason.
 """
 
 import asyncio
-import json
 import math
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
-from google.protobuf.message import DecodeError
 from loguru import logger
-from pipecat.frames.protobufs import frames_pb2
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from turngap.agent import limits as of
 from turngap.agent.limits import TEXT_CHARS, HangUpError, Limits, Meter, Throttle
+from turngap.agent.messages import RTVI_TYPES, Frame, is_speech, not_taken, parsed, pcm_of
 from turngap.agent.session import Assembly, converse
 from turngap.agent.switching import Memory
 from turngap.core.audio import Pcm
@@ -40,17 +37,8 @@ COMES_DOWN_S = 30.0
 # How long a cancelled pipeline may take, and a session before another takes its conversation over.
 TAKE_OVER_S = 3.0
 
-# What RTVI clients may send. pipecat's processor takes more: files that the server would fetch from
-# a URL, audio past every check, results of functions that nobody called. These are not passed on.
-RTVI_TYPES = frozenset({"client-ready", "client-message", "send-text", "disconnect-bot"})
-
 # Closing or writing raises these when the client leaves at the same moment.
 GONE = (RuntimeError, OSError, WebSocketDisconnect)
-
-# What tells that somebody speaks. The agent's voice itself is audio.
-SPEECH_TYPES = frozenset({"user-started-speaking", "user-transcription", "bot-llm-text"})
-
-_Frame: Any = frames_pb2.Frame  # type: ignore[attr-defined]  # made by protoc at import
 
 
 async def close(websocket: WebSocket, code: int, reason: str) -> None:
@@ -196,9 +184,9 @@ class Guard:
         """Check a message, and wait until its turn has come; return whether the agent gets it."""
         now_ns = self.clock.now_ns()
         self.spoken_to = True
-        frame = self._parsed(message)
+        frame = parsed(message, self.limits.message_bytes)
         kind = frame.WhichOneof("frame")
-        pcm = self._pcm(frame.audio) if kind == "audio" else None
+        pcm = pcm_of(frame.audio, self._in_rate) if kind == "audio" else None
         audio_s = 0.0 if pcm is None else len(pcm) / self._in_rate
         if (due_ns := self._throttle.next_ns(audio_s, now_ns)) > now_ns:
             await self.clock.sleep_until_ns(due_ns)
@@ -213,37 +201,6 @@ class Guard:
             of.CODE_NOT_ALLOWED, f"expected audio or an RTVI message, got a frame of {kind}"
         )
 
-    def _parsed(self, message: Message) -> Any:
-        data = message.get("bytes")
-        if data is None:
-            raise HangUpError(
-                of.CODE_NO_TEXT, "expected pipecat's protobuf in binary messages, got text"
-            )
-        if len(data) > (most := self.limits.message_bytes):
-            raise HangUpError(
-                of.CODE_TOO_BIG, f"a message has {len(data)} bytes, and {most} are allowed"
-            )
-        try:
-            frame = _Frame.FromString(data)
-        except DecodeError:
-            frame = _Frame()
-        if frame.WhichOneof("frame") is None:
-            raise HangUpError(
-                of.CODE_MALFORMED,
-                f"expected pipecat's protobuf, got {len(data)} bytes that are no frame of it",
-            )
-        return frame
-
-    def _pcm(self, audio: Any) -> Pcm:
-        if audio.sample_rate != self._in_rate or audio.num_channels != 1 or len(audio.audio) % 2:
-            channels = "mono" if audio.num_channels == 1 else f"{audio.num_channels} channels"
-            raise HangUpError(
-                of.CODE_MALFORMED,
-                f"expected PCM16 mono at {self._in_rate} Hz, got {len(audio.audio)} bytes, "
-                f"{channels}, {audio.sample_rate} Hz",
-            )
-        return np.frombuffer(audio.audio, dtype="<i2")
-
     async def _is_for_agent(self, text: str) -> bool:
         try:
             payload = parse_json(text, self.limits.message_bytes)
@@ -253,7 +210,8 @@ class Guard:
             return False
         kind, data = payload.get("type"), payload.get("data")
         if not isinstance(kind, str) or kind not in RTVI_TYPES:
-            await self._send(_not_taken(payload))
+            with suppress(*GONE):
+                await self._send(not_taken(payload))
             return False
         if kind == "send-text":
             self._ask(data.get("content") if isinstance(data, dict) else None)
@@ -286,8 +244,8 @@ class Guard:
         except OSError:  # the client has left, which its next message says, too
             return
         if message["type"] == "websocket.send" and message.get("bytes") is not None:
-            frame = _Frame.FromString(message["bytes"])
-            if _is_speech(frame):
+            frame = Frame.FromString(message["bytes"])
+            if is_speech(frame):
                 self.active()
             await self.sent(frame, message["bytes"])
 
@@ -323,20 +281,3 @@ class Guard:
 def _error_of(task: asyncio.Task[None]) -> BaseException | None:
     """Return what made a finished task fail, if it did; it may also have cancelled itself."""
     return asyncio.CancelledError("from inside") if task.cancelled() else task.exception()
-
-
-def _is_speech(frame: Any) -> bool:
-    """Return whether a frame of the agent is speech, or says that somebody speaks."""
-    if frame.WhichOneof("frame") != "message":
-        return frame.WhichOneof("frame") == "audio"
-    payload = json.loads(frame.message.data)
-    return isinstance(payload, dict) and payload.get("type") in SPEECH_TYPES
-
-
-def _not_taken(payload: dict[str, Any]) -> Message:
-    """Make the answer to an RTVI message that the agent does not take."""
-    error = f"not taken: {printable(str(payload.get('type')))[:50]}; taken: {sorted(RTVI_TYPES)}"
-    answer = {"label": "rtvi-ai", "type": "error-response", "data": {"error": error}}
-    frame = _Frame()
-    frame.message.data = json.dumps({**answer, "id": str(payload.get("id"))[:100]})
-    return {"type": "websocket.send", "bytes": frame.SerializeToString()}

@@ -20,7 +20,8 @@ from scipy.stats import norm, rankdata
 from turngap.core.errors import InputError
 from turngap.core.results import Turn
 from turngap.core.summary import counted_turns
-from turngap.store.runs import TURNS_FILE, read_run
+from turngap.store.folders import TURNS_FILE
+from turngap.store.runs import read_run
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

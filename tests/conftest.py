@@ -24,8 +24,9 @@ from turngap.core.results import Turn
 from turngap.play import run as playing
 from turngap.play.run import RunInProgress
 from turngap.scenario.library import load_scenarios, scenario_paths
+from turngap.store.folders import new_folder
 from turngap.store.provenance import this_machine
-from turngap.store.runs import Run, new_folder
+from turngap.store.runs import Run
 
 # No deadline: how long an example takes says more of the machine than of the code. In CI the same
 # examples every time, so that a red build is the change's doing; elsewhere new ones, to find more.

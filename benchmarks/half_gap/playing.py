@@ -16,7 +16,7 @@ from turngap.play.run import RunInProgress, play_in_turns
 from turngap.play.target import resolve
 from turngap.play.virtual import play_in_virtual_time
 from turngap.scenario.library import LoadedScenario
-from turngap.store.runs import new_folder
+from turngap.store.folders import new_folder
 
 AS = "half-the-gap"
 # More would not help on two cores, and a process takes 300 MB.

@@ -20,7 +20,8 @@ from fake_agents import NEW, OLD, FakeAgents, stand_in
 
 import turngap
 from turngap.play.run import INTERRUPTED, RunInProgress
-from turngap.store.runs import Run, run_folders
+from turngap.store.folders import run_folders
+from turngap.store.runs import Run
 from turngap.testing.agent import Reply, Script
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "measure.py"

@@ -11,7 +11,8 @@ from turngap.core.errors import InputError
 from turngap.core.results import Turn
 from turngap.core.stages import STAGES
 from turngap.core.summary import summarise
-from turngap.store.runs import Run, RunWriter
+from turngap.store.runs import Run
+from turngap.store.writer import RunWriter
 
 
 def stored(out: Path, turns: list[Turn]) -> Path:

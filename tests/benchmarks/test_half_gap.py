@@ -13,7 +13,7 @@ from turngap.agent.stack import load_stack
 from turngap.core.results import Turn
 from turngap.core.stats import percentile, proportion
 from turngap.scenario.library import library_dir, read_scenario
-from turngap.store.runs import RunWriter
+from turngap.store.writer import RunWriter
 
 
 def as_played(

@@ -10,7 +10,8 @@ from made_records import make_record, make_turn
 
 from turngap.cli.next_steps import LATE, after_run
 from turngap.core.stages import Stage
-from turngap.store.runs import Run, RunWriter
+from turngap.store.runs import Run
+from turngap.store.writer import RunWriter
 
 
 def a_run(turn: Any, **changes: Any) -> Run:

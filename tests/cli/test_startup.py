@@ -9,7 +9,7 @@ from made_records import make_record, make_turn
 from scipy.stats import binom, norm
 
 from turngap.core import stats
-from turngap.store.runs import RunWriter
+from turngap.store.writer import RunWriter
 
 # Each of these takes a tenth of a second or more to import.
 SLOW = ("scipy", "numba", "pipecat", "loguru", "jinja2", "soundfile", "soxr", "ruamel", "fastapi")

@@ -15,7 +15,7 @@ from turngap.core.errors import InputError
 from turngap.fleet.charts import HEIGHT_PX, charts
 from turngap.fleet.record import SIMULATION_FILE, SimulationRecord
 from turngap.fleet.report import read_simulation, render, simulation_block
-from turngap.store.runs import RunWriter
+from turngap.store.writer import RunWriter
 
 
 def sets(*assignments: str) -> tuple[str, ...]:

@@ -20,7 +20,8 @@ from turngap.check.record import (
     StageShift,
 )
 from turngap.core.results import AudioRecord, Turn
-from turngap.store.runs import Run, RunWriter, read_run
+from turngap.store.runs import Run, read_run
+from turngap.store.writer import RunWriter
 
 MACHINE = make_record().machine
 STAGES = tuple(name for name in MARKS_MS)

@@ -31,7 +31,8 @@ from turngap.report.console import turn_block
 from turngap.report.run import summary_block
 from turngap.scenario.library import load_scenario
 from turngap.scenario.model import Scenario
-from turngap.store.runs import Run, RunWriter, read_run
+from turngap.store.runs import Run, read_run
+from turngap.store.writer import RunWriter
 from turngap_services.stt.pocketsphinx.model import library_replies
 from turngap_services.tts.espeak.engine import EspeakVoice
 from turngap_services.tts.espeak.engine import engine as voice_engine

@@ -9,7 +9,8 @@ from made_records import make_record, make_turn
 from turngap.judge.prompt import PROMPT
 from turngap.play.run import content_hash
 from turngap.scenario.library import load_scenario
-from turngap.store.runs import RunWriter, read_run
+from turngap.store.runs import read_run
+from turngap.store.writer import RunWriter
 
 Capsys = pytest.CaptureFixture[str]
 

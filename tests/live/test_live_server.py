@@ -18,7 +18,8 @@ from helpers.made_speech import spoken
 from turngap.agent.access import Access
 from turngap.agent.limits import Limits
 from turngap.caller.pipecat import audio_frame
-from turngap.store.runs import find_run, read_run
+from turngap.store.folders import find_run
+from turngap.store.runs import read_run
 
 TOKEN = "0123456789abcdef-token"
 

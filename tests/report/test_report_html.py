@@ -13,7 +13,8 @@ from turngap.core.results import AnswerRecord, AudioRecord, BackchannelRecord
 from turngap.report.charts import ROW_PX, Agent, Domain, domain_of, gap_chart, together, waterfall
 from turngap.report.markdown import markdown
 from turngap.report.run import render, run_report, summary_block, write_html
-from turngap.store.runs import Run, RunWriter, read_run
+from turngap.store.runs import Run, read_run
+from turngap.store.writer import RunWriter
 
 SCRIPT = "<script>alert(1)</script>"
 ATTRIBUTE = '" onload="alert(1)" x=\''

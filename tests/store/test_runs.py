@@ -16,15 +16,9 @@ from turngap.core.errors import ExitCode, InputError
 from turngap.core.results import METRICS_VERSION
 from turngap.core.secrets import REMOVED
 from turngap.store.documents import encode
-from turngap.store.runs import (
-    RunWriter,
-    find_run,
-    latest_run,
-    read_record,
-    read_run,
-    run_folders,
-    utc_now,
-)
+from turngap.store.folders import find_run, latest_run, read_record, run_folders, utc_now
+from turngap.store.runs import read_run
+from turngap.store.writer import RunWriter
 
 
 def written(out: Path, turns=None, **changes) -> Path:
@@ -302,7 +296,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from made_records import make_record, make_turn
-from turngap.store.runs import RunWriter
+from turngap.store.writer import RunWriter
 writer = RunWriter.create(Path(sys.argv[1]), "killed", make_record(finished_utc=None))
 for n in range(1, 4):
     writer.append_turn(make_turn(turn=n))
@@ -369,7 +363,7 @@ def test_a_run_that_cannot_be_locked_leaves_no_descriptor(tmp_path, monkeypatch)
 
 def test_a_turn_too_large_to_be_read_is_stored_without_its_events(tmp_path, monkeypatch):
     turn = make_turn()
-    monkeypatch.setattr("turngap.store.runs.MAX_TURN_BYTES", len(encode(turn)) + 1000)
+    monkeypatch.setattr("turngap.store.writer.MAX_TURN_BYTES", len(encode(turn)) + 1000)
     events = tuple({"event": "AgentText", "text": "and so on"} for _ in range(1000))
     (stored,) = read_run(written(tmp_path, [turn.model_copy(update={"events": events})])).turns
     assert stored.events == ()
@@ -379,7 +373,7 @@ def test_a_turn_too_large_to_be_read_is_stored_without_its_events(tmp_path, monk
 
 def test_a_run_never_grows_larger_than_what_is_read(tmp_path, monkeypatch):
     turn = make_turn()
-    monkeypatch.setattr("turngap.store.runs.MAX_RUN_BYTES", len(encode(turn)) * 2)
+    monkeypatch.setattr("turngap.store.writer.MAX_RUN_BYTES", len(encode(turn)) * 2)
     writer = RunWriter.create(tmp_path, "replay", make_record())
     writer.append_turn(turn)
     writer.append_turn(turn)

@@ -12,7 +12,7 @@ from turngap.core.paired import Pair, Reading
 from turngap.core.results import METRICS_VERSION, MachineRecord, RunRecord, Turn, TurnKey
 from turngap.core.summary import summarise
 from turngap.store.documents import encode, read_document, write_atomically, writing
-from turngap.store.runs import utc_now
+from turngap.store.folders import utc_now
 
 
 def reading_of(turn: Turn) -> Reading:

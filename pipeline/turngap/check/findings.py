@@ -26,8 +26,9 @@ from turngap.core.results import Turn
 from turngap.core.secrets import text_without_secrets
 from turngap.core.starvation import MAX_STARVED_PAIRS
 from turngap.core.stats import proportion
+from turngap.store.folders import utc_now
 from turngap.store.provenance import this_machine
-from turngap.store.runs import Run, utc_now
+from turngap.store.runs import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,8 @@ from turngap.play.run import (
     undisturbed,
 )
 from turngap.store.documents import write_document
-from turngap.store.runs import Run, new_folder, utc_now
+from turngap.store.folders import new_folder, utc_now
+from turngap.store.runs import Run
 
 # So often at most `--until-decided` looks at what there is, each time after twice as many rounds.
 LOOKS = 5

@@ -59,7 +59,8 @@ def judge(
     from turngap.judge.play import expectations, judge_backend, recogniser_backend
     from turngap.judge.prompt import PROMPT
     from turngap.store.documents import find_folder
-    from turngap.store.runs import find_run, read_run
+    from turngap.store.folders import find_run
+    from turngap.store.runs import read_run
 
     if show_judge_prompt:
         print_text(PROMPT)

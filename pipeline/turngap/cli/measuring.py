@@ -144,7 +144,7 @@ def _resumed(
         InputError: another setting is given, or the run cannot be continued.
     """
     from turngap.play.resume import changes_since, continued, read_unfinished
-    from turngap.store.runs import find_run
+    from turngap.store.folders import find_run
 
     # By name: typer may bring a click of its own.
     sources = {

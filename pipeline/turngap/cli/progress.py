@@ -158,7 +158,7 @@ class Display:
 def _kept(folders: list[Path]) -> str:
     """What an interruption leaves: a comparison can be shown whole, other runs one by one."""
     from turngap.compare.record import COMPARISON_FILE
-    from turngap.store.runs import holds_turns, run_folders
+    from turngap.store.folders import holds_turns, run_folders
 
     found = [run for folder in folders for run in (folder, *run_folders(folder))]
     runs = [run for run in found if holds_turns(run)]

@@ -88,7 +88,8 @@ def report(
 def _stored(name: str, root: Path | None) -> Stored:
     """What that name or folder holds; a room is imported only where something of it is shown."""
     from turngap.store.documents import find_folder
-    from turngap.store.runs import find_run, read_run
+    from turngap.store.folders import find_run
+    from turngap.store.runs import read_run
 
     for file, stored in _ROOMS.items():
         if (folder := find_folder(name, file, root)) is not None:

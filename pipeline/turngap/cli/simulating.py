@@ -92,7 +92,8 @@ def simulate(
     from turngap.fleet.files import build_fleet, read_fleet
     from turngap.fleet.run import SimulationPlan, run_simulation, source_of, workload_of
     from turngap.report.words import validity_words
-    from turngap.store.runs import find_run, read_run
+    from turngap.store.folders import find_run
+    from turngap.store.runs import read_run
 
     loads = _loads(calls)
     if min_hit_rate is not None and not loads:

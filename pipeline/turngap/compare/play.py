@@ -25,8 +25,9 @@ from turngap.play.run import INTERRUPTED, RunInProgress, play_in_turns
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
 from turngap.store.documents import write_document
+from turngap.store.folders import new_folder, utc_now
 from turngap.store.provenance import git_commit, this_machine
-from turngap.store.runs import Run, new_folder, utc_now
+from turngap.store.runs import Run
 
 # Each backend is an agent in a process of its own, about 200 MB, for as long as this lasts; and the
 # page tells so many apart without colour.

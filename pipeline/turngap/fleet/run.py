@@ -22,8 +22,9 @@ from turngap.fleet.record import (
 from turngap.fleet.workload import TurnSample, Workload
 from turngap.inference.server import PS_PER_S, StepCosts
 from turngap.store.documents import write_document
+from turngap.store.folders import new_folder, utc_now
 from turngap.store.provenance import git_commit, this_machine
-from turngap.store.runs import Run, new_folder, utc_now
+from turngap.store.runs import Run
 
 # What a load is measured over, unless it is said: as many turns as give the hit rate to +-0.3 %,
 # within these bounds.

@@ -20,7 +20,8 @@ from turngap.scenario.answers import answer_again
 from turngap.scenario.library import library_dir, library_paths, load_scenario
 from turngap.scenario.model import Scenario
 from turngap.store.documents import write_document
-from turngap.store.runs import Run, read_run, rewritten, utc_now
+from turngap.store.folders import utc_now
+from turngap.store.runs import Run, read_run, rewritten
 
 # Of an engine's settings: the side of the conversation that a closed-domain recogniser knows.
 LISTENS_TO = "listens_to"

@@ -20,8 +20,10 @@ from turngap.core.results import OffsetRecord, RunRecord, Turn, worse_offset
 from turngap.live.conversation import TYPED, KeptTurn
 from turngap.live.saving import Saved, can_be_saved, end_error_ms, save, scenario_name
 from turngap.report.words import turns_words
+from turngap.store.folders import utc_now
 from turngap.store.provenance import git_commit, this_machine
-from turngap.store.runs import Run, RunWriter, read_run, utc_now
+from turngap.store.runs import Run, read_run
+from turngap.store.writer import RunWriter
 
 # Makes a run's report.html; this layer does not know the layer of reports.
 Render = Callable[[Run], object]

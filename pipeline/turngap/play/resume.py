@@ -13,8 +13,9 @@ from turngap.core.secrets import REMOVED, without_secrets
 from turngap.play.plan import ReplayPlan
 from turngap.play.run import content_hash
 from turngap.play.target import AgentChoice
+from turngap.store.folders import read_record
 from turngap.store.provenance import git_commit, this_machine
-from turngap.store.runs import Run, read_record, read_run
+from turngap.store.runs import Run, read_run
 
 
 def read_unfinished(path: Path) -> Run:

@@ -36,8 +36,10 @@ from turngap.play.target import Target
 from turngap.play.turn_record import turn_record
 from turngap.scenario.library import LoadedScenario
 from turngap.scenario.model import Backchannel, SpeechBounds, UserTurn
+from turngap.store.folders import utc_now
 from turngap.store.provenance import git_commit, this_machine
-from turngap.store.runs import Run, RunWriter, utc_now
+from turngap.store.runs import Run
+from turngap.store.writer import RunWriter
 
 # Above this share of starved turns even p95 rests on turns that the caller itself delayed.
 MAX_STARVED_SHARE = 0.05

@@ -8,7 +8,8 @@ from turngap.core.errors import InputError
 from turngap.report import page
 from turngap.report.markdown import markdown
 from turngap.store.documents import read_document
-from turngap.store.runs import Run, read_record, read_run
+from turngap.store.folders import read_record
+from turngap.store.runs import Run, read_run
 from turngap.turns.record import TURNS_FILE, TurnsRecord
 from turngap.turns.report import turns_report
 

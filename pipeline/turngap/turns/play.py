@@ -13,8 +13,9 @@ from turngap.play.plan import SILENT, PlayPlan, Progress
 from turngap.play.run import RunInProgress, play_in_turns
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.store.documents import write_document
+from turngap.store.folders import new_folder, utc_now
 from turngap.store.provenance import git_commit, this_machine
-from turngap.store.runs import Run, new_folder, utc_now
+from turngap.store.runs import Run
 from turngap.turns.figures import (
     GAP_MS,
     SHARE,

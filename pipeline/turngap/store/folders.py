@@ -1,0 +1,164 @@
+"""The folders of runs: where one is made, which one is meant, and what its `run.json` says."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+from turngap.core.errors import InputError, known_names
+from turngap.core.results import RunRecord
+from turngap.store.documents import (
+    DEFAULT_ROOT,
+    exists,
+    is_dir,
+    is_file,
+    read_document,
+)
+
+RUN_FILE = "run.json"
+TURNS_FILE = "turns.jsonl"
+AUDIO_DIR = "audio"
+RUN_HINT = "give a run's folder or name, or `latest`; `turngap replay` makes one"
+
+NOT_ENDED = "the run has not ended"
+
+
+def utc_now() -> str:
+    """Now as `RunRecord` stores it, ISO 8601 to the millisecond. For people, not for timing."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def started_at(record: RunRecord) -> datetime:
+    """When the run started; an instant without a zone is UTC, as the field's name says."""
+    try:
+        started = datetime.fromisoformat(record.started_utc)
+    except ValueError as e:
+        raise InputError(
+            "run.started_utc", f"started_utc {record.started_utc!r} is not an ISO 8601 instant"
+        ) from e
+    return started.astimezone(UTC) if started.tzinfo else started.replace(tzinfo=UTC)
+
+
+def read_record(path: Path) -> RunRecord:
+    """Read `run.json` alone; raises `InputError` as `read_run` does.
+
+    A run that was not finished is not valid, whatever its file says.
+    """
+    file = path / RUN_FILE
+    if not is_dir(path):
+        raise InputError("run.missing", f"{path}: no such run folder", hint=RUN_HINT)
+    if not exists(file):
+        raise InputError(
+            "run.not_a_run", f"{path} is not a run's folder: it has no {RUN_FILE}", hint=RUN_HINT
+        )
+    return unfinished(read_document(file, RunRecord, hint=RUN_HINT), NOT_ENDED)
+
+
+def unfinished(record: RunRecord, how_far: str) -> RunRecord:
+    """A record that says itself that its run is not valid yet; a finished one as it is."""
+    if record.finished_utc is not None:
+        return record
+    why = (f"unfinished: {how_far}",)
+    return record.model_copy(update={"valid": False, "why_invalid": why})
+
+
+def new_folder(out: Path | None, name: str, started: datetime | None = None) -> Path:
+    """Make a folder `<utc>-<name>` in `out` (default `./runs`), never an existing one.
+
+    Raises:
+        InputError: `out` cannot be written to.
+    """
+    root = out or DEFAULT_ROOT
+    stem = f"{started or datetime.now(UTC):%Y%m%dT%H%M%SZ}-{slug(name)}"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        return _new_folder(root, stem)
+    except OSError as e:
+        raise unwritable(root, e) from e
+
+
+def _new_folder(root: Path, stem: str) -> Path:
+    """Make `root/stem`; where it exists already, `root/stem-2` and so on."""
+    number = 1
+    while True:
+        path = root / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def slug(name: str) -> str:
+    """`name` as a plain file name: no separators, no dots in front, not too long."""
+    return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-.")[:60] or "run"
+
+
+def unwritable(root: Path, error: OSError) -> InputError:
+    """Make the error of a folder in which no run can be made."""
+    return InputError(
+        "run.unwritable",
+        f"cannot make a run in {root}: {error.strerror or error}",
+        hint="give a folder that can be written to: --out DIR",
+    )
+
+
+def latest_run(root: Path | None = None) -> Path:
+    """The folder of the run that started last in `root` (default `./runs`) and holds a turn.
+
+    One that was interrupted before its first turn has nothing to show; it counts only where there
+    is no other, so that its reason is told.
+
+    Raises:
+        InputError: there is none.
+    """
+    root = root or DEFAULT_ROOT
+    if folders := run_folders(root):
+        return next((f for f in reversed(folders) if holds_turns(f)), folders[-1])
+    raise InputError("run.none", f"no run in {root}", hint=RUN_HINT)
+
+
+def find_run(name_or_path: str, root: Path | None = None) -> Path:
+    """The folder that is meant by a path, by a folder's name in `root`, or by `latest`.
+
+    Raises:
+        InputError: there is none; the hint names the latest few.
+    """
+    root = root or DEFAULT_ROOT
+    if name_or_path == "latest":
+        return latest_run(root)
+    for candidate in (Path(name_or_path), root / name_or_path):
+        if is_dir(candidate):
+            return candidate
+        if candidate.name == RUN_FILE and is_file(candidate):
+            return candidate.parent
+    latest = [folder.name for folder in reversed(run_folders(root)[-5:])]
+    raise InputError(
+        "run.unknown",
+        f"no run {name_or_path!r}: neither a folder nor a run in {root}",
+        hint=known_names(name_or_path, latest) if latest else RUN_HINT,
+    )
+
+
+def run_folders(root: Path) -> list[Path]:
+    """Every run's folder in `root`, in the order in which they started."""
+    if not is_dir(root):
+        return []
+    folders = [path.parent for path in root.glob(f"*/{RUN_FILE}")]
+    return sorted(folders, key=_start_order)
+
+
+def holds_turns(folder: Path) -> bool:
+    """Whether any turn of a run was finished."""
+    try:
+        return (folder / TURNS_FILE).stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _start_order(folder: Path) -> tuple[datetime, str]:
+    """By the start that the run itself tells; a run that cannot be read comes first."""
+    try:
+        return started_at(read_record(folder)), folder.name
+    except InputError:
+        return datetime.min.replace(tzinfo=UTC), folder.name

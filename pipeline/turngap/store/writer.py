@@ -1,0 +1,246 @@
+"""A run's folder, written turn by turn while it happens.
+
+A turn is on disk before the next one is asked for, so a run that is killed loses the turn in flight
+and nothing else. `turngap.core.results` says what the files hold.
+"""
+
+import errno
+import fcntl
+import os
+import threading
+from contextlib import AbstractContextManager, suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from turngap.core.audio import Pcm
+from turngap.core.errors import InputError
+from turngap.core.results import RunRecord, Turn
+from turngap.store.documents import (
+    MAX_RUN_BYTES,
+    MAX_TURN_BYTES,
+    encode,
+    write_all,
+    write_atomically,
+    writing,
+)
+from turngap.store.folders import (
+    AUDIO_DIR,
+    NOT_ENDED,
+    RUN_FILE,
+    TURNS_FILE,
+    new_folder,
+    slug,
+    started_at,
+    unfinished,
+    unwritable,
+)
+from turngap.store.runs import is_json, read_lines
+
+# What some network mounts answer: they have no locks.
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
+
+
+class RunWriter:
+    """Writes one run's folder.
+
+    Every method blocks on the disk: call them from a worker thread while audio plays. Calls from
+    different threads are put in line. Until `finish` has been called, `run.json` says that the run
+    is unfinished and not valid. Whatever the disk refuses is an `InputError`; the turns that were
+    appended before it are kept.
+
+    Attributes:
+        path: the run's folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._turns: int | None = os.open(path / TURNS_FILE, flags, 0o644)
+        try:
+            _lock(self._turns, path)
+            # Of whole lines: a turn of which a part was written is cut off again.
+            self._size = os.fstat(self._turns).st_size
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def create(cls, out: Path | None, name: str, record: RunRecord) -> Self:
+        """Make a new folder in `out` (default `./runs`) and write `record` there.
+
+        The folder is named after `record.started_utc` and `name`, and is never an existing one.
+
+        Raises:
+            InputError: `out` cannot be written to.
+        """
+        path = new_folder(out, name, started_at(record))
+        try:
+            (path / AUDIO_DIR).mkdir()
+            writer = cls(path)
+        except OSError as e:
+            raise unwritable(path, e) from e
+        try:
+            writer.note(record)
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    @classmethod
+    def reopen(cls, path: Path, record: RunRecord) -> Self:
+        """Open a run's folder again, to append what is missing, and write `record` there.
+
+        A last line that was cut off is removed. Audio without its turn is overwritten when the next
+        turn comes, as that has its number.
+
+        Raises:
+            InputError: it cannot be written to, or somebody else writes to it.
+        """
+        with writing(path, "run.unwritable"):
+            (path / AUDIO_DIR).mkdir(exist_ok=True)
+            writer = cls(path)
+            try:
+                writer._end_with_a_whole_line()
+                writer.note(record)
+            except BaseException:
+                writer.close()
+                raise
+        return writer
+
+    def note(self, record: RunRecord) -> None:
+        """Write what is known of the run so far; it stays marked as unfinished.
+
+        Raises:
+            InputError: it cannot be written; the record before it is kept.
+        """
+        self._write_record(unfinished(record, NOT_ENDED))
+
+    def _end_with_a_whole_line(self) -> None:
+        assert self._turns is not None
+        end, rest = 0, b""
+        for line in read_lines(self.path / TURNS_FILE):
+            rest = b"" if line.endswith(b"\n") else line
+            end += len(line) - len(rest)
+        if rest and is_json(rest):
+            write_all(self._turns, b"\n")
+            end += len(rest) + 1
+        os.ftruncate(self._turns, end)
+        os.fsync(self._turns)
+        self._size = end
+
+    def append_turn(self, turn: Turn) -> None:
+        """Add one finished turn; it is on the disk (fsync) when this returns.
+
+        Raises:
+            InputError: it cannot be written, and is not stored.
+        """
+        line = encode(turn)
+        if len(line) > MAX_TURN_BYTES:
+            note = {f"its {len(turn.events)} events are not stored: over {len(line)} bytes": 1}
+            update = {"events": (), "notes": {**turn.notes, **note}}
+            line = encode(turn.model_copy(update=update))
+        if len(line) > MAX_TURN_BYTES or self._size + len(line) > MAX_RUN_BYTES:
+            raise InputError(
+                "run.too_large",
+                f"{self.path}: with one more turn, of {len(line)} bytes, it could not be read",
+                hint="play the rest as a run of its own",
+            )
+        with self._lock, self._writing():
+            if self._turns is None:
+                raise AssertionError("the run is closed")
+            try:
+                os.ftruncate(self._turns, self._size)
+                write_all(self._turns, line)
+                os.fsync(self._turns)
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(self._turns, self._size)
+                raise
+            self._size += len(line)
+
+    def write_audio(self, name: str, left: Pcm, right: Pcm, rate: int) -> str:
+        """Store what was said (left) and heard (right), each mono int16 at `rate` Hz.
+
+        The shorter one is filled up with silence. Write it before the turns that name it.
+
+        Returns:
+            The file's path within the run's folder, as `AudioRecord.file` has it.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        import soundfile
+
+        stereo = np.zeros((max(len(left), len(right)), 2), dtype=np.int16)
+        stereo[: len(left), 0] = left
+        stereo[: len(right), 1] = right
+        wav = BytesIO()
+        soundfile.write(wav, stereo, rate, subtype="PCM_16", format="WAV")
+        file = f"{AUDIO_DIR}/{slug(name)}.wav"
+        with self._writing():
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+                descriptor = os.open(self.path / file, flags, 0o644)
+                try:
+                    write_all(descriptor, wav.getbuffer())
+                finally:
+                    os.close(descriptor)
+            except OSError:
+                # On a full disk this makes the room to say in `run.json` what happened.
+                with suppress(OSError):
+                    (self.path / file).unlink()
+                raise
+        return file
+
+    def finish(self, record: RunRecord) -> None:
+        """Write `record` in place of the one at the start, and close the run.
+
+        Raises:
+            InputError: it cannot be written: the run stays marked as unfinished.
+        """
+        try:
+            self._write_record(record)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the files; without `finish` the run stays marked as unfinished."""
+        with self._lock:
+            if self._turns is not None:
+                with suppress(OSError):  # every turn has been synced: nothing hangs on this
+                    os.close(self._turns)
+            self._turns = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _write_record(self, record: RunRecord) -> None:
+        with self._lock, self._writing():
+            write_atomically(self.path / RUN_FILE, encode(record, indent=2))
+
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing(self.path, "run.unwritable")
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    """Keep others from writing to a run until this process ends.
+
+    Raises:
+        InputError: somebody else writes to it.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as e:
+        raise InputError(
+            "run.in_use", f"{path} is being played", hint="wait until it has ended"
+        ) from e
+    except OSError as e:
+        if e.errno not in _NO_LOCKS:
+            raise

@@ -56,8 +56,8 @@ def compare(
 ) -> None:
     """Compare LLMs on the same recordings: speed, cut-ins, right answers, price, long tasks.
 
-    Exit: 0 compared, 2 bad input, 3 inconclusive because turngap itself was late too often or
-    beside one LLM only, 4 an agent failed, even in a single turn.
+    Exit: 0 compared, 2 bad input, 3 inconclusive because turngap itself was late too often,
+    or mainly beside one LLM, 4 an agent failed, even in a single turn.
     """
     from turngap.cli.judging import judged_comparison
     from turngap.compare.play import ComparePlan, parse_price

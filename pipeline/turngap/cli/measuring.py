@@ -48,9 +48,10 @@ def replay(
     resume: Annotated[
         str | None,
         options.for_play(
-            metavar="RUN",
-            help="Play what a run lacks that was interrupted, under its own settings, into its "
-            "folder. Secrets are not stored: give --agent or --set again where they held one.",
+            metavar="RUN|latest",
+            help="Finish an interrupted run: play its missing turns with the same settings, into "
+            "the same folder. Secrets are not stored, so give --agent or --set again if they held "
+            "one.",
             autocompletion=options.run_names,
         ),
     ] = None,
@@ -152,11 +153,13 @@ def _resumed(
     }
     given = [param for param, source in sources.items() if source == "COMMANDLINE"]
     if others := sorted(set(given) - _WITH_RESUME):
+        param = next(each for each in ctx.command.params if each.name == others[0])
+        what = param.opts[0] if param.param_type_name == "option" else "scenario names"
         raise InputError(
             "resume.settings",
-            f"{others[0].strip('_').replace('_', '-')} was given with --resume, but a run is "
-            "continued under its own settings",
-            hint="drop it, or play a run of its own without --resume",
+            f"{what} cannot be given with --resume, which plays what that run planned, under its "
+            "own settings",
+            hint="drop it, or start a new run without --resume",
         )
     run = read_unfinished(find_run(name, out))
     again = agent if sources["agent"] in ("COMMANDLINE", "ENVIRONMENT") else None

@@ -179,6 +179,14 @@ async def test_text_that_is_too_short_or_too_long_is_refused(text: str, tmp_path
         assert (refused["re"], refused["kind"]) == ("turngap.say", "say.length")
 
 
+async def test_a_typed_turn_whose_number_is_none_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server, server.page() as page:
+        await page.ready()
+        await page.say("turngap.say", {"turn": "one", "text": "good evening"})
+        refused = await page.next("refused")
+        assert (refused["re"], refused["kind"]) == ("turngap.say", "say.turn")
+
+
 WRONG_REPORTS: dict[str, Any] = {
     "nothing": None,
     "no offset": report(1, 0, 10) | {"offset": None},

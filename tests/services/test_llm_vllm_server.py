@@ -123,6 +123,7 @@ def test_it_is_started_as_it_was_set_and_waited_for(
         *("--max-num-seqs", "4"),
     ]
     assert seen["environment"]["VLLM_CPU_KVCACHE_SPACE"] == "1"
+    assert seen["environment"]["VLLM_HOST_IP"] == "127.0.0.1"
     assert "loading the weights of a/model" in server.log.read_text()
 
 

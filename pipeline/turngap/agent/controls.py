@@ -13,6 +13,7 @@ from turngap.agent.switching import LlmSwitch
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError, TurngapError
 from turngap.core.messages import LLM, SAY
+from turngap.core.untrusted import whole
 
 
 class Controls:
@@ -74,12 +75,17 @@ class Controls:
             raise InputError(
                 "say.length", f"{len(text)} characters of text, expected 1 to {TEXT_CHARS}"
             )
+        turn = data.get("turn")
+        try:
+            turn = None if turn is None else whole(turn)
+        except ValueError as e:
+            raise InputError("say.turn", f"the turn of a typed text: {e}") from e
         await worker.rtvi.interrupt_bot()
         # The interruption commits what was spoken so far to the context, before the text.
         await worker.flush_pipeline()
         frame = LLMMessagesAppendFrame([{"role": "user", "content": text}], run_llm=True)
         await worker.rtvi.push_frame(frame)
-        await worker.rtvi.send_server_message({"turngap": "said", "turn": data.get("turn")})
+        await worker.rtvi.send_server_message({"turngap": "said", "turn": turn})
 
 
 def _unusable(name: str, error: Exception) -> TurngapError:

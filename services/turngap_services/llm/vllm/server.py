@@ -50,6 +50,8 @@ class Server:
             *("--host", "127.0.0.1", "--port", str(port), *_lane(settings), *settings.serve_args),
         ]
         environment = {**os.environ, **settings.serve_env}
+        # vLLM asks for a route to 8.8.8.8 to find its own address; its workers are here.
+        environment.setdefault("VLLM_HOST_IP", "127.0.0.1")
         if Path(model).exists():
             environment.setdefault("HF_HUB_OFFLINE", "1")
         with self.log.open("ab") as log:

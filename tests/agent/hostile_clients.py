@@ -190,6 +190,29 @@ async def sends_half_a_body(client: Client) -> None:
     )
 
 
+async def ends_its_body_in_nonsense(client: Client) -> None:
+    await client.write(
+        b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    answer = await client.reader.readuntil(b"\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 405"), answer
+    await client.write(b"hello\n\r\n")
+
+
+async def sends_a_request_and_nonsense(client: Client) -> None:
+    await client.write(
+        b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+        b"\r\nhello\n\r\n"
+    )
+
+
+async def asks_for_a_head_and_sends_nonsense(client: Client) -> None:
+    await client.write(
+        b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+        b"\r\nhello\n\r\n"
+    )
+
+
 async def floods(client: Client) -> None:
     await client.upgrade()
     small = framed(BINARY, message_frame(rtvi("client-message", {"t": "x"})))
@@ -369,6 +392,11 @@ HOSTILE: dict[str, Hostile] = {
     "sends half a head": Hostile(sends_half_a_head, 408, "no complete request", QUICK),
     "trickles its head": Hostile(trickles_its_head, 408, "no complete request", QUICK),
     "sends half a body": Hostile(sends_half_a_body, 405, "", QUICK),
+    "ends its body in nonsense": Hostile(ends_its_body_in_nonsense),
+    "sends a request and nonsense": Hostile(sends_a_request_and_nonsense, 400, "Invalid HTTP"),
+    "asks for a head and sends nonsense": Hostile(
+        asks_for_a_head_and_sends_nonsense, 400, "Invalid HTTP"
+    ),
     "floods": Hostile(floods, 4429, "more than 20 messages", SLOWLY),
     "floods with audio": Hostile(floods_audio, 4429, "", Limits(burst_s=1)),
     "floods with text": Hostile(floods_text, 1003, "expected pipecat's protobuf"),

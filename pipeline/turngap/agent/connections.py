@@ -177,6 +177,16 @@ class Http(_Bounded, H11Protocol):
             self._stop_watching()
             super().handle_websocket_upgrade(event)
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer a malformed request, unless that has begun; the application sends no more."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self._refuse(400, msg)  # h11 would give a HEAD no answer with words
+        else:
+            self.transport.close()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._watch_writing()

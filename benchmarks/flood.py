@@ -182,10 +182,10 @@ async def connections(url: str, _: random.Random) -> None:
 
 async def pings(url: str, _: random.Random) -> None:
     """Pings whose answers nobody reads."""
-    async with connect(url, local_addr=FROM) as socket:
-        while socket.state is State.OPEN:
-            socket.transport.write(b"\x89\xfd\0\0\0\0" + bytes(125))
-            await asyncio.sleep(0)  # noqa: TID251  # a hostile client waits for nobody's clock
+    socket = await connect(url, local_addr=FROM)
+    while socket.state is State.OPEN and not socket.transport.is_closing():
+        socket.transport.write(b"\x89\xfd\0\0\0\0" + bytes(125))
+        await asyncio.sleep(0)  # noqa: TID251  # a hostile client waits for nobody's clock
 
 
 async def requests(url: str, rng: random.Random) -> None:

@@ -49,6 +49,85 @@ def first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
+# What CTranslate2 and the CUDA runtime say, and what to do about it. The first that fits counts.
+_ON_CUDA = (
+    (
+        "cuda.driver",
+        r"driver version is insufficient|unsupported display driver|driver is a stub|libcuda\.so",
+        "{what} found no NVIDIA driver that is new enough",
+        "`nvidia-smi` shows the driver: CUDA 12 needs 525 or newer. A container must be started "
+        "with the card (--gpus all)",
+    ),
+    (
+        "cuda.device",
+        r"no CUDA-capable device|invalid device ordinal|busy or unavailable|without CUDA|"
+        r"not compiled with CUDA",
+        "{what} found no CUDA card that it can use",
+        "`nvidia-smi` lists the cards, and CUDA_VISIBLE_DEVICES may hide them. A container must be "
+        "started with the card (--gpus all)",
+    ),
+    (
+        "cuda.library",
+        r"lib(cublas|cudnn|cudart|nvrtc)\S*",
+        "{what} does not find CUDA's libraries",
+        "pip install 'turngap[cuda]'",
+    ),
+    (
+        "cuda.memory",
+        r"(?s)CU(DA|BLAS).*out of memory|CUBLAS_STATUS_ALLOC_FAILED",
+        "the card has too little free memory for {what}",
+        "`nvidia-smi` shows what shares the card: a vLLM server takes 90 % of it, unless it was "
+        "started with a lower --gpu-memory-utilization",
+    ),
+    (
+        "cuda.card",
+        r"no kernel image|not compiled for SM|CUBLAS_STATUS_(ARCH_MISMATCH|NOT_SUPPORTED)",
+        "this card is too old or too new for {what}",
+        "pip install --upgrade ctranslate2",
+    ),
+    (
+        "cuda.failed",
+        r"CUDA|cuBLAS|cuDNN",
+        "{what} failed on the card",
+        "`nvidia-smi` shows whether the card works",
+    ),
+)
+_COMPUTE_TYPE = re.compile(r"Requested (\S+) compute type")
+
+
+def engine_trouble(error: Exception, what: str, part: str, less_memory: str) -> AgentError | None:
+    """Turn a CTranslate2 error that is not about the model's files into ours; None for others.
+
+    Args:
+        error: the library's error.
+        what: is loaded or run.
+        part: the stack's table with `device` and `compute_type`.
+        less_memory: names what needs less memory.
+    """
+    if found := _COMPUTE_TYPE.search(str(error)):
+        return AgentError(
+            "model.compute_type",
+            f"{what} cannot be calculated with {found[1]} on this device",
+            hint=f"leave {part}.compute_type out, and turngap chooses what the device supports",
+        )
+    trouble = cuda_trouble(error, what, part)
+    if trouble is not None and trouble.kind == "cuda.memory":
+        return AgentError(trouble.kind, trouble.message, hint=f"{trouble.hint}; {less_memory}")
+    return trouble or too_little_memory(error, what, less_memory)
+
+
+def cuda_trouble(error: Exception, what: str, part: str) -> AgentError | None:
+    """Turn an error of CUDA, its libraries or the card into ours; None for others."""
+    for kind, pattern, said, hint in _ON_CUDA:
+        if re.search(pattern, str(error)):
+            return AgentError(
+                kind,
+                f"{said.format(what=what)}: {first_line(error)}",
+                hint=f"{hint}; or run it on the CPU: --set {part}.device=cpu",
+            )
+    return None
+
+
 def require_files(directory: Path, names: Iterable[str], hint: str) -> None:
     """Raise AgentError unless the model's directory holds these files."""
     if missing := [name for name in names if not (directory / name).is_file()]:

@@ -187,10 +187,14 @@ def test_a_model_that_cannot_be_used_is_one_clear_line(
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError("std::bad_alloc"), RuntimeError("CUDA failed with error out of memory")]
+    ("error", "kind", "words"),
+    [
+        (MemoryError("std::bad_alloc"), "model.memory", "too little memory on this machine"),
+        (RuntimeError("CUDA failed with error out of memory"), "cuda.memory", "too little free"),
+    ],
 )
 def test_a_machine_with_too_little_memory_is_not_taken_for_a_damaged_model(
-    copied: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+    copied: Path, error: Exception, kind: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = SmallModel(SmallSettings(model=copied))
 
@@ -203,9 +207,9 @@ def test_a_machine_with_too_little_memory_is_not_taken_for_a_damaged_model(
         lambda: model.say(["<|user|>"], lambda _: None, threading.Event()),
         lambda: SmallModel(SmallSettings(model=copied)),
     ):
-        with pytest.raises(AgentError, match="too little memory on this machine") as e:
+        with pytest.raises(AgentError, match=words) as e:
             use()
-        assert (e.value.kind, e.value.exit_code) == ("model.memory", ExitCode.AGENT_FAILED)
+        assert (e.value.kind, e.value.exit_code) == (kind, ExitCode.AGENT_FAILED)
         assert "smaller model" in e.value.hint
 
 

@@ -192,7 +192,7 @@ def test_settings_that_the_model_cannot_have_are_refused_by_name(
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
-        (RuntimeError("CUDA failed with error out of memory\nat 7"), "model.memory", "too little"),
+        (RuntimeError("CUDA failed with error out of memory\nat 7"), "cuda.memory", "too little"),
         (MemoryError("std::bad_alloc"), "model.memory", "too little memory"),
         (RuntimeError("no such operator\nat 7"), "model.failed", "failed: no such operator"),
     ],

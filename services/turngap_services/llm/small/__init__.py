@@ -7,6 +7,7 @@ from pydantic import Field
 
 from turngap.backends import BackendSettings, BackendSpec, Need
 from turngap.core.clock import Clock
+from turngap_services.cuda import Compute, Device
 
 if TYPE_CHECKING:
     from turngap_services.llm.small.service import SmallLLMService
@@ -26,6 +27,10 @@ class SmallSettings(BackendSettings):
     """Sampling temperature; 0 always takes the likeliest token, so that two runs say the same."""
     seed: Annotated[int, Field(ge=0)] = 1
     """Seed of the sampling above temperature 0, for the whole process."""
+    device: Device = "cpu"
+    """Where the model runs: `cpu`, `cuda`, or `auto` for the card where there is one."""
+    compute_type: Compute | None = None
+    """CTranslate2's type of calculation; by default int8 on a CPU, on a card the best it has."""
     threads: Annotated[int, Field(ge=1)] = 1
     """Threads for one reply; on a shared machine a small model is fastest with one."""
     workers: Annotated[int, Field(ge=1)] = 1

@@ -15,8 +15,9 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from turngap.core.errors import AgentError
+from turngap_services.cuda import place
 from turngap_services.llm.small import SmallSettings
-from turngap_services.loading import Loaded, first_line, require_files, too_little_memory
+from turngap_services.loading import Loaded, engine_trouble, first_line, require_files
 
 SHIPPED = Path(__file__).parent / "student"
 
@@ -60,10 +61,12 @@ class SmallModel:
         if not directory.is_dir():
             raise AgentError("model.missing", f"no model directory at {directory}", hint=_CONVERT)
         require_files(directory, _FILES, _CONVERT)
+        where = place(settings.device, settings.compute_type, "llm")
         try:
             generator = ctranslate2.Generator(
                 str(directory),
-                compute_type="int8",
+                device=where.device,
+                compute_type=where.compute_type,
                 inter_threads=settings.workers,
                 intra_threads=settings.threads,
             )
@@ -74,7 +77,8 @@ class SmallModel:
         except Exception as e:
             if isinstance(e, AgentError):
                 raise
-            raise too_little_memory(e, f"the model in {directory}", _LESS_MEMORY) or AgentError(
+            what = f"the model in {directory}"
+            raise engine_trouble(e, what, "llm", _LESS_MEMORY) or AgentError(
                 "model.damaged",
                 f"the model in {directory} cannot be loaded: {first_line(e)}",
                 hint=_CONVERT,
@@ -157,7 +161,8 @@ class SmallModel:
                 callback=step,
             )
         except (RuntimeError, MemoryError) as e:
-            raise too_little_memory(e, f"a reply of {self.name}", _LESS_MEMORY) or AgentError(
+            what = f"a reply of {self.name}"
+            raise engine_trouble(e, what, "llm", _LESS_MEMORY) or AgentError(
                 "model.failed",
                 f"the model {self.name} failed in mid-reply: {first_line(e)}",
                 hint="convert it again, or choose another: --set llm.model=DIR",

@@ -8,16 +8,12 @@ from pydantic import Field
 
 from turngap.backends import BackendSettings, BackendSpec, Need
 from turngap.core.clock import Clock
+from turngap_services.cuda import Compute, Device
 
 if TYPE_CHECKING:
     from turngap_services.stt.whisper.service import WhisperSTTService
 
 MODEL = "base.en"
-# What CTranslate2 calculates with.
-Compute = Literal[
-    "default", "auto", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16",
-    "bfloat16", "float32",
-]  # fmt: skip
 
 
 class WhisperSettings(BackendSettings):
@@ -32,10 +28,10 @@ class WhisperSettings(BackendSettings):
     """Directory of downloaded models; by default that of the hub's client."""
     language: Annotated[str, Field(pattern=r"^([a-z]{2,3}|auto)$")] = "en"
     """Code of the language; `auto` lets the model find out in every reading."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the model runs."""
-    compute_type: Compute = "int8"
-    """CTranslate2's type of calculation."""
+    device: Device = "auto"
+    """Where the model runs: `cpu`, `cuda`, or `auto` for the card where there is one."""
+    compute_type: Compute | None = None
+    """CTranslate2's type of calculation; by default int8 on a CPU, on a card the best it has."""
     threads: Annotated[int, Field(ge=1)] = 1
     """Threads for one reading; on a shared CPU one is fastest."""
     workers: Annotated[int, Field(ge=1)] = 1

@@ -10,7 +10,8 @@ from faster_whisper import WhisperModel, available_models, download_model
 
 from turngap.core.audio import FULL_SCALE, Pcm
 from turngap.core.errors import AgentError, InputError
-from turngap_services.loading import Loaded, first_line, require_files, too_little_memory
+from turngap_services.cuda import place
+from turngap_services.loading import Loaded, engine_trouble, first_line, require_files
 from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.stt.whisper.sound import RATE
 
@@ -74,11 +75,12 @@ class Reader:
         self._settings = settings
         require_files(directory, _FILES, _CONVERT)
         kind = FittedModel if settings.window == "fit" else WholeModel
+        where = place(settings.device, settings.compute_type, "stt")
         try:
             model = kind(
                 str(directory),
-                device=settings.device,
-                compute_type=settings.compute_type,
+                device=where.device,
+                compute_type=where.compute_type,
                 cpu_threads=settings.threads,
                 num_workers=settings.workers,
             )
@@ -86,7 +88,7 @@ class Reader:
         # Each library has its own exceptions for a bad file, tokenizers a plain Exception.
         except Exception as e:
             what = f"the Whisper model in {directory}"
-            raise too_little_memory(e, what, _LESS_MEMORY) or AgentError(
+            raise engine_trouble(e, what, "stt", _LESS_MEMORY) or AgentError(
                 "model.damaged",
                 f"the Whisper model in {directory} cannot be loaded: {first_line(e)}",
                 hint=_CONVERT,
@@ -124,7 +126,7 @@ class Reader:
                 text, _ = self._transcribe(whole)
         except (RuntimeError, MemoryError) as e:
             what = f"a reading of the Whisper model {self.name}"
-            raise too_little_memory(e, what, _LESS_MEMORY) or AgentError(
+            raise engine_trouble(e, what, "stt", _LESS_MEMORY) or AgentError(
                 "model.failed",
                 f"the Whisper model {self.name} failed: {first_line(e)}",
                 hint="another model (--set stt.model=NAME) or stt.device=cpu may do",

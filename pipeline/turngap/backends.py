@@ -104,6 +104,44 @@ class Need:
                 return importlib.util.find_spec(self.name) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class WeightFile:
+    """One file of published weights.
+
+    Attributes:
+        path: its path in the repository, with `/`.
+        size: bytes; None where that is not known beforehand.
+        sha256: its pinned digest; None where none is known, so that the hub's own word is checked.
+    """
+
+    path: str
+    size: int | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Published weights in a repository of a hub, as an engine with certain settings loads them.
+
+    Attributes:
+        name: what people are shown, as `whisper base.en`.
+        repository: its id on the hub.
+        revision: a commit, or a branch where nothing is pinned.
+        files: what is loaded; empty where only the hub knows, which then lists it.
+        licence: the licence of the weights; empty where it is not known.
+        patterns: shell patterns of the files wanted of the hub's list, where `files` is empty.
+        pins: the file that replaces the pins that turngap ships, where one does.
+    """
+
+    name: str
+    repository: str
+    revision: str
+    files: tuple[WeightFile, ...] = ()
+    licence: str = ""
+    patterns: tuple[str, ...] = ()
+    pins: str = ""
+
+
 class Floor:
     """Whether the agent may be heard: turn-taking withholds its voice, the output waits for it.
 
@@ -180,6 +218,8 @@ class BackendSpec:
         prepare: loads what sessions share (models, voices) when the agent starts.
         by_default: what it needs besides where its settings are left as they are, as the weights of
             its default model. Other settings may do without, so it is shown and not required.
+        weights: what these settings would load from a hub; None for nothing, as where they name a
+            folder. `turngap.weights` fetches it before `prepare` is called.
         licence: SPDX id of what runs in the process; it matters where it is GPL.
         closed_domain: of an STT: whether it hears nothing but sentences that it was given.
         simulated: of an LLM: whether no model answers, but a script.
@@ -199,6 +239,7 @@ class BackendSpec:
     prepare: Callable[[Any], None] | None = None
     requires: tuple[Need, ...] = ()
     by_default: tuple[Need, ...] = ()
+    weights: Callable[[Any], Weights | None] | None = None
     price: Price | None = None
     licence: str = ""
     notes: str = ""
@@ -243,6 +284,12 @@ class BackendSpec:
     def scripted(self, settings: BackendSettings) -> bool:
         """Whether a script answers in place of a model, in any of its parts too."""
         return self.simulated or any(part.scripted(own) for part, own in settings.parts())
+
+    def downloads(self, settings: BackendSettings) -> list[Weights]:
+        """What these settings load from a hub, those of its parts too."""
+        own = self.weights(settings) if self.weights else None
+        parts = [each for part, of in settings.parts() for each in part.downloads(of)]
+        return [own, *parts] if own else parts
 
     def require(self) -> None:
         """Raise AgentError with the remedy unless this machine has all that the engine needs."""

@@ -139,12 +139,41 @@ def test_images_are_pinned() -> None:
     assert [image for image in pulled if not PINNED.fullmatch(image)] == []
 
 
+def test_the_agents_extras_are_a_choice_that_has_to_be_made() -> None:
+    arguments = dict(instructions("ARG"))
+    assert arguments["EXTRAS"] == ""
+    assert "${EXTRAS:?" in DOCKERFILE.read_text(encoding="utf-8")
+    # The images that it starts from may be others, where those that it names cannot be had.
+    assert set(arguments) == {"BUILD_BASE", "BASE", "EXTRAS"}
+
+
+def test_every_extra_that_is_named_is_one_of_the_package() -> None:
+    named = [extras_of(name) for name in OURS if name.startswith("agent-")]
+    named += [
+        set(found[1].split(","))
+        for file in (DOCKERFILE, GUIDE)
+        for found in re.finditer(r"EXTRAS=([\w,]+)", file.read_text(encoding="utf-8"))
+    ]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set().union(*named) <= set(project["optional-dependencies"])
+    assert len(named) >= 4
+
+
+def extras_of(name: str) -> set[str]:
+    return set(SERVICES[name]["build"]["args"]["EXTRAS"].split(","))
+
+
 def instructions(name: str) -> Iterator[tuple[str, str]]:
-    """`FROM`'s images by stage, or `COPY`'s sources from the context by destination."""
+    """`FROM`'s images by stage, `ARG`'s defaults by name, or `COPY`'s sources by destination."""
+    arguments: dict[str, str] = {}
     for line in DOCKERFILE.read_text(encoding="utf-8").splitlines():
         match line.split():
+            case ["ARG", argument]:
+                key, _, arguments[key] = argument.partition("=")
+                if name == "ARG":
+                    yield key, arguments[key]
             case ["FROM", image, "AS", stage] if name == "FROM":
-                yield stage, image
+                yield stage, re.sub(r"\$\{(\w+)\}", lambda found: arguments[found[1]], image)
             case ["COPY", *sources, to] if name == "COPY" and "--from" not in sources[0]:
                 yield from ((to, source) for source in sources)
 
@@ -166,7 +195,13 @@ def test_a_service_of_ours_runs_a_command_that_there_is(name: str) -> None:
         kinds: tuple[Kind, ...] = ("llm", "stt", "tts")
         engines: dict[Kind, str | None] = {kind: parameters[kind] for kind in kinds}
         choice = AgentChoice(parameters["agent"], engines, tuple(parameters["set_"] or ()))
-        assert len(list(resolved(choice.stack(), library_dir()))) == 4
+        specs = [spec for spec, _ in resolved(choice.stack(), library_dir())]
+        assert len(specs) == 4
+        # What the stack's engines are, is in the image.
+        remedies = "\n".join(need.remedy for spec in specs for need in spec.requires)
+        needed = set(re.findall(r"turngap\[(\w+)\]", remedies))
+        assert needed
+        assert needed <= extras_of(name)
 
 
 def test_the_caller_takes_its_agent_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -540,6 +540,25 @@ def test_tokens_are_counted_and_those_within_the_llms_window_too() -> None:
     }
 
 
+def test_what_a_model_thinks_is_counted_apart_and_is_not_its_first_token() -> None:
+    turns: list[AgentTurn] = []
+    recorder = MarksRecorder(0.0, turns.append)
+    recorder.llm_requested(ns(1000))
+    for ms in (1050, 1100, 1300):
+        recorder.thought(ns(ms))
+    recorder.said(ns(1400))
+    recorder.thought(ns(1410))
+    recorder.finish()
+    (turn,) = turns
+    assert turn.marks["llm_first_token"] == ns(1400)
+    assert turn.counts == {
+        "llm_thought_tokens": 4,
+        "llm_thought_ms": 250 + 10,
+        "llm_window_tokens": 1,
+        "llm_ttft_ms": 400,
+    }
+
+
 def test_a_model_that_is_slower_than_its_window_has_no_token_in_it() -> None:
     turns: list[AgentTurn] = []
     recorder = MarksRecorder(0.0, turns.append)

@@ -25,7 +25,8 @@ class FakeOpenAI:
     """What the server does, and what it saw.
 
     Attributes:
-        words: a streamed reply, chunk by chunk.
+        words: a streamed reply, chunk by chunk; one that begins with "(" is told as a thought.
+        thoughts: the field of a chunk in which thoughts are told.
         go: a chunk is sent for each release; None sends all at once.
         dies_after: the connection is dropped after so many chunks.
         dies_in_order: it is closed as if the reply had come to its end.
@@ -42,6 +43,7 @@ class FakeOpenAI:
 
     models: Sequence[str] = ("m",)
     words: Sequence[str] = ("Two ", "pizzas.")
+    thoughts: str = "reasoning_content"
     key: str | None = None
     go: threading.Semaphore | None = None
     dies_after: int | None = None
@@ -180,7 +182,8 @@ class OpenAIHandler(BaseHTTPRequestHandler):
                     fake.freed.wait()
                 if fake.go is not None:
                     fake.go.acquire()
-                self._event({"choices": [{"index": 0, "delta": {"content": word}}]})
+                field = fake.thoughts if word.startswith("(") else "content"
+                self._event({"choices": [{"index": 0, "delta": {field: word}}]})
             if fake.finish_reason is not None:
                 last = {"index": 0, "delta": {}, "finish_reason": fake.finish_reason}
                 self._event({"choices": [last]})

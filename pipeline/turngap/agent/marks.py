@@ -18,6 +18,7 @@ from turngap.core.audio import Pcm, SpeechDetector, SpeechStart
 from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import ms_to_ns, ns_to_ms, samples_to_ns
 from turngap.core.events import ToolCall
+from turngap.core.tokens import THOUGHT, THOUGHT_MS
 
 # A turn decision that follows the final transcript this closely was waiting for it.
 SAME_STEP_MS = 10.0
@@ -88,6 +89,7 @@ class AgentTurn:
     no_reply: str | None = None
     calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
     pieces: int = 0  # of the answer, from the LLM
+    piece_ns: int | None = None  # the latest one, or what it thought
     tts: _Track = field(default_factory=_Track)
     out: _Track = field(default_factory=_Track)
     held_ns: int = 0  # when its audio was released, if it was held back
@@ -293,6 +295,7 @@ class MarksRecorder:
         self.mark("llm_first_token", at_ns)
         if (turn := self._making) is None or "llm_request" not in turn.marks:
             return
+        turn.piece_ns = at_ns
         # With tools, the answer is the reply to the request that carries their results.
         asked_ns = turn.marks.get("tool_result", turn.marks["llm_request"])
         first_ns = turn.marks["llm_first_token"]
@@ -301,6 +304,16 @@ class MarksRecorder:
         turn.pieces += 1
         if at_ns > first_ns:
             turn.counts["llm_tokens_per_s"] = (turn.pieces - 1) * 1e9 / (at_ns - first_ns)
+
+    def thought(self, at_ns: int) -> None:
+        """Note a piece of what the LLM thinks, which is no part of the answer.
+
+        What it took is the time since the piece before, of the first one none.
+        """
+        if (turn := self._making) is not None:
+            self.count(THOUGHT, 1)
+            self.count(THOUGHT_MS, ns_to_ms(at_ns - (turn.piece_ns or at_ns)))
+            turn.piece_ns = at_ns
 
     def used(self, prompt_tokens: int, completion_tokens: int) -> None:
         """Count the tokens of a request, whatever became of it."""

@@ -30,6 +30,7 @@ from pipecat.frames.frames import (
     LLMFullResponseStartFrame,
     LLMMessagesAppendFrame,
     LLMTextFrame,
+    LLMThoughtTextFrame,
     MetricsFrame,
     OutputAudioRawFrame,
     TranscriptionFrame,
@@ -255,6 +256,9 @@ class MarksObserver(BaseObserver):
             case LLMTextFrame() if frame.metadata.get(GUESS) == self._guess:
                 self._waste.piece()
                 self._recorder.said(at_ns)
+            case LLMThoughtTextFrame() if frame.metadata.get(GUESS) == self._guess:
+                self._waste.piece()
+                self._recorder.thought(at_ns)
             case MetricsFrame():
                 for usage in (d for d in frame.data if isinstance(d, LLMUsageMetricsData)):
                     tokens = usage.value

@@ -10,6 +10,7 @@ from pipecat.frames.frames import (
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
+    LLMThoughtTextFrame,
 )
 
 from turngap.agent.watch import LLM, Late, Patience, Watch
@@ -50,13 +51,13 @@ class ReplyWatch:
         self._watch = Watch("token", patience, clock, late, give_up)
         self._give_up = give_up
         self._empty = empty
-        self._chars = 0
+        self._chars = self._thoughts = 0
         self._begun = False  # the reply to the latest request
         self._explained = False  # an error, a call or a refusal says why there is no text
 
     def begin(self) -> None:
         """Note that the LLM was asked: by the person, or with the results of tools."""
-        self._chars, self._begun, self._explained = 0, False, False
+        self._chars, self._thoughts, self._begun, self._explained = 0, 0, False, False
         self._watch.begin()
 
     def end(self) -> None:
@@ -75,12 +76,16 @@ class ReplyWatch:
                     self._watch.end()
                     said = f"{self._chars} characters in {self._watch.count} tokens"
                     await self._give_up(f"the reply has no end: {said}")
+            case LLMThoughtTextFrame() if self._watch.waits:
+                self._thoughts += 1
+                self._watch.aside = f"{self._thoughts} tokens of thought"
             case ErrorFrame() | FunctionCallsStartedFrame() | EagerEndOfTurnCancelFrame():
                 self._explained = True
             # A quick tool's results may be there before the request that called it has ended.
             case LLMFullResponseEndFrame() if self._watch.waits and self._begun:
                 self._watch.finish()
                 if not self._chars and not self._explained:
-                    self._empty("the reply is empty")
+                    aside = self._watch.aside
+                    self._empty(f"the reply is {f'nothing but {aside}' if aside else 'empty'}")
             case _:
                 pass

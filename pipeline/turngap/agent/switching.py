@@ -45,6 +45,7 @@ from turngap.backends import (
 from turngap.clocks import others_first
 from turngap.core.clock import Clock
 from turngap.core.errors import InputError
+from turngap.thoughts import guard_thoughts
 
 State = Literal["ready", "unloaded", "loading", "failed"]
 
@@ -300,6 +301,7 @@ class LlmSwitch(FrameProcessor):
 
     def _make(self, offer: ConfiguredBackend) -> _Branch:
         service = offer.spec.create(offer.settings, self._clock)
+        guard_thoughts(service)
         if self._made is not None:
             self._made(service)
         return _Branch(offer.name, service, self)

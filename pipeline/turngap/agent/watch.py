@@ -75,6 +75,7 @@ class Watch:
         self._news_ns = 0
         self._late = False
         self.count = 0
+        self.aside = ""  # what came besides, in words
 
     @property
     def waits(self) -> bool:
@@ -84,7 +85,8 @@ class Watch:
     def begin(self) -> None:
         """Note that the engine was asked for something."""
         self.end()
-        self.count, self._late, self._news_ns = 0, False, self._clock.now_ns()
+        self.count, self.aside, self._late = 0, "", False
+        self._news_ns = self._clock.now_ns()
         self._task = asyncio.create_task(self._follow())
 
     def news(self) -> None:
@@ -129,7 +131,7 @@ class Watch:
     def _silence(self) -> str:
         ms = ns_to_ms(self._clock.now_ns() - self._news_ns)
         count = f"{self.count} {self._what}{'s' if self.count > 1 else ''}"
-        return silence(self._what, ms, count if self.count else "")
+        return silence(self._what, ms, count if self.count else self.aside)
 
 
 def silence(what: str, ms: float, after: str) -> str:

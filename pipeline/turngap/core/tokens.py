@@ -12,6 +12,9 @@ from turngap.core.stats import Percentile, percentile
 TTFT = "llm_ttft_ms"
 RATE = "llm_tokens_per_s"
 WINDOW = "llm_window_tokens"
+# Pieces of what it thought besides, and what they took.
+THOUGHT = "llm_thought_tokens"
+THOUGHT_MS = "llm_thought_ms"
 # 1 in the first turn that an LLM answers since the agent began.
 COLD = "llm_cold"
 # What the LLM's server says that a request took of each, in the order in which it does: waiting for

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from turngap.core.results import JudgeRecord, Turn
+from turngap.core.thoughts import without_thoughts
 from turngap.scenario.model import ReplyExpectation, UserTurn
 
 PROMPT = """\
@@ -63,8 +64,7 @@ def verdict_of(said: str | None) -> JudgeRecord:
     """What the judge's answer says; an answer that is no verdict is none, and never right."""
     if not said or not said.strip():
         return JudgeRecord(right=None, why="the judge said nothing")
-    text = re.sub(r"<think>.*?</think>", "", said, flags=re.DOTALL).strip()
-    if (found := _VERDICT.match(text)) is None:
+    if (found := _VERDICT.match(without_thoughts(said).strip())) is None:
         return JudgeRecord(right=None, why=f"no verdict in the judge's answer: {_line(said)}")
     return JudgeRecord(right=found[1].lower() == "right", why=_line(found[2]))
 

@@ -19,7 +19,17 @@ from turngap.core.results import (
 )
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Summary, Verdicts
-from turngap.core.tokens import COLD, OTHERS, RATE, SERVER, TTFT, WINDOW, TokenFigures
+from turngap.core.tokens import (
+    COLD,
+    OTHERS,
+    RATE,
+    SERVER,
+    THOUGHT,
+    THOUGHT_MS,
+    TTFT,
+    WINDOW,
+    TokenFigures,
+)
 from turngap.core.untrusted import printable
 from turngap.scenario.calls import call_text
 
@@ -316,6 +326,9 @@ def tokens_words(turn: Turn) -> str | None:
     parts = [f"first token after {ms(first)} ms"]
     parts += [f"{rate:.0f} tokens/s"] if rate is not None else []
     parts += [f"{window:.0f} within {ms(LLM_WINDOW_MS)} ms"] if window is not None else []
+    if thought := turn.counts.get(THOUGHT):
+        took = ms(turn.counts.get(THOUGHT_MS, 0.0))
+        parts.append(f"before it thought for {took} ms, {thought:.0f} tokens that nobody heard")
     told = {name: turn.counts[count] for name, count in SERVER.items() if count in turn.counts}
     if told:
         others = turn.counts.get(OTHERS, 0.0)

@@ -1,9 +1,10 @@
 """What pipecat's services of other people's models need to be measured honestly."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from loguru import logger
+from pipecat.frames.frames import LLMThoughtTextFrame
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionChunk
@@ -23,6 +24,7 @@ class WholeReply:
         stream: the stream of OpenAI's or Anthropic's client.
         ends: returns whether a chunk says that the reply is finished.
         over: returns, after the last chunk, whether the server said so in another way.
+        note: called with each chunk first.
     """
 
     def __init__(
@@ -30,10 +32,12 @@ class WholeReply:
         stream: Any,
         ends: Callable[[Any], bool],
         over: Callable[[], bool] = lambda: False,
+        note: Callable[[Any], Awaitable[None]] | None = None,
     ) -> None:
         self._stream = stream
         self._ends = ends
         self._over = over
+        self._note = note
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         """Yield the chunks.
@@ -46,6 +50,8 @@ class WholeReply:
         try:
             async for chunk in chunks:
                 finished = finished or self._ends(chunk)
+                if self._note is not None:
+                    await self._note(chunk)
                 yield chunk
         finally:
             if isinstance(chunks, AsyncGenerator):  # the garbage collector would close it too late
@@ -79,6 +85,11 @@ class _Done:
             yield event
 
 
+# Fields beside a chunk's content: llama.cpp, SGLang and DeepSeek have the first, vLLM, Ollama and
+# Groq the second.
+_THOUGHTS = ("reasoning_content", "reasoning")
+
+
 def _finished(chunk: "ChatCompletionChunk") -> bool:
     """Return whether this is a choice's last chunk, which has a reason for the end."""
     return any(choice.finish_reason for choice in chunk.choices or ())
@@ -94,7 +105,14 @@ class AskedOnce(_Base):
     async def get_chat_completions(self, context: Any) -> Any:
         stream = await super().get_chat_completions(context)
         done = _Done(stream)
-        return WholeReply(stream, _finished, lambda: done.seen)
+        return WholeReply(stream, _finished, lambda: done.seen, self._note_thoughts)
+
+    async def _note_thoughts(self, chunk: "ChatCompletionChunk") -> None:
+        """Push what a server tells of the model's thoughts apart from the answer."""
+        for choice in chunk.choices or ():
+            told = (getattr(choice.delta, field, None) for field in _THOUGHTS)
+            if thought := next(filter(None, told), None):
+                await self.push_frame(LLMThoughtTextFrame(text=str(thought)))
 
     def create_client(self, *args: Any, **kwargs: Any) -> Any:
         return super().create_client(*args, **kwargs).with_options(max_retries=0)

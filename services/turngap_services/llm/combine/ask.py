@@ -34,6 +34,8 @@ class Ask:
         pieces: number of pieces of text so far; with most services a piece is a token.
         used: tokens that the service says it used, if it has said.
         first_ms: time to the first token, of text or of a call, if there is one.
+        thoughts: number of pieces of what it thought, which are no part of the answer.
+        thought_ms: what they took.
         news_ns: when something last came of it, or the request was made.
         calls: tool calls, which come whole at the reply's end.
         failed: why the part cannot answer, if so.
@@ -48,6 +50,9 @@ class Ask:
         self.part = part
         self.prompt_chars = prompt_chars
         self.pieces = 0
+        self.thoughts = 0
+        self.thought_ms = 0.0
+        self._piece_ns: int | None = None  # the latest, of the answer or of a thought
         self.used: LLMTokenUsage | None = None
         self.first_ms: float | None = None
         self.news_ns = self._asked_ns = asked_ns
@@ -89,10 +94,18 @@ class Ask:
         if self.over:
             return
         self.begin(at_ns)
+        self._piece_ns = at_ns
         self.pieces += 1
         self.said += piece
         self._said.put_nowait(piece)
         self.ready.set()
+
+    def think(self, at_ns: int) -> None:
+        """Note a piece of what it thinks: the first token is still waited for."""
+        if not self.over:
+            self.thoughts += 1
+            self.thought_ms += (at_ns - (self._piece_ns or at_ns)) / 1e6
+            self._piece_ns = at_ns
 
     def call(self, calls: Sequence[FunctionCallFromLLM], at_ns: int) -> None:
         if self.over:
@@ -105,7 +118,8 @@ class Ask:
         if self.over:
             return
         self.over = True
-        self.failed = error or (None if self.answers else f"{self.part.name} said nothing")
+        thought = f" but {self.thoughts} tokens of thought" if self.thoughts else ""
+        self.failed = error or (None if self.answers else f"{self.part.name} said nothing{thought}")
         self._said.put_nowait(None)
         self.begun.set()
         self.ready.set()
@@ -116,7 +130,7 @@ class Ask:
         if self.used is not None:
             return self.used.prompt_tokens, self.used.completion_tokens
         called = sum(-(-len(written(call)) // CHARS_A_TOKEN) for call in self.calls)
-        return -(-self.prompt_chars // CHARS_A_TOKEN), self.pieces + called
+        return -(-self.prompt_chars // CHARS_A_TOKEN), self.pieces + self.thoughts + called
 
 
 def prompt_chars(context: LLMContext) -> int:

@@ -13,6 +13,7 @@ from pipecat.frames.frames import (
     LLMContextFrame,
     LLMFullResponseEndFrame,
     LLMTextFrame,
+    LLMThoughtTextFrame,
     MetricsFrame,
 )
 from pipecat.metrics.metrics import LLMUsageMetricsData, TTFATMetricsData
@@ -23,6 +24,7 @@ from pipecat.services.llm_service import LLMService
 
 from turngap.backends import Price
 from turngap.core.clock import Clock, ms_to_ns
+from turngap.thoughts import guard_thoughts
 from turngap_services.llm.combine import CombinedSettings
 from turngap_services.llm.combine.ask import Ask, prompt_chars
 
@@ -60,6 +62,7 @@ class Part:
         self._watching: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._settled.set()
+        guard_thoughts(service)
         service.run_function_calls = self._wants
         source, sink = PipelineSource(self._hear), PipelineSink(self._hear)
         self.pipeline = Pipeline([service], source=source, sink=sink)
@@ -139,6 +142,8 @@ class Part:
                 pass
             case LLMTextFrame():
                 ask.say(frame.text, self._clock.now_ns())
+            case LLMThoughtTextFrame():
+                ask.think(self._clock.now_ns())
             case LLMFullResponseEndFrame():
                 ask.end()
             case ErrorFrame():

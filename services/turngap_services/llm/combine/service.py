@@ -24,6 +24,7 @@ from pipecat.processors.frame_processor import FrameProcessorSetup
 
 from turngap.backends import COUNTS
 from turngap.core.clock import Clock, ms_to_ns
+from turngap.core.tokens import THOUGHT, THOUGHT_MS
 from turngap_services.llm.combine import CombinedSettings, PairSettings
 from turngap_services.llm.combine.ask import (
     CHARS_A_TOKEN,
@@ -223,6 +224,8 @@ class CombinedLLMService(PlainLLMService, Generic[Settings]):
             await self.push_error(str(e), exception=e)
         finally:
             await asyncio.gather(*(part.cancel() for part in self._parts))
+            if self._kept is not None and self._kept.thoughts:
+                self._counts |= {THOUGHT: self._kept.thoughts, THOUGHT_MS: self._kept.thought_ms}
             used = [ask.tokens() for ask in self._asks]
             await self._count_tokens(sum(p for p, _ in used), sum(c for _, c in used))
             await self.stop_processing_metrics()

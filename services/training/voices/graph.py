@@ -19,6 +19,12 @@ class Graph:
         self._nodes.append(onnx.helper.make_node(operation, inputs, [output], **options))
         return output
 
+    def several(
+        self, operation: str, inputs: list[str], outputs: list[str], **options: Any
+    ) -> None:
+        """An operation that makes several values."""
+        self._nodes.append(onnx.helper.make_node(operation, inputs, outputs, **options))
+
     def constant(self, values: Any, kind: Any = np.int64) -> str:
         """A value that is known."""
         name = f"constant_{len(self._constants)}"

@@ -1,0 +1,1 @@
+"""Streaming zipformer transducers in sherpa-onnx's format, of any shape, without torch."""

@@ -1,0 +1,168 @@
+"""What to read of a session's audio, and when. Audio and the VAD's verdicts in, pieces out.
+
+Sans I/O: `due` says what to read next, `read` takes the result, `concluded` gives the text of an
+utterance that is over. One piece is read at a time, in the order in which it was said.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from turngap.core.audio import Pcm
+
+RATE = 16_000
+# Audio that is handed over at once while the person speaks: handing over costs, and nothing is read
+# of less than a model's chunk anyway (160 ms and more).
+STEP_MS = 40.0
+# From here on, what waits to be read is told: an answer will come that much later.
+LATE_MS = 2000.0
+# More than this does not wait: the words would come when they are no use, and memory is bounded.
+MOST_MS = 20_000.0
+
+
+def samples(ms: float) -> int:
+    """Return how many samples last `ms`."""
+    return round(ms * RATE / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Audio to be read.
+
+    Attributes:
+        pcm: the samples, perhaps none.
+        is_last: the utterance ends with them.
+    """
+
+    pcm: Pcm
+    is_last: bool
+
+
+class Waiting:
+    """Packets, and how many samples they have."""
+
+    def __init__(self) -> None:
+        self._packets: deque[Pcm] = deque()
+        self.samples = 0
+
+    def append(self, pcm: Pcm) -> None:
+        self._packets.append(pcm)
+        self.samples += len(pcm)
+
+    def shorten(self, most: int) -> None:
+        """Forget the oldest packets that are not needed for `most` samples."""
+        while self._packets and self.samples - len(self._packets[0]) >= most:
+            self.samples -= len(self._packets.popleft())
+
+    def take(self) -> Pcm:
+        """Return all of them, and forget them."""
+        taken = np.concatenate([np.empty(0, np.int16), *self._packets])
+        self._packets.clear()
+        self.samples = 0
+        return taken
+
+
+class Utterance:
+    """What a person says between the VAD's start and its stop.
+
+    Attributes:
+        known: audio of it that was there when it began; it waits to be read like the rest.
+        text: what was read so far.
+        lost_ms: audio that was not read, as too much was waiting.
+    """
+
+    def __init__(self, known: Pcm) -> None:
+        self.known = known
+        self.text = ""
+        self.lost_ms = 0.0
+        self._waiting = Waiting()
+        self._waiting.append(known)
+        self._stopped = self._under_way = self._done = False
+
+    @property
+    def behind_ms(self) -> float:
+        """Audio that waits to be read."""
+        return self._waiting.samples * 1000 / RATE
+
+    @property
+    def over(self) -> bool:
+        return self._done and not self._under_way
+
+    def audio(self, pcm: Pcm) -> None:
+        if self._waiting.samples + len(pcm) > samples(MOST_MS):
+            self.lost_ms += len(pcm) * 1000 / RATE
+        else:
+            self._waiting.append(pcm)
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def due(self) -> Piece | None:
+        """Return what to read now, if anything; it is under way from here on."""
+        enough = self._stopped or self._waiting.samples >= samples(STEP_MS)
+        if self._under_way or self._done or not enough:
+            return None
+        self._under_way, self._done = True, self._stopped
+        return Piece(self._waiting.take(), self._stopped)
+
+    def read(self, text: str) -> None:
+        """Take what was read until now."""
+        self._under_way = False
+        self.text = text
+
+
+class Utterances:
+    """The utterances of one session, in order.
+
+    Args:
+        pre_roll_ms: audio before the VAD's start that belongs to an utterance.
+    """
+
+    def __init__(self, pre_roll_ms: float) -> None:
+        self._pre_roll = Waiting()
+        self._most = samples(pre_roll_ms)
+        self._open: Utterance | None = None
+        self._waiting: deque[Utterance] = deque()  # not concluded yet, the open one included
+
+    @property
+    def settled(self) -> bool:
+        return not self._waiting or self._waiting[0] is self._open
+
+    @property
+    def open(self) -> Utterance | None:
+        """The utterance that is being spoken."""
+        return self._open
+
+    def audio(self, pcm: bytes) -> None:
+        """Take samples: mono int16, 16 kHz."""
+        new = np.frombuffer(pcm, np.int16)
+        if self._open is not None:
+            self._open.audio(new)
+        else:
+            self._pre_roll.append(new)
+            self._pre_roll.shorten(self._most)
+
+    def start(self) -> None:
+        """Begin an utterance with the pre-roll, as the VAD finds speech late."""
+        if self._open is None:
+            self._open = Utterance(self._pre_roll.take())
+            self._waiting.append(self._open)
+
+    def stop(self) -> None:
+        """End the open utterance."""
+        if self._open is not None:
+            self._open.stop()
+            self._open = None
+
+    def due(self) -> tuple[Utterance, Piece] | None:
+        """Return what to read next; None while something is read, or if there is nothing."""
+        utterance = self._waiting[0] if self._waiting else None
+        piece = utterance.due() if utterance else None
+        return (utterance, piece) if utterance and piece else None
+
+    def concluded(self) -> Utterance | None:
+        """Return the oldest utterance that is over, once; None if there is none."""
+        if self._waiting and self._waiting[0].over:
+            return self._waiting.popleft()
+        return None

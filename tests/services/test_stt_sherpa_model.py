@@ -18,8 +18,8 @@ from training.zipformer.encoder import write_encoder
 from training.zipformer.shape import SHAPES
 from training.zipformer.weights import Weights
 from turngap.core.audio import Pcm
-from turngap.core.errors import AgentError
-from turngap_services.stt.sherpa import SherpaSettings
+from turngap.core.errors import AgentError, InputError
+from turngap_services.stt.sherpa import SPEC, SherpaSettings
 from turngap_services.stt.sherpa.files import files_in, metadata
 from turngap_services.stt.sherpa.model import Recogniser, recogniser_of, written
 
@@ -185,6 +185,21 @@ def test_a_file_that_only_the_engine_finds_damaged_is_an_error_too(tmp_path: Pat
     with pytest.raises(AgentError, match="cannot be loaded") as e:
         Recogniser(SherpaSettings(model=str(directory)))
     assert e.value.kind == "model.damaged"
+
+
+def test_a_name_that_nobody_published_is_refused_with_those_there_are() -> None:
+    with pytest.raises(InputError, match="no streaming model named 'whisper'") as e:
+        recogniser_of(SherpaSettings(model="whisper"))
+    assert "zipformer-en-2023-06-26" in e.value.hint
+    with pytest.raises(AgentError, match="no model directory at /nowhere/model"):
+        recogniser_of(SherpaSettings(model="/nowhere/model"))
+
+
+def test_the_default_is_a_published_model_and_a_directory_downloads_nothing() -> None:
+    (published,) = SPEC.downloads(SherpaSettings())
+    assert published.licence == "Apache-2.0"
+    assert all(file.sha256 for file in published.files)
+    assert SPEC.downloads(SherpaSettings(model=str(canned_model()))) == []
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,10 +1,11 @@
 """Streaming recognisers of the open world, by sherpa-onnx, made for a CPU."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from turngap.backends import BackendSettings, BackendSpec, Need
+from turngap.backends import BackendSettings, BackendSpec, Need, Weights
 from turngap.core.clock import Clock
 
 if TYPE_CHECKING:
@@ -23,6 +24,14 @@ class SherpaSettings(BackendSettings):
     """Threads for one reading; on a shared CPU one is fastest."""
     pre_roll_ms: Annotated[float, Field(ge=0)] = 600.0
     """Audio before the VAD's start that belongs to the utterance, in ms."""
+
+
+def weights(settings: SherpaSettings) -> Weights | None:
+    """Return the published model of that name; None for a directory or a name that is unknown."""
+    from turngap_services.weights import pinned
+
+    given = Path(settings.model).expanduser()
+    return None if given.is_dir() else pinned("sherpa", settings.model)
 
 
 def prepare(settings: SherpaSettings) -> None:
@@ -47,6 +56,7 @@ SPEC = BackendSpec(
     settings_type=SherpaSettings,
     create=create,
     prepare=prepare,
+    weights=weights,
     requires=(Need("module", "sherpa_onnx", "pip install 'turngap[sherpa]'"),),
     licence="Apache-2.0 AND MIT",
     notes="sherpa-onnx, in process: streaming transducers of the open world, made for a CPU.",

@@ -13,8 +13,9 @@ from turngap.core.audio import FULL_SCALE, Pcm
 from turngap.core.errors import AgentError, InputError
 from turngap_services.level import Levelled
 from turngap_services.loading import Loaded, first_line, too_little_memory
-from turngap_services.stt.sherpa import SherpaSettings
+from turngap_services.stt.sherpa import SherpaSettings, weights
 from turngap_services.stt.sherpa.files import EXPECTED, files_in
+from turngap_services.weights import folder_of, pinned_names
 
 RATE = 16_000
 _FRAME = RATE // 100
@@ -148,9 +149,17 @@ def _samples(pcm: Pcm) -> np.ndarray:
 
 
 def _directory(settings: SherpaSettings) -> Path:
+    """Return the model's directory; downloads it if necessary."""
+    published = weights(settings)
+    if published is not None:
+        return folder_of(published)
     given = Path(settings.model).expanduser()
     if given.is_dir():
         return given
     if given.name != settings.model:
         raise AgentError("model.missing", f"no model directory at {given}", hint=EXPECTED)
-    raise InputError("model.unknown", f"no model named {settings.model!r}", hint=EXPECTED)
+    raise InputError(
+        "model.unknown",
+        f"no streaming model named {settings.model!r}, and no directory of that name",
+        hint=f"known: {', '.join(pinned_names('sherpa'))}; or a directory",
+    )

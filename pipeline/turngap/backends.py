@@ -220,6 +220,7 @@ class BackendSpec:
             its default model. Other settings may do without, so it is shown and not required.
         weights: what these settings would load from a hub; None for nothing, as where they name a
             folder. `turngap.weights` fetches it before `prepare` is called.
+        finds: returns in a line what these settings would use of what runs on this machine.
         licence: SPDX id of what runs in the process; it matters where it is GPL.
         closed_domain: of an STT: whether it hears nothing but sentences that it was given.
         simulated: of an LLM: whether no model answers, but a script.
@@ -240,6 +241,7 @@ class BackendSpec:
     requires: tuple[Need, ...] = ()
     by_default: tuple[Need, ...] = ()
     weights: Callable[[Any], Weights | None] | None = None
+    finds: Callable[[Any], str] | None = None
     price: Price | None = None
     licence: str = ""
     notes: str = ""

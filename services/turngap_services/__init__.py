@@ -7,6 +7,7 @@ from turngap.backends import BackendSpec
 from turngap_services.llm.anthropic import SPEC as ANTHROPIC
 from turngap_services.llm.combine import SPECS as COMBINED
 from turngap_services.llm.hosted import CEREBRAS, GROQ, OPENAI
+from turngap_services.llm.local import SPEC as LOCAL
 from turngap_services.llm.sim import SPEC as SIM
 from turngap_services.llm.sim.profiles import SPECS as SERVED
 from turngap_services.llm.small import SPEC as SMALL
@@ -30,6 +31,7 @@ SPECS: tuple[BackendSpec, ...] = (
     *SERVED,
     *COMBINED,
     SMALL,
+    LOCAL,
     VLLM,
     OPENAI,
     CEREBRAS,

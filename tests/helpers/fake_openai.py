@@ -36,6 +36,7 @@ class FakeOpenAI:
         status: answered instead of a reply, where it is not 200.
         refuses: a key of the request that it does not understand.
         whole, whole_status: of a reply that is not streamed.
+        shows: what it answers about a prompt, by path; nothing else is known there.
         calls: tools with their arguments, called where the last message is no tool's result.
         metrics: a page of them for each time it is asked, the last one from then on; None: no page.
         in_turn: other values of these from the turn on that has so many messages of the user.
@@ -56,6 +57,7 @@ class FakeOpenAI:
     refuses: str = ""
     whole: str = "x"
     whole_status: int = 200
+    shows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
     metrics: list[str] | None = None
     in_turn: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
@@ -116,6 +118,10 @@ class OpenAIHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         fake = self.server_fake
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path in ("/tokenize", "/apply-template"):
+            shown = fake.shows.get(self.path)
+            self._json(404 if shown is None else 200, shown or {"error": "no such path"})
+            return
         self._saw(body)
         if not self._admitted():
             return
@@ -157,8 +163,8 @@ class OpenAIHandler(BaseHTTPRequestHandler):
             return False
         return True
 
-    def _json(self, status: int, answer: dict[str, Any]) -> None:
-        data = json.dumps(answer).encode()
+    def _json(self, status: int, answer: Mapping[str, Any]) -> None:
+        data = json.dumps(dict(answer)).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))

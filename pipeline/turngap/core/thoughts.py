@@ -150,6 +150,11 @@ class ThoughtCut:
         return text
 
 
+def ends_within_thought(prompt: str) -> bool:
+    """Return whether a prompt begins a thought at its end, so that the reply begins within it."""
+    return prompt.rstrip().lower().endswith(tuple(_INSIDE))
+
+
 def without_thoughts(text: str) -> str:
     """Return what may be spoken of a whole reply, also of one that begins within a thought."""
     for begun in (False, True):

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from turngap.backends import BackendSettings, BackendSpec, Need
+from turngap.backends import BackendSettings, BackendSpec, Need, Weights
 from turngap.core.clock import Clock
+from turngap_services.weights import pinned
 
 if TYPE_CHECKING:
     from turngap_services.llm.vllm.service import VllmLLMService
@@ -40,7 +41,8 @@ class VllmSettings(BackendSettings):
     """Priority of the requests, lower first, for a server with `--scheduling-policy priority`; by
     default none, or -1 in the low-batch lane of a running server."""
     extra_body: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """Further keys of each request, as `{chat_template_kwargs = {enable_thinking = false}}`."""
+    """Further keys of each request, as `{chat_template_kwargs = {enable_thinking = true}}`: by
+    default the model's reasoning is switched off, as far as the server knows a switch."""
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
     """How long a running server may take to answer the first question, in seconds."""
     keep_alive: bool = True
@@ -76,6 +78,13 @@ class VllmSettings(BackendSettings):
         return -1 if self.priority is None and ahead else self.priority
 
 
+def weights(settings: VllmSettings) -> Weights | None:
+    """Return the pinned weights of the model to serve; any other hub id is left to vLLM."""
+    if settings.base_url is not None or settings.model is None or Path(settings.model).exists():
+        return None
+    return pinned("llm", settings.model)
+
+
 def prepare(settings: VllmSettings) -> None:
     """Start or find the server, check that it has the model, and warm it up."""
     import pipecat.services.openai.llm  # noqa: F401
@@ -98,6 +107,7 @@ SPEC = BackendSpec(
     settings_type=VllmSettings,
     create=create,
     prepare=prepare,
+    weights=weights,
     by_default=(
         Need(
             "command",

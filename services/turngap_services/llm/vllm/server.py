@@ -30,13 +30,17 @@ _WRAPS_ANOTHER = re.compile(r"Worker failed with error|Engine core initializatio
 class Server:
     """One running server.
 
+    Args:
+        model: a directory or a hub's model id.
+        folder: the model's files, where turngap has fetched them.
+
     Attributes:
         base_url: its address.
         model: the name of its model.
         log: the file with its output.
     """
 
-    def __init__(self, settings: VllmSettings, model: str) -> None:
+    def __init__(self, settings: VllmSettings, model: str, folder: Path | None = None) -> None:
         self._settings = settings
         self.model = model
         port = _free_port()
@@ -46,13 +50,14 @@ class Server:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         command = [
             *(sys.executable, "-P", "-m", "turngap_services.llm.vllm.keeper", str(settings.nice)),
-            *_serve(settings.command, model),
+            *_serve(settings.command, model if folder is None else str(folder)),
+            *(() if folder is None else ("--served-model-name", model)),
             *("--host", "127.0.0.1", "--port", str(port), *_lane(settings), *settings.serve_args),
         ]
         environment = {**os.environ, **settings.serve_env}
         # vLLM asks for a route to 8.8.8.8 to find its own address; its workers are here.
         environment.setdefault("VLLM_HOST_IP", "127.0.0.1")
-        if Path(model).exists():
+        if folder is not None or Path(model).exists():
             environment.setdefault("HF_HUB_OFFLINE", "1")
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(

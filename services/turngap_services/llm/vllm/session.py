@@ -6,19 +6,35 @@ from dataclasses import dataclass
 from typing import Any
 
 from turngap.core.errors import AgentError
-from turngap_services.llm.vllm import VllmSettings
+from turngap.thoughts import BEGINS_IN_THOUGHT
+from turngap_services.llm.vllm import VllmSettings, weights
 from turngap_services.llm.vllm.server import Server
 from turngap_services.llm.vllm.service import ServerTimes, VllmLLMService
-from turngap_services.llm.wire import Asking, ask, bearer, connection_headers, served_models
+from turngap_services.llm.wire import (
+    Asking,
+    bearer,
+    begins_in_thought,
+    connection_headers,
+    served_models,
+    without_reasoning,
+)
+from turngap_services.weights import folder_of
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A server that answered."""
+    """A server that answered.
+
+    Attributes:
+        body: what each request holds beyond OpenAI's protocol.
+        begins_in_thought: whether the chat template begins a thought of the model's.
+    """
 
     base_url: str
     model: str
     key: str | None
+    body: dict[str, Any]
+    begins_in_thought: bool
 
 
 _CONNECTIONS: dict[str, Connection] = {}
@@ -49,15 +65,17 @@ def _connect(settings: VllmSettings, key: str) -> Connection:
     secret = os.environ.get(settings.api_key_env) or None
     base_url = settings.base_url
     if base_url is None:
-        server = Server(settings, settings.model or "")
+        fetched = weights(settings)
+        server = Server(settings, settings.model or "", fetched and folder_of(fetched))
         server.wait_until_healthy()
         _SERVERS[key] = server
         base_url = server.base_url
     asking = Asking(bearer(secret), settings.timeout_s, settings.api_key_env)
     models = served_models(f"{base_url.rstrip('/')}/models", asking)
-    connection = Connection(base_url, _chosen(settings.model, models, base_url), secret)
-    _warm_up(settings, connection, asking)
-    return connection
+    model = _chosen(settings.model, models, base_url)
+    body = _warmed_up(settings, base_url, model, asking)
+    begun = begins_in_thought(base_url, model, asking, body)
+    return Connection(base_url, model, secret, body, begun)
 
 
 def _chosen(wanted: str | None, models: list[str], base_url: str) -> str:
@@ -79,26 +97,10 @@ def _chosen(wanted: str | None, models: list[str], base_url: str) -> str:
     return wanted
 
 
-def _warm_up(settings: VllmSettings, connection: Connection, asking: Asking) -> None:
-    """Ask for a reply that nobody hears, so that the server does its one-time work now.
-
-    The prompt is as long as a conversation's first: after a prompt of two tokens, vLLM 0.32 on a
-    CPU took 474 ms to the first token of the first turn, and about 50 ms from then on.
-    """
+def _warmed_up(settings: VllmSettings, base_url: str, model: str, asking: Asking) -> dict[str, Any]:
+    """Have the server do its one-time work, and return what each request holds besides."""
     try:
-        ask(
-            f"{connection.base_url.rstrip('/')}/chat/completions",
-            asking,
-            {
-                "model": connection.model,
-                "messages": [
-                    {"role": "system", "content": "hello " * 150},
-                    {"role": "user", "content": "hello"},
-                ],
-                "max_tokens": 8,
-                **_extra(settings),
-            },
-        )
+        return without_reasoning(base_url, model, asking, _extra(settings))
     except AgentError as e:
         if e.kind != "llm.refused" or settings.request_priority is None:
             raise
@@ -111,7 +113,7 @@ def _warm_up(settings: VllmSettings, connection: Connection, asking: Asking) -> 
 
 
 def _extra(settings: VllmSettings) -> dict[str, Any]:
-    """Return what each request holds beyond OpenAI's protocol."""
+    """Return what the settings add to each request."""
     body = dict(settings.extra_body)
     if settings.request_priority is not None:
         body["priority"] = settings.request_priority
@@ -120,8 +122,8 @@ def _extra(settings: VllmSettings) -> dict[str, Any]:
 
 def service(settings: VllmSettings, connection: Connection) -> VllmLLMService:
     """Make the service of one session."""
-    body = _extra(settings)
-    return VllmLLMService(
+    body = connection.body
+    service = VllmLLMService(
         times=ServerTimes(connection.base_url, bearer(connection.key)),
         api_key=connection.key or "EMPTY",  # the client wants one; a server without keys ignores it
         base_url=connection.base_url,
@@ -134,3 +136,5 @@ def service(settings: VllmSettings, connection: Connection) -> VllmLLMService:
             extra={"extra_body": body} if body else {},
         ),
     )
+    setattr(service, BEGINS_IN_THOUGHT, connection.begins_in_thought)
+    return service

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 Kind = Literal["stt", "llm", "tts", "turn"]
 KINDS: tuple[Kind, ...] = ("turn", "stt", "llm", "tts")
 GROUP = "turngap.backends"
-# Key of the metadata of the frames of an LLM's reply, and of a TTS's audio: figures by name, added
-# up and stored with the turn. What is known early goes with an early frame: an interrupted reply
-# may have no other.
+# Key of the metadata of the frames of an LLM's reply, of a TTS's audio and of an STT's transcript:
+# figures by name, added up and stored with the turn. What is known early goes with an early frame:
+# an interrupted reply may have no other.
 COUNTS = "turngap.counts"
 
 

@@ -650,3 +650,16 @@ def test_a_call_before_any_turn_belongs_to_none() -> None:
     marks.tool_called("a", "greet", {}, ns(100))
     marks.tool_returned("a", ns(200), result="{}")
     assert reports == []
+
+
+def test_what_the_recogniser_counts_is_of_the_turn_that_answers_what_was_heard() -> None:
+    told: list[AgentTurn] = []
+    marks = MarksRecorder(0.0, told.append)
+    marks.llm_requested(ns(0))
+    # The next words are heard while the first answer is still made, and a guess at them is begun.
+    marks.heard({"stt_readings": 2, "stt_read_again": 0})
+    marks.guessed(ns(100))
+    marks.heard({"stt_readings": 3, "stt_read_again": 1})
+    marks.turn_decided(ns(200))
+    marks.finish()
+    assert [turn.counts for turn in told] == [{}, {"stt_readings": 5, "stt_read_again": 1}]

@@ -1,6 +1,7 @@
 """What is read of a session's audio, and when: without a model."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from random import Random
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngap_services.stt.whisper import WhisperSettings
-from turngap_services.stt.whisper.readings import Reading, Readings, Utterance
+from turngap_services.stt.whisper.readings import Reading, Readings, Utterance, begins_with
 from turngap_services.stt.whisper.sound import FRAME, RATE, Sound
 
 PACKET = RATE // 50
@@ -273,3 +274,97 @@ def test_a_start_within_an_utterance_and_a_stop_without_one_are_nothing() -> Non
     due = hearing.due()
     assert due is not None
     assert len(due[1].pcm) == round(0.3 * RATE)
+
+
+SAID = [f"word{number}" for number in range(200)]
+
+
+def talk(
+    spoken: list[tuple[int, int]], reads: Callable[[Reading, int], list[str]], takes_ms: float = 0
+) -> tuple[Utterance, list[Reading]]:
+    """Say so many words of 500 ms with so long a pause behind them, in turn, and read them."""
+    heard = Utterance(WhisperSettings(pre_roll_ms=0), WINDOW_S, takes_ms)
+    done: list[Reading] = []
+
+    def read() -> None:
+        while due := heard.due():
+            done.append(due)
+            heard.read(due, " ".join(reads(due, len(done))), takes_ms)
+
+    for words, pause_ms in spoken:
+        for pcm in packets(sound(words * 500), silence(pause_ms)):
+            heard.audio(pcm)
+            read()
+    heard.stop(SILENT_MS)
+    read()
+    return heard, done
+
+
+def word_at(spoken: list[tuple[int, int]], reading: Reading) -> list[str]:
+    """What a perfect reader reads: the words that end within the samples."""
+    first, ends, at = reading.last - len(reading.pcm), [], 0.0
+    for words, pause_ms in spoken:
+        ends += [at + 500 * (number + 1) for number in range(words)]
+        at += words * 500 + pause_ms
+    begin_ms, end_ms = first / RATE * 1000, reading.last / RATE * 1000
+    # The tone and the silence of a packet's edge shift a word's end by a frame at most.
+    return [SAID[n] for n, ms in enumerate(ends) if begin_ms + 20 < ms <= end_ms + 20]
+
+
+turns = st.lists(
+    st.tuples(st.integers(1, 6), st.sampled_from([100, 200, 300])), min_size=1, max_size=9
+).map(lambda spoken: [*spoken, (1, 500)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(turns)
+def test_where_the_readings_agree_the_text_is_that_of_the_whole_reading(
+    spoken: list[tuple[int, int]],
+) -> None:
+    heard, _ = talk(spoken, lambda reading, _: word_at(spoken, reading))
+    assert heard.over
+    assert heard.text.split() == SAID[: sum(words for words, _ in spoken)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(turns, st.randoms(use_true_random=False))
+def test_a_settled_word_is_never_lost_nor_read_again(
+    spoken: list[tuple[int, int]], draw: Random
+) -> None:
+    def reads(reading: Reading, _: int) -> list[str]:
+        # A reader that is often wrong about the last word, and at times about another.
+        words = word_at(spoken, reading)
+        for n in range(len(words)):
+            if draw.random() < (0.4 if n == len(words) - 1 else 0.05):
+                words[n] = f"wrong{draw.randrange(3)}"
+        return words
+
+    heard, done = talk(spoken, reads)
+    assert heard.text.split()[: len(heard._kept)] == heard._kept
+    firsts = [reading.last - len(reading.pcm) for reading in done]
+    assert firsts == sorted(firsts)  # what was left out stays so
+
+
+def test_a_long_utterance_is_read_on_from_a_pause_whose_words_two_readings_agree_on() -> None:
+    spoken = [(8, 300), (5, 300), (4, 300), (3, 500)]
+    heard, done = talk(spoken, lambda reading, _: word_at(spoken, reading))
+    lengths = [round(len(reading.pcm) / RATE, 1) for reading in done]
+    # After the third pause the words of the second are settled, and so on.
+    assert lengths == [4.1, 6.9, 5.1, 4.1]
+    assert heard.text.split() == SAID[:20]
+
+
+def test_words_on_which_they_do_not_agree_are_read_again() -> None:
+    spoken = [(8, 300), (5, 300), (4, 500)]
+
+    def reads(reading: Reading, number: int) -> list[str]:
+        return [*word_at(spoken, reading)[:-1], f"guess{number}"]
+
+    _, done = talk(spoken, reads)
+    assert all(len(reading.pcm) == reading.last for reading in done)
+
+
+def test_case_and_marks_are_no_disagreement() -> None:
+    assert begins_with(["Turn", "off", "the", "lights,", "please."], ["turn", "off", "The."])
+    assert not begins_with(["turn", "off"], ["turn", "off", "the"])
+    assert not begins_with(["turn", "of", "the"], ["turn", "off"])

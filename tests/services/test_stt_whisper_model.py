@@ -7,15 +7,18 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 from canned_whisper import TOKEN_MS, WORDS, canned_model, said_until
+from faster_whisper import WhisperModel
 
 from training.whisper.canned import make_canned
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
+from turngap_services.cuda import Place
 from turngap_services.stt.whisper import WhisperSettings
-from turngap_services.stt.whisper.model import Reader, reader_of
+from turngap_services.stt.whisper.model import Reader, Text, reader_of
 
 RATE = 16_000
 
@@ -45,54 +48,73 @@ def sound(ms: float) -> np.ndarray:
 
 @pytest.mark.parametrize("ms", [700, 1100, 2600, 4600])
 def test_the_canned_model_reads_a_word_for_every_250_ms(reader: Reader, ms: float) -> None:
-    assert reader.read(sound(ms)) == said_until(ms)
+    assert reader.read(sound(ms)).text == said_until(ms)
     # What is silent behind it adds nothing.
-    assert reader.read(np.concatenate([sound(ms), np.zeros(RATE, np.int16)])) == said_until(ms)
+    silent = np.zeros(RATE, np.int16)
+    assert reader.read(np.concatenate([sound(ms), silent])).text == said_until(ms)
 
 
 def test_it_reads_nothing_in_silence(reader: Reader) -> None:
-    assert reader.read(np.zeros(2 * RATE, np.int16)) == ""
+    assert reader.read(np.zeros(2 * RATE, np.int16)).text == ""
 
 
-def test_a_window_that_fits_reads_the_same_with_less(reader: Reader) -> None:
-    fitted = reader_of(settings(window="fit"))
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many frames (10 ms) the encoder was given, each time."""
     seen: list[int] = []
-    model = fitted._held[0]
-    encode = type(model).__bases__[0].encode
+    encode = WhisperModel.encode
 
-    def spy(self: object, features: np.ndarray) -> object:
+    def spy(self: WhisperModel, features: np.ndarray) -> object:
         seen.append(features.shape[1])
-        return encode(self, features)  # type: ignore
+        return encode(self, features)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(model).__bases__[0], "encode", spy)
-        assert fitted.read(sound(2600)) == reader.read(sound(2600)) == said_until(2600)
-    narrow, wide = seen
-    assert wide == 3000
-    assert 260 < narrow < 260 + 300
+    monkeypatch.setattr(WhisperModel, "encode", spy)
+    return seen
+
+
+def test_a_window_that_fits_reads_the_same_with_less(encoded: list[int]) -> None:
+    fitted, whole = reader_of(settings(window="fit")), reader_of(settings(window="full"))
+    encoded.clear()  # of the warm-up
+    for ms, frames in [(600, 600), (4600, 460 + 256)]:
+        assert fitted.read(sound(ms)) == whole.read(sound(ms)) == Text(said_until(ms))
+        narrow, wide = encoded[-2:]
+        assert wide == 3000
+        assert abs(narrow - frames) <= 2
+
+
+@pytest.mark.parametrize(("device", "frames"), [("cpu", 600), ("cuda", 3000)])
+def test_auto_is_a_window_that_fits_on_a_cpu_and_the_whole_one_on_a_card(
+    device: Literal["cpu", "cuda"], frames: int, encoded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init = WhisperModel.__init__
+
+    def load(*given: object, device: str, **options: object) -> None:
+        init(*given, device="cpu", **options)  # type: ignore
+
+    monkeypatch.setattr(
+        "turngap_services.stt.whisper.model.place", lambda *_: Place(device, "int8")
+    )
+    monkeypatch.setattr(WhisperModel, "__init__", load)
+    Reader(settings()).read(sound(600))
+    assert encoded[-1] == frames
 
 
 def test_a_text_that_repeats_itself_in_a_narrow_window_is_read_again_in_the_whole_one(
-    tmp_path: Path,
+    tmp_path: Path, encoded: list[int]
 ) -> None:
     make_canned(tmp_path, text=" ".join(["no"] * 50), token_ms=0)
     fitted = Reader(settings(model=str(tmp_path), window="fit"))
-    asked: list[int] = []
-    transcribe = fitted._transcribe
-
-    def spy(pcm: np.ndarray) -> tuple[str, bool]:
-        asked.append(len(pcm))
-        return transcribe(pcm)
-
-    fitted._transcribe = spy  # type: ignore
-    fitted.read(sound(3000))
-    assert asked == [3 * RATE, 30 * RATE]
+    encoded.clear()
+    again = fitted.read(sound(3000))
+    assert encoded == [600, 3000]
+    assert again.again == "it repeats its last words"
+    # Whoever says it in earnest is heard: the whole window is believed.
+    assert again.text.split()[:4] == ["no"] * 4
 
 
 def test_what_a_model_writes_is_bounded_by_what_people_can_say(reader: Reader) -> None:
-    short = reader.read(sound(600))
-    assert short == said_until(600)
-    assert len(reader.read(sound(5000)).split()) == len(WORDS)
+    assert reader.read(sound(600)).text == said_until(600)
+    assert len(reader.read(sound(5000)).text.split()) == len(WORDS)
 
 
 def test_readings_at_the_same_time_do_not_mix() -> None:
@@ -101,7 +123,7 @@ def test_readings_at_the_same_time_do_not_mix() -> None:
     read: dict[float, str] = {}
 
     def ask(ms: float) -> None:
-        read[ms] = shared.read(sound(ms))
+        read[ms] = shared.read(sound(ms)).text
 
     threads = [threading.Thread(target=ask, args=(ms,)) for ms in lengths]
     for thread in threads:
@@ -202,7 +224,7 @@ def test_an_engine_that_fails_in_the_middle_is_an_error_of_the_agent(
 ) -> None:
     broken = Reader(settings())
 
-    def fail(pcm: np.ndarray) -> tuple[str, bool]:
+    def fail(*_: object) -> tuple[str, float]:
         raise error
 
     broken._transcribe = fail  # type: ignore

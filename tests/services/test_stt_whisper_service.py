@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -23,11 +24,12 @@ from pipecat.frames.frames import (
 from pipecat.pipeline.worker import PipelineParams
 from running_line import InstantClock, Line, running
 
+from turngap.backends import COUNTS
 from turngap.core.audio import Pcm
 from turngap.core.errors import AgentError
 from turngap.scenario.library import library_dir, library_paths, load_scenario
 from turngap_services.stt.whisper import WhisperSettings
-from turngap_services.stt.whisper.model import Reader, reader_of
+from turngap_services.stt.whisper.model import Reader, Text, reader_of
 from turngap_services.stt.whisper.service import WhisperSTTService
 
 RATE = 16_000
@@ -46,14 +48,16 @@ class Watched:
         self.asked: list[Pcm] = []
         self.may_answer = threading.Event()
         self.may_answer.set()
-        self.fails = False
+        self.fails = self.doubts = False
 
-    def read(self, pcm: Pcm) -> str:
+    def read(self, pcm: Pcm) -> Text:
         self.asked.append(pcm)
         assert self.may_answer.wait(20)
         if self.fails:
             raise AgentError("model.failed", "it failed, as the test wants it", hint="go on")
-        return self._reader.read(pcm)
+        return replace(
+            self._reader.read(pcm), again="as the test wants it" if self.doubts else None
+        )
 
 
 def stt(**values: object) -> tuple[WhisperSTTService, Watched]:
@@ -210,6 +214,23 @@ async def test_decoding_does_not_hold_up_the_audio_and_the_end_waits_for_it(
     (transcript,) = line.of(TranscriptionFrame)
     assert transcript.finalized
     assert len(watched.asked) == 2  # the one that was under way, and the rest
+    assert transcript.metadata[COUNTS] == {"stt_readings": 2, "stt_read_again": 0}
+
+
+async def test_readings_made_again_are_counted_with_their_turn(library: list[Spoken]) -> None:
+    service, watched = stt(while_speaking=False)
+    watched.doubts = True
+    async with running(service, params=PARAMS) as line:
+        for number, spoken in enumerate(library[:2], 1):
+            said, rest = frames_of(spoken)
+            await play(line, *said, *rest)
+            await line.until(lambda n=number: len(texts(line)) == n)
+            watched.doubts = False
+    counts = [frame.metadata[COUNTS] for frame in line.of(TranscriptionFrame)]
+    assert [(count["stt_readings"], count["stt_read_again"]) for count in counts] == [
+        (1, 1),
+        (1, 0),
+    ]
 
 
 async def test_two_utterances_close_together_are_transcribed_in_order(
@@ -223,7 +244,7 @@ async def test_two_utterances_close_together_are_transcribed_in_order(
             await play(line, *said, *rest)
         watched.may_answer.set()
         await line.until(lambda: len(texts(line)) == 2)
-    alone = [reader_of(stt_settings()).read(watched.asked[-1])]
+    alone = [reader_of(stt_settings()).read(watched.asked[-1]).text]
     assert texts(line)[1:] == alone
 
 

@@ -31,7 +31,7 @@ from training.whisper.takes import Take, heard, planned
 from turngap.core.audio import audible_end, audible_onset, rms_dbfs
 from turngap.core.errors import InputError
 from turngap_services.stt.whisper import WhisperSettings
-from turngap_services.stt.whisper.model import Reader
+from turngap_services.stt.whisper.model import Reader, Text
 from turngap_services.text import spoken_words
 
 
@@ -58,7 +58,7 @@ def test_a_model_of_tinys_shape_writes_its_text(tmp_path: Path) -> None:
     reader = Reader(WhisperSettings(model=str(tmp_path)))
     noise = np.random.default_rng(0).normal(0, 3000, RATE).astype(np.int16)
     noise[: RATE // 10] = 0
-    assert reader.read(noise) == "so it is"
+    assert reader.read(noise).text == "so it is"
     assert (tmp_path / "tokenizer.json").is_file()
     assert Tokenizer.from_file(str(tmp_path / "tokenizer.json")).get_vocab_size() < 2000
 
@@ -205,8 +205,8 @@ def test_a_run_may_become_longer_until_its_rates_fall() -> None:
 class Parrot:
     """Reads the same into everything."""
 
-    def read(self, pcm: np.ndarray) -> str:
-        return "Turn off the lights."
+    def read(self, pcm: np.ndarray) -> Text:
+        return Text("Turn off the lights.")
 
 
 def test_wrong_words_are_counted_without_marks_and_capitals() -> None:

@@ -363,6 +363,11 @@ class MarksRecorder:
         counts = self._making.counts if self._making else self._counts
         counts[name] = counts.get(name, 0) + n
 
+    def heard(self, counts: Mapping[str, float]) -> None:
+        """Add to figures of the next turn, which answers what was heard."""
+        for name, n in counts.items():
+            self._counts[name] = self._counts.get(name, 0) + n
+
     def _begin(self, turn: AgentTurn) -> None:
         self.finish()
         self._count += 1

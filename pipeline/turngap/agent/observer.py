@@ -241,6 +241,7 @@ class MarksObserver(BaseObserver):
                 recorder.partial()
             case TranscriptionFrame() if isinstance(data.source, STTService):
                 recorder.transcript(at_ns)
+                recorder.heard(frame.metadata.get(COUNTS, {}))
             case UserStoppedSpeakingFrame():
                 self._waste.confirmed()
                 recorder.turn_decided(at_ns, self._decision(at_ns))

@@ -58,17 +58,22 @@ _Spec = Any  # a WhisperSpec, whose weights CTranslate2 declares as None
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of a Whisper: the width of its layers, and how many encoder and decoder have each."""
+    """Of a Whisper: the width of its layers, and how many its encoder and its decoder have."""
 
     width: int
-    layers: int
+    encoder: int
+    decoder: int
 
 
+# The distilled ones have their teacher's encoder and fewer layers in the decoder; those of the
+# published files follow from their sizes (332 and 789 MB in float16).
 SHAPES = {
-    "toy": Shape(128, 1),
-    "tiny": Shape(384, 4),
-    "base": Shape(512, 6),
-    "small": Shape(768, 12),
+    "toy": Shape(128, 1, 1),
+    "tiny": Shape(384, 4, 4),
+    "base": Shape(512, 6, 6),
+    "small": Shape(768, 12, 12),
+    "distil-small": Shape(768, 12, 4),
+    "distil-medium": Shape(1024, 24, 2),
 }
 
 
@@ -100,7 +105,7 @@ def make_canned(
     if len(tokens) > most:
         raise ValueError(f"the text has {len(tokens)} tokens, and at most {most} can be canned")
     heads = shape.width // _HEAD
-    spec = WhisperSpec(shape.layers, heads, shape.layers, heads)
+    spec = WhisperSpec(shape.encoder, heads, shape.decoder, heads)
     codes = _codes(shape.width)
     _fill(spec, shape, np.random.default_rng(0))
     _hear(spec, len(tokens), token_ms, shape.width)

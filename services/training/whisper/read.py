@@ -78,7 +78,7 @@ def count(reader: Reader, spoken: Iterable[tuple[str, Pcm]]) -> Count:
     """What is wrong in all of it."""
     wrong = words = 0
     for text, pcm in spoken:
-        wrong += Levenshtein.distance(text.split(), spoken_words(reader.read(pcm)))
+        wrong += Levenshtein.distance(text.split(), spoken_words(reader.read(pcm).text))
         words += len(text.split())
     return {"wrong": wrong, "words": words, "wer": wrong / words}
 

@@ -38,9 +38,10 @@ class WhisperSettings(BackendSettings):
     """Readings made at the same time, of different sessions; further ones wait."""
     beam_size: Annotated[int, Field(ge=1, le=10)] = 1
     """Hypotheses followed at the same time."""
-    window: Literal["full", "fit"] = "full"
+    window: Literal["auto", "full", "fit"] = "auto"
     """`full`: the encoder reads 30 s, padded with silence, as Whisper was trained. `fit`: it reads
-    the audio and a little more, a tenth of the cost; most models need fine-tuning for it."""
+    the audio and a little more, a tenth of the cost, and what then repeats itself is read again in
+    full. `auto`: `fit` on a CPU."""
     initial_prompt: str | None = None
     """Example text that sets style and spelling."""
     hotwords: str | None = None

@@ -3,16 +3,19 @@
 import re
 import time
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from faster_whisper import WhisperModel, available_models, download_model
+from faster_whisper.feature_extractor import FeatureExtractor
 
 from turngap.core.audio import FULL_SCALE, Pcm
 from turngap.core.errors import AgentError, InputError
 from turngap_services.cuda import place
 from turngap_services.loading import Loaded, engine_trouble, first_line, require_files
 from turngap_services.stt.whisper import WhisperSettings
+from turngap_services.stt.whisper.guard import doubt
 from turngap_services.stt.whisper.sound import RATE
 
 _FILES = ("model.bin", "config.json", "tokenizer.json")
@@ -28,12 +31,9 @@ _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 # cost of a model that repeats itself.
 _TOKENS_PER_S = 12
 _LEAST_TOKENS, _MOST_TOKENS = 16, 200
-# Length of text divided by that of its compressed form, above which a text repeats itself (OpenAI's
-# bound for Whisper).
-_REPEATS = 2.4
-# What `fit` reads beyond the samples; whisper.cpp's users found that it is needed (128 of the
-# encoder's 1500 positions).
-_MARGIN_S = 2.56
+# What `fit` reads beyond the samples, and at least: whisper.cpp's users found that a margin (128 of
+# the encoder's 1500 positions) is needed, and that the shortest windows repeat themselves most.
+_MARGIN_S, _LEAST_S = 2.56, 6.0
 # Length of the warm-up: that of a short turn.
 _WARM_UP_S = 3
 
@@ -45,8 +45,12 @@ class FittedModel(WhisperModel):
         """Encode `features`, (mels, frames); the padding is all 0, which no sound is."""
         extractor = self.feature_extractor
         filled = int(np.flatnonzero(features.any(axis=0))[-1]) + 1
-        wanted = filled + round(_MARGIN_S * RATE / extractor.hop_length)
+        wanted = max(filled + _frames(extractor, _MARGIN_S), _frames(extractor, _LEAST_S))
         return super().encode(features[:, : min(wanted, extractor.nb_max_frames)])
+
+
+def _frames(extractor: FeatureExtractor, seconds: float) -> int:
+    return round(seconds * RATE / extractor.hop_length)
 
 
 class WholeModel(WhisperModel):
@@ -54,6 +58,19 @@ class WholeModel(WhisperModel):
 
     def encode(self, features: np.ndarray):
         return super().encode(features[:, : self.feature_extractor.nb_max_frames])
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What was read.
+
+    Attributes:
+        text: empty for no words.
+        again: it was read a second time, with the whole window, because of this doubt.
+    """
+
+    text: str
+    again: str | None = None
 
 
 class Reader:
@@ -74,8 +91,11 @@ class Reader:
         self.name = directory.name if Path(settings.model).is_dir() else settings.model
         self._settings = settings
         require_files(directory, _FILES, _CONVERT)
-        kind = FittedModel if settings.window == "fit" else WholeModel
         where = place(settings.device, settings.compute_type, "stt")
+        # On a card the whole window takes little more than a part of it.
+        narrow = "fit" if where.device == "cpu" else "full"
+        self._fits = (narrow if settings.window == "auto" else settings.window) == "fit"
+        kind = FittedModel if self._fits else WholeModel
         try:
             model = kind(
                 str(directory),
@@ -107,8 +127,8 @@ class Reader:
         self.window_s = extractor.nb_max_frames * extractor.hop_length / RATE
         self.takes_s = self._warm_up()
 
-    def read(self, pcm: Pcm) -> str:
-        """Return what is said in `pcm` (16 kHz, at most `window_s`); empty for no words.
+    def read(self, pcm: Pcm) -> Text:
+        """Return what is said in `pcm` (16 kHz, at most `window_s`).
 
         Blocks, without holding the GIL.
 
@@ -117,10 +137,10 @@ class Reader:
         """
         sound = pcm.astype(np.float32) / np.float32(FULL_SCALE)
         try:
-            text, repeats = self._transcribe(sound)
-            if repeats and self._settings.window == "fit":
-                # A model that was not made for a narrow window may repeat itself in one. With
-                # silence after the words, the encoder reads its whole window.
+            text, logprob = self._transcribe(sound)
+            why = doubt(text, len(sound) / RATE, logprob) if self._fits else None
+            if why is not None:
+                # With silence after the words, the encoder reads its whole window.
                 whole = np.zeros(round(self.window_s * RATE), np.float32)
                 whole[: len(sound)] = sound
                 text, _ = self._transcribe(whole)
@@ -131,10 +151,10 @@ class Reader:
                 f"the Whisper model {self.name} failed: {first_line(e)}",
                 hint="another model (--set stt.model=NAME) or stt.device=cpu may do",
             ) from e
-        return text
+        return Text(text, why)
 
-    def _transcribe(self, sound: np.ndarray) -> tuple[str, bool]:
-        """Return the text, and whether it repeats itself."""
+    def _transcribe(self, sound: np.ndarray) -> tuple[str, float]:
+        """Return the text, and the mean log probability of its tokens."""
         settings = self._settings
         most = round(_TOKENS_PER_S * len(sound) / RATE) + _LEAST_TOKENS
         segments, _ = self._held[0].transcribe(
@@ -152,7 +172,7 @@ class Reader:
         )
         said = [each for each in segments if each.no_speech_prob < settings.no_speech]
         text = "".join(each.text for each in said).strip()
-        return text, any(each.compression_ratio > _REPEATS for each in said)
+        return text, min((each.avg_logprob for each in said), default=0.0)
 
     def _warm_up(self) -> float:
         """Read noise twice, as the first reading is slow. Returns what the second one took, s."""

@@ -7,15 +7,21 @@ Whisper cannot go on from where it stopped: each reading begins with the utteran
 at the right moment. In every pause everything said so far is read: if the pause proves to be the
 end, little or nothing is left to do. An utterance that is read only after its end is cut at the
 same places, so that both ways read the same samples.
+
+In a long utterance the words before a pause are settled once two readings agree on them, the one in
+that pause and a later one. The next reading begins after them, so that the one after the end has
+little to hear and little to write.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from turngap.core.audio import Pcm
 from turngap_services.stt.whisper import WhisperSettings
+from turngap_services.stt.whisper.guard import bare
 from turngap_services.stt.whisper.sound import FRAME, RATE, Sound
 
 # The next reading outside a pause waits this many times as long as the last one took, as a pause
@@ -26,6 +32,10 @@ _REST = 2.0
 # model's whole window (0.6 s), reading in every closure gave the text no sooner than reading after
 # the end: after 726 ms instead of 685 (p50 of 10 recordings, on a busy machine).
 _PATIENCE, _MOST_PATIENCE_MS = 0.25, 150.0
+# From here on words are settled. A shorter utterance is read from its beginning, in its context:
+# the encoder reads some seconds anyhow (`model`), and its words are soon written. To tell it
+# settled words instead saves nothing: CTranslate2 4.8 writes given words as slowly as others.
+_LONG_MS = 5_000.0
 # Silero hears a voice for this long after its last audible sample (p95 over the library's
 # recordings). A voice that a VAD hears for longer was too soft for `Sound`.
 _VAD_LATE_MS = 130.0
@@ -38,6 +48,11 @@ def samples(ms: float) -> int:
     return round(ms * RATE / 1000)
 
 
+def begins_with(words: Sequence[str], first: Sequence[str]) -> bool:
+    """Return whether a reading begins with these words, whatever their case and marks."""
+    return [bare(word) for word in words[: len(first)]] == [bare(word) for word in first]
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """Something to be read.
@@ -46,11 +61,13 @@ class Reading:
         pcm: the samples.
         last: the sample of the utterance at which they end.
         keeps: the text is final and the next reading begins after it, as the utterance is too long.
+        in_pause: the samples end in a pause.
     """
 
     pcm: Pcm
     last: int
     keeps: bool = False
+    in_pause: bool = False
 
 
 class Utterance:
@@ -69,8 +86,9 @@ class Utterance:
         self._window = int(window_s * _WINDOW_SHARE * RATE)
         self._first = 0  # the text of what lies before it is final
         self._kept: list[str] = []
-        self._text = ""
-        self._until = 0  # how far `_text` goes
+        self._words: list[str] = []  # of the latest reading
+        self._pauses: list[tuple[int, list[str]]] = []  # the sample, and the words read before it
+        self._until = 0  # how far `_words` go
         self._under_way = False
         self._stopped = False
         self._voice_until = 0  # as the VAD judged at its stop
@@ -78,7 +96,7 @@ class Utterance:
 
     @property
     def text(self) -> str:
-        return " ".join(part for part in (*self._kept, self._text) if part)
+        return " ".join(part for part in (*self._kept, *self._words) if part)
 
     @property
     def over(self) -> bool:
@@ -103,11 +121,21 @@ class Utterance:
         self._takes_ms = took_ms
         self._next = self._sound.heard + samples(_REST * took_ms)
         self._until = reading.last
+        self._words = text.split()
         if reading.keeps:
-            self._kept.append(text)
-            self._first, self._text = reading.last, ""
-        else:
-            self._text = text
+            self._keep(len(self._words), reading.last)
+        elif reading.last - self._first > samples(_LONG_MS):
+            for last, words in reversed(self._pauses):
+                if words and begins_with(self._words, words):
+                    self._keep(len(words), last)
+                    break
+        if reading.in_pause:
+            self._pauses.append((reading.last, self._words))
+
+    def _keep(self, count: int, last: int) -> None:
+        """Settle the first words, which lie before sample `last`."""
+        self._kept += self._words[:count]
+        self._first, self._words, self._pauses = last, self._words[count:], []
 
     def _wanted(self) -> Reading | None:
         sound, settings = self._sound, self._settings
@@ -120,7 +148,7 @@ class Utterance:
         if end <= self._until or end - self._first < FRAME:
             return None  # nothing new
         if self._stopped or is_pause:
-            return self._reading(end)
+            return self._reading(end, in_pause=True)
         if settings.partial_every_ms is None or sound.heard < self._next:
             return None
         if sound.heard - self._until < samples(settings.partial_every_ms):
@@ -137,8 +165,8 @@ class Utterance:
         is_pause = audible > 0 and heard >= audible + max(silence, patience)
         return (min(heard, audible + silence) if audible else 0), is_pause
 
-    def _reading(self, last: int, *, keeps: bool = False) -> Reading:
-        return Reading(self._sound.between(self._first, last), last, keeps)
+    def _reading(self, last: int, *, keeps: bool = False, in_pause: bool = False) -> Reading:
+        return Reading(self._sound.between(self._first, last), last, keeps, in_pause)
 
 
 class Readings:

@@ -18,10 +18,11 @@ from pipecat.services.settings import STTSettings
 from pipecat.services.stt_service import STTService
 from pipecat.utils.time import time_now_iso8601
 
+from turngap.backends import COUNTS
 from turngap.core.clock import Clock, ns_to_ms
 from turngap.core.errors import AgentError
 from turngap_services.stt.whisper import WhisperSettings
-from turngap_services.stt.whisper.model import Reader
+from turngap_services.stt.whisper.model import Reader, Text
 from turngap_services.stt.whisper.readings import Reading, Readings, Utterance
 from turngap_services.stt.whisper.sound import RATE
 
@@ -53,6 +54,7 @@ class WhisperSTTService(STTService):
         self._settled.set()
         self._reading: asyncio.Task[None] | None = None
         self._interim = ""
+        self._counts = {"stt_readings": 0.0, "stt_read_again": 0.0}
 
     def can_generate_metrics(self) -> bool:
         return True
@@ -115,12 +117,14 @@ class WhisperSTTService(STTService):
 
     async def _read(self, utterance: Utterance, reading: Reading) -> None:
         begun_ns = self._clock.now_ns()
-        text = ""
+        read = Text("")
         try:
-            text = await asyncio.to_thread(self._reader.read, reading.pcm)
+            read = await asyncio.to_thread(self._reader.read, reading.pcm)
         except AgentError as e:
             await self.push_error(f"{e.message} ({e.hint})", exception=e)
-        utterance.read(reading, text, ns_to_ms(self._clock.now_ns() - begun_ns))
+        self._counts["stt_readings"] += 1
+        self._counts["stt_read_again"] += read.again is not None
+        utterance.read(reading, read.text, ns_to_ms(self._clock.now_ns() - begun_ns))
         if not utterance.over and utterance.text and utterance.text != self._interim:
             self._interim = utterance.text
             await self.push_frame(
@@ -130,9 +134,10 @@ class WhisperSTTService(STTService):
     async def _conclude(self) -> None:
         while (text := self._hearing.concluded()) is not None:
             if text:
-                await self.push_frame(
-                    TranscriptionFrame(text, self._user_id, time_now_iso8601(), finalized=True)
-                )
+                frame = TranscriptionFrame(text, self._user_id, time_now_iso8601(), finalized=True)
+                frame.metadata[COUNTS] = self._counts
+                self._counts = dict.fromkeys(self._counts, 0.0)
+                await self.push_frame(frame)
             await self.emit_stt_usage_metrics()
         if self._hearing.settled:
             self._settled.set()

@@ -78,6 +78,16 @@ def test_a_soft_voice_is_heard_as_a_loud_one() -> None:
     assert heard((loud / 30).astype(np.int16)) == heard(loud) == said_until(900)
 
 
+@pytest.mark.parametrize("last_ms", [300, 560, 1070])
+def test_in_a_pause_every_word_is_there_and_what_follows_is_heard_too(last_ms: float) -> None:
+    hearing = recogniser().begin(sound(last_ms))
+    hearing.hear(sound(last_ms, 120))
+    assert hearing.rest() == said_until(last_ms)
+    more = hearing.hear(np.concatenate((sound(1000), sound(0, 600))))
+    assert more.startswith(said_until(last_ms))
+    assert len(more) > len(said_until(last_ms))
+
+
 def test_two_utterances_at_a_time_do_not_mix() -> None:
     one, other = recogniser().begin(sound(500)), recogniser().begin(sound(500))
     for piece in np.split(sound(1530), 30):

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -40,6 +41,7 @@ class Held:
         self.may_read = threading.Event()
         self.may_read.set()
         self.fails = False
+        self.rests = self.ends = 0
 
     def begin(self, known: Pcm) -> Any:
         self.begun.append(self._recogniser.begin(known))
@@ -51,7 +53,12 @@ class Held:
             raise AgentError("model.failed", "it failed, as the test wants it", hint="go on")
         return self.begun[-1].hear(pcm)
 
+    def rest(self) -> str:
+        self.rests += 1
+        return self.begun[-1].rest()
+
     def conclude(self) -> str:
+        self.ends += 1
         return self.begun[-1].conclude()
 
     def cancel(self) -> None:
@@ -67,11 +74,11 @@ def stt() -> tuple[SherpaSTTService, Held]:
     return SherpaSTTService(settings=given(), recogniser=held), held  # type: ignore
 
 
-def errors_of(service: SherpaSTTService) -> list[str]:
-    found: list[str] = []
+def errors_of(service: SherpaSTTService) -> asyncio.Queue[str]:
+    found: asyncio.Queue[str] = asyncio.Queue()
 
     async def on_error(_: object, frame: ErrorFrame) -> None:
-        found.append(frame.error)
+        found.put_nowait(frame.error)
 
     service.add_event_handler("on_error", on_error)
     return found
@@ -110,6 +117,29 @@ async def test_every_turn_is_one_final_transcript_of_all_its_words(library: list
     assert texts(line) == [alone(spoken) for spoken in library]
     assert len(set(texts(line))) > 3  # turns of different lengths are heard as different texts
     assert all(frame.finalized for frame in line.of(TranscriptionFrame))
+
+
+async def test_after_a_pause_the_transcript_follows_the_vads_stop_at_once(
+    library: list[Spoken], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def here(call: Callable[..., Any], *given: object) -> Any:
+        return call(*given)
+
+    # Readings take no time: the audio, which comes faster than speech here, waits for them.
+    monkeypatch.setattr(asyncio, "to_thread", here)
+    service, held = stt()
+    said, rest = frames_of(library[0])
+    async with running(service, params=PARAMS) as line:
+        await play(line, *said)
+        assert held.rests > 0
+        await play(line, *rest)
+    assert held.ends == 0  # nothing was left to be read
+    (transcript,) = line.of(TranscriptionFrame)
+    assert transcript.text == line.of(InterimTranscriptionFrame)[-1].text == alone(library[0])
+    kinds = [type(f) for f in line.frames]
+    stop = kinds.index(VADUserStoppedSpeakingFrame)
+    after = (f for f in line.frames[stop + 1 :] if not isinstance(f, InputAudioRawFrame))
+    assert next(after) is transcript
 
 
 async def test_the_words_so_far_are_told_once_each_time_they_change(library: list[Spoken]) -> None:
@@ -182,11 +212,12 @@ async def test_a_machine_that_is_too_slow_is_told_once_a_turn_and_nothing_is_los
     said, rest = frames_of(longest)
     async with running(service, params=PARAMS) as line:
         await play(line, *said, *rest)
+        error = await errors.get()
         held.may_read.set()
         await line.until(lambda: bool(texts(line)))
     assert texts(line) == [alone(longest)]
-    (error,) = errors
     assert "canned is 2.0 s behind what is said: this machine is too slow" in error
+    assert errors.empty()
 
 
 async def test_what_waits_too_long_is_not_heard_and_that_is_said(library: list[Spoken]) -> None:
@@ -197,14 +228,15 @@ async def test_what_waits_too_long_is_not_heard_and_that_is_said(library: list[S
     async with running(service, params=PARAMS) as line:
         await play(line, *packets(np.zeros(RATE, np.int16)))
         await line.send(VADUserStartedSpeakingFrame(start_secs=0.05))
+        await play(line, *packets(np.tile(voice, 2)))
         await line.send(*packets(np.tile(voice, 1 + 25 * RATE // len(voice))))
         await line.send(VADUserStoppedSpeakingFrame(stop_secs=0.2))
         await line.until(lambda: bool(line.of(VADUserStoppedSpeakingFrame)))
         held.may_read.set()
         await line.until(lambda: bool(texts(line)))
-    late, lost = errors
-    assert "behind what is said" in late
-    assert "s of what was said were not heard" in lost
+        assert "behind what is said" in await errors.get()
+        assert "s of what was said were not heard" in await errors.get()
+    assert errors.empty()
 
 
 async def test_what_was_said_before_the_end_of_the_session_is_still_heard(
@@ -252,8 +284,8 @@ async def test_an_engine_that_fails_is_said_and_the_next_turn_is_heard(
         held.fails = False
         await play(line, *said, *rest)
         await line.until(lambda: bool(texts(line)))
+        assert "it failed, as the test wants it (go on)" in await errors.get()
     assert texts(line)[-1:] == [alone(library[0])]
-    assert "it failed, as the test wants it (go on)" in errors[0]
 
 
 async def test_turn_strategies_are_told_what_an_end_takes_here() -> None:

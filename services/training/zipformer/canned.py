@@ -29,8 +29,9 @@ TEXT = (
 TOKEN_MS = 250.0
 
 _BLANK, _MARKS = 0, ("<blk>", "<sos/eos>", "<unk>")
-# Mean of a frame's log-mel values (kaldi's, of samples within 1) from which on it is sound.
-_SOUND = -10.0
+# Mean of a frame's log-mel values (kaldi's, of samples within 1) from which on it is sound: white
+# noise above -50 dBFS, and speech at -20 dBFS to its audible end.
+_SOUND = -6.0
 # A channel that is on, of tokens that are not next, and the logits of a token and of the blank.
 _ON, _NOT_NEXT, _LOGIT, _SILENT = 4.0, -8.0, 10.0, 5.0
 _FRAMES = 4  # of 10 ms in an output

@@ -24,6 +24,9 @@ class SherpaSettings(BackendSettings):
     """Threads for one reading; on a shared CPU one is fastest."""
     pre_roll_ms: Annotated[float, Field(ge=0)] = 600.0
     """Audio before the VAD's start that belongs to the utterance, in ms."""
+    pause_ms: Annotated[float, Field(ge=20)] = 120.0
+    """Silence, in ms, that counts as a pause, in which the last words are read without waiting for
+    the audio that the model looks ahead to. Longer than any: read them only at the end."""
 
 
 def weights(settings: SherpaSettings) -> Weights | None:

@@ -15,10 +15,12 @@ from turngap_services.level import Levelled
 from turngap_services.loading import Loaded, first_line, too_little_memory
 from turngap_services.stt.sherpa import SherpaSettings, weights
 from turngap_services.stt.sherpa.files import EXPECTED, files_in
+from turngap_services.stt.whisper.sound import RATE
 from turngap_services.weights import folder_of, pinned_names
 
-RATE = 16_000
 _FRAME = RATE // 100
+# How much of a room's sound fills the silence that is made up in a pause.
+_ROOM = RATE // 10
 # Length of the warm-up: that of a short turn.
 _WARM_UP_S = 2
 _LESS_MEMORY = "a smaller model (--set stt.model=NAME) or fewer sessions need less"
@@ -45,7 +47,7 @@ class Recogniser:
         files = files_in(directory)
         self.chunk_ms = 10 * files.shift
         # Silence after the last sample, so that the last reading has all that it looks ahead to.
-        self.tail = np.zeros((files.window + 1) * _FRAME, np.float32)
+        self.tail = (files.window + 1) * _FRAME
         try:
             self._model = sherpa_onnx.OnlineRecognizer.from_transducer(
                 encoder=str(files.encoder),
@@ -95,15 +97,23 @@ class Hearing:
         self._model = model
         self._stream = model.create_stream()
         self._level = Levelled(RATE, known)
+        self._latest = np.zeros(1, np.float32)
         self._cancelled = threading.Event()
 
     def hear(self, pcm: Pcm) -> str:
         """Take the next samples (16 kHz); return the text so far."""
-        return self._read(_samples(self._level.feed(pcm)))
+        samples = _samples(self._level.feed(pcm))
+        self._latest = np.concatenate((self._latest, samples))[-_ROOM:]
+        return self._read(samples)
+
+    def rest(self) -> str:
+        """Return the text so far, as if silence followed; the utterance may go on."""
+        # The room as it sounds now, again and again: digital silence would be a sound of its own.
+        return self._read(np.resize(self._latest, self._recogniser.tail))
 
     def conclude(self) -> str:
         """Return the text of the utterance, which is over."""
-        tail = self._recogniser.tail
+        tail = np.zeros(self._recogniser.tail, np.float32)
         return self._read(np.concatenate((_samples(self._level.flush()), tail)), last=True)
 
     def cancel(self) -> None:
@@ -140,7 +150,7 @@ _LOADED = Loaded[Recogniser]()
 
 def recogniser_of(settings: SherpaSettings) -> Recogniser:
     """Return the model of these settings, loaded once a process; raises as `Recogniser` does."""
-    key = settings.model_dump_json(exclude={"library", "pre_roll_ms"})
+    key = settings.model_dump_json(exclude={"library", "pre_roll_ms", "pause_ms"})
     return _LOADED.get(key, lambda: Recogniser(settings))
 
 

@@ -21,7 +21,8 @@ from pipecat.utils.time import time_now_iso8601
 from turngap.core.errors import AgentError
 from turngap_services.stt.sherpa import SherpaSettings
 from turngap_services.stt.sherpa.model import Hearing, Recogniser
-from turngap_services.stt.sherpa.utterances import LATE_MS, RATE, Piece, Utterance, Utterances
+from turngap_services.stt.sherpa.utterances import LATE_MS, Piece, Utterance, Utterances
+from turngap_services.stt.whisper.sound import RATE
 
 # pipecat counts the time from the end of speech to the final text, the VAD's verdict included: 0.34
 # s at p99 with Silero. The reading under way is added to the last ones at worst.
@@ -45,7 +46,7 @@ class SherpaSTTService(STTService):
             settings=STTSettings(model=recogniser.name, language=None),
         )
         self._recogniser = recogniser
-        self._utterances = Utterances(settings.pre_roll_ms)
+        self._utterances = Utterances(settings.pre_roll_ms, settings.pause_ms)
         self._hearing: Hearing | None = None  # of the utterance that is read
         self._told_late: Utterance | None = None
         self._news = asyncio.Event()
@@ -84,9 +85,9 @@ class SherpaSTTService(STTService):
         if isinstance(frame, VADUserStartedSpeakingFrame):
             self._utterances.start()
         elif isinstance(frame, VADUserStoppedSpeakingFrame):
-            self._utterances.stop()
-            if not self._utterances.settled:
-                self._settled.clear()
+            self._utterances.stop(frame.stop_secs * 1000)
+            self._settled.clear()
+            await self._conclude()
             self._news.set()
 
     async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
@@ -129,7 +130,7 @@ class SherpaSTTService(STTService):
         try:
             text = await asyncio.to_thread(self._hear, utterance, piece)
         except AgentError as e:
-            text, self._hearing = before, None
+            text = before
             await self._tell(e)
         utterance.read(text)
         if utterance.over:
@@ -146,11 +147,12 @@ class SherpaSTTService(STTService):
             hearing = self._hearing = self._recogniser.begin(utterance.known)
         text = hearing.hear(piece.pcm)
         if piece.is_last:
-            text, self._hearing = hearing.conclude(), None
-        return text
+            return hearing.conclude()
+        return hearing.rest() if piece.rests else text
 
     async def _conclude(self) -> None:
         while (utterance := self._utterances.concluded()) is not None:
+            self._hearing = None
             if utterance.lost_ms:
                 await self._tell(
                     AgentError(

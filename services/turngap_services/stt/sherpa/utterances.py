@@ -2,6 +2,10 @@
 
 Sans I/O: `due` says what to read next, `read` takes the result, `concluded` gives the text of an
 utterance that is over. One piece is read at a time, in the order in which it was said.
+
+A streaming model reads a chunk at a time and looks ahead, so the last words of a sentence would be
+read with the silence after it. In a pause that silence is made up, and the words are there while
+the turn-taking still waits. If the pause is the end, nothing is left to do.
 """
 
 from collections import deque
@@ -10,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from turngap.core.audio import Pcm
+from turngap_services.stt.whisper.sound import RATE, Sound
 
-RATE = 16_000
 # Audio that is handed over at once while the person speaks: handing over costs, and nothing is read
 # of less than a model's chunk anyway (160 ms and more).
 STEP_MS = 40.0
@@ -19,6 +23,9 @@ STEP_MS = 40.0
 LATE_MS = 2000.0
 # More than this does not wait: the words would come when they are no use, and memory is bounded.
 MOST_MS = 20_000.0
+# Silero hears a voice for this long after its last audible sample (p95 over the library's
+# recordings). A voice that a VAD hears for longer was too soft for `Sound`.
+_VAD_LATE_MS = 130.0
 
 
 def samples(ms: float) -> int:
@@ -32,11 +39,13 @@ class Piece:
 
     Attributes:
         pcm: the samples, perhaps none.
+        rests: the person has paused: what was said until now is wanted.
         is_last: the utterance ends with them.
     """
 
     pcm: Pcm
-    is_last: bool
+    rests: bool = False
+    is_last: bool = False
 
 
 class Waiting:
@@ -66,50 +75,82 @@ class Waiting:
 class Utterance:
     """What a person says between the VAD's start and its stop.
 
-    Attributes:
+    Args:
         known: audio of it that was there when it began; it waits to be read like the rest.
+        pause_ms: silence that counts as a pause.
+
+    Attributes:
+        known: as given.
         text: what was read so far.
         lost_ms: audio that was not read, as too much was waiting.
     """
 
-    def __init__(self, known: Pcm) -> None:
+    def __init__(self, known: Pcm, pause_ms: float) -> None:
         self.known = known
         self.text = ""
         self.lost_ms = 0.0
+        self._pause = samples(pause_ms)
+        self._sound = Sound()
         self._waiting = Waiting()
-        self._waiting.append(known)
-        self._stopped = self._under_way = self._done = False
+        self._rested = 0  # all that is said until there was read in a pause
+        self._voice_until = 0  # as the VAD judged at its stop
+        self._stopped = self._under_way = self._ended = False
+        self.audio(known)
 
     @property
     def behind_ms(self) -> float:
-        """Audio that waits to be read."""
-        return self._waiting.samples * 1000 / RATE
+        """Audio that waits for a reading to end."""
+        return self._waiting.samples * 1000 / RATE if self._under_way else 0.0
 
     @property
     def over(self) -> bool:
-        return self._done and not self._under_way
+        return not self._under_way and (self._ended or self._nothing_left)
 
     def audio(self, pcm: Pcm) -> None:
         if self._waiting.samples + len(pcm) > samples(MOST_MS):
             self.lost_ms += len(pcm) * 1000 / RATE
         else:
+            self._sound.feed(pcm)
             self._waiting.append(pcm)
 
-    def stop(self) -> None:
+    def stop(self, silence_ms: float) -> None:
+        """End the utterance, which the VAD did after `silence_ms` of silence."""
         self._stopped = True
+        self._voice_until = self._sound.heard - samples(silence_ms + _VAD_LATE_MS)
 
     def due(self) -> Piece | None:
         """Return what to read now, if anything; it is under way from here on."""
-        enough = self._stopped or self._waiting.samples >= samples(STEP_MS)
-        if self._under_way or self._done or not enough:
+        if self._under_way or self._ended or self._nothing_left:
             return None
-        self._under_way, self._done = True, self._stopped
-        return Piece(self._waiting.take(), self._stopped)
+        rests = self._pauses and not self._resting
+        enough = self._waiting.samples >= samples(STEP_MS) and not self._resting
+        if not (self._stopped or rests or enough):
+            return None
+        self._under_way, self._ended = True, self._stopped
+        if rests:
+            self._rested = self._sound.heard
+        return Piece(self._waiting.take(), rests=rests, is_last=self._stopped)
 
     def read(self, text: str) -> None:
         """Take what was read until now."""
         self._under_way = False
         self.text = text
+
+    @property
+    def _nothing_left(self) -> bool:
+        """Whether there was nothing but silence since what was read in the last pause."""
+        return self._stopped and self._resting and self._voice_until <= self._rested
+
+    @property
+    def _pauses(self) -> bool:
+        """Whether the person is silent now, after a sound."""
+        audible = self._sound.last_audible
+        return audible is not None and self._sound.heard - audible >= self._pause
+
+    @property
+    def _resting(self) -> bool:
+        """Whether everything said until now was read, in the pause that still lasts."""
+        return self._pauses and self._rested >= (self._sound.last_audible or 0) + self._pause
 
 
 class Utterances:
@@ -117,11 +158,13 @@ class Utterances:
 
     Args:
         pre_roll_ms: audio before the VAD's start that belongs to an utterance.
+        pause_ms: silence that counts as a pause.
     """
 
-    def __init__(self, pre_roll_ms: float) -> None:
+    def __init__(self, pre_roll_ms: float, pause_ms: float) -> None:
         self._pre_roll = Waiting()
         self._most = samples(pre_roll_ms)
+        self._pause_ms = pause_ms
         self._open: Utterance | None = None
         self._waiting: deque[Utterance] = deque()  # not concluded yet, the open one included
 
@@ -146,13 +189,13 @@ class Utterances:
     def start(self) -> None:
         """Begin an utterance with the pre-roll, as the VAD finds speech late."""
         if self._open is None:
-            self._open = Utterance(self._pre_roll.take())
+            self._open = Utterance(self._pre_roll.take(), self._pause_ms)
             self._waiting.append(self._open)
 
-    def stop(self) -> None:
-        """End the open utterance."""
+    def stop(self, silence_ms: float) -> None:
+        """End the open utterance, which the VAD did after `silence_ms` of silence."""
         if self._open is not None:
-            self._open.stop()
+            self._open.stop(silence_ms)
             self._open = None
 
     def due(self) -> tuple[Utterance, Piece] | None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,13 @@ from turngap.store.runs import Run
 # examples every time, so that a red build is the change's doing; elsewhere new ones, to find more.
 settings.register_profile("turngap", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("turngap")
+
+# No test reaches the real hub, nor depends on what was fetched from it before. Tests that fetch
+# have one on loopback (tests/helpers/hub.py). The hub's client reads these when it is imported.
+_HUB_HOME = tempfile.TemporaryDirectory(prefix="turngap-hub-")
+os.environ.update(HF_HOME=_HUB_HOME.name, HF_ENDPOINT="http://127.0.0.1:9")
+for _name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "TURNGAP_PINS"):
+    os.environ.pop(_name, None)
 
 # A shell starts its background jobs with SIGINT ignored, and their children inherit that; some
 # tests interrupt what they start.

@@ -216,8 +216,8 @@ class BackendSpec:
         create: `(settings, clock)` to a stock pipecat service (`TurnTaking` for kind `turn`);
             called once a session, so it is quick once `prepare` has run.
         prepare: loads what sessions share (models, voices) when the agent starts.
-        by_default: what it needs besides where its settings are left as they are, as the weights of
-            its default model. Other settings may do without, so it is shown and not required.
+        by_default: what it needs besides where its settings are left as they are, as the command
+            that starts its server. Other settings may do without, so it is shown and not required.
         weights: what these settings would load from a hub; None for nothing, as where they name a
             folder. `turngap.weights` fetches it before `prepare` is called.
         finds: returns in a line what these settings would use of what runs on this machine.

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 from faster_whisper.utils import _MODELS
-from huggingface_hub.file_download import repo_folder_name
 from running_line import InstantClock
 
 from turngap.agent.stack import load_stack, resolved, stack_files
 from turngap.backends import KINDS, BackendSpec, Need, find, specs
 from turngap.cli.agents import backends
 from turngap.core.errors import AgentError, InputError
+from turngap.weights.cache import is_commit
 from turngap_services import SPECS
 from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.tts.piper import PiperSettings
-from turngap_services.tts.piper.voice import files_of
+from turngap_services.weights import pinned, pinned_names
 
 ENGINES = (
     "pipecat",
@@ -108,11 +108,10 @@ def test_a_missing_engine_is_an_instruction(
     assert e.value.hint == remedy
 
 
-@pytest.mark.parametrize("name", ["piper", "whisper", "vllm"])
-def test_weights_and_commands_that_settings_may_do_without_are_shown_and_not_required(
-    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_command_that_settings_may_do_without_is_shown_and_not_required(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = BY_NAME[name]
+    spec = BY_NAME["vllm"]
     (need,) = spec.by_default
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "100")
@@ -149,18 +148,65 @@ def test_what_an_engine_lacks_is_listed_with_a_command_that_can_be_copied(
     assert "espeak lacks" not in shown
 
 
-def test_the_weights_that_are_looked_for_are_those_that_the_defaults_load(
-    tmp_path: Path,
+@pytest.mark.parametrize("name", [name for name in _MODELS if name != "distil-large-v2"])
+def test_a_size_is_the_repository_that_faster_whisper_takes_and_pinned(name: str) -> None:
+    weights = BY_NAME["whisper"].downloads(WhisperSettings(model=name))[0]
+    owner, repository = _MODELS[name].split("/")
+    # The hub has renamed one owner, and leads there from the old name.
+    assert weights.repository == f"{owner.replace('mobiuslabsgmbh', 'dropbox-dash')}/{repository}"
+    assert is_commit(weights.revision)
+    (model,) = (file for file in weights.files if file.path == "model.bin")
+    assert model.size and model.sha256
+    assert weights.licence == "MIT"
+
+
+def test_pins_are_digests_and_commits() -> None:
+    for kind in ("whisper", "piper", "sherpa", "llm"):
+        for name in pinned_names(kind):
+            weights = pinned(kind, name)
+            assert weights is not None
+            assert is_commit(weights.revision)
+            assert weights.licence
+            assert not weights.pins
+            digests = [file.sha256 for file in weights.files if file.sha256 is not None]
+            assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in digests)
+
+
+def test_other_pins_take_their_place_and_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (piper,) = BY_NAME["piper"].by_default
-    with pytest.raises(AgentError, match="no piper voice") as e:
-        files_of(PiperSettings(voices=tmp_path))
-    assert f"{tmp_path / Path(piper.name).name} " in e.value.message
-    assert Path(piper.name).parent == PiperSettings().voices
-    # As the hub's client names the folder of a repository; no network is needed to find none.
-    (whisper,) = BY_NAME["whisper"].by_default
-    repository = _MODELS[WhisperSettings().model]
-    assert Path(whisper.name).name == repo_folder_name(repo_id=repository, repo_type="model")
+    pins = tmp_path / "pins.toml"
+    monkeypatch.setenv("TURNGAP_PINS", str(pins))
+    with pytest.raises(InputError, match="is no file of pins"):
+        pinned("piper", "mine")
+    for text in ("x", "[piper]\nmine = 1", "[piper.mine]\nfiles = []"):
+        pins.write_text(text)
+        with pytest.raises(InputError, match="is no file of pins"):
+            pinned("piper", "mine")
+    pins.write_text(
+        '[piper.mine]\nrepository = "a/b"\nrevision = "main"\nlicence = "MIT"\n'
+        'files = [{ path = "mine.onnx" }]'
+    )
+    weights = pinned("piper", "mine")
+    assert weights is not None
+    assert (weights.repository, weights.pins) == ("a/b", str(pins))
+
+
+def test_weights_that_are_files_here_are_not_fetched(tmp_path: Path) -> None:
+    (tmp_path / "en_US-lessac-medium.onnx").touch()
+    assert BY_NAME["piper"].downloads(PiperSettings(voices=tmp_path)) == []
+    assert BY_NAME["piper"].downloads(PiperSettings(voice="./mine.onnx")) == []
+    assert BY_NAME["whisper"].downloads(WhisperSettings(model=str(tmp_path))) == []
+
+
+def test_what_is_not_pinned_is_looked_for_on_the_hub(tmp_path: Path) -> None:
+    voice = PiperSettings(voice="de_DE-thorsten-medium", voices=tmp_path)
+    (weights,) = BY_NAME["piper"].downloads(voice)
+    assert weights.patterns[0] == "de/de_DE/thorsten/medium/de_DE-thorsten-medium.onnx"
+    (weights,) = BY_NAME["whisper"].downloads(WhisperSettings(model="somebody/whisper"))
+    assert (weights.repository, weights.files) == ("somebody/whisper", ())
+    with pytest.raises(InputError, match="no piper voice 'nobody'"):
+        BY_NAME["piper"].downloads(PiperSettings(voice="nobody", voices=tmp_path))
 
 
 @pytest.mark.parametrize(

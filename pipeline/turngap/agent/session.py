@@ -38,6 +38,7 @@ from turngap.agent.warming import PrefixWarmer, warm_session, warm_voice
 from turngap.agent.watch import Patience
 from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
 from turngap.core.clock import Clock
+from turngap.weights.fetch import bring
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,11 @@ class Assembly:
     eager: bool = False
 
     def prepare(self) -> None:
-        """Load the models and voices that sessions share. Slow; once, before the agent is ready."""
+        """Load the models and voices that sessions share. Slow; once, before the agent is ready.
+
+        Weights that are not here are fetched first, all together.
+        """
+        bring(each for spec, settings in self.engines.values() for each in spec.downloads(settings))
         for kind, (spec, settings) in self.engines.items():
             if kind != "llm" and spec.prepare is not None:
                 spec.prepare(settings)

@@ -219,8 +219,12 @@ def _parse_assignment(assignment: str) -> tuple[str, str, Any]:
     return table, key, value_of(text)
 
 
-def resolved(stack: Stack, library: Path | None) -> Iterator[tuple[BackendSpec, BackendSettings]]:
+def resolved(
+    stack: Stack, library: Path | None, *, required: bool = True
+) -> Iterator[tuple[BackendSpec, BackendSettings]]:
     """Each engine's spec and checked settings, in the order of `KINDS`.
+
+    `required` engines have to run on this machine.
 
     Raises:
         InputError: an unknown backend or setting, or tools for an LLM that calls none.
@@ -235,7 +239,8 @@ def resolved(stack: Stack, library: Path | None) -> Iterator[tuple[BackendSpec, 
         settings = spec.settings(values)
         if kind == "llm" and stack.tools.use:
             require_tools(spec, settings)
-        spec.require()
+        if required:
+            spec.require()
         yield spec, settings
 
 

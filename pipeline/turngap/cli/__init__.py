@@ -27,9 +27,11 @@ from turngap.cli import (
     turn_taking,
 )
 from turngap.cli.options import Command
+from turngap.cli.progress import fetching
 from turngap.cli.shared import show_error
 from turngap.core.errors import ExitCode, TurngapError
 from turngap.core.secrets import remember_secrets, text_without_secrets
+from turngap.weights.showing import shown_by
 
 app = typer.Typer(
     name="turngap",
@@ -115,6 +117,11 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
     (STORED, agents.backends, ("turngap backends", "turngap backends sim")),
     (STORED, measuring.calibrate, ("turngap calibrate --turns 400",)),
     (STORED, agents.doctor, ("turngap doctor",)),
+    (STORED, agents.fetch, (
+        "turngap fetch local",
+        "turngap fetch piper whisper,model=tiny.en",
+        "HF_HUB_CACHE=weights turngap fetch local",
+    )),
 )  # fmt: skip
 for _panel, _command, _examples in _COMMANDS:
     _epilog = "\n  ".join(("Examples:" if len(_examples) > 1 else "Example:", *_examples))
@@ -134,6 +141,7 @@ def main() -> NoReturn:
     """Run the command line; a `TurngapError` becomes a line and its exit code."""
     treat_hangups_as_interrupts()
     remember_secrets(os.environ)
+    shown_by(fetching)
     try:
         app(prog_name="turngap")
     except TurngapError as e:

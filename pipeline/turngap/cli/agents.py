@@ -107,6 +107,41 @@ def _row(spec: "BackendSpec") -> dict[str, Any]:
     }
 
 
+def fetch(
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="STACK|ENGINE…",
+            help="Stacks or stack files (.toml), or engines: BACKEND[,KEY=VALUE…].",
+            autocompletion=options.stack_names,
+            show_default=False,
+        ),
+    ],
+    set_: options.Sets = None,
+    json_: options.Json = False,
+) -> None:
+    """Fetch the published weights that stacks or engines load: they then start without a network.
+
+    Before it begins, it shows what is fetched, how large it is and under which licence. What is
+    here already is not fetched again. Exit: 0 all is here, 2 bad input, 4 something cannot be had.
+    """
+    from turngap.play.weights import wanted_by
+    from turngap.weights.fetch import bring
+
+    wanted = [weights for name in what for weights in wanted_by(name, set_ or ())]
+    folders = bring(wanted)
+    rows = [
+        {"name": weights.name, "licence": weights.licence, "folder": str(folder)}
+        for weights, folder in zip(wanted, folders, strict=True)
+    ]
+    if json_:
+        print_json(rows)
+    for row in [] if json_ else rows:
+        print_text(f"{row['name']}: {row['folder']}")
+    if not rows and not json_:
+        print_text(f"{', '.join(what)}: nothing has to be fetched")
+
+
 def doctor(library: options.Library = None, json_: options.Json = False) -> None:
     """Check whether this machine is fit to measure, and which agents it can run."""
     from turngap.play.doctor import Check, examine

@@ -15,6 +15,7 @@ from turngap.play.process import running
 from turngap.scenario.model import Scenario
 from turngap.store.documents import is_dir
 from turngap.store.provenance import git_commit
+from turngap.weights.fetch import bring
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +189,16 @@ def resolve(choice: AgentChoice, library: Path) -> Target:
 
     Raises:
         InputError: unknown agent, backend or setting, or an override of somebody's server.
-        AgentError: an engine needs what this machine lacks.
+        AgentError: an engine needs what this machine lacks, or weights that cannot be fetched.
     """
     if choice.checkout is not None:
         choice.checkout.require()
         return Target(choice, library, None)
     if not choice.is_url:
         stack = choice.stack()
-        list(resolved(stack, library))
+        engines = list(resolved(stack, library))
+        # Here and not where they are loaded: that is a process of its own, which nobody watches.
+        bring(each for spec, settings in engines for each in spec.downloads(settings))
         return Target(choice, library, stack)
     changed = any(choice.backends.values()) or choice.sets or choice.offers or choice.seed
     if changed or not choice.traced:

@@ -84,8 +84,8 @@ class Record:
         path = of_repository(weights.repository) / "turngap" / name
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            dict(values["files"])
-        except (OSError, ValueError, KeyError, TypeError):
+            [dict(entry) for entry in values["files"].values()]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             values = {}
         return cls(path, values)
 

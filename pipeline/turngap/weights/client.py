@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_url
+from huggingface_hub import HfApi, constants, get_hf_file_metadata
 from huggingface_hub.errors import (
     HfHubHTTPError,
     HTTPError,  # that of the HTTP client which it uses  # pyright: ignore[reportPrivateImportUsage]
@@ -73,7 +73,7 @@ class Hub:
         """
         with self._translated(weights, "such file"):
             try:
-                info = HfApi().model_info(
+                info = HfApi(constants.ENDPOINT).model_info(
                     weights.repository, revision=weights.revision, files_metadata=True,
                     timeout=self.wait_s,
                 )  # fmt: skip
@@ -97,7 +97,8 @@ class Hub:
             AgentError: it cannot be asked, or has no such file.
             BrokenOffError: it did not answer in time.
         """
-        url = hf_hub_url(weights.repository, file.path, revision=weights.revision)
+        at = f"{weights.repository}/resolve/{quote(weights.revision, safe='')}/{quote(file.path)}"
+        url = f"{constants.ENDPOINT}/{at}"
         with self._translated(weights, file.path):
             stated = get_hf_file_metadata(url, timeout=constants.HF_HUB_ETAG_TIMEOUT)
         if stated.commit_hash is None or stated.etag is None:

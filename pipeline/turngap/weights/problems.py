@@ -4,6 +4,7 @@ from pathlib import Path
 
 from turngap.backends import Weights
 from turngap.core.errors import AgentError
+from turngap.core.sizes import bytes_words
 
 # The one way for machines without a network; a copy may turn links into files, which does no harm.
 FROM_FOLDER = (
@@ -17,13 +18,6 @@ def problem(kind: str, message: str, remedy: str = "") -> AgentError:
     return AgentError(
         f"weights.{kind}", message, hint="; ".join(filter(None, (remedy, FROM_FOLDER)))
     )
-
-
-def bytes_words(number: int) -> str:
-    """A size for people, in decimal units as the hub shows it."""
-    if number < 1_000_000:
-        return f"{max(1, round(number / 1000))} kB"
-    return f"{number / 1e6:.0f} MB" if number < 1e9 else f"{number / 1e9:.1f} GB"
 
 
 def offline(names: str) -> AgentError:

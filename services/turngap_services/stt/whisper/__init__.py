@@ -1,19 +1,33 @@
 """Whisper by faster-whisper, read while the person speaks."""
 
-import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from turngap.backends import BackendSettings, BackendSpec, Need
+from turngap.backends import BackendSettings, BackendSpec, Need, Weights
 from turngap.core.clock import Clock
+from turngap.core.errors import AgentError, InputError
 from turngap_services.cuda import Compute, Device
+from turngap_services.weights import pinned, pinned_names, unpinned
 
 if TYPE_CHECKING:
     from turngap_services.stt.whisper.service import WhisperSTTService
 
 MODEL = "base.en"
+# Other names that faster-whisper has for a size.
+_ALSO = {"large": "large-v3", "turbo": "large-v3-turbo"}
+# What it loads of a repository.
+_FILES = (
+    "config.json", "model.bin", "preprocessor_config.json", "tokenizer.json", "vocabulary.*",
+)  # fmt: skip
+_REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+CONVERT = (
+    "expected a directory in CTranslate2's format with tokenizer.json: "
+    "ct2-transformers-converter --model MODEL --output_dir DIR "
+    "--copy_files tokenizer.json preprocessor_config.json"
+)
 
 
 class WhisperSettings(BackendSettings):
@@ -22,10 +36,6 @@ class WhisperSettings(BackendSettings):
     model: Annotated[str, Field(min_length=1)] = MODEL
     """A directory in CTranslate2's format, a size (`tiny.en`, `base.en`, `large-v3-turbo`, ...) or
     a repository on the hub; the latter two are downloaded once."""
-    offline: bool = False
-    """Use only a model that was downloaded before."""
-    cache: Path | None = None
-    """Directory of downloaded models; by default that of the hub's client."""
     language: Annotated[str, Field(pattern=r"^([a-z]{2,3}|auto)$")] = "en"
     """Code of the language; `auto` lets the model find out in every reading."""
     device: Device = "auto"
@@ -82,12 +92,28 @@ def create(settings: WhisperSettings, clock: Clock) -> "WhisperSTTService":
     return WhisperSTTService(settings=settings, reader=reader_of(settings), clock=clock)
 
 
-def _hub_cache() -> Path:
-    """Where the hub's client keeps its downloads, by the variables that it reads."""
-    home = os.environ.get("HF_HOME") or Path(
-        os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface"
+def weights_of(settings: WhisperSettings) -> Weights | None:
+    """Return what the settings load from the hub; None where they name a directory.
+
+    Raises:
+        InputError: there is no such size.
+        AgentError: there is no such directory.
+    """
+    given = Path(settings.model).expanduser()
+    if given.is_dir():
+        return None
+    name = _ALSO.get(settings.model, settings.model)
+    if (found := pinned("whisper", name)) is not None:
+        return found
+    if _REPOSITORY.fullmatch(name):
+        return unpinned(f"whisper {name}", name, *_FILES)
+    if given.is_absolute() or given.parts[0] in (".", "..", "~") or len(given.parts) > 1:
+        raise AgentError("model.missing", f"no model directory at {given}", hint=CONVERT)
+    raise InputError(
+        "model.unknown",
+        f"no Whisper model named {name!r}, and no directory of that name",
+        hint=f"known: {', '.join(pinned_names('whisper'))}; or a hub repository; or a directory",
     )
-    return Path(os.environ.get("HF_HUB_CACHE") or Path(home, "hub"))
 
 
 SPEC = BackendSpec(
@@ -97,13 +123,7 @@ SPEC = BackendSpec(
     create=create,
     prepare=prepare,
     requires=(Need("module", "faster_whisper", "pip install 'turngap[whisper]'"),),
-    by_default=(
-        Need(
-            "file",
-            str(_hub_cache() / f"models--Systran--faster-whisper-{MODEL}"),
-            "it is downloaded at the first start, where there is a network; or --set stt.model=DIR",
-        ),
-    ),
+    weights=weights_of,
     licence="MIT AND Apache-2.0 AND BSD-2-Clause",
     notes="faster-whisper, in process, while the person speaks; weights by hub id or directory.",
 )

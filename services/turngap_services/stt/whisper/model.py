@@ -1,31 +1,25 @@
 """A loaded Whisper: samples in, text out."""
 
-import re
 import time
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from faster_whisper import WhisperModel, available_models, download_model
+from faster_whisper import WhisperModel
 from faster_whisper.feature_extractor import FeatureExtractor
 
 from turngap.core.audio import FULL_SCALE, Pcm
 from turngap.core.errors import AgentError, InputError
 from turngap_services.cuda import place
 from turngap_services.loading import Loaded, engine_trouble, first_line, require_files
-from turngap_services.stt.whisper import WhisperSettings
+from turngap_services.stt.whisper import CONVERT, WhisperSettings, weights_of
 from turngap_services.stt.whisper.guard import doubt
 from turngap_services.stt.whisper.sound import RATE
+from turngap_services.weights import folder_of
 
 _FILES = ("model.bin", "config.json", "tokenizer.json")
-_CONVERT = (
-    "expected a directory in CTranslate2's format with tokenizer.json: "
-    "ct2-transformers-converter --model MODEL --output_dir DIR "
-    "--copy_files tokenizer.json preprocessor_config.json"
-)
 _LESS_MEMORY = "a smaller model (--set stt.model=tiny.en) or stt.compute_type=int8 needs less"
-_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 # Nobody speaks faster (English: three words a second, a token and a half each): this bounds the
 # cost of a model that repeats itself.
@@ -90,7 +84,7 @@ class Reader:
         directory = _directory(settings)
         self.name = directory.name if Path(settings.model).is_dir() else settings.model
         self._settings = settings
-        require_files(directory, _FILES, _CONVERT)
+        require_files(directory, _FILES, CONVERT)
         where = place(settings.device, settings.compute_type, "stt")
         # On a card the whole window takes little more than a part of it.
         narrow = "fit" if where.device == "cpu" else "full"
@@ -111,7 +105,7 @@ class Reader:
             raise engine_trouble(e, what, "stt", _LESS_MEMORY) or AgentError(
                 "model.damaged",
                 f"the Whisper model in {directory} cannot be loaded: {first_line(e)}",
-                hint=_CONVERT,
+                hint=CONVERT,
             ) from e
         if settings.spoken not in (None, *model.supported_languages):
             raise InputError(
@@ -195,32 +189,9 @@ def reader_of(settings: WhisperSettings) -> Reader:
 
 
 def _directory(settings: WhisperSettings) -> Path:
-    """Return the model's directory; downloads it if necessary."""
-    given = Path(settings.model).expanduser()
-    if given.is_dir():
-        return given
-    if settings.model not in available_models() and not _REPOSITORY.fullmatch(settings.model):
-        if given.is_absolute() or given.parts[0] in (".", "..", "~") or len(given.parts) > 1:
-            raise AgentError("model.missing", f"no model directory at {given}", hint=_CONVERT)
-        raise InputError(
-            "model.unknown",
-            f"no Whisper model named {settings.model!r}, and no directory of that name",
-            hint=f"known: {', '.join(available_models())}; or a hub repository; or a directory",
-        )
-    cache = None if settings.cache is None else str(settings.cache)
-    try:
-        found = download_model(settings.model, local_files_only=settings.offline, cache_dir=cache)
-    # The hub's client, its HTTP client and the file system each have their own exceptions.
-    except Exception as e:
-        what = "was not downloaded before" if settings.offline else "cannot be downloaded"
-        raise AgentError(
-            "model.missing",
-            f"the Whisper model {settings.model!r} is not on this machine and {what}: "
-            f"{first_line(e)}",
-            hint="download it on a machine with a network, and give its directory: "
-            "--set stt.model=DIR",
-        ) from e
-    return Path(found)
+    """Return the model's directory, fetched if necessary."""
+    weights = weights_of(settings)
+    return Path(settings.model).expanduser() if weights is None else folder_of(weights)
 
 
 def _check_vocabulary(model: WhisperModel) -> None:

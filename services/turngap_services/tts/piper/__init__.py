@@ -1,12 +1,15 @@
 """piper: neural voices in this process, the first clause first."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from turngap.backends import BackendSettings, BackendSpec, Need
+from turngap.backends import BackendSettings, BackendSpec, Need, Weights
 from turngap.core.clock import Clock
+from turngap.core.errors import InputError
+from turngap_services.weights import pinned, unpinned
 
 if TYPE_CHECKING:
     from turngap_services.tts.piper.service import PiperTTSService
@@ -14,15 +17,18 @@ if TYPE_CHECKING:
 # Where pipecat's own service keeps the voices that it downloads: one copy does for both.
 VOICES = Path("~/.cache/pipecat/piper")
 VOICE = "en_US-lessac-medium"
+# Language, region, speaker and quality, of which the hub's folders are made.
+_NAME = re.compile(r"([a-z]{2,3})_([A-Z]{2,3})-(\w+)-(x_low|low|medium|high)")
 
 
 class PiperSettings(BackendSettings):
     """Settings of `piper`."""
 
     voice: Annotated[str, Field(min_length=1)] = VOICE
-    """Name of a voice in `voices`, or path of an `.onnx` file with its `.onnx.json` beside it."""
+    """Name of a voice, which is downloaded once, or path of an `.onnx` file with its `.onnx.json`
+    beside it."""
     voices: Path = VOICES
-    """Directory in which voices are looked up by name."""
+    """Directory in which voices are looked up by name before the hub is asked for them."""
     speaker: Annotated[int, Field(ge=0)] | str | None = None
     """Name or number of the speaker, for a voice with several; by default its first."""
     length_scale: Annotated[float, Field(gt=0, le=10)] | None = None
@@ -53,6 +59,48 @@ def create(settings: PiperSettings, clock: Clock) -> "PiperTTSService":
     return PiperTTSService(settings=settings, clock=clock, voice=voice_of(settings))
 
 
+def voice_file(settings: PiperSettings) -> Path | None:
+    """Return the `.onnx` file that the settings give, or that lies in `voices`; None for neither.
+
+    One that is given by its path may not exist.
+    """
+    named = Path(settings.voice).expanduser()
+    if named.suffix == ".onnx" or len(named.parts) > 1:
+        return named
+    file = settings.voices.expanduser() / f"{named}.onnx"
+    return file if file.is_file() else None
+
+
+def weights_of(settings: PiperSettings) -> Weights | None:
+    """Return what the settings load from the hub; None where the voice is a file here.
+
+    Raises:
+        InputError: it is no name of a voice.
+    """
+    return hub_voice(settings) if voice_file(settings) is None else None
+
+
+def hub_voice(settings: PiperSettings) -> Weights:
+    """Return the voice that the hub has under that name.
+
+    Raises:
+        InputError: it is no name of a voice.
+    """
+    if (found := pinned("piper", settings.voice)) is not None:
+        return found
+    if (parts := _NAME.fullmatch(settings.voice)) is None:
+        raise InputError(
+            "voice.unknown",
+            f"no piper voice {settings.voice!r}: it is neither in {settings.voices} nor a name "
+            "like en_US-lessac-medium",
+            hint="expected a voice's name, or the path of an .onnx file with its .onnx.json",
+        )
+    language, region, speaker, quality = parts.groups()
+    folder = f"{language}/{language}_{region}/{speaker}/{quality}/{settings.voice}"
+    files = f"{folder}.onnx", f"{folder}.onnx.json"
+    return unpinned(f"piper {settings.voice}", "rhasspy/piper-voices", *files)
+
+
 SPEC = BackendSpec(
     name="piper",
     kind="tts",
@@ -60,14 +108,7 @@ SPEC = BackendSpec(
     create=create,
     prepare=prepare,
     requires=(Need("module", "piper", "pip install 'turngap[piper]'"),),
-    by_default=(
-        Need(
-            "file",
-            str(VOICES / f"{VOICE}.onnx"),
-            f"python -m piper.download_voices --data-dir {VOICES} {VOICE}, or --set "
-            "tts.voice=FILE.onnx",
-        ),
-    ),
+    weights=weights_of,
     licence="GPL-3.0-or-later AND MIT",
     notes="Neural voices by ONNX on the CPU, in process; a voice is a download of its own.",
 )

@@ -21,7 +21,8 @@ from turngap.core.audio import Pcm
 from turngap.core.errors import AgentError, InputError
 from turngap.core.speeds import Request, VoiceSpeed
 from turngap_services.loading import Loaded, first_line, too_little_memory
-from turngap_services.tts.piper import PiperSettings
+from turngap_services.tts.piper import PiperSettings, hub_voice, voice_file
+from turngap_services.weights import folder_of
 
 T = TypeVar("T")
 
@@ -148,25 +149,22 @@ class Voice:
 
 
 def files_of(settings: PiperSettings) -> Files:
-    """Return the files of the voice in the settings.
+    """Return the files of the voice in the settings, fetched if necessary.
 
     Raises:
-        AgentError: one of them is not there.
+        AgentError: one of them is not there, or cannot be fetched.
     """
-    named = Path(settings.voice).expanduser()
-    folder = settings.voices.expanduser()
-    is_path = named.suffix == ".onnx" or len(named.parts) > 1
-    model = named if is_path else folder / f"{named}.onnx"
+    model = voice_file(settings)
+    if model is None:
+        folder = folder_of(hub_voice(settings))
+        model = next(folder.rglob(f"{settings.voice}.onnx"))
     config = model.with_name(f"{model.name}.json")
     missing = [file for file in (model, config) if not file.is_file()]
     if missing:
         raise AgentError(
             "voice.missing",
             f"no piper voice {settings.voice!r}: {' and '.join(map(str, missing))} not found",
-            hint="expected an .onnx file and its .onnx.json beside it"
-            if is_path
-            else f"python -m piper.download_voices --data-dir {folder} {settings.voice}, "
-            "or give tts.voice the path of an .onnx file",
+            hint="expected an .onnx file and its .onnx.json beside it",
         )
     return Files(model, config)
 
@@ -202,7 +200,7 @@ def _readable(file: Path, read: Callable[[], T]) -> T:
         raise too_little_memory(e, f"the piper voice {file}", _LESS_MEMORY) or AgentError(
             "voice.damaged",
             f"{file} cannot be read as a piper voice: {first_line(e)}",
-            hint="download it again: python -m piper.download_voices --force-redownload NAME",
+            hint="remove it, and turngap fetches it again if it is a voice of the hub",
         ) from e
 
 

@@ -74,7 +74,7 @@ Agent = Annotated[
         "--agent",
         envvar="TURNGAP_AGENT",
         help="The agent to measure: the ws:// URL of your bot, or a built-in agent: the name of a "
-        "stack (embedded, stock) or a stack file (.toml).",
+        "stack (embedded, stock, local, gpu) or a stack file (.toml).",
         autocompletion=stack_names,
     ),
 ]

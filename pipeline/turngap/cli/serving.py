@@ -35,8 +35,8 @@ StackOrUrl = Annotated[
     str,
     options.for_agent(
         "--agent",
-        help="The agent: the name of a stack (embedded, stock) or a stack file (.toml); with "
-        "--terminal also the ws:// URL of your bot.",
+        help="The agent: the name of a stack (embedded, stock, local, gpu) or a stack file "
+        "(.toml); with --terminal also the ws:// URL of your bot.",
         autocompletion=options.stack_names,
     ),
 ]

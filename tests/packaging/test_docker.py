@@ -1,6 +1,7 @@
 """docker/: what can be known of the images and the services without an engine to run them."""
 
 import fnmatch
+import os
 import re
 import shlex
 import shutil
@@ -16,10 +17,11 @@ import pytest
 from command_lines import parse
 from ruamel.yaml import YAML
 
-from turngap.agent.stack import resolved
+from turngap.agent.stack import load_stack, resolved
 from turngap.backends import Kind
 from turngap.play.target import AgentChoice
 from turngap.scenario.library import library_dir
+from turngap_services.weights import pinned
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE, COMPOSE = ROOT / "docker/Dockerfile", ROOT / "docker/compose.yaml"
@@ -76,8 +78,10 @@ def test_docker_compose_reads_it(profile: str) -> None:
     docker = shutil.which("docker")
     if docker is None or run(docker, "compose", "version").returncode != 0:
         pytest.skip("no `docker compose` on this machine")
+    ours = {found[1] for found in VARIABLE.finditer(TEXT)}
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
     command = (docker, "compose", "--file", COMPOSE, "--profile", profile, "config", "--quiet")
-    done = run(*command, env={"PATH": str(Path(docker).parent), "TURNGAP_TOKEN": TOKEN})
+    done = run(*command, env={**kept, "TURNGAP_TOKEN": TOKEN})
     assert done.returncode == 0, done.stderr
 
 
@@ -90,9 +94,14 @@ def test_the_dockerfile_has_no_fault_that_a_linter_knows(tmp_path: Path) -> None
     assert "DL3000" in run(hadolint, wrong).stdout
 
 
+def ends(service: dict[str, Any]) -> bool:
+    """Whether a service is done when the others begin: it fetches weights."""
+    return str(service["command"]).startswith("fetch ")
+
+
 @every_service
 def test_a_service_is_watched_and_has_no_rights_to_lose(service: dict[str, Any]) -> None:
-    assert service["healthcheck"]["test"][0] == "CMD"
+    assert ends(service) or service["healthcheck"]["test"][0] == "CMD"
     assert int(service["user"].partition(":")[0]) > 0
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
@@ -110,7 +119,8 @@ def test_a_service_is_reached_from_this_machine_alone(service: dict[str, Any]) -
 def test_what_a_service_waits_for_comes_up_with_it(service: dict[str, Any]) -> None:
     for name, how in service.get("depends_on", {}).items():
         assert SERVICES[name]["profiles"] == service["profiles"]
-        assert how == {"condition": "service_healthy"}
+        done = "service_completed_successfully" if ends(SERVICES[name]) else "service_healthy"
+        assert how == {"condition": done}
 
 
 def test_each_profile_measures_an_agent() -> None:
@@ -119,6 +129,36 @@ def test_each_profile_measures_an_agent() -> None:
         assert {f"agent-{profile}", f"caller-{profile}"} <= chosen
         agent = SERVICES[f"agent-{profile}"]
         assert agent["networks"]["default"]["aliases"] == ["agent"]  # what the caller calls it
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_one_service_fetches_weights_and_the_others_need_no_network(profile: str) -> None:
+    services = [service for service in SERVICES.values() if service["profiles"] == [profile]]
+    (fetching,) = filter(ends, services)
+    (models,) = fetching["volumes"]
+    assert models == "models:/data/models"
+    assert f"HF_HOME={models.partition(':')[2]} " in DOCKERFILE.read_text(encoding="utf-8")
+    for service in services:
+        mounts = [mount for mount in service.get("volumes", ()) if mount.startswith("models:")]
+        if service is not fetching and mounts:
+            assert mounts[0].endswith(":ro")
+            assert service["environment"]["HF_HUB_OFFLINE"] == "1"
+            assert f"weights-{profile}" in service["depends_on"] or "vllm" in service["depends_on"]
+
+
+def test_the_card_is_shared_as_the_stack_has_it() -> None:
+    on_card = [name for name, service in SERVICES.items() if "deploy" in service]
+    assert on_card == ["vllm", "agent-gpu"]
+    for name in on_card:
+        devices = SERVICES[name]["deploy"]["resources"]["reservations"]["devices"]
+        assert [device["capabilities"] for device in devices] == [["gpu"]]
+    command = shlex.split(filled_in(SERVICES["vllm"]["command"]))
+    llm = load_stack("gpu").llm.settings
+    assert " ".join(llm["serve_args"]) in " ".join(command)
+    weights = pinned("llm", llm["model"])
+    assert weights is not None
+    assert command[:3] == [llm["model"], "--revision", weights.revision]
+    assert f"llm.model={llm['model']}" in shlex.split(filled_in(SERVICES["agent-gpu"]["command"]))
 
 
 def test_no_secret_stands_in_the_file_or_on_a_command_line() -> None:
@@ -191,6 +231,8 @@ def test_a_service_of_ours_is_a_stage_that_ends_without_root(name: str) -> None:
 def test_a_service_of_ours_runs_a_command_that_there_is(name: str) -> None:
     arguments = shlex.split(filled_in(SERVICES[name]["command"]))
     parameters = parse(arguments)
+    if arguments[0] == "fetch":
+        assert parameters["what"] == [{"cpu": "local", "gpu": "gpu"}[SERVICES[name]["profiles"][0]]]
     if arguments[0] == "serve":
         kinds: tuple[Kind, ...] = ("llm", "stt", "tts")
         engines: dict[Kind, str | None] = {kind: parameters[kind] for kind in kinds}

@@ -197,8 +197,13 @@ def fetching(plan: "Plan") -> "Iterator[Told]":
                 told_s = bar.get_time()
                 say(_bytes_line(task.completed, plan, told_s - begun_s))
 
-        yield told
-    say(f"fetched {bytes_words(int(task.completed))}; it is used without a network from now on")
+        try:
+            yield told
+        except KeyboardInterrupt:
+            say("interrupted: what came is kept, and the next start goes on from there")
+            raise
+    came = int(task.completed) - plan.begun_bytes
+    say(f"fetched {bytes_words(came)}; it is used without a network from now on")
 
 
 def fetch_words(plan: "Plan") -> list[str]:

@@ -1,17 +1,25 @@
-"""Is this machine fit to measure and to run the agents: what works, what does not, what to do."""
+"""Is this machine fit to measure, and which agents can it run: what works, and what to do.
+
+Nothing is fetched, loaded or asked beyond this machine.
+"""
 
 import asyncio
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from turngap.agent.stack import load_stack, resolved, stack_files
+from turngap.backends import BackendSettings, BackendSpec, Weights
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.errors import TurngapError
+from turngap.core.sizes import bytes_words
+from turngap.play.gpu import cards
 from turngap.scenario.library import library_dir, library_paths, load_scenarios
 from turngap.store.provenance import this_machine
+from turngap.weights.cache import hub_cache, state_of
 
 # A packet's worth of time between wake-ups, as the sender's.
 _TICKS = 100
@@ -22,12 +30,40 @@ _LATE_MS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding; `remedy` is empty where there is nothing to do."""
+    """One finding; `remedy` is empty where there is nothing to do.
+
+    Attributes:
+        needed: whether measuring, or the agent `embedded`, depends on it.
+        downloads: of an agent: the published weights that it loads.
+    """
 
     name: str
     ok: bool
     detail: str
     remedy: str = ""
+    needed: bool = True
+    downloads: tuple["Download", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """Published weights that an agent loads.
+
+    Attributes:
+        bytes: their size; None where only the hub knows it.
+        here: whether they are on this machine, intact.
+        pinned: whether each file's digest is pinned; else what the hub states is checked.
+        pins: the file that replaces turngap's own pins, where one does.
+    """
+
+    name: str
+    repository: str
+    revision: str
+    licence: str
+    bytes: int | None
+    here: bool
+    pinned: bool
+    pins: str = ""
 
 
 def examine(library: Path | None = None) -> Iterator[Check]:
@@ -44,6 +80,8 @@ def examine(library: Path | None = None) -> Iterator[Check]:
     )
     yield asyncio.run(_timers())
     yield _scenarios(library)
+    yield _disk()
+    yield Check("card", bool(cards()), "; ".join(cards()) or "no CUDA card is seen", needed=False)
     for name in stack_files():
         yield _stack(name)
 
@@ -75,9 +113,61 @@ def _scenarios(library: Path | None) -> Check:
     return Check("scenarios", True, f"{len(loaded)} with {turns} turns in {folder}")
 
 
+def _disk() -> Check:
+    """The room for weights."""
+    folder = cache = hub_cache()
+    while not folder.exists():
+        folder = folder.parent
+    free = bytes_words(shutil.disk_usage(folder).free)
+    return Check("disk", True, f"{free} free for weights in {cache}")
+
+
 def _stack(name: str) -> Check:
+    needed = name == "embedded"
     try:
-        engines = list(resolved(load_stack(name), None))
+        engines = list(resolved(load_stack(name), None, required=False))
+        downloads = tuple(
+            _download(weights) for spec, of in engines for weights in spec.downloads(of)
+        )
     except TurngapError as e:
-        return Check(f"agent {name}", False, e.message, e.hint)
-    return Check(f"agent {name}", True, ", ".join(f"{s.kind} {s.name}" for s, _ in engines))
+        return Check(f"agent {name}", False, e.message, e.hint, needed)
+    for spec, settings in engines:
+        if (lacking := _lacking(spec, settings)) is not None:
+            why, remedy = lacking
+            return Check(f"agent {name}", False, why, remedy, needed, downloads)
+    said = [f"{s.kind} {s.name}" + (f" ({s.finds(of)})" if s.finds else "") for s, of in engines]
+    return Check(f"agent {name}", True, ", ".join(said), "", needed, downloads)
+
+
+def _lacking(spec: BackendSpec, settings: BackendSettings) -> tuple[str, str] | None:
+    """What keeps an engine with these settings from running here, and what to do; None: nothing."""
+    try:
+        spec.require()
+    except TurngapError as e:
+        return e.message, e.hint
+    if getattr(settings, "device", None) == "cuda" and not cards():
+        remedy = f"--set {spec.kind}.device=cpu runs it without one"
+        return f"{spec.kind} {spec.name} is set to a CUDA card, and none is seen", remedy
+    for need in spec.missing_by_default():
+        # Settings that name a server, or another command, do without the command.
+        elsewhere = getattr(settings, "base_url", None) is not None
+        if not elsewhere and getattr(settings, need.kind, need.name) == need.name:
+            what = f"{spec.kind} {spec.name} needs the {need.kind} {need.name}, not found here"
+            return what, need.remedy
+    return None
+
+
+def _download(weights: Weights) -> Download:
+    state = state_of(weights)
+    known = state.weights
+    sizes = [file.size for file in known.files if file.size is not None]
+    return Download(
+        weights.name,
+        weights.repository,
+        weights.revision,
+        weights.licence,
+        sum(sizes) if sizes else None,
+        state.complete,
+        bool(weights.files) and all(file.sha256 is not None for file in weights.files),
+        weights.pins,
+    )

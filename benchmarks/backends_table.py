@@ -3,16 +3,16 @@
 Plays every LLM backend that this machine has, by what `turngap compare` plays with:
 
 - the simulated profiles, and what combines them (race, route, opener, best-of);
-- the small model in the agent's process; with --teacher DIR a larger one beside it;
+- the project's student in the agent's process, and its teacher there too;
 - where vLLM is installed (--vllm, or TURNGAP_VLLM, names the Python of its environment), the
   teacher on a server of its own, over one connection a session and over one a request;
-- where there is a larger model besides the small one, what combines these two.
+- what combines these two.
 
 Models of providers cost money: they are played where --llm names them, as any other.
 
     python benchmarks/backends_table.py --write docs/backends.md
     python benchmarks/backends_table.py --vllm "$(tools/vllm-env)" --rounds 2
-    python benchmarks/backends_table.py --only sim:full --only small --scenario quick-questions
+    python benchmarks/backends_table.py --only sim:full --only student --scenario quick-questions
     python benchmarks/backends_table.py --waiting     # the same agent, waiting for a turn's end
     python benchmarks/backends_table.py --table       # play nothing; the table of what there is
 
@@ -109,26 +109,28 @@ def simulated() -> list[BackendChoice]:
             BackendChoice(name, name)
             for name in ("sim:full", "sim:full-low-batch", "sim:distilled")
         ),
-        BackendChoice("race", "race"),
-        BackendChoice("route", "route"),
-        BackendChoice("opener", "opener", ("told=false",)),  # a simulated model is told nothing
-        BackendChoice("best-of", "best-of"),
+        BackendChoice("race (simulated)", "race"),
+        BackendChoice("route (simulated)", "route"),
+        # A simulated model is told nothing.
+        BackendChoice("opener (simulated)", "opener", ("told=false",)),
+        BackendChoice("best-of (simulated)", "best-of"),
     ]
 
 
-def real(larger: Model | None) -> list[BackendChoice]:
-    """The small model, and what it makes together with a larger one."""
-    small = BackendChoice("small", "small")
-    if larger is None:
-        return [small]
-    pair = ("fast=small", f"full={larger.llm}", f"full_settings={larger.table}")
+STUDENT = Model("student", "small", {"model": "student"})
+
+
+def real(larger: Model) -> list[BackendChoice]:
+    """The student, and what it makes together with a larger model."""
+    fast = ("fast=small", f"fast_settings={STUDENT.table}")
+    pair = (*fast, f"full={larger.llm}", f"full_settings={larger.table}")
     candidates = (
         f'candidates=["{larger.llm}", "small"]',
-        f"candidate_settings=[{larger.table}, {{}}]",
+        f"candidate_settings=[{larger.table}, {STUDENT.table}]",
     )
-    both = f"small and {larger.name}"
+    both = f"student and {larger.name}"
     return [
-        small,
+        STUDENT.contender(),
         larger.contender(),
         *(
             [larger.contender(f"{larger.name}, a connection a request", keep_alive="false")]
@@ -144,7 +146,7 @@ def real(larger: Model | None) -> list[BackendChoice]:
 
 
 @contextmanager
-def larger_model(vllm: str | None, teacher: Path | None) -> Iterator[Model | None]:
+def larger_model(vllm: str | None) -> Iterator[Model]:
     """The teacher, served by a vLLM for as long as this lasts, or in the agents' process.
 
     Raises:
@@ -161,10 +163,8 @@ def larger_model(vllm: str | None, teacher: Path | None) -> Iterator[Model | Non
             yield Model("vllm: teacher", "vllm", {"base_url": server.base_url, "model": model})
         finally:
             server.stop()
-    elif teacher is not None:
-        yield Model("small: teacher", "small", {"model": str(teacher.resolve())})
     else:
-        yield None
+        yield Model("teacher", "small", {"model": "teacher"})
 
 
 def chosen(everybody: Sequence[BackendChoice], only: Sequence[str]) -> list[BackendChoice]:
@@ -330,7 +330,6 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--vllm", default=os.environ.get("TURNGAP_VLLM"), metavar="PYTHON")
-    parser.add_argument("--teacher", type=Path, metavar="DIR", help="a model for `small`")
     parser.add_argument("--llm", action="append", default=[], help="one more: [LABEL=]BACKEND,…")
     parser.add_argument("--only", action="append", default=[], metavar="NAME")
     parser.add_argument("--agent", default="embedded")
@@ -345,7 +344,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with errors_told():
         if not arguments.table:
-            with larger_model(arguments.vllm, arguments.teacher) as larger:
+            with larger_model(arguments.vllm) as larger:
                 more = [BackendChoice.parse(text) for text in arguments.llm]
                 everybody = [*simulated(), *real(larger), *more]
                 found = chosen(everybody, arguments.only)

@@ -8,7 +8,7 @@ from these sentences alone.
 
     python benchmarks/held_out_talk.py held-out
     turngap compare --scenarios held-out --set "pipeline.system_prompt=$(< held-out/prompt.txt)" \
-      --llm small --llm teacher=small,model=TEACHER
+      --llm teacher=small,model=teacher --llm student=small,model=student
 """
 
 import argparse

@@ -3,14 +3,13 @@
 Holds every shipped scenario's conversation in text, with the `embedded` agent's prompt and the
 model's own replies to the turns before:
 
-    python benchmarks/small_model.py [--model DIR] [--rounds 5]
+    python benchmarks/small_model.py [--model teacher|student|DIR] [--rounds 5]
 """
 
 import argparse
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -90,7 +89,7 @@ def is_right(expected: ReplyExpectation, reply: str) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--model", type=Path, help="a directory in CTranslate2's format")
+    parser.add_argument("--model", default="teacher", help="teacher, student or a directory")
     parser.add_argument("--rounds", type=int, default=5, help="times through the library")
     parser.add_argument("--agent", default="embedded", help="whose system prompt")
     arguments = parser.parse_args()

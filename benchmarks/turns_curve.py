@@ -1,7 +1,7 @@
 """Draw the curves of several agents together, from the folders that `turngap turns` stored.
 
     turngap turns --scenarios judge --tag pause --agent stock --virtual
-    turngap turns --scenarios judge --tag pause --agent embedded --virtual
+    turngap turns --scenarios judge --tag pause --agent embedded --llm sim --virtual
     python benchmarks/turns_curve.py stock=runs/A embedded=runs/B --write docs/turns.md
 
 The table and the drawing's link go between the marks of the page, and the drawing beside it.

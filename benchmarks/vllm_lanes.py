@@ -25,7 +25,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import cycle
-from pathlib import Path
 from statistics import median
 
 import aiohttp
@@ -277,7 +276,9 @@ def main() -> None:
     add_server_arguments(parser)
     parser.add_argument("--shared-url", help="a running server's, .../v1, instead of one's own")
     parser.add_argument("--low-batch-url", help="likewise")
-    parser.add_argument("--small", type=Path, help="another model for `small` than the shipped one")
+    parser.add_argument(
+        "--small", default="student", help="the model of `small` (default: student)"
+    )
     parser.add_argument("--streams", type=int, nargs="+", default=STREAMS)
     parser.add_argument("--tokens", type=int, default=32)
     chosen = parser.parse_args()

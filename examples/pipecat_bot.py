@@ -30,6 +30,11 @@ from turngap.backends import Kind, find
 from turngap.clocks import MonotonicClock
 
 LIBRARY = Path(__file__).parents[1] / "scenarios"
+# In the words that the small LLM below was trained on; yours needs no such care.
+PROMPT = (
+    "You are on a phone call. Answer in one or two short spoken sentences. It is ten past nine. "
+    "Today: sunny, twenty degrees. Tomorrow: light rain, fourteen degrees."
+)
 app = FastAPI()
 
 
@@ -50,7 +55,7 @@ async def bot(websocket: WebSocket) -> None:
         ),
     )
     aggregators = LLMContextAggregatorPair(
-        LLMContext([{"role": "system", "content": "Answer in one short spoken sentence."}]),
+        LLMContext([{"role": "system", "content": PROMPT}]),
         user_params=LLMUserAggregatorParams(
             vad_analyzer=SileroVADAnalyzer(params=VADParams(stop_secs=0.2, min_volume=0)),
             user_turn_strategies=UserTurnStrategies(
@@ -64,7 +69,7 @@ async def bot(websocket: WebSocket) -> None:
                 transport.input(),
                 engine("stt", "pocketsphinx"),
                 aggregators.user(),
-                engine("llm", "sim"),
+                engine("llm", "small"),
                 engine("tts", "espeak"),
                 transport.output(),
                 aggregators.assistant(),

@@ -10,7 +10,7 @@ from turngap.agent.stack import Stack, load_stack, override
 from turngap.backends import KINDS, Kind
 from turngap.play.target import AgentChoice
 
-# The same engines for all of them.
+# The same engines for all of them; the LLM is simulated, so that its times can be set.
 ENGINES = ("tts.speed_wpm=200",)
 
 # Reading the prompt takes the model no time there; here a second for 2,000 tokens, so that it shows
@@ -117,7 +117,7 @@ def contender(
     sets: Sequence[str] = (),
 ) -> Contender:
     """Stock with so much done about it."""
-    backends: dict[Kind, str | None] = {}
+    backends: dict[Kind, str | None] = {"llm": "sim"}
     assigned: list[str] = []
     for step in steps:
         backends.update(step.backends)
@@ -148,7 +148,7 @@ def stock_vad(engines: Sequence[str] = ENGINES) -> Contender:
 
 
 def full(engines: Sequence[str] = ENGINES) -> Contender:
-    """Everything done: `embedded` as it ships."""
+    """Everything done: `embedded` as it ships, but for its LLM."""
     return contender(FULL, STEPS, engines=engines)
 
 

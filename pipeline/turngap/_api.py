@@ -229,7 +229,7 @@ async def replay(
         llm: another LLM backend for the stack.
         stt: another STT backend.
         tts: another TTS backend.
-        sets: settings of the stack, each `TABLE.KEY=VALUE`, for example `llm.ttft_ms=80`.
+        sets: settings of the stack, each `TABLE.KEY=VALUE`, for example `tts.speed_wpm=180`.
         seed: for engines that draw random numbers.
         marks: whether an agent that turngap starts reports its marks.
         phase_ms: shifts every turn on the agent's 32 ms grid.
@@ -420,7 +420,7 @@ async def compare(  # noqa: D417
 ) -> Compared:
     """Compare LLM backends of one agent over the same recordings, as `turngap compare` does.
 
-        compared = turngap.compare("sim:full", "sim:distilled", rounds=3)
+        compared = turngap.compare("teacher=small", "student=small,model=student")
         for backend in compared.record.backends:
             print(backend.name, backend.gap_ms["p50"], backend.cut_ins)
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pipecat.processors.frame_processor import FrameProcessor
     from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
+    from turngap.core.results import HeldOutRecord
+
 Kind = Literal["stt", "llm", "tts", "turn"]
 KINDS: tuple[Kind, ...] = ("turn", "stt", "llm", "tts")
 GROUP = "turngap.backends"
@@ -224,6 +226,8 @@ class BackendSpec:
         licence: SPDX id of what runs in the process; it matters where it is GPL.
         closed_domain: of an STT: whether it hears nothing but sentences that it was given.
         simulated: of an LLM: whether no model answers, but a script.
+        held_out: of an LLM: how often the model of these settings was right on dialogues that were
+            held out when it was made; None where that is not known.
         tools: of an LLM: whether it calls the tools that a conversation offers it.
         toolless: why it calls none where its settings keep it from doing so; gives None where they
             do not.
@@ -247,6 +251,7 @@ class BackendSpec:
     notes: str = ""
     closed_domain: bool = False
     simulated: bool = False
+    held_out: "Callable[[Any], HeldOutRecord | None] | None" = None
     tools: bool = False
     toolless: Callable[[Any], str | None] | None = None
     combines: bool = False
@@ -292,6 +297,12 @@ class BackendSpec:
         own = self.weights(settings) if self.weights else None
         parts = [each for part, of in settings.parts() for each in part.downloads(of)]
         return [own, *parts] if own else parts
+
+    def held_out_shares(self, settings: BackendSettings) -> "list[HeldOutRecord]":
+        """How often its model, and each of its parts', was right on held-out dialogues."""
+        own = self.held_out(settings) if self.held_out else None
+        parts = [each for part, of in settings.parts() for each in part.held_out_shares(of)]
+        return parts if own is None else [own, *parts]
 
     def require(self) -> None:
         """Raise AgentError with the remedy unless this machine has all that the engine needs."""

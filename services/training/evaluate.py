@@ -30,6 +30,8 @@ from training.grammar.score import exact, right
 
 _BATCH = 64
 _LONGEST_REPLY = 64
+# Held-out dialogues that the shipped models' figures are of.
+DIALOGUES = 600
 
 Messages = list[dict[str, str]]
 
@@ -54,12 +56,12 @@ class Count:
 
 @dataclass
 class Tally:
-    """What was right of a set of dialogues; `right_of_each`: turns, dialogue by dialogue."""
+    """What was right of a set of dialogues; `right_of_each`: which turns, dialogue by dialogue."""
 
     skills: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
     dialogues: int = 0
     dialogues_right: int = 0
-    right_of_each: list[int] = field(default_factory=list)
+    right_of_each: list[list[bool]] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """All turns, each skill, whole dialogues."""
@@ -124,7 +126,7 @@ def held_out_dialogues(count: int) -> list[Dialogue]:
 
 def evaluate(speaker: Speaker, dialogues: list[Dialogue]) -> Tally:
     """Answer every scored turn of `dialogues`, and every dialogue as a whole."""
-    tally = Tally(dialogues=len(dialogues), right_of_each=[0] * len(dialogues))
+    tally = Tally(dialogues=len(dialogues), right_of_each=[[] for _ in dialogues])
     asked = [
         (number, index)
         for number, dialogue in enumerate(dialogues)
@@ -139,7 +141,7 @@ def evaluate(speaker: Speaker, dialogues: list[Dialogue]) -> Tally:
         count.exact += exact(turn, reply)
         fine = right(turn, reply)
         count.right += fine
-        tally.right_of_each[number] += fine
+        tally.right_of_each[number].append(fine)
     tally.dialogues_right = sum(_whole(speaker, dialogues))
     return tally
 
@@ -171,7 +173,8 @@ def paired(one: Tally, other: Tally) -> dict[str, Any]:
     A sign test over dialogues and not over turns, because the turns of a dialogue have a system
     prompt in common and are right or wrong together.
     """
-    pairs = list(zip(one.right_of_each, other.right_of_each, strict=True))
+    each = zip(one.right_of_each, other.right_of_each, strict=True)
+    pairs = [(sum(mine), sum(its)) for mine, its in each]
     more, fewer = sum(a > b for a, b in pairs), sum(a < b for a, b in pairs)
     n = more + fewer
     tail = sum(math.comb(n, k) for k in range(min(more, fewer) + 1)) / 2**n
@@ -196,7 +199,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Held-out accuracy of a model as it was saved.")
     parser.add_argument("directory", type=Path, help="a model in either format")
-    parser.add_argument("--dialogues", type=int, default=1500, help="held-out dialogues")
+    parser.add_argument("--dialogues", type=int, default=DIALOGUES, help="held-out dialogues")
     arguments = parser.parse_args()
     tally = evaluate_directory(arguments.directory, arguments.dialogues)
     print(json.dumps(tally.as_json(), indent=2))

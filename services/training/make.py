@@ -17,10 +17,11 @@ from typing import Any
 
 import torch
 
-from training.evaluate import Tally, evaluate_directory, paired
-from training.export import convert, save, size_mb
+from training.evaluate import DIALOGUES, Tally, evaluate_directory, paired
+from training.export import save, size_mb
 from training.model import Learner
 from training.recipe import Recipe
+from training.ship import ship
 from training.train import NAMES, checkpoint, train
 
 
@@ -30,7 +31,7 @@ def finish(recipe: Recipe, directory: Path, dialogues: int) -> dict[str, Any]:
     Args:
         recipe: the one that they were trained by.
         directory: where the checkpoints are; gets `teacher`, `student` (transformers' format),
-            `student-int8` (the backend `small`'s) and `models.json`.
+            the same two for the backend `small` in `small`, and `models.json`.
         dialogues: held-out dialogues to count right answers in.
     """
     told: dict[str, Any] = {"recipe": recipe.as_json(), "steps_done": {}}
@@ -48,11 +49,7 @@ def finish(recipe: Recipe, directory: Path, dialogues: int) -> dict[str, Any]:
             "size_mb": round(size_mb(out), 2),
             "held_out": tallies[name].as_json(),
         }
-    convert(directory / "student", directory / "student-int8")
-    told["student-int8"] = {
-        "size_mb": round(size_mb(directory / "student-int8"), 2),
-        "held_out": evaluate_directory(directory / "student-int8", dialogues).as_json(),
-    }
+        told[f"{name}-int8"] = ship(out, directory / "small" / name, dialogues)
     told["teacher_against_student"] = paired(tallies["teacher"], tallies["student"])
     path = directory / "models.json"
     path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
@@ -70,7 +67,7 @@ def main() -> None:
     )
     parser.add_argument("--scale", type=float, default=1.0, help="a share of all steps")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: 1)")
-    parser.add_argument("--dialogues", type=int, default=1500, help="held-out dialogues")
+    parser.add_argument("--dialogues", type=int, default=DIALOGUES, help="held-out dialogues")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     recipe = Recipe() if arguments.scale == 1 else Recipe().scaled(arguments.scale)
@@ -79,7 +76,7 @@ def main() -> None:
     if arguments.only:
         return
     told = finish(recipe, arguments.directory, arguments.dialogues)
-    for name in ("teacher", "student", "student-int8"):
+    for name in (*NAMES, *(f"{name}-int8" for name in NAMES)):
         turns = told[name]["held_out"]["turns"]
         low, high = turns["right_interval_95"]
         print(

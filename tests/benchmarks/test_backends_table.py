@@ -57,7 +57,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
 
 
 def played(monkeypatch: pytest.MonkeyPatch, out: Path, *arguments: object) -> None:
-    names = ("--only", "sim:full", "--only", "small", "--scenario", "quick-questions")
+    names = ("--only", "sim:full", "--only", "student", "--scenario", "quick-questions")
     run_main(monkeypatch, "--out", out, *names, *arguments)
 
 
@@ -82,14 +82,17 @@ def test_each_contender_is_a_backend_with_settings_that_it_takes() -> None:
     stacks = [target.stack for target in plan.targets()]  # names apart, settings checked
     settings = {c.name: s.llm.settings for c, s in zip(everybody, stacks, strict=True) if s}
     assert settings["vllm: teacher, a connection a request"]["keep_alive"] is False
-    both = "small and vllm: teacher"
+    both = "student and vllm: teacher"
+    assert settings["student"] == settings[f"race: {both}"]["fast_settings"] == {"model": "student"}
     assert settings[f"race: {both}"]["full_settings"] == SERVED.settings
-    assert settings[f"best-of: {both}"]["candidate_settings"] == [SERVED.settings, {}]
+    assert settings[f"best-of: {both}"]["candidate_settings"] == [
+        SERVED.settings,
+        {"model": "student"},
+    ]
 
 
-def test_without_a_larger_model_there_is_the_small_one_alone() -> None:
-    assert [c.name for c in real(None)] == ["small"]
-    in_process = Model("small: teacher", "small", {"model": "dir"})
+def test_in_the_agents_process_there_is_no_connection_to_compare() -> None:
+    in_process = Model("teacher", "small", {"model": "teacher"})
     assert [c.backend for c in real(in_process)] == [
         *("small", "small", "race", "route", "opener", "best-of")
     ]
@@ -113,16 +116,14 @@ def test_the_larger_model_is_served_while_it_is_played_and_no_longer(
             did.append("stopped")
 
     monkeypatch.setattr(backends_table, "Server", FakeServer)
-    with pytest.raises(KeyboardInterrupt), larger_model("py", tmp_path) as larger:
+    with pytest.raises(KeyboardInterrupt), larger_model("py") as larger:
         assert larger is not None
         assert larger.settings["base_url"] == FakeServer.base_url
         did.append("played")
         raise KeyboardInterrupt
     assert did == ["py serves teacher", "healthy", "played", "stopped"]
-    with larger_model(None, tmp_path) as larger:
-        assert larger == Model("small: teacher", "small", {"model": str(tmp_path)})
-    with larger_model(None, None) as larger:
-        assert larger is None
+    with larger_model(None) as larger:
+        assert larger == Model("teacher", "small", {"model": "teacher"})
 
 
 def test_pieces_add_up_to_a_table_between_the_marks_of_a_page(
@@ -142,7 +143,7 @@ def test_pieces_add_up_to_a_table_between_the_marks_of_a_page(
         "| 24 (3 recorded) | 398 | 398 | 0/24 (0% to 56%) | 398 | 24/24 (44% to 100%) "
         "| 120 (n=16) | 64 | 9 | 16/24 (21% to 94%) |"
     )
-    for name in ("sim:full", "small"):
+    for name in ("sim:full", "student"):
         assert f"| `{name}` {cells}" in text
     assert "8 rounds in 2 pieces" in text
     assert "says little" in text
@@ -167,7 +168,7 @@ def test_an_agent_that_waits_has_its_gap_beside_the_other_s(
     assert speculates == [True, True, False, False]
     text = table(collect(tmp_path))
     rows = [line for line in text.splitlines() if line.startswith("| `")]
-    assert [row.split(" | ")[0] for row in rows] == ["| `sim:full`", "| `small`"]
+    assert [row.split(" | ")[0] for row in rows] == ["| `sim:full`", "| `student`"]
     assert all("| 21 (3 recorded) | 398 |" in row for row in rows)
     waiting = "| 12 (3 recorded) | 398 | – (n=12, needs 20) | 0/12 (0% to 56%) | 398 |"
     assert all(row.endswith(waiting) for row in rows)
@@ -184,8 +185,8 @@ def test_what_is_invalid_is_left_out_and_said(
     changed = record.model_copy(update={"backends": (record.backends[0], bad)})
     file.write_text(changed.model_dump_json(), encoding="utf-8")
     text = table(collect(tmp_path))
-    assert "- left out as invalid: `small`, 3 turns: caller starved" in text
-    assert "| `small` | 0 | – (n=0, needs 5) |" in text
+    assert "- left out as invalid: `student`, 3 turns: caller starved" in text
+    assert "| `student` | 0 | – (n=0, needs 5) |" in text
     assert "not all of them played the same turns" in text
 
 

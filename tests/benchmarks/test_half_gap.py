@@ -28,7 +28,8 @@ def held(turn: Turn, hold_ms: float) -> Turn:
 
 
 def test_full_is_the_embedded_agent_and_stock_is_the_stock_one() -> None:
-    about = {"name", "description"}
+    about = {"name", "description", "llm"}
+    assert contenders.full().stack.llm.backend == "sim"  # its times can be set
     ours = contenders.full().stack.model_dump(exclude=about)
     shipped = load_stack("embedded").model_dump(exclude=about)
     # What full says and embedded leaves to the backend is the backend's default.

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -164,8 +165,9 @@ async def test_a_tts_that_waits_for_the_whole_reply_is_caught_and_named(
     # would, from so slow a model, and an answer begun early would hide some of it. Quick speech
     # keeps the test short.
     plain = ("text.aggregation=clause", "turn.speculate=false")
-    old = AgentChoice(sets=("llm.tokens_per_s=8", "tts.speed_wpm=400", *plain), seed=3)
-    slow = AgentChoice(sets=(*old.sets, "text.aggregation=reply"), seed=3)
+    sets = ("llm.tokens_per_s=8", "tts.speed_wpm=400", *plain)
+    old = AgentChoice(backends={"llm": "sim"}, sets=sets, seed=3)
+    slow = replace(old, sets=(*sets, "text.aggregation=reply"))
     record = await checked(library, tmp_path, slow, old)
     with quiet.measured():
         assert record.verdict == "regressed", record

@@ -119,14 +119,14 @@ async def test_it_is_shown_on_any_width_as_markdown_and_as_json(tmp_path: Path, 
     record, folder, _ = await compare(plan(tmp_path))
     for width in (20, 60, 100, 200):
         assert all(len(line) <= max(width, 40) for line in shown(record, width).splitlines())
-    text = shown(record, 200)
+    text = shown(record, 300)
     for expected in (
         "67 % (21 % to 94 %) of 21 (3 recorded)",
         "100 % (44 % to 100 %)",  # of three recorded turns, however often
         "398 ms",
         # Of three recorded turns no interval leaves out 0: nothing is said of long tasks.
-        "No answer: good is ahead (gap p50 398 ms, 100 % right), but n = 3 is too small to tell it "
-        "from quick.",
+        "No answer: good (simulated) is ahead (gap p50 398 ms, 100 % right), but n = 3 is too "
+        "small to tell it from quick (simulated).",
         "too few turns to say",
     ):
         assert expected in text
@@ -141,7 +141,8 @@ async def test_it_is_shown_on_any_width_as_markdown_and_as_json(tmp_path: Path, 
     assert head.startswith(
         " turns | gap p50 | p95 | cut-ins | hit rate | right answers | $/1000 turns"
     )
-    assert page.count("\n| good |") == page.count("\n| quick |") == 1
+    for name in ("good", "quick"):
+        assert page.count(f"\n| {name} (simulated) |") == 1
     assert "| 10 |" in page
     assert "n = 3 is too small" in page
     write_reports(record, folder)
@@ -151,6 +152,7 @@ async def test_it_is_shown_on_any_width_as_markdown_and_as_json(tmp_path: Path, 
     for entry in document["backends"]:
         assert {"gap_ms", "hit_rate", "correct", "price", "name"} <= set(entry)
         assert entry["hit_rate"] == 1.0
+        assert (entry["name"], entry["simulated"]) in {("good", True), ("quick", True)}
 
 
 async def test_the_page_shows_each_backend_and_tasks_as_far_as_the_figures_bear_them_out(
@@ -169,7 +171,7 @@ async def test_the_page_shows_each_backend_and_tasks_as_far_as_the_figures_bear_
         assert [key.name for key in chart.legend] == ["A good"]
         assert len(pieces(chart.paths[0].d)) == 2
         assert chart.rules == []
-    assert "A good: gap 398 ms" in page.text
+    assert "A good (simulated): gap 398 ms" in page.text
     assert "$0.75 per 1000" in page.text
 
 
@@ -198,12 +200,13 @@ async def test_differences_over_the_same_turns_are_shown_everywhere(
     assert (found.right_recorded, found.gap_n, found.gap_recorded) == (3, 21, 3)
     page = Page(write_reports(record, folder).read_text("utf-8")).text
     for said in (
-        "good less quick: gap +0 ms (95 % interval ? to ?) in the median, n = 21 turns "
+        "good (simulated) less quick (simulated): gap +0 ms (95 % interval ? to ?) in the median, "
+        "n = 21 turns "
         "(3 recorded); cut-ins +0 points (95 % interval ",
         "; right answers +33 points (95 % interval -29 to +79), n = 21 turns "
         "(3 recorded), it alone right in 7, the other alone in 0; in the typical turn the caller "
-        "itself may have added 0.4 ms to the gap of good and 0.4 ms to that of quick, which the "
-        "intervals allow for",
+        "itself may have added 0.4 ms to the gap of good (simulated) and 0.4 ms to that of quick "
+        "(simulated), which the intervals allow for",
     ):
         assert said in shown(record, 600)
         assert said in markdown(record)

@@ -83,7 +83,7 @@ async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(
         microphone.recording(SCENARIO.parent / turn.audio).pause(3800)
     serve = ("-m", "turngap", "serve", "--json", "--port", "0", "--out", str(tmp_path / "runs"))
     async with (
-        process(*serve, "--offer", "slow=sim,ttft_ms=600") as ready,
+        process(*serve, "--llm", "sim", "--offer", "slow=sim,ttft_ms=600") as ready,
         chromium(microphone=microphone.write(tmp_path / "said.wav")) as browser,
     ):
         tab = await opened(browser, ready["page"].replace("127.0.0.1", "localhost"))

@@ -91,7 +91,7 @@ async def talked(tmp_path: Path) -> tuple[LiveRun, PlayedDevice, Person, float]:
     shutil.copy(library_dir() / "museum-visit.yaml", elsewhere)
     # A model that knows of nothing that is asked here: its answer is no other's.
     slow = f"slow=sim,ttft_ms=300,library={elsewhere},default_reply={NEW_REPLY}"
-    serve = ["turngap", "serve", "--port", "0", "--json", "--offer", slow]
+    serve = ["turngap", "serve", "--port", "0", "--json", "--llm", "sim", "--offer", slow]
     clock, dialect = MonotonicClock(), TalkDialect()
     async with (
         running(serve, tmp_path / "agent.log") as url,

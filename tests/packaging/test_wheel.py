@@ -84,9 +84,11 @@ def test_the_wheel_holds_what_is_not_code(built: Built) -> None:
     templates = list((ROOT / "pipeline/turngap/report/templates").iterdir())
     assert templates
     wanted |= {f"turngap/report/templates/{f.name}" for f in templates}
-    student = list((ROOT / "services/turngap_services/llm/small/student").iterdir())
-    assert "model.bin" in {f.name for f in student}
-    wanted |= {f"turngap_services/llm/small/student/{f.name}" for f in student}
+    for model in ("teacher", "student"):
+        folder = ROOT / "services/turngap_services/llm/small" / model
+        files = {f.name for f in folder.iterdir()}
+        assert {"model.bin", "held_out.json"} <= files
+        wanted |= {f"turngap_services/llm/small/{model}/{name}" for name in files}
     page = list((ROOT / "pipeline/turngap/live/page").iterdir())
     assert page
     wanted |= {f"turngap/live/page/{f.name}" for f in page}

@@ -13,7 +13,9 @@ VOICES = "synthetic voices"
 @pytest.mark.parametrize(
     ("agent", "llm", "found"),
     [
-        ("embedded", None, ("simulated LLM", "closed-domain recogniser", VOICES)),
+        ("embedded", None, ("closed-domain recogniser", VOICES)),
+        ("stock", None, ("closed-domain recogniser", VOICES)),
+        ("embedded", "sim", ("simulated LLM", "closed-domain recogniser", VOICES)),
         ("embedded", "openai", ("closed-domain recogniser", VOICES)),
         ("embedded", "race", ("simulated LLM", "closed-domain recogniser", VOICES)),
         ("embedded", "best-of", ("simulated LLM", "closed-domain recogniser", VOICES)),

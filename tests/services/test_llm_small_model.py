@@ -10,7 +10,7 @@ import pytest
 
 from turngap.core.errors import AgentError, ExitCode
 from turngap_services.llm.small import SmallSettings
-from turngap_services.llm.small.model import SHIPPED, SmallModel, model_of
+from turngap_services.llm.small.model import SmallModel, model_of
 
 SYSTEM = {
     "role": "system",
@@ -21,13 +21,13 @@ LIGHTS = [SYSTEM, {"role": "user", "content": "turn off the kitchen lights"}]
 
 @pytest.fixture(scope="module")
 def student() -> SmallModel:
-    return model_of(SmallSettings())
+    return model_of(SmallSettings(model="student"))
 
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     """The shipped model, to be spoilt."""
-    return Path(shutil.copytree(SHIPPED, tmp_path / "model"))
+    return Path(shutil.copytree(SmallSettings(model="student").directory, tmp_path / "model"))
 
 
 def said(model: SmallModel, messages: list[dict[str, str]]) -> list[str]:

@@ -64,8 +64,9 @@ class Steered:
         raise AssertionError("never stopped")
 
 
-async def test_the_shipped_student_answers() -> None:
-    model = model_of(SmallSettings())
+@pytest.mark.parametrize("settings", [{}, {"model": "student"}], ids=["teacher", "student"])
+async def test_the_shipped_models_answer(settings: dict[str, Any]) -> None:
+    model = model_of(SmallSettings(**settings))
     params = PipelineParams(enable_metrics=True, enable_usage_metrics=True)
     async with running(service(model), params=params) as line:
         await line.send(asked("turn off the kitchen lights"))

@@ -1,5 +1,6 @@
 """The models in the repository: whole, of a kind, and what the recipe says they are."""
 
+import hashlib
 import json
 import struct
 from pathlib import Path
@@ -9,9 +10,11 @@ import pytest
 
 from training.recipe import Recipe, Shape
 from training.tokens import CHAT_TEMPLATE, SPECIAL, VOCABULARY
-from turngap_services.llm.small.model import SHIPPED
+from turngap_services.llm.small import SmallSettings
+from turngap_services.llm.small.held_out import read_held_out
 
 MODELS = Path(__file__).parents[2] / "models"
+SHIPPED = Path(SmallSettings().directory).parent
 SHAPES: dict[str, Shape] = {name: Recipe().course(name).shape for name in ("teacher", "student")}
 EACH = pytest.mark.parametrize("name", list(SHAPES))
 
@@ -48,16 +51,35 @@ def test_a_model_has_the_shape_that_the_recipe_says(name: str) -> None:
     assert read(MODELS / "models.json")[name]["parameters"] == count
 
 
-def test_both_and_the_converted_student_talk_in_the_same_tokens() -> None:
-    directories = [MODELS / "teacher", MODELS / "student", SHIPPED]
+def test_both_and_what_ships_of_them_talk_in_the_same_tokens() -> None:
+    directories = [root / name for root in (MODELS, SHIPPED) for name in SHAPES]
     assert len({(d / "tokenizer.json").read_bytes() for d in directories}) == 1
     assert len({(d / "tokenizer_config.json").read_bytes() for d in directories}) == 1
-    assert read(SHIPPED / "tokenizer_config.json")["chat_template"] == CHAT_TEMPLATE
-    assert len(read(SHIPPED / "vocabulary.json")) == VOCABULARY
+    for name in SHAPES:
+        shipped = SHIPPED / name
+        assert read(shipped / "tokenizer_config.json")["chat_template"] == CHAT_TEMPLATE
+        assert len(read(shipped / "vocabulary.json")) == VOCABULARY
+
+
+@EACH
+def test_what_a_shipped_model_says_of_itself_is_about_this_file_and_as_in_the_whole_table(
+    name: str,
+) -> None:
+    told = read(SHIPPED / name / "held_out.json")
+    weights = (SHIPPED / name / "model.bin").read_bytes()
+    assert told["sha256"] == hashlib.sha256(weights).hexdigest()
+    known = read_held_out(SHIPPED / name)
+    assert known is not None
+    assert (known.model, known.dialogues) == (name, 600)
+    table = read(MODELS / "models.json")[f"{name}-int8"]["held_out"]
+    assert known.right.n == table["turns"]["n"]
+    assert known.right.value == pytest.approx(table["turns"]["right"], abs=1e-4)
+    assert known.right.hits < known.right.n
 
 
 def test_they_are_as_small_as_was_promised() -> None:
-    assert size_mb(SHIPPED) < 3
+    assert size_mb(SHIPPED / "student") < 3
+    assert size_mb(SHIPPED / "teacher") < 5
     assert size_mb(MODELS / "student") < 5
     assert size_mb(MODELS / "teacher") < 40
 
@@ -66,5 +88,5 @@ def test_what_is_told_of_them_comes_of_the_recipe_that_is_in_the_code() -> None:
     told = read(MODELS / "models.json")
     assert told["recipe"] == json.loads(json.dumps(Recipe().as_json()))
     assert told["steps_done"] == {name: Recipe().course(name).steps for name in SHAPES}
-    for name in ("teacher", "student", "student-int8"):
+    for name in ("teacher", "student", "teacher-int8", "student-int8"):
         assert told[name]["held_out"]["turns"]["n"] > 1000

@@ -12,6 +12,7 @@ from turngap.agent.watch import LLM, TRANSCRIPT_MS
 from turngap.backends import KINDS, BackendSettings, BackendSpec, Kind, find, specs, value_of
 from turngap.core.errors import InputError, known_names
 from turngap.core.problems import problems, reason
+from turngap.core.results import SIMULATED_LLM, HeldOutRecord
 from turngap.store.files import read_toml
 
 GROUP = "turngap.stacks"
@@ -177,7 +178,7 @@ def _validated(values: dict[str, Any], where: str) -> Stack:
 
 
 def override(stack: Stack, backends: Mapping[Kind, str | None], sets: Sequence[str]) -> Stack:
-    """A stack with other backends (`--llm B`) and other settings (`--set llm.ttft_ms=80`).
+    """A stack with other backends (`--llm B`) and other settings (`--set tts.speed_wpm=180`).
 
     A replaced backend starts from its own defaults: the old one's settings are not its.
 
@@ -214,7 +215,7 @@ def _parse_assignment(assignment: str) -> tuple[str, str, Any]:
         raise InputError(
             "stack.set",
             f"--set {assignment!r}: expected TABLE.KEY=VALUE",
-            hint=f"tables: {', '.join(_TABLES)}; for example --set llm.ttft_ms=80",
+            hint=f"tables: {', '.join(_TABLES)}; for example --set tts.speed_wpm=180",
         )
     return table, key, value_of(text)
 
@@ -249,10 +250,18 @@ def stand_ins_of(engines: Iterable[tuple[BackendSpec, BackendSettings]]) -> tupl
     found: list[str] = []
     for spec, settings in engines:
         if spec.scripted(settings):
-            found.append("simulated LLM")
+            found.append(SIMULATED_LLM)
         if spec.closed_domain:
             found.append("closed-domain recogniser")
     return tuple(sorted(found, reverse=True))
+
+
+def held_out_of(
+    engines: Iterable[tuple[BackendSpec, BackendSettings]],
+) -> tuple[HeldOutRecord, ...]:
+    """How often an agent's models were right on held-out dialogues, as a run stores it."""
+    found = [each for spec, settings in engines for each in spec.held_out_shares(settings)]
+    return tuple({each.model: each for each in found}.values())
 
 
 def require_tools(spec: BackendSpec, settings: BackendSettings) -> None:
@@ -262,6 +271,15 @@ def require_tools(spec: BackendSpec, settings: BackendSettings) -> None:
         InputError: this is one; the message says which are not.
     """
     if (why := spec.why_no_tools(settings)) is not None:
-        those = ", ".join(s.name for s in specs() if s.kind == "llm" and s.tools and not s.combines)
         choose = "make it of parts that do" if spec.tools else "choose one that does"
-        raise InputError("tools.not_called", why, hint=f"leave tools.use out, or {choose}: {those}")
+        raise InputError(
+            "tools.not_called", why, hint=f"leave tools.use out, or {choose}: {tool_callers()}"
+        )
+
+
+def tool_callers() -> str:
+    """The LLM backends that call tools, in words: those with a model first."""
+    those = [s for s in specs() if s.kind == "llm" and s.tools and not s.combines]
+    real = ", ".join(s.name for s in those if not s.simulated)
+    scripts = ", ".join(s.name for s in those if s.simulated)
+    return f"{real}; or, simulated, {scripts}" if scripts else real

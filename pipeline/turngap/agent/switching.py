@@ -83,6 +83,12 @@ class Offers:
     def names(self) -> tuple[str, ...]:
         return tuple(self._offers)
 
+    @property
+    def simulated(self) -> frozenset[str]:
+        """Those in which a script answers in place of a model."""
+        offers = self._offers.items()
+        return frozenset(name for name, o in offers if o.spec.scripted(o.settings))
+
     def get(self, name: str) -> ConfiguredBackend:
         """The LLM of that name.
 
@@ -129,11 +135,14 @@ class Offers:
             return "loading"
         return "failed" if name in self._why_failed else "unloaded"
 
-    def as_json(self) -> list[dict[str, str]]:
+    def as_json(self) -> list[dict[str, Any]]:
         """Each LLM with its state, for whoever is to pick one."""
-        rows: list[dict[str, str]] = []
+        rows: list[dict[str, Any]] = []
+        simulated = self.simulated
         for name in self._offers:
-            row = {"name": name, "state": str(self.state(name))}
+            row: dict[str, Any] = {"name": name, "state": str(self.state(name))}
+            if name in simulated:
+                row["simulated"] = True
             if name in self._why_failed and row["state"] == "failed":
                 row["why"] = self._why_failed[name]
             rows.append(row)

@@ -65,8 +65,8 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap check --budget gap=800 --budget llm_first_token=450",
     )),
     (MEASURE, comparing.compare, (
+        "turngap compare --llm teacher=small --llm student=small,model=student",
         "turngap compare --llm sim:full --llm sim:distilled --rounds 3",
-        "turngap compare --llm small --llm slow=sim,ttft_ms=600 --price small=0.1,0.4",
     )),
     (MEASURE, turn_taking.turns, (
         "turngap turns --agent ws://127.0.0.1:8765/ws --scenarios mine",
@@ -82,13 +82,13 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
     )),
     (TALK, serving.talk, (
         "turngap talk",
-        "turngap talk --offer slow=sim,ttft_ms=600",
+        "turngap talk --offer student=small,model=student",
         "turngap talk --record mine; turngap replay mine/NAME.yaml",
         "turngap talk --terminal --agent ws://127.0.0.1:8765/ws",
     )),
     (TALK, serving.serve, (
         "turngap serve --port 0",
-        "turngap serve --llm sim --offer slow=sim,ttft_ms=600",
+        "turngap serve --offer student=small,model=student",
         "turngap serve --host 0.0.0.0 --max-sessions 4",
     )),
     (TALK, recording.record, (

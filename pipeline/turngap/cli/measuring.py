@@ -182,6 +182,8 @@ def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[Run, TurngapError | None
     missing = plan.turns - (len(plan.continues.turns) if plan.continues else 0)
     if missing == plan.turns:
         announce(plan, f"against {plan.target.choice.name}", quiet=quiet)
+        if why := plan.target.without_tools(loaded.scenario for loaded in plan.scenarios):
+            say(f"note: {why}")
     elif not quiet:
         say(f"{missing} of {plan.turns} turns are missing")
     minutes = plan.minutes * missing / plan.turns

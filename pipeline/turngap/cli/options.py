@@ -94,7 +94,7 @@ Sets = Annotated[
     list[str] | None,
     for_agent(
         "--set",
-        help="Built-in agent: change a setting, TABLE.KEY=VALUE, e.g. llm.ttft_ms=80. Repeatable.",
+        help="Built-in agent: a setting, TABLE.KEY=VALUE, e.g. tts.speed_wpm=180. Repeatable.",
     ),
 ]
 Device = Annotated[

@@ -33,7 +33,9 @@ def talk_in_terminal(
     from turngap.scenario.library import library_dir
 
     target = resolve(choice, library_dir(library))
-    run = LiveRun(keeping, f"{choice.name}-talk", target.describe(), target.stand_ins(()))
+    run = LiveRun(
+        keeping, f"{choice.name}-talk", target.describe(), target.stand_ins(()), target.held_out()
+    )
     try:
         with suppress(KeyboardInterrupt):  # the ordinary way to hang up
             asyncio.run(_talk(target, run, device))

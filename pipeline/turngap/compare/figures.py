@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 from turngap.compare.chain import (
     LogRatio,
@@ -70,7 +70,7 @@ UsdPerMillion = tuple[float, float]
 
 
 def backend_figures(
-    name: str, turns: Sequence[Turn], price: UsdPerMillion | None, **about: str | bool
+    name: str, turns: Sequence[Turn], price: UsdPerMillion | None, **about: Any
 ) -> BackendRecord:
     """What one backend did over its turns; `about` are the record's other fields."""
     summary = summarise(turns)

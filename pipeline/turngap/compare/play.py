@@ -20,6 +20,7 @@ from turngap.compare.figures import (
 from turngap.compare.record import COMPARISON_FILE, BackendRecord, ComparisonRecord
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError, TurngapError
+from turngap.core.results import SIMULATED_LLM
 from turngap.play.plan import SILENT, PlayPlan, Progress
 from turngap.play.run import INTERRUPTED, RunInProgress, play_in_turns
 from turngap.play.target import AgentChoice, Target, resolve
@@ -86,7 +87,7 @@ class ComparePlan(PlayPlan):
             raise InputError(
                 "compare.backends",
                 f"{len(names)} backend{'' if len(names) == 1 else 's'}; expected 2 to {self.most}",
-                hint="turngap compare --llm sim:full --llm sim:distilled",
+                hint="turngap compare --llm teacher=small --llm student=small,model=student",
             )
         if len(set(names)) < len(names):
             raise InputError(
@@ -212,6 +213,8 @@ def _backend(plan: ComparePlan, contender: BackendChoice, run: Run) -> BackendRe
         run.turns,
         plan.price(contender),
         llm=contender.backend,
+        simulated=SIMULATED_LLM in run.record.stand_ins,
+        held_out=run.record.held_out,
         run=run.path.name,
         valid=run.record.valid,
         why_invalid="; ".join(run.record.why_invalid),

@@ -7,6 +7,7 @@ from turngap.core.cut_ins import CutIns
 from turngap.core.results import (
     METRICS_VERSION,
     Document,
+    HeldOutRecord,
     JudgedWith,
     MachineRecord,
     Said,
@@ -37,10 +38,11 @@ class BackendRecord(Stored):
 
     `cut_ins` are the turns that the agent cut into, of all turns; None in a comparison that did not
     store them.
-    `llm` is the backend's name, `name` what it was called in this comparison; `run` its run's
-    folder beside this file. `gap_n` turns are behind the gap. Of the `llm_n` turns whose agent told
-    how fast its LLM was: `ttft_ms`, to the first token, `tokens_per_s` after it, and
-    `window_tokens` within the LLM's window, each the median. `turn_ms`: mean time from the person's
+    `llm` is the backend's name, `name` what it was called in this comparison, `simulated` whether a
+    script answered in place of a model; `held_out` as in a run; `run` its run's folder beside this
+    file. `gap_n` turns are behind the gap. Of the `llm_n` turns whose agent told how fast its LLM
+    was: `ttft_ms`, to the first token, `tokens_per_s` after it, and `window_tokens` within the
+    LLM's window, each the median. `turn_ms`: mean time from the person's
     first word to the agent's last. In `failed` turns the agent could not make its reply, or not the
     whole of it; `first_failure` is what the first of them said. In `fell_back` turns another part
     of a combined backend answered than should have, since that one failed. `correct` is by the
@@ -49,6 +51,8 @@ class BackendRecord(Stored):
 
     name: str
     llm: str
+    simulated: bool = False
+    held_out: tuple[HeldOutRecord, ...] = ()
     run: str
     valid: bool
     why_invalid: str = ""

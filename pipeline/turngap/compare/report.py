@@ -36,6 +36,7 @@ def comparison_svg(record: ComparisonRecord, name: str) -> str:
 
 def comparison_report(record: ComparisonRecord) -> Report:
     """The comparison; the answer stands first, and last what would make it surer."""
+    record = _with_simulated_names(record)
     names = ", ".join(backend.name for backend in record.backends)
     about = [names + f" on {report_words.scenarios_words(record.scenarios)}"]
     if record.starved_ms != STARVED_MS:  # first, since a terminal cuts a long headline short
@@ -61,10 +62,41 @@ def comparison_report(record: ComparisonRecord) -> Report:
     )
 
 
+def _with_simulated_names(record: ComparisonRecord) -> ComparisonRecord:
+    """Call each simulated backend simulated, wherever a figure or a drawing has its name."""
+    names = {b.name: f"{b.name} (simulated)" if b.simulated else b.name for b in record.backends}
+    return record.model_copy(
+        update={
+            "backends": tuple(
+                b.model_copy(update={"name": names[b.name]}) for b in record.backends
+            ),
+            "pairs": tuple(
+                p.model_copy(update={"one": names[p.one], "other": names[p.other]})
+                for p in record.pairs
+            ),
+            "chain": tuple(c.model_copy(update={"name": names[c.name]}) for c in record.chain),
+            "crossings": tuple(
+                c.model_copy(update={"leader": names[c.leader], "follower": names[c.follower]})
+                for c in record.crossings
+            ),
+        }
+    )
+
+
+def _held_out(record: ComparisonRecord) -> Lines:
+    """What is known of the backends' models beside this comparison, each model once."""
+    known = {h.model: h for backend in record.backends for h in backend.held_out}
+    said = (
+        f"{share}, {remark}" for share, remark in map(report_words.held_out_words, known.values())
+    )
+    return lines(*(("held out", text) for text in said))
+
+
 def _backends(record: ComparisonRecord) -> list[Item]:
     return [
         Table(words.head(record), words.rows(record), "In brackets: 95 % intervals"),
         lines(*(("note", note) for note in words.missing(record))),
+        _held_out(record),
         lines(*(("judge", note) for note in words.judge_notes(record))),
         _sentences(
             "pairs",

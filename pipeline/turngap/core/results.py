@@ -16,9 +16,12 @@ from turngap.core.secrets import (
     without_secrets,
 )
 from turngap.core.stages import STAGES, Stage
+from turngap.core.stats import Proportion
 
 # Changes whenever a figure would come out differently from the same events.
 METRICS_VERSION = 2
+# What a run's `stand_ins` say where a script answered in place of a model.
+SIMULATED_LLM = "simulated LLM"
 
 
 # Secrets are removed when a record is made, so that none can be shown, and again when it is
@@ -407,14 +410,27 @@ class PieceRecord(Stored):
     failure: Said | None = None
 
 
+class HeldOutRecord(Stored):
+    """How often a model was right on dialogues that were held out when it was made.
+
+    It comes with the model and was not measured in the run. `right` is of all turns of `dialogues`
+    dialogues in writing; its interval allows for turns of one dialogue being alike.
+    """
+
+    model: str
+    dialogues: int
+    right: Proportion
+
+
 class RunRecord(Document):
     """`run.json`. Written at the start, again when the run ends (`finished_utc`).
 
     `starved_ms`: how late the caller may be in a turn before the turn counts as starved.
     `planned_turns`: 0 where nobody planned them, as in a live conversation. `stand_ins`: what was
-    not real, in words: "simulated LLM", "closed-domain recogniser", "synthetic voices". `pieces`:
-    empty but for a run that was continued, of which the other fields are the first piece's;
-    `clock_offset` and `calibration` are then the worst of all pieces'.
+    not real, in words: `SIMULATED_LLM`, "closed-domain recogniser", "synthetic voices". `held_out`:
+    what is known of the agent's models beside this run. `pieces`: empty but for a run that was
+    continued, of which the other fields are the first piece's; `clock_offset` and `calibration` are
+    then the worst of all pieces'.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -431,6 +447,7 @@ class RunRecord(Document):
     budget_ms: BudgetMs
     starved_ms: float = STARVED_MS
     stand_ins: tuple[str, ...] = ()
+    held_out: tuple[HeldOutRecord, ...] = ()
     plan: PlanRecord | None = None
     pieces: tuple[PieceRecord, ...] = ()
     clock_offset: OffsetRecord | None = None

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from turngap.agent.switching import Memory
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.results import OffsetRecord, Turn
+from turngap.core.results import HeldOutRecord, OffsetRecord, Turn
 from turngap.core.stats import Proportion
 from turngap.core.summary import counted_turns, summarise
 from turngap.live.conversation import KeptTurn, LiveConversation
@@ -43,13 +43,16 @@ class Held:
         name: str,
         agent: Mapping[str, Any],
         stand_ins: tuple[str, ...],
+        held_out: tuple[HeldOutRecord, ...],
+        simulated: Collection[str],
         in_rate: int,
         now_ns: int,
     ) -> None:
         self.id = secrets.token_urlsafe(ID_BYTES)
         self.memory = Memory()
         self.conversation = LiveConversation(name, in_rate)
-        self.run = LiveRun(keeping, name, agent, stand_ins)
+        self.run = LiveRun(keeping, name, agent, stand_ins, held_out)
+        self.run.simulated = simulated
         self.connected = False
         self.begun_ns = now_ns
         self.over = False

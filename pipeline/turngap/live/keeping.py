@@ -8,7 +8,7 @@ import os
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,14 @@ from turngap import __version__
 from turngap.caller.stream import RATE
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
-from turngap.core.results import OffsetRecord, RunRecord, Turn, worse_offset
+from turngap.core.results import (
+    SIMULATED_LLM,
+    HeldOutRecord,
+    OffsetRecord,
+    RunRecord,
+    Turn,
+    worse_offset,
+)
 from turngap.live.conversation import TYPED, KeptTurn
 from turngap.live.saving import Saved, can_be_saved, end_error_ms, save, scenario_name
 from turngap.report.words import turns_words
@@ -45,7 +52,12 @@ class Keeping:
 
 
 class LiveRun:
-    """The run of one conversation; its first turn makes the folder. `turns` are those stored."""
+    """The run of one conversation; its first turn makes the folder.
+
+    Attributes:
+        turns: those stored.
+        simulated: the LLMs by name that are simulated, of those that may answer.
+    """
 
     def __init__(
         self,
@@ -53,13 +65,16 @@ class LiveRun:
         name: str,
         agent: Mapping[str, Any],
         stand_ins: tuple[str, ...] = (),
+        held_out: tuple[HeldOutRecord, ...] = (),
     ) -> None:
         self.keeping = keeping
+        self.simulated: Collection[str] = ()
         self.turns: list[Turn] = []
         self.settings: dict[str, Any] = {}
         self._name = name
         self._agent = dict(agent)
         self._stand_ins = stand_ins
+        self._held_out = held_out
         self._lock = threading.Lock()
         self._offset: OffsetRecord | None = None
         self._writer: RunWriter | None = None
@@ -159,6 +174,7 @@ class LiveRun:
                 planned_turns=0,
                 budget_ms=DEFAULT_BUDGET_MS,
                 stand_ins=self._stand_ins,
+                held_out=self._held_out,
             )
             self._writer = RunWriter.create(out, self._name, self._opening)
         return self._writer
@@ -168,11 +184,14 @@ class LiveRun:
         reasons = [] if failure is None else [f"ended early: {failure}"]
         if self._missing:
             reasons.append(f"{turns_words(self._missing)} could not be stored")
+        # The stack's own LLM is known from the start, another one may have been picked.
+        picked = [SIMULATED_LLM] if any(t.llm in self.simulated for t in self.turns) else []
         return self._opening.model_copy(
             update={
                 "finished_utc": utc_now(),
                 "clock_offset": self._offset,
                 "settings": {"live": True, "ended": how, **self.settings},
+                "stand_ins": tuple(dict.fromkeys((*picked, *self._stand_ins))),
                 "valid": not reasons,
                 "why_invalid": tuple(reasons),
                 "failure": failure,

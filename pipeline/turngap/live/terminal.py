@@ -231,10 +231,12 @@ class TerminalTalk:
             case "marks" if isinstance(data.get("llm"), str):
                 self._connection.llm_of[int(data["turn"])] = data["llm"]
             case "llm":
-                self._offered = [str(row["name"]) for row in data.get("offered", [])]
+                rows = data.get("offered", [])
+                self._offered = [str(row["name"]) for row in rows]
+                self._run.simulated = {str(row["name"]) for row in rows if row.get("simulated")}
                 if switched := data.get("switched"):
                     self._connection.switched_ns.append(int(switched["at_ns"]))
-                    self._shown.line(f"{switched['to']} answers from now on")
+                    self._shown.line(f"{self._told(switched['to'])} answers from now on")
                     if switched.get("cancelled"):
                         self._found(self._finder.cancelled(self._now_ns()))
             case "refused":
@@ -267,7 +269,8 @@ class TerminalTalk:
         if word == "/llm" and rest:
             await self._ask(LLM, {"use": rest.strip()})
         elif word == "/llms":
-            self._shown.line(", ".join(self._offered) or "this agent offers no other LLM")
+            offered = ", ".join(map(self._told, self._offered))
+            self._shown.line(offered or "this agent offers no other LLM")
         elif word == "/save":
             await self._save(rest.strip())
         elif word.startswith("/"):
@@ -277,6 +280,10 @@ class TerminalTalk:
             self._live.typed(self._number + 1, text)
             await self._ask(SAY, {"turn": self._number + 1, "text": text})
         return False
+
+    def _told(self, llm: str) -> str:
+        """Name an LLM, and say so if it is simulated."""
+        return f"{llm} (simulated)" if llm in self._run.simulated else llm
 
     async def _save(self, name: str) -> None:
         folder = self._run.keeping.record

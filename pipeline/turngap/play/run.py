@@ -302,6 +302,7 @@ def _opening_record(plan: PlayPlan, target: Target, settings: dict[str, Any]) ->
         budget_ms=plan.budget_ms or DEFAULT_BUDGET_MS,
         starved_ms=plan.starved_ms,
         stand_ins=target.stand_ins(s.scenario for s in plan.scenarios),
+        held_out=target.held_out(),
         plan=plan.record(),
     )
 

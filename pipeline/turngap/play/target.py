@@ -8,11 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turngap.agent.stack import Stack, load_stack, override, resolved, stack_files, stand_ins_of
-from turngap.backends import Kind, find
+from turngap.agent.stack import (
+    Stack,
+    held_out_of,
+    load_stack,
+    override,
+    resolved,
+    stack_files,
+    stand_ins_of,
+    tool_callers,
+)
+from turngap.backends import BackendSettings, BackendSpec, Kind, find
 from turngap.core.errors import AgentError, InputError
+from turngap.core.results import HeldOutRecord
 from turngap.play.process import running
-from turngap.scenario.model import Scenario
+from turngap.scenario.model import Scenario, UserTurn
 from turngap.store.documents import is_dir
 from turngap.store.provenance import git_commit
 from turngap.weights.fetch import bring
@@ -107,6 +117,11 @@ class Checkout:
             )
 
 
+def _needs_tools(turn: UserTurn) -> bool:
+    tools = turn.expect.tools
+    return tools is not None and bool(tools.all_of)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """An agent that can be played against, checked as far as it can be without starting it."""
@@ -133,10 +148,31 @@ class Target:
 
         Of an agent from a checkout or at a URL nothing is known but the voices.
         """
-        known = self.stack is not None and self.choice.checkout is None
-        found = stand_ins_of(resolved(self.stack, self.library)) if known and self.stack else ()
+        found = stand_ins_of(self._engines())
         voices = any(scenario.voices == "synthetic" for scenario in scenarios)
         return (*found, "synthetic voices") if voices else found
+
+    def held_out(self) -> tuple[HeldOutRecord, ...]:
+        """What is known of its models beside what is played, as a run stores it."""
+        return held_out_of(self._engines())
+
+    def without_tools(self, scenarios: Iterable[Scenario]) -> str | None:
+        """Why scenarios in which tools have to be called get no right answers; None if they can."""
+        wanting = [s.name for s in scenarios if any(_needs_tools(t) for t in s.turns)]
+        if not wanting or self.stack is None or self.choice.checkout or self.stack.tools.use:
+            return None
+        llm = find("llm", self.stack.llm.backend)
+        why = "" if llm.tools else f", and its LLM `{llm.name}` calls none"
+        return (
+            f"{' and '.join(wanting)}: the right answers need tools. This agent offers none{why}. "
+            f"To offer them, add --set tools.use=all and an --llm that calls them: {tool_callers()}"
+        )
+
+    def _engines(self) -> list[tuple[BackendSpec, BackendSettings]]:
+        """What it is made of; nothing of an agent from a checkout or at a URL."""
+        if self.stack is None or self.choice.checkout is not None:
+            return []
+        return list(resolved(self.stack, self.library))
 
     @asynccontextmanager
     async def serving(self, log: Path) -> AsyncIterator[str]:

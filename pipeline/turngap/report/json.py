@@ -37,6 +37,8 @@ def run_json(run: Run) -> dict[str, Any]:
                 "machine",
                 "agent",
                 "settings",
+                "stand_ins",
+                "held_out",
                 "clock_offset",
                 "calibration",
                 "pieces",

@@ -105,6 +105,7 @@ def _figures(run: Run, summary: Summary) -> list[Item]:
     if right := words.right_words(summary):
         figures.append(Figure("right", *right))
     figures += [Figure(*found) for found in words.other_right_words(run.record, summary)]
+    figures += [Figure("held out", *words.held_out_words(h)) for h in run.record.held_out]
     left_out = words.left_out_words(summary)
     counted = words.turns_words(summary.gap_n, summary.gap_recorded)
     llm = summary.llm and words.token_figures_words(summary.llm)

@@ -11,6 +11,7 @@ from turngap.core.cut_ins import CutIns, TooEarly, false_endpoints, heard_cut_in
 from turngap.core.events import ToolCall
 from turngap.core.results import (
     AnswerRecord,
+    HeldOutRecord,
     JudgedWith,
     PacingRecord,
     PieceRecord,
@@ -257,6 +258,16 @@ def right_words(summary: Summary) -> tuple[str, str] | None:
     bounds = f"95 % interval {percent(right.low)} to {percent(right.high)}"
     counted = f"{right.hits} of {turns_words(right.n, right.recorded)}; {bounds}"
     return percent(right.value), "; ".join([counted, *left])
+
+
+def held_out_words(known: HeldOutRecord) -> tuple[str, str]:
+    """What a model got right on dialogues that its training held out, as figure and remark."""
+    share, bounds = hit_rate_words(known.right)
+    counted = f"{known.right.hits} of {turns_words(known.right.n)}"
+    return share, (
+        f"{counted} of {known.dialogues} dialogues in writing that {printable(known.model)} had "
+        f"never seen, when it was made and not in this run; {bounds}"
+    )
 
 
 def other_verdicts_words(turn: Turn) -> list[tuple[str, str]]:

@@ -191,8 +191,9 @@ function begin(data) {
 function models({ current, offered, switched }, ns) {
 	tracker.switched(current, switched?.cancelled, ns);
 	hide(offered.length < 2, "models");
+	view.simulated = new Set(offered.filter(({ simulated }) => simulated).map(({ name }) => name));
 	byId("llm").replaceChildren(...offered.map(({ name, state: at, why }) => {
-		const option = element("option", { value: name }, at === "ready" ? name : `${name} (${why ?? at})`);
+		const shown = view.named(name), option = element("option", { value: name }, at === "ready" ? shown : `${shown} (${why ?? at})`);
 		return Object.assign(option, { disabled: at === "failed", selected: name === current });
 	}));
 }

@@ -10,11 +10,16 @@ export class View {
 	turns = [];
 	told = {}; // by the server: figures of all turns, and of each model's
 	roundTripMs = null;
+	simulated = new Set(); // the LLMs that are, by name
 
 	change(turn, roundTripMs = this.roundTripMs) {
 		if (turn) this.changed.add(turn);
 		this.roundTripMs = roundTripMs;
 		this.frame ??= requestAnimationFrame(() => this.draw());
+	}
+
+	named(llm) {
+		return this.simulated.has(llm) ? `${llm} (simulated)` : llm;
 	}
 
 	clear(turns) {
@@ -47,7 +52,7 @@ export class View {
 			details.open = true; // and no other of that name
 		}
 		const [words, { children: [summary, stages] }] = this.cards.get(turn).children;
-		words.replaceChildren(...wordsOf(turn));
+		words.replaceChildren(...wordsOf(turn, this.named(turn.llm)));
 		summary.replaceChildren(waterfall(turn, true));
 		summary.ariaLabel = `Stages of turn ${turn.number}`;
 		stages.replaceChildren(waterfall(turn), element("p", { class: "small" }, shortOnes(turn)));
@@ -72,14 +77,14 @@ export class View {
 		show("cut-ins", all?.cut_ins);
 		byId("gaps").replaceChildren(...Object.entries(llms).map(([name, { p50_ms, caption }]) => {
 			const own = turns.filter(({ ended, llm }) => ended && (llm ?? "agent") === name);
-			return element("figure", {}, element("figcaption", {}, element("b", {}, name), ` ${caption}`),
-				dots(own, p50_ms, `Gaps: ${name}, ${caption}`, name === last));
+			return element("figure", {}, element("figcaption", {}, element("b", {}, this.named(name)), ` ${caption}`),
+				dots(own, p50_ms, `Gaps: ${this.named(name)}, ${caption}`, name === last));
 		}));
 	}
 }
 
-function wordsOf(turn) {
-	const { outcome, gapMs, leftOut, stallMs, ended, speaking, yieldNs, number, llm, input, whyNoGap } = turn;
+function wordsOf(turn, llm) {
+	const { outcome, gapMs, leftOut, stallMs, ended, speaking, yieldNs, number, input, whyNoGap } = turn;
 	const sure = ended || gapMs !== null, rows = element("dl");
 	const row = (name, ...content) => rows.append(element("dt", {}, name), element("dd", {}, ...content));
 	const why = leftOut === "device stall" ? `left out: device stall of ${ms(stallMs)} ms` : leftOut;

@@ -1,7 +1,7 @@
 """The fast path: a small language model in this process, streaming token by token."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -10,17 +10,20 @@ from turngap.core.clock import Clock
 from turngap_services.cuda import Compute, Device
 
 if TYPE_CHECKING:
+    from turngap.core.results import HeldOutRecord
     from turngap_services.llm.small.service import SmallLLMService
 
 _EXTRA = "pip install 'turngap[small]'"
+
+Shipped = Literal["teacher", "student"]
 
 
 class SmallSettings(BackendSettings):
     """Settings of `small`."""
 
-    model: Path | None = None
-    """A directory in CTranslate2's format with `tokenizer.json` and `tokenizer_config.json`; by
-    default the student model that ships with turngap."""
+    model: Shipped | Path = "teacher"
+    """One of turngap's own models, `teacher` or the smaller `student`, or a directory in
+    CTranslate2's format with `tokenizer.json` and `tokenizer_config.json`."""
     max_tokens: Annotated[int, Field(ge=1, le=4096)] = 96
     """The longest reply, in tokens."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
@@ -35,6 +38,11 @@ class SmallSettings(BackendSettings):
     """Threads for one reply; on a shared machine a small model is fastest with one."""
     workers: Annotated[int, Field(ge=1)] = 1
     """Replies made at the same time; further ones wait."""
+
+    @property
+    def directory(self) -> Path:
+        """Where the model lies."""
+        return Path(__file__).parent / self.model if isinstance(self.model, str) else self.model
 
 
 def prepare(settings: SmallSettings) -> None:
@@ -53,6 +61,17 @@ def create(settings: SmallSettings, clock: Clock) -> "SmallLLMService":
     return SmallLLMService(settings=settings, model=model_of(settings))
 
 
+def held_out(settings: SmallSettings) -> "HeldOutRecord | None":
+    """Read how often the model was right when it was made; None where nothing lies beside it.
+
+    The figures are of int8 arithmetic on a CPU, so they say nothing of any other.
+    """
+    from turngap_services.llm.small.held_out import read_held_out
+
+    as_counted = settings.device == "cpu" and settings.compute_type in (None, "int8")
+    return read_held_out(settings.directory) if as_counted else None
+
+
 SPEC = BackendSpec(
     name="small",
     kind="llm",
@@ -61,6 +80,7 @@ SPEC = BackendSpec(
     prepare=prepare,
     requires=(Need("module", "ctranslate2", _EXTRA), Need("module", "tokenizers", _EXTRA)),
     licence="MIT AND Apache-2.0 AND BSD-2-Clause",
-    notes="CTranslate2 on the CPU, in process; ships with a student model of turngap's own.",
+    notes="CTranslate2 on the CPU, in process; ships with two models of turngap's own.",
+    held_out=held_out,
     judges=False,
 )

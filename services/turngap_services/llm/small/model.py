@@ -19,11 +19,10 @@ from turngap_services.cuda import place
 from turngap_services.llm.small import SmallSettings
 from turngap_services.loading import Loaded, engine_trouble, first_line, require_files
 
-SHIPPED = Path(__file__).parent / "student"
-
 _FILES = ("model.bin", "config.json", "tokenizer.json", "tokenizer_config.json")
 _CONVERT = (
-    "expected a directory in CTranslate2's format with tokenizer.json and tokenizer_config.json: "
+    "expected `teacher`, `student`, or a directory in CTranslate2's format with tokenizer.json and "
+    "tokenizer_config.json: "
     "ct2-transformers-converter --model MODEL --quantization int8 --output_dir DIR "
     "--copy_files tokenizer.json tokenizer_config.json"
 )
@@ -55,7 +54,7 @@ class SmallModel:
     """
 
     def __init__(self, settings: SmallSettings) -> None:
-        directory = settings.model or SHIPPED
+        directory = settings.directory
         self.name = directory.name
         self._settings = settings
         if not directory.is_dir():

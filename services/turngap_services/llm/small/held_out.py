@@ -1,0 +1,51 @@
+"""How often a model is right on dialogues that were held out when it was made.
+
+`held_out.json` lies beside the model; `python -m training.ship` writes it.
+"""
+
+import hashlib
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from turngap.core.errors import AgentError
+from turngap.core.problems import problems, reason
+from turngap.core.results import HeldOutRecord
+from turngap.core.stats import Proportion
+
+FILE = "held_out.json"
+_HINT = f"write it again with `python -m training.ship`, or delete {FILE}"
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str
+    sha256: str
+    """Of `model.bin`: the figures are those of this file and of no other."""
+    dialogues: int = Field(ge=1)
+    right: Proportion
+
+
+def read_held_out(directory: Path) -> HeldOutRecord | None:
+    """Read the fact that lies beside a model.
+
+    Returns:
+        The share of right answers; None if there is no such file, or no model.
+
+    Raises:
+        AgentError: it cannot be read, or is about another model than the one beside it.
+    """
+    path, weights = directory / FILE, directory / "model.bin"
+    if not path.is_file() or not weights.is_file():
+        return None
+    try:
+        told = _File.model_validate_json(path.read_bytes())
+    except ValidationError as e:
+        said = "; ".join(f"{'.'.join(map(str, p['loc']))}: {reason(p)}" for p in problems(e))
+        raise AgentError("model.held_out", f"{path}: {said}", hint=_HINT) from e
+    if hashlib.sha256(weights.read_bytes()).hexdigest() != told.sha256:
+        raise AgentError(
+            "model.held_out", f"{path} is about another model than {weights.name}", hint=_HINT
+        )
+    return HeldOutRecord(model=told.model, dialogues=told.dialogues, right=told.right)

@@ -29,6 +29,7 @@ ENGINES = (
     "numpy",
     "onnxruntime",
     "faster_whisper",
+    "sherpa_onnx",
 )
 BY_NAME = {spec.name: spec for spec in SPECS}
 
@@ -211,7 +212,11 @@ def test_what_is_not_pinned_is_looked_for_on_the_hub(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "licence"),
-    [("espeak", "GPL-3.0-or-later"), ("piper", "GPL-3.0-or-later AND MIT")],
+    [
+        ("espeak", "GPL-3.0-or-later"),
+        ("piper", "GPL-3.0-or-later AND MIT"),
+        ("sherpa", "Apache-2.0 AND MIT AND LGPL-2.1-or-later"),  # its wheel has ALSA's library
+    ],
 )
 def test_copyleft_in_the_process_is_declared(name: str, licence: str) -> None:
     assert BY_NAME[name].licence == licence
@@ -219,7 +224,7 @@ def test_copyleft_in_the_process_is_declared(name: str, licence: str) -> None:
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
 def test_every_licence_is_an_spdx_expression(spec: BackendSpec) -> None:
-    known = r"(BSD-2-Clause|MIT|Apache-2\.0|GPL-3\.0-or-later)"
+    known = r"(BSD-2-Clause|MIT|Apache-2\.0|L?GPL-[23]\.[01]-or-later)"
     assert re.fullmatch(rf"{known}( AND {known})*", spec.licence)
 
 

@@ -61,6 +61,6 @@ SPEC = BackendSpec(
     prepare=prepare,
     weights=weights,
     requires=(Need("module", "sherpa_onnx", "pip install 'turngap[sherpa]'"),),
-    licence="Apache-2.0 AND MIT",
+    licence="Apache-2.0 AND MIT AND LGPL-2.1-or-later",
     notes="sherpa-onnx, in process: streaming transducers of the open world, made for a CPU.",
 )

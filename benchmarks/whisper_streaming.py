@@ -1,16 +1,20 @@
-"""How long after the endpoint Whisper's transcript comes: `whisper` beside pipecat's own service.
+"""How long after a person's last sound Whisper's text comes, and the gap of an agent with it.
 
-Plays the library's recordings in real time into each, one recording into all of them before the
-next, in an order that turns. The turn's end is what the `adaptive` turn-taking would make of it: so
-many ms after the last audible sample.
+For each size it plays the library's recordings in real time into pipecat's own service and into
+`whisper` in several ways, one recording into all of them before the next, in an order that turns.
+The turn's end is what the `adaptive` turn-taking would make of it: so many ms after the last
+audible sample. With `--agent` it then replays scenarios against that agent.
 
-    python benchmarks/whisper_streaming.py                  # a canned model of tiny.en's shape
-    python benchmarks/whisper_streaming.py --shape base --limit 8
-    python benchmarks/whisper_streaming.py --model base.en  # weights, and so word error rates
+    python benchmarks/whisper_streaming.py                          # canned, tiny.en's shape
+    python benchmarks/whisper_streaming.py --models tiny base distil-small small --agent embedded
+    python benchmarks/whisper_streaming.py --models base.en         # weights, so word error rates
 """
 
 import argparse
 import asyncio
+import json
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -120,8 +124,8 @@ def contenders(model: str, threads: int, clock: MonotonicClock) -> list[Contende
 
     return [
         Contender("pipecat", stock),
-        ours("whisper, after the end", while_speaking=False),
-        ours("whisper", while_speaking=True),
+        ours("whisper, after the end", while_speaking=False, window="full"),
+        ours("whisper, whole window", window="full"),
         ours("whisper, window fits", window="fit"),
     ]
 
@@ -158,7 +162,7 @@ def timeline(recording: Recording, hold_ms: float) -> list[tuple[float, Frame]]:
 async def play(
     contender: Contender, recording: Recording, hold_ms: float, clock: MonotonicClock
 ) -> None:
-    """One recording, in real time; notes when the transcript came after the endpoint."""
+    """One recording, in real time; notes when the transcript came after its last sound."""
     assert contender.worker is not None
     process = psutil.Process()
     times = process.cpu_times()
@@ -176,7 +180,7 @@ async def play(
         contender.texts.append("")  # a missing transcript has no time, and all its words are wrong
     else:
         contender.texts.append(text)
-        contender.after_ms.append(ns_to_ms(came_ns - stopped_ns))
+        contender.after_ms.append(hold_ms + ns_to_ms(came_ns - stopped_ns))
     times = process.cpu_times()
     contender.cpu_s += times.user + times.system - before
 
@@ -207,11 +211,11 @@ def shown(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
 
 
-def show(every: list[Contender], said: list[Recording], *, is_canned: bool) -> None:
+def show(model: str, every: list[Contender], said: list[Recording], *, is_canned: bool) -> None:
     stock, at_once = every[0], every[1]
     print(
-        f"\n{'':<24}{'ms after the endpoint':>24}{'':>6}{'less than':>11}{'differs from':>15}"
-        f"{'WER':>8}{'CPU ms':>8}"
+        f"\n{model:<24}{'ms after the last sound':>24}{'':>6}{'less than':>11}"
+        f"{'differs from':>15}{'WER':>8}{'CPU ms':>8}"
     )
     print(f"{'':<24}{'p50':>12}{'p95':>12}{'n':>6}{'pipecat':>11}{'after the end':>15}")
     for each in every:
@@ -225,7 +229,7 @@ def show(every: list[Contender], said: list[Recording], *, is_canned: bool) -> N
         print("the model is canned: what it reads is how long people speak, not what they say")
 
 
-async def measure(model: str, arguments: argparse.Namespace, *, is_canned: bool) -> None:
+async def measure(name: str, model: str, arguments: argparse.Namespace, *, is_canned: bool) -> None:
     clock = MonotonicClock()
     said = recordings(arguments.limit)
     every = contenders(model, arguments.threads, clock)
@@ -240,30 +244,62 @@ async def measure(model: str, arguments: argparse.Namespace, *, is_canned: bool)
             turned = number % len(every)
             for each in every[turned:] + every[:turned]:
                 await play(each, recording, arguments.hold_ms, clock)
-            print(f"{recording.name}: {every[2].texts[-1]}", flush=True)
-    show(every, said, is_canned=is_canned)
+            print(f"{recording.name}: {every[2].texts[-1]}", file=sys.stderr, flush=True)
+    show(name, every, said, is_canned=is_canned)
+
+
+def gap(model: str, window: str, arguments: argparse.Namespace) -> str:
+    """Replay scenarios against a whole agent. Returns what the turns' gaps were."""
+    sets = {
+        "stt.model": model,
+        "stt.window": window,
+        "stt.device": "cpu",
+        "stt.threads": arguments.threads,
+    }
+    with tempfile.TemporaryDirectory() as runs:
+        command = [sys.executable, "-m", "turngap", "replay", *arguments.scenarios, "--json"]
+        command += ["--agent", arguments.agent, "--stt", "whisper", "--out", runs]
+        command += [f"--set={name}={value}" for name, value in sets.items()]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not done.stdout:
+        return done.stderr.strip()
+    told = json.loads(done.stdout)
+    summary, turns = told["summary"], told["turns"]
+    again = sum(turn.get("counts", {}).get("stt_read_again", 0) for turn in turns)
+    gaps = summary["gap_ms"]
+    return (
+        f"gap p50 {shown(gaps['p50'])}, p95 {shown(gaps['p95'])} (n={gaps['n']}), "
+        f"{summary['hit_rate']:.0%} within the budget, {again:g} readings made again"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", help="a directory or a hub id; default: a canned model")
     parser.add_argument(
-        "--shape", choices=sorted(SHAPES), default="tiny", help="of the canned model"
+        "--models",
+        nargs="+",
+        default=["tiny"],
+        help=f"shapes of canned models ({', '.join(SHAPES)}), or directories or hub ids",
     )
     parser.add_argument("--hold-ms", type=float, default=250.0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--limit", type=int, help="recordings (default: the library's)")
+    parser.add_argument("--agent", help="a stack, to play against a whole agent too")
+    parser.add_argument("--scenarios", nargs="+", default=[], help="default: the library's")
+    parser.add_argument("--windows", nargs="+", choices=("fit", "full"), default=["fit"])
     arguments = parser.parse_args()
     logger.remove()  # pipecat's debug lines
-    with tempfile.TemporaryDirectory() as folder:
-        model = arguments.model
-        if model is None:
-            model = str(Path(folder, "canned"))
-            shape = SHAPES[arguments.shape]
-            make_canned(Path(model), shape=shape, room=WHISPER_PIECES)
-        asyncio.run(measure(model, arguments, is_canned=arguments.model is None))
+    for name in arguments.models:
+        with tempfile.TemporaryDirectory() as folder:
+            model = name
+            if name in SHAPES:
+                model = str(Path(folder, "canned"))
+                make_canned(Path(model), shape=SHAPES[name], room=WHISPER_PIECES)
+            asyncio.run(measure(name, model, arguments, is_canned=name in SHAPES))
+            for window in arguments.windows if arguments.agent else ():
+                print(f"{name}, window {window}: {gap(model, window, arguments)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -402,3 +403,41 @@ def test_the_same_weights_twice_are_fetched_once(hub: Hub) -> None:
     first, second = bring([weights(hub), weights(hub)])
     assert first == second
     assert len([a for a in hub.contents_sent() if a.path.startswith("/cdn/")]) == 1
+
+
+def test_a_proxy_that_refuses_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub.utils import close_session
+
+    hub.faults.status = 403  # it answers CONNECT with 501, which will do as well
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://hub.example")
+    monkeypatch.setenv("HTTPS_PROXY", hub.endpoint)
+    monkeypatch.delenv("NO_PROXY")
+    close_session()  # the client reads the proxy when it makes its session
+    try:
+        assert "hub.example" in refused("proxy", weights(hub)).message
+    finally:
+        close_session()
+
+
+def test_ctrl_c_says_that_the_next_start_goes_on(hub: Hub, tmp_path: Path) -> None:
+    hub.faults.stall_at = 400_000
+    code = (
+        "import sys; sys.argv = ['turngap', 'fetch', 'whisper']\n"
+        "from turngap.cli import main\n"
+        "main()\n"
+    )
+    hub.add("Systran/faster-whisper-base.en", {"model.bin": MODEL})
+    pins = hub.write_pins(tmp_path / "pins.toml")
+    environment = {**os.environ, "TURNGAP_PINS": str(pins), "HF_HUB_DOWNLOAD_TIMEOUT": "60"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env=environment
+    )
+    part = cache.of_repository("Systran/faster-whisper-base.en") / "blobs"
+    while not any(file.stat().st_size == 400_000 for file in part.glob("*.turngap-part")):
+        assert process.poll() is None
+        hub.gone.wait(0.02)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate()[1]
+    assert "interrupted: what came is kept" in said
+    assert "Traceback" not in said
+    assert process.returncode != 0

@@ -89,7 +89,7 @@ def test_where_there_is_no_terminal_a_line_is_written_now_and_then(
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "fetching from hub to /cache (1.0 GB free):"
     assert said[1] == "  made up, 4 MB, a/b at main; licence: not known here"
-    assert said[2] == "    digest not pinned for 1 files: the hub's own is checked"
+    assert said[2] == "    digest not pinned for one file: the hub's own is checked"
     assert said[3] == "    going on after 1 MB"
     assert said[4] == "  odd"
     assert said[6].startswith("3 MB fetched, 2 MB/s, less than a minute left of 4 MB")

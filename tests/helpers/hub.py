@@ -34,6 +34,7 @@ class Faults:
         corrupt: it sends other bytes than it states.
         html: it answers everything with a page, as a network's login does.
         status: it answers everything with this status.
+        silent: it takes every request, and answers none.
         ignores_range: it sends the whole file whatever part is asked for.
     """
 
@@ -43,6 +44,7 @@ class Faults:
     corrupt: bool = False
     html: bool = False
     status: int | None = None
+    silent: bool = False
     ignores_range: bool = False
 
 
@@ -174,7 +176,10 @@ class _Handler(BaseHTTPRequestHandler):
         path, faults = unquote(urlsplit(self.path).path), self.hub.faults
         sent = self.headers.get("Authorization")
         self.hub.asked.append(Asked(self.command, path, self.headers.get("Range"), sent))
-        if faults.html:
+        if faults.silent:
+            self.hub.gone.wait(60)
+            self.close_connection = True
+        elif faults.html:
             self._send(200, b"<html>Please log in</html>", {"Content-Type": "text/html"})
         elif faults.status is not None:
             self._send(faults.status, b"no")

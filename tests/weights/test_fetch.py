@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -251,20 +252,12 @@ def test_an_interrupted_download_leaves_nothing_that_is_taken_for_whole(hub: Hub
     assert (folder_of(wanted) / "model.bin").read_bytes() == MODEL
 
 
-def test_two_processes_fetch_each_file_once(hub: Hub, tmp_path: Path) -> None:
+def test_two_at_once_fetch_each_file_once(hub: Hub) -> None:
+    # Each opens the lock's file itself, as two processes do.
     hub.faults.bytes_per_s = 3_000_000
-    code = (
-        "from turngap.backends import WeightFile, Weights\n"
-        "from turngap.weights.fetch import folder_of\n"
-        f"print(folder_of({weights(hub)!r}))\n"
-    )
-    started = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=os.environ)
-        for _ in range(2)
-    ]
-    folders = {process.communicate()[0] for process in started}
-    assert [process.returncode for process in started] == [0, 0]
-    assert len(folders) == 1
+    with ThreadPoolExecutor() as pool:
+        first, second = pool.map(folder_of, [weights(hub), weights(hub)])
+    assert first == second
     assert len([a for a in hub.contents_sent() if a.path.startswith("/cdn/")]) == 1
 
 
@@ -344,6 +337,14 @@ def test_a_login_page_is_no_hub(hub: Hub, files: bool) -> None:
 def test_a_hub_that_fails_is_one_line(hub: Hub, status: int) -> None:
     hub.faults.status = status
     assert f"HTTP {status}" in refused("hub", weights(hub)).message
+
+
+def test_a_hub_that_never_answers_is_given_up(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"):
+        monkeypatch.setattr(f"huggingface_hub.constants.{name}", 0.2)
+    hub.faults.silent = True
+    refused("stalled", weights(hub))
+    refused("network", Weights("made up", REPOSITORY, "main", patterns=("*.bin",)))
 
 
 def test_no_network_is_one_line(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,9 +212,8 @@ def fetch_words(plan: "Plan") -> list[str]:
     for item in plan.items:
         lines.append(f"  {weights_words(item.weights, item.bytes)}")
         if item.unpinned:
-            lines.append(
-                f"    digest not pinned for {item.unpinned} files: the hub's own is checked"
-            )
+            files = "one file" if item.unpinned == 1 else f"{item.unpinned} files"
+            lines.append(f"    digest not pinned for {files}: the hub's own is checked")
         if item.begun_bytes:
             lines.append(f"    going on after {bytes_words(item.begun_bytes)}")
     pins = {item.weights.pins for item in plan.items if item.weights.pins}

@@ -71,6 +71,12 @@ class Hub:
         Raises:
             AgentError: it cannot be asked, or has none that match.
         """
+        try:
+            return self._listed(weights)
+        except BrokenOffError as e:
+            raise problems.not_reached(self.host, f"no answer ({e})") from e
+
+    def _listed(self, weights: Weights) -> Weights:
         with self._translated(weights, "such file"):
             try:
                 info = HfApi(constants.ENDPOINT).model_info(

@@ -224,7 +224,9 @@ class BackendSpec:
             folder. `turngap.weights` fetches it before `prepare` is called.
         finds: returns in a line what these settings would use of what runs on this machine.
         licence: SPDX id of what runs in the process; it matters where it is GPL.
-        closed_domain: of an STT: whether it hears nothing but sentences that it was given.
+        closed_domain: of an STT: whether it hears nothing but sentences that it was given, those of
+            the library of its settings. Its transcript of anything else is
+            `turngap.core.spoken.OUT_OF_DOMAIN`, which the pipeline answers without the LLM.
         simulated: of an LLM: whether no model answers, but a script.
         held_out: of an LLM: how often the model of these settings was right on dialogues that were
             held out when it was made; None where that is not known.

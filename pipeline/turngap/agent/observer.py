@@ -53,6 +53,7 @@ from pipecat.services.stt_service import STTService
 from pipecat.services.tts_service import TTSService
 from pipecat.transports.base_output import BaseOutputTransport
 
+from turngap.agent.domain import DomainAnswer
 from turngap.agent.marks import AgentTurn, MarksRecorder, Waste, costs, failure_of, kind_of
 from turngap.agent.speculation import GUESS, SpeculationDropped
 from turngap.agent.voice.speech_output import SpeechOutput
@@ -227,6 +228,8 @@ class MarksObserver(BaseObserver):
                 self._on_request(frame, at_ns)
             case _ if isinstance(data.source, LLMService):
                 self._on_llm(frame, at_ns)
+            case _ if isinstance(data.source, DomainAnswer):
+                self._on_outside(frame, at_ns)
             case _:
                 self._on_user(data, frame, at_ns)
 
@@ -267,6 +270,12 @@ class MarksObserver(BaseObserver):
                     self._recorder.used(tokens.prompt_tokens, tokens.completion_tokens)
             case _:
                 self._on_tool(frame, at_ns)
+
+    def _on_outside(self, frame: Frame, at_ns: int) -> None:
+        """Note an answer without the LLM, of which no figure of the LLM's counts."""
+        if isinstance(frame, LLMTextFrame):
+            self._on_counts(frame)
+            self._recorder.mark("llm_first_token", at_ns)
 
     def _on_tool(self, frame: Frame, at_ns: int) -> None:
         """Note tools, which run in the LLM service and are announced by its frames."""

@@ -24,6 +24,7 @@ from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPI
 from pipecat.workers.runner import WorkerRunner
 
 from turngap.agent.controls import Controls
+from turngap.agent.domain import DomainAnswer
 from turngap.agent.guards import guard_ears, guard_voice, usable_again
 from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, StampedSerializer
 from turngap.agent.output import YieldingTransport
@@ -38,6 +39,7 @@ from turngap.agent.warming import PrefixWarmer, warm_session, warm_voice
 from turngap.agent.watch import Patience
 from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
 from turngap.core.clock import Clock
+from turngap.scenario.domain import Domain, domain_of
 from turngap.weights.fetch import bring
 
 
@@ -47,7 +49,8 @@ class Assembly:
 
     Attributes:
         offers: the LLMs that a caller may pick, the stack's own first. eager: report an agent
-        turn's marks when it is first heard, too, and not only when it is over.
+        turn's marks when it is first heard, too, and not only when it is over. domain: what can be
+        said to it, if its recogniser knows nothing else.
     """
 
     stack: Stack
@@ -56,6 +59,7 @@ class Assembly:
     offers: Offers
     traced: bool = True
     eager: bool = False
+    domain: Domain | None = None
 
     def prepare(self) -> None:
         """Load the models and voices that sessions share. Slow; once, before the agent is ready.
@@ -92,7 +96,9 @@ def assemble(
         spec.kind: (spec, settings) for spec, settings in resolved(stack, library)
     }
     offers = offers_of(engines["llm"], offer, library, tools=bool(stack.tools.use))
-    return Assembly(stack, engines, clock, offers, traced)
+    spec, settings = engines["stt"]
+    domain = domain_of(settings.library) if spec.closed_domain else None
+    return Assembly(stack, engines, clock, offers, traced, domain=domain)
 
 
 async def converse(assembly: Assembly, socket: WebSocket, memory: Memory | None = None) -> None:
@@ -253,7 +259,7 @@ def _processors(
         parts.stt,
         *([end_of_input_audio()] if parts.taking.ears else []),
         parts.talk.user(),
-        *_answering(parts),
+        *_answering(assembly, parts),
         *([MadeCounter(ledger)] if pipeline.keep_heard else []),
         transport.output(),
         *([HeardKeeper(ledger)] if pipeline.keep_heard else []),
@@ -273,13 +279,14 @@ def end_of_input_audio() -> FrameProcessor:
     return FunctionFilter(is_no_input, filter_system_frames=True, enable_direct_mode=True)
 
 
-def _answering(parts: _Parts) -> list[FrameProcessor]:
+def _answering(assembly: Assembly, parts: _Parts) -> list[FrameProcessor]:
     """Return the processors from the request to the sound; a guess is not heard before its time."""
+    outside = [] if assembly.domain is None else [DomainAnswer(assembly.domain)]
     if parts.guesses is None:
-        return [parts.switch, *parts.voice.processors]
+        return [*outside, parts.switch, *parts.voice.processors]
     gate = AudioGate(parts.guesses, parts.voice.playing)
     announcer = Announcer(parts.guesses, gate)
-    return [announcer, parts.switch, *parts.guesses.guarded(parts.voice.processors), gate]
+    return [announcer, *outside, parts.switch, *parts.guesses.guarded(parts.voice.processors), gate]
 
 
 def _ears(taking: TurnTaking, *, vad_first: bool) -> list[FrameProcessor]:

@@ -129,7 +129,8 @@ class Guesses:
         process = service.process_frame
 
         async def process_knowing(frame: Frame, direction: FrameDirection) -> None:
-            if isinstance(frame, LLMContextFrame):
+            # A reply that was made before the service, and passes through it, answers no guess.
+            if isinstance(frame, LLMContextFrame | LLMFullResponseStartFrame):
                 gate.guess = frame.metadata.get(GUESS)
             await process(frame, direction)
 

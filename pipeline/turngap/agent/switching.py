@@ -336,7 +336,9 @@ class LlmSwitch(FrameProcessor):
         self._follow(frame)
         if isinstance(frame, StartFrame):
             self._start = frame
-        elif isinstance(frame, LLMContextFrame):  # upstream, with the results of tools
+        # A context comes upstream, too, with the results of tools; a reply that was made before the
+        # switch passes through the service.
+        elif isinstance(frame, LLMContextFrame | LLMFullResponseStartFrame):
             self._active.muted, self._stopping = False, None
             self._watch.begin()
         elif isinstance(frame, InterruptionFrame | EagerEndOfTurnCancelFrame | CancelFrame):
@@ -389,7 +391,7 @@ class LlmSwitch(FrameProcessor):
         await self._active.pipeline.queue_frame(self._stopping)
 
     def _follow(self, frame: Frame) -> None:
-        if isinstance(frame, LLMContextFrame):
+        if isinstance(frame, LLMContextFrame | LLMFullResponseStartFrame):
             self._requested = self._responding = True
         elif isinstance(frame, LLMFullResponseEndFrame):
             self._responding = False

@@ -1,4 +1,9 @@
-"""How much of a text was said by a moment: words take time by their letters."""
+"""What was said: how much of a text by a moment, and what stands for words that nobody knows."""
+
+# The transcript of speech that a closed-domain recogniser takes for nothing of its own, and the
+# count of a turn that was answered without the LLM for that.
+OUT_OF_DOMAIN = "[out of domain]"
+OUTSIDE = "out_of_domain"
 
 # How long a letter takes, where the voice's own pace is not known (espeak-ng, 175 words a minute).
 LETTER_MS = 65.0

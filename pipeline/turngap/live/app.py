@@ -36,6 +36,7 @@ from turngap.core.errors import InputError
 from turngap.live.held import Conversations, Held
 from turngap.live.keeping import Keeping
 from turngap.live.saving import Saved, checked_name
+from turngap.live.sayable import examples, introduction
 from turngap.live.session import LiveSession
 
 PAGE = Path(__file__).parent / "page"
@@ -145,6 +146,8 @@ class LiveServer:
             "out_sample_rate": audio.out_sample_rate,
             "kept": self._keeping.out is not None,
             "idle_s": limits.idle_s,
+            "say": introduction(self._assembly.domain),
+            "examples": examples(self._assembly.domain),
         }
 
     async def _run_zip(self, id_: str) -> Response:

@@ -22,6 +22,7 @@ from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_MS
 from turngap.core.errors import InputError
 from turngap.core.results import AudioRecord, Turn
+from turngap.core.spoken import OUT_OF_DOMAIN
 from turngap.scenario.library import load_scenario
 from turngap.scenario.model import Pause, SpeechBounds
 from turngap.scenario.phrases import tokens
@@ -187,6 +188,8 @@ def _why_not(record: Turn) -> str | None:
         return "typed"
     if not record.say.strip():
         return "nothing was transcribed"
+    if OUT_OF_DOMAIN in record.say:
+        return "the recogniser does not know its words"
     return None if record.audio else "it has no recording"
 
 

@@ -18,6 +18,7 @@ from turngap.core.results import (
     RunRecord,
     Turn,
 )
+from turngap.core.spoken import OUTSIDE
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Summary, Verdicts
 from turngap.core.tokens import (
@@ -376,6 +377,8 @@ def token_figures_words(figures: TokenFigures) -> str:
 def notes_of(turn: Turn) -> list[str]:
     """What else is worth a word: barge-in, backchannels, the agent's errors, a starved caller."""
     notes = early_words(turn)
+    if OUTSIDE in turn.counts:
+        notes.append("out of the recogniser's domain: the LLM was not asked")
     if turn.yield_ms is not None:
         notes.append(f"barge-in: the agent was silent after {ms(turn.yield_ms)} ms")
     for extra in turn.backchannels:

@@ -258,6 +258,8 @@ class Scenario(_Strict):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     about: str = ""
+    # What the person may ask for, as it follows "I can help with".
+    topic: Annotated[str, Field(max_length=40)] | None = None
     tags: tuple[str, ...] = ()
     voices: Literal["synthetic", "recorded"] | None = None  # None: the file does not say
     turns: Annotated[tuple[UserTurn, ...], Field(min_length=1)]

@@ -7,13 +7,14 @@ from typing import Any
 from turngap.core.clock import ns_to_ms
 from turngap.core.events import AgentMarks, Event, calls_of
 from turngap.core.results import MarkRecord
+from turngap.core.spoken import OUTSIDE
 from turngap.core.stages import AGENT_MARKS
 from turngap.core.tokens import COLD, OTHERS, RATE, SERVER, THOUGHT, THOUGHT_MS, TTFT, WINDOW
 from turngap.core.turns import TrackedTurn
 
 # Of a reply; what was never heard adds nothing to them.
 _OF_THE_REPLY = frozenset(
-    {"hold_ms", TTFT, RATE, WINDOW, THOUGHT, THOUGHT_MS, COLD, OTHERS, *SERVER.values()}
+    {"hold_ms", TTFT, RATE, WINDOW, THOUGHT, THOUGHT_MS, COLD, OTHERS, OUTSIDE, *SERVER.values()}
 )
 
 

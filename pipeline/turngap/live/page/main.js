@@ -283,5 +283,6 @@ byId("save").onsubmit = async (event) => {
 
 const about = fetch("/api/about").then((answer) => answer.json()).then((told) => {
 	byId("agent").textContent = told.agent;
+	byId("say").append(told.say, ...told.examples.map((text) => element("q", {}, text)));
 	return told;
 }).catch(() => ({}));

@@ -53,7 +53,9 @@ def prepare(settings: PocketsphinxSettings) -> None:
     from loguru import logger
 
     import turngap_services.stt.pocketsphinx.service  # noqa: F401
+    from turngap_services.stt.pocketsphinx.known import shipped
 
+    shipped()
     for word, scenario in _model(settings).guessed.items():
         logger.warning(
             f"stt pocketsphinx: {word!r} (scenario {scenario!r}) is not in the dictionary, so its "

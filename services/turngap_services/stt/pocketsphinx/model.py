@@ -45,11 +45,18 @@ class Model:
         arpa: the 3-gram in ARPA format.
         dictionary: one pronunciation a line.
         guessed: words whose pronunciation was guessed from their spelling, with their scenario.
+        sentences: the words of each text.
     """
 
     arpa: str
     dictionary: str
     guessed: Mapping[str, str]
+    sentences: tuple[tuple[str, ...], ...]
+
+    def phones(self) -> dict[str, int]:
+        """Return how many phones each pronunciation has, by its name in the dictionary."""
+        entries = (line.split() for line in self.dictionary.splitlines())
+        return {name: len(phones) for name, *phones in entries}
 
 
 def library_sayings(library: Path | None) -> list[Saying]:
@@ -101,6 +108,7 @@ def build_model(sayings: Iterable[Saying], given: Mapping[str, str]) -> Model:
                 hint=f"allowed: {', '.join(sorted(PHONES))}",
             )
     sentences: list[list[str]] = []
+    whole: list[tuple[str, ...]] = []
     where: dict[str, str] = {}
     for saying in sayings:
         words = spoken_words(saying.text)
@@ -113,6 +121,7 @@ def build_model(sayings: Iterable[Saying], given: Mapping[str, str]) -> Model:
             )
         # People pause at commas, and the VAD then cuts the sentence there.
         parts = clauses(saying.text)
+        whole.append(tuple(words))
         sentences += [words] if len(parts) == 1 else [words, *parts]
         for word in words:
             where.setdefault(word, saying.scenario)
@@ -125,7 +134,7 @@ def build_model(sayings: Iterable[Saying], given: Mapping[str, str]) -> Model:
         if is_guess:
             guessed[word] = where[word]
         lines += [f"{word}({n}) {p}" if n > 1 else f"{word} {p}" for n, p in enumerate(ways, 1)]
-    return Model(_arpa(sentences), "\n".join(lines) + "\n", guessed)
+    return Model(_arpa(sentences), "\n".join(lines) + "\n", guessed, tuple(whole))
 
 
 def _arpa(sentences: Iterable[list[str]]) -> str:

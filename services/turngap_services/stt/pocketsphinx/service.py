@@ -15,7 +15,9 @@ from pipecat.services.settings import STTSettings
 from pipecat.services.stt_service import STTService
 from pipecat.utils.time import time_now_iso8601
 
+from turngap.core.spoken import OUT_OF_DOMAIN
 from turngap_services.stt.pocketsphinx import PocketsphinxSettings
+from turngap_services.stt.pocketsphinx.known import LEAST_MS, shipped
 from turngap_services.stt.pocketsphinx.model import RATE, Model
 from turngap_services.stt.pocketsphinx.recogniser import Recogniser
 
@@ -29,7 +31,8 @@ class PocketsphinxSTTService(STTService):
 
     It needs a VAD before it (`VADProcessor`): audio and the VAD's frames are all system frames, so
     they arrive in the order in which they were pushed. Each stop frame is followed by one finalized
-    `TranscriptionFrame`, or by none if no word was recognised, as a turn of noise should not be
+    `TranscriptionFrame`, whose text is `OUT_OF_DOMAIN` if none of the sentences was said. There is
+    none if no word was recognised, or only in a short sound: a turn of noise should not be
     answered (pipecat closes it by `user_turn_stop_timeout`).
     """
 
@@ -39,6 +42,8 @@ class PocketsphinxSTTService(STTService):
             settings=STTSettings(model="en-us", language="en-US"),
         )
         self._hearing = Recogniser(model, settings)
+        # What an agent says is transcribed to be judged, and then the nearest words count.
+        self._known = shipped() if settings.listens_to == "person" else None
         self._while_speaking = settings.while_speaking
         every_ms = settings.partial_every_ms
         self._partial_bytes = None if every_ms is None else every_ms * RATE // 500
@@ -80,8 +85,15 @@ class PocketsphinxSTTService(STTService):
             text = self._hearing.stop()
         else:  # decoding the whole utterance would block the event loop for too long
             text = await asyncio.to_thread(self._hearing.stop)
-        if text:
+        if text := self._checked(text):
             await self.push_frame(
                 TranscriptionFrame(text, self._user_id, time_now_iso8601(), finalized=True)
             )
         await self.emit_stt_usage_metrics()
+
+    def _checked(self, text: str) -> str:
+        """Return the text of the utterance that has ended, if it is one of the sentences."""
+        heard = self._hearing.heard() if text and self._known is not None else None
+        if self._known is None or heard is None or self._known.knows(heard):
+            return text
+        return OUT_OF_DOMAIN if heard.sounding_ms >= LEAST_MS else ""

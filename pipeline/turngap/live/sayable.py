@@ -1,0 +1,22 @@
+"""What can be said to an agent, for somebody who is about to say the first word."""
+
+from turngap.scenario.domain import Domain
+
+# As many as fit a phone's first view.
+MOST_TOPICS, MOST_EXAMPLES = 6, 5
+
+
+def introduction(domain: Domain | None) -> str:
+    """Return in a sentence or two what the agent understands, and what it does not."""
+    if domain is None:
+        return (
+            "Say anything, in English. A language model makes the answers, and some will be wrong."
+        )
+    named = ", ".join([*domain.topics[:MOST_TOPICS], "and more"])
+    topics = f" about {named}" if domain.topics else ""
+    return f"This agent knows only some sentences{topics}. Read one aloud, for example:"
+
+
+def examples(domain: Domain | None) -> list[str]:
+    """Return sentences to read aloud; none where anything can be said."""
+    return [] if domain is None else list(domain.examples[:MOST_EXAMPLES])

@@ -24,7 +24,7 @@ from rapidfuzz.distance import Levenshtein
 from training.turns.sentences import sentences as turns
 from training.turns.speakers import SPEAKERS, Speaker
 from training.unknown.takes import LINES, Line, espeak, read, said, sentences
-from turngap.core.audio import Pcm
+from turngap.core.audio import LINE_FLOOR_DBFS, Pcm, dbfs_to_amplitude
 from turngap.core.stats import wilson
 from turngap.scenario.library import library_dir, library_paths, load_scenario
 from turngap_services.stt.pocketsphinx import PocketsphinxSettings
@@ -87,12 +87,13 @@ def spoken(
 
 
 def recorded(library: Path) -> Iterator[tuple[str, Take]]:
-    """The recordings of a library, with silence around them."""
+    """The recordings of a library, on a line that is never quite silent."""
+    floor = np.random.default_rng(0).normal(0, dbfs_to_amplitude(LINE_FLOOR_DBFS), RATE // 2)
+    silence = np.rint(floor).astype(np.int16)
     for path in library_paths(library):
         loaded = load_scenario(path)
         for turn in loaded.scenario.turns:
             assert turn.speech is not None
-            silence = np.zeros(RATE // 2, np.int16)
             pcm = np.concatenate((silence, loaded.clips[turn.audio].at_rate(RATE), silence))
             yield turn.say, (pcm, turn.speech.start_ms + 500, turn.speech.end_ms + 500)
 

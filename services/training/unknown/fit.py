@@ -31,7 +31,7 @@ TURNS = 60  # sentences of the second recogniser
 # Words that may be wrong in a sentence that was read.
 MISREAD = 0.25
 # Of the sentences that were read, at most this share may be taken for others.
-REFUSED = 0.02
+REFUSED = 0.005
 RIDGE = 1.0
 STEPS = 60
 

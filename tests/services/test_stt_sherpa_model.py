@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import sherpa_onnx
 from canned_zipformer import canned_model, said_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -210,6 +211,19 @@ def test_the_default_is_a_published_model_and_a_directory_downloads_nothing() ->
     assert published.licence == "Apache-2.0"
     assert all(file.sha256 for file in published.files)
     assert SPEC.downloads(SherpaSettings(model=str(canned_model()))) == []
+
+
+@pytest.mark.parametrize("error", [MemoryError("std::bad_alloc"), RuntimeError("bad allocation")])
+def test_too_little_memory_is_said_as_such(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def full(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(sherpa_onnx.OnlineRecognizer, "from_transducer", full)
+    with pytest.raises(AgentError, match="too little memory") as e:
+        Recogniser(SherpaSettings(model=str(canned_model())))
+    assert e.value.kind == "model.memory"
 
 
 @settings(max_examples=60, deadline=None)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
+from loguru import logger
 from pipecat.frames.frames import (
     CancelFrame,
     EndFrame,
@@ -18,6 +19,7 @@ from pipecat.services.settings import STTSettings
 from pipecat.services.stt_service import STTService
 from pipecat.utils.time import time_now_iso8601
 
+from turngap.backends import COUNTS
 from turngap.core.errors import AgentError
 from turngap_services.stt.sherpa import SherpaSettings
 from turngap_services.stt.sherpa.model import Hearing, Recogniser
@@ -48,6 +50,7 @@ class SherpaSTTService(STTService):
         self._recogniser = recogniser
         self._utterances = Utterances(settings.pre_roll_ms, settings.pause_ms)
         self._hearing: Hearing | None = None  # of the utterance that is read
+        self._behind_ms = 0.0  # most audio that waited for a reading in this turn
         self._told_late: Utterance | None = None
         self._news = asyncio.Event()
         self._settled = asyncio.Event()
@@ -95,15 +98,12 @@ class SherpaSTTService(STTService):
         spoken = self._utterances.open
         if spoken is not None:
             self._news.set()
+            self._behind_ms = max(self._behind_ms, spoken.behind_ms)
             if spoken.behind_ms > LATE_MS and spoken is not self._told_late:
                 self._told_late = spoken
-                await self._tell(
-                    AgentError(
-                        "stt.late",
-                        f"{self._recogniser.name} is {spoken.behind_ms / 1000:.1f} s behind what "
-                        f"is said: this machine is too slow for it",
-                        hint=_FASTER,
-                    )
+                logger.warning(
+                    f"stt sherpa: {self._recogniser.name} is {spoken.behind_ms / 1000:.1f} s "
+                    f"behind what is said, this machine is too slow for it: {_FASTER}"
                 )
         return
         yield  # what makes it a generator, which pipecat wants
@@ -163,11 +163,12 @@ class SherpaSTTService(STTService):
                     )
                 )
             if utterance.text:
-                await self.push_frame(
-                    TranscriptionFrame(
-                        utterance.text, self._user_id, time_now_iso8601(), finalized=True
-                    )
+                frame = TranscriptionFrame(
+                    utterance.text, self._user_id, time_now_iso8601(), finalized=True
                 )
+                frame.metadata[COUNTS] = {"stt_behind_ms": self._behind_ms}
+                self._behind_ms = 0.0
+                await self.push_frame(frame)
             await self.emit_stt_usage_metrics()
         if self._utterances.settled:
             self._settled.set()

@@ -222,6 +222,25 @@ def test_a_template_of_its_own_file_is_used(copied: Path) -> None:
     assert prompt == ["<|user|>", "▁hello", "<|end|>"]
 
 
+@pytest.mark.parametrize(
+    ("behind", "begins"),
+    [
+        ("<think>\n", True),
+        ("{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}", False),
+        ("{% if enable_thinking is not defined %}<think>{% endif %}", False),
+        ("{{ raise_exception('no') }}", False),
+    ],
+)
+def test_reasoning_is_off_where_the_template_has_the_switch_and_known_where_it_begins(
+    copied: Path, behind: str, begins: bool
+) -> None:
+    without_template(copied)
+    (copied / "chat_template.jinja").write_text(
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}" + behind
+    )
+    assert SmallModel(SmallSettings(model=copied)).begins_in_thought is begins
+
+
 def test_a_template_that_refuses_the_conversation_is_an_error_of_the_agent(copied: Path) -> None:
     without_template(copied)
     (copied / "chat_template.jinja").write_text("{{ raise_exception('roles must alternate') }}")

@@ -39,6 +39,7 @@ def text(line: Line) -> str:
 class Steered:
     """A model that says a word whenever the test lets it, until it is told to stop."""
 
+    begins_in_thought = False
     name = "steered"
 
     def __init__(self) -> None:

@@ -5,6 +5,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from turngap.core.errors import AgentError
+from turngap.core.thoughts import ends_within_thought
 from turngap_services.cuda import place
 from turngap_services.llm.small import SmallSettings
 from turngap_services.loading import Loaded, engine_trouble, first_line, require_files
@@ -111,18 +113,28 @@ class SmallModel:
                 return tokens[-max(room, 1) :]
             said = said[1:]
 
-    def _tokens(self, messages: list[dict[str, Any]]) -> list[str]:
+    @cached_property
+    def begins_in_thought(self) -> bool:
+        """Whether the chat template begins the reply within a thought."""
         try:
-            text = self._template.render(
-                messages=messages, add_generation_prompt=True, tools=None, **self._marks
-            )
+            return ends_within_thought(self._text([{"role": "user", "content": "hello"}]))
+        except AgentError:
+            return False  # a conversation of its own kind may be to its liking
+
+    def _tokens(self, messages: list[dict[str, Any]]) -> list[str]:
+        return self._tokenizer.encode(self._text(messages), add_special_tokens=False).tokens
+
+    def _text(self, messages: list[dict[str, Any]]) -> str:
+        # Of templates that know it, the switch turns the model's reasoning off.
+        switches: dict[str, Any] = {"add_generation_prompt": True, "enable_thinking": False}
+        try:
+            return self._template.render(messages=messages, tools=None, **switches, **self._marks)
         except TemplateError as e:
             raise AgentError(
                 "model.template",
                 f"the chat template of {self.name} does not take this conversation: {e}",
                 hint="expected a template for the roles system, user and assistant",
             ) from e
-        return self._tokenizer.encode(text, add_special_tokens=False).tokens
 
     def say(self, prompt: list[str], hear: Callable[[str], None], stop: threading.Event) -> Reply:
         """Make a reply. Blocks until it has ended, without holding the GIL.

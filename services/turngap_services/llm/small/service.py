@@ -6,6 +6,7 @@ import threading
 from pipecat.processors.aggregators.llm_context import LLMContext
 
 from turngap.core.errors import AgentError
+from turngap.thoughts import BEGINS_IN_THOUGHT
 from turngap_services.llm.plain import PlainLLMService, plain_messages
 from turngap_services.llm.small import SmallSettings
 from turngap_services.llm.small.model import Reply, SmallModel
@@ -25,6 +26,7 @@ class SmallLLMService(PlainLLMService):
             seed=settings.seed,
         )
         self._model = model
+        setattr(self, BEGINS_IN_THOUGHT, model.begins_in_thought)
 
     async def _answer(self, context: LLMContext) -> None:
         try:

@@ -280,16 +280,21 @@ SAID = [f"word{number}" for number in range(200)]
 
 
 def talk(
-    spoken: list[tuple[int, int]], reads: Callable[[Reading, int], list[str]], takes_ms: float = 0
-) -> tuple[Utterance, list[Reading]]:
-    """Say so many words of 500 ms with so long a pause behind them, in turn, and read them."""
-    heard = Utterance(WhisperSettings(pre_roll_ms=0), WINDOW_S, takes_ms)
+    spoken: list[tuple[int, int]], reads: Callable[[Reading, int], list[str]]
+) -> tuple[Utterance, list[Reading], list[list[str]]]:
+    """Say so many words of 500 ms with so long a pause behind them, in turn, and read them.
+
+    Returns the utterance, its readings, and the words that were settled after each.
+    """
+    heard = Utterance(WhisperSettings(), WINDOW_S)
     done: list[Reading] = []
+    settled: list[list[str]] = []
 
     def read() -> None:
         while due := heard.due():
             done.append(due)
-            heard.read(due, " ".join(reads(due, len(done))), takes_ms)
+            heard.read(due, " ".join(reads(due, len(done))), 0)
+            settled.append(list(heard._kept))
 
     for words, pause_ms in spoken:
         for pcm in packets(sound(words * 500), silence(pause_ms)):
@@ -297,7 +302,7 @@ def talk(
             read()
     heard.stop(SILENT_MS)
     read()
-    return heard, done
+    return heard, done, settled
 
 
 def word_at(spoken: list[tuple[int, int]], reading: Reading) -> list[str]:
@@ -312,21 +317,21 @@ def word_at(spoken: list[tuple[int, int]], reading: Reading) -> list[str]:
 
 
 turns = st.lists(
-    st.tuples(st.integers(1, 6), st.sampled_from([100, 200, 300])), min_size=1, max_size=9
+    st.tuples(st.integers(2, 6), st.sampled_from([100, 200, 300])), min_size=3, max_size=5
 ).map(lambda spoken: [*spoken, (1, 500)])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(turns)
 def test_where_the_readings_agree_the_text_is_that_of_the_whole_reading(
     spoken: list[tuple[int, int]],
 ) -> None:
-    heard, _ = talk(spoken, lambda reading, _: word_at(spoken, reading))
+    heard, _, _ = talk(spoken, lambda reading, _: word_at(spoken, reading))
     assert heard.over
     assert heard.text.split() == SAID[: sum(words for words, _ in spoken)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(turns, st.randoms(use_true_random=False))
 def test_a_settled_word_is_never_lost_nor_read_again(
     spoken: list[tuple[int, int]], draw: Random
@@ -339,18 +344,20 @@ def test_a_settled_word_is_never_lost_nor_read_again(
                 words[n] = f"wrong{draw.randrange(3)}"
         return words
 
-    heard, done = talk(spoken, reads)
-    assert heard.text.split()[: len(heard._kept)] == heard._kept
+    heard, done, settled = talk(spoken, reads)
+    for sooner in settled:
+        assert heard.text.split()[: len(sooner)] == sooner
     firsts = [reading.last - len(reading.pcm) for reading in done]
     assert firsts == sorted(firsts)  # what was left out stays so
 
 
 def test_a_long_utterance_is_read_on_from_a_pause_whose_words_two_readings_agree_on() -> None:
     spoken = [(8, 300), (5, 300), (4, 300), (3, 500)]
-    heard, done = talk(spoken, lambda reading, _: word_at(spoken, reading))
+    heard, done, settled = talk(spoken, lambda reading, _: word_at(spoken, reading))
     lengths = [round(len(reading.pcm) / RATE, 1) for reading in done]
     # After the third pause the words of the second are settled, and so on.
     assert lengths == [4.1, 6.9, 5.1, 4.1]
+    assert [len(words) for words in settled] == [0, 8, 13, 13]
     assert heard.text.split() == SAID[:20]
 
 
@@ -360,8 +367,9 @@ def test_words_on_which_they_do_not_agree_are_read_again() -> None:
     def reads(reading: Reading, number: int) -> list[str]:
         return [*word_at(spoken, reading)[:-1], f"guess{number}"]
 
-    _, done = talk(spoken, reads)
+    _, done, settled = talk(spoken, reads)
     assert all(len(reading.pcm) == reading.last for reading in done)
+    assert settled == [[]] * len(done)
 
 
 def test_case_and_marks_are_no_disagreement() -> None:

@@ -29,6 +29,8 @@ case "$*" in
   "-m pip --version") exit 0;;
   "-m pip config list") printf "%s\n" "global.find-links='/a/wheels\n/b/wheels'"; exit 0;;
   *"import vllm"*) exit "${{BROKEN:-0}}";;
+  *turngap.cli.extras*) echo "asked $*" >>"$LOG"; printf "%b" "${{LACKS:-}}"; exit 0;;
+  *"-m turngap "*) echo "turngap ${{*#*turngap }}" >>"$LOG"; exit 0;;
   *cache_tag*) [ ! -p "$LOG.asked" ] || echo >"$LOG.asked";;
 esac
 exec {sys.executable} "$@"
@@ -147,6 +149,45 @@ def opened(gate: Path, *processes: "subprocess.Popen[str]") -> int:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path.resolve())
+
+
+# --- ./run ANYTHING ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def base(checkout: Checkout) -> Checkout:
+    """One in which only the base is installed."""
+    bins = checkout.root / ".venv"
+    shutil.move(bins / ".turngap-dev", bins / ".turngap-base")
+    return checkout
+
+
+def test_what_the_agent_of_a_command_needs_is_installed_and_its_size_said_first(
+    base: Checkout,
+) -> None:
+    lacks = "sherpa,piper\\nabout 90 MB\\n"
+    code, _, err = base.run("run", "talk", "--agent", "local", LACKS=lacks)
+    assert code == 0
+    assert err == [
+        "run: installing what this agent needs besides: sherpa,piper (about 90 MB, once)"
+    ]
+    asked, installs, _, talks = base.log
+    assert asked.endswith("turngap.cli.extras talk --agent local")
+    assert installs.endswith(f"--editable {base.root}[embedded,small,sherpa,piper]")
+    assert talks == "turngap talk --agent local"
+    failed = base.run("run", "talk", "--agent", "local", LACKS=lacks, FAILS="always")
+    assert failed[0] == 2
+    assert base.installed == 2
+
+
+@pytest.mark.parametrize("command", [("replay", "--agent", "local"), ("replay", "smart-home"), ()])
+def test_nothing_is_installed_for_an_agent_that_lacks_nothing(
+    base: Checkout, command: tuple[str, ...]
+) -> None:
+    assert base.run("run", *command)[::2] == (0, [])
+    assert base.installed == 0
+    assert base.log[-1] == f"turngap {' '.join(command or ('replay',))}"
+    assert len(base.log) == 1 + ("--agent" in command)
 
 
 # --- tools/vllm-env ---------------------------------------------------------------------------

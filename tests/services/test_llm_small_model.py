@@ -53,6 +53,30 @@ def test_the_same_conversation_gets_the_same_reply(student: SmallModel) -> None:
     assert said(student, LIGHTS) == said(student, LIGHTS)
 
 
+def test_a_system_prompt_that_was_read_before_is_not_read_again_and_changes_no_reply() -> None:
+    facts = [f"it is {hour} past nine. today: sunny, {hour} degrees." for hour in ("ten", "six")]
+    facts += [f"prices: small tea {price} dollars." for price in ("two", "three", "four")]
+    systems = [{"role": "system", "content": fact} for fact in facts]
+    asked = {"role": "user", "content": "what time is it"}
+    kept = SmallModel(SmallSettings(model="student"))
+    first = [said(kept, [system, asked]) for system in systems]
+    fresh = [said(SmallModel(SmallSettings(model="student")), [s, asked]) for s in systems]
+    again = [said(kept, [system, asked]) for system in systems]  # the fifth is read as it comes
+    assert first == fresh == again
+    assert "ten past nine" in "".join(first[0])
+    assert "six past nine" in "".join(first[1])
+
+
+def test_a_template_that_begins_with_a_user_answers_without_keeping_anything(copied: Path) -> None:
+    without_template(copied)
+    (copied / "chat_template.jinja").write_text(
+        "{% if messages[-1].role != 'user' %}{{ raise_exception('a user comes last') }}{% endif %}"
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
+    )
+    model = SmallModel(SmallSettings(model=copied))
+    assert "".join(said(model, LIGHTS)) == "the kitchen lights are off."
+
+
 def test_a_temperature_makes_replies_differ_and_a_seed_makes_them_alike() -> None:
     code = (
         "import threading\n"

@@ -4,6 +4,7 @@ import json
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,9 @@ _CONVERT = (
     "--copy_files tokenizer.json tokenizer_config.json"
 )
 
+# System prompts whose state CTranslate2 keeps, so that no turn reads them again. It keeps each for
+# good (15 MB for 300 tokens of a model of 0.5 B), so only the first few are: an agent has one.
+_MOST_KEPT = 4
 _LESS_MEMORY = "a smaller model (--set llm.model=DIR) or fewer llm.workers need less"
 
 
@@ -94,6 +98,7 @@ class SmallModel:
             f"{kind}_token": _mark(config.get(f"{kind}_token")) for kind in ("bos", "eos", "unk")
         }
         self._end = self._marks["eos_token"] or None
+        self._kept: list[list[str]] = []
 
     def prompt(self, messages: Sequence[dict[str, Any]]) -> list[str]:
         """Return the prompt's tokens.
@@ -107,11 +112,22 @@ class SmallModel:
         room = self.limit - self._settings.max_tokens
         system = [m for m in messages if m["role"] in {"system", "developer"}]
         said = [m for m in messages if m["role"] not in {"system", "developer"}]
+        self._keep(system)
         while True:
             tokens = self._tokens([*system, *said])
             if len(tokens) <= room or len(said) < 2:
                 return tokens[-max(room, 1) :]
             said = said[1:]
+
+    def _keep(self, system: list[dict[str, Any]]) -> None:
+        """Read the prompts that begin with these messages from there on, once they were read."""
+        if not system or len(self._kept) == _MOST_KEPT:
+            return
+        # A template may refuse to begin without a user: then every turn reads all of its prompt.
+        with suppress(AgentError):
+            tokens = self._tokens(system, asks=False)
+            if tokens and tokens not in self._kept:
+                self._kept.append(tokens)
 
     @cached_property
     def begins_in_thought(self) -> bool:
@@ -121,12 +137,13 @@ class SmallModel:
         except AgentError:
             return False  # a conversation of its own kind may be to its liking
 
-    def _tokens(self, messages: list[dict[str, Any]]) -> list[str]:
-        return self._tokenizer.encode(self._text(messages), add_special_tokens=False).tokens
+    def _tokens(self, messages: list[dict[str, Any]], *, asks: bool = True) -> list[str]:
+        text = self._text(messages, asks=asks)
+        return self._tokenizer.encode(text, add_special_tokens=False).tokens
 
-    def _text(self, messages: list[dict[str, Any]]) -> str:
+    def _text(self, messages: list[dict[str, Any]], *, asks: bool = True) -> str:
         # Of templates that know it, the switch turns the model's reasoning off.
-        switches: dict[str, Any] = {"add_generation_prompt": True, "enable_thinking": False}
+        switches: dict[str, Any] = {"add_generation_prompt": asks, "enable_thinking": False}
         try:
             return self._template.render(messages=messages, tools=None, **switches, **self._marks)
         except TemplateError as e:
@@ -161,9 +178,11 @@ class SmallModel:
             return stop.is_set()
 
         cold = self._settings.temperature > 0
+        known = next((kept for kept in self._kept if prompt[: len(kept)] == kept != prompt), [])
         try:
             self._held[0].generate_batch(
-                [prompt],
+                [prompt[len(known) :]],
+                static_prompt=known or None,
                 max_length=self._settings.max_tokens,
                 end_token=self._end,
                 include_prompt_in_result=False,

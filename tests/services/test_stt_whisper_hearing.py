@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turngap_services.stt.sound import FRAME, RATE, Sound
 from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.stt.whisper.readings import Reading, Readings, Utterance, begins_with
-from turngap_services.stt.whisper.sound import FRAME, RATE, Sound
 
 PACKET = RATE // 50
 WINDOW_S = 30.0

@@ -2,10 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +13,6 @@ from canned_whisper import canned_model
 from pipecat.frames.frames import (
     EndFrame,
     ErrorFrame,
-    Frame,
     InputAudioRawFrame,
     InterimTranscriptionFrame,
     STTMetadataFrame,
@@ -22,21 +21,17 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 from pipecat.pipeline.worker import PipelineParams
-from running_line import InstantClock, Line, running
+from running_line import InstantClock, running
+from spoken_frames import RATE, Spoken, frames_of, packets, play, recordings, texts
 
 from turngap.backends import COUNTS
 from turngap.core.audio import Pcm
 from turngap.core.errors import AgentError
-from turngap.scenario.library import library_dir, library_paths, load_scenario
 from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.stt.whisper.model import Reader, Text, reader_of
 from turngap_services.stt.whisper.service import WhisperSTTService
 
-RATE = 16_000
-PACKET = RATE // 50
 PARAMS = PipelineParams(audio_in_sample_rate=RATE)
-# When `adaptive` finds the start and the end of speech.
-STARTS_LATE_MS, HOLD_MS = 80, 250
 
 
 class Watched:
@@ -66,56 +61,9 @@ def stt(**values: object) -> tuple[WhisperSTTService, Watched]:
     return WhisperSTTService(settings=settings, reader=watched, clock=InstantClock()), watched  # type: ignore
 
 
-class Spoken(NamedTuple):
-    """A recording, and where in it speech begins and ends."""
-
-    pcm: np.ndarray
-    start_ms: float
-    end_ms: float
-
-
-def recordings() -> list[Spoken]:
-    """What people say in the library's first conversations."""
-    found: list[Spoken] = []
-    for path in library_paths(library_dir())[:2]:
-        loaded = load_scenario(path)
-        for turn in loaded.scenario.turns:
-            assert turn.speech is not None
-            pcm = loaded.clips[turn.audio].at_rate(RATE)
-            found.append(Spoken(pcm, turn.speech.start_ms, turn.speech.end_ms))
-    return found
-
-
 @pytest.fixture(scope="module")
 def library() -> list[Spoken]:
     return recordings()
-
-
-def packets(pcm: np.ndarray) -> Iterator[InputAudioRawFrame]:
-    for at in range(0, len(pcm), PACKET):
-        yield InputAudioRawFrame(pcm[at : at + PACKET].tobytes(), RATE, 1)
-
-
-def frames_of(spoken: Spoken) -> tuple[list[Frame], list[Frame]]:
-    """A turn as it arrives, up to shortly before the VAD's stop, and the rest of it."""
-    quiet = np.random.default_rng(2).normal(0, 41, RATE).astype(np.int16)  # -58 dBFS
-    frames: list[Frame] = list(packets(np.concatenate((quiet, spoken.pcm, quiet))))
-    stop = round((1000 + spoken.end_ms + HOLD_MS) / 20)
-    start = round((1000 + spoken.start_ms + STARTS_LATE_MS) / 20)
-    frames.insert(stop, VADUserStoppedSpeakingFrame(stop_secs=HOLD_MS / 1000))
-    frames.insert(start, VADUserStartedSpeakingFrame(start_secs=0.05))
-    return frames[: stop - 2], frames[stop - 2 :]
-
-
-async def play(line: Line, *frames: Frame) -> None:
-    """Send each once the one before it has come through, as speech does at its own pace."""
-    for frame in frames:
-        await line.send(frame)
-        await line.until(lambda frame=frame: any(f is frame for f in line.frames[-3:]))
-
-
-def texts(line: Line) -> list[str]:
-    return [frame.text for frame in line.of(TranscriptionFrame)]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from turngap_services.level import Levelled
 from turngap_services.loading import Loaded, first_line, too_little_memory
 from turngap_services.stt.sherpa import SherpaSettings, weights
 from turngap_services.stt.sherpa.files import EXPECTED, files_in
-from turngap_services.stt.whisper.sound import RATE
+from turngap_services.stt.sound import RATE
 from turngap_services.weights import folder_of, pinned_names
 
 _FRAME = RATE // 100

@@ -24,7 +24,7 @@ from turngap.core.errors import AgentError
 from turngap_services.stt.sherpa import SherpaSettings
 from turngap_services.stt.sherpa.model import Hearing, Recogniser
 from turngap_services.stt.sherpa.utterances import LATE_MS, Piece, Utterance, Utterances
-from turngap_services.stt.whisper.sound import RATE
+from turngap_services.stt.sound import RATE
 
 # pipecat counts the time from the end of speech to the final text, the VAD's verdict included: 0.34
 # s at p99 with Silero. The reading under way is added to the last ones at worst.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turngap.core.audio import Pcm
-from turngap_services.stt.whisper.sound import RATE, Sound
+from turngap_services.stt.sound import RATE, Sound
 
 # Audio that is handed over at once while the person speaks: handing over costs, and nothing is read
 # of less than a model's chunk anyway (160 ms and more).

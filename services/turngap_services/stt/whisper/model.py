@@ -13,9 +13,9 @@ from turngap.core.audio import FULL_SCALE, Pcm
 from turngap.core.errors import AgentError, InputError
 from turngap_services.cuda import place
 from turngap_services.loading import Loaded, engine_trouble, first_line, require_files
+from turngap_services.stt.sound import RATE
 from turngap_services.stt.whisper import CONVERT, WhisperSettings, weights_of
 from turngap_services.stt.whisper.guard import doubt
-from turngap_services.stt.whisper.sound import RATE
 from turngap_services.weights import folder_of
 
 _FILES = ("model.bin", "config.json", "tokenizer.json")

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from turngap.core.audio import Pcm
+from turngap_services.stt.sound import FRAME, RATE, Sound
 from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.stt.whisper.guard import bare
-from turngap_services.stt.whisper.sound import FRAME, RATE, Sound
 
 # The next reading outside a pause waits this many times as long as the last one took, as a pause
 # that comes meanwhile has to wait for the reading under way.

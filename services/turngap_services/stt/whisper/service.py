@@ -21,10 +21,10 @@ from pipecat.utils.time import time_now_iso8601
 from turngap.backends import COUNTS
 from turngap.core.clock import Clock, ns_to_ms
 from turngap.core.errors import AgentError
+from turngap_services.stt.sound import RATE
 from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.stt.whisper.model import Reader, Text
 from turngap_services.stt.whisper.readings import Reading, Readings, Utterance
-from turngap_services.stt.whisper.sound import RATE
 
 # pipecat counts the time from the end of speech to the final text, the VAD's verdict included: 0.34
 # s at p99 with Silero. At worst, the reading under way and the last one are added to that.

@@ -8,7 +8,7 @@ import numpy as np
 
 from turngap.core.audio import AUDIBLE_DBFS, LINE_FLOOR_DBFS, Pcm, rms_dbfs
 
-RATE = 16_000  # what Whisper hears
+RATE = 16_000  # what every recogniser here hears
 FRAME = RATE // 100
 
 # A frame this far above the quietest 30 ms is more than the noise of the room.

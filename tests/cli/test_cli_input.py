@@ -45,7 +45,7 @@ def zero_turns(text: str) -> str:
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (wrong_key, "unknown key; allowed here: name, about, tags, voices, turns"),
+        (wrong_key, "unknown key; allowed here: name, about, topic, tags, voices, turns"),
         (missing_file, "no such recording"),
         (outside, "inside the scenario's folder"),
         (zero_turns, "turns"),

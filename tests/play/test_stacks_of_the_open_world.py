@@ -121,6 +121,7 @@ def test_gpu_runs_on_a_cpu_and_needs_no_hub_from_then_on(
 ) -> None:
     sets = {
         "stt.device": "cpu",
+        "llm.nice": "0",  # it has the machine to itself
         "llm.command": VLLM,
         "llm.serve_args": json.dumps(["--max-model-len", "512", "--enforce-eager"]),
         "llm.serve_env": '{VLLM_CPU_KVCACHE_SPACE = "1"}',

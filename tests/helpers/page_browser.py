@@ -70,7 +70,8 @@ class PageServer:
     def __init__(self, agent_port: int = 0) -> None:
         self.agent_port = agent_port
         self.asked: list[str] = []  # what was asked for, with its query
-        self.answers: dict[str, Any] = {"/api/about": {"agent": "test", "in_sample_rate": 16_000}}
+        about = {"agent": "test", "in_sample_rate": 16_000, "say": "Ask for tea.", "examples": []}
+        self.answers: dict[str, Any] = {"/api/about": about}
         self._lines: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:

@@ -1,0 +1,215 @@
+"""Real LLM engines side by side on held-out spoken dialogues, all beside the same load.
+
+    python benchmarks/held_out_talk.py held-out --dialogues 48
+    python benchmarks/real_engines.py held-out --vllm "$(tools/vllm-env)" --estimate
+    python benchmarks/real_engines.py held-out --vllm "$(tools/vllm-env)" --backends teacher,student
+    python benchmarks/real_engines.py --table --write docs/speed-wars.md
+
+- `teacher` and `student`: the project's own models, in the agent's process;
+- `vllm`: the teacher on a server, in one batch with the load's requests;
+- `low-batch`: the teacher on a second server, which makes two replies at a time and has no load;
+- `route` and `opener`: the student and the teacher combined, in process.
+
+The load is the same beside every backend, as `turngap compare` plays them in turns: both servers
+run, and other people's requests (`--streams`) keep the first one busy, whichever backend answers.
+So none profits from an idle machine. The agent begins no answer early and speaks quickly, which is
+the same for all. What is played goes to `--out`; play a few backends at a time, and `--table` is
+of all that lies there. Right is what the grammar of the dialogues calls right (docs/models.md).
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import cycle
+from pathlib import Path
+
+import aiohttp
+from backends_table import SERVE_ARGS, SERVE_ENV, STUDENT, TEACHER, Model, Pieces, collect, table
+from endings import errors_told
+from pages import write
+from vllm_load import Asking, Running
+
+from turngap.backends import BackendChoice
+from turngap.compare import words
+from turngap.compare.files import write_reports
+from turngap.compare.play import ComparePlan, compare
+from turngap.core.budget import STARVED_MS
+from turngap.core.errors import InputError
+from turngap.play.plan import Progress
+from turngap.play.target import AgentChoice
+from turngap.scenario.library import load_scenarios, scenario_paths
+from turngap_services.llm.vllm import Lane, VllmSettings
+from turngap_services.llm.vllm.server import Server
+
+BEGIN = "<!-- made by benchmarks/real_engines.py -->"
+IN_PROCESS = Model("teacher", "small", {"model": "teacher"})
+NEED_A_SERVER: tuple[str, ...] = ("vllm", "low-batch")
+NAMES = ("teacher", "student", *NEED_A_SERVER, "route", "opener")
+# What others are told meanwhile: about as long as a reply of these models.
+LOAD_TOKENS = 32
+# The wait for the model shows only if no answer is begun early; quick speech saves time.
+SETS = ("turn.speculate=false", "tts.speed_wpm=300")
+
+
+def contenders(names: Sequence[str], urls: Mapping[str, str]) -> list[BackendChoice]:
+    """The backends of these names; `urls` are the servers', by name.
+
+    Raises:
+        InputError: there is no such backend, or it needs a server and there is none.
+    """
+    if unknown := [name for name in names if name not in NAMES]:
+        raise InputError(
+            "real_engines.unknown", f"no backend {unknown[0]!r}", hint=f"known: {', '.join(NAMES)}"
+        )
+    if lacking := [name for name in names if name in NEED_A_SERVER and name not in urls]:
+        raise InputError(
+            "real_engines.no_server", f"{lacking[0]} needs a server", hint="give --vllm PYTHON"
+        )
+    pair = (
+        *("fast=small", f"fast_settings={STUDENT.table}"),
+        *("full=small", f"full_settings={IN_PROCESS.table}"),
+    )
+    known = {
+        "teacher": IN_PROCESS.contender(),
+        "student": STUDENT.contender(),
+        "route": BackendChoice("route", "route", pair),
+        # The teacher follows no instructions: it is not told what was said before it.
+        "opener": BackendChoice("opener", "opener", (*pair, "told=false")),
+        **{
+            name: Model(name, "vllm", {"base_url": url, "model": str(TEACHER)}).contender()
+            for name, url in urls.items()
+        },
+    }
+    return [known[name] for name in names]
+
+
+@contextmanager
+def served(vllm: str | None, streams: int) -> Iterator[dict[str, str]]:
+    """Two servers of the teacher for as long as this lasts, the first with a load; their URLs.
+
+    Raises:
+        AgentError: vLLM does not start.
+    """
+    with ExitStack() as stack:
+        urls: dict[str, str] = {}
+        lanes: dict[str, Lane] = {"vllm": "shared", "low-batch": "low-batch"}
+        for name, lane in lanes.items() if vllm else ():
+            settings = VllmSettings(
+                model=str(TEACHER),
+                command=vllm or "",
+                lane=lane,
+                serve_args=SERVE_ARGS,
+                serve_env=SERVE_ENV,
+            )
+            server = Server(settings, str(TEACHER))
+            stack.callback(server.stop)
+            server.wait_until_healthy()
+            urls[name] = server.base_url
+        if urls and streams:
+            stack.enter_context(loaded(Running(urls["vllm"], str(TEACHER)), streams))
+        yield urls
+
+
+@contextmanager
+def loaded(server: Running, streams: int) -> Iterator[None]:
+    """Other people's requests to a server, from a process of its own, so that no caller is late."""
+    load = multiprocessing.get_context("spawn").Process(
+        target=_ask_on, args=(server, streams), daemon=True
+    )
+    load.start()
+    try:
+        yield
+    finally:
+        load.terminate()
+        load.join()
+
+
+def _ask_on(server: Running, streams: int) -> None:
+    os.nice(10)  # as the servers are
+
+    async def ask(client: aiohttp.ClientSession) -> None:
+        asking = Asking(client, server)
+        for text in cycle(("what's the weather like today", "a large oat latte please")):
+            await asking.reply(text, LOAD_TOKENS)
+
+    async def all_of_them() -> None:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as client:
+            await asyncio.gather(*(ask(client) for _ in range(streams)))
+
+    asyncio.run(all_of_them())
+
+
+def plan_of(arguments: argparse.Namespace, chosen: Sequence[BackendChoice]) -> ComparePlan:
+    """What is played.
+
+    Raises:
+        InputError: there is no such library.
+    """
+    folder: Path = arguments.library
+    prompt = folder / "prompt.txt"
+    if not prompt.is_file():
+        raise InputError(
+            "real_engines.library",
+            f"{folder} has no {prompt.name}",
+            hint=f"make it: python benchmarks/held_out_talk.py {folder} --dialogues 48",
+        )
+    said = prompt.read_text(encoding="utf-8").strip()
+    scenarios = load_scenarios(scenario_paths(folder))[: arguments.dialogues]
+    return ComparePlan(
+        choice=AgentChoice("embedded", sets=(*SETS, f"pipeline.system_prompt={said}")),
+        library=folder,
+        contenders=chosen,
+        scenarios=scenarios,
+        out=arguments.out,
+        starved_ms=arguments.starved_ms,
+    )
+
+
+def pairs(pieces: Pieces) -> str:
+    """What each piece says of each two of its backends, as a list in Markdown."""
+    return "\n".join(f"- {words.pair(pair)}" for record in pieces.records for pair in record.pairs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("library", type=Path, nargs="?", default=Path("held-out"))
+    parser.add_argument("--vllm", default=os.environ.get("TURNGAP_VLLM"), metavar="PYTHON")
+    parser.add_argument("--backends", default="teacher,student", help=f"of {','.join(NAMES)}")
+    parser.add_argument("--dialogues", type=int, help="at most so many (48 hold 201 turns)")
+    parser.add_argument("--streams", type=int, default=1, help="others' requests at a time")
+    parser.add_argument("--starved-ms", type=float, default=STARVED_MS)
+    parser.add_argument("--out", type=Path, default=Path("runs/real-engines"))
+    parser.add_argument("--estimate", action="store_true", help="say how long it takes, and stop")
+    parser.add_argument("--table", action="store_true", help="play nothing")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into a page")
+    arguments = parser.parse_args()
+    with errors_told():
+        if not arguments.table:
+            names = arguments.backends.split(",")
+            somewhere = {name: "http://127.0.0.1/v1" for name in NEED_A_SERVER if arguments.vllm}
+            plan = plan_of(arguments, contenders(names, somewhere))
+            print(f"{plan.turns} turns, {len(names)} backends in turns: {plan.minutes:.0f} minutes")
+            if arguments.estimate:
+                return
+            with served(arguments.vllm, arguments.streams) as urls:
+                plan = plan_of(arguments, contenders(names, urls))
+                record, folder, failure = asyncio.run(
+                    compare(plan, Progress(on_step=lambda step: print(f"  {step}", flush=True)))
+                )
+            write_reports(record, folder)
+            if failure is not None:
+                raise failure
+        pieces = collect(arguments.out)
+        text = f"{table(pieces)}\n\n{pairs(pieces)}"
+    print(text)
+    if arguments.write is not None:
+        write(arguments.write, BEGIN, text)
+
+
+if __name__ == "__main__":
+    main()

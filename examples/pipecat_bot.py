@@ -3,7 +3,8 @@
     python examples/pipecat_bot.py [--marks] [--port 8765]
     turngap replay quick-questions --agent ws://127.0.0.1:8765/ws
 
-Only the engines are turngap's, so that it runs offline, and with --marks the observer.
+Only the engines are turngap's, so that it runs offline, and with --marks the observer. Its LLM is
+simulated: it says what the scenarios expect.
 """
 
 import argparse
@@ -30,11 +31,6 @@ from turngap.backends import Kind, find
 from turngap.clocks import MonotonicClock
 
 LIBRARY = Path(__file__).parents[1] / "scenarios"
-# In the words that the small LLM below was trained on; yours needs no such care.
-PROMPT = (
-    "You are on a phone call. Answer in one or two short spoken sentences. It is ten past nine. "
-    "Today: sunny, twenty degrees. Tomorrow: light rain, fourteen degrees."
-)
 app = FastAPI()
 
 
@@ -55,7 +51,7 @@ async def bot(websocket: WebSocket) -> None:
         ),
     )
     aggregators = LLMContextAggregatorPair(
-        LLMContext([{"role": "system", "content": PROMPT}]),
+        LLMContext([{"role": "system", "content": "Answer in one short spoken sentence."}]),
         user_params=LLMUserAggregatorParams(
             vad_analyzer=SileroVADAnalyzer(params=VADParams(stop_secs=0.2, min_volume=0)),
             user_turn_strategies=UserTurnStrategies(
@@ -69,7 +65,7 @@ async def bot(websocket: WebSocket) -> None:
                 transport.input(),
                 engine("stt", "pocketsphinx"),
                 aggregators.user(),
-                engine("llm", "small"),
+                engine("llm", "sim"),
                 engine("tts", "espeak"),
                 transport.output(),
                 aggregators.assistant(),

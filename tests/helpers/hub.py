@@ -297,7 +297,7 @@ def git_sha1(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
-VOICE = "en/en_US/lessac/medium/en_US-lessac-medium.onnx"
+VOICE = "en/en_US/ljspeech/medium/en_US-ljspeech-medium.onnx"
 
 
 def serve_published(hub: Hub, root: Path, voice: Path) -> None:

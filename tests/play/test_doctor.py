@@ -52,7 +52,7 @@ def test_what_was_fetched_is_here(hub: Hub, capsys: Capsys) -> None:
     (piper,) = [d for d in found(capsys)["agent gpu"]["downloads"] if d["name"].startswith("piper")]
     assert piper["here"]
     shown = turngap_here(capsys, "doctor").out
-    assert "here: piper en_US-lessac-medium, 1 kB" in shown
+    assert "here: piper en_US-ljspeech-medium, 1 kB" in shown
     assert "to fetch: whisper small.en, 3 MB (MIT)" in shown
 
 

@@ -14,7 +14,7 @@ def test_a_voice_that_cannot_be_fetched_is_one_line_and_exit_code_4(
     nowhere = f"tts.voices={tmp_path / 'voices'}"
     done = turngap_here(capsys, "serve", "--tts", "piper", "--port", "0", "--set", nowhere)
     assert done.code == 4
-    assert "piper en_US-lessac-medium, 63 MB" in done.err
+    assert "piper en_US-ljspeech-medium, 64 MB" in done.err
     assert "127.0.0.1:9 cannot be reached" in done.err
     assert "HF_HUB_CACHE=weights turngap fetch" in done.err
     assert "Traceback" not in done.err

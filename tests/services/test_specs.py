@@ -194,7 +194,7 @@ def test_other_pins_take_their_place_and_are_named(
 
 
 def test_weights_that_are_files_here_are_not_fetched(tmp_path: Path) -> None:
-    (tmp_path / "en_US-lessac-medium.onnx").touch()
+    (tmp_path / "en_US-ljspeech-medium.onnx").touch()
     assert BY_NAME["piper"].downloads(PiperSettings(voices=tmp_path)) == []
     assert BY_NAME["piper"].downloads(PiperSettings(voice="./mine.onnx")) == []
     assert BY_NAME["whisper"].downloads(WhisperSettings(model=str(tmp_path))) == []

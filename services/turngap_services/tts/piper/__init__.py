@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Where pipecat's own service keeps the voices that it downloads: one copy does for both.
 VOICES = Path("~/.cache/pipecat/piper")
-VOICE = "en_US-lessac-medium"
+VOICE = "en_US-ljspeech-medium"
 # Language, region, speaker and quality, of which the hub's folders are made.
 _NAME = re.compile(r"([a-z]{2,3})_([A-Z]{2,3})-(\w+)-(x_low|low|medium|high)")
 
@@ -92,7 +92,7 @@ def hub_voice(settings: PiperSettings) -> Weights:
         raise InputError(
             "voice.unknown",
             f"no piper voice {settings.voice!r}: it is neither in {settings.voices} nor a name "
-            "like en_US-lessac-medium",
+            "like en_US-ljspeech-medium",
             hint="expected a voice's name, or the path of an .onnx file with its .onnx.json",
         )
     language, region, speaker, quality = parts.groups()

@@ -19,7 +19,7 @@ from turngap.core.stages import STAGES, Stage
 from turngap.core.stats import Proportion
 
 # Changes whenever a figure would come out differently from the same events.
-METRICS_VERSION = 2
+METRICS_VERSION = 3
 # What a run's `stand_ins` say where a script answered in place of a model.
 SIMULATED_LLM = "simulated LLM"
 

@@ -44,8 +44,9 @@ HEARD = (
     "summer station pepper ticket market weather minute butter winter finger engine basket"
 )
 CAPTION = (
-    "`time only`: engines of the published shape with random weights, which hear "
-    "and say what they are told to; nothing is claimed of their words."
+    "`time only`: engines of the published shape with random weights, which hear and say what they "
+    "are told to; nothing is claimed of their words. What they hear reads as finished after each "
+    "word, so the hold of `adaptive` is not quite the one of real words."
 )
 
 
@@ -197,6 +198,12 @@ def table(out: Path, everybody: Sequence[Row]) -> str:
         raise InputError("open_world.nothing", f"nothing valid was played in {out}", hint="play it")
     commits = sorted({run.record.commit or "unknown" for run in runs})
     machine = runs[0].record.machine
+    if len({run.record.machine.fingerprint for run in runs}) > 1:
+        raise InputError(
+            "open_world.mixed",
+            f"the runs in {out} are of several machines, which do not compare",
+            hint="play them into a folder each: --out DIR",
+        )
     basis = (
         f"Synthetic voices; {machine.cpu}, {machine.cores} cores, caller and agent on one machine; "
         f"commit {', '.join(commits)}. {CAPTION}"

@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -13,11 +14,18 @@ from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.aggregators.llm_context import LLMContext
 from running_line import InstantClock, running
 
+from turngap.core.errors import AgentError
 from turngap.thoughts import BEGINS_IN_THOUGHT
-from turngap_services.llm.local import SPEC, LocalSettings, create, finds, prepare
-from turngap_services.llm.local.finding import WAIT_S, servers
+from turngap_services.llm.local import SPEC, LocalSettings, create, finds, prepare, session
+from turngap_services.llm.local.finding import WAIT_S, model_of, servers
 from turngap_services.llm.small.service import SmallLLMService
 from turngap_services.llm.wire import REASONING_OFF
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have servers waited for on a busy machine, too."""
+    monkeypatch.setattr(session, "servers", partial(servers, wait_s=60.0))
 
 
 def port_of(fake: FakeOpenAI) -> int:
@@ -87,7 +95,9 @@ async def test_the_first_server_with_a_model_answers_and_the_others_are_named(
 
 def test_a_server_that_does_not_answer_is_not_waited_for(silent: int) -> None:
     with serving(FakeOpenAI()) as fake:
-        assert [found.port for found in servers((silent, port_of(fake)))] == [port_of(fake)]
+        assert [found.port for found in servers((silent, port_of(fake)), wait_s=5.0)] == [
+            port_of(fake)
+        ]
     assert WAIT_S <= 0.5
 
 
@@ -96,6 +106,63 @@ def test_a_model_that_is_asked_for_chooses_the_server() -> None:
         settings = LocalSettings(ports=(port_of(one), port_of(two)), model="mine")
         assert finds(settings).startswith(f"mine of a server at {two.base_url}")
     assert "with the model 'mine'" in finds(LocalSettings(ports=(), model="mine"))
+
+
+@pytest.mark.parametrize("fails", [{"whole_status": 500}, {"key": "wanted"}])
+async def test_a_server_that_does_not_answer_a_question_is_passed_over(
+    fails: dict[str, Any],
+) -> None:
+    with serving(FakeOpenAI(**fails)) as bad, serving(FakeOpenAI()) as good:
+        settings = LocalSettings(ports=(port_of(bad), port_of(good)))
+        prepare(settings)
+        assert await reply(settings) == "Two pizzas."
+        assert finds(settings).startswith(f"m of a server at {good.base_url}")
+    if "key" not in fails:  # what lists no models without a key was never a choice
+        assert f"not m of a server at {bad.base_url}, because" in finds(settings)
+
+
+def test_if_no_server_answers_a_question_the_projects_own_model_does() -> None:
+    with serving(FakeOpenAI(whole_status=500)) as bad:
+        settings = LocalSettings(ports=(port_of(bad),))
+        prepare(settings)
+        assert isinstance(create(settings, InstantClock()), SmallLLMService)
+        assert f"not m of a server at {bad.base_url}, because" in finds(settings)
+        with pytest.raises(AgentError, match="500"):
+            prepare(LocalSettings(base_url=bad.base_url))
+
+
+def test_of_many_models_at_an_address_the_first_that_talks_is_taken() -> None:
+    with serving(FakeOpenAI(models=("bge-m3", "m", "n"))) as fake:
+        settings = LocalSettings(base_url=fake.base_url)
+        prepare(settings)
+    assert {s.body.get("model") for s in fake.seen if s.body} == {"m"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("nomic-embed-text:latest", "bge-m3", "BAAI/bge-reranker-v2-m3", "all-minilm:33m"),
+        *("whisper-1", "Systran/faster-whisper-tiny", "intfloat/e5-large", "qwen3-reranker:0.6b"),
+    ],
+)
+def test_a_model_for_another_task_is_not_taken(name: str) -> None:
+    assert model_of([name]) is None
+    assert model_of([name, "qwen3:0.6b"]) == "qwen3:0.6b"
+
+
+@pytest.mark.parametrize("name", ["gpt-oss:20b", "gemma3:4b", "phi4", "clipper-7b", "llama3.2:1b"])
+def test_a_model_that_talks_is(name: str) -> None:
+    assert model_of([name]) == name
+
+
+def test_a_key_goes_to_no_server_that_was_only_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "a-secret")
+    monkeypatch.setenv("MINE", "another")
+    with serving(FakeOpenAI()) as found, serving(FakeOpenAI(key="another")) as given:
+        prepare(LocalSettings(ports=(port_of(found),)))
+        prepare(LocalSettings(base_url=given.base_url, api_key_env="MINE"))
+    assert found.seen
+    assert not any("secret" in s.headers.get("authorization", "") for s in found.seen)
 
 
 async def test_without_a_server_the_projects_own_model_answers_and_says_so(closed: int) -> None:

@@ -21,10 +21,14 @@ class LocalSettings(BackendSettings):
     base_url: Annotated[str, Field(pattern=r"^https?://[^/]")] | None = None
     """Address of a server, `http://HOST:PORT/v1`; without it one is looked for on this machine."""
     ports: tuple[Annotated[int, Field(ge=1, le=65535)], ...] = tuple(PORTS)
-    """Ports of 127.0.0.1 on which a server is looked for; the first that has a model is taken."""
+    """Ports of 127.0.0.1 on which a server is looked for; the first whose model answers is
+    taken."""
     model: str | None = None
-    """The server's name for the model; by default the first that it lists which is no embedding
-    model."""
+    """The server's name for the model; by default the first that it lists whose name is not that of
+    a model for embeddings, speech or another task."""
+    api_key_env: str = "VLLM_API_KEY"
+    """Environment variable that holds the key of the server at `base_url`, if it wants one. A
+    server that was found is sent no key."""
     max_tokens: Annotated[int, Field(ge=1)] = 96
     """The longest reply, in tokens."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
@@ -38,23 +42,23 @@ class LocalSettings(BackendSettings):
 
 def prepare(settings: LocalSettings) -> None:
     """Find the server and have it load its model; or load the project's own."""
-    from turngap_services.llm.local.session import chosen, prepared
+    from turngap_services.llm.local.session import ready
 
-    prepared(chosen(settings))
+    ready(settings)
 
 
 def create(settings: LocalSettings, clock: Clock) -> "LLMService[Any]":
     """Make the service of one session."""
-    from turngap_services.llm.local.session import chosen, service
+    from turngap_services.llm.local.session import ready, service
 
-    return service(chosen(settings), clock)
+    return service(ready(settings), clock)
 
 
 def _toolless(settings: LocalSettings) -> str | None:
     """Why it calls no tools: no server runs here, and the project's own model knows none."""
-    from turngap_services.llm.local.session import chosen
+    from turngap_services.llm.local.session import ready
 
-    found = chosen(settings)
+    found = ready(settings)
     return found.why if found.server is None else None
 
 

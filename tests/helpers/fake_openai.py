@@ -35,7 +35,7 @@ class FakeOpenAI:
         freed: set by a test that has seen enough; the server's end sets it, too.
         status: answered instead of a reply, where it is not 200.
         refuses: a key of the request that it does not understand.
-        whole, whole_status: of a reply that is not streamed.
+        whole, whole_thought, whole_status: of a reply that is not streamed.
         shows: what it answers about a prompt, by path; nothing else is known there.
         calls: tools with their arguments, called where the last message is no tool's result.
         metrics: a page of them for each time it is asked, the last one from then on; None: no page.
@@ -56,6 +56,7 @@ class FakeOpenAI:
     status: int = 200
     refuses: str = ""
     whole: str = "x"
+    whole_thought: str | None = None
     whole_status: int = 200
     shows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
@@ -142,7 +143,7 @@ class OpenAIHandler(BaseHTTPRequestHandler):
         if fake.whole_status != 200:
             self._json(fake.whole_status, {"error": {"message": "as the test wants it"}})
             return
-        message = {"role": "assistant", "content": fake.whole}
+        message = {"role": "assistant", "content": fake.whole, fake.thoughts: fake.whole_thought}
         self._json(200, {"choices": [{"message": message}]})
 
     def _saw(self, body: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from turngap.thoughts import BEGINS_IN_THOUGHT
 from turngap_services.llm.local import SPEC, LocalSettings, create, finds, prepare, session
 from turngap_services.llm.local.finding import WAIT_S, model_of, servers
 from turngap_services.llm.small.service import SmallLLMService
-from turngap_services.llm.wire import REASONING_OFF
+from turngap_services.llm.wire import REASONING_OFF, THOUGHTS
 
 
 @pytest.fixture(autouse=True)
@@ -190,11 +190,17 @@ async def test_reasoning_is_off_as_far_as_the_server_has_a_switch(refuses: str) 
     }
 
 
-async def test_what_is_asked_for_goes_before_the_switch() -> None:
+@pytest.mark.parametrize(
+    "asked", [{"reasoning_effort": "high"}, {"chat_template_kwargs": {"enable_thinking": True}}]
+)
+async def test_a_switch_that_is_asked_for_takes_the_place_of_both(asked: dict[str, Any]) -> None:
     with serving(FakeOpenAI()) as fake:
-        settings = LocalSettings(base_url=fake.base_url, extra_body={"reasoning_effort": "high"})
-        await reply(settings)
-    assert fake.chats[0].body["reasoning_effort"] == "high"
+        await reply(LocalSettings(base_url=fake.base_url, extra_body={**asked, "top_k": 3}))
+    body = fake.chats[0].body
+    assert {key: body[key] for key in (*REASONING_OFF[0], "top_k") if key in body} == {
+        **asked,
+        "top_k": 3,
+    }
 
 
 @pytest.mark.parametrize(
@@ -213,3 +219,13 @@ def test_a_template_that_begins_a_thought_is_found_where_the_server_shows_it(
     with serving(FakeOpenAI(shows=shows)) as fake:
         service = create(LocalSettings(base_url=fake.base_url), InstantClock())
     assert getattr(service, BEGINS_IN_THOUGHT) is begins
+
+
+@pytest.mark.parametrize("field", THOUGHTS)
+def test_what_a_template_begins_does_not_count_if_the_server_tells_thoughts_apart(
+    field: str,
+) -> None:
+    shows = {"/apply-template": {"prompt": "<|Assistant|><think>\n"}}
+    with serving(FakeOpenAI(shows=shows, thoughts=field, whole_thought="Hm.")) as fake:
+        service = create(LocalSettings(base_url=fake.base_url), InstantClock())
+    assert getattr(service, BEGINS_IN_THOUGHT) is False

@@ -11,6 +11,8 @@ from pipecat.frames.frames import (
     LLMContextFrame,
     LLMFullResponseEndFrame,
     LLMTextFrame,
+    LLMThoughtEndFrame,
+    LLMThoughtStartFrame,
     LLMThoughtTextFrame,
     MetricsFrame,
 )
@@ -81,6 +83,25 @@ async def test_a_thought_that_the_template_begins_is_cut_where_that_is_known() -
     line = await replied(words, begun=True)
     assert (said(line), thought(line)) == (["Two ", "pizzas."], "Hm. ")
     assert line.of(ErrorFrame) == []
+
+
+async def test_a_thought_that_the_server_tells_apart_is_not_in_the_text_as_well() -> None:
+    line = await replied(["(Hm.", "Two ", "pizzas."], begun=True)
+    assert (said(line), thought(line)) == (["Two ", "pizzas."], "(Hm.")
+    line = await replied(["\n", "(Hm.", "Two ", "pizzas."], begun=True)
+    assert said(line) == ["Two ", "pizzas."]
+
+
+@pytest.mark.parametrize("words", [["<think>", "Hm.", "</think>", "Two ", "pizzas."], ["(Hm."]])
+async def test_each_thought_is_framed_so_that_none_is_kept(words: list[str]) -> None:
+    line = await replied(words)
+    kinds = [type(frame) for frame in line.frames]
+    thoughts = [kinds.index(kind) for kind in (LLMThoughtStartFrame, LLMThoughtTextFrame)]
+    thoughts.append(kinds.index(LLMThoughtEndFrame))
+    assert thoughts == sorted(thoughts)
+    assert kinds.count(LLMThoughtStartFrame) == kinds.count(LLMThoughtEndFrame) == 1
+    ends = [LLMTextFrame, LLMFullResponseEndFrame]
+    assert thoughts[-1] < min(kinds.index(kind) for kind in ends if kind in kinds)
 
 
 async def test_elsewhere_the_turn_is_an_error_as_it_was_heard(errors: list[str]) -> None:

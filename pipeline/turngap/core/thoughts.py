@@ -118,6 +118,11 @@ class ThoughtCut:
             _, marker, text = found
             self._pass(marker)
 
+    def told_apart(self) -> None:
+        """Note that the server takes the thoughts out: the prompt's is not in the text either."""
+        if self._markers is _BEGUN:
+            self._markers = _OUTSIDE
+
     def finish(self) -> Cut:
         """Take the end. What was held back is half a marker, but one character behind words."""
         held, self._held = self._held, ""

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 from loguru import logger
 from pipecat.frames.frames import LLMThoughtTextFrame
 
+from turngap_services.llm.wire import THOUGHTS
+
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionChunk
     from pipecat.services.openai.llm import OpenAILLMService as _Base
@@ -85,11 +87,6 @@ class _Done:
             yield event
 
 
-# Fields beside a chunk's content: llama.cpp, SGLang and DeepSeek have the first, vLLM, Ollama and
-# Groq the second.
-_THOUGHTS = ("reasoning_content", "reasoning")
-
-
 def _finished(chunk: "ChatCompletionChunk") -> bool:
     """Return whether this is a choice's last chunk, which has a reason for the end."""
     return any(choice.finish_reason for choice in chunk.choices or ())
@@ -110,7 +107,7 @@ class AskedOnce(_Base):
     async def _note_thoughts(self, chunk: "ChatCompletionChunk") -> None:
         """Push what a server tells of the model's thoughts apart from the answer."""
         for choice in chunk.choices or ():
-            told = (getattr(choice.delta, field, None) for field in _THOUGHTS)
+            told = (getattr(choice.delta, field, None) for field in THOUGHTS)
             if thought := next(filter(None, told), None):
                 await self.push_frame(LLMThoughtTextFrame(text=str(thought)))
 

@@ -113,21 +113,30 @@ REASONING_OFF: tuple[dict[str, Any], ...] = (
 )
 
 
+# Fields beside the content of a message: llama.cpp, SGLang and DeepSeek have the first, vLLM,
+# Ollama and Groq the second.
+THOUGHTS = ("reasoning_content", "reasoning")
+
+
 def without_reasoning(
     base_url: str, model: str, asking: Asking, extra: dict[str, Any]
-) -> dict[str, Any]:
-    """Ask for a reply that nobody hears, and return the further keys that each request may have.
+) -> tuple[dict[str, Any], bool]:
+    """Ask for a reply that nobody hears, so that the server does its one-time work now.
 
-    They switch the model's reasoning off, as far as the server takes that; `extra` goes before. The
-    server does its one-time work now. The prompt is as long as a conversation's first: after one of
-    two tokens, vLLM 0.32 on a CPU took 474 ms to the first token of the first turn, and about 50 ms
-    from then on.
+    The prompt is as long as a conversation's first: after one of two tokens, vLLM 0.32 on a CPU
+    took 474 ms to the first token of the first turn, and about 50 ms from then on.
+
+    Returns:
+        The further keys that each request may have: `extra`, and what switches the model's
+        reasoning off, as far as the server takes that and unless `extra` has a switch itself. And
+        whether the server told the model's thoughts apart from its answer.
 
     Raises:
         AgentError: as `ask`.
     """
     refused: AgentError | None = None
-    for off in REASONING_OFF:
+    chosen = any(key in extra for key in REASONING_OFF[0])
+    for off in [{}] if chosen else REASONING_OFF:
         body = {**off, **extra}
         messages = [
             {"role": "system", "content": "hello " * 150},
@@ -135,15 +144,23 @@ def without_reasoning(
         ]
         question = {"model": model, "messages": messages, "max_tokens": 8, **body}
         try:
-            ask(f"{base_url.rstrip('/')}/chat/completions", asking, question)
+            answer = ask(f"{base_url.rstrip('/')}/chat/completions", asking, question)
         except AgentError as e:
             refused = e
             if getattr(e.__cause__, "code", None) not in (400, 422):
                 break
         else:
-            return body
+            return body, _tells_thoughts_apart(answer)
     assert refused is not None
     raise refused
+
+
+def _tells_thoughts_apart(answer: dict[str, Any]) -> bool:
+    match answer.get("choices"):
+        case [{"message": {**message}}, *_]:
+            return any(message.get(field) for field in THOUGHTS)
+        case _:
+            return False
 
 
 def begins_in_thought(base_url: str, model: str, asking: Asking, body: dict[str, Any]) -> bool:

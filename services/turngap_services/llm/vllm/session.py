@@ -27,7 +27,7 @@ class Connection:
 
     Attributes:
         body: what each request holds beyond OpenAI's protocol.
-        begins_in_thought: whether the chat template begins a thought of the model's.
+        begins_in_thought: whether the text of a reply begins within a thought of the model's.
     """
 
     base_url: str
@@ -73,8 +73,8 @@ def _connect(settings: VllmSettings, key: str) -> Connection:
     asking = Asking(bearer(secret), settings.timeout_s, settings.api_key_env)
     models = served_models(f"{base_url.rstrip('/')}/models", asking)
     model = _chosen(settings.model, models, base_url)
-    body = _warmed_up(settings, base_url, model, asking)
-    begun = begins_in_thought(base_url, model, asking, body)
+    body, apart = _warmed_up(settings, base_url, model, asking)
+    begun = not apart and begins_in_thought(base_url, model, asking, body)
     return Connection(base_url, model, secret, body, begun)
 
 
@@ -97,8 +97,10 @@ def _chosen(wanted: str | None, models: list[str], base_url: str) -> str:
     return wanted
 
 
-def _warmed_up(settings: VllmSettings, base_url: str, model: str, asking: Asking) -> dict[str, Any]:
-    """Have the server do its one-time work, and return what each request holds besides."""
+def _warmed_up(
+    settings: VllmSettings, base_url: str, model: str, asking: Asking
+) -> tuple[dict[str, Any], bool]:
+    """Have the server do its one-time work, and return what `without_reasoning` does."""
     try:
         return without_reasoning(base_url, model, asking, _extra(settings))
     except AgentError as e:

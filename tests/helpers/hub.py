@@ -35,6 +35,7 @@ class Faults:
         html: it answers everything with a page, as a network's login does.
         status: it answers everything with this status.
         silent: it takes every request, and answers none.
+        etag: it states that one of small files, in place of git's SHA-1.
         ignores_range: it sends the whole file whatever part is asked for.
     """
 
@@ -45,6 +46,7 @@ class Faults:
     html: bool = False
     status: int | None = None
     silent: bool = False
+    etag: str | None = None
     ignores_range: bool = False
 
 
@@ -234,7 +236,8 @@ class _Handler(BaseHTTPRequestHandler):
         content = repository.files[file]
         stated = {"X-Repo-Commit": repository.commit}
         if len(content) < BY_LFS_FROM:
-            self._send(200, content, {**stated, "ETag": f'"{git_sha1(content)}"'})
+            etag = self.hub.faults.etag or git_sha1(content)
+            self._send(200, content, {**stated, "ETag": f'"{etag}"'})
             return
         digest = hashlib.sha256(content).hexdigest()
         # Another host name, so that the client must not send its token there.

@@ -28,7 +28,7 @@ from turngap.cli import (
 )
 from turngap.cli.options import Command
 from turngap.cli.progress import fetching
-from turngap.cli.shared import show_error
+from turngap.cli.shared import say, show_error
 from turngap.core.errors import ExitCode, TurngapError
 from turngap.core.secrets import remember_secrets, text_without_secrets
 from turngap.weights.showing import shown_by
@@ -141,7 +141,7 @@ def main() -> NoReturn:
     """Run the command line; a `TurngapError` becomes a line and its exit code."""
     treat_hangups_as_interrupts()
     remember_secrets(os.environ)
-    shown_by(fetching)
+    shown_by(fetching, say)
     try:
         app(prog_name="turngap")
     except TurngapError as e:

@@ -6,7 +6,7 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from turngap.backends import WeightFile, Weights
@@ -80,8 +80,10 @@ class Record:
 
     @classmethod
     def of(cls, weights: Weights) -> "Record":
-        name = f"{weights.revision.replace('/', '--')}.json"
-        path = of_repository(weights.repository) / "turngap" / name
+        # Of a repository's branch, others may have asked for other files, when it was elsewhere.
+        asked = hashlib.sha256(" ".join(weights.patterns).encode()).hexdigest()[:8]
+        name = f"{weights.revision.replace('/', '--')}{f'-{asked}' if weights.patterns else ''}"
+        path = of_repository(weights.repository) / "turngap" / f"{name}.json"
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             [dict(entry) for entry in values["files"].values()]
@@ -127,6 +129,12 @@ class Record:
 def is_commit(revision: str) -> bool:
     """Whether it names a commit, and not a branch."""
     return _COMMIT.fullmatch(revision) is not None
+
+
+def is_inside(path: str) -> bool:
+    """Whether a file's path stays in its repository's folder."""
+    parts = PurePosixPath(path).parts
+    return bool(parts) and not path.startswith("/") and ".." not in parts and "\0" not in path
 
 
 def sha256_of(file: Path) -> str:

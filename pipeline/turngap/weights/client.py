@@ -4,6 +4,7 @@ Only `turngap.weights.fetch` imports this, and only if something has to be fetch
 already is used without it.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,10 +21,13 @@ from huggingface_hub.utils import build_hf_headers, get_session
 
 from turngap.backends import WeightFile, Weights
 from turngap.weights import problems
+from turngap.weights.cache import is_commit, is_inside
 
 if TYPE_CHECKING:
     from turngap.core.errors import AgentError
 
+# What a file is checked against, and named after in the cache: its SHA-256, or git's SHA-1 of it.
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _ELSEWHERE_HIDDEN = ("authorization", "cookie")
 
 
@@ -92,8 +96,11 @@ class Hub:
             for s in siblings
             if any(fnmatch(s.rfilename, pattern) for pattern in weights.patterns)
         )
-        if not files or info.sha is None:
+        if not files:
             raise problems.unknown(weights, f"file like {' or '.join(weights.patterns)}")
+        # Both become parts of paths.
+        if info.sha is None or not is_commit(info.sha) or not all(is_inside(f.path) for f in files):
+            raise problems.not_a_hub(self.host)
         return replace(weights, revision=info.sha, files=files)
 
     def remote(self, weights: Weights, file: WeightFile) -> Remote:
@@ -107,9 +114,10 @@ class Hub:
         url = f"{constants.ENDPOINT}/{at}"
         with self._translated(weights, file.path):
             stated = get_hf_file_metadata(url, timeout=constants.HF_HUB_ETAG_TIMEOUT)
-        if stated.commit_hash is None or stated.etag is None:
+        etag = stated.etag or ""
+        if stated.commit_hash is None or _DIGEST.fullmatch(etag) is None:
             raise problems.not_a_hub(self.host)
-        return Remote(stated.commit_hash, stated.etag, stated.size, stated.location, url)
+        return Remote(stated.commit_hash, etag, stated.size, stated.location, url)
 
     @contextmanager
     def content(

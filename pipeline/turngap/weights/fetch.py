@@ -5,7 +5,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from turngap.weights.cache import (
     sha256_of,
     state_of,
 )
-from turngap.weights.showing import Item, Plan, Told, showing
+from turngap.weights.showing import Item, Plan, Told, showing, tell
 
 if TYPE_CHECKING:
     from turngap.weights.client import Hub, Remote
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # How often in a row a download may break off without a further byte.
 _ATTEMPTS = 3
 _PART = ".turngap-part"
+# How long a start waits for another process before it says so.
+_SILENT_S = 0.2
 
 
 def folder_of(weights: Weights) -> Path:
@@ -62,7 +64,7 @@ def _fetch(wanted: Sequence[Weights]) -> None:
     with _written(hub_cache()), _alone(known):
         # Another process may have fetched them while this one waited.
         states = [state for state in map(state_of, known) if not state.complete]
-        remarks = tuple(_removed(state, file) for state in states for file in state.damaged)
+        remarks = tuple(_replaces(state, file) for state in states for file in state.damaged)
         plan = _plan(hub, states, remarks)
         need = None if plan.bytes is None else plan.bytes - plan.begun_bytes
         if need is not None and need > plan.free_bytes:
@@ -98,13 +100,10 @@ def _part(weights: Weights, path: str) -> Path:
     return of_repository(weights.repository) / "blobs" / f"{name}{_PART}"
 
 
-def _removed(state: State, file: WeightFile) -> str:
-    if state.folder is not None:
-        at = state.folder / file.path
-        with suppress(FileNotFoundError):
-            at.resolve().unlink()
-        at.unlink(missing_ok=True)
-    return f"{file.path} of {state.weights.name} was damaged, or another file: removed"
+def _replaces(state: State, file: WeightFile) -> str:
+    # Until then it stays: another program may use it, and the right one may not be had.
+    of = f"{file.path} of {state.weights.name}"
+    return f"{of} is damaged, or another file: it is replaced when the right one has come"
 
 
 def _remember_branch(asked: Weights, known: Weights) -> None:
@@ -132,7 +131,11 @@ def _alone(wanted: Iterable[Weights]) -> Iterator[None]:
         for repository in sorted({weights.repository for weights in wanted}):
             lock = hub_cache() / ".locks" / of_repository(repository).name / "turngap.lock"
             lock.parent.mkdir(parents=True, exist_ok=True)
-            held.enter_context(WeakFileLock(lock))
+            try:
+                held.enter_context(WeakFileLock(lock, timeout=_SILENT_S))
+            except TimeoutError:
+                tell(f"another process is fetching {repository}; this one waits until it is done")
+                held.enter_context(WeakFileLock(lock))
         yield
 
 
@@ -231,11 +234,13 @@ class _Download:
         self._part.replace(blob)
         at = self._folder / "snapshots" / self._weights.revision / self._file.path
         at.parent.mkdir(parents=True, exist_ok=True)
-        at.unlink(missing_ok=True)
+        link = at.with_name(f"{at.name}{_PART}")
+        link.unlink(missing_ok=True)
         try:
-            at.symlink_to(os.path.relpath(blob, at.parent))
+            link.symlink_to(os.path.relpath(blob, at.parent))
         except OSError:  # a file system without links
-            blob.replace(at)
+            blob.replace(link)
+        link.replace(at)
         Record.of(self._weights).add(self._file.path, at, found)
 
 
@@ -245,7 +250,5 @@ def _is_as_stated(file: Path, sha256: str, remote: "Remote") -> bool:
         return False
     if len(remote.etag) == 64:
         return sha256 == remote.etag
-    if len(remote.etag) == 40:
-        content = file.read_bytes()  # git's own files are small; large ones are kept by LFS
-        return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest() == remote.etag
-    return True
+    content = file.read_bytes()  # git's own files are small; large ones are kept by LFS
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest() == remote.etag

@@ -1,10 +1,12 @@
-"""What is told of a download, and who shows it. The command line shows it; a library is silent."""
+"""What is told of a download, and who shows it: the command line, or else a line in the log."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from turngap.core.sizes import bytes_words
 
 if TYPE_CHECKING:
     from turngap.backends import Weights
@@ -57,15 +59,33 @@ class Plan:
 Told = Callable[[int], None]
 Show = Callable[[Plan], AbstractContextManager[Told]]
 
+Say = Callable[[str], None]
+
 _show: Show | None = None
+_say: Say | None = None
 
 
-def shown_by(show: Show) -> None:
-    """Have every download of this process shown so: the plan first, then its bytes."""
-    global _show  # noqa: PLW0603  # one process has one terminal
-    _show = show
+def shown_by(show: Show, say: Say) -> None:
+    """Have every download of this process shown so: the plan, its bytes, and lines by `say`."""
+    global _show, _say  # one process has one terminal
+    _show, _say = show, say
+
+
+def tell(line: str) -> None:
+    """Tell people a line: why they wait."""
+    if _say is not None:
+        _say(line)
+        return
+    from loguru import logger
+
+    logger.info(line)
 
 
 def showing(plan: Plan) -> AbstractContextManager[Told]:
     """Show the plan and then, while it is used as a context, the bytes that it is told of."""
-    return nullcontext(lambda _: None) if _show is None else _show(plan)
+    if _show is not None:
+        return _show(plan)
+    size = "" if plan.bytes is None else f" ({bytes_words(plan.bytes)})"
+    names = ", ".join(item.weights.name for item in plan.items)
+    tell(f"fetching {names}{size} from {plan.hub} to {plan.cache}")
+    return nullcontext(lambda _: None)

@@ -157,7 +157,8 @@ def files_of(settings: PiperSettings) -> Files:
     model = voice_file(settings)
     if model is None:
         folder = folder_of(hub_voice(settings))
-        model = next(folder.rglob(f"{settings.voice}.onnx"))
+        name = f"{settings.voice}.onnx"
+        model = next(folder.rglob(name), folder / name)
     config = model.with_name(f"{model.name}.json")
     missing = [file for file in (model, config) if not file.is_file()]
     if missing:

@@ -4,10 +4,14 @@ import os
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, field_validator
 
 from turngap.backends import WeightFile, Weights
 from turngap.core.errors import InputError
+from turngap.core.problems import problems, reason
+from turngap.weights.cache import is_inside
 from turngap.weights.fetch import folder_of
 
 __all__ = ["folder_of", "pinned", "pinned_names", "unpinned"]
@@ -16,6 +20,34 @@ SHIPPED = Path(__file__).with_suffix(".toml")
 # Names a file of pins that takes the place of `weights.toml`: for a hub that serves other files, as
 # a mirror with models of your own. Every list of downloads names it.
 PINS_VARIABLE = "TURNGAP_PINS"
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _File(_Table):
+    path: str
+    size: Annotated[int, Field(gt=0)] | None = None
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _stays_in_the_repository(cls, path: str) -> str:
+        if not is_inside(path):
+            raise ValueError("expected a path in the repository, without `..`")
+        return path
+
+
+class _Pinned(_Table):
+    repository: Annotated[str, Field(pattern=r"^\w[\w.-]*(/\w[\w.-]*)?$")]
+    revision: Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
+    licence: str
+    files: Annotated[list[_File], Field(min_length=1)]
+
+
+class _Pins(RootModel[dict[str, dict[str, _Pinned]]]):
+    """Tables by kind and name."""
 
 
 def pinned(kind: str, name: str) -> Weights | None:
@@ -28,11 +60,9 @@ def pinned(kind: str, name: str) -> Weights | None:
     table = _pins(given).get(kind, {}).get(name)
     if table is None:
         return None
-    files = tuple(WeightFile(**file) for file in table["files"])
+    files = tuple(WeightFile(file.path, file.size, file.sha256) for file in table.files)
     shown = name if kind == "llm" else f"{kind} {name}"
-    return Weights(
-        shown, table["repository"], table["revision"], files, table["licence"], pins=given
-    )
+    return Weights(shown, table.repository, table.revision, files, table.licence, pins=given)
 
 
 def pinned_names(kind: str) -> list[str]:
@@ -46,18 +76,16 @@ def unpinned(name: str, repository: str, *patterns: str) -> Weights:
 
 
 @cache
-def _pins(given: str) -> dict[str, dict[str, Any]]:
+def _pins(given: str) -> dict[str, dict[str, _Pinned]]:
     path = Path(given).expanduser() if given else SHIPPED
     try:
-        tables: dict[str, dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8"))
-        for named in tables.values():
-            for table in named.values():
-                [WeightFile(**file) for file in table["files"]]
-                Weights("", table["repository"], table["revision"], (), table["licence"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
-        raise InputError(
-            "weights.pins",
-            f"{path} is no file of pins: {type(e).__name__}: {e}",
-            hint=f"unset {PINS_VARIABLE}, or write it as turngap's own: {SHIPPED}",
-        ) from e
-    return tables
+        return _Pins.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).root
+    except ValidationError as e:
+        why = "; ".join(f"{'.'.join(map(str, p['loc']))}: {reason(p)}" for p in problems(e))
+    except (OSError, ValueError, RecursionError) as e:
+        why = f"{type(e).__name__}: {e}"
+    raise InputError(
+        "weights.pins",
+        f"{path} is no file of pins: {why}",
+        hint=f"unset {PINS_VARIABLE}, or write it as turngap's own: {SHIPPED}",
+    )

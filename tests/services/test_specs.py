@@ -173,6 +173,43 @@ def test_pins_are_digests_and_commits() -> None:
             assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in digests)
 
 
+PINS = f"""[piper.mine]
+repository = "a/b"
+revision = "{"0" * 40}"
+licence = "MIT"
+files = [{{ path = "mine.onnx", size = 5, sha256 = "{"a" * 64}" }}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        (PINS, "x", "Expected '=' after a key"),
+        (PINS, "[piper]\nmine = 1", "piper.mine: "),
+        (PINS, "[piper.mine]\nfiles = []", "piper.mine.repository: missing"),
+        ('"a/b"', "5", "piper.mine.repository: expected a valid string"),
+        ('"a/b"', '"../b"', "piper.mine.repository: "),
+        ("0" * 40, "main", "piper.mine.revision: "),
+        ("size = 5", 'size = "big"', "piper.mine.files.0.size: expected a valid integer"),
+        ("size = 5", "size = 0", "piper.mine.files.0.size: expected greater than 0"),
+        ("size = 5", "length = 5", "piper.mine.files.0.length: unknown key"),
+        ("a" * 64, "ABC", "piper.mine.files.0.sha256: "),
+        ("mine.onnx", "../../../mine.onnx", "piper.mine.files.0.path: expected a path in"),
+        ("mine.onnx", "/mine.onnx", "piper.mine.files.0.path: expected a path in"),
+    ],
+)
+def test_pins_that_pin_nothing_are_refused(
+    right: str, wrong: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pins = tmp_path / "pins.toml"
+    pins.write_text(PINS.replace(right, wrong))
+    monkeypatch.setenv("TURNGAP_PINS", str(pins))
+    with pytest.raises(InputError, match="is no file of pins") as e:
+        pinned("piper", "mine")
+    assert words in e.value.message
+    assert e.value.kind == "weights.pins"
+
+
 def test_other_pins_take_their_place_and_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,14 +217,7 @@ def test_other_pins_take_their_place_and_are_named(
     monkeypatch.setenv("TURNGAP_PINS", str(pins))
     with pytest.raises(InputError, match="is no file of pins"):
         pinned("piper", "mine")
-    for text in ("x", "[piper]\nmine = 1", "[piper.mine]\nfiles = []"):
-        pins.write_text(text)
-        with pytest.raises(InputError, match="is no file of pins"):
-            pinned("piper", "mine")
-    pins.write_text(
-        '[piper.mine]\nrepository = "a/b"\nrevision = "main"\nlicence = "MIT"\n'
-        'files = [{ path = "mine.onnx" }]'
-    )
+    pins.write_text(PINS)
     weights = pinned("piper", "mine")
     assert weights is not None
     assert (weights.repository, weights.pins) == ("a/b", str(pins))

@@ -45,8 +45,11 @@ def test_a_combined_model_has_its_parts_each_once() -> None:
     assert known_of("best-of", 'llm.candidates=["small", "small"]') == ["teacher"]
 
 
-def test_other_arithmetic_than_was_counted_with_has_none() -> None:
-    assert known_of("small", "llm.compute_type=float32") == []
+@pytest.mark.parametrize(
+    "other", ["compute_type=float32", "device=auto", "temperature=1", "max_tokens=5"]
+)
+def test_other_arithmetic_than_was_counted_with_has_none(other: str) -> None:
+    assert known_of("small", f"llm.{other}") == []
 
 
 def test_a_model_without_the_file_has_none(model: Path) -> None:

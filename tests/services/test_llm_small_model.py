@@ -5,10 +5,14 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
 from turngap.core.errors import AgentError, ExitCode
+from turngap.core.thoughts import without_thoughts
 from turngap_services.llm.small import SmallSettings
 from turngap_services.llm.small.model import SmallModel, model_of
 
@@ -263,6 +267,28 @@ def test_reasoning_is_off_where_the_template_has_the_switch_and_known_where_it_b
         "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}" + behind
     )
     assert SmallModel(SmallSettings(model=copied)).begins_in_thought is begins
+
+
+def test_the_marks_of_a_thought_are_shown_though_they_are_special_tokens(copied: Path) -> None:
+    file = copied / "tokenizer.json"
+    text = file.read_text(encoding="utf-8")
+    for token, mark in (("<|system|>", "[THINK]"), ("<|user|>", "[/THINK]")):
+        text = text.replace(token, mark)
+    file.write_text(text, encoding="utf-8")
+    tokens = Tokenizer.from_str(text)
+    ids = tokens.encode("[THINK]light[/THINK]hello<|assistant|><|end|>", add_special_tokens=False)
+
+    class Generator:
+        def generate_batch(self, *_: object, callback: Any, **__: object) -> None:
+            for number in ids.ids:
+                callback(SimpleNamespace(token_id=number))
+
+    model = SmallModel(SmallSettings(model=copied))
+    model._held[:] = [Generator()]  # pyright: ignore[reportPrivateUsage]
+    heard: list[str] = []
+    model.say(["hello"], heard.append, threading.Event())
+    assert "".join(heard).replace(" ", "") == "[THINK]light[/THINK]hello"
+    assert without_thoughts("".join(heard)) == "hello"
 
 
 def test_a_template_that_refuses_the_conversation_is_an_error_of_the_agent(copied: Path) -> None:

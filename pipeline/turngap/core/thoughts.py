@@ -155,6 +155,11 @@ class ThoughtCut:
         return text
 
 
+def is_of_marker(token: str) -> bool:
+    """Return whether a special token of a tokenizer is a marker, or a part of one."""
+    return any(token.lower() in each.lower() for each in (*_OPENS, *_CLOSES, *_FRAMES) if token)
+
+
 def ends_within_thought(prompt: str) -> bool:
     """Return whether a prompt begins a thought at its end, so that the reply begins within it."""
     return prompt.rstrip().lower().endswith(tuple(_INSIDE))

@@ -64,11 +64,15 @@ def create(settings: SmallSettings, clock: Clock) -> "SmallLLMService":
 def held_out(settings: SmallSettings) -> "HeldOutRecord | None":
     """Read how often the model was right when it was made; None where nothing lies beside it.
 
-    The figures are of int8 arithmetic on a CPU, so they say nothing of any other.
+    The figures are of int8 arithmetic on a CPU and of whole replies of the likeliest tokens, so
+    they say nothing of any other.
     """
     from turngap_services.llm.small.held_out import read_held_out
 
-    as_counted = settings.device == "cpu" and settings.compute_type in (None, "int8")
+    as_counted = settings.compute_type in (None, "int8") and all(
+        getattr(settings, name) == SmallSettings.model_fields[name].default
+        for name in ("device", "temperature", "max_tokens")
+    )
     return read_held_out(settings.directory) if as_counted else None
 
 

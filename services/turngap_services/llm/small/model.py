@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from turngap.core.errors import AgentError
-from turngap.core.thoughts import ends_within_thought
+from turngap.core.thoughts import ends_within_thought, is_of_marker
 from turngap_services.cuda import place
 from turngap_services.llm.small import SmallSettings
 from turngap_services.loading import Loaded, engine_trouble, first_line, require_files
@@ -75,8 +75,10 @@ class SmallModel:
                 inter_threads=settings.workers,
                 intra_threads=settings.threads,
             )
-            self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
             config = _json(directory / "tokenizer_config.json")
+            self._tokenizer = _tokenizer(
+                directory / "tokenizer.json", _mark(config.get("eos_token"))
+            )
             self._template = _template(directory, config)
         # Each library has its own exceptions for a bad file, tokenizers a plain Exception.
         except Exception as e:
@@ -220,6 +222,15 @@ def model_of(settings: SmallSettings) -> SmallModel:
 
 def _json(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _tokenizer(path: Path, end: str) -> Tokenizer:
+    """Read a tokenizer. What marks a thought is shown, as nothing else tells the thought apart."""
+    told = _json(path)
+    for token in told.get("added_tokens") or ():
+        if token["content"] != end and is_of_marker(token["content"]):
+            token["special"] = False
+    return Tokenizer.from_str(json.dumps(told))
 
 
 def _template(directory: Path, config: dict[str, Any]) -> Template:

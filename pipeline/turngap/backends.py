@@ -6,10 +6,12 @@ anybody's package plugs in as ours does.
 """
 
 import asyncio
+import ctypes
 import importlib.util
 import os
 import re
 import shutil
+import sys
 import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -85,14 +87,18 @@ class Need:
 
     Attributes:
         kind: an importable module, an environment variable that must be set, a command on PATH, or
-            a file or folder.
-        name: the module's, variable's or command's name, or the path (`~` is the user's home).
+            a shared library, which the system or a wheel of NVIDIA's brings.
+        name: the module's, variable's or command's name, or the library's file name.
         remedy: the command or step that provides it.
+        extra: the extra of turngap that brings it; empty where none does.
+        extra_mb: what all of that extra takes on disk.
     """
 
-    kind: Literal["module", "env", "command", "file"]
+    kind: Literal["module", "env", "command", "library"]
     name: str
     remedy: str
+    extra: str = ""
+    extra_mb: int = 0
 
     def met(self) -> bool:
         match self.kind:
@@ -100,10 +106,20 @@ class Need:
                 return bool(os.environ.get(self.name))
             case "command":
                 return shutil.which(self.name) is not None
-            case "file":
-                return Path(self.name).expanduser().exists()
+            case "library":
+                return _is_library(self.name)
             case "module":
                 return importlib.util.find_spec(self.name) is not None
+
+
+def _is_library(name: str) -> bool:
+    if any(True for entry in sys.path for _ in Path(entry, "nvidia").glob(f"*/lib/{name}")):
+        return True
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +236,7 @@ class BackendSpec:
         prepare: loads what sessions share (models, voices) when the agent starts.
         by_default: what it needs besides where its settings are left as they are, as the command
             that starts its server. Other settings may do without, so it is shown and not required.
+        on_a_card: what it needs besides where its setting `device` is `cuda`.
         weights: what these settings would load from a hub; None for nothing, as where they name a
             folder. `turngap.weights` fetches it before `prepare` is called.
         finds: returns in a line what these settings would use of what runs on this machine.
@@ -246,6 +263,7 @@ class BackendSpec:
     prepare: Callable[[Any], None] | None = None
     requires: tuple[Need, ...] = ()
     by_default: tuple[Need, ...] = ()
+    on_a_card: tuple[Need, ...] = ()
     weights: Callable[[Any], Weights | None] | None = None
     finds: Callable[[Any], str] | None = None
     price: Price | None = None
@@ -259,8 +277,10 @@ class BackendSpec:
     combines: bool = False
     judges: bool = True
 
-    def missing(self) -> list[Need]:
-        return [need for need in self.requires if not need.met()]
+    def missing(self, device: object = None) -> list[Need]:
+        """What it needs, with that setting of `device`, and is not here."""
+        needs = (*self.requires, *(self.on_a_card if device == "cuda" else ()))
+        return [need for need in needs if not need.met()]
 
     def missing_by_default(self) -> list[Need]:
         return [need for need in self.by_default if not need.met()]

@@ -2,17 +2,15 @@
 
 import pytest
 
-from turngap.backends import Need
-from turngap.cli import extras
-from turngap.cli.extras import lacking, main
+from turngap.backends import Need, specs
+from turngap.cli.extras import main
 
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only turngap's base is installed."""
-    brought = {"faster_whisper", "piper", "sherpa_onnx", "anthropic"}
+    brought = {"faster_whisper", "piper", "sherpa_onnx", "anthropic", "libcublas.so.12"}
     monkeypatch.setattr(Need, "met", lambda need: need.name not in brought)
-    monkeypatch.setattr(extras, "_installed", lambda name: False)
 
 
 @pytest.mark.parametrize(
@@ -48,4 +46,6 @@ def test_what_is_no_agent_of_ours_is_left_to_the_command(
 
 
 def test_every_extra_that_a_backend_names_has_a_size() -> None:
-    assert set(lacking(["--agent", "gpu", "--llm", "anthropic"])) <= set(extras.SIZES_MB)
+    for spec in specs():
+        for need in (*spec.requires, *spec.on_a_card):
+            assert (need.extra_mb > 0) == bool(need.extra) == ("turngap[" in need.remedy)

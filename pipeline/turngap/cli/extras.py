@@ -7,38 +7,27 @@ where nothing is lacking. `./run` installs them.
 """
 
 import argparse
-import re
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, distribution
 
 from turngap.agent.stack import Engine, Stack, load_stack, override
 from turngap.backends import KINDS, BackendChoice, Kind, find
 from turngap.core.errors import TurngapError
 
-# What each adds to turngap's base, MB, as installed on Linux x86_64 on 2026-11-22; of the CUDA
-# libraries about what their wheel unpacks to.
-SIZES_MB = {"whisper": 105, "piper": 46, "sherpa": 44, "cuda": 800, "anthropic": 20, "audio": 1}
-_EXTRA = re.compile(r"turngap\[([\w,-]+)\]")
-# What the extra `cuda` brings.
-_CUDA = "nvidia-cublas-cu12"
 
-
-def lacking(arguments: Sequence[str]) -> list[str]:
-    """Return the extras that an agent lacks here, in the order of its engines.
+def lacking(arguments: Sequence[str]) -> dict[str, int]:
+    """Return the extras that an agent lacks here with their MB, in the order of its engines.
 
     Raises:
         TurngapError: there is no such agent or backend; the command itself says so better.
     """
     stack, choices = _read(arguments)
-    found: list[str] = []
-    for kind, engine in _engines(stack, choices):
-        for need in find(kind, engine.backend).missing():
-            extras = _EXTRA.search(need.remedy)
-            found += extras[1].split(",") if extras else []
-        if engine.settings.get("device") == "cuda" and not _installed(_CUDA):
-            found.append("cuda")
-    return list(dict.fromkeys(found))
+    return {
+        need.extra: need.extra_mb
+        for kind, engine in _engines(stack, choices)
+        for need in find(kind, engine.backend).missing(engine.settings.get("device"))
+        if need.extra
+    }
 
 
 def _read(arguments: Sequence[str]) -> tuple[Stack | None, dict[Kind, list[BackendChoice]]]:
@@ -68,14 +57,6 @@ def _engines(
             yield kind, Engine(backend=choice.backend, settings=choice.values())
 
 
-def _installed(name: str) -> bool:
-    try:
-        distribution(name)
-    except PackageNotFoundError:
-        return False
-    return True
-
-
 def main(arguments: Sequence[str]) -> None:
     """The command line."""
     try:
@@ -83,8 +64,7 @@ def main(arguments: Sequence[str]) -> None:
     except (TurngapError, SystemExit):
         return  # of argparse, for an option without its value
     if extras:
-        size = sum(SIZES_MB.get(extra, 50) for extra in extras)
-        sys.stdout.write(f"{','.join(extras)}\nabout {size} MB\n")
+        sys.stdout.write(f"{','.join(extras)}\nabout {sum(extras.values())} MB\n")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from turngap.backends import BackendSettings, BackendSpec, Need
 from turngap.core.clock import Clock
+from turngap_services.extras import needs
 
 if TYPE_CHECKING:
     from pipecat.services.anthropic.llm import AnthropicLLMService
@@ -55,7 +56,7 @@ SPEC = BackendSpec(
     create=create,
     prepare=prepare,
     requires=(
-        Need("module", "anthropic", "pip install 'turngap[anthropic]'"),
+        *needs("anthropic", "anthropic"),
         Need("env", KEY, f"export {KEY}=… (your key)"),
     ),
     licence="MIT AND BSD-2-Clause",

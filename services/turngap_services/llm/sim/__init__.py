@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from turngap.backends import BackendSettings, BackendSpec, Need
+from turngap.backends import BackendSettings, BackendSpec
 from turngap.core.clock import Clock
+from turngap_services.extras import needs
 
 if TYPE_CHECKING:
     from turngap_services.llm.sim.service import SimLLMService
@@ -72,7 +73,7 @@ SPEC = BackendSpec(
     settings_type=SimSettings,
     create=create,
     prepare=prepare,
-    requires=(Need("module", "rapidfuzz", "pip install 'turngap[embedded]'"),),
+    requires=needs("embedded", "rapidfuzz"),
     licence="BSD-2-Clause",
     simulated=True,
     tools=True,

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from turngap.backends import BackendSpec, Need, Price
+from turngap.backends import BackendSpec, Price
 from turngap.core.clock import Clock
 from turngap.inference.hardware import Precision, find_accelerator
 from turngap.inference.model import find_model
+from turngap_services.extras import needs
 from turngap_services.llm.sim import ServedSettings, prepare
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ SPECS = tuple(
         settings_type=ServedSettings,
         create=partial(create, profile),
         prepare=prepare,
-        requires=(Need("module", "rapidfuzz", "pip install 'turngap[embedded]'"),),
+        requires=needs("embedded", "rapidfuzz"),
         price=profile.price,
         licence="BSD-2-Clause",
         simulated=True,

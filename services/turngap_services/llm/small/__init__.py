@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from turngap.backends import BackendSettings, BackendSpec, Need
+from turngap.backends import BackendSettings, BackendSpec
 from turngap.core.clock import Clock
 from turngap_services.cuda import Compute, Device
+from turngap_services.extras import ON_A_CARD, needs
 
 if TYPE_CHECKING:
     from turngap.core.results import HeldOutRecord
     from turngap_services.llm.small.service import SmallLLMService
 
-_EXTRA = "pip install 'turngap[small]'"
 
 Shipped = Literal["teacher", "student"]
 
@@ -82,7 +82,8 @@ SPEC = BackendSpec(
     settings_type=SmallSettings,
     create=create,
     prepare=prepare,
-    requires=(Need("module", "ctranslate2", _EXTRA), Need("module", "tokenizers", _EXTRA)),
+    requires=needs("small", "ctranslate2", "tokenizers"),
+    on_a_card=ON_A_CARD,
     licence="MIT AND Apache-2.0 AND BSD-2-Clause",
     notes="CTranslate2 on the CPU, in process; ships with two models of turngap's own.",
     held_out=held_out,

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from turngap.backends import BackendSettings, BackendSpec, Need
+from turngap.backends import BackendSettings, BackendSpec
 from turngap.core.clock import Clock
+from turngap_services.extras import needs
 
 if TYPE_CHECKING:
     from turngap_services.stt.pocketsphinx.model import Model
@@ -76,7 +77,7 @@ SPEC = BackendSpec(
     settings_type=PocketsphinxSettings,
     create=create,
     prepare=prepare,
-    requires=(Need("module", "pocketsphinx", "pip install 'turngap[embedded]'"),),
+    requires=needs("embedded", "pocketsphinx"),
     licence="BSD-2-Clause",
     closed_domain=True,
     notes="Closed domain: hears only the words of the scenario library. CPU, in process.",

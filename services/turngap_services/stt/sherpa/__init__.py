@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from turngap.backends import BackendSettings, BackendSpec, Need, Weights
+from turngap.backends import BackendSettings, BackendSpec, Weights
 from turngap.core.clock import Clock
+from turngap_services.extras import needs
 
 if TYPE_CHECKING:
     from turngap_services.stt.sherpa.service import SherpaSTTService
@@ -60,7 +61,7 @@ SPEC = BackendSpec(
     create=create,
     prepare=prepare,
     weights=weights,
-    requires=(Need("module", "sherpa_onnx", "pip install 'turngap[sherpa]'"),),
+    requires=needs("sherpa", "sherpa_onnx"),
     licence="Apache-2.0 AND MIT AND LGPL-2.1-or-later",
     notes="sherpa-onnx, in process: streaming transducers of the open world, made for a CPU.",
 )

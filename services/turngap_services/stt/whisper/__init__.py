@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from turngap.backends import BackendSettings, BackendSpec, Need, Weights
+from turngap.backends import BackendSettings, BackendSpec, Weights
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
 from turngap_services.cuda import Compute, Device
+from turngap_services.extras import ON_A_CARD, needs
 from turngap_services.weights import pinned, pinned_names, unpinned
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ SPEC = BackendSpec(
     settings_type=WhisperSettings,
     create=create,
     prepare=prepare,
-    requires=(Need("module", "faster_whisper", "pip install 'turngap[whisper]'"),),
+    requires=needs("whisper", "faster_whisper"),
+    on_a_card=ON_A_CARD,
     weights=weights_of,
     licence="MIT AND Apache-2.0 AND BSD-2-Clause",
     notes="faster-whisper, in process, while the person speaks; weights by hub id or directory.",

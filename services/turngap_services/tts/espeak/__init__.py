@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from turngap.backends import BackendSettings, BackendSpec, Need
+from turngap.backends import BackendSettings, BackendSpec
 from turngap.core.clock import Clock
+from turngap_services.extras import needs
 
 if TYPE_CHECKING:
     from turngap_services.tts.espeak.service import EspeakTTSService
@@ -50,7 +51,7 @@ SPEC = BackendSpec(
     settings_type=EspeakSettings,
     create=create,
     prepare=prepare,
-    requires=(Need("module", "espeakng_loader", "pip install 'turngap[embedded]'"),),
+    requires=needs("embedded", "espeakng_loader"),
     licence="GPL-3.0-or-later",
     notes="22,050 Hz, streams 60 ms chunks, about 500 times real time. CPU, in process.",
 )

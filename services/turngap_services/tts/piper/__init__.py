@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from turngap.backends import BackendSettings, BackendSpec, Need, Weights
+from turngap.backends import BackendSettings, BackendSpec, Weights
 from turngap.core.clock import Clock
 from turngap.core.errors import InputError
+from turngap_services.extras import needs
 from turngap_services.weights import pinned, unpinned
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ SPEC = BackendSpec(
     settings_type=PiperSettings,
     create=create,
     prepare=prepare,
-    requires=(Need("module", "piper", "pip install 'turngap[piper]'"),),
+    requires=needs("piper", "piper"),
     weights=weights_of,
     licence="GPL-3.0-or-later AND MIT",
     notes="Neural voices by ONNX on the CPU, in process; a voice is a download of its own.",

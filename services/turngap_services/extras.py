@@ -1,0 +1,25 @@
+"""turngap's extras, as engines need them."""
+
+from typing import Literal
+
+from turngap.backends import Need
+
+# What each adds to turngap's base, MB, as installed on Linux x86_64 on 2026-11-22; of the CUDA
+# libraries about what their wheel unpacks to.
+SIZES_MB = {
+    "embedded": 71, "small": 156, "whisper": 105, "piper": 46, "sherpa": 44, "cuda": 800,
+    "anthropic": 20,
+}  # fmt: skip
+
+
+def needs(extra: str, *modules: str) -> tuple[Need, ...]:
+    """Return the need of modules that an extra brings."""
+    return tuple(_need("module", module, extra) for module in modules)
+
+
+def _need(kind: Literal["module", "library"], name: str, extra: str) -> Need:
+    return Need(kind, name, f"pip install 'turngap[{extra}]'", extra, SIZES_MB[extra])
+
+
+# Of the engines on CTranslate2, whose wheel brings the rest.
+ON_A_CARD = (_need("library", "libcublas.so.12", "cuda"),)

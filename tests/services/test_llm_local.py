@@ -14,10 +14,13 @@ from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.aggregators.llm_context import LLMContext
 from running_line import InstantClock, running
 
+from turngap.agent.stack import found_of, held_out_of
 from turngap.core.errors import AgentError
 from turngap.thoughts import BEGINS_IN_THOUGHT
 from turngap_services.llm.local import SPEC, LocalSettings, create, finds, prepare, session
 from turngap_services.llm.local.finding import WAIT_S, model_of, servers
+from turngap_services.llm.small import SPEC as SMALL
+from turngap_services.llm.small import SmallSettings
 from turngap_services.llm.small.service import SmallLLMService
 from turngap_services.llm.wire import REASONING_OFF, THOUGHTS
 
@@ -163,6 +166,20 @@ def test_a_key_goes_to_no_server_that_was_only_found(monkeypatch: pytest.MonkeyP
         prepare(LocalSettings(base_url=given.base_url, api_key_env="MINE"))
     assert found.seen
     assert not any("secret" in s.headers.get("authorization", "") for s in found.seen)
+
+
+def test_a_run_is_told_which_model_answers_and_what_is_known_of_it(closed: int) -> None:
+    with serving(FakeOpenAI(models=("bge-m3", "m"))) as fake:
+        served = LocalSettings(base_url=fake.base_url)
+        prepare(served)
+    assert found_of([(SPEC, served)]) == {
+        "llm": f"m of the server at {fake.base_url}, as llm.base_url says"
+    }
+    assert held_out_of([(SPEC, served)]) == ()
+    own = LocalSettings(ports=(closed,), model="none-such")
+    assert held_out_of([(SPEC, own)]) == ()  # not known before the agent has started
+    prepare(own)
+    assert held_out_of([(SPEC, own)]) == held_out_of([(SMALL, SmallSettings())]) != ()
 
 
 async def test_without_a_server_the_projects_own_model_answers_and_says_so(closed: int) -> None:

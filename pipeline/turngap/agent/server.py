@@ -19,6 +19,7 @@ from turngap.agent.connections import BACKLOG, SEND_BYTES, Config
 from turngap.agent.guard import Guard, close
 from turngap.agent.limits import CODE_FULL, Limits, Meters, address_of
 from turngap.agent.session import Assembly
+from turngap.agent.stack import Chosen
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 
@@ -201,7 +202,8 @@ def serve(
     asyncio.run(run())
 
 
-def announce_json(url: str, *, page: str) -> None:
+def announce_json(url: str, *, page: str, chosen: Chosen) -> None:
     """Tell a parent process, in one line on stdout, that the agent is ready."""
-    sys.stdout.write(json.dumps({"ready": True, "url": url, "page": page}) + "\n")
+    said = {"ready": True, "url": url, "page": page, "chosen": chosen.model_dump(mode="json")}
+    sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()

@@ -29,7 +29,7 @@ from turngap.agent.guards import guard_ears, guard_voice, usable_again
 from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, StampedSerializer
 from turngap.agent.output import YieldingTransport
 from turngap.agent.speculation import Announcer, AudioGate, DiscreetRTVI, Guesses
-from turngap.agent.stack import Stack, resolved
+from turngap.agent.stack import Chosen, Stack, found_of, held_out_of, resolved
 from turngap.agent.switching import LlmSwitch, Memory, Offers, offers_of
 from turngap.agent.tools import PROMPT, toolbox, tools
 from turngap.agent.voice.feed import SpeechFeed
@@ -71,6 +71,11 @@ class Assembly:
             if kind != "llm" and spec.prepare is not None:
                 spec.prepare(settings)
         self.offers.prepare()
+
+    def chosen(self) -> Chosen:
+        """Return what was chosen when the engines were made ready, for whoever keeps a run."""
+        engines = self.engines.values()
+        return Chosen(found=found_of(engines), held_out=held_out_of(engines))
 
     def create(self, kind: Kind) -> Any:
         spec, settings = self.engines[kind]

@@ -13,6 +13,7 @@ from turngap.backends import KINDS, BackendSettings, BackendSpec, Kind, find, sp
 from turngap.core.errors import InputError, known_names
 from turngap.core.problems import problems, reason
 from turngap.core.results import SIMULATED_LLM, HeldOutRecord
+from turngap.core.secrets import text_without_secrets
 from turngap.store.files import read_toml
 
 GROUP = "turngap.stacks"
@@ -262,6 +263,19 @@ def held_out_of(
     """How often an agent's models were right on held-out dialogues, as a run stores it."""
     found = [each for spec, settings in engines for each in spec.held_out_shares(settings)]
     return tuple({each.model: each for each in found}.values())
+
+
+class Chosen(_Strict):
+    """What only a running agent knows of its models: which it found, and what is known of them."""
+
+    found: dict[str, str] = {}
+    held_out: tuple[HeldOutRecord, ...] = ()
+
+
+def found_of(engines: Iterable[tuple[BackendSpec, BackendSettings]]) -> dict[str, str]:
+    """What the engines use of what runs on this machine, in a line by kind."""
+    said = {spec.kind: spec.finds(settings) for spec, settings in engines if spec.finds}
+    return {kind: text_without_secrets(line) for kind, line in said.items()}
 
 
 def require_tools(spec: BackendSpec, settings: BackendSettings) -> None:

@@ -157,7 +157,7 @@ class _Sides:
         async with AsyncExitStack() as stack:
             urls: dict[str, str] = {}
             for side, run in self.runs.items():
-                serving = run.target.serving(run.folder / "agent.log")
+                serving = run.target.serving(run.folder / "agent.log", run.on_chosen)
                 urls[side] = await stack.enter_async_context(serving)
             await self._rounds(urls)
 

@@ -17,6 +17,7 @@ from turngap.cli.shared import say
 from turngap.core.errors import InputError
 
 if TYPE_CHECKING:
+    from turngap.agent.stack import Chosen
     from turngap.live.keeping import Keeping
     from turngap.play.target import AgentChoice
 
@@ -149,9 +150,9 @@ def serve(
         agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed, marks
     )
 
-    def announce(where: Where) -> None:
+    def announce(where: Where, chosen: "Chosen") -> None:
         if json_:
-            server.announce_json(where.socket(server.PATH), page=where.page)
+            server.announce_json(where.socket(server.PATH), page=where.page, chosen=chosen)
             return
         say(f"{agent} serves its page at {where.page}")
         say(f"and callers at {where.socket(server.PATH)} (Ctrl-C ends it)")
@@ -212,7 +213,7 @@ def talk(
         talk_in_terminal(here, keeping, library, PortAudioDevice(device))
         return
 
-    def announce(where: Where) -> None:
+    def announce(where: Where, _: "Chosen") -> None:
         say(f"talk to {agent} at {where.page} (Ctrl-C ends it)")
         say("\n".join(remarks(where, MAX_SESSIONS)))
         if browser and not webbrowser.open(where.page):
@@ -273,7 +274,7 @@ def _serve(
     keeping: "Keeping",
     library: Path | None,
     log_level: str,
-    announce: Callable[[Where], None],
+    announce: Callable[[Where, "Chosen"], None],
 ) -> None:
     from turngap.agent import server
     from turngap.agent.access import Access
@@ -307,7 +308,7 @@ def _serve(
         live = LiveServer(assembly, settings, keeping, seats)
 
         def ready(bound: str, port: int) -> None:
-            announce(Where(bound, port, access.token))
+            announce(Where(bound, port, access.token), assembly.chosen())
 
         with suppress(KeyboardInterrupt):  # the ordinary way to end it
             running = server.create_server(live.app, settings.limits, seats)

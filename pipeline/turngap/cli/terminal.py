@@ -61,7 +61,10 @@ async def _talk(target: "Target", run: "LiveRun", device: "Device") -> None:
     with tempfile.TemporaryDirectory(prefix="turngap-talk-") as logs:
         say(f"starting {target.choice.name}")
         log = Path(logs) / "agent.log"
-        async with target.serving(log) as url, open_line(url, dialect, clock) as line:
+        async with (
+            target.serving(log, run.on_chosen) as url,
+            open_line(url, dialect, clock) as line,
+        ):
             say("\n".join(_sayable(target)))
             say("speak; headphones keep the agent out of your microphone; Ctrl-C hangs up")
             say(HELP)

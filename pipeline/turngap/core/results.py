@@ -428,7 +428,8 @@ class RunRecord(Document):
     `starved_ms`: how late the caller may be in a turn before the turn counts as starved.
     `planned_turns`: 0 where nobody planned them, as in a live conversation. `stand_ins`: what was
     not real, in words: `SIMULATED_LLM`, "closed-domain recogniser", "synthetic voices". `held_out`:
-    what is known of the agent's models beside this run. `pieces`: empty but for a run that was
+    what is known of the agent's models beside this run. `found`: what its engines chose of what ran
+    on its machine, in a line by kind. `pieces`: empty but for a run that was
     continued, of which the other fields are the first piece's; `clock_offset` and `calibration` are
     then the worst of all pieces'.
     """
@@ -448,6 +449,7 @@ class RunRecord(Document):
     starved_ms: float = STARVED_MS
     stand_ins: tuple[str, ...] = ()
     held_out: tuple[HeldOutRecord, ...] = ()
+    found: dict[str, Said] = Field(default_factory=dict[str, Said])
     plan: PlanRecord | None = None
     pieces: tuple[PieceRecord, ...] = ()
     clock_offset: OffsetRecord | None = None

@@ -31,7 +31,7 @@ from turngap.agent.limits import (
 )
 from turngap.agent.server import Endpoint, Seats, ServeSettings, admitted, create_app
 from turngap.agent.session import Assembly
-from turngap.agent.stack import held_out_of, stand_ins_of
+from turngap.agent.stack import stand_ins_of
 from turngap.core.errors import InputError
 from turngap.live.held import Conversations, Held
 from turngap.live.keeping import Keeping
@@ -89,7 +89,7 @@ class LiveServer:
             name=f"{stack.name}-live",
             agent={"stack": stack.name, **stack.model_dump(exclude={"name"})},
             stand_ins=stand_ins_of(self._assembly.engines.values()),
-            held_out=held_out_of(self._assembly.engines.values()),
+            chosen=self._assembly.chosen(),
             simulated=self._assembly.offers.simulated,
             in_rate=stack.audio.in_sample_rate,
             now_ns=now_ns,

@@ -10,11 +10,12 @@ from typing import Any
 from loguru import logger
 
 from turngap.agent.limits import Limits
+from turngap.agent.stack import Chosen
 from turngap.agent.switching import Memory
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.results import HeldOutRecord, OffsetRecord, Turn
+from turngap.core.results import OffsetRecord, Turn
 from turngap.core.stats import Proportion
 from turngap.core.summary import counted_turns, summarise
 from turngap.live.conversation import KeptTurn, LiveConversation
@@ -43,7 +44,7 @@ class Held:
         name: str,
         agent: Mapping[str, Any],
         stand_ins: tuple[str, ...],
-        held_out: tuple[HeldOutRecord, ...],
+        chosen: Chosen,
         simulated: Collection[str],
         in_rate: int,
         now_ns: int,
@@ -51,7 +52,8 @@ class Held:
         self.id = secrets.token_urlsafe(ID_BYTES)
         self.memory = Memory()
         self.conversation = LiveConversation(name, in_rate)
-        self.run = LiveRun(keeping, name, agent, stand_ins, held_out)
+        self.run = LiveRun(keeping, name, agent, stand_ins)
+        self.run.on_chosen(chosen)
         self.run.simulated = simulated
         self.connected = False
         self.begun_ns = now_ns

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from turngap import __version__
+from turngap.agent.stack import Chosen
 from turngap.caller.stream import RATE
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
@@ -67,6 +68,7 @@ class LiveRun:
         stand_ins: tuple[str, ...] = (),
         held_out: tuple[HeldOutRecord, ...] = (),
     ) -> None:
+        self._found: dict[str, str] = {}
         self.keeping = keeping
         self.simulated: Collection[str] = ()
         self.turns: list[Turn] = []
@@ -82,6 +84,10 @@ class LiveRun:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._missing = 0
         self._finished = False
+
+    def on_chosen(self, chosen: Chosen) -> None:
+        """Take what the agent chose when it started, before the first turn."""
+        self._found, self._held_out = chosen.found, chosen.held_out
 
     @property
     def path(self) -> Path | None:
@@ -175,6 +181,7 @@ class LiveRun:
                 budget_ms=DEFAULT_BUDGET_MS,
                 stand_ins=self._stand_ins,
                 held_out=self._held_out,
+                found=self._found,
             )
             self._writer = RunWriter.create(out, self._name, self._opening)
         return self._writer

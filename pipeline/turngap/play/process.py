@@ -7,10 +7,10 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from turngap.caller.line import LINE_LOST
 from turngap.children import PARENT_HOLDS_STDIN
@@ -30,13 +30,18 @@ PIECE_BYTES = 2**16
 
 @asynccontextmanager
 async def running(
-    argv: Sequence[str], log: Path, *, python: str = sys.executable, cwd: Path | None = None
+    argv: Sequence[str],
+    log: Path,
+    *,
+    python: str = sys.executable,
+    cwd: Path | None = None,
+    told: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> AsyncIterator[str]:
     """Start `python -m argv…`, wait for its ready line, yield its URL, and end it afterwards.
 
     The process prints one JSON line, `{"ready": true, "url": "ws://…"}`, when it serves, or its
-    error document instead; its stderr goes to `log`. It ends when its stdin does, so that it does
-    not outlive a parent that is killed.
+    error document instead; `told` gets the whole of that line. Its stderr goes to `log`. It ends
+    when its stdin does, so that it does not outlive a parent that is killed.
 
     Raises:
         TurngapError: the process's own error, where it said one.
@@ -59,7 +64,10 @@ async def running(
             start_new_session=True,  # a Ctrl-C in the terminal is ours to pass on, in order
         )
     try:
-        yield await _ready_url(process, log)
+        ready = await _ready(process, log)
+        if told is not None:
+            told(ready)
+        yield str(ready["url"])
     except AgentError as e:
         if e.kind != LINE_LOST or (code := await _exit_code(process)) is None:
             raise
@@ -107,14 +115,16 @@ def _pieces(said: IO[bytes]) -> Iterator[bytes]:
     yield held
 
 
-async def _ready_url(process: asyncio.subprocess.Process, log: Path) -> str:
+async def _ready(process: asyncio.subprocess.Process, log: Path) -> Mapping[str, Any]:
     if process.stdout is None:
         raise AssertionError("stdout is a pipe")
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
             line = await process.stdout.readline()
             with suppress(ValueError, KeyError, TypeError):
-                return str(json.loads(line)["url"])
+                ready = json.loads(line)
+                str(ready["url"])
+                return ready
             said = line + await process.stdout.read()
             code = await process.wait()
     except TimeoutError as e:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from turngap import __version__
+from turngap.agent.stack import Chosen
 from turngap.caller.conversation import BackchannelCue, Conversation, Patience, PlayedTurn, TurnCue
 from turngap.caller.line import Line, open_line
 from turngap.caller.recording import agent_side, user_side
@@ -17,7 +18,7 @@ from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
 from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
 from turngap.core.clock import Clock
-from turngap.core.errors import InputError, TurngapError
+from turngap.core.errors import AgentError, InputError, TurngapError
 from turngap.core.results import (
     CalibrationRecord,
     OffsetRecord,
@@ -159,6 +160,23 @@ class RunInProgress:
         """Store what a run that is killed could not tell any more."""
         known = {"clock_offset": self._offset, "calibration": self.calibration}
         self._opening = noted(self._opening, known)
+        self._writer.note(self._opening)
+
+    def on_chosen(self, chosen: Chosen) -> None:
+        """Store which models the agent found when it started.
+
+        Raises:
+            AgentError: the run is continued, and they are others than before.
+        """
+        before = self._opening.found
+        if self._opening.pieces and before != chosen.found:
+            raise AgentError(
+                "resume.agent",
+                f"the agent found another model than before: {chosen.found}, not {before}",
+                hint="start the server of that time, or play a run of its own",
+            )
+        known = {"found": chosen.found, "held_out": chosen.held_out}
+        self._opening = self._opening.model_copy(update=known)
         self._writer.note(self._opening)
 
     def _greeting_ms(self) -> float:
@@ -398,7 +416,12 @@ async def _play_rounds(runs: Sequence[RunInProgress], plan: PlayPlan, progress: 
         several = len(runs) > 1
         progress.on_step(f"starting {'the agents' if several else runs[0].target.choice.name}")
         served = [
-            (run, await stack.enter_async_context(run.target.serving(run.folder / "agent.log")))
+            (
+                run,
+                await stack.enter_async_context(
+                    run.target.serving(run.folder / "agent.log", run.on_chosen)
+                ),
+            )
             for run in runs
         ]
         if plan.calibration_turns:

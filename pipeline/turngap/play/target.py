@@ -2,13 +2,14 @@
 
 import dataclasses
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from turngap.agent.stack import (
+    Chosen,
     Stack,
     held_out_of,
     load_stack,
@@ -175,8 +176,13 @@ class Target:
         return list(resolved(self.stack, self.library))
 
     @asynccontextmanager
-    async def serving(self, log: Path) -> AsyncIterator[str]:
-        """The agent's URL; a stack is served by a process of its own for as long as this lasts."""
+    async def serving(
+        self, log: Path, told: Callable[[Chosen], None] = lambda chosen: None
+    ) -> AsyncIterator[str]:
+        """The agent's URL; a stack is served by a process of its own for as long as this lasts.
+
+        `told` gets what the process chose at its start.
+        """
         checkout = self.choice.checkout
         if checkout is not None:
             async with _serving(checkout, self._serve_arguments(checkout.stack), log) as url:
@@ -184,7 +190,12 @@ class Target:
         elif self.stack is None:
             yield self.choice.agent
         else:
-            async with running(["turngap", *self._serve_arguments(self.choice.agent)], log) as url:
+            argv = ["turngap", *self._serve_arguments(self.choice.agent)]
+
+            def ready(said: Mapping[str, Any]) -> None:
+                told(Chosen.model_validate(said.get("chosen") or {}))
+
+            async with running(argv, log, told=ready) as url:
                 yield url
 
     def _serve_arguments(self, agent: str) -> list[str]:

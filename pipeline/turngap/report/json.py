@@ -39,6 +39,7 @@ def run_json(run: Run) -> dict[str, Any]:
                 "settings",
                 "stand_ins",
                 "held_out",
+                "found",
                 "clock_offset",
                 "calibration",
                 "pieces",

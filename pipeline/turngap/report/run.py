@@ -114,6 +114,7 @@ def _figures(run: Run, summary: Summary) -> list[Item]:
         lines(
             ("left out", left_out and f"{left_out}; the percentiles are over {counted}"),
             ("llm", llm or ""),
+            *((f"{kind} found", found) for kind, found in run.record.found.items()),
         ),
     ]
 

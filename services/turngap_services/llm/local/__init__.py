@@ -6,10 +6,13 @@ from pydantic import Field
 
 from turngap.backends import BackendSettings, BackendSpec
 from turngap.core.clock import Clock
+from turngap_services.llm import small
 from turngap_services.llm.small import SPEC as SMALL
 
 if TYPE_CHECKING:
     from pipecat.services.llm_service import LLMService
+
+    from turngap.core.results import HeldOutRecord
 
 # Where servers listen unless they are told otherwise, in the order in which they are asked.
 PORTS = {11434: "Ollama", 8080: "llama.cpp", 1234: "LM Studio", 8000: "vLLM"}
@@ -56,9 +59,9 @@ def create(settings: LocalSettings, clock: Clock) -> "LLMService[Any]":
 
 def _toolless(settings: LocalSettings) -> str | None:
     """Why it calls no tools: no server runs here, and the project's own model knows none."""
-    from turngap_services.llm.local.session import ready
+    from turngap_services.llm.local.session import chosen
 
-    found = ready(settings)
+    found = chosen(settings)
     return found.why if found.server is None else None
 
 
@@ -69,6 +72,16 @@ def finds(settings: LocalSettings) -> str:
     return chosen(settings).why
 
 
+def held_out(settings: LocalSettings) -> "HeldOutRecord | None":
+    """Read what is known of the project's own model, once it is the one that answers."""
+    from turngap_services.llm.local.session import tried
+
+    answers = tried(settings)
+    if answers is None or answers.server is not None:
+        return None
+    return small.held_out(answers.own)
+
+
 SPEC = BackendSpec(
     name="local",
     kind="llm",
@@ -77,6 +90,7 @@ SPEC = BackendSpec(
     prepare=prepare,
     requires=SMALL.requires,
     finds=finds,
+    held_out=held_out,
     licence=f"{SMALL.licence}",
     tools=True,
     toolless=_toolless,

@@ -46,6 +46,11 @@ def chosen(settings: LocalSettings) -> Choice:
         return _READY.get(settings.model_dump_json()) or _choices(settings)[0]
 
 
+def tried(settings: LocalSettings) -> Choice | None:
+    """Return what answers, if `ready` has found it out."""
+    return _READY.get(settings.model_dump_json())
+
+
 def ready(settings: LocalSettings) -> Choice:
     """Return the first choice that answers a question, once a process.
 
@@ -134,8 +139,9 @@ def _answering(choice: Choice) -> Choice:
     server = choice.server
     if server.model is None:
         server = server.model_copy(update={"model": _first_model(server)})
-    connected(server)
-    return replace(choice, server=server)
+    model = connected(server).model
+    named = "" if choice.server.model else f"{printable(model)} of "
+    return replace(choice, server=server, why=f"{named}{choice.why}")
 
 
 def _first_model(server: VllmSettings) -> str | None:

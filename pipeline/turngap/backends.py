@@ -43,6 +43,8 @@ GROUP = "turngap.backends"
 # figures by name, added up and stored with the turn. What is known early goes with an early frame:
 # an interrupted reply may have no other.
 COUNTS = "turngap.counts"
+# Of these figures, how far a recogniser was behind, in ms: of several the greatest counts.
+BEHIND = "stt_behind_ms"
 
 
 class BackendSettings(BaseModel):

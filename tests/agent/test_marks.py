@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from turngap.agent.marks import SAME_STEP_MS, AgentTurn, MarksRecorder
-from turngap.backends import Decision
+from turngap.backends import BEHIND, Decision
 from turngap.core.audio import Pcm
 from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import ms_to_ns
@@ -657,9 +657,10 @@ def test_what_the_recogniser_counts_is_of_the_turn_that_answers_what_was_heard()
     marks = MarksRecorder(0.0, told.append)
     marks.llm_requested(ns(0))
     # The next words are heard while the first answer is still made, and a guess at them is begun.
-    marks.heard({"stt_readings": 2, "stt_read_again": 0})
+    marks.heard({"stt_readings": 2, "stt_read_again": 0, BEHIND: 400})
     marks.guessed(ns(100))
-    marks.heard({"stt_readings": 3, "stt_read_again": 1})
+    marks.heard({"stt_readings": 3, "stt_read_again": 1, BEHIND: 300})
     marks.turn_decided(ns(200))
     marks.finish()
-    assert [turn.counts for turn in told] == [{}, {"stt_readings": 5, "stt_read_again": 1}]
+    counts = {"stt_readings": 5, "stt_read_again": 1, BEHIND: 400}
+    assert [turn.counts for turn in told] == [{}, counts]

@@ -12,8 +12,8 @@ from turngap_services.stt.sherpa.utterances import (
     Piece,
     Utterance,
     Utterances,
-    samples,
 )
+from turngap_services.stt.sound import samples
 
 PACKET_MS = 20
 
@@ -135,6 +135,26 @@ def test_on_a_machine_that_is_too_slow_what_waits_is_known_and_bounded() -> None
     hear(utterances, range(2000))
     assert utterance.behind_ms == MOST_MS
     assert utterance.lost_ms == 2100 * PACKET_MS - MOST_MS
+
+
+def test_the_backlogs_of_several_utterances_are_bounded_together() -> None:
+    utterances = Utterances(pre_roll_ms=100, pause_ms=PAUSE_MS)
+    utterances.start()
+    hear(utterances, range(4))
+    first, _ = utterances.due() or pytest.fail("nothing is due")  # and it takes for ever
+    half = round(MOST_MS / PACKET_MS / 2)
+    hear(utterances, range(half))
+    utterances.stop(SILENCE_MS)
+    utterances.start()
+    second = utterances.open or pytest.fail("nothing is open")
+    hear(utterances, range(half + 10))
+    assert (second.behind_ms, second.lost_ms) == (MOST_MS, 10 * PACKET_MS)
+    assert first.behind_ms == MOST_MS / 2
+    utterances.stop(SILENCE_MS)
+    hear(utterances, range(10))
+    utterances.start()
+    third = utterances.open or pytest.fail("nothing is open")
+    assert (len(third.known), third.waiting) == (0, 0)
 
 
 def spoken(ms: float, silence_ms: float) -> tuple[Utterances, Utterance]:

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from turngap_services.stt.sound import FRAME, RATE, Sound
 from turngap_services.stt.whisper import WhisperSettings
-from turngap_services.stt.whisper.readings import Reading, Readings, Utterance, begins_with
+from turngap_services.stt.whisper.readings import (
+    MOST_MS,
+    Reading,
+    Readings,
+    Utterance,
+    begins_with,
+)
 
 PACKET = RATE // 50
 WINDOW_S = 30.0
@@ -198,6 +204,18 @@ def test_an_utterance_in_which_nothing_is_audible_is_read_where_the_vad_heard_so
         assert heard.due() is None
     heard.stop(200)
     assert heard.due() is not None
+
+
+def test_what_waits_to_be_read_is_bounded() -> None:
+    hearing = Readings(WhisperSettings(while_speaking=False), WINDOW_S)
+    minute = sound(60_000).tobytes()
+    for _ in range(2):
+        hearing.start()
+        for _ in range(3):
+            hearing.audio(minute)
+        hearing.stop(SILENT_MS)
+    assert hearing.lost_ms == 6 * 60_000 - MOST_MS
+    assert hearing.due() is not None
 
 
 def test_an_utterance_without_audio_is_over_and_empty() -> None:

@@ -252,6 +252,24 @@ async def test_an_engine_that_fails_is_said_and_the_next_turn_is_heard(
     assert "it failed, as the test wants it (go on)" in error.error
 
 
+async def test_what_is_lost_is_an_error(
+    library: list[Spoken], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turngap_services.stt.whisper.readings.MOST_MS", 1000.0)
+    service, _ = stt(while_speaking=False)
+    failed: asyncio.Queue[str] = asyncio.Queue()
+
+    async def on_error(_: object, frame: ErrorFrame) -> None:
+        failed.put_nowait(frame.error)
+
+    service.add_event_handler("on_error", on_error)
+    said, rest = frames_of(library[0])
+    async with running(service, params=PARAMS) as line:
+        await line.send(*said, *rest)
+        assert "s of what was said were not heard" in await failed.get()
+    assert len(texts(line)) == 1
+
+
 async def test_turn_strategies_are_told_what_a_reading_takes_here() -> None:
     service, watched = stt()
     async with running(service, params=PARAMS) as line:

@@ -13,7 +13,7 @@ from pipecat.services.stt_service import STTService
 from pipecat.services.tts_service import TTSService
 from pipecat.utils.errors import ErrorCategory
 
-from turngap.backends import Decision, Kind
+from turngap.backends import BEHIND, Decision, Kind
 from turngap.core.audio import Pcm, SpeechDetector, SpeechStart
 from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import ms_to_ns, ns_to_ms, samples_to_ns
@@ -364,9 +364,10 @@ class MarksRecorder:
         counts[name] = counts.get(name, 0) + n
 
     def heard(self, counts: Mapping[str, float]) -> None:
-        """Add to figures of the next turn, which answers what was heard."""
+        """Add to figures of the next turn, which answers all that was heard."""
         for name, n in counts.items():
-            self._counts[name] = self._counts.get(name, 0) + n
+            before = self._counts.get(name, 0)
+            self._counts[name] = max(before, n) if name == BEHIND else before + n
 
     def _begin(self, turn: AgentTurn) -> None:
         self.finish()

@@ -4,6 +4,8 @@ This only decides what is worth reading: a sound that is missed here is still re
 it (`Utterance.stop`).
 """
 
+from collections import deque
+
 import numpy as np
 
 from turngap.core.audio import AUDIBLE_DBFS, LINE_FLOOR_DBFS, Pcm, rms_dbfs
@@ -25,10 +27,18 @@ _SMOOTH = 3
 # Frames of a gap between words, at which a long utterance is cut: longer than most closures within
 # a word.
 _BETWEEN_WORDS = 12
+# Silero hears a voice for this long after its last audible sample (p95 over the library's
+# recordings). A voice that a VAD hears for longer was too soft for `Voice`.
+VAD_LATE_MS = 130.0
 
 
-class Sound:
-    """The samples of an utterance, all of them, and how loud they are.
+def samples(ms: float) -> int:
+    """Return how many samples last `ms`."""
+    return round(ms * RATE / 1000)
+
+
+class Voice:
+    """Where an utterance is audible. None of its sound is kept.
 
     Attributes:
         heard: number of samples so far.
@@ -38,10 +48,39 @@ class Sound:
     def __init__(self) -> None:
         self.heard = 0
         self.last_audible: int | None = None
-        self._samples: Pcm = np.empty(0, np.int16)  # with room to grow
-        self._levels: list[float] = []
+        self._begun: Pcm = np.empty(0, np.int16)  # less than a frame
+        self._levels = deque[float](maxlen=_SMOOTH)
         self._noise = 0.0
         self._peak = _SILENCE_DBFS
+
+    def feed(self, pcm: Pcm) -> None:
+        first = self.heard - len(self._begun)
+        self.heard += len(pcm)
+        pcm = np.concatenate((self._begun, pcm))
+        whole = len(pcm) // FRAME * FRAME
+        self._begun = pcm[whole:].copy()
+        for at in range(0, whole, FRAME):
+            self._judge(pcm[at : at + FRAME], first + at + FRAME)
+
+    def _judge(self, frame: Pcm, end: int) -> None:
+        level = max(rms_dbfs(frame), _SILENCE_DBFS)
+        self._levels.append(level)
+        if len(self._levels) == _SMOOTH:
+            powers = [10 ** (each / 10) for each in self._levels]
+            self._noise = min(self._noise, 10 * float(np.log10(sum(powers) / _SMOOTH)))
+        self._peak = max(self._peak, level)
+        soft = min(AUDIBLE_DBFS, self._peak - _RANGE_DB)
+        told_apart = max(self._noise + _OVER_NOISE_DB, soft, _LOWEST_DBFS)
+        if level >= min(told_apart, self._peak - _LEAST_RANGE_DB) and level >= _LOWEST_DBFS:
+            self.last_audible = end
+
+
+class Sound(Voice):
+    """All samples of an utterance, and where it is audible."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._samples: Pcm = np.empty(0, np.int16)  # with room to grow
 
     def feed(self, pcm: Pcm) -> None:
         until = self.heard + len(pcm)
@@ -50,29 +89,17 @@ class Sound:
             longer[: self.heard] = self._samples[: self.heard]
             self._samples = longer
         self._samples[self.heard : until] = pcm
-        self.heard = until
-        for first in range(len(self._levels) * FRAME, until - FRAME + 1, FRAME):
-            self._judge(first)
+        super().feed(pcm)
 
     def between(self, first: int, last: int) -> Pcm:
         return self._samples[first:last].copy()
 
     def quietest(self, first: int, last: int) -> int:
         """Return the middle of the quietest 120 ms between two samples, to cut there."""
-        levels = np.array(self._levels[first // FRAME : last // FRAME])
-        if len(levels) <= _BETWEEN_WORDS:
+        until = min(last, self.heard) // FRAME
+        frames = self._samples[first // FRAME * FRAME : until * FRAME].reshape(-1, FRAME)
+        if len(frames) <= _BETWEEN_WORDS:
             return (first + last) // 2
-        sums = np.convolve(10 ** (levels / 10), np.ones(_BETWEEN_WORDS), "valid")
+        powers = np.square(frames, dtype=np.float64).mean(axis=1)
+        sums = np.convolve(powers, np.ones(_BETWEEN_WORDS), "valid")
         return first + (int(np.argmin(sums)) + _BETWEEN_WORDS // 2) * FRAME
-
-    def _judge(self, first: int) -> None:
-        level = max(rms_dbfs(self._samples[first : first + FRAME]), _SILENCE_DBFS)
-        self._levels.append(level)
-        if len(self._levels) >= _SMOOTH:
-            powers = [10 ** (each / 10) for each in self._levels[-_SMOOTH:]]
-            self._noise = min(self._noise, 10 * float(np.log10(sum(powers) / _SMOOTH)))
-        self._peak = max(self._peak, level)
-        soft = min(AUDIBLE_DBFS, self._peak - _RANGE_DB)
-        told_apart = max(self._noise + _OVER_NOISE_DB, soft, _LOWEST_DBFS)
-        if level >= min(told_apart, self._peak - _LEAST_RANGE_DB) and level >= _LOWEST_DBFS:
-            self.last_audible = first + FRAME

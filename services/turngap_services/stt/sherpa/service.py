@@ -19,7 +19,7 @@ from pipecat.services.settings import STTSettings
 from pipecat.services.stt_service import STTService
 from pipecat.utils.time import time_now_iso8601
 
-from turngap.backends import COUNTS
+from turngap.backends import BEHIND, COUNTS
 from turngap.core.errors import AgentError
 from turngap_services.stt.sherpa import SherpaSettings
 from turngap_services.stt.sherpa.model import Hearing, Recogniser
@@ -50,8 +50,8 @@ class SherpaSTTService(STTService):
         self._recogniser = recogniser
         self._utterances = Utterances(settings.pre_roll_ms, settings.pause_ms)
         self._hearing: Hearing | None = None  # of the utterance that is read
-        self._behind_ms = 0.0  # most audio that waited for a reading in this turn
         self._told_late: Utterance | None = None
+        self._told_failed: Utterance | None = None
         self._news = asyncio.Event()
         self._settled = asyncio.Event()
         self._settled.set()
@@ -98,7 +98,6 @@ class SherpaSTTService(STTService):
         spoken = self._utterances.open
         if spoken is not None:
             self._news.set()
-            self._behind_ms = max(self._behind_ms, spoken.behind_ms)
             if spoken.behind_ms > LATE_MS and spoken is not self._told_late:
                 self._told_late = spoken
                 logger.warning(
@@ -131,7 +130,9 @@ class SherpaSTTService(STTService):
             text = await asyncio.to_thread(self._hear, utterance, piece)
         except AgentError as e:
             text = before
-            await self._tell(e)
+            if utterance is not self._told_failed:
+                self._told_failed = utterance
+                await self._tell(e)
         utterance.read(text)
         if utterance.over:
             await self._conclude()
@@ -166,8 +167,7 @@ class SherpaSTTService(STTService):
                 frame = TranscriptionFrame(
                     utterance.text, self._user_id, time_now_iso8601(), finalized=True
                 )
-                frame.metadata[COUNTS] = {"stt_behind_ms": self._behind_ms}
-                self._behind_ms = 0.0
+                frame.metadata[COUNTS] = {BEHIND: utterance.behind_ms}
                 await self.push_frame(frame)
             await self.emit_stt_usage_metrics()
         if self._utterances.settled:

@@ -14,23 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from turngap.core.audio import Pcm
-from turngap_services.stt.sound import RATE, Sound
+from turngap_services.stt.sound import RATE, VAD_LATE_MS, Voice, samples
 
 # Audio that is handed over at once while the person speaks: handing over costs, and nothing is read
 # of less than a model's chunk anyway (160 ms and more).
 STEP_MS = 40.0
 # From here on, what waits to be read is told: an answer will come that much later.
 LATE_MS = 2000.0
-# More than this does not wait: the words would come when they are no use, and memory is bounded.
+# More than this does not wait, of all utterances together: the words would come when they are no
+# use, and memory is bounded.
 MOST_MS = 20_000.0
-# Silero hears a voice for this long after its last audible sample (p95 over the library's
-# recordings). A voice that a VAD hears for longer was too soft for `Sound`.
-_VAD_LATE_MS = 130.0
-
-
-def samples(ms: float) -> int:
-    """Return how many samples last `ms`."""
-    return round(ms * RATE / 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,45 +71,49 @@ class Utterance:
     Args:
         known: audio of it that was there when it began; it waits to be read like the rest.
         pause_ms: silence that counts as a pause.
+        ahead: samples of earlier utterances that wait to be read.
 
     Attributes:
-        known: as given.
+        known: as given; nothing if too much was waiting.
         text: what was read so far.
+        behind_ms: most audio that waited for a reading to end.
         lost_ms: audio that was not read, as too much was waiting.
     """
 
-    def __init__(self, known: Pcm, pause_ms: float) -> None:
-        self.known = known
+    def __init__(self, known: Pcm, pause_ms: float, ahead: int = 0) -> None:
         self.text = ""
-        self.lost_ms = 0.0
+        self.behind_ms = self.lost_ms = 0.0
         self._pause = samples(pause_ms)
-        self._sound = Sound()
+        self._sound = Voice()
         self._waiting = Waiting()
         self._rested = 0  # all that is said until there was read in a pause
         self._voice_until = 0  # as the VAD judged at its stop
         self._stopped = self._under_way = self._ended = False
-        self.audio(known)
+        self.audio(known, ahead)
+        self.known = known[: self.waiting]
 
     @property
-    def behind_ms(self) -> float:
-        """Audio that waits for a reading to end."""
-        return self._waiting.samples * 1000 / RATE if self._under_way else 0.0
+    def waiting(self) -> int:
+        """Number of samples that wait to be read."""
+        return self._waiting.samples
 
     @property
     def over(self) -> bool:
         return not self._under_way and (self._ended or self._nothing_left)
 
-    def audio(self, pcm: Pcm) -> None:
-        if self._waiting.samples + len(pcm) > samples(MOST_MS):
+    def audio(self, pcm: Pcm, ahead: int = 0) -> None:
+        if ahead + self.waiting + len(pcm) > samples(MOST_MS):
             self.lost_ms += len(pcm) * 1000 / RATE
-        else:
-            self._sound.feed(pcm)
-            self._waiting.append(pcm)
+            return
+        self._sound.feed(pcm)
+        self._waiting.append(pcm)
+        if self._under_way or ahead:
+            self.behind_ms = max(self.behind_ms, (ahead + self.waiting) * 1000 / RATE)
 
     def stop(self, silence_ms: float) -> None:
         """End the utterance, which the VAD did after `silence_ms` of silence."""
         self._stopped = True
-        self._voice_until = self._sound.heard - samples(silence_ms + _VAD_LATE_MS)
+        self._voice_until = self._sound.heard - samples(silence_ms + VAD_LATE_MS)
 
     def due(self) -> Piece | None:
         """Return what to read now, if anything; it is under way from here on."""
@@ -181,7 +178,7 @@ class Utterances:
         """Take samples: mono int16, 16 kHz."""
         new = np.frombuffer(pcm, np.int16)
         if self._open is not None:
-            self._open.audio(new)
+            self._open.audio(new, self._ahead())
         else:
             self._pre_roll.append(new)
             self._pre_roll.shorten(self._most)
@@ -189,7 +186,7 @@ class Utterances:
     def start(self) -> None:
         """Begin an utterance with the pre-roll, as the VAD finds speech late."""
         if self._open is None:
-            self._open = Utterance(self._pre_roll.take(), self._pause_ms)
+            self._open = Utterance(self._pre_roll.take(), self._pause_ms, self._ahead())
             self._waiting.append(self._open)
 
     def stop(self, silence_ms: float) -> None:
@@ -197,6 +194,9 @@ class Utterances:
         if self._open is not None:
             self._open.stop(silence_ms)
             self._open = None
+
+    def _ahead(self) -> int:
+        return sum(each.waiting for each in self._waiting if each is not self._open)
 
     def due(self) -> tuple[Utterance, Piece] | None:
         """Return what to read next; None while something is read, or if there is nothing."""

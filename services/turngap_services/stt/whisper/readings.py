@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turngap.core.audio import Pcm
-from turngap_services.stt.sound import FRAME, RATE, Sound
+from turngap_services.stt.sound import FRAME, RATE, VAD_LATE_MS, Sound, samples
 from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.stt.whisper.guard import bare
 
@@ -36,16 +36,11 @@ _PATIENCE, _MOST_PATIENCE_MS = 0.25, 150.0
 # the encoder reads some seconds anyhow (`model`), and its words are soon written. To tell it
 # settled words instead saves nothing: CTranslate2 4.8 writes given words as slowly as others.
 _LONG_MS = 5_000.0
-# Silero hears a voice for this long after its last audible sample (p95 over the library's
-# recordings). A voice that a VAD hears for longer was too soft for `Sound`.
-_VAD_LATE_MS = 130.0
+# The sound of all utterances that were not concluded yet is kept up to here, about 10 MB; what
+# comes after it is lost.
+MOST_MS = 300_000.0
 # The rest of the window is for audio that comes while a reading is waited for.
 _WINDOW_SHARE = 0.9
-
-
-def samples(ms: float) -> int:
-    """Return how many samples last `ms`."""
-    return round(ms * RATE / 1000)
 
 
 def begins_with(words: Sequence[str], first: Sequence[str]) -> bool:
@@ -99,6 +94,11 @@ class Utterance:
         return " ".join(part for part in (*self._kept, *self._words) if part)
 
     @property
+    def heard(self) -> int:
+        """Number of samples, all of which are kept."""
+        return self._sound.heard
+
+    @property
     def over(self) -> bool:
         return self._stopped and not self._under_way and self._wanted() is None
 
@@ -108,7 +108,7 @@ class Utterance:
     def stop(self, silence_ms: float) -> None:
         """End the utterance, which the VAD did after `silence_ms` of silence."""
         self._stopped = True
-        self._voice_until = self._sound.heard - samples(silence_ms + _VAD_LATE_MS)
+        self._voice_until = self._sound.heard - samples(silence_ms + VAD_LATE_MS)
 
     def due(self) -> Reading | None:
         """Return what to read now, if anything; the reading is under way from here on."""
@@ -170,12 +170,17 @@ class Utterance:
 
 
 class Readings:
-    """The readings of one session's utterances, in order. For the arguments see `Utterance`."""
+    """The readings of one session's utterances, in order. For the arguments see `Utterance`.
+
+    Attributes:
+        lost_ms: audio of utterances that was not kept, as there was too much.
+    """
 
     def __init__(self, settings: WhisperSettings, window_s: float, takes_ms: float = 0.0) -> None:
         self._settings = settings
         self._takes_ms = takes_ms
         self._window_s = window_s
+        self.lost_ms = 0.0
         self._pre_roll: deque[Pcm] = deque()
         self._pre_roll_samples = 0
         self._open: Utterance | None = None
@@ -189,7 +194,7 @@ class Readings:
         """Take samples: mono int16, 16 kHz."""
         new = np.frombuffer(pcm, np.int16)
         if self._open is not None:
-            self._open.audio(new)
+            self._keep(self._open, new)
             return
         self._pre_roll.append(new)
         self._pre_roll_samples += len(new)
@@ -204,9 +209,15 @@ class Readings:
         self._open = Utterance(self._settings, self._window_s, self._takes_ms)
         self._waiting.append(self._open)
         for pcm in self._pre_roll:
-            self._open.audio(pcm)
+            self._keep(self._open, pcm)
         self._pre_roll.clear()
         self._pre_roll_samples = 0
+
+    def _keep(self, utterance: Utterance, pcm: Pcm) -> None:
+        if sum(each.heard for each in self._waiting) + len(pcm) > samples(MOST_MS):
+            self.lost_ms += len(pcm) * 1000 / RATE
+        else:
+            utterance.audio(pcm)
 
     def stop(self, silence_ms: float) -> None:
         """End the open utterance, which the VAD did after `silence_ms` of silence."""

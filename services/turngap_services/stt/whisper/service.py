@@ -24,7 +24,7 @@ from turngap.core.errors import AgentError
 from turngap_services.stt.sound import RATE
 from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.stt.whisper.model import Reader, Text
-from turngap_services.stt.whisper.readings import Reading, Readings, Utterance
+from turngap_services.stt.whisper.readings import MOST_MS, Reading, Readings, Utterance
 
 # pipecat counts the time from the end of speech to the final text, the VAD's verdict included: 0.34
 # s at p99 with Silero. At worst, the reading under way and the last one are added to that.
@@ -121,7 +121,7 @@ class WhisperSTTService(STTService):
         try:
             read = await asyncio.to_thread(self._reader.read, reading.pcm)
         except AgentError as e:
-            await self.push_error(f"{e.message} ({e.hint})", exception=e)
+            await self._tell(e)
         self._counts["stt_readings"] += 1
         self._counts["stt_read_again"] += read.again is not None
         utterance.read(reading, read.text, ns_to_ms(self._clock.now_ns() - begun_ns))
@@ -133,6 +133,7 @@ class WhisperSTTService(STTService):
 
     async def _conclude(self) -> None:
         while (text := self._hearing.concluded()) is not None:
+            await self._tell_lost()
             if text:
                 frame = TranscriptionFrame(text, self._user_id, time_now_iso8601(), finalized=True)
                 frame.metadata[COUNTS] = self._counts
@@ -141,3 +142,18 @@ class WhisperSTTService(STTService):
             await self.emit_stt_usage_metrics()
         if self._hearing.settled:
             self._settled.set()
+
+    async def _tell_lost(self) -> None:
+        lost_ms, self._hearing.lost_ms = self._hearing.lost_ms, 0.0
+        if lost_ms:
+            await self._tell(
+                AgentError(
+                    "stt.lost",
+                    f"{lost_ms / 1000:.1f} s of what was said were not heard: more than "
+                    f"{MOST_MS / 60_000:.0f} minutes waited to be read by {self._reader.name}",
+                    hint="a smaller model, a faster machine or shorter turns may keep up",
+                )
+            )
+
+    async def _tell(self, error: AgentError) -> None:
+        await self.push_error(f"{error.message} ({error.hint})", exception=error)

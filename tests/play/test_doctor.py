@@ -9,7 +9,10 @@ import pytest
 from commandline import ROOT, turngap_here
 from hub import VOICE, Hub
 
+from turngap.backends import Need
+from turngap.core.clock import ms_to_ns
 from turngap.play import doctor, gpu
+from turngap.testing import ManualClock
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -72,6 +75,44 @@ def test_an_agent_that_wants_a_card_is_lacking_without_one(
     else:
         assert "CUDA card" in lacking["detail"]
         assert "stt.device=cpu" in lacking["remedy"]
+
+
+def test_all_that_an_agent_lacks_is_named_at_once(
+    hub: Hub, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacking = {"faster_whisper", "libcublas.so.12", "piper", "vllm"}
+    monkeypatch.setattr(Need, "met", lambda need: need.name not in lacking)
+    monkeypatch.setattr(doctor, "cards", lambda: ())
+    check = found(capsys)["agent gpu"]
+    for name in (*lacking, "CUDA card"):
+        assert name in check["detail"]
+    assert check["remedy"].startswith(
+        "pip install 'turngap[whisper,cuda,piper]' (in a checkout, `./run talk --agent gpu` "
+    )
+    assert "llm.base_url" in check["remedy"]
+    assert "stt.device=cpu" in check["remedy"]
+
+
+@pytest.mark.parametrize("late_ms", [0, 50])
+def test_a_busy_machine_is_told_and_no_failure(
+    late_ms: float, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(ManualClock):
+        at_ns = 0
+
+        def now_ns(self) -> int:
+            return self.at_ns
+
+        async def sleep_until_ns(self, deadline_ns: int) -> None:
+            self.at_ns = deadline_ns + ms_to_ns(late_ms)
+
+    monkeypatch.setattr(doctor, "MonotonicClock", lambda **_: Late())
+    monkeypatch.setattr(doctor, "stack_files", dict)
+    done = turngap_here(capsys, "doctor", "--json")
+    (timers,) = [check for check in done.document() if check["name"] == "timers"]
+    assert done.code == 0
+    assert timers["ok"] == (not late_ms)
+    assert ("busy" in timers["remedy"]) == bool(late_ms)
 
 
 def test_weights_that_are_not_pinned_are_called_so(

@@ -148,7 +148,8 @@ def doctor(library: options.Library = None, json_: options.Json = False) -> None
     """Check whether this machine is fit to measure, and which agents it can run.
 
     Of each agent it says which published weights it loads, and whether they are here. Nothing is
-    fetched. Exit: 0 fit to measure with the agent embedded, 4 not. Other agents may be lacking.
+    fetched. Exit: 0 fit to measure with the agent embedded, 4 not. Other agents may be lacking, and
+    a machine that is busy just now is only told.
     """
     from turngap.play.doctor import Check, examine
 

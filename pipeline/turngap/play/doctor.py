@@ -6,7 +6,7 @@ Nothing is fetched, loaded or asked beyond this machine.
 import asyncio
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,6 +100,7 @@ async def _timers() -> Check:
         ok,
         f"woken at most {worst:.2f} ms late in {_TICKS} wake-ups",
         "" if ok else "something else keeps this machine busy; close it before measuring",
+        needed=False,  # it may be over in a moment, and says nothing of what is installed
     )
 
 
@@ -131,30 +132,51 @@ def _stack(name: str) -> Check:
         )
     except TurngapError as e:
         return Check(f"agent {name}", False, e.message, e.hint, needed)
-    for spec, settings in engines:
-        if (lacking := _lacking(spec, settings)) is not None:
-            why, remedy = lacking
-            return Check(f"agent {name}", False, why, remedy, needed, downloads)
+    if lacking := [each for spec, settings in engines for each in _lacking(spec, settings)]:
+        why = "; ".join(each.why for each in lacking)
+        return Check(f"agent {name}", False, why, _remedy(name, lacking), needed, downloads)
     said = [f"{s.kind} {s.name}" + (f" ({s.finds(of)})" if s.finds else "") for s, of in engines]
     return Check(f"agent {name}", True, ", ".join(said), "", needed, downloads)
 
 
-def _lacking(spec: BackendSpec, settings: BackendSettings) -> tuple[str, str] | None:
-    """What keeps an engine with these settings from running here, and what to do; None: nothing."""
-    try:
-        spec.require()
-    except TurngapError as e:
-        return e.message, e.hint
-    if getattr(settings, "device", None) == "cuda" and not cards():
-        remedy = f"--set {spec.kind}.device=cpu runs it without one"
-        return f"{spec.kind} {spec.name} is set to a CUDA card, and none is seen", remedy
-    for need in spec.missing_by_default():
-        # Settings that name a server, or another command, do without the command.
-        elsewhere = getattr(settings, "base_url", None) is not None
-        if not elsewhere and getattr(settings, need.kind, need.name) == need.name:
-            what = f"{spec.kind} {spec.name} needs the {need.kind} {need.name}, not found here"
-            return what, need.remedy
-    return None
+@dataclass(frozen=True, slots=True)
+class _Lack:
+    """One thing that keeps an engine from running here, and what to do.
+
+    Attributes:
+        extra: the extra of turngap that brings it; empty where none does.
+    """
+
+    why: str
+    remedy: str
+    extra: str = ""
+
+
+def _lacking(spec: BackendSpec, settings: BackendSettings) -> Iterator[_Lack]:
+    """All that keeps an engine with these settings from running here."""
+    engine, device = f"{spec.kind} {spec.name}", getattr(settings, "device", None)
+    needs = spec.missing(device)
+    # Settings that name a server, or another command, do without the command.
+    if getattr(settings, "base_url", None) is None:
+        by_default = spec.missing_by_default()
+        needs += [n for n in by_default if getattr(settings, n.kind, n.name) == n.name]
+    for need in needs:
+        what = f"{engine} needs the {need.kind} {need.name}, not found here"
+        yield _Lack(what, need.remedy, need.extra)
+    if device == "cuda" and not cards():
+        remedy = f"--set {spec.kind}.device=cpu runs it without a card"
+        yield _Lack(f"{engine} is set to a CUDA card, and none is seen", remedy)
+
+
+def _remedy(name: str, lacking: Sequence[_Lack]) -> str:
+    """What to do about all of it; one command installs all extras."""
+    extras = dict.fromkeys(each.extra for each in lacking if each.extra)
+    install = (
+        f"pip install 'turngap[{','.join(extras)}]' (in a checkout, `./run talk --agent {name}` "
+        "installs what is missing)"
+    )
+    rest = dict.fromkeys(each.remedy for each in lacking if not each.extra)
+    return "; ".join([install, *rest] if extras else rest)
 
 
 def _download(weights: Weights) -> Download:

@@ -18,6 +18,7 @@ def ended_with(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int
     """Exit code and stderr of a command that does not get as far as serving."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as left:
         patch.setattr(sys, "argv", ["turngap", *arguments])
+        patch.setattr("turngap.agent.server.serve", lambda *_: pytest.fail("it is served"))
         patch.setenv("COLUMNS", "200")
         main()
     return int(left.value.code or 0), capsys.readouterr().err
@@ -31,7 +32,7 @@ def ended_with(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int
         (("--token", "short"), "the token has 5 characters"),
         (("--origin", "talk.example.org"), "is not an origin"),
         (("--offer", "nonesuch"), "no llm backend named 'nonesuch'"),
-        (("--offer", "sim"), "have the same name"),
+        (("--offer", "small"), "have the same name"),
         (("--agent", "nonesuch"), "no agent named 'nonesuch'"),
     ],
 )

@@ -249,6 +249,8 @@ class BackendSpec:
         simulated: of an LLM: whether no model answers, but a script.
         held_out: of an LLM: how often the model of these settings was right on dialogues that were
             held out when it was made; None where that is not known.
+        narrow: of an LLM: whether the model of these settings, once it is prepared, knows nothing
+            but the library's talk, so that any other text is answered without it.
         tools: of an LLM: whether it calls the tools that a conversation offers it.
         toolless: why it calls none where its settings keep it from doing so; gives None where they
             do not.
@@ -274,6 +276,7 @@ class BackendSpec:
     closed_domain: bool = False
     simulated: bool = False
     held_out: "Callable[[Any], HeldOutRecord | None] | None" = None
+    narrow: Callable[[Any], bool] | None = None
     tools: bool = False
     toolless: Callable[[Any], str | None] | None = None
     combines: bool = False
@@ -430,6 +433,11 @@ class ConfiguredBackend:
     name: str
     spec: BackendSpec
     settings: BackendSettings
+
+    @property
+    def narrow(self) -> bool:
+        """Whether its model knows nothing but the library's talk."""
+        return self.spec.narrow is not None and self.spec.narrow(self.settings)
 
     def prepare(self) -> None:
         """Load it, or see that its server answers. Slow.

@@ -16,7 +16,8 @@ from turngap.backends import COUNTS
 from turngap.core.spoken import OUT_OF_DOMAIN, OUTSIDE
 from turngap.scenario.domain import Domain
 
-DOMAIN = Domain(("tea", "taxis"), ("make me a tea", "call a taxi"))
+EXAMPLES = ("make me a tea", "call a taxi")
+DOMAIN = Domain({"tea": "make me a tea", "taxis": "call a taxi"}, EXAMPLES, EXAMPLES)
 PARAMS = PipelineParams()
 SYSTEM = {"role": "system", "content": "Be brief."}
 
@@ -71,8 +72,21 @@ async def test_a_guess_is_refused_so_that_it_is_asked_again() -> None:
     assert line.of(LLMContextFrame) == []
 
 
+async def test_a_text_is_checked_while_the_model_knows_the_domain_only() -> None:
+    narrow = [True, False]
+    async with running(DomainAnswer(DOMAIN, lambda: narrow[0]), params=PARAMS) as line:
+        await line.send(asked(user("what is the capital of France?")))
+        await line.until(lambda: bool(line.of(LLMFullResponseEndFrame)))
+        await line.send(asked(user("Call me a taxi!")))
+        await line.until(lambda: len(line.of(LLMContextFrame)) == 1)
+        narrow.pop(0)
+        await line.send(asked(user("what is the capital of France?")))
+        await line.until(lambda: len(line.of(LLMContextFrame)) == 2)
+    assert [f.text for f in line.of(LLMTextFrame)] == [DOMAIN.offer(0)]
+
+
 def test_a_conversation_without_it_is_left_alone() -> None:
     messages = [SYSTEM, user("call a taxi"), agent("Where to?")]
     context = LLMContext(list(messages))  # type: ignore[arg-type]
-    forget_outside(context)
+    forget_outside(context, lambda message: False)
     assert context.messages == messages

@@ -13,13 +13,20 @@ from turngap.agent.switching import LlmSwitch
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError, TurngapError
 from turngap.core.messages import LLM, SAY
+from turngap.core.spoken import OUT_OF_DOMAIN
 from turngap.core.untrusted import whole
 
 
 class Controls:
-    """Answers a caller's RTVI client messages, or refuses them with the reason."""
+    """Answers a caller's RTVI client messages, or refuses them with the reason.
 
-    def __init__(self, switch: LlmSwitch, clock: Clock) -> None:
+    What is typed and not known, by `knows`, is marked as speech is that a recogniser did not know.
+    """
+
+    def __init__(
+        self, switch: LlmSwitch, clock: Clock, knows: Callable[[str], bool] = lambda text: True
+    ) -> None:
+        self._knows = knows
         self._switch = switch
         self._clock = clock
 
@@ -83,7 +90,8 @@ class Controls:
         await worker.rtvi.interrupt_bot()
         # The interruption commits what was spoken so far to the context, before the text.
         await worker.flush_pipeline()
-        frame = LLMMessagesAppendFrame([{"role": "user", "content": text}], run_llm=True)
+        content = text if self._knows(text) else f"{OUT_OF_DOMAIN} {text}"
+        frame = LLMMessagesAppendFrame([{"role": "user", "content": content}], run_llm=True)
         await worker.rtvi.push_frame(frame)
         await worker.rtvi.send_server_message({"turngap": "said", "turn": turn})
 

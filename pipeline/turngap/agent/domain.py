@@ -1,5 +1,6 @@
-"""Answers what a closed-domain recogniser did not know, without asking the LLM."""
+"""Answers what lies outside of a closed domain without asking the LLM."""
 
+from collections.abc import Callable
 from typing import Any
 
 from pipecat.frames.frames import (
@@ -19,7 +20,10 @@ from turngap.scenario.domain import Domain
 
 
 class DomainAnswer(FrameProcessor):
-    """Stands before the LLM and says what can be asked for, if a turn holds `OUT_OF_DOMAIN`.
+    """Stands before the LLM and says what can be asked for, if a turn is outside of the domain.
+
+    Such a turn holds `OUT_OF_DOMAIN`, or, while `checks` says so, a text that is near nothing that
+    the domain knows.
 
     The LLM is neither asked nor told of it later, as it could make nothing of such a turn. An
     answer that was asked for before the turn was over is refused, as an LLM refuses one for which
@@ -28,8 +32,9 @@ class DomainAnswer(FrameProcessor):
     It has no queue, so that it adds no wait to a turn that it lets pass.
     """
 
-    def __init__(self, domain: Domain) -> None:
+    def __init__(self, domain: Domain, checks: Callable[[], bool] = lambda: False) -> None:
         super().__init__(enable_direct_mode=True)
+        self._checks = checks
         self._domain = domain
         self._times = 0  # in a row
 
@@ -37,10 +42,10 @@ class DomainAnswer(FrameProcessor):
         await super().process_frame(frame, direction)
         if not isinstance(frame, LLMContextFrame) or direction != FrameDirection.DOWNSTREAM:
             await self.push_frame(frame, direction)
-        elif not _is_outside(frame.context.messages[-1]):
+        elif not self._is_outside(frame.context.messages[-1]):
             if not frame.speculation:
                 self._times = 0
-            forget_outside(frame.context)
+            forget_outside(frame.context, self._is_outside)
             await self.push_frame(frame, direction)
         elif frame.speculation:
             await self.broadcast_frame(EagerEndOfTurnCancelFrame)
@@ -51,20 +56,25 @@ class DomainAnswer(FrameProcessor):
             for part in (LLMFullResponseStartFrame(), text, LLMFullResponseEndFrame()):
                 await self.push_frame(part)
 
+    def _is_outside(self, message: Any) -> bool:
+        if not _is_turn(message):
+            return False
+        text = str(message.get("content", ""))
+        return OUT_OF_DOMAIN in text or (self._checks() and not self._domain.knows(text))
 
-def forget_outside(context: LLMContext) -> None:
-    """Remove the turns that hold `OUT_OF_DOMAIN`, and what the agent answered to them."""
+
+def forget_outside(context: LLMContext, is_outside: Callable[[Any], bool]) -> None:
+    """Remove the turns that are outside of the domain, and what the agent answered to them."""
     kept: list[Any] = []
     forgets = False
     for message in context.messages:
-        if isinstance(message, dict) and message.get("role") == "user":
-            forgets = _is_outside(message)
+        if _is_turn(message):
+            forgets = is_outside(message)
         if not forgets:
             kept.append(message)
     if len(kept) < len(context.messages):
         context.set_messages(kept)
 
 
-def _is_outside(message: Any) -> bool:
-    is_turn = isinstance(message, dict) and message.get("role") == "user"
-    return is_turn and OUT_OF_DOMAIN in str(message.get("content", ""))
+def _is_turn(message: Any) -> bool:
+    return isinstance(message, dict) and message.get("role") == "user"

@@ -50,7 +50,8 @@ class Assembly:
     Attributes:
         offers: the LLMs that a caller may pick, the stack's own first. eager: report an agent
         turn's marks when it is first heard, too, and not only when it is over. domain: what can be
-        said to it, if its recogniser knows nothing else.
+        said to it, if its recogniser or one of its LLMs knows nothing else. closed: whether it is
+        the recogniser.
     """
 
     stack: Stack
@@ -60,6 +61,7 @@ class Assembly:
     traced: bool = True
     eager: bool = False
     domain: Domain | None = None
+    closed: bool = False
 
     def prepare(self) -> None:
         """Load the models and voices that sessions share. Slow; once, before the agent is ready.
@@ -71,11 +73,14 @@ class Assembly:
             if kind != "llm" and spec.prepare is not None:
                 spec.prepare(settings)
         self.offers.prepare()
+        if self.domain is not None:
+            self.domain.knows("")  # the first check takes 70 ms
 
     def chosen(self) -> Chosen:
         """Return what was chosen when the engines were made ready, for whoever keeps a run."""
         engines = self.engines.values()
-        return Chosen(found=found_of(engines), held_out=held_out_of(engines))
+        narrow = self.offers.first.narrow
+        return Chosen(found=found_of(engines), held_out=held_out_of(engines), narrow=narrow)
 
     def create(self, kind: Kind) -> Any:
         spec, settings = self.engines[kind]
@@ -102,8 +107,9 @@ def assemble(
     }
     offers = offers_of(engines["llm"], offer, library, tools=bool(stack.tools.use))
     spec, settings = engines["stt"]
-    domain = domain_of(settings.library) if spec.closed_domain else None
-    return Assembly(stack, engines, clock, offers, traced, domain=domain)
+    closed = spec.closed_domain
+    domain = domain_of(settings.library) if closed or offers.narrow else None
+    return Assembly(stack, engines, clock, offers, traced, domain=domain, closed=closed)
 
 
 async def converse(assembly: Assembly, socket: WebSocket, memory: Memory | None = None) -> None:
@@ -192,7 +198,7 @@ def _worker(
     )
     if observer is not None:
         observer.attach(worker)
-    Controls(switch, assembly.clock).attach(worker)
+    Controls(switch, assembly.clock, partial(_known, assembly, switch)).attach(worker)
     warm = stack.warm
     warm_session(
         worker,
@@ -201,6 +207,11 @@ def _worker(
         (lambda: warm_voice(tts, feed.voice, assembly.clock)) if warm.voice else None,
     )
     return worker
+
+
+def _known(assembly: Assembly, switch: LlmSwitch, text: str) -> bool:
+    """Whether the LLM that is to answer a typed text can make anything of it."""
+    return assembly.domain is None or not switch.narrow or assembly.domain.knows(text)
 
 
 def _observer(
@@ -286,7 +297,11 @@ def end_of_input_audio() -> FrameProcessor:
 
 def _answering(assembly: Assembly, parts: _Parts) -> list[FrameProcessor]:
     """Return the processors from the request to the sound; a guess is not heard before its time."""
-    outside = [] if assembly.domain is None else [DomainAnswer(assembly.domain)]
+    outside: list[FrameProcessor] = []
+    if assembly.domain is not None:
+        # What a closed recogniser let pass is known, however little of it was said.
+        checks = (lambda: False) if assembly.closed else (lambda: parts.switch.narrow)
+        outside = [DomainAnswer(assembly.domain, checks)]
     if parts.guesses is None:
         return [*outside, parts.switch, *parts.voice.processors]
     gate = AudioGate(parts.guesses, parts.voice.playing)

@@ -266,10 +266,14 @@ def held_out_of(
 
 
 class Chosen(_Strict):
-    """What only a running agent knows of its models: which it found, and what is known of them."""
+    """What only a running agent knows of its models.
+
+    Which it found, what is known of them, and whether its LLM knows but the library's talk.
+    """
 
     found: dict[str, str] = {}
     held_out: tuple[HeldOutRecord, ...] = ()
+    narrow: bool = False
 
 
 def found_of(engines: Iterable[tuple[BackendSpec, BackendSettings]]) -> dict[str, str]:

@@ -84,6 +84,11 @@ class Offers:
         return tuple(self._offers)
 
     @property
+    def narrow(self) -> bool:
+        """Whether one of them may turn out to know nothing but the library's talk."""
+        return any(offer.spec.narrow is not None for offer in self._offers.values())
+
+    @property
     def simulated(self) -> frozenset[str]:
         """Those in which a script answers in place of a model."""
         offers = self._offers.items()
@@ -273,6 +278,11 @@ class LlmSwitch(FrameProcessor):
     async def run_inference(self, *args: Any, **kwargs: Any) -> str | None:
         """A question beside the conversation, to the LLM that answers (`LLMService`'s)."""
         return await self.service.run_inference(*args, **kwargs)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the LLM that answers now knows nothing but the library's talk."""
+        return self.offers.get(self.current).narrow
 
     async def use(self, name: str) -> bool | None:
         """Let another LLM answer from here on.

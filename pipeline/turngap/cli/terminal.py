@@ -65,14 +65,14 @@ async def _talk(target: "Target", run: "LiveRun", device: "Device") -> None:
             target.serving(log, run.on_chosen) as url,
             open_line(url, dialect, clock) as line,
         ):
-            say("\n".join(_sayable(target)))
+            say("\n".join(_sayable(target, narrow=run.narrow)))
             say("speak; headphones keep the agent out of your microphone; Ctrl-C hangs up")
             say(HELP)
             talk = TerminalTalk(device, run, target.choice.name, clock, Shown(show, say))
             await talk.run(line, dialect, keyboard())
 
 
-def _sayable(target: "Target") -> list[str]:
+def _sayable(target: "Target", *, narrow: bool) -> list[str]:
     """What can be said to a stack; of somebody's own agent nothing is known."""
     from turngap.backends import find
     from turngap.live.sayable import examples, introduction
@@ -81,8 +81,8 @@ def _sayable(target: "Target") -> list[str]:
     if target.stack is None:
         return ["say what your agent understands"]
     closed = find("stt", target.stack.stt.backend).closed_domain
-    domain = domain_of(target.library) if closed else None
-    return [introduction(domain), *(f"  “{text}”" for text in examples(domain))]
+    domain = domain_of(target.library) if closed or narrow else None
+    return [introduction(domain, closed=closed), *(f"  “{text}”" for text in examples(domain))]
 
 
 def _show_end(run: "LiveRun") -> None:

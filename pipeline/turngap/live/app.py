@@ -137,6 +137,8 @@ class LiveServer:
 
     async def _about(self) -> dict[str, Any]:
         audio, limits = self._assembly.stack.audio, self._serve.limits
+        closed, narrow = self._assembly.closed, self._assembly.offers.first.narrow
+        domain = self._assembly.domain if closed or narrow else None
         return {
             "version": __version__,
             "agent": self._assembly.stack.name,
@@ -146,8 +148,8 @@ class LiveServer:
             "out_sample_rate": audio.out_sample_rate,
             "kept": self._keeping.out is not None,
             "idle_s": limits.idle_s,
-            "say": introduction(self._assembly.domain),
-            "examples": examples(self._assembly.domain),
+            "say": introduction(domain, closed=closed),
+            "examples": examples(domain),
         }
 
     async def _run_zip(self, id_: str) -> Response:

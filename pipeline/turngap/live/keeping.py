@@ -57,6 +57,7 @@ class LiveRun:
 
     Attributes:
         turns: those stored.
+        narrow: whether the agent's LLM knows nothing but the library's talk.
         simulated: the LLMs by name that are simulated, of those that may answer.
     """
 
@@ -68,6 +69,7 @@ class LiveRun:
         stand_ins: tuple[str, ...] = (),
         held_out: tuple[HeldOutRecord, ...] = (),
     ) -> None:
+        self.narrow = False
         self._found: dict[str, str] = {}
         self.keeping = keeping
         self.simulated: Collection[str] = ()
@@ -88,6 +90,7 @@ class LiveRun:
     def on_chosen(self, chosen: Chosen) -> None:
         """Take what the agent chose when it started, before the first turn."""
         self._found, self._held_out = chosen.found, chosen.held_out
+        self.narrow = chosen.narrow
 
     @property
     def path(self) -> Path | None:

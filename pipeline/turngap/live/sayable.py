@@ -6,15 +6,24 @@ from turngap.scenario.domain import Domain
 MOST_TOPICS, MOST_EXAMPLES = 6, 5
 
 
-def introduction(domain: Domain | None) -> str:
-    """Return in a sentence or two what the agent understands, and what it does not."""
+def introduction(domain: Domain | None, *, closed: bool = True) -> str:
+    """Return in a sentence or two what the agent understands, and what it does not.
+
+    `domain` is None where anything can be said, and `closed` is whether the recogniser knows
+    nothing else; if not, it is the language model.
+    """
     if domain is None:
         return (
             "Say anything, in English. A language model makes the answers, and some will be wrong."
         )
-    named = ", ".join([*domain.topics[:MOST_TOPICS], "and more"])
+    named = ", ".join([*list(domain.topics)[:MOST_TOPICS], "and more"])
     topics = f" about {named}" if domain.topics else ""
-    return f"This agent knows only some sentences{topics}. Read one aloud, for example:"
+    if closed:
+        return f"This agent knows only some sentences{topics}. Read one aloud, for example:"
+    return (
+        "The project's own language model makes the answers, and it "
+        f"knows only some sentences{topics}. Read one aloud, for example:"
+    )
 
 
 def examples(domain: Domain | None) -> list[str]:

@@ -82,6 +82,14 @@ def held_out(settings: LocalSettings) -> "HeldOutRecord | None":
     return small.held_out(answers.own)
 
 
+def narrow(settings: LocalSettings) -> bool:
+    """Return whether the project's own model is the one that answers."""
+    from turngap_services.llm.local.session import tried
+
+    answers = tried(settings)
+    return answers is not None and answers.server is None
+
+
 SPEC = BackendSpec(
     name="local",
     kind="llm",
@@ -91,6 +99,7 @@ SPEC = BackendSpec(
     requires=SMALL.requires,
     finds=finds,
     held_out=held_out,
+    narrow=narrow,
     licence=f"{SMALL.licence}",
     tools=True,
     toolless=_toolless,

@@ -2,7 +2,9 @@
 
 import os
 import threading
+import tomllib
 from dataclasses import dataclass, replace
+from importlib import resources
 from typing import Any
 
 from loguru import logger
@@ -69,7 +71,7 @@ def _choices(settings: LocalSettings) -> list[Choice]:
     """Look for servers, once a process; the project's own model is the last choice."""
     key = settings.model_dump_json()
     if key not in _CHOICES:
-        own = SmallSettings(library=settings.library)
+        own = SmallSettings(library=settings.library, system_prompt=_own_prompt())
         if settings.base_url is not None:
             why = f"the server at {settings.base_url}, as llm.base_url says"
             server = _server(settings, settings.base_url, settings.model)
@@ -77,6 +79,12 @@ def _choices(settings: LocalSettings) -> list[Choice]:
         else:
             _CHOICES[key] = _found(settings, own)
     return _CHOICES[key]
+
+
+def _own_prompt() -> str:
+    """Return what the project's own model has to be told: without the facts it makes them up."""
+    stack = resources.files("turngap_services.stacks").joinpath("embedded.toml").read_text("utf-8")
+    return str(tomllib.loads(stack)["pipeline"]["system_prompt"])
 
 
 def _found(settings: LocalSettings, own: SmallSettings) -> list[Choice]:

@@ -38,6 +38,9 @@ class SmallSettings(BackendSettings):
     """Threads for one reply; on a shared machine a small model is fastest with one."""
     workers: Annotated[int, Field(ge=1)] = 1
     """Replies made at the same time; further ones wait."""
+    system_prompt: str | None = None
+    """What the model is told in place of the stack's own prompt. turngap's models know one form of
+    it, with facts, that of the stack `embedded`."""
 
     @property
     def directory(self) -> Path:
@@ -87,5 +90,6 @@ SPEC = BackendSpec(
     licence="MIT AND Apache-2.0 AND BSD-2-Clause",
     notes="CTranslate2 on the CPU, in process; ships with two models of turngap's own.",
     held_out=held_out,
+    narrow=lambda settings: isinstance(settings.model, str),
     judges=False,
 )

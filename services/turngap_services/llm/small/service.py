@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from typing import Any
 
 from pipecat.processors.aggregators.llm_context import LLMContext
 
@@ -26,6 +27,7 @@ class SmallLLMService(PlainLLMService):
             seed=settings.seed,
         )
         self._model = model
+        self._system_prompt = settings.system_prompt
         setattr(self, BEGINS_IN_THOUGHT, model.begins_in_thought)
 
     async def _answer(self, context: LLMContext) -> None:
@@ -34,9 +36,16 @@ class SmallLLMService(PlainLLMService):
         except AgentError as e:
             await self.push_error(f"{e.message} ({e.hint})", exception=e)
 
+    def _messages(self, context: LLMContext) -> list[dict[str, Any]]:
+        messages = plain_messages(context)
+        if self._system_prompt is None:
+            return messages
+        said = [message for message in messages if message["role"] != "system"]
+        return [{"role": "system", "content": self._system_prompt}, *said]
+
     async def _say(self, context: LLMContext) -> None:
         await self.start_ttfb_metrics()
-        prompt = self._model.prompt(plain_messages(context))
+        prompt = self._model.prompt(self._messages(context))
         loop = asyncio.get_running_loop()
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
         stop = threading.Event()

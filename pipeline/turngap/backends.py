@@ -151,6 +151,7 @@ class Weights:
         licence: the licence of the weights; empty where it is not known.
         patterns: shell patterns of the files wanted of the hub's list, where `files` is empty.
         pins: the file that replaces the pins that turngap ships, where one does.
+        fetched_as: what `turngap fetch` takes for them, as `whisper,model=base.en`.
     """
 
     name: str
@@ -160,6 +161,7 @@ class Weights:
     licence: str = ""
     patterns: tuple[str, ...] = ()
     pins: str = ""
+    fetched_as: str = ""
 
 
 class Floor:

@@ -20,6 +20,11 @@ SHIPPED = Path(__file__).with_suffix(".toml")
 # Names a file of pins that takes the place of `weights.toml`: for a hub that serves other files, as
 # a mirror with models of your own. Every list of downloads names it.
 PINS_VARIABLE = "TURNGAP_PINS"
+# The engine and the setting that name them.
+_SETTINGS = {
+    "whisper": "whisper,model=", "sherpa": "sherpa,model=", "piper": "piper,voice=",
+    "llm": "vllm,model=",
+}  # fmt: skip
 
 
 class _Table(BaseModel):
@@ -61,8 +66,15 @@ def pinned(kind: str, name: str) -> Weights | None:
     if table is None:
         return None
     files = tuple(WeightFile(file.path, file.size, file.sha256) for file in table.files)
-    shown = name if kind == "llm" else f"{kind} {name}"
-    return Weights(shown, table.repository, table.revision, files, table.licence, pins=given)
+    return Weights(
+        name if kind == "llm" else f"{kind} {name}",
+        table.repository,
+        table.revision,
+        files,
+        table.licence,
+        pins=given,
+        fetched_as=_SETTINGS[kind] + name,
+    )
 
 
 def pinned_names(kind: str) -> list[str]:
@@ -70,9 +82,10 @@ def pinned_names(kind: str) -> list[str]:
     return list(_pins(os.environ.get(PINS_VARIABLE, "")).get(kind, {}))
 
 
-def unpinned(name: str, repository: str, *patterns: str) -> Weights:
+def unpinned(kind: str, name: str, repository: str, *patterns: str) -> Weights:
     """Return weights of which nothing is pinned: the newest of a repository's files that match."""
-    return Weights(name, repository, "main", patterns=patterns)
+    fetched_as = _SETTINGS[kind] + name
+    return Weights(f"{kind} {name}", repository, "main", patterns=patterns, fetched_as=fetched_as)
 
 
 @cache

@@ -9,6 +9,8 @@ from hub import VOICE, Hub
 
 from turngap.backends import WeightFile, Weights
 from turngap.cli import progress
+from turngap.core.errors import ExitCode
+from turngap.play.weights import wanted_by
 from turngap.weights.showing import Item, Plan
 
 Capsys = pytest.CaptureFixture[str]
@@ -94,3 +96,17 @@ def test_where_there_is_no_terminal_a_line_is_written_now_and_then(
     assert said[4] == "  odd"
     assert said[6].startswith("3 MB fetched, 2 MB/s, less than a minute left of 4 MB")
     assert said[-1].startswith("fetched 2 MB")
+
+
+@pytest.mark.parametrize("what", ["gpu", "local", "whisper,model=a/b", "piper,voice=en_US-amy-low"])
+def test_without_a_network_the_way_by_a_folder_names_what_is_missing(
+    what: str, hub: Hub, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.delenv("TURNGAP_PINS")
+    wanted = wanted_by(what)
+    named = " ".join(weights.fetched_as for weights in wanted)
+    done = turngap_here(capsys, "fetch", what)
+    assert done.code == ExitCode.AGENT_FAILED
+    assert f"`HF_HUB_CACHE=weights turngap fetch {named}` where" in done.err
+    assert [each for name in named.split() for each in wanted_by(name)] == wanted

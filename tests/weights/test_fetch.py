@@ -205,9 +205,13 @@ def shown(work: Callable[[], object]) -> list[showing.Plan]:
     return plans
 
 
-def test_from_python_a_download_is_a_line_of_the_log(hub: Hub) -> None:
+def test_from_python_a_download_is_a_line_of_the_log(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from loguru import logger
 
+    monkeypatch.setattr(showing, "_show", None)  # as the command line may have left them
+    monkeypatch.setattr(showing, "_say", None)
     lines: list[str] = []
     sink = logger.add(lines.append, format="{message}")
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turngap.backends import WeightFile, Weights
+from turngap.core.errors import AgentError
 from turngap.weights import problems
 from turngap.weights.cache import (
     Record,
@@ -48,7 +49,10 @@ def bring(wanted: Iterable[Weights]) -> list[Path]:
     states = [state_of(weights) for weights in wanted]
     if not all(state.complete for state in states):
         lacking = list(dict.fromkeys(s.weights for s in states if not s.complete))
-        _fetch(lacking)
+        try:
+            _fetch(lacking)
+        except AgentError as e:
+            raise problems.with_folder(e, lacking) from e.__cause__
         states = [state_of(state.weights) for state in states]
     # Another process may have removed what was there a moment ago: that is an error of its own.
     return [state.folder for state in states if state.folder is not None]

@@ -1,23 +1,29 @@
 """Why weights cannot be had, each as an error that says what to do."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from turngap.backends import Weights
 from turngap.core.errors import AgentError
 from turngap.core.sizes import bytes_words
 
-# The one way for machines without a network; a copy may turn links into files, which does no harm.
-FROM_FOLDER = (
-    "to take weights from a folder, run `HF_HUB_CACHE=weights turngap fetch STACK` where there is "
-    "a network, copy the folder `weights` here, and set HF_HUB_CACHE to it"
-)
+
+def problem(kind: str, message: str, remedy: str) -> AgentError:
+    """An error of that kind."""
+    return AgentError(f"weights.{kind}", message, hint=remedy)
 
 
-def problem(kind: str, message: str, remedy: str = "") -> AgentError:
-    """An error of that kind; the way by a folder is told in every one."""
-    return AgentError(
-        f"weights.{kind}", message, hint="; ".join(filter(None, (remedy, FROM_FOLDER)))
+def with_folder(error: AgentError, wanted: Iterable[Weights]) -> AgentError:
+    """The same error that also tells the way for machines without a network.
+
+    A copy of the folder may turn links into files, which does no harm.
+    """
+    what = " ".join(dict.fromkeys(weights.fetched_as or "STACK" for weights in wanted))
+    way = (
+        f"to take weights from a folder, run `HF_HUB_CACHE=weights turngap fetch {what}` where "
+        "there is a network, copy the folder `weights` here, and set HF_HUB_CACHE to it"
     )
+    return AgentError(error.kind, error.message, hint=f"{error.hint}; {way}")
 
 
 def offline(names: str) -> AgentError:

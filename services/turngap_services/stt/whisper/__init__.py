@@ -107,7 +107,7 @@ def weights_of(settings: WhisperSettings) -> Weights | None:
     if (found := pinned("whisper", name)) is not None:
         return found
     if _REPOSITORY.fullmatch(name):
-        return unpinned(f"whisper {name}", name, *_FILES)
+        return unpinned("whisper", name, name, *_FILES)
     if given.is_absolute() or given.parts[0] in (".", "..", "~") or len(given.parts) > 1:
         raise AgentError("model.missing", f"no model directory at {given}", hint=CONVERT)
     raise InputError(

@@ -99,7 +99,7 @@ def hub_voice(settings: PiperSettings) -> Weights:
     language, region, speaker, quality = parts.groups()
     folder = f"{language}/{language}_{region}/{speaker}/{quality}/{settings.voice}"
     files = f"{folder}.onnx", f"{folder}.onnx.json"
-    return unpinned(f"piper {settings.voice}", "rhasspy/piper-voices", *files)
+    return unpinned("piper", settings.voice, "rhasspy/piper-voices", *files)
 
 
 SPEC = BackendSpec(

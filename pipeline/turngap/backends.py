@@ -40,11 +40,9 @@ Kind = Literal["stt", "llm", "tts", "turn"]
 KINDS: tuple[Kind, ...] = ("turn", "stt", "llm", "tts")
 GROUP = "turngap.backends"
 # Key of the metadata of the frames of an LLM's reply, of a TTS's audio and of an STT's transcript:
-# figures by name, added up and stored with the turn. What is known early goes with an early frame:
-# an interrupted reply may have no other.
+# figures by name, put together by `core.counts` and stored with the turn. What is known early goes
+# with an early frame: an interrupted reply may have no other.
 COUNTS = "turngap.counts"
-# Of these figures, how far a recogniser was behind, in ms: of several the greatest counts.
-BEHIND = "stt_behind_ms"
 
 
 class BackendSettings(BaseModel):

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from turngap.agent.marks import SAME_STEP_MS, AgentTurn, MarksRecorder
-from turngap.backends import BEHIND, Decision
+from turngap.backends import Decision
 from turngap.core.audio import Pcm
 from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import ms_to_ns
+from turngap.core.counts import BEHIND
 from turngap.core.events import ToolCall
 
 RATE = 24_000

@@ -51,6 +51,15 @@ def test_the_console_says_it_of_a_turn_and_of_the_run() -> None:
     assert ("llm first token p50 150 ms · p50 70 tokens/s · p50 18 within 450 ms (n=3)") in text
 
 
+def test_what_a_turns_llm_thought_before_its_first_token_is_said_beside_that() -> None:
+    thought = {"llm_thought_tokens": 9, "llm_thought_ms": 200}
+    turn = THREE[0].model_copy(update={"counts": {**THREE[0].counts, **thought}})
+    text = " ".join(turn_block(turn, 200).plain.split())
+    assert (
+        "first token after 100 ms · before that it thought for 200 ms, 9 pieces that nobody heard"
+    ) in text
+
+
 def test_an_llms_first_turn_is_labelled_and_kept_apart() -> None:
     cold = told(1, 900, 5, 1)
     cold = cold.model_copy(update={"counts": {**cold.counts, "llm_cold": 1}})

@@ -23,8 +23,9 @@ from pipecat.pipeline.worker import PipelineParams
 from running_line import InstantClock, running
 from spoken_frames import RATE, Spoken, frames_of, packets, play, recordings, texts
 
-from turngap.backends import BEHIND, COUNTS
+from turngap.backends import COUNTS
 from turngap.core.audio import Pcm
+from turngap.core.counts import BEHIND
 from turngap.core.errors import AgentError
 from turngap_services.stt.sherpa import SPEC, SherpaSettings
 from turngap_services.stt.sherpa.model import Recogniser, recogniser_of

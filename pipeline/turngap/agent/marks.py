@@ -13,10 +13,11 @@ from pipecat.services.stt_service import STTService
 from pipecat.services.tts_service import TTSService
 from pipecat.utils.errors import ErrorCategory
 
-from turngap.backends import BEHIND, Decision, Kind
+from turngap.backends import Decision, Kind
 from turngap.core.audio import Pcm, SpeechDetector, SpeechStart
 from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import ms_to_ns, ns_to_ms, samples_to_ns
+from turngap.core.counts import add_counts
 from turngap.core.events import ToolCall
 from turngap.core.tokens import THOUGHT, THOUGHT_MS
 
@@ -245,8 +246,8 @@ class MarksRecorder:
     def withdrawn(self) -> None:
         """Forget the guess. Nothing of it will be heard, but the turn pays for it."""
         guess, self._guess = self._guess, None
-        for name, n in costs(guess.counts).items() if guess is not None else ():
-            self._counts[name] = self._counts.get(name, 0) + n
+        if guess is not None:
+            add_counts(self._counts, costs(guess.counts))
 
     def failed(self, error: str) -> None:
         """Note that the answer failed, or stopped in the middle."""
@@ -365,16 +366,13 @@ class MarksRecorder:
 
     def heard(self, counts: Mapping[str, float]) -> None:
         """Add to figures of the next turn, which answers all that was heard."""
-        for name, n in counts.items():
-            before = self._counts.get(name, 0)
-            self._counts[name] = max(before, n) if name == BEHIND else before + n
+        add_counts(self._counts, counts)
 
     def _begin(self, turn: AgentTurn) -> None:
         self.finish()
         self._count += 1
         turn.number = self._count
-        for name, n in self._counts.items():
-            turn.counts[name] = turn.counts.get(name, 0) + n
+        add_counts(turn.counts, self._counts)
         # A late transcript is answered like any other.
         unread = None if "transcript" in turn.marks else self._unread
         turn.error = turn.error or next(iter(self._unheard), unread)

@@ -78,7 +78,7 @@ class ReplyWatch:
                     await self._give_up(f"the reply has no end: {said}")
             case LLMThoughtTextFrame() if self._watch.waits:
                 self._thoughts += 1
-                self._watch.aside = f"{self._thoughts} tokens of thought"
+                self._watch.aside = f"{self._thoughts} pieces of thought"
             case ErrorFrame() | FunctionCallsStartedFrame() | EagerEndOfTurnCancelFrame():
                 self._explained = True
             # A quick tool's results may be there before the request that called it has ended.

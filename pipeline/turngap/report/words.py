@@ -336,11 +336,13 @@ def tokens_words(turn: Turn) -> str | None:
     if first is None:
         return None
     parts = [f"first token after {ms(first)} ms"]
-    parts += [f"{rate:.0f} tokens/s"] if rate is not None else []
-    parts += [f"{window:.0f} within {ms(LLM_WINDOW_MS)} ms"] if window is not None else []
     if thought := turn.counts.get(THOUGHT):
         took = ms(turn.counts.get(THOUGHT_MS, 0.0))
-        parts.append(f"before it thought for {took} ms, {thought:.0f} tokens that nobody heard")
+        parts.append(
+            f"before that it thought for {took} ms, {thought:.0f} pieces that nobody heard"
+        )
+    parts += [f"{rate:.0f} tokens/s"] if rate is not None else []
+    parts += [f"{window:.0f} within {ms(LLM_WINDOW_MS)} ms"] if window is not None else []
     told = {name: turn.counts[count] for name, count in SERVER.items() if count in turn.counts}
     if told:
         others = turn.counts.get(OTHERS, 0.0)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turngap.core.clock import ns_to_ms
+from turngap.core.counts import add_counts
 from turngap.core.events import AgentMarks, Event, calls_of
 from turngap.core.results import MarkRecord
 from turngap.core.spoken import OUTSIDE
@@ -71,8 +72,7 @@ def _counts(turn: TrackedTurn) -> dict[str, float]:
     """What was counted over all that the agent did in the turn; some are of the reply alone."""
     counts: dict[str, float] = {}
     for reported in turn.agent_turns:
-        for name, n in reported.counts.items():
-            counts[name] = counts.get(name, 0.0) + n
+        add_counts(counts, reported.counts)
     heard = heard_agent_turn(turn)
     if heard is not None:
         counts = {name: n for name, n in counts.items() if name not in _OF_THE_REPLY}

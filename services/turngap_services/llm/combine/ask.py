@@ -118,7 +118,7 @@ class Ask:
         if self.over:
             return
         self.over = True
-        thought = f" but {self.thoughts} tokens of thought" if self.thoughts else ""
+        thought = f" but {self.thoughts} pieces of thought" if self.thoughts else ""
         self.failed = error or (None if self.answers else f"{self.part.name} said nothing{thought}")
         self._said.put_nowait(None)
         self.begun.set()

@@ -19,7 +19,8 @@ from pipecat.services.settings import STTSettings
 from pipecat.services.stt_service import STTService
 from pipecat.utils.time import time_now_iso8601
 
-from turngap.backends import BEHIND, COUNTS
+from turngap.backends import COUNTS
+from turngap.core.counts import BEHIND
 from turngap.core.errors import AgentError
 from turngap_services.stt.sherpa import SherpaSettings
 from turngap_services.stt.sherpa.model import Hearing, Recogniser

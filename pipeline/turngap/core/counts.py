@@ -1,0 +1,15 @@
+"""Figures that an agent counts, by name, put together from what each of its parts told."""
+
+from collections.abc import Mapping
+
+# How far a recogniser was behind what was said, in ms.
+BEHIND = "stt_behind_ms"
+# Of these the greatest counts; all others are added up.
+_GREATEST = frozenset({BEHIND})
+
+
+def add_counts(counts: dict[str, float], more: Mapping[str, float]) -> None:
+    """Add further figures to `counts`."""
+    for name, n in more.items():
+        before = counts.get(name, 0)
+        counts[name] = max(before, n) if name in _GREATEST else before + n

@@ -165,6 +165,19 @@ async def test_a_refusal_that_comes_when_the_turn_is_over_leaves_no_turn_unanswe
         assert c.paid == 0
 
 
+def test_a_refusal_that_the_end_of_the_turn_overtakes_leaves_it_to_be_asked_again_once() -> None:
+    guesses = Guesses()
+    guesses.ask()
+    assert not guesses.refuse()  # the turn is not over, and whoever ends it may not know yet
+    assert guesses.confirm()
+    assert not guesses.confirm()
+    for known in (guesses.asked_anew, guesses.ask, guesses.withdraw):
+        guesses.ask()
+        guesses.refuse()
+        known()
+        assert not guesses.confirm()
+
+
 async def test_an_interruption_ends_a_guess_too() -> None:
     async with conversing() as c:
         await c.begins()

@@ -224,7 +224,9 @@ def with_tools(llm: str, *assignments: str) -> Stack:
 def test_an_llm_that_calls_no_tools_is_refused_with_those_that_do() -> None:
     with pytest.raises(InputError, match="llm backend 'small' calls no tools\n") as e:
         list(resolved(with_tools("small"), None))
-    assert "anthropic, cerebras, groq, openai, vllm; or, simulated, sim, sim:" in e.value.hint
+    assert (
+        "anthropic, cerebras, groq, local, openai, vllm; or, simulated, sim, sim:" in e.value.hint
+    )
     assert e.value.kind == "tools.not_called"
 
 

@@ -61,6 +61,7 @@ class Guesses:
         self._count = 0
         self._pending: int | None = None
         self._confirmed = False
+        self._refused = False
         self._void: set[int] = set()
 
     def ask(self) -> int:
@@ -72,24 +73,36 @@ class Guesses:
 
     def withdraw(self) -> None:
         """Make the guess void: the turn went on, or the person said something else."""
-        self._confirmed = False
+        self._confirmed = self._refused = False
         if self._pending is not None:
             self._void.add(self._pending)
             self._pending = None
 
-    def confirm(self) -> None:
+    def confirm(self) -> bool:
+        """Note that the turn is over.
+
+        Returns:
+            Whether its guess was refused and nobody else asks for its answer.
+        """
+        unanswered = self._refused
         self._confirmed = self._pending is not None
-        self._pending = None
+        self._pending, self._refused = None, False
+        return unanswered
 
     def refuse(self) -> bool:
-        """Note that the LLM does not answer the guess, as it would call a tool.
+        """Note that the guess is not answered, as the LLM would call a tool for instance.
 
         Returns:
             Whether the turn is over already, so that nobody else asks for its answer.
         """
-        unanswered = self._confirmed
+        unanswered, refused = self._confirmed, self._pending is not None
         self.withdraw()
+        self._refused = refused
         return unanswered
+
+    def asked_anew(self) -> None:
+        """Note that the answer is asked for, and no longer as a guess."""
+        self._refused = False
 
     def state(self, frame: Frame) -> State:
         """Return what may become of a frame; one without a guess may be heard."""
@@ -142,7 +155,7 @@ class Announcer(FrameProcessor):
     """Stands before the LLM: numbers requests that are guesses, and notes what becomes of them.
 
     A guess whose answer would call a tool is refused by pipecat's LLM service and asked again when
-    the turn is over. If that is decided before the refusal has arrived here, it is asked again
+    the turn is over. If that is decided before those who ask know of the refusal, it is asked again
     here.
 
     It has no queue, so that a guess is void in the step in which that is decided.
@@ -161,13 +174,17 @@ class Announcer(FrameProcessor):
                 await self.push_frame(LLMRunFrame(), FrameDirection.UPSTREAM)
         elif isinstance(frame, LLMContextFrame) and frame.speculation:
             frame.metadata[GUESS] = self._guesses.ask()
+        elif isinstance(frame, LLMContextFrame):
+            self._guesses.asked_anew()
         elif isinstance(frame, EagerEndOfTurnCancelFrame | InterruptionFrame):
             self._guesses.withdraw()
-        elif isinstance(frame, UserStoppedSpeakingFrame) and down:
-            self._guesses.confirm()
+        over = down and isinstance(frame, UserStoppedSpeakingFrame)
+        unanswered = over and self._guesses.confirm()
         await self.push_frame(frame, direction)
-        if isinstance(frame, UserStoppedSpeakingFrame) and down:
+        if over:
             await self._gate.let_out()
+        if unanswered:
+            await self.push_frame(LLMRunFrame(), FrameDirection.UPSTREAM)
 
 
 class OpenGate(SpeculationGate):

@@ -17,7 +17,11 @@ from helpers.descriptors import open_descriptors
 from helpers.made_speech import spoken
 from turngap.agent.access import Access
 from turngap.agent.limits import Limits
+from turngap.agent.switching import Offers
+from turngap.backends import ConfiguredBackend
 from turngap.caller.pipecat import audio_frame
+from turngap.core.spoken import OUTSIDE
+from turngap.scenario.domain import Domain
 from turngap.store.folders import find_run
 from turngap.store.runs import read_run
 
@@ -168,6 +172,35 @@ async def test_a_typed_turn_is_answered_and_kept_out_of_the_figures(tmp_path: Pa
         assert (kept["gap_ms"], kept["left_out"], kept["outcome"]) == (None, "typed", "answered")
         assert "nobody spoke" in kept["why_no_gap"]
         assert kept["record"]["say"] == "good <b>evening</b>"
+
+
+def turns_told(page: Page) -> set[int]:
+    return {marks["turn"] for marks in page.of("marks")}
+
+
+@pytest.mark.parametrize("closed", [True, False])
+async def test_typed_text_that_the_model_cannot_know_gets_what_can_be_asked_for(
+    closed: bool, tmp_path: Path
+) -> None:
+    domain = Domain({"taxis": "call a taxi"}, ("call a taxi",), ("call a taxi",))
+    assembly = fake_assembly()
+    first = assembly.offers.first
+    narrow = dataclasses.replace(first.spec, narrow=lambda settings: True)
+    offers = Offers([ConfiguredBackend("fake", narrow, first.settings)])
+    assembly = dataclasses.replace(assembly, domain=domain, offers=offers, closed=closed)
+    async with serving(tmp_path, assembly) as server, server.page() as page:
+        await page.ready()
+        outside: list[int] = []
+        for turn, text in enumerate(("what is the capital of France?", "call me a taxi"), 1):
+            await page.say("turngap.say", {"turn": turn, "text": text})
+            await page.until(lambda turn=turn: len(turns_told(page)) == turn)
+            await page.heard_all()
+            outside.append(page.of("marks")[-1]["counts"].get(OUTSIDE, 0))
+        about = json.loads((await server.get("/api/about"))[2])
+    assert outside == [1, 0]
+    assert "knows only some sentences about taxis" in about["say"]
+    assert ("The project's own language model" in about["say"]) is not closed
+    assert about["examples"] == ["call a taxi"]
 
 
 @pytest.mark.parametrize("text", ["", "  ", "x" * 2001])

@@ -74,8 +74,10 @@ def other() -> Iterator[int]:
     server.server_close()
 
 
-async def reply(settings: LocalSettings) -> str:
-    context = LLMContext([{"role": "user", "content": "hi"}])
+async def reply(settings: LocalSettings, said: str = "hi") -> str:
+    context = LLMContext(
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": said}]
+    )
     async with running(create(settings, InstantClock()), params=PipelineParams()) as line:
         await line.send(LLMContextFrame(context))
         await line.until(lambda: bool(line.of(LLMFullResponseEndFrame)))
@@ -188,7 +190,8 @@ async def test_without_a_server_the_projects_own_model_answers_and_says_so(close
     assert isinstance(create(settings, InstantClock()), SmallLLMService)
     assert "which knows its own domain only" in finds(settings)
     assert "calls no tools" in (SPEC.why_no_tools(settings) or "")
-    assert await reply(settings)
+    # A fact of its own prompt, whatever the stack's prompt says.
+    assert "sunny" in await reply(settings, "what's the weather like today")
 
 
 @pytest.mark.parametrize("refuses", ["", "reasoning_effort", "chat_template_kwargs"])

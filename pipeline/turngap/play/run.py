@@ -169,7 +169,7 @@ class RunInProgress:
             AgentError: the run is continued, and they are others than before.
         """
         before = self._opening.found
-        if self._opening.pieces and before != chosen.found:
+        if self._opening.pieces and before and before != chosen.found:
             raise AgentError(
                 "resume.agent",
                 f"the agent found another model than before: {chosen.found}, not {before}",

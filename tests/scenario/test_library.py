@@ -86,7 +86,7 @@ FILES = [
         "title: Talk\n" + GOOD,
         "scenario.unknown_key",
         1,
-        ["title", "allowed here: name, about, tags, voices, turns"],
+        ["title", "allowed here: name, about, topic, tags, voices, turns"],
     ),
     (
         "wrong key deep inside",
@@ -110,7 +110,7 @@ FILES = [
         ["turns[1].audio: missing", "say, audio, speech"],
     ),
     ("zero turns", "name: talk\nturns: []\n", "scenario.invalid", 2, ["turns", "at least 1 item"]),
-    ("no turns", "name: talk\n", "scenario.invalid", 1, ["turns: missing", "name, about, tags"]),
+    ("no turns", "name: talk\n", "scenario.invalid", 1, ["turns: missing", "name, about, topic, tags"]),
     ("turns no list", "name: talk\nturns: 3\n", "scenario.invalid", 2, ["turns: expected a list"]),
     (
         "turn no mapping",
@@ -403,7 +403,7 @@ FILES = [
         "",
         "scenario.not_a_mapping",
         1,
-        ["expected a mapping", "name, about, tags, voices, turns"],
+        ["expected a mapping", "name, about, topic, tags, voices, turns"],
     ),
     ("a list", "- a\n", "scenario.not_a_mapping", 1, ["expected a mapping"]),
 ]

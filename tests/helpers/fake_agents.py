@@ -83,7 +83,7 @@ def stand_in(
         await fake.play(run, *where, **how)
 
     monkeypatch.setattr(RunInProgress, "play", play)
-    monkeypatch.setattr(Target, "serving", lambda target, _log: Served(name_of(target)))
+    monkeypatch.setattr(Target, "serving", lambda target, *_: Served(name_of(target)))
 
 
 def target(agent: str) -> Target:

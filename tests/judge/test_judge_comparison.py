@@ -78,8 +78,8 @@ def test_a_judge_has_a_column_of_its_own_and_says_where_it_and_the_rules_disagre
     assert all(t.judged for b in (GOOD, QUICK) for t in of_backend(folder, b))
     page = (folder / MARKDOWN_FILE).read_text("utf-8")
     assert "| right by the rules | right by judge openai m |" in page
-    assert f"sim:distilled: judge and rules disagree in 1 of 3 turns ({SAID})" in page
-    assert "sim:full: judge and rules disagree in 0 of 3 turns\n" in page
+    assert f"sim:distilled (simulated): judge and rules disagree in 1 of 3 turns ({SAID})" in page
+    assert "sim:full (simulated): judge and rules disagree in 0 of 3 turns\n" in page
     assert "go by the rules" in page
     assert "right by judge openai m" in (folder / "report.html").read_text("utf-8")
 
@@ -128,7 +128,7 @@ def test_a_judge_that_gave_no_verdict_is_not_right_and_says_why(
     assert done.code == 0
     text = " ".join(done.out.split())
     assert "right by judge openai m – –" in text
-    assert "sim:full: no turn has a verdict of both; 3 not judged by it" in text
+    assert "sim:full (simulated): no turn has a verdict of both; 3 not judged by it" in text
     assert "3 not judged by it (no verdict in the judge's answer: maybe)" in text
 
 

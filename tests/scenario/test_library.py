@@ -110,7 +110,13 @@ FILES = [
         ["turns[1].audio: missing", "say, audio, speech"],
     ),
     ("zero turns", "name: talk\nturns: []\n", "scenario.invalid", 2, ["turns", "at least 1 item"]),
-    ("no turns", "name: talk\n", "scenario.invalid", 1, ["turns: missing", "name, about, topic, tags"]),
+    (
+        "no turns",
+        "name: talk\n",
+        "scenario.invalid",
+        1,
+        ["turns: missing", "name, about, topic, tags"],
+    ),
     ("turns no list", "name: talk\nturns: 3\n", "scenario.invalid", 2, ["turns: expected a list"]),
     (
         "turn no mapping",

@@ -113,7 +113,7 @@ def test_an_interrupted_simulation_says_that_nothing_is_kept(
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> None:
     @asynccontextmanager
-    async def serving(_: Target, __: Path) -> AsyncIterator[str]:
+    async def serving(*_: object) -> AsyncIterator[str]:
         yield NEW
 
     monkeypatch.setattr(Target, "serving", serving)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from turngap.core.spoken import OUT_OF_DOMAIN
 from turngap_services.turn.adaptive.phrasing import (
     Ending,
     asks,
@@ -89,3 +90,4 @@ def test_with_a_recogniser_that_rejects_noise_one_word_is_enough() -> None:
     assert asks("friday", 1)
     assert not asks("friday", 2)
     assert not asks("yeah", 1)
+    assert not asks(OUT_OF_DOMAIN, 2)

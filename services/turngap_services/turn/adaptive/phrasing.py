@@ -7,6 +7,8 @@ without punctuation gives it. What each class says about the turn's end is fitte
 import re
 from typing import Literal
 
+from turngap.core.spoken import OUT_OF_DOMAIN
+
 _WORD = re.compile(r"[a-z]+(?:'[a-z]+)*|\d+")
 
 
@@ -85,9 +87,9 @@ def asks(text: str, least_words: int) -> bool:
     """Return whether these words, said while the other person speaks, want to be heard.
 
     `least_words` different words do, and single ones that ask for silence. Anything less may be a
-    cough, in which a recogniser without rejection reads "five five".
+    cough, in which a recogniser without rejection reads "five five", and one with it nothing known.
     """
-    words = set(words_of(text))
+    words = set(words_of(text.replace(OUT_OF_DOMAIN, "")))
     return not is_backchannel(text) and (len(words) >= least_words or bool(words & _HALTS))
 
 

@@ -112,11 +112,6 @@ def llm_of(shape: str) -> Models:
     return models
 
 
-def own_llm(_: Path) -> dict[str, str]:
-    """The project's own model, as where no server is found on the machine."""
-    return {"llm": "small"}
-
-
 def piper(out: Path) -> dict[str, str]:
     """A voice of piper's quality `medium`."""
     file = out / "piper-medium.onnx"
@@ -132,16 +127,16 @@ def together(*parts: Models) -> Models:
 
 def rows() -> list[Row]:
     """All rows, in the order of the table."""
-    streaming = zipformer_of("en-2023-06-26")
+    llms = ("smollm2-135m", "qwen2.5-0.5b")
+    streaming, quick = zipformer_of("en-2023-06-26"), llm_of(llms[0])
     return [
         Row("embedded", "embedded", lambda _: {}, real=True),
-        Row("zipformer, own LLM", "local", together(streaming, own_llm, piper)),
         *(
             Row(f"zipformer, {name}", "local", together(streaming, llm_of(name), piper))
-            for name in ("smollm2-135m", "qwen2.5-0.5b")
+            for name in llms
         ),
         *(
-            Row(f"whisper {name}, own LLM", "local", together(whisper_of(name), own_llm, piper))
+            Row(f"whisper {name}, {llms[0]}", "local", together(whisper_of(name), quick, piper))
             for name in whisper.SHAPES
             if name != "toy"
         ),

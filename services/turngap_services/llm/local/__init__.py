@@ -72,14 +72,14 @@ def finds(settings: LocalSettings) -> str:
     return chosen(settings).why
 
 
-def held_out(settings: LocalSettings) -> "HeldOutRecord | None":
+def held_out_share(settings: LocalSettings) -> "HeldOutRecord | None":
     """Read what is known of the project's own model, once it is the one that answers."""
     from turngap_services.llm.local.session import tried
 
     answers = tried(settings)
     if answers is None or answers.server is not None:
         return None
-    return small.held_out(answers.own)
+    return small.held_out_share(answers.own)
 
 
 def narrow(settings: LocalSettings) -> bool:
@@ -98,7 +98,7 @@ SPEC = BackendSpec(
     prepare=prepare,
     requires=SMALL.requires,
     finds=finds,
-    held_out=held_out,
+    held_out=held_out_share,
     narrow=narrow,
     licence=f"{SMALL.licence}",
     tools=True,

@@ -64,7 +64,7 @@ def create(settings: SmallSettings, clock: Clock) -> "SmallLLMService":
     return SmallLLMService(settings=settings, model=model_of(settings))
 
 
-def held_out(settings: SmallSettings) -> "HeldOutRecord | None":
+def held_out_share(settings: SmallSettings) -> "HeldOutRecord | None":
     """Read how often the model was right when it was made; None where nothing lies beside it.
 
     The figures are of int8 arithmetic on a CPU and of whole replies of the likeliest tokens, so
@@ -89,7 +89,7 @@ SPEC = BackendSpec(
     on_a_card=ON_A_CARD,
     licence="MIT AND Apache-2.0 AND BSD-2-Clause",
     notes="CTranslate2 on the CPU, in process; ships with two models of turngap's own.",
-    held_out=held_out,
+    held_out=held_out_share,
     narrow=lambda settings: isinstance(settings.model, str),
     judges=False,
 )

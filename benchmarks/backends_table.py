@@ -38,7 +38,6 @@ from half_gap.table import ms, share
 from pages import write
 
 from turngap.backends import BackendChoice
-from turngap.caller.pipecat import PipecatDialect
 from turngap.compare.figures import first_answer
 from turngap.compare.files import read_comparison, write_reports
 from turngap.compare.play import ComparePlan, compare
@@ -198,7 +197,6 @@ def play(contenders: Sequence[BackendChoice], arguments: argparse.Namespace) -> 
         library=library,
         contenders=contenders,
         scenarios=load_scenarios(scenario_paths(library, arguments.scenario)),
-        dialect=PipecatDialect(),
         rounds=arguments.rounds,
         phases=arguments.phases,
         out=arguments.out,

@@ -33,12 +33,14 @@ from websockets.protocol import State
 from turngap.agent.limits import Limits
 from turngap.agent.log import set_log_level
 from turngap.caller.conversation import Conversation
+from turngap.caller.dialects.pipecat import PipecatSession, audio_frame
+from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.line import open_line
-from turngap.caller.pipecat import PipecatDialect, audio_frame, message_frame, rtvi
 from turngap.core.clock import ms_to_ns
+from turngap.core.frames import message_frame
 from turngap.core.results import OffsetRecord
+from turngap.play.cues import cues_of
 from turngap.play.process import running
-from turngap.play.run import cues_of
 from turngap.scenario.library import LoadedScenario, library_dir, load_scenario, scenario_paths
 
 NO_OFFSET = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
@@ -279,7 +281,7 @@ async def _round(url: str, scenario: LoadedScenario, lost: Counter[str], name: s
 
 
 async def _caller(url: str, scenario: LoadedScenario) -> list[float | None]:
-    async with open_line(url, PipecatDialect(), CLOCK) as line:
+    async with open_line(url, PipecatSession(), CLOCK) as line:
         talk = Conversation(line, cues_of(scenario), CLOCK, offset=NO_OFFSET)
         return [p.turn.gap_ns and p.turn.gap_ns / 1e6 async for p in talk.play()]
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from pipecat.frames.protobufs import frames_pb2
 
-from turngap.caller.pipecat import audio_frame, interruption_frame, message_frame, rtvi
+from turngap.caller.dialects.pipecat import audio_frame, interruption_frame
+from turngap.caller.dialects.rtvi import rtvi
+from turngap.core.frames import message_frame
 
 # Which share of the messages is of a kind for which a client is closed. With more, a connection
 # would be over before anything else is tried.

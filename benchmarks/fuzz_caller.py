@@ -37,25 +37,21 @@ from typing import Any
 import numpy as np
 import psutil
 
-from turngap.caller.dialect import Message
+from turngap.caller.dialects.pipecat import PipecatSession, audio_frame, interruption_frame, parse
+from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.line import Line
-from turngap.caller.pipecat import (
-    PipecatDialect,
-    audio_frame,
-    interruption_frame,
-    message_frame,
-    parse,
-    rtvi,
-)
+from turngap.caller.said import Message
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError
+from turngap.core.frames import message_frame
 from turngap.play.plan import PlayPlan
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import load_scenarios, scenario_paths
 from turngap.store.runs import read_run
 from turngap.testing import LoopClock, in_virtual_time
-from turngap.testing.agent import Reply, Script, converse, wav_file
+from turngap.testing.agent import Reply, Script, converse
+from turngap.testing.dialects.pipecat import wav_file
 from turngap.testing.memory import End, line_to
 
 SCENARIOS = Path(__file__).resolve().parent.parent / "scenarios"
@@ -78,7 +74,6 @@ PAYLOADS = [
     rtvi("server-message", {**MARKS, "counts": {"llm_ttft_ms": 80.5}, "why": "number"}),
     rtvi("server-message", {**MARKS, "calls": [CALL], "error": "no voice"}),
     rtvi("server-message", {"turngap": "pong", "ping": 1, "agent_ns": 10**9}),
-    rtvi("server-message", {"turngap": "truth", "gap_ns": 10**8, "intended_gap_ns": 10**8}),
 ]
 REAL: list[bytes] = [
     *map(message_frame, PAYLOADS),
@@ -255,7 +250,7 @@ def fuzz(messages: int, seed: int, *, each: int = EACH, show: bool = False) -> F
 
 def fuzz_one(data: bytes) -> None:
     """Read one message as a line does; raises only if the line would."""
-    line = Line(End(LoopClock(), asyncio.Queue(), asyncio.Queue()), PipecatDialect(), LoopClock())
+    line = Line(End(LoopClock(), asyncio.Queue(), asyncio.Queue()), PipecatSession(), LoopClock())
     said = line._read(data)  # pyright: ignore[reportPrivateUsage]
     if getattr(said, "traceback", ""):
         raise AssertionError(said)

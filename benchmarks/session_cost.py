@@ -14,13 +14,13 @@ import psutil
 from endings import errors_told
 
 from turngap.caller.conversation import Conversation
+from turngap.caller.dialects.pipecat import PipecatSession
 from turngap.caller.line import open_line
-from turngap.caller.pipecat import PipecatDialect
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
 from turngap.core.results import OffsetRecord
+from turngap.play.cues import cues_of
 from turngap.play.process import running
-from turngap.play.run import cues_of
 from turngap.scenario.library import library_dir, load_scenario, scenario_paths
 
 NO_OFFSET = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
@@ -29,7 +29,7 @@ NO_OFFSET = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
 async def caller(url: str, scenario: Path) -> int:
     """One whole conversation; returns how many of its turns were answered."""
     clock = MonotonicClock()
-    async with open_line(url, PipecatDialect(), clock) as line:
+    async with open_line(url, PipecatSession(), clock) as line:
         conversation = Conversation(line, cues_of(load_scenario(scenario)), clock, offset=NO_OFFSET)
         return sum([played.turn.gap_ns is not None async for played in conversation.play()])
 
@@ -83,7 +83,7 @@ async def measure(levels: list[int]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 2, 4])
     callers = parser.parse_args().callers
     with errors_told():

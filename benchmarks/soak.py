@@ -28,13 +28,16 @@ from turngap.agent.limits import Limits
 from turngap.agent.log import set_log_level
 from turngap.agent.server import Seats, ServeSettings, bind, create_server
 from turngap.agent.session import assemble
-from turngap.caller.pipecat import audio_frame, message_frame, parse, rtvi
+from turngap.caller.dialects.pipecat import audio_frame, parse
+from turngap.caller.dialects.rtvi import rtvi
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm
 from turngap.core.clock import ms_to_ns
+from turngap.core.frames import message_frame
+from turngap.live.answering import OwnStack
 from turngap.live.app import LiveServer
 from turngap.live.keeping import Keeping
-from turngap.play.run import cues_of
+from turngap.play.cues import cues_of
 from turngap.play.target import AgentChoice
 from turngap.scenario.library import library_dir, load_scenario, scenario_paths
 
@@ -179,7 +182,7 @@ async def serving(
     assembly = assemble(AgentChoice(agent).stack(), library_dir(None), CLOCK)
     assembly.prepare()
     seats = Seats(most, settings.limits, CLOCK)
-    live = LiveServer(assembly, settings, Keeping(runs), seats)
+    live = LiveServer(OwnStack(assembly), settings, Keeping(runs), seats)
     with bind(settings) as listener:
         server = create_server(live.app, settings.limits, seats)
         task = asyncio.create_task(server.serve(sockets=[listener]))

@@ -2,13 +2,17 @@
 
     python examples/pipecat_bot.py [--marks] [--port 8765]
     turngap replay quick-questions --agent ws://127.0.0.1:8765/ws
+    turngap replay quick-questions --agent ws://127.0.0.1:8765/phone --dialect twilio
 
-Only the engines are turngap's, so that it runs offline, and with --marks the observer. Its LLM is
-simulated: it says what the scenarios expect.
+At /phone it answers calls of Twilio, Telnyx, Plivo and Exotel. Only the engines are turngap's, so
+that it runs offline, and with --marks the observer. Its LLM is simulated: it says what the
+scenarios expect.
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, WebSocket
@@ -21,7 +25,13 @@ from pipecat.processors.aggregators.llm_response_universal import (
     LLMContextAggregatorPair,
     LLMUserAggregatorParams,
 )
+from pipecat.runner.utils import parse_telephony_websocket
+from pipecat.serializers.base_serializer import FrameSerializer
+from pipecat.serializers.exotel import ExotelFrameSerializer
+from pipecat.serializers.plivo import PlivoFrameSerializer
 from pipecat.serializers.protobuf import ProtobufFrameSerializer
+from pipecat.serializers.telnyx import TelnyxFrameSerializer
+from pipecat.serializers.twilio import TwilioFrameSerializer
 from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPIWebsocketTransport
 from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
@@ -41,13 +51,44 @@ def engine(kind: Kind, name: str, **settings: object):
 
 
 @app.websocket("/ws")
-async def bot(websocket: WebSocket) -> None:
-    """One conversation."""
+async def from_client(websocket: WebSocket) -> None:
+    """A conversation with a client of pipecat's."""
     await websocket.accept()
+    await bot(websocket, ProtobufFrameSerializer())
+
+
+@app.websocket("/phone")
+async def from_phone(websocket: WebSocket) -> None:
+    """A phone call; its first messages tell whose it is."""
+    await websocket.accept()
+    name, call = await parse_telephony_websocket(websocket)
+    await bot(websocket, PHONES[name](call))
+
+
+# Without the companies' keys nobody can hang up for real.
+PHONES: dict[str, Callable[[Any], FrameSerializer]] = {
+    "twilio": lambda call: TwilioFrameSerializer(
+        call.stream_id, params=TwilioFrameSerializer.InputParams(auto_hang_up=False)
+    ),
+    "telnyx": lambda call: TelnyxFrameSerializer(
+        call.stream_id,
+        call.outbound_encoding,
+        call.outbound_encoding,
+        params=TelnyxFrameSerializer.InputParams(auto_hang_up=False),
+    ),
+    "plivo": lambda call: PlivoFrameSerializer(
+        call.stream_id, params=PlivoFrameSerializer.InputParams(auto_hang_up=False)
+    ),
+    "exotel": lambda call: ExotelFrameSerializer(call.stream_id),
+}
+
+
+async def bot(websocket: WebSocket, serializer: FrameSerializer) -> None:
+    """One conversation."""
     transport = FastAPIWebsocketTransport(
         websocket,
         FastAPIWebsocketParams(
-            serializer=ProtobufFrameSerializer(), audio_in_enabled=True, audio_out_enabled=True
+            serializer=serializer, audio_in_enabled=True, audio_out_enabled=True
         ),
     )
     aggregators = LLMContextAggregatorPair(
@@ -74,7 +115,7 @@ async def bot(websocket: WebSocket) -> None:
         params=PipelineParams(audio_out_sample_rate=22_050),
     )
     if app.state.marks:
-        from turngap.agent.observer import MarksObserver
+        from turngap import MarksObserver
 
         MarksObserver().attach(worker)
 

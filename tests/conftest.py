@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 from commandline import SCENARIOS
-from fake_agents import ENOUGH, NEW, OLD, FakeAgents, target
+from fake_agents import ENOUGH, NEW, OLD, FakeAgents, somebody_is_there, speaks_pipecat, target
 from hypothesis import settings
 from inner_runs import INI, Play
 from made_records import make_run
 from quiet import Quiet, Watch
 from virtual_agents import VirtualAgents
 
-from turngap.caller.pipecat import PipecatDialect
+from turngap.caller.endpoint import Endpoint
 from turngap.check.plan import CheckPlan
 from turngap.core.errors import TurngapError
 from turngap.core.results import Turn
@@ -94,6 +94,8 @@ def agents(monkeypatch: pytest.MonkeyPatch) -> FakeAgents:
         await fake.play(run, *where, **how)
 
     monkeypatch.setattr(RunInProgress, "play", play)
+    monkeypatch.setattr("turngap.play.run.identify", speaks_pipecat)
+    monkeypatch.setattr(Endpoint, "knock", somebody_is_there)
     return fake
 
 
@@ -109,7 +111,6 @@ def plan(tmp_path: Path) -> CheckPlan:
         candidate=target(NEW),
         reference=target(OLD),
         scenarios=load_scenarios(scenario_paths(SCENARIOS, ["quick-questions"])),
-        dialect=PipecatDialect(),
         rounds=ENOUGH,
         calibration_turns=0,
         out=tmp_path / "runs",

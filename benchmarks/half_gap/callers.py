@@ -9,15 +9,16 @@ from pathlib import Path
 import psutil
 
 from turngap.caller.conversation import Conversation, PlayedTurn
+from turngap.caller.dialects.pipecat import PipecatSession
 from turngap.caller.line import open_line
-from turngap.caller.pipecat import PipecatDialect
 from turngap.clocks import MonotonicClock
 from turngap.core.budget import REPLIED, STARVED_MS
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.results import OffsetRecord
 from turngap.core.stats import Percentile, Proportion, percentile, proportion
+from turngap.play.cues import cues_of
 from turngap.play.process import running
-from turngap.play.run import cues_of, undisturbed
+from turngap.play.run import undisturbed
 from turngap.play.target import AgentChoice
 from turngap.scenario.library import LoadedScenario
 
@@ -101,7 +102,7 @@ async def _caller(url: str, scenario: LoadedScenario, number: int, times: int) -
     await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(APART_MS * number))
     turns: list[PlayedTurn] = []
     for _ in range(times):
-        async with open_line(url, PipecatDialect(), clock) as line:
+        async with open_line(url, PipecatSession(), clock) as line:
             conversation = Conversation(line, cues_of(scenario), clock, offset=NO_OFFSET)
             turns += [played async for played in conversation.play()]
     return turns

@@ -36,15 +36,13 @@ class Step:
 
 STEPS = (
     Step(
-        "output: 10 ms chunks, the TTS's own rate, its leading silence cut",
+        "output: 10 ms chunks, the TTS's leading silence cut",
         (
-            "audio.out_sample_rate=22050",
             "audio.out_chunk_ms=10",
             "audio.out_ahead_ms=60",
             "audio.cut_lead_in=true",
         ),
         (
-            "audio.out_sample_rate=24000",
             "audio.out_chunk_ms=40",
             "audio.out_ahead_ms=0",
             "audio.cut_lead_in=false",

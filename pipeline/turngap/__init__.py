@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from turngap._api import check, check_async, compare, compare_async, replay, replay_async
-    from turngap.agent.observer import MarksObserver
     from turngap.core.errors import (
         AgentError,
         InconclusiveError,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
         TurngapError,
     )
     from turngap.core.results import Turn
+    from turngap.marks.observer import MarksObserver
     from turngap.scenario.model import Scenario
     from turngap.store.runs import Run
 
@@ -72,7 +72,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "MarksObserver": "turngap.agent.observer",
+    "MarksObserver": "turngap.marks.observer",
     "Run": "turngap.store.runs",
     "Scenario": "turngap.scenario.model",
     "Turn": "turngap.core.results",

@@ -165,6 +165,7 @@ async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
             error.add_note(_kept(e.stored))
         raise error from None
     finally:
+        main.close()  # it never began if the import above failed
         _PLAYS.release()
 
 
@@ -192,6 +193,10 @@ def quietly() -> Iterator[None]:
 async def replay(
     agent: str | Path = "embedded",
     *,
+    start: str | None = None,
+    dialect: str = "",
+    headers: Names = (),
+    subprotocols: Names = (),
     scenarios: Names | None = None,
     tag: str | None = None,
     repeat: int = 1,
@@ -221,7 +226,14 @@ async def replay(
     its awaitable twin. If you interrupt it, the turns that were played are stored.
 
     Args:
-        agent: a stack's name, a stack file, or the `ws://` URL of a running agent.
+        agent: a stack's name, a stack file, or the `ws://` URL of an agent.
+        start: a command that starts the agent of that URL, for example `python bot.py`. It runs
+            without a shell until everything has been played, and is ended with its children.
+        dialect: the protocol of that URL, as `twilio` or `openai-realtime,voice=marin`; by default
+            turngap finds it out.
+        headers: HTTP headers to open that URL with, each `Name: value`. `${NAME}` in one, or in
+            the URL, stands for an environment variable, so that no secret is stored.
+        subprotocols: WebSocket subprotocols to open it with, in place of the dialect's own.
         scenarios: names in the library, or files; by default all of the library.
         tag: play only scenarios with this tag.
         repeat: how often to play everything.
@@ -261,7 +273,17 @@ async def replay(
     _number("budget_ms", budget_ms, 1, MAX_MS)
     _number("greeting_ms", greeting_ms, 0, MAX_MS)
     plan = ReplayPlan.of(
-        AgentChoice(str(agent), {"llm": llm, "stt": stt, "tts": tts}, _names(sets), seed, marks),
+        AgentChoice(
+            str(agent),
+            {"llm": llm, "stt": stt, "tts": tts},
+            _names(sets),
+            seed,
+            marks,
+            start=start,
+            dialect=dialect,
+            headers=_names(headers),
+            subprotocols=_names(subprotocols),
+        ),
         _names(scenarios or ()),
         tag,
         _path(library),
@@ -288,7 +310,14 @@ async def replay(
 async def check(  # noqa: D417
     agent: str | Path = "embedded",
     *,
+    start: str | None = None,
     against: str | Path | None = None,
+    start_against: str | None = None,
+    dialect: str = "",
+    headers: Names = (),
+    subprotocols: Names = (),
+    against_dialect: str = "",
+    against_headers: Names = (),
     against_sets: Names = (),
     baseline: str | Path | None = None,
     budgets: Mapping[str, float] | None = None,
@@ -326,6 +355,10 @@ async def check(  # noqa: D417
         agent: the candidate; a stack's name, a stack file or a `ws://` URL.
         against: the reference, which is played in turns with the candidate; the folder of another
             checkout of turngap will do as well.
+        start, start_against: commands that start the agents of these URLs, as in `replay`.
+        dialect, headers, subprotocols: how the agent's URL is spoken to, as in `replay`.
+        against_dialect, against_headers: the same of the reference's URL; by default the agent's
+            dialect, and its headers where the scheme and the host of both URLs are the same.
         against_sets: settings of the reference, as `sets`.
         baseline: a stored reference in place of `against`, made with `save` on the same machine.
         budgets: `gap` or a stage's name to its budget in ms.
@@ -360,12 +393,24 @@ async def check(  # noqa: D417
     _number("calibration", calibration, 0, whole=True)
     _number("rounds", rounds, 1, whole=True)
     plan = CheckPlan.of(
-        AgentChoice(str(agent), {"llm": llm, "stt": stt, "tts": tts}, _names(sets), seed),
+        AgentChoice(
+            str(agent),
+            {"llm": llm, "stt": stt, "tts": tts},
+            _names(sets),
+            seed,
+            start=start,
+            dialect=dialect,
+            headers=_names(headers),
+            subprotocols=_names(subprotocols),
+        ),
         _names(scenarios or ()),
         tag,
         _path(library),
         against=None if against is None else str(against),
         against_sets=_names(against_sets),
+        start_against=start_against,
+        against_dialect=against_dialect,
+        against_headers=_names(against_headers),
         baseline=_path(baseline),
         save=_path(save),
         rounds=rounds or 0,

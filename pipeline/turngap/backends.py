@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import Distribution, entry_points, requires
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 
 from turngap.core.clock import LONGEST_MS, Clock
 from turngap.core.errors import AgentError, InputError, known_names
-from turngap.core.problems import problems, reason
+from turngap.core.problems import in_a_line
 from turngap.core.untrusted import shown
 from turngap.store.files import parse_toml
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pipecat.processors.frame_processor import FrameProcessor
     from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
+    from turngap.core.audio import Pcm
     from turngap.core.results import HeldOutRecord
 
 Kind = Literal["stt", "llm", "tts", "turn"]
@@ -110,6 +111,65 @@ class Need:
                 return _is_library(self.name)
             case "module":
                 return importlib.util.find_spec(self.name) is not None
+
+
+# What every engine needs, as each creates one of pipecat's services. MB on disk that the extra adds
+# to turngap's base, as installed on Linux x86_64 on 2026-11-23.
+AGENT = Need("module", "pipecat", "pip install 'turngap[agent]'", "agent", 370)
+# Modules that are imported where they are used, and which extra brings them.
+_EXTRA_OF = {
+    **dict.fromkeys(("pipecat", "onnxruntime", "openai", "PIL", "rapidfuzz"), "agent"),
+    "huggingface_hub": "agent",
+    **dict.fromkeys(("numba", "scipy"), "simulate"),
+}
+
+
+# The extras all of whose packages `embedded` brings, too.
+_IN_EMBEDDED = ("small", "voice")
+
+
+def not_installed(e: ImportError) -> AgentError | None:
+    """Return what to do about a missing module: install an extra, or turngap's own dependencies.
+
+    None: turngap brings it neither way.
+    """
+    if _without_dependencies():
+        return AgentError(
+            "base.missing",
+            "this installation of turngap has the marks only (it was installed with --no-deps): "
+            "run turngap from an environment that has its dependencies",
+        )
+    extra = _EXTRA_OF.get((e.name or "").partition(".")[0])
+    if extra is None:
+        return None
+    return AgentError(
+        "extra.missing",
+        f"this needs the module {e.name}, which is not installed here",
+        hint=install([extra]),
+    )
+
+
+def _without_dependencies() -> bool:
+    """Whether a package is missing that every installation of turngap has."""
+    every = (need for need in requires("turngap") or () if "extra ==" not in need)
+    names = [re.split(r"[^\w.-]", need, maxsplit=1)[0] for need in every]
+    return any(next(iter(Distribution.discover(name=name)), None) is None for name in names)
+
+
+def install(extras: Iterable[str]) -> str:
+    """Return the one command that installs these extras; each with an engine brings the agent."""
+    named = list(dict.fromkeys(extras))
+    within = {AGENT.extra, *(_IN_EMBEDDED if "embedded" in named else ())}
+    engines = [extra for extra in named if extra not in within]
+    return f"pip install 'turngap[{','.join(engines or named)}]'"
+
+
+def remedies(needs: Iterable[Need]) -> list[str]:
+    """Return what to do about all of them; one command installs all extras."""
+    wanted = list(needs)
+    extras = [need.extra for need in wanted if need.extra]
+    rest = dict.fromkeys(need.remedy for need in wanted if not need.extra)
+    return [install(extras), *rest] if extras else [*rest]
 
 
 def _is_library(name: str) -> bool:
@@ -243,6 +303,9 @@ class BackendSpec:
             folder. `turngap.weights` fetches it before `prepare` is called.
         finds: returns in a line what these settings would use of what runs on this machine.
         licence: SPDX id of what runs in the process; it matters where it is GPL.
+        speak: of a TTS: `(settings, text)` to all of its speech at once, mono samples and their
+            rate, where it can do without a conversation. Its weights are there; it may block.
+        speaks_with: what it needs for that, which is less than an agent does.
         closed_domain: of an STT: whether it hears nothing but sentences that it was given, those of
             the library of its settings. Its transcript of anything else is
             `turngap.core.spoken.OUT_OF_DOMAIN`, which the pipeline answers without the LLM.
@@ -273,6 +336,8 @@ class BackendSpec:
     price: Price | None = None
     licence: str = ""
     notes: str = ""
+    speak: "Callable[[Any, str], tuple[Pcm, int]] | None" = None
+    speaks_with: tuple[Need, ...] = ()
     closed_domain: bool = False
     simulated: bool = False
     held_out: "Callable[[Any], HeldOutRecord | None] | None" = None
@@ -284,7 +349,7 @@ class BackendSpec:
 
     def missing(self, device: object = None) -> list[Need]:
         """What it needs, with that setting of `device`, and is not here."""
-        needs = (*self.requires, *(self.on_a_card if device == "cuda" else ()))
+        needs = (AGENT, *self.requires, *(self.on_a_card if device == "cuda" else ()))
         return [need for need in needs if not need.met()]
 
     def missing_by_default(self) -> list[Need]:
@@ -306,12 +371,9 @@ class BackendSpec:
         try:
             return self.settings_type.model_validate(values)
         except ValidationError as e:
-            said = "; ".join(
-                f"{'.'.join(map(str, p['loc'])) or 'settings'}: {reason(p)}" for p in problems(e)
-            )
             raise InputError(
                 "backend.settings",
-                f"{self.kind} backend {self.name!r}: {said}",
+                f"{self.kind} backend {self.name!r}: {in_a_line(e)}",
                 hint=f"allowed: {', '.join(self.settings_type.model_fields)}",
             ) from e
 
@@ -333,13 +395,26 @@ class BackendSpec:
 
     def require(self) -> None:
         """Raise AgentError with the remedy unless this machine has all that the engine needs."""
-        if missing := self.missing():
-            what = ", ".join(f"{need.kind} {need.name}" for need in missing)
-            raise AgentError(
-                "backend.missing",
-                f"{self.kind} backend {self.name!r} needs {what}, not found here",
-                hint=" and ".join(dict.fromkeys(need.remedy for need in missing)),
-            )
+        require([self])
+
+
+def require(engines: Iterable[BackendSpec]) -> None:
+    """Raise AgentError with one remedy unless this machine has all that the engines need."""
+    missing: dict[Need, str] = {}  # and the engine that needs it first
+    for spec in engines:
+        for need in spec.missing():
+            missing.setdefault(need, f"{spec.kind} backend {spec.name!r} needs")
+    if not missing:
+        return
+    whats = {
+        engine: ", ".join(f"{n.kind} {n.name}" for n, its in missing.items() if its == engine)
+        for engine in missing.values()
+    }
+    raise AgentError(
+        "backend.missing",
+        "; ".join(f"{engine} {what}" for engine, what in whats.items()) + ", not found here",
+        hint=" and ".join(remedies(missing)),
+    )
 
 
 @cache

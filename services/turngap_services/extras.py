@@ -2,13 +2,14 @@
 
 from typing import Literal
 
-from turngap.backends import Need
+from turngap.backends import AGENT, Need
 
 # What each adds to turngap's base, MB, as installed on Linux x86_64 on 2026-11-22; of the CUDA
 # libraries about what their wheel unpacks to.
 SIZES_MB = {
+    AGENT.extra: AGENT.extra_mb,
     "embedded": 71, "small": 156, "whisper": 105, "piper": 46, "sherpa": 44, "cuda": 800,
-    "anthropic": 20,
+    "anthropic": 20, "voice": 21,
 }  # fmt: skip
 
 

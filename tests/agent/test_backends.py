@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from turngap import backends
 from turngap.agent.switching import offers_of
 from turngap.backends import BackendChoice, BackendSettings, BackendSpec, specs
-from turngap.caller.pipecat import PipecatDialect
 from turngap.compare.play import ComparePlan
 from turngap.core.errors import InputError
 from turngap.judge.play import judge_backend, recogniser_backend
@@ -96,7 +95,6 @@ def compared(text: str) -> tuple[str, Any]:
         library=SCENARIOS,
         contenders=[BackendChoice.parse(text), BackendChoice("sim", "sim")],
         scenarios=[],
-        dialect=PipecatDialect(),
     )
     stack = plan.targets()[0].stack
     assert stack is not None

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 from fake_engines import fake_assembly
 from foreign_messages import websocket_message
@@ -14,11 +15,15 @@ from hypothesis import strategies as st
 from pipecat.frames.protobufs import frames_pb2
 
 from turngap.agent import guard as guards
+from turngap.agent import session as sessions
 from turngap.agent.guard import REASON_BYTES, Guard
 from turngap.agent.limits import HangUpError, Limits, Throttle
-from turngap.agent.messages import RTVI_TYPES
-from turngap.caller.pipecat import audio_frame, message_frame, payload_of, rtvi
+from turngap.agent.protocols.pipecat_protobuf import PipecatProtobuf
+from turngap.agent.protocols.rtvi import RTVI_TYPES
+from turngap.caller.dialects.pipecat import audio_frame, payload_of
+from turngap.caller.dialects.rtvi import rtvi
 from turngap.core.clock import NS_PER_S
+from turngap.core.frames import message_frame
 from turngap.testing import ManualClock
 
 RATE = 16_000
@@ -30,7 +35,9 @@ class Line:
 
     def __init__(self, *messages: bytes | str, limits: Limits | None = None) -> None:
         self.clock = ManualClock()
-        self.guard = Guard(limits or Limits(), self.clock, RATE)
+        self.guard = Guard(
+            limits or Limits(), self.clock, PipecatProtobuf(self.clock, RATE, traced=False)
+        )
         self.agent_got: list[Any] = []
         self.closed: tuple[int, str] | None = None
         self.client_got: list[bytes] = []
@@ -55,11 +62,11 @@ class Line:
             self.client_got.append(message["bytes"])
 
     async def play(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async def converse(assembly: Any, socket: Any, memory: Any) -> None:
+        async def converse(assembly: Any, socket: Any, *given: Any) -> None:
             while (message := await socket.receive())["type"] == "websocket.receive":
                 self.agent_got.append(message["bytes"])
 
-        monkeypatch.setattr(guards, "converse", converse)
+        monkeypatch.setattr(sessions, "converse", converse)
         scope = {"type": "websocket", "headers": [], "path": "/ws"}
         await self.guard.run(fake_assembly(), scope, self.receive, self.send)  # type: ignore[arg-type]
 
@@ -103,7 +110,7 @@ async def test_a_pipeline_that_does_not_come_down_gives_its_seat_back(
 ) -> None:
     line, cancelled = Line(AUDIO), asyncio.Event()
 
-    async def converse(assembly: Any, socket: Any, memory: Any) -> None:
+    async def converse(assembly: Any, socket: Any, *given: Any) -> None:
         while (await socket.receive())["type"] == "websocket.receive":
             pass
         try:
@@ -111,7 +118,7 @@ async def test_a_pipeline_that_does_not_come_down_gives_its_seat_back(
         finally:
             cancelled.set()
 
-    monkeypatch.setattr(guards, "converse", converse)
+    monkeypatch.setattr(sessions, "converse", converse)
     monkeypatch.setattr(guards, "COMES_DOWN_S", 0.05)
     scope = {"type": "websocket", "headers": [], "path": "/ws"}
     left_before_it_came_down: list[bool] = []
@@ -130,10 +137,10 @@ async def test_an_agent_that_cancels_itself_is_said_to_have_failed(
 ) -> None:
     line = Line()
 
-    async def converse(assembly: Any, socket: Any, memory: Any) -> None:
+    async def converse(assembly: Any, socket: Any, *given: Any) -> None:
         raise asyncio.CancelledError
 
-    monkeypatch.setattr(guards, "converse", converse)
+    monkeypatch.setattr(sessions, "converse", converse)
     scope = {"type": "websocket", "headers": [], "path": "/ws"}
     await line.guard.run(fake_assembly(), scope, line.receive, line.send)  # type: ignore[arg-type]
     assert line.closed is not None
@@ -207,6 +214,21 @@ async def test_whoever_speaks_is_not_idle(kind: str, monkeypatch: pytest.MonkeyP
             await seconds_pass(line, 100)
             await line.guard._checked_send(said)  # pyright: ignore[reportPrivateUsage]
         assert line.closed is None
+
+
+@pytest.mark.parametrize(("level", "closed"), [(0, True), (8000, False)])
+async def test_audio_that_nobody_hears_is_nobody_who_speaks(
+    level: int, closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = Line(AUDIO)
+    audio = audio_frame(np.full(480, level, np.int16).tobytes(), 24_000)
+    async with staying(line, monkeypatch):
+        for _ in range(4):
+            await seconds_pass(line, 100)
+            await line.guard._checked_send(  # pyright: ignore[reportPrivateUsage]
+                {"type": "websocket.send", "bytes": audio}
+            )
+        assert (line.closed is not None) == closed
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,10 +1,11 @@
 """From pipecat's frames to marks at the caller: a real pipeline, fake engines, a real WebSocket."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from pipecat.frames.frames import (
     BotStoppedSpeakingFrame,
     EagerEndOfTurnCancelFrame,
     Frame,
+    FunctionCallInProgressFrame,
+    FunctionCallResultFrame,
     InterruptionFrame,
     LLMContextFrame,
     LLMFullResponseEndFrame,
@@ -22,19 +25,23 @@ from pipecat.frames.frames import (
     UserStoppedSpeakingFrame,
 )
 from pipecat.observers.base_observer import FramePushed
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.processors.frameworks.rtvi import RTVIProcessor
+from pipecat.services.tts_service import TTSService
 from pipecat.tests.utils import run_test
+from pipecat_messages import decode
 from quiet import Quiet
 from scripted_line import EchoLLM
 from websockets.asyncio.client import ClientConnection, connect
 
-from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, StampedSerializer
-from turngap.agent.speculation import GUESS
+from turngap.agent.observer import MonotonicPipecatClock, StampedSerializer
 from turngap.backends import COUNTS
-from turngap.caller.dialect import (
+from turngap.caller.dialects.pipecat import PipecatSession, audio_frame
+from turngap.caller.said import (
     AudioBytes,
     AudioChunk,
     Flush,
@@ -44,15 +51,15 @@ from turngap.caller.dialect import (
     Ready,
     ReplyDone,
 )
-from turngap.caller.pipecat import PipecatDialect
 from turngap.clocks import MonotonicClock, others_first
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.stages import AGENT_MARKS, TOOL_MARKS
 from turngap.core.tokens import COLD
+from turngap.marks.observer import MarksObserver
+from turngap.marks.waste import GUESS
 from turngap.testing import ManualClock
 
 CLOCK = MonotonicClock()
-DIALECT = PipecatDialect()
 IN_RATE = 16_000
 PACKET = 320
 
@@ -66,7 +73,7 @@ class Caller:
 
     async def receive(self) -> None:
         async for message in self.socket:
-            incoming = DIALECT.decode(message)
+            incoming = decode(message)
             if isinstance(incoming, AudioBytes):
                 incoming = AudioChunk(np.frombuffer(incoming.data, np.int16), incoming.rate)
             if incoming is not None:
@@ -78,7 +85,7 @@ class Caller:
         start_ns = CLOCK.now_ns()
         for index in range(round(ms / 20)):
             await CLOCK.sleep_until_ns(start_ns + ms_to_ns(20 * (index + 1)))
-            await self.socket.send(DIALECT.audio(samples.tobytes(), IN_RATE))
+            await self.socket.send(audio_frame(samples.tobytes(), IN_RATE))
         return CLOCK.now_ns()
 
     async def wait_for(self, kind: type[Incoming], count: int = 1, within_s: float = 10) -> None:
@@ -88,9 +95,10 @@ class Caller:
                 await self.say(20, loud=False)
 
     async def ping(self, number: int) -> None:
-        message = DIALECT.ping(number)
-        assert message is not None
-        await self.socket.send(message)
+        session = PipecatSession()
+        assert session.ping(number)
+        for message in session.data_to_send():
+            await self.socket.send(message)
 
     def all(self, kind: type[Incoming]) -> list[int]:
         """When each message of a kind came."""
@@ -106,7 +114,9 @@ async def calling(**about: Any) -> AsyncIterator[Caller]:
     async with served(fake_assembly(**about)) as agent, connect(agent.url) as socket:
         caller = Caller(socket)
         task = asyncio.create_task(caller.receive())
-        for message in DIALECT.opening():
+        session = PipecatSession()
+        session.open()
+        for message in session.data_to_send():
             await socket.send(message)
         await caller.wait_for(Ready)
         try:
@@ -301,7 +311,7 @@ async def test_without_knowing_who_has_answered_no_turn_is_told_to_be_cold() -> 
 async def test_what_a_void_guess_says_at_last_is_no_other_turns_but_its_cost() -> None:
     told, observer = Told(), MarksObserver()
     observer.report_to(cast(RTVIProcessor, told))
-    user, llm, passing = LLMUserAggregator(LLMContext()), EchoLLM(), Passing()
+    user, llm = LLMUserAggregator(LLMContext()), EchoLLM()
     guess, last = LLMContextFrame(LLMContext(), speculation=True), LLMFullResponseEndFrame()
     guess.metadata[GUESS] = last.metadata[GUESS] = 1
     last.metadata[COUNTS] = {"opener_ms": 700.0, "combined_usd": 0.5}
@@ -310,13 +320,79 @@ async def test_what_a_void_guess_says_at_last_is_no_other_turns_but_its_cost() -
         *((user, guess), (user, EagerEndOfTurnCancelFrame()), (llm, last)),
         *((user, ask), (user, over)),
     ]
-    for at_ns, (source, frame) in enumerate(pushes):
-        down = FrameDirection.DOWNSTREAM
-        await observer.on_push_frame(FramePushed(source, passing, frame, down, at_ns))
-    await others_first()
+    await seen(observer, pushes)
     (turn,) = told.turns
     assert turn["counts"].get("opener_ms") is None
     assert turn["counts"]["combined_usd"] == 0.5
+
+
+async def test_a_frame_that_cannot_be_read_does_not_end_the_observer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told, observer = Told(), MarksObserver()
+    observer.report_to(cast(RTVIProcessor, told))
+    failing = Mock(side_effect=ZeroDivisionError)
+    with monkeypatch.context() as patched:
+        patched.setattr(observer, "_on_first_push", failing)
+        await played(observer, "ask")
+    assert failing.called
+    assert not told.turns
+    await played(observer, "ask")
+    assert len(told.turns) == 1
+
+
+async def test_audio_of_half_samples_and_results_that_are_no_json_are_read() -> None:
+    told, observer, llm = Told(), MarksObserver(), EchoLLM()
+    observer.report_to(cast(RTVIProcessor, told))
+    about: Any = {"function_name": "f", "tool_call_id": "1", "arguments": {}}
+    circle: list[Any] = []
+    circle.append(circle)
+    for result, shown in (({(1, 2): 3}, "{(1, 2): 3}"), (circle, "[[...]]")):
+        pushes: list[tuple[FrameProcessor, Frame]] = [
+            (LLMUserAggregator(LLMContext()), LLMContextFrame(LLMContext())),
+            (SilentTTS(), TTSAudioRawFrame(b"\1\2\3", 24_000, 1)),
+            (llm, FunctionCallInProgressFrame(**about)),
+            (llm, FunctionCallResultFrame(**about, result=result)),
+            (llm, BotStoppedSpeakingFrame()),
+        ]
+        await seen(observer, pushes)
+        (turn,) = told.turns
+        told.turns.clear()
+        assert "tts_first_audio" in turn["marks"]
+        assert turn["calls"][0]["result"] == shown
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+async def test_a_voice_of_more_channels_has_the_lead_of_one(channels: int) -> None:
+    told, observer = Told(), MarksObserver()
+    observer.report_to(cast(RTVIProcessor, told))
+    pcm = np.concatenate([np.zeros(12_000), 9000 * np.sin(np.arange(24_000) / 5)]).astype("<i2")
+    voice = TTSAudioRawFrame(np.repeat(pcm, channels).tobytes(), 24_000, channels)
+    asked = LLMUserAggregator(LLMContext()), LLMContextFrame(LLMContext())
+    await seen(observer, [asked, (SilentTTS(), voice), (EchoLLM(), BotStoppedSpeakingFrame())])
+    marks = told.turns[0]["marks"]
+    lead_ms = ns_to_ms(marks["tts_first_audible"] - marks["tts_first_audio"])
+    assert lead_ms == pytest.approx(500, abs=1)
+
+
+async def test_a_bot_without_rtvi_starts_unobserved() -> None:
+    worker = PipelineWorker(Pipeline([Passing()]), enable_rtvi=False)
+    MarksObserver().attach(worker)
+    attached = Mock(spec=PipelineWorker)
+    MarksObserver().attach(attached)
+    attached.add_observer.assert_called_once()
+
+
+class SilentTTS(TTSService):
+    async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
+        yield None
+
+
+async def seen(observer: MarksObserver, pushes: list[tuple[FrameProcessor, Frame]]) -> None:
+    passing, down = Passing(), FrameDirection.DOWNSTREAM
+    for at_ns, (source, frame) in enumerate(pushes):
+        await observer.on_push_frame(FramePushed(source, passing, frame, down, at_ns))
+    await others_first()
 
 
 async def played(observer: MarksObserver, steps: str) -> None:
@@ -352,7 +428,7 @@ async def test_a_chunk_was_written_when_it_was_last_handed_to_the_socket() -> No
     chunk = OutputAudioRawFrame(bytes(8), 24_000, 1)
     for at_ns in (1_000, 1_010, 50_000):
         await clock.advance_to(at_ns)
-        assert DIALECT.decode(await as_bytes(serializer, chunk)) is not None
+        assert decode(await as_bytes(serializer, chunk)) is not None
     await clock.advance_to(90_000)
     await as_bytes(serializer, TextFrame("no audio"))
     pushed = [1_005, 41_000, 81_000, 99_000]

@@ -18,11 +18,11 @@ from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.serializers.protobuf import ProtobufFrameSerializer
 from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams
+from pipecat_messages import decode
 
 from turngap.agent.output import YieldingOutput
 from turngap.backends import Floor
-from turngap.caller.dialect import AudioBytes, Flush
-from turngap.caller.pipecat import PipecatDialect
+from turngap.caller.said import AudioBytes, Flush
 from turngap.clocks import MonotonicClock, others_first
 from turngap.core.clock import Clock
 from turngap.testing import ManualClock
@@ -48,7 +48,7 @@ class Socket:
         """Nobody to leave."""
 
     async def send(self, data: bytes) -> None:
-        self.sent.append(PipecatDialect().decode(data))
+        self.sent.append(decode(data))
 
     @property
     def letters(self) -> str:

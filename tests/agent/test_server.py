@@ -1,6 +1,7 @@
 """The agent's server: who is let in, who is turned away, and what does not bring it down."""
 
 import asyncio
+import dataclasses
 import json
 import socket
 
@@ -9,13 +10,16 @@ import pytest
 from fake_engines import fake_assembly, served
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
 
 from turngap.agent.log import set_log_level
 from turngap.agent.server import ServeSettings, bind
+from turngap.caller.dialects.pipecat import PipecatSession, audio_frame
+from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.line import open_line
-from turngap.caller.pipecat import PipecatDialect, audio_frame, message_frame, rtvi
 from turngap.clocks import MonotonicClock
 from turngap.core.errors import AgentError, InputError
+from turngap.core.frames import Frame, message_frame
 
 CLOCK = MonotonicClock()
 SPOKEN = audio_frame(np.zeros(320, np.int16).tobytes(), 16_000)
@@ -23,7 +27,7 @@ SPOKEN = audio_frame(np.zeros(320, np.int16).tobytes(), 16_000)
 
 async def is_served(url: str) -> bool:
     """Whether an ordinary caller gets through the handshake and has its pings answered."""
-    async with open_line(url, PipecatDialect(), CLOCK) as line:
+    async with open_line(url, PipecatSession(), CLOCK) as line:
         return (await line.clock_offset()).n > 0
 
 
@@ -89,14 +93,14 @@ def test_an_unknown_log_level_names_the_known_ones() -> None:
 async def test_health_says_who_it_is_and_how_many_are_there() -> None:
     async with served(fake_assembly()) as agent:
         assert await agent.health() == {"agent": "fake", "sessions": 0}
-        async with open_line(agent.url, PipecatDialect(), CLOCK):
+        async with open_line(agent.url, PipecatSession(), CLOCK):
             assert await agent.health() == {"agent": "fake", "sessions": 1}
         await agent.sessions_become(0)
 
 
 async def test_a_full_agent_says_so_and_takes_the_next_when_there_is_room() -> None:
     async with served(fake_assembly(), max_sessions=1) as agent:
-        async with open_line(agent.url, PipecatDialect(), CLOCK):
+        async with open_line(agent.url, PipecatSession(), CLOCK):
             with pytest.raises(AgentError) as raised:
                 await is_served(agent.url)
             assert "code 1013 (full: 1 of 1 conversations are running" in raised.value.message
@@ -126,12 +130,68 @@ async def test_an_engine_that_cannot_be_made_frees_its_session() -> None:
 async def test_conversations_do_not_hear_each_other() -> None:
     async with (
         served(fake_assembly()) as agent,
-        open_line(agent.url, PipecatDialect(), CLOCK) as first,
-        open_line(agent.url, PipecatDialect(), CLOCK) as second,
+        open_line(agent.url, PipecatSession(), CLOCK) as first,
+        open_line(agent.url, PipecatSession(), CLOCK) as second,
     ):
         offsets = [await line.clock_offset() for line in (first, second)]
         assert [o.n for o in offsets] == [12, 12]
         assert (await agent.health())["sessions"] == 2
+
+
+# --- other protocols --------------------------------------------------------------------------
+
+
+async def test_each_protocol_is_answered_at_its_path_and_takes_a_seat() -> None:
+    start = json.dumps({"event": "start", "streamSid": "MZ1"})
+    opening = {"label": "rtvi-ai", "type": "client-message", "data": {"t": "eval-connect"}}
+    ready = json.dumps(rtvi("client-ready", {"version": "2.2.0", "about": {"library": "x"}}))
+    async with served(fake_assembly()) as agent, asyncio.timeout(20):
+        base = agent.url.removesuffix("/ws")
+        async with (
+            connect(f"{base}/twilio") as telephone,
+            connect(f"{base}/v1/realtime?model=x", subprotocols=[Subprotocol("realtime")]) as api,
+            connect(f"{base}/ws") as evaluation,
+        ):
+            await telephone.send(start)
+            await evaluation.send(json.dumps(opening))
+            await evaluation.send(ready)
+            assert api.subprotocol == "realtime"
+            assert json.loads(await api.recv())["type"] == "session.created"
+            assert json.loads(await evaluation.recv())["type"] == "bot-ready"
+            await agent.sessions_become(3)
+        await agent.sessions_become(0)
+
+
+async def test_a_client_of_another_protocol_is_told_where_it_is_spoken() -> None:
+    async with served(fake_assembly()) as agent, connect(agent.url) as client:
+        await client.send('{"event": "connected", "protocol": "Call", "version": "1.0.0"}')
+        with pytest.raises(ConnectionClosed) as raised:
+            await client.recv()
+    assert raised.value.rcvd is not None
+    assert raised.value.rcvd.code == 1003
+    reason = raised.value.rcvd.reason
+    assert reason.endswith("others: /twilio, /v1/realtime, evals' eval-connect here"), reason
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+async def test_pipecat_s_own_metrics_are_sent_to_those_who_want_them(wanted: bool) -> None:
+    assembly = fake_assembly()
+    pipeline = assembly.stack.pipeline.model_copy(update={"metrics": wanted})
+    stack = assembly.stack.model_copy(update={"pipeline": pipeline})
+    kinds: set[str] = set()
+    typed = {"content": "hello", "options": {"run_immediately": True}}
+    async with (
+        served(dataclasses.replace(assembly, stack=stack)) as agent,
+        connect(agent.url) as client,
+        asyncio.timeout(20),
+    ):
+        await client.send(message_frame(rtvi("client-ready", {"version": "2.2.0"})))
+        await client.send(message_frame(rtvi("send-text", typed)))
+        while "bot-stopped-speaking" not in kinds:
+            frame = Frame.FromString(await client.recv())
+            if frame.WhichOneof("frame") == "message":
+                kinds.add(json.loads(frame.message.data)["type"])
+    assert ("metrics" in kinds) == wanted
 
 
 # --- garbage ----------------------------------------------------------------------------------
@@ -158,7 +218,7 @@ GARBAGE = {
 async def test_garbage_from_a_client_brings_down_nobody_else(name: str) -> None:
     async with (
         served(fake_assembly()) as agent,
-        open_line(agent.url, PipecatDialect(), CLOCK) as other,
+        open_line(agent.url, PipecatSession(), CLOCK) as other,
     ):
         async with connect(agent.url) as client:
             await send_all(client, GARBAGE[name], SPOKEN, GARBAGE[name], SPOKEN)

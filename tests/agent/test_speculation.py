@@ -24,7 +24,6 @@ from scripted_line import Conversation, EchoLLM, conversing
 
 from turngap.agent.observer import MonotonicPipecatClock
 from turngap.agent.speculation import (
-    GUESS,
     Announcer,
     AudioGate,
     Guesses,
@@ -32,6 +31,7 @@ from turngap.agent.speculation import (
     SpeculationDropped,
 )
 from turngap.clocks import others_first
+from turngap.marks.waste import GUESS
 
 DOWN, UP = FrameDirection.DOWNSTREAM, FrameDirection.UPSTREAM
 

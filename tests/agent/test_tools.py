@@ -8,13 +8,13 @@ import pytest
 from pipecat.frames.frames import EagerEndOfTurnCancelFrame
 from scripted_line import Conversation, EchoLLM, conversing
 
-from turngap.agent.observer import MarksObserver
 from turngap.agent.stack import TOOLS, Stack, load_stack, override, resolved
 from turngap.agent.tools import Tool, toolbox, tools
 from turngap.backends import find
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
 from turngap.core.errors import InputError
+from turngap.marks.observer import MarksObserver
 from turngap.testing import ManualClock
 
 NOW = datetime(2026, 11, 21, 21, 5)

@@ -21,7 +21,6 @@ from fake_agents import FakeAgents, spoil, stand_in
 from made_records import make_turn
 from pages import END
 
-from turngap.caller.pipecat import PipecatDialect
 from turngap.compare.play import ComparePlan
 from turngap.core.errors import ExitCode, InputError
 from turngap.core.results import AnswerRecord, Turn
@@ -76,7 +75,6 @@ def test_each_contender_is_a_backend_with_settings_that_it_takes() -> None:
         library=library_dir(),
         contenders=everybody,
         scenarios=[],
-        dialect=PipecatDialect(),
         most=len(everybody),
     )
     stacks = [target.stack for target in plan.targets()]  # names apart, settings checked

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from turngap.caller import intake
-from turngap.caller.pipecat import audio_frame, interruption_frame, message_frame, parse, rtvi
-from turngap.caller.pipecat import payload_of as payload
+from turngap.caller.dialects.pipecat import audio_frame, interruption_frame, parse
+from turngap.caller.dialects.pipecat import payload_of as payload
+from turngap.caller.dialects.rtvi import rtvi
 from turngap.core.audio import SpeechDetector, SpeechEnd
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
+from turngap.core.frames import message_frame
 from turngap.core.messages import PING
-from turngap.testing.agent import IN_RATE, wav_file
+from turngap.testing.dialects.pipecat import wav_file
 from turngap.testing.memory import End
 
 RATE = 16_000
@@ -54,7 +56,7 @@ class Bot:
     def __init__(self, hostile: "Hostile", end: End, clock: Clock) -> None:
         self.hostile, self.end, self.clock = hostile, end, clock
         self.shift_ns = 0
-        self._detector = SpeechDetector(IN_RATE, gap_ms=HOLD_MS)
+        self._detector = SpeechDetector(RATE, gap_ms=HOLD_MS)
         self._samples = self._turn = 0
 
     async def run(self) -> None:
@@ -77,7 +79,7 @@ class Bot:
             if not isinstance(event, SpeechEnd):
                 continue
             self._turn += 1
-            past = samples_to_ns(self._samples - event.sample, IN_RATE)
+            past = samples_to_ns(self._samples - event.sample, RATE)
             self.user_end_ns = self.end.arrived_ns - past
             await (self.hostile.acts(self) if self._turn == 2 else self.answers())
 

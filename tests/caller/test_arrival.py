@@ -12,10 +12,13 @@ import pytest
 from websockets.sync.server import Server, ServerConnection, serve
 
 from turngap.caller.arrival import StampedSocket, age_ns, arrived_ns, connect_stamped
-from turngap.caller.line import Socket, open_line
-from turngap.caller.pipecat import PipecatDialect, message_frame, rtvi
+from turngap.caller.dialects.pipecat import PipecatSession
+from turngap.caller.dialects.rtvi import rtvi
+from turngap.caller.line import open_line
+from turngap.caller.opening import Socket
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
+from turngap.core.frames import message_frame
 from turngap.testing import ManualClock
 from turngap.testing.agent import ScriptedAgent
 
@@ -123,7 +126,7 @@ async def test_nobody_there_is_the_last_address_own_reason() -> None:
 
 
 async def test_nothing_is_delayed_on_the_way_out() -> None:
-    async with ScriptedAgent() as agent, open_line(agent.url, PipecatDialect(), CLOCK) as line:
+    async with ScriptedAgent() as agent, open_line(agent.url, PipecatSession(), CLOCK) as line:
         assert isinstance(line._peer, Socket)
         tcp = line._peer.transport.get_extra_info("socket")
         assert tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -151,7 +154,7 @@ async def test_a_message_is_stamped_when_it_came_though_the_event_loop_was_held_
     go, sent_ns = threading.Event(), list[int]()
     with agent_in_a_thread(go, sent_ns) as server:
         url = f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
-        async with open_line(url, PipecatDialect(), CLOCK) as line:
+        async with open_line(url, PipecatSession(), CLOCK) as line:
             go.set()
             while not sent_ns:  # not a wait: nothing else of this loop may run
                 pass

@@ -12,17 +12,20 @@ from hypothesis import strategies as st
 from test_conversation import ANSWER, QUICK, says
 
 from turngap.caller.conversation import Conversation, PlayedTurn
-from turngap.caller.dialect import Message
-from turngap.caller.pipecat import audio_frame, interruption_frame, message_frame, rtvi
+from turngap.caller.dialects.pipecat import audio_frame, interruption_frame
+from turngap.caller.dialects.rtvi import rtvi
+from turngap.caller.said import Message
 from turngap.core.budget import OUTCOMES
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError
+from turngap.core.frames import message_frame
 from turngap.core.results import Turn
 from turngap.play.turn_record import turn_record
 from turngap.scenario.library import load_scenarios, scenario_paths
 from turngap.store.documents import encode, parse_document
 from turngap.testing import LoopClock, in_virtual_time
-from turngap.testing.agent import Script, converse, wav_file
+from turngap.testing.agent import Script, converse
+from turngap.testing.dialects.pipecat import wav_file
 from turngap.testing.memory import End, line_to
 
 ANYTHING = st.recursive(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pkgutil import resolve_name
 from typing import Any
 
@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 
 from turngap.caller.conversation import BackchannelCue, Conversation, Patience, PlayedTurn, TurnCue
-from turngap.caller.dialect import Incoming, Message
+from turngap.caller.dialects.pipecat import PipecatSession
 from turngap.caller.hearing import WAV_HEADERS
 from turngap.caller.line import Line
-from turngap.caller.pipecat import PipecatDialect
-from turngap.caller.stream import GRID, RATE
+from turngap.caller.said import AudioBytes, Incoming, Message
+from turngap.caller.stream import GRID_MS, RATE
 from turngap.core.audio import Pcm
 from turngap.core.clock import Clock
 from turngap.core.events import AgentMarks, AgentSpeech, TurnEnded, UserSpeech
 from turngap.core.stages import UNATTRIBUTED
 from turngap.scenario.model import SpeechBounds, When
+from turngap.testing.account import Account
 from turngap.testing.agent import IDLE_MS, Reply, Script
 from turngap.testing.memory import line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
 
 ROOM_MS = 60
-GRID_MS = GRID * 1000 / RATE
 AFTER_REPLY = When(after_reply_ms=0)
 
 # Nothing but rounding to samples. Whether times are right on a real machine is what
@@ -73,6 +73,7 @@ def hums(reply_ms: float) -> BackchannelCue:
 class Played:
     turns: list[PlayedTurn]
     conversation: Conversation
+    account: Account = field(default_factory=Account)
 
     @property
     def outcomes(self) -> list[str]:
@@ -105,11 +106,13 @@ def play(
     script: Script,
     cues: Sequence[TurnCue],
     patience: Patience = QUICK,
-    dialect: PipecatDialect | None = None,
+    session: PipecatSession | None = None,
 ) -> Played:
+    account = Account()
+
     async def course() -> Played:
-        async with asyncio.timeout(60), line_to(script, dialect) as line:
-            return await converse(line, cues, LoopClock(), patience)
+        async with asyncio.timeout(60), line_to(script, session, account=account) as line:
+            return replace(await converse(line, cues, LoopClock(), patience), account=account)
 
     return in_virtual_time(course())
 
@@ -146,7 +149,7 @@ def test_answered_turns_their_marks_and_what_was_said() -> None:
         assert (turn.transcript, turn.reply) == (f"utterance {number}", text)
         assert (turn.ended, turn.yield_ns) == ("reply_done", None)
         assert turn.gap_ns is not None
-        truth = played.conversation.truths[number - 1]
+        truth = played.account.truths[number - 1]
         assert abs(turn.gap_ns - truth.gap_ns) < SLACK_MS * 1e6
         assert list(turn.marks) == [
             "user_end",
@@ -382,26 +385,26 @@ def test_garbage_in_mid_conversation_is_an_error() -> None:
     assert why.startswith("it does not speak the pipecat dialect: it sent a text message")
 
 
-class Broken(PipecatDialect):
+class Broken(PipecatSession):
     """Fails as no dialect should, at the first audio."""
 
     fails = True
 
-    def decode(self, message: Message) -> Incoming | None:
-        incoming = super().decode(message)
-        if type(incoming).__name__ == "AudioBytes" and self.fails:
+    def receive_data(self, message: Message) -> list[Incoming]:
+        said = super().receive_data(message)
+        if self.fails and any(isinstance(incoming, AudioBytes) for incoming in said):
             self.fails = False
             raise ZeroDivisionError("a fault of the caller")
-        return incoming
+        return said
 
 
 def test_a_fault_of_the_caller_is_told_by_its_turn_and_the_next_are_played() -> None:
-    played = play(Script(replies=(ANSWER,)), [says(), says()], dialect=Broken())
+    played = play(Script(replies=(ANSWER,)), [says(), says()], session=Broken())
     assert played.outcomes == ["error", "answered"]
     broken, fine = played.turns
     why = "turngap itself failed to read a message (ZeroDivisionError: a fault of the caller)"
     assert (broken.turn.error or "").startswith(why)
-    assert any("Traceback" in note and "in decode" in note for note in broken.notes)
+    assert any("Traceback" in note and "in receive_data" in note for note in broken.notes)
     assert fine.notes == {}
 
 
@@ -465,7 +468,7 @@ def test_the_onset_is_right_within_1_ms_with_and_without_wav_headers(rate: int, 
     """Taken for sound, each header is a click, and the gap reads 250 ms short."""
     reply = Reply(delay_ms=252, pad_ms=250, speech_ms=300)
     played = play(Script(replies=(reply,), rate=rate, wav=wav), [says(), says()])
-    truths = [truth.gap_ns / 1e6 for truth in played.conversation.truths]
+    truths = [truth.gap_ns / 1e6 for truth in played.account.truths]
     assert truths == pytest.approx([502, 502], abs=1)
     assert played.gaps_ms == pytest.approx(truths, abs=1)
     assert played.outcomes == ["answered", "answered"]

@@ -401,3 +401,14 @@ def test_an_empty_chunk_is_nothing() -> None:
     ear = Ear(GAP_MS)
     assert ear.receive(T0, zeros(0, 16_000), 16_000) == []
     assert (ear.heard, ear.speaking, ear.speech_ahead) == ([], False, False)
+
+
+def test_a_message_that_arrived_before_the_latest_tick_plays_nothing_twice() -> None:
+    """The kernel stamps a message; the ear may have been advanced beyond it before it is read."""
+    ear, pcm = Ear(), tone(20, 8_000)
+    ear.receive(T0, pcm, 8_000)
+    ear.advance(T0 + 10 * MS)
+    ear.receive(T0 + 8 * MS, pcm, 8_000)
+    ear.advance(T0 + 40 * MS)
+    assert (ear.played, sum(len(heard.pcm) for heard in ear.heard)) == (320, 320)
+    assert all(one.end_ns == next_.start_ns for one, next_ in pairwise(ear.heard))

@@ -1,7 +1,11 @@
 """What the caller's listening half makes of what the agent says about itself."""
 
-from turngap.caller.dialect import Fault, Marks
+import numpy as np
+import pytest
+
+from turngap.caller import intake
 from turngap.caller.hearing import MARKS_AHEAD, Listener
+from turngap.caller.said import AudioChunk, Fault, Flush, Marks
 from turngap.core.clock import ms_to_ns
 from turngap.core.events import AgentFault, AgentMarks, AgentSilent, Event, ToolCall
 from turngap.core.results import OffsetRecord
@@ -60,3 +64,52 @@ def test_marks_may_lie_ahead_by_what_clocks_drift_in_a_long_call() -> None:
 def test_why_an_agent_has_nothing_to_say_is_no_error() -> None:
     silent = Marks(0, {}, no_reply="llm: the reply is empty")
     assert heard(silent) == [AgentSilent(7, "llm: the reply is empty")]
+
+
+# --- audio that is never played -----------------------------------------------------------------
+
+SECOND = AudioChunk(np.full(16_000, 9_000, dtype=np.int16), 16_000)
+
+
+def listener() -> Listener:
+    nothing = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
+    return Listener(ManualClock(), offset=nothing, speech_gap_ms=300)
+
+
+def test_audio_that_was_refused_is_dropped_after_what_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(intake, "MOST_WAITING_BYTES", 2 * SECOND.pcm.nbytes)
+    hears = listener()
+    for _ in range(5):
+        hears.on_message(0, SECOND)
+    hears.tick(10**9)
+    assert (hears.ear.played, hears.ear.dropped) == (16_000, 0)
+    hears.tick(3 * 10**9)
+    assert (hears.ear.played, hears.ear.dropped) == (80_000, 48_000)
+
+
+def test_a_flush_drops_what_was_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "MOST_WAITING_BYTES", 2 * SECOND.pcm.nbytes)
+    hears = listener()
+    for _ in range(5):
+        hears.on_message(0, SECOND)
+    hears.on_message(10**9, Flush())
+    assert (hears.ear.played, hears.ear.dropped) == (80_000, 64_000)
+
+
+def test_audio_that_was_lost_with_the_ear_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    hears = listener()
+    hears.on_message(0, SECOND)
+    hears.tick(5 * 10**8)
+    assert (hears.ear.played, hears.ear.dropped) == (8_000, 0)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(hears.ear, "receive", fail)
+    hears.on_message(5 * 10**8, SECOND)
+    assert (hears.ear.played, hears.ear.dropped) == (32_000, 24_000)
+    hears.on_message(10**9, SECOND)
+    hears.tick(3 * 10**9)
+    assert (hears.ear.played, hears.ear.dropped) == (48_000, 24_000)

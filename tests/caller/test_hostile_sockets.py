@@ -18,11 +18,13 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Response
 from websockets.sync.server import Server, ServerConnection, serve
 
+from turngap.caller.dialects.pipecat import PipecatSession
+from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.intake import MOST_MESSAGE_BYTES, MOST_QUEUED
 from turngap.caller.line import open_line
-from turngap.caller.pipecat import PipecatDialect, message_frame, rtvi
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
+from turngap.core.frames import message_frame
 
 Capsys = pytest.CaptureFixture[str]
 EVIL = "\x1b[2J\x1b]0;owned\x07\u202eevil"
@@ -121,7 +123,7 @@ async def test_an_agent_waits_while_the_caller_does_not_read() -> None:
 
     async with serve_async(flood, "127.0.0.1", 0) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        async with open_line(url, PipecatDialect(), clock):
+        async with open_line(url, PipecatSession(), clock):
             before = -1
             while not 0 < sent == before:  # until it stands still, however slow the machine is
                 before = sent

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from turngap.caller import intake
-from turngap.caller.dialect import AudioChunk, Flush, Incoming, ReplyText
 from turngap.caller.hearing import OTHER_NOTES, Listener
+from turngap.caller.said import AudioChunk, Flush, Incoming, ReplyText
 from turngap.core.errors import AgentError
 from turngap.core.events import TurnBroken, UserSpeech
 from turngap.core.results import OffsetRecord

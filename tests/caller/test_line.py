@@ -9,20 +9,18 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
+from websockets.protocol import State
 
-from turngap.caller.dialect import AudioChunk, Incoming, ReplyText
+from turngap.caller import intake
+from turngap.caller.dialects.pipecat import PipecatSession, audio_frame, parse, payload_of
+from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.line import Line, open_line
-from turngap.caller.pipecat import (
-    PipecatDialect,
-    audio_frame,
-    message_frame,
-    parse,
-    payload_of,
-    rtvi,
-)
-from turngap.clocks import MonotonicClock
+from turngap.caller.opening import Socket
+from turngap.caller.said import AudioChunk, Incoming, Message, ReplyText
+from turngap.clocks import MonotonicClock, others_first
 from turngap.core.clock import ms_to_ns
 from turngap.core.errors import AgentError, InputError
+from turngap.core.frames import message_frame
 from turngap.core.messages import PING
 from turngap.testing.agent import Script, ScriptedAgent
 
@@ -66,7 +64,7 @@ async def tcp_peer(answer: bytes | None) -> AsyncIterator[str]:
 
 async def failure(url: str, timeout_s: float = 5.0) -> AgentError:
     with pytest.raises(AgentError) as raised:
-        async with open_line(url, PipecatDialect(), CLOCK, timeout_s=timeout_s):
+        async with open_line(url, PipecatSession(), CLOCK, timeout_s=timeout_s):
             pass
     assert "\n" not in raised.value.message
     return raised.value
@@ -93,11 +91,12 @@ async def failure(url: str, timeout_s: float = 5.0) -> AgentError:
 )
 async def test_what_is_no_websocket_url_is_bad_input(url: str) -> None:
     with pytest.raises(InputError) as raised:
-        async with open_line(url, PipecatDialect(), CLOCK):
+        async with open_line(url, PipecatSession(), CLOCK):
             pass
     assert raised.value.kind == "agent.url"
     assert repr(url) in raised.value.message
-    assert "ws://host:port/path" in raised.value.hint
+    meant = {"http://127.0.0.1:1/": "ws://127.0.0.1:1/", "127.0.0.1:7860": "ws://127.0.0.1:7860"}
+    assert meant.get(url, "ws://host:port/path") in raised.value.hint
 
 
 # --- what is not there, or something else -----------------------------------------------------
@@ -137,7 +136,7 @@ async def test_a_server_that_says_nothing() -> None:
 async def test_a_wrong_path_says_the_status() -> None:
     async with tcp_peer(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n") as url:
         error = await failure(url)
-    assert (error.kind, "404" in error.message) == ("agent.no_websocket", True)
+    assert (error.kind, "404" in error.message) == ("agent.path", True)
 
 
 async def test_a_proxy_is_not_asked_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +144,7 @@ async def test_a_proxy_is_not_asked_for_this_machine(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with (
         ScriptedAgent() as agent,
-        open_line(agent.url, PipecatDialect(), CLOCK) as line,
+        open_line(agent.url, PipecatSession(), CLOCK) as line,
     ):
         assert line
 
@@ -155,7 +154,7 @@ async def test_a_websocket_that_never_answers_the_handshake() -> None:
         error = await failure(agent.url, timeout_s=0.2)
     assert error.kind == "agent.not_ready"
     assert "within 0.2 s" in error.message
-    assert "RTVI" in error.hint
+    assert "--dialect" in error.hint
 
 
 async def test_a_peer_that_speaks_text() -> None:
@@ -272,7 +271,7 @@ async def test_what_is_said_before_the_first_turn_is_not_lost() -> None:
 
     async with peer(greet) as url:
         before_ns = CLOCK.now_ns()
-        async with open_line(url, PipecatDialect(), CLOCK) as line:
+        async with open_line(url, PipecatSession(), CLOCK) as line:
             await line.clock_offset()
             after_ns = CLOCK.now_ns()
             (text_ns, text), (audio_ns, audio) = await received(line, 2)
@@ -290,7 +289,7 @@ async def test_a_message_is_stamped_when_it_arrives_however_late_it_is_taken() -
         sent.set()
         await socket.wait_closed()
 
-    async with peer(say) as url, open_line(url, PipecatDialect(), CLOCK) as line:
+    async with peer(say) as url, open_line(url, PipecatSession(), CLOCK) as line:
         await sent.wait()
         await CLOCK.sleep_until_ns(CLOCK.now_ns() + ms_to_ns(50))
         arrived_by_ns = CLOCK.now_ns() - ms_to_ns(20)
@@ -304,12 +303,11 @@ async def test_a_line_that_closes_while_it_is_received_says_why() -> None:
         await socket.send(READY)
         await socket.close(4000, "bye")
 
-    async with peer(leave) as url, open_line(url, PipecatDialect(), CLOCK) as line:
+    async with peer(leave) as url, open_line(url, PipecatSession(), CLOCK) as line:
         with pytest.raises(AgentError, match=r"closed by the agent with code 4000 \(bye\)"):
             await line.receive(lambda *_: None)
         await line.send_audio(np.zeros(320, np.int16))  # for `receive` to report, as it did
-        with pytest.raises(AgentError, match="code 4000"):
-            await line.send(b"")
+        await line.send_waiting()
 
 
 # --- clocks -----------------------------------------------------------------------------------
@@ -319,7 +317,7 @@ async def test_a_line_that_closes_while_it_is_received_says_why() -> None:
 async def test_the_agents_clock_is_found_within_its_bound(shift_ms: float) -> None:
     async with (
         ScriptedAgent(script=Script(clock_shift_ms=shift_ms)) as agent,
-        open_line(agent.url, PipecatDialect(), CLOCK) as line,
+        open_line(agent.url, PipecatSession(), CLOCK) as line,
     ):
         offset = await line.clock_offset()
     assert offset.n == 12
@@ -342,7 +340,7 @@ async def test_the_quickest_exchange_is_believed() -> None:
                 await CLOCK.sleep_until_ns(at_ns + ms_to_ns(30))
             await socket.send(pong(number, at_ns))
 
-    async with peer(lag) as url, open_line(url, PipecatDialect(), CLOCK) as line:
+    async with peer(lag) as url, open_line(url, PipecatSession(), CLOCK) as line:
         offset = await line.clock_offset()
     assert offset.offset_ns is not None
     assert offset.bound_ns is not None
@@ -353,7 +351,7 @@ async def test_an_agent_that_knows_no_pings_has_no_offset() -> None:
     async def ignore(socket: ServerConnection) -> None:
         await answering_pings(socket, lambda n: [])
 
-    async with peer(ignore) as url, open_line(url, PipecatDialect(), CLOCK) as line:
+    async with peer(ignore) as url, open_line(url, PipecatSession(), CLOCK) as line:
         offset = await line.clock_offset()
     assert (offset.offset_ns, offset.bound_ns, offset.n) == (None, None, 0)
 
@@ -362,7 +360,7 @@ async def test_an_answer_to_another_ping_is_none() -> None:
     async def confuse(socket: ServerConnection) -> None:
         await answering_pings(socket, lambda n: [pong(n - 1, 0), pong(n, CLOCK.now_ns())])
 
-    async with peer(confuse) as url, open_line(url, PipecatDialect(), CLOCK) as line:
+    async with peer(confuse) as url, open_line(url, PipecatSession(), CLOCK) as line:
         offset = await line.clock_offset()
     assert offset.offset_ns is not None
     assert abs(offset.offset_ns) < ms_to_ns(100)
@@ -375,6 +373,173 @@ async def test_a_line_lost_while_clocks_are_compared_is_an_error() -> None:
         await socket.recv()
         await socket.close(1011, "broken")
 
-    async with peer(leave) as url, open_line(url, PipecatDialect(), CLOCK) as line:
+    async with peer(leave) as url, open_line(url, PipecatSession(), CLOCK) as line:
         with pytest.raises(AgentError, match="code 1011"):
             await line.clock_offset()
+
+
+# --- a peer that reads slowly, or sends without end ---------------------------------------------
+
+
+async def turns(count: int = 1) -> None:
+    """Let the event loop go around, so that other tasks get as far as they can."""
+    for _ in range(count):
+        await others_first()
+
+
+class Slow:
+    """A peer whose socket takes messages, and has room only after `room` is set."""
+
+    def __init__(self) -> None:
+        self.arrived_ns = 0
+        self.taken: list[Message] = []
+        self.room = asyncio.Event()
+        self.room.set()
+        self.sent: asyncio.Queue[Message] = asyncio.Queue()
+
+    async def send(self, message: Message) -> None:
+        self.taken.append(message)
+        await self.room.wait()
+
+    async def recv(self) -> Message:
+        return await self.sent.get()
+
+
+class Echoes(PipecatSession):
+    """A dialect that says what it is told to, and answers each message with itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Message] = []
+
+    def receive_data(self, message: Message) -> list[Incoming]:
+        self.waiting.append(message)
+        return [] if message == "nothing" else [ReplyText(str(message))]
+
+    def send_audio(self, pcm: bytes) -> None:
+        self.waiting.append("audio")
+
+    def data_to_send(self) -> list[Message]:
+        waiting, self.waiting = self.waiting, []
+        return waiting
+
+
+async def test_messages_keep_their_order_whoever_sends_them_and_none_is_lost() -> None:
+    peer, session = Slow(), Echoes()
+    line = Line(peer, session, CLOCK)
+    peer.room.clear()
+    session.waiting = ["1", "2", "3"]
+    first = asyncio.create_task(line.send_waiting())
+    await turns()
+    session.waiting = ["4", "5"]
+    second = asyncio.create_task(line.send_waiting())
+    await turns()
+    assert peer.taken == ["1"]
+    first.cancel()
+    await asyncio.wait({first})
+    peer.room.set()
+    await second
+    assert peer.taken == ["1", "2", "3", "4", "5"]
+
+
+async def test_messages_are_handed_on_while_the_peer_does_not_read() -> None:
+    peer, session = Slow(), Echoes()
+    line = Line(peer, session, CLOCK)
+    peer.room.clear()
+    for n in range(5):
+        peer.sent.put_nowait(str(n))
+    async with asyncio.timeout(5):
+        got = await received(line, 5)
+    assert [incoming for _, incoming in got] == [ReplyText(str(n)) for n in range(5)]
+    peer.room.set()
+    await line.send_audio(np.zeros(320, np.int16))
+    assert peer.taken == ["0", "1", "2", "3", "4", "audio"]
+
+
+async def test_answers_to_who_does_not_read_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turngap.caller.line.MOST_UNSENT", 3)
+    peer = Slow()
+    line = Line(peer, Echoes(), CLOCK)
+    peer.room.clear()
+    for n in range(50):
+        peer.sent.put_nowait(str(n))
+    receiving = asyncio.create_task(line.receive(lambda *_: None))
+    await turns(200)
+    assert peer.sent.qsize() > 40
+    peer.room.set()
+    while not peer.sent.empty():
+        await turns()
+    receiving.cancel()
+    await asyncio.wait({receiving})
+    await line.send_waiting()
+    assert peer.taken == [str(n) for n in range(50)]
+
+
+@pytest.mark.parametrize("bound", ["MOST_CONVERSATION_MESSAGES", "MOST_LINE_BYTES"])
+async def test_messages_that_say_nothing_end_the_conversation_too(
+    monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(intake, bound, 10)
+    peer = Slow()
+    line = Line(peer, Echoes(), CLOCK)
+    for _ in range(20):
+        peer.sent.put_nowait("nothing")
+    with pytest.raises(AgentError, match="the agent sent more than") as raised:
+        await line.receive(lambda *_: None)
+    assert raised.value.kind == "agent.too_much"
+
+
+class Parting(PipecatSession):
+    """A dialect that fails to say goodbye."""
+
+    def close(self) -> None:
+        raise RuntimeError("no goodbye")
+
+
+async def test_the_socket_is_closed_though_the_goodbye_fails() -> None:
+    closed = asyncio.Event()
+
+    async def stay(socket: ServerConnection) -> None:
+        await socket.send(READY)
+        await socket.wait_closed()
+        closed.set()
+
+    async with peer(stay) as url:
+        with pytest.raises(RuntimeError, match="no goodbye"):
+            async with open_line(url, Parting(), CLOCK):
+                pass
+        async with asyncio.timeout(5):
+            await closed.wait()
+
+
+async def test_a_peer_that_does_not_read_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    for where in ("line", "opening"):
+        monkeypatch.setattr(f"turngap.caller.{where}.CLOSE_TIMEOUT_S", 0.1)
+
+    gone = asyncio.Event()
+
+    async def deaf(socket: ServerConnection) -> None:
+        await socket.send(READY)
+        cast("asyncio.Transport", socket.transport).pause_reading()
+        await gone.wait()
+
+    class Chatty(PipecatSession):
+        def send_audio(self, pcm: bytes) -> None:
+            super().send_audio(bytes(2**20))
+
+    async with peer(deaf) as url:
+        async with asyncio.timeout(20):
+            async with open_line(url, Chatty(), CLOCK) as line:
+                sending = asyncio.create_task(_send_for_ever(line))
+                socket = cast("Socket", line._peer)
+                while not socket.transport.get_write_buffer_size():
+                    await turns()
+                sending.cancel()
+                await asyncio.wait({sending})
+        assert socket.state is State.CLOSED
+        gone.set()
+
+
+async def _send_for_ever(line: Line) -> None:
+    while True:
+        await line.send_audio(np.zeros(320, np.int16))

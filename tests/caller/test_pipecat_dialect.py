@@ -24,8 +24,11 @@ from pipecat.frames.frames import (
 from pipecat.frames.protobufs import frames_pb2
 from pipecat.processors.frameworks.rtvi import models
 from pipecat.serializers.protobuf import ProtobufFrameSerializer
+from pipecat_messages import decode
 
-from turngap.caller.dialect import (
+from turngap.caller.dialects.pipecat import PipecatSession, audio_frame, interruption_frame, parse
+from turngap.caller.dialects.rtvi import rtvi
+from turngap.caller.said import (
     AudioBytes,
     AudioChunk,
     Fault,
@@ -38,23 +41,14 @@ from turngap.caller.dialect import (
     ReplyDone,
     ReplyText,
     Transcript,
-    Truth,
     TurnOver,
-)
-from turngap.caller.pipecat import (
-    PipecatDialect,
-    audio_frame,
-    interruption_frame,
-    message_frame,
-    parse,
-    rtvi,
 )
 from turngap.caller.wav import WavReader
 from turngap.core.events import ToolCall
+from turngap.core.frames import message_frame
 from turngap.core.messages import PING
 from turngap.core.untrusted import MOST_SENTENCE
 
-DIALECT = PipecatDialect()
 PCM = np.array([0, 1, -1, 32767, -32768, 258], dtype="<i2")
 
 
@@ -67,15 +61,15 @@ async def serialized(frame: Any) -> bytes:
 async def from_bot(model: Any) -> Incoming | None:
     """What becomes of an RTVI message as a bot's own models write it."""
     message = OutputTransportMessageFrame(message=model.model_dump(exclude_none=True))
-    return DIALECT.decode(await serialized(message))
+    return decode(await serialized(message))
 
 
 def decoded(payload: Any) -> Incoming | None:
-    return DIALECT.decode(message_frame(payload))
+    return decode(message_frame(payload))
 
 
 def heard(message: bytes) -> AudioChunk:
-    audio = DIALECT.decode(message)
+    audio = decode(message)
     assert isinstance(audio, AudioBytes)
     return WavReader().read(audio)
 
@@ -99,7 +93,7 @@ async def test_a_bots_audio(rate: int) -> None:
 
 
 async def test_a_bots_interruption() -> None:
-    assert DIALECT.decode(await serialized(InterruptionFrame())) == Flush()
+    assert decode(await serialized(InterruptionFrame())) == Flush()
     frame = await ProtobufFrameSerializer().deserialize(interruption_frame())
     assert isinstance(frame, InterruptionFrame)
 
@@ -134,7 +128,7 @@ async def test_only_a_final_transcript_is_one(final: bool, expected: Incoming | 
     ids=["text", "transcription"],
 )
 async def test_other_frames_of_a_bot_say_nothing_to_the_caller(frame: Any) -> None:
-    assert DIALECT.decode(await serialized(frame)) is None
+    assert decode(await serialized(frame)) is None
 
 
 @pytest.mark.parametrize("kind", ["bot-started-speaking", "metrics", "bot-llm-started", "no-such"])
@@ -154,7 +148,9 @@ def test_what_a_bot_says_to_its_own_client_says_nothing_to_the_caller(payload: A
 
 
 async def test_a_bot_reads_the_callers_audio() -> None:
-    message = DIALECT.audio(PCM.tobytes(), 16_000)
+    session = PipecatSession()
+    session.send_audio(PCM.tobytes())
+    (message,) = session.data_to_send()
     frame = await ProtobufFrameSerializer().deserialize(message)
     assert isinstance(frame, InputAudioRawFrame)
     assert (frame.audio, frame.sample_rate, frame.num_channels) == (PCM.tobytes(), 16_000, 1)
@@ -171,7 +167,9 @@ async def test_the_callers_audio_is_as_pipecat_would_write_it() -> None:
 
 
 async def test_a_bot_reads_the_opening_and_the_pings() -> None:
-    (opening,) = DIALECT.opening()
+    session = PipecatSession()
+    assert session.open() == []
+    (opening,) = session.data_to_send()
     ready = await ProtobufFrameSerializer().deserialize(opening)
     assert isinstance(ready, InputTransportMessageFrame)
     message = models.Message.model_validate(ready.message)
@@ -180,8 +178,9 @@ async def test_a_bot_reads_the_opening_and_the_pings() -> None:
     models.AboutClientData.model_validate(message.data["about"])
     assert int(message.data["version"].split(".")[0]) == int(models.PROTOCOL_VERSION.split(".")[0])
 
-    ping = DIALECT.ping(7)
-    assert ping is not None
+    assert session.ping(7)
+    (ping,) = session.data_to_send()
+    assert session.data_to_send() == []
     frame = await ProtobufFrameSerializer().deserialize(ping)
     assert isinstance(frame, InputTransportMessageFrame)
     message = models.Message.model_validate(frame.message)
@@ -199,13 +198,13 @@ async def test_a_bot_reads_the_opening_and_the_pings() -> None:
 )
 def test_what_is_no_frame_is_refused(message: bytes | str) -> None:
     with pytest.raises(NotSpokenError):
-        DIALECT.decode(message)
+        decode(message)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_message_or_refused(message: bytes) -> None:
     try:
-        DIALECT.decode(message)
+        decode(message)
     except NotSpokenError as e:
         assert str(e)
 
@@ -239,7 +238,7 @@ def test_a_message_that_is_not_json_is_refused(text: str) -> None:
     frame = frames_pb2.Frame()  # pyright: ignore[reportAttributeAccessIssue]
     frame.message.data = text
     with pytest.raises(NotSpokenError):
-        DIALECT.decode(frame.SerializeToString())
+        decode(frame.SerializeToString())
 
 
 @pytest.mark.parametrize(
@@ -251,7 +250,6 @@ def test_a_message_that_is_not_json_is_refused(text: str) -> None:
         {"turngap": "marks", "turn": 1, "marks": []},
         {"turngap": "pong", "ping": 1},
         {"turngap": "pong", "ping": None, "agent_ns": 5},
-        {"turngap": "truth", "gap_ns": "5", "intended_gap_ns": 5},
         {"turngap": "marks", "turn": 1, "marks": {}, "counts": 5},
         {"turngap": "marks", "turn": 1, "marks": {}, "calls": 5},
         {"turngap": "marks", "turn": 1, "marks": {}, "calls": [{"arguments": {}}]},
@@ -337,8 +335,6 @@ def test_our_own_messages() -> None:
     assert decoded(rtvi("server-message", failed)) == Marks(
         2, {"endpoint": 5, "sent": 9}, error="VllmLLMService: no server"
     )
-    truth = {"turngap": "truth", "gap_ns": -5, "intended_gap_ns": 10}
-    assert decoded(rtvi("server-message", truth)) == Truth(-5, 10)
 
 
 def test_the_tools_that_were_called_are_told_with_the_marks() -> None:
@@ -374,7 +370,7 @@ def test_any_json_is_a_message_or_nothing_or_refused(data: Any) -> None:
     for kind in ("server-message", "error", "user-transcription", "bot-ready"):
         for payload in (data, rtvi(kind, data), rtvi(kind, {"turngap": "marks", "marks": data})):
             try:
-                incoming = DIALECT.decode(message_frame(json.loads(json.dumps(payload))))
+                incoming = decode(message_frame(json.loads(json.dumps(payload))))
             except (NotSpokenError, ValueError) as e:
                 assert str(e)
             else:

@@ -35,7 +35,7 @@ def test_an_onset_lies_at_its_instant_on_both_sides(
     window = (T0 + from_ns, T0 + 1_200 * MS)
     agent_ns = T0 + 700 * MS + offset_ns
     heard = [Heard(agent_ns, tone(200, rate), rate)]
-    left, right = user_side(stream, window), agent_side(heard, window)
+    left, right = user_side(stream, window), agent_side(heard, window, RATE)
     assert abs(len(left) - len(right)) <= 1
     user_onset, agent_onset = audible_onset(left, RATE), audible_onset(right, RATE, ABOVE_RINGING)
     assert user_onset is not None
@@ -53,8 +53,8 @@ def test_what_was_played_in_pieces_is_whole() -> None:
         ear.receive(T0 + i * 1_000_000_000 // rate, pcm[i : i + 240], rate)
         ear.advance(T0 + i * 1_000_000_000 // rate + 3 * MS)
     ear.flush(T0 + 400 * MS)
-    pieces = agent_side(ear.heard, (T0, T0 + 300 * MS))
-    whole = agent_side([Heard(T0, pcm, rate)], (T0, T0 + 300 * MS))
+    pieces = agent_side(ear.heard, (T0, T0 + 300 * MS), RATE)
+    whole = agent_side([Heard(T0, pcm, rate)], (T0, T0 + 300 * MS), RATE)
     np.testing.assert_array_equal(pieces, whole)
 
 
@@ -63,7 +63,7 @@ def test_a_change_of_rate_leaves_both_pieces_in_place() -> None:
         Heard(T0 + 100 * MS, tone(100, 8_000), 8_000),
         Heard(T0 + 300 * MS, tone(100, 48_000), 48_000),
     ]
-    out = agent_side(heard, (T0, T0 + 500 * MS))
+    out = agent_side(heard, (T0, T0 + 500 * MS), RATE)
     for begins_ms in (100, 300):
         part = out[(begins_ms - 50) * 16 : (begins_ms + 150) * 16]
         onset = audible_onset(part, RATE, ABOVE_RINGING)
@@ -75,7 +75,7 @@ def test_a_change_of_rate_leaves_both_pieces_in_place() -> None:
 
 
 def test_where_nothing_played_there_is_silence() -> None:
-    out = agent_side([Heard(T0 + 900 * MS, tone(100, RATE), RATE)], (T0, T0 + 500 * MS))
+    out = agent_side([Heard(T0 + 900 * MS, tone(100, RATE), RATE)], (T0, T0 + 500 * MS), RATE)
     assert len(out) == 8_000
     assert not out.any()
 
@@ -83,7 +83,7 @@ def test_where_nothing_played_there_is_silence() -> None:
 def test_what_sounded_across_the_windows_edges_is_cut_there() -> None:
     pcm = np.arange(1, 1601, dtype=np.int16)
     heard = [Heard(T0 - 50 * MS, pcm, RATE), Heard(T0 + 450 * MS, pcm, RATE)]
-    out = agent_side(heard, (T0, T0 + 500 * MS))
+    out = agent_side(heard, (T0, T0 + 500 * MS), RATE)
     np.testing.assert_array_equal(out[:800], pcm[800:])
     np.testing.assert_array_equal(out[-800:], pcm[:800])
 
@@ -95,5 +95,5 @@ def test_a_window_from_before_the_stream_began_is_no_trouble() -> None:
 
 
 def test_an_empty_window_has_one_sample() -> None:
-    assert len(agent_side([], (T0, T0))) == 1
+    assert len(agent_side([], (T0, T0), RATE)) == 1
     assert len(user_side(UserStream(T0), (T0, T0))) == 1

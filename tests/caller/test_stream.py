@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngap.caller.stream import GRID, PACKET, RATE, Sender, UserStream, line_noise
+from turngap.caller.stream import GRID_MS, RATE, Sender, UserStream, line_noise
 from turngap.core.audio import LINE_FLOOR_DBFS, Pcm, audible_onset, rms_dbfs
 from turngap.testing import ManualClock
 
 MS = 1_000_000
+STREAM = UserStream(0)
+GRID, PACKET = STREAM.grid, STREAM.packet
 T0 = 7_000_000_123
 PACKET_NS = 20 * MS
 
@@ -33,9 +35,12 @@ def test_a_recording_begins_on_the_grid_no_sooner_than_asked(not_before: int, ph
     assert start < max(not_before, phase) + GRID
 
 
-def test_the_grid_is_that_of_packets_and_of_vad_windows() -> None:
-    assert GRID % PACKET == 0
-    assert GRID % 512 == 0
+@pytest.mark.parametrize("rate", [8_000, 16_000, 24_000, 48_000])
+def test_the_grid_is_that_of_packets_and_of_vad_windows(rate: int) -> None:
+    stream = UserStream(0, rate)
+    assert stream.grid * 1000 == GRID_MS * rate
+    assert stream.grid % stream.packet == 0
+    assert stream.grid % (rate * 32 // 1000) == 0
 
 
 @given(st.integers(0, 50_000), st.integers(0, 3_000), st.lists(st.integers(1, 2_999), max_size=4))
@@ -99,7 +104,7 @@ class Line:
         hold_ns = self.holds_ns.get(len(self.sent) - 1, 0)
         await self.clock.sleep_until_ns(self.clock.now_ns() + hold_ns)
 
-    def tick(self, now_ns: int) -> None:
+    async def tick(self, now_ns: int) -> None:
         self.ticks.append(now_ns)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from turngap.caller.dialect import AudioBytes, AudioChunk, NotSpokenError
+from turngap.caller.said import AudioBytes, AudioChunk, NotSpokenError
 from turngap.caller.wav import MOST_HEADER, WavReader
 
 PCM = np.arange(-400, 400, dtype="<i2")
@@ -102,6 +102,25 @@ def test_what_a_header_does_not_count_is_left_out_and_counted() -> None:
     (chunk,) = read(wav(PCM[:300]) + PCM[300:].tobytes())
     np.testing.assert_array_equal(chunk.pcm, PCM[:300])
     assert chunk.left_out == 1000
+
+
+def test_a_message_of_nothing_but_small_chunks_is_read_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read_bytes = 0
+
+    class Counted(bytes):
+        def __getitem__(self, part: object) -> bytes:  # pyright: ignore[reportIncompatibleMethodOverride]
+            nonlocal read_bytes
+            got = super().__getitem__(part)  # pyright: ignore
+            read_bytes += len(got) if isinstance(got, bytes) else 1
+            return Counted(got) if isinstance(got, bytes) else got
+
+    monkeypatch.setattr("turngap.caller.wav._files", lambda data: [Counted(data)])
+    small = (b"LIST" + bytes(4)) * 8_192
+    (chunk,) = read(wav(PCM[:300]) + small)
+    assert (len(chunk.pcm), chunk.left_out) == (300, 0)
+    assert read_bytes < 3 * len(small)
 
 
 def test_a_thousand_files_are_the_most_in_a_message() -> None:

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fake_agents import ENOUGH, NEW, FakeAgents, checked, stored
+from commandline import SCENARIOS
+from fake_agents import ENOUGH, NEW, OLD, FakeAgents, checked, stored
 from made_records import MARKS_MS, make_turn
 
 from turngap.check import play as checking
@@ -15,6 +17,8 @@ from turngap.check.plan import CONVERSATIONS, CheckPlan
 from turngap.check.words import to_decide
 from turngap.core.paired import Limits
 from turngap.core.results import PacingRecord, Turn
+from turngap.play.calibrate import Calibration
+from turngap.play.target import AgentChoice
 
 # --- against an agent at hand -----------------------------------------------------------------
 
@@ -298,3 +302,73 @@ def test_noise_pairs_odd_repeats_with_even_ones() -> None:
     assert noise is not None
     assert (noise.n, noise.shift_p50_ms) == (3, pytest.approx(3.0))
     assert noise_of(played[:1]) is None
+
+
+# --- how the two are spoken to ----------------------------------------------------------------
+
+
+async def test_agents_of_two_dialects_are_both_calibrated_and_the_report_says_so(
+    agents: FakeAgents, plan: CheckPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agents.lines[NEW] = {"dialect": "twilio", "line_rate_hz": 8000}
+    agents.lines[OLD] = {"dialect": "pipecat", "line_rate_hz": 16_000}
+    asked: list[str] = []
+
+    async def calibrated(turns: int, *, dialect: str, log: Path) -> Calibration:
+        asked.append(dialect)
+        return Calibration(dialect, 8000, None, (), turns)
+
+    monkeypatch.setattr("turngap.play.run.calibrate", calibrated)
+    phone = replace(plan.candidate, choice=AgentChoice(NEW, dialect="twilio"))
+    done = await checked(replace(plan, candidate=phone, calibration_turns=3))
+    assert sorted(asked) == ["pipecat", "twilio"]
+    assert done.reference is not None
+    for run, dialect in ((done.candidate, "twilio"), (done.reference, "pipecat")):
+        assert run.record.calibration is not None
+        assert run.record.calibration.dialect == dialect
+    says = "the reference is spoken to in pipecat at 16000 Hz, the candidate in twilio at 8000 Hz"
+    assert says in " ".join(check_text(done.record).split())
+
+
+@pytest.mark.parametrize(
+    ("against", "dialect", "headers"),
+    [
+        ("wss://bot.example:8443/old", "twilio", ("Authorization: Bearer mine",)),
+        ("ws://bot.example/old", "twilio", ()),
+        ("wss://other.example/old", "twilio", ()),
+        ("wss://api.openai.com/v1/realtime", "", ()),
+    ],
+)
+def test_a_header_goes_to_no_other_host(
+    against: str, dialect: str, headers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "mine")
+    own = AgentChoice(
+        "wss://bot.example/new", dialect="twilio", headers=("Authorization: Bearer mine",)
+    )
+    reference = planned(own, against).reference
+    assert reference is not None
+    assert (reference.choice.dialect, reference.choice.headers) == (dialect, headers)
+
+
+def test_the_reference_has_a_dialect_and_headers_of_its_own() -> None:
+    own = AgentChoice("wss://bot.example/new", dialect="twilio", headers=("X-Key: mine",))
+    asked = {"against_dialect": "pipecat", "against_headers": ("X-Key: its",)}
+    reference = planned(own, "wss://bot.example/old", **asked).reference
+    assert reference is not None
+    assert (reference.choice.dialect, reference.choice.headers) == ("pipecat", ("X-Key: its",))
+
+
+def planned(choice: AgentChoice, against: str, **asked: Any) -> CheckPlan:
+    return CheckPlan.of(
+        choice,
+        ["quick-questions"],
+        None,
+        SCENARIOS,
+        against=against,
+        against_sets=(),
+        baseline=None,
+        save=None,
+        budgets={},
+        **asked,
+    )

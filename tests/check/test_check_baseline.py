@@ -72,6 +72,28 @@ async def test_a_baseline_of_another_machine(
     assert "another machine (Another CPU" in record.why[0]
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ({"dialect": "twilio", "line_rate_hz": 8000}, "spoken to in twilio at 8000 Hz"),
+        ({"dialect": "pipecat", "line_rate_hz": 8000}, "the candidate in pipecat at 16000 Hz"),
+    ],
+)
+async def test_a_baseline_of_another_line(
+    agents: FakeAgents, plan: CheckPlan, tmp_path: Path, line: dict[str, Any], says: str
+) -> None:
+    path = tmp_path / "base.json"
+    agents.lines[NEW] = line
+    later = await saved(plan, path)
+    agents.lines[NEW] = {"dialect": "pipecat", "line_rate_hz": 16_000}
+    agents.played.clear()
+    record = (await checked(later)).record
+    assert record.verdict == "cannot_compare"
+    assert says in record.why[0]
+    if line["dialect"] == "twilio":  # which is known before anything is played
+        assert agents.played == []
+
+
 async def test_saving_alone_is_no_verdict(
     agents: FakeAgents, plan: CheckPlan, tmp_path: Path
 ) -> None:

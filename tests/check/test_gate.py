@@ -9,7 +9,6 @@ import pytest
 from quiet import Quiet
 from virtual_agents import VirtualAgents
 
-from turngap.caller.pipecat import PipecatDialect
 from turngap.check.plan import CheckPlan
 from turngap.check.play import check
 from turngap.check.record import CheckRecord
@@ -60,7 +59,6 @@ async def checked(
         candidate=resolve(candidate, library),
         reference=resolve(old, library),
         scenarios=load_scenarios(scenario_paths(library)),
-        dialect=PipecatDialect(),
         rounds=rounds,
         calibration_turns=0,
         out=out,

@@ -45,7 +45,7 @@ def zero_turns(text: str) -> str:
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (wrong_key, "unknown key; allowed here: name, about, topic, tags, voices, turns"),
+        (wrong_key, "unknown key; allowed here: name, about, topic, tags, voices, voice, turns"),
         (missing_file, "no such recording"),
         (outside, "inside the scenario's folder"),
         (zero_turns, "turns"),
@@ -78,7 +78,14 @@ def test_a_bad_scenario_is_refused_before_anything_is_played(
         (["replay", "--agent", "ws://127.0.0.1:9/ws", "--llm", "sim"], 2, "running agent"),
         (["replay", "--agent", "ws://127.0.0.1:9/ws", "--no-marks"], 2, "running agent"),
         (["replay", "--agent", "http://127.0.0.1:9/"], 2, "not a WebSocket URL"),
-        (["replay", "--dialect", "klingon"], 2, "known: pipecat"),
+        (["replay", "--agent", "http://127.0.0.1:9/"], 2, "did you mean ws://127.0.0.1:9/?"),
+        (["replay", "--agent", "https://a.example/ws"], 2, "did you mean wss://a.example/ws?"),
+        (["replay", "--agent", "127.0.0.1:9/ws"], 2, "did you mean ws://127.0.0.1:9/ws?"),
+        (["dialects", "check", "localhost:9/ws"], 2, "did you mean ws://localhost:9/ws?"),
+        (["replay", "--agent", "ws://127.0.0.1:9/", "--dialect", "klingon"], 2, "no dialect"),
+        (["replay", "--dialect", "twilio"], 2, "embedded is no URL"),
+        (["replay", "--agent", "ws://127.0.0.1:9/", "--header", "x"], 2, "no HTTP header"),
+        (["replay", "--agent", "ws://h/${NOT_SET_ANYWHERE}"], 2, "NOT_SET_ANYWHERE is not set"),
         (["replay", "--repeat", "0"], 2, "--repeat"),
         (["replay", "--tag", "no-such-tag"], 2, "no-such-tag"),
         (["report", "no-such-run"], 2, "no-such-run"),
@@ -152,7 +159,7 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: Ca
 
 
 def test_an_extra_is_named_as_it_is_installed(capsys: Capsys) -> None:
-    assert "turngap[audio]" in turngap_here(capsys, "talk", "--help").out
+    assert "turngap[audio]" in turngap_here(capsys, "record", "--help").out
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from commandline import ROOT, turngap_here
 from fake_agents import NEW, OLD, FakeAgents, stand_in
 
+from turngap.caller.endpoint import Endpoint
 from turngap.compare.files import read_comparison
 from turngap.compare.record import COMPARISON_FILE
 from turngap.play.target import Target
@@ -113,8 +114,8 @@ def test_an_interrupted_simulation_says_that_nothing_is_kept(
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> None:
     @asynccontextmanager
-    async def serving(*_: object) -> AsyncIterator[str]:
-        yield NEW
+    async def serving(*_: object) -> AsyncIterator[Endpoint]:
+        yield Endpoint(NEW)
 
     monkeypatch.setattr(Target, "serving", serving)
 

@@ -47,5 +47,5 @@ def test_what_is_no_agent_of_ours_is_left_to_the_command(
 
 def test_every_extra_that_a_backend_names_has_a_size() -> None:
     for spec in specs():
-        for need in (*spec.requires, *spec.on_a_card):
+        for need in (*spec.requires, *spec.on_a_card, *spec.speaks_with):
             assert (need.extra_mb > 0) == bool(need.extra) == ("turngap[" in need.remedy)

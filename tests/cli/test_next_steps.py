@@ -8,7 +8,8 @@ import pytest
 from commandline import turngap_here
 from made_records import make_record, make_turn
 
-from turngap.cli.next_steps import LATE, after_run
+from turngap.cli.next_steps import LATE, NO_REPLIES, after_run
+from turngap.core.results import PlanRecord
 from turngap.core.stages import Stage
 from turngap.store.runs import Run
 from turngap.store.writer import RunWriter
@@ -52,6 +53,13 @@ def test_a_run_whose_caller_was_late_says_nothing_else() -> None:
     assert after_run(a_run(make_turn(), valid=False)) == LATE
 
 
+def test_a_run_without_any_reply_asks_for_the_dialect_first() -> None:
+    silent = make_turn().model_copy(update={"outcome": "no_reply"})
+    assert after_run(a_run(silent, valid=False)) == NO_REPLIES
+    answered = Run(make_record(), (silent, make_turn()), Path("runs/x"))
+    assert after_run(answered) != NO_REPLIES
+
+
 def test_a_run_that_failed_is_not_blamed_on_the_caller() -> None:
     assert after_run(a_run(make_turn(), valid=False, failure="the agent died")) is None
 
@@ -69,3 +77,19 @@ def test_the_step_is_the_last_line_and_no_part_of_the_document(
     assert "next: " not in done.out
     assert "next: " not in turngap_here(capsys, "report", writer.path, "--json").err
     assert turngap_here(capsys, "scenarios").err == ""
+
+
+def test_the_check_of_an_agent_is_given_what_reached_it() -> None:
+    plan = PlanRecord(
+        agent="ws://127.0.0.1:1/ws?key=${K}",
+        dialect="twilio",
+        headers=("X-Api-Key: ${K}",),
+        library="x",
+        files=(),
+        rounds=1,
+    )
+    step = after_run(a_run(make_turn(), agent={"url": plan.agent}, plan=plan, planned_turns=8))
+    assert step == (
+        "keep it from getting slower: turngap check --agent 'ws://127.0.0.1:1/ws?key=${K}' "
+        "--dialect twilio --header 'X-Api-Key: ${K}' --save base.json (docs/ci.md)"
+    )

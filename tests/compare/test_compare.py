@@ -15,7 +15,6 @@ from made_records import make_comparison, make_turn
 from rich.console import Console
 
 from turngap.backends import BackendChoice
-from turngap.caller.pipecat import PipecatDialect
 from turngap.compare.charts import HEIGHT_PX, speed, tasks
 from turngap.compare.figures import Side
 from turngap.compare.files import (
@@ -78,7 +77,6 @@ def plan(tmp_path: Path, **changes: Any) -> ComparePlan:
         "library": SCENARIOS,
         "contenders": [GOOD, QUICK],
         "scenarios": load_scenarios(scenario_paths(SCENARIOS, ["quick-questions"])),
-        "dialect": PipecatDialect(),
         "rounds": 7,
         "out": tmp_path,
     }

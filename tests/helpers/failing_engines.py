@@ -44,7 +44,7 @@ from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend, Ki
 from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.turns import TrackedTurn
-from turngap.play.run import cues_of
+from turngap.play.cues import cues_of
 from turngap.scenario.library import library_dir, load_scenarios, scenario_paths
 from turngap.testing.memory import line_to_stack
 from turngap.testing.virtual import LoopClock, in_virtual_time, virtual_clocks

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from commandline import SCENARIOS
 from made_records import MARKS_MS, make_turn
 
+from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.check.plan import CheckPlan
 from turngap.check.play import Checked, check
 from turngap.check.record import CheckRecord
@@ -30,13 +32,17 @@ class FakeAgents:
         self.slower: dict[str, Callable[[int], float]] = {}
         self.starved: Callable[[str, int], bool] = lambda _url, _nth: False
         self.dies_after: int | None = None
+        self.lines: dict[str, dict[str, Any]] = {}
         self._rng = np.random.default_rng(1)
 
     async def play(
-        self, run: Any, scenario: Any, url: str, *, repeat: int = 1, phase: int = 0
+        self, run: Any, scenario: Any, endpoint: Endpoint, *, repeat: int = 1, phase: int = 0
     ) -> None:
         """In place of `RunInProgress.play`."""
+        url = endpoint.url
         self.played.append((url, repeat, phase))
+        if line := self.lines.get(url):
+            run._opening = run._opening.model_copy(update={"agent": run._opening.agent | line})
         if self.dies_after is not None and len(self.played) > self.dies_after:
             raise AgentError("line.lost", "the line was lost")
         for number, _ in enumerate(scenario.scenario.turns, start=1):
@@ -61,14 +67,23 @@ class FakeAgents:
         )
 
 
+async def speaks_pipecat(endpoint: Endpoint, *_: object) -> Endpoint:
+    """In place of `identify`, which would call."""
+    return replace(endpoint, dialect=PIPECAT)
+
+
+async def somebody_is_there(endpoint: Endpoint) -> None:
+    """In place of `Endpoint.knock`."""
+
+
 class Served:
     """In place of a process: it is reached by its name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    async def __aenter__(self) -> str:
-        return self.name
+    async def __aenter__(self) -> Endpoint:
+        return Endpoint(self.name)
 
     async def __aexit__(self, *_: object) -> None:
         pass
@@ -83,6 +98,7 @@ def stand_in(
         await fake.play(run, *where, **how)
 
     monkeypatch.setattr(RunInProgress, "play", play)
+    monkeypatch.setattr("turngap.play.run.identify", speaks_pipecat)
     monkeypatch.setattr(Target, "serving", lambda target, *_: Served(name_of(target)))
 
 

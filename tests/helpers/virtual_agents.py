@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
 
 import pytest
+from fake_agents import speaks_pipecat
 
 from turngap.caller import stream
-from turngap.caller.dialect import Dialect
+from turngap.caller.endpoint import Endpoint
 from turngap.caller.line import Line
 from turngap.check import play as checking
 from turngap.core.clock import Clock, ms_to_ns
@@ -30,7 +31,15 @@ class VirtualAgents:
         self.stalled: Callable[[int], bool] = lambda _: False
         self._scripts: dict[str, Script | Course] = {}
         self._played = count()
-        monkeypatch.setattr(run, "open_line", self._line)
+        line = self._line
+
+        def open_in_memory(
+            endpoint: Endpoint, clock: Clock, **_: float
+        ) -> AbstractAsyncContextManager[Line]:
+            return line(endpoint, clock)
+
+        monkeypatch.setattr(Endpoint, "open", open_in_memory)
+        monkeypatch.setattr(run, "identify", speaks_pipecat)
         for module in (run, stream, checking):
             monkeypatch.setattr(module, "MonotonicClock", _clock)
         monkeypatch.setattr(asyncio, "run", in_virtual_time)
@@ -42,10 +51,10 @@ class VirtualAgents:
         return url
 
     @asynccontextmanager
-    async def _line(self, url: str, dialect: Dialect, clock: Clock) -> AsyncIterator[Line]:
+    async def _line(self, endpoint: Endpoint, clock: Clock) -> AsyncIterator[Line]:
         stalls = asyncio.create_task(_stand_still()) if self.stalled(next(self._played)) else None
         try:
-            async with line_to(self._scripts[url], dialect, clock) as line:
+            async with line_to(self._scripts[endpoint.url], None, clock) as line:
                 yield line
         finally:
             if stalls is not None:

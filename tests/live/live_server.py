@@ -6,22 +6,26 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from fake_engines import fake_assembly
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from turngap.agent.access import Access
 from turngap.agent.limits import Limits
 from turngap.agent.server import Seats, ServeSettings, bind, create_server
-from turngap.agent.session import Assembly
-from turngap.caller.pipecat import audio_frame, message_frame, parse, payload_of, rtvi
+from turngap.caller.dialects.pipecat import audio_frame, parse, payload_of
+from turngap.caller.dialects.rtvi import rtvi
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm
+from turngap.core.frames import message_frame
+from turngap.live.answering import Answering, OwnStack
 from turngap.live.app import LiveServer
 from turngap.live.keeping import Keeping
+
+if TYPE_CHECKING:
+    from turngap.agent.session import Assembly
 
 RATE = 16_000
 PACKET = 320
@@ -196,22 +200,30 @@ class Serving:
                 await CLOCK.sleep_until_ns(CLOCK.now_ns() + 20_000_000)
 
 
+def _own(assembly: "Assembly | None") -> OwnStack:
+    from fake_engines import fake_assembly  # and pipecat, which a foreign agent does without
+
+    return OwnStack(assembly or fake_assembly())
+
+
 @asynccontextmanager
 async def serving(
     tmp_path: Path,
-    assembly: Assembly | None = None,
+    assembly: "Assembly | None" = None,
     *,
     access: Access | None = None,
     limits: Limits | None = None,
     max_sessions: int = 8,
     keeping: Keeping | None = None,
+    answering: Answering | None = None,
 ) -> AsyncIterator[Serving]:
     """Serve the live page on a free port of loopback; runs are kept in `tmp_path`/runs."""
     settings = ServeSettings(port=0, access=access or Access(), limits=limits or Limits())
     listener = bind(settings)
-    assembly = assembly or fake_assembly()
-    seats = Seats(max_sessions, settings.limits, assembly.clock)
-    live = LiveServer(assembly, settings, keeping or Keeping(tmp_path / "runs"), seats)
+    answering = answering or _own(assembly)
+    seats = Seats(max_sessions, settings.limits, answering.clock)
+    keeping = keeping or Keeping(tmp_path / "runs")
+    live = LiveServer(answering, settings, keeping, seats)
     server = create_server(live.app, settings.limits, seats)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:

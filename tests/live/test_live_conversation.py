@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.made_speech import spoken
-from turngap.caller import dialect as said
+from turngap.caller import said
 from turngap.core.clock import ms_to_ns
 from turngap.core.errors import InputError
 from turngap.core.results import Turn

@@ -37,7 +37,7 @@ class PulledDevice:
     def step(self) -> None:
         first = self.at * BLOCK
         if first + BLOCK <= len(self.mic):
-            block = Block(self.mic[first : first + BLOCK], 0, 0, self.at == self.glitch_at)
+            block = Block(self.mic[first : first + BLOCK], self.at == self.glitch_at)
             self.at += 1
             self.played.append(self.exchange(block))
 
@@ -149,4 +149,4 @@ def test_while_nobody_listens_only_the_last_seconds_are_kept(pulled: Any) -> Non
     with pulled(device) as mic:
         for _ in range(1500):
             device.step()
-        assert mic._swaps.qsize() == microphone.KEPT_BLOCKS
+        assert mic._blocks.qsize() == microphone.KEPT_BLOCKS

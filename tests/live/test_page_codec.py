@@ -19,7 +19,7 @@ from pipecat.frames.frames import (
 )
 from pipecat.serializers.protobuf import ProtobufFrameSerializer
 
-from turngap.caller.pipecat import audio_frame
+from turngap.caller.dialects.pipecat import audio_frame
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 

@@ -13,6 +13,9 @@ import pytest
 from turngap.cli import main
 from turngap.cli.serving import Where, remarks
 
+# Nothing listens there.
+URL = "ws://127.0.0.1:1/ws"
+
 
 def ended_with(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     """Exit code and stderr of a command that does not get as far as serving."""
@@ -27,7 +30,6 @@ def ended_with(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--agent", "ws://127.0.0.1:1/ws"), "is a running agent"),
         (("--no-keep", "--out", "x"), "--no-keep keeps nothing"),
         (("--token", "short"), "the token has 5 characters"),
         (("--origin", "talk.example.org"), "is not an origin"),
@@ -46,13 +48,22 @@ def test_what_cannot_be_served_is_one_clear_line(
     assert "Traceback" not in said
 
 
-def test_a_terminal_without_sound_is_one_clear_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("serve", "--agent", URL), 2, f"turngap talk --agent {URL}"),
+        (("talk", "--agent", URL), 4, f"nothing can be reached at {URL}"),
+        (("talk", "--agent", URL, "--llm", "sim"), 2, "its engines and marks cannot be set"),
+        (("talk", "--agent", URL, "--dialect", "klingon"), 2, "no dialect 'klingon'"),
+        (("talk", "--agent", URL, "--header", "X: ${TURNGAP_NONE}"), 2, "TURNGAP_NONE"),
+        (("talk", "--dialect", "pipecat"), 2, "embedded is no URL"),
+    ],
+)
+def test_an_agent_that_cannot_be_talked_to_is_one_clear_line(
+    arguments: tuple[str, ...], code: int, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "sounddevice", None)
-    code, said = ended_with(capsys, "talk", "--terminal")
-    assert code == 4
-    assert "turngap[audio]" in said
+    assert ended_with(capsys, *arguments, "--port", "0")[0] == code
+    assert says in ended_with(capsys, *arguments, "--port", "0")[1]
 
 
 def test_the_token_is_in_the_address_that_is_printed_and_so_are_its_limits() -> None:

@@ -42,16 +42,20 @@ def imports(folder: Path) -> Iterator[tuple[str, str]]:
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BASE = declared(*PROJECT["dependencies"])
-# The sound device of `talk --terminal`, imported where it is opened (turngap/live/sound.py).
-AUDIO = declared(*PROJECT["optional-dependencies"]["audio"])
+EXTRA = PROJECT["optional-dependencies"]
+# What the rooms of the package import where they are used (tests/packaging/test_base.py).
+AGENT = declared(*EXTRA["agent"], *EXTRA["simulate"])
+# The sound device of `record`, imported where it is opened (turngap/live/sound.py).
+AUDIO = declared(*EXTRA["audio"])
 # Libraries that are opened, not imported (turngap_services/cuda.py).
 OPENED = {"nvidia-cublas-cu12"}
-EXTRAS = declared(*(r for extra in PROJECT["optional-dependencies"].values() for r in extra))
+# An extra names turngap itself for what another extra brings.
+EXTRAS = declared(*(r for extra in EXTRA.values() for r in extra)) - {"turngap"}
 
 
 @pytest.mark.parametrize(
     ("folder", "allowed"),
-    [("pipeline", BASE | AUDIO), ("services/turngap_services", BASE | EXTRAS)],
+    [("pipeline", BASE | AGENT | AUDIO), ("services/turngap_services", BASE | EXTRAS)],
 )
 def test_every_import_is_declared(folder: str, allowed: set[str]) -> None:
     distributions = packages_distributions()

@@ -11,8 +11,8 @@ from made_records import make_run, make_turn
 from quiet import Quiet
 
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn
+from turngap.caller.dialects.pipecat import PipecatSession
 from turngap.caller.line import Line, open_line
-from turngap.caller.pipecat import PipecatDialect
 from turngap.cli.measuring import exit_code
 from turngap.clocks import MonotonicClock
 from turngap.core.budget import STARVED_MS
@@ -84,9 +84,7 @@ def empty_run(out: Path, **plan: Any) -> RunInProgress:
     library = library_dir()
     scenarios = load_scenarios(scenario_paths(library, ["quick-questions"]))
     target = Target(AgentChoice("ws://127.0.0.1:9/"), library, None)
-    return RunInProgress(
-        PlayPlan(scenarios=scenarios, dialect=PipecatDialect(), out=out, **plan), target, "test"
-    )
+    return RunInProgress(PlayPlan(scenarios=scenarios, out=out, **plan), target, "test")
 
 
 def test_a_run_that_breaks_is_stored_as_broken(tmp_path: Path):
@@ -150,7 +148,7 @@ async def test_a_stalled_caller_knows_it():
         clock = MonotonicClock(precise=True)
         stalls = asyncio.create_task(stall_now_and_then())
         try:
-            async with open_line(url, PipecatDialect(), clock) as line:
+            async with open_line(url, PipecatSession(), clock) as line:
                 played = await play(line, clock, turns=3)
         finally:
             stalls.cancel()

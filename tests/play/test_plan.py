@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from commandline import SCENARIOS
 
-from turngap.caller.pipecat import PipecatDialect
 from turngap.play import plan as planning
 from turngap.play.plan import PlayPlan, expected_ms
 from turngap.scenario.library import Clip, LoadedScenario, load_scenarios, scenario_paths
@@ -54,7 +53,7 @@ def test_a_conversation_takes_its_recordings_its_replies_and_the_waits(
 
 def test_minutes_are_all_conversations_the_calibration_and_the_start() -> None:
     scenarios = [loaded({"reply": ""}), loaded({"reply": ""}, {"reply": ""})]
-    plan = PlayPlan(scenarios=scenarios, dialect=PipecatDialect(), rounds=10, calibration_turns=8)
+    plan = PlayPlan(scenarios=scenarios, rounds=10, calibration_turns=8)
     assert plan.turns == 30
     before_s = 2 * planning.START_S + 8 * planning.CALIBRATION_TURN_S
     assert plan.minutes == pytest.approx((before_s + 30 * 2.9) / 60)

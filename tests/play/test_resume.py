@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -195,6 +196,38 @@ def test_secrets_are_given_again(library: Path, tmp_path: Path) -> None:
         continued(run)
     assert error.value.kind == "resume.secret"
     assert "--agent URL" in error.value.hint
+    assert continued(run, agent=url).target.choice.agent == url
+
+
+def test_a_dialect_that_was_found_out_is_kept(library: Path, tmp_path: Path) -> None:
+    run = read_run(interrupted(plan_of(library, tmp_path / "runs"), after=2).path)
+    assert run.record.plan is not None
+    assert run.record.plan.dialect == ""
+    assert run.record.agent["dialect"] == "pipecat"
+    assert continued(run).target.choice.dialect == "pipecat"
+
+
+def test_another_rate_than_before_ends_a_continued_run(library: Path, tmp_path: Path) -> None:
+    run = read_run(interrupted(plan_of(library, tmp_path / "runs"), after=2).path)
+    agent = run.record.agent | {"line_rate_hz": 8000}
+    run = replace(run, record=run.record.model_copy(update={"agent": agent}))
+    played, failure = asyncio.run(replay(continued(run)))
+    assert failure is not None
+    assert failure.kind == "agent.another_line"
+    assert "line_rate_hz=16000 and was dialect=pipecat, line_rate_hz=8000" in failure.message
+    assert (len(played.turns), played.valid) == (2, False)
+
+
+def test_a_public_service_gets_your_key_only_if_you_name_it_again(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELEVENLABS_API_KEY", "mine")
+    url = "wss://api.elevenlabs.io/v1/convai/conversation?agent_id=theirs"
+    run = read_run(interrupted(plan_of(library, tmp_path / "runs", url), after=1).path)
+    with pytest.raises(InputError) as error:
+        continued(run)
+    assert error.value.kind == "resume.secret"
+    assert f"--agent '{url}'" in error.value.hint
     assert continued(run, agent=url).target.choice.agent == url
 
 

@@ -278,7 +278,7 @@ def test_an_agent_that_fails_says_what_was_played_and_where(inner: Inner, play: 
 @pytest.mark.parametrize(
     ("marker", "call", "said"),
     [
-        ("budgets=800", "replay()", "no setting budgets*allowed: agent, scenarios,*"),
+        ("budgets=800", "replay()", "no setting budgets*allowed: agent, start, dialect,*"),
         ("budget_ms=0", "replay()", "budget_ms=0: expected a number from 1 to 60000"),
         ("800", "replay()", "name each argument*"),
         ("", "replay(repeat=0)", "repeat=0: expected a whole number from 1 on"),
@@ -348,11 +348,12 @@ def test_the_help_and_the_markers_are_there(inner: Inner) -> None:
         "out",
         "rounds",
         "agent",
+        "start",
         "inconclusive",
         "starved-ms",
     ):
         assert f"--turngap-{option}" in shown
-    for ini in ("out", "baselines", "agent", "inconclusive", "calibration", "starved_ms"):
+    for ini in ("out", "baselines", "agent", "start", "inconclusive", "calibration", "starved_ms"):
         assert f"turngap_{ini} (string)" in shown
     assert "@pytest.mark.turngap(" in text_of(inner("", "--markers"))
 
@@ -379,6 +380,21 @@ def test_it(turngap):
     plans = play(made_turns(3), made_turns(3))
     inner(code, *ini, "--turngap-rounds=2").assert_outcomes(passed=1)
     assert [p.rounds for p in plans] == [2, 2]
+
+
+def test_the_command_of_the_options_starts_the_agent_of_the_options_alone(
+    inner: Inner, play: Play
+) -> None:
+    plans = play(made_turns(3), made_turns(3), made_turns(3))
+    code = """
+def test_it(turngap):
+    turngap.replay()
+    turngap.replay("ws://127.0.0.1:10/ws")
+    turngap.replay("ws://127.0.0.1:10/ws", start="env other.py")
+"""
+    options = [f"--turngap-agent={URL}", "--turngap-start=env bot.py"]
+    inner(code, *options).assert_outcomes(passed=1)
+    assert [p.target.choice.start for p in plans] == ["env bot.py", None, "env other.py"]
 
 
 def test_how_late_the_caller_may_be_comes_from_call_marker_option_and_ini(

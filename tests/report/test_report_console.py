@@ -6,13 +6,19 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_records import MARKS_MS, every_outcome, make_run, make_turn, scaled
+from made_records import MARKS_MS, every_outcome, make_record, make_run, make_turn, scaled
 from rich.cells import cell_len
 from rich.console import Console
 
 from turngap.core.budget import OUTCOMES
 from turngap.core.events import ToolCall
-from turngap.core.results import AnswerRecord, BackchannelRecord, PacingRecord
+from turngap.core.results import (
+    AnswerRecord,
+    BackchannelRecord,
+    CalibrationRecord,
+    PacingRecord,
+    Quantiles,
+)
 from turngap.core.stages import MARKS
 from turngap.core.untrusted import printable
 from turngap.report import words
@@ -307,6 +313,21 @@ def test_summary_shows_instrument_clock_and_place():
     text = summary_text(make_run([make_turn()], calibration=None, clock_offset=None))
     assert "not calibrated" in text
     assert "no marks from the agent" in text
+
+
+def test_a_calibration_at_another_rate_than_the_run_says_so() -> None:
+    """ElevenLabs' loopback agent speaks 16 kHz only."""
+    error = Quantiles(n=40, p50=0.12, p95=0.61, p99=None, max=1.2)
+    calibration = CalibrationRecord(
+        error_ms=error, signed_p50_ms=0.1, dialect="elevenlabs", rate=16_000
+    )
+
+    def said(rate: int) -> str:
+        agent = {"dialect": "elevenlabs", "line_rate_hz": rate}
+        return words.calibration_words(make_record(agent=agent, calibration=calibration))
+
+    assert said(8_000).endswith("in elevenlabs at 16,000 Hz; this run's line has 8,000 Hz")
+    assert said(16_000).endswith("in elevenlabs at 16,000 Hz")
 
 
 @pytest.mark.parametrize("width", WIDTHS)

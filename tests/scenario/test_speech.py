@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
+import scipy.ndimage
 import scipy.signal
 import soxr
+from hypothesis import given
+from hypothesis import strategies as st
 
 from helpers.made_speech import RATE, louder, room, spoken
 from turngap.core.audio import Pcm
+from turngap.scenario.reading import DIGITAL_SILENCE_MS, digital_silence
 from turngap.scenario.speech import FoundSpeech, find_speech
 
 # On the shipped recordings the rule is within 10 ms of what is exact by construction.
@@ -185,3 +189,14 @@ def test_bounds_never_leave_the_recording() -> None:
         cut = soxr.resample(cut, RATE, rate)
         bounds = found(cut, rate).bounds
         assert 0 <= bounds.start_ms < bounds.end_ms <= len(cut) * 1000 / rate
+
+
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=200), st.sampled_from([100, 500, 16_000]))
+def test_digital_silence_is_where_no_two_samples_of_30_ms_differ_by_more_than_2(
+    samples: list[int], rate: int
+) -> None:
+    pcm, size = np.array(samples, np.int16), max(1, rate * DIGITAL_SILENCE_MS // 1000)
+    high = scipy.ndimage.maximum_filter1d(pcm, size, mode="nearest")
+    low = scipy.ndimage.minimum_filter1d(pcm, size, mode="nearest")
+    still = scipy.ndimage.maximum_filter1d(high - low <= 2, size, mode="nearest")
+    assert np.array_equal(digital_silence(pcm, rate), still)

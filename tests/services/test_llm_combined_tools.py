@@ -24,11 +24,11 @@ from tool_line import (
     tool_turn,
 )
 
-from turngap.agent.observer import MarksObserver
 from turngap.agent.stack import TOOLS
 from turngap.agent.tools import toolbox, tools
 from turngap.clocks import MonotonicClock
 from turngap.core.spoken import LETTER_MS, letters
+from turngap.marks.observer import MarksObserver
 from turngap.testing import LoopClock
 from turngap_services.llm.combine import SPECS, create
 from turngap_services.llm.combine.best_of import CHOSEN

@@ -92,7 +92,7 @@ def test_settings_out_of_range_are_refused_by_key(name: str, values: dict[str, o
     [
         ("pocketsphinx", "pocketsphinx", "pip install 'turngap[embedded]'"),
         ("espeak", "espeakng_loader", "pip install 'turngap[embedded]'"),
-        ("sim", "rapidfuzz", "pip install 'turngap[embedded]'"),
+        ("sim", "rapidfuzz", "pip install 'turngap[agent]'"),
         ("piper", "piper", "pip install 'turngap[piper]'"),
         ("whisper", "faster_whisper", "pip install 'turngap[whisper]'"),
     ],

@@ -20,6 +20,10 @@ SECRET = "Xq7zW2pLm9"
     [
         "https://me:{}@host/repo.git",
         "wss://host/x?access_token={}&voice=f3",
+        "wss://host/twilio/{}",
+        "openai-insecure-api-key.{}",
+        "wss://host/x?api_key=${{K}}&token={}",
+        "api_key=${{K}}{}",
         "https://b.example/a?X-Amz-Signature={}&X-Amz-Expires=60",
         "https://b.example/a?X-Amz-Credential=AKIDEXAMPLE/{}/s3",
         "https://b.example/a?X-Goog-Signature={}",
@@ -147,6 +151,12 @@ def test_the_arguments_of_a_tool_are_known_by_their_names() -> None:
         "The password: it is reset",
         "your secret: rainbow",
         "Cookie: chocolate chip, two dozen",
+        "wss://host/x?api_key=${MY_KEY_2024}&room=${ROOM}",
+        "wss://me:${MY_KEY_2024}@host/twilio/${TOKEN}",
+        "api_key=${MY_KEY_2024}, --token ${TOKEN}",
+        "Authorization: Bearer ${MY_KEY_2024}",
+        "X-Api-Key: ${MY_KEY_2024}",
+        "openai-insecure-api-key.${TOKEN}",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
@@ -189,3 +199,10 @@ def test_settings_that_only_look_like_secrets_stay() -> None:
 def test_a_long_text_takes_no_longer_than_it_is(piece: str) -> None:
     """In the square of its length, each would take minutes."""
     text_without_secrets(piece * (200_000 // len(piece)))
+
+
+def test_a_path_of_a_phone_bot_is_no_secret_but_a_token_in_it_is() -> None:
+    for path in ("twilio/media", "twilio/ws", "twilio/stream/7"):
+        assert text_without_secrets(f"wss://host/{path}") == f"wss://host/{path}"
+    told = text_without_secrets("wss://host/twilio/Hq3vZ9sKw0aTb7LmXy2R4g")
+    assert told == "wss://host/twilio/(removed)"

@@ -16,13 +16,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from turngap.agent import limits as of
 from turngap.agent.limits import TEXT_CHARS, HangUpError, Limits, Meter, Throttle
-from turngap.agent.messages import RTVI_TYPES, Frame, is_speech, not_taken, parsed, pcm_of
-from turngap.agent.session import Assembly, converse
-from turngap.agent.switching import Memory
+from turngap.agent.protocols.base import WireProtocol
 from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
-from turngap.core.messages import LLM, SAY
-from turngap.core.untrusted import parse_json, printable
+from turngap.core.secrets import text_without_secrets
+from turngap.core.untrusted import printable
 
 # A WebSocket's control frame holds 125 bytes, two of them the code.
 REASON_BYTES = 123
@@ -55,6 +53,10 @@ class _Socket(WebSocket):
             await super().close(code, reason)
 
 
+# What a client speaks; or what returns it, given the client's first message.
+Spoken = WireProtocol | Callable[[Message], WireProtocol]
+
+
 class Guard:
     """One accepted WebSocket and the pipeline behind it.
 
@@ -66,13 +68,19 @@ class Guard:
         spoken_to: whether the client has sent a message.
     """
 
-    def __init__(self, limits: Limits, clock: Clock, in_rate: int) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        clock: Clock,
+        protocol: Spoken,
+    ) -> None:
         now_ns = clock.now_ns()
         self.ended: tuple[int, str] | None = None
         self.left_code: int | None = None
         self.limits = limits
         self.clock = clock
-        self._in_rate = in_rate
+        self._protocol = protocol
+        self._first: Message | None = None  # a message that was looked at, and not taken yet
         self._throttle = Throttle(limits)
         self._audio = Meter(limits.audio_rate, limits.burst_s, now_ns)
         self._asks = Meter(limits.asks_per_s, limits.burst_s, now_ns)
@@ -84,11 +92,11 @@ class Guard:
 
     async def run(
         self,
-        assembly: Assembly,
+        assembly: Any,
         scope: Scope,
         receive: Receive,
         send: Send,
-        memory: Memory | None = None,
+        memory: Any = None,
         *,
         leave: Callable[[], None] = lambda: None,
     ) -> None:
@@ -99,7 +107,7 @@ class Guard:
         self._receive, self._send = receive, send
         self._socket = _Socket(scope, self._checked_receive, self._checked_send)
         self._socket.client_state = self._socket.application_state = WebSocketState.CONNECTED
-        talking = asyncio.create_task(converse(assembly, self._socket, memory))
+        talking = asyncio.create_task(self._talk(assembly, memory))
         watching = asyncio.create_task(self._watch())
         gone = asyncio.create_task(self._gone.wait())
         try:
@@ -109,9 +117,7 @@ class Guard:
             if not talking.done():
                 logger.error(f"a conversation did not come down in {COMES_DOWN_S:g} s: cancelled")
             elif error := _error_of(talking):
-                logger.opt(exception=error).error("a conversation failed")
-                words = f"the agent failed: {type(error).__name__}: {error}"
-                await self.end(of.CODE_FAILED, words)
+                await self._failed(error)
         finally:
             for task in (talking, watching, gone):
                 task.cancel()
@@ -120,8 +126,30 @@ class Guard:
             await asyncio.gather(watching, gone, return_exceptions=True)
             self._down.set()
 
+    async def _talk(self, assembly: Any, memory: Any) -> None:
+        if not isinstance(self._protocol, WireProtocol):
+            self._first = await self._next()
+            if self._first["type"] != "websocket.receive":
+                await self._checked_receive()
+                return
+            try:
+                self._protocol = self._protocol(self._first)
+            except HangUpError as e:
+                await self.end(e.code, e.reason)
+                return
+        for data in self._protocol.opening():
+            await self.tell(data)
+        await self._converse(assembly, self._socket, memory)
+
+    async def tell(self, data: str | bytes) -> None:
+        """Send the client a message of the server's own, if it is still there."""
+        with suppress(*GONE):
+            await self._send(_message_of(data))
+
     async def end(self, code: int, reason: str) -> None:
         """Close the connection, unless that has been done."""
+        # An error's words may name what was reached, with its key.
+        reason = text_without_secrets(reason)
         if self.ended is None:
             self.ended = (code, reason)
             with suppress(*GONE):
@@ -143,8 +171,8 @@ class Guard:
         """Take an RTVI client message; return whether the agent must not see it."""
         return False
 
-    async def sent(self, frame: Any, message: bytes) -> None:
-        """A frame of the agent has been sent, as this message."""
+    async def sent(self, data: str | bytes) -> None:
+        """A message of the agent has been sent."""
 
     async def notice(self, kind: str, in_s: float, unless: str = "") -> None:
         """Tell the client that it will be closed soon."""
@@ -157,16 +185,37 @@ class Guard:
         """Note that somebody spoke or wrote."""
         self._active_ns = self.clock.now_ns()
 
+    async def _converse(self, assembly: Any, socket: WebSocket, memory: Any) -> None:
+        """Answer the client until it leaves."""
+        from turngap.agent.session import converse  # and pipecat, which a relay does without
+
+        assert isinstance(self._protocol, WireProtocol)
+        await converse(assembly, socket, memory, self._protocol)
+
+    async def _failed(self, error: BaseException) -> None:
+        """End a connection whose conversation failed."""
+        logger.opt(exception=error).error("a conversation failed")
+        words = f"the agent failed: {type(error).__name__}: {error}"
+        await self.end(of.CODE_FAILED, words)
+
     async def _come_down(self) -> None:
         """Wait for whatever else runs for the client."""
 
     # The client's messages
 
+    async def _next(self) -> Message:
+        """Return the client's next message, however long that takes."""
+        if self._first is not None:
+            message, self._first = self._first, None
+            return message
+        self._waiting_ns = self.clock.now_ns()
+        message = await self._receive()
+        self._waiting_ns = None
+        return message
+
     async def _checked_receive(self) -> Message:
         while True:
-            self._waiting_ns = self.clock.now_ns()
-            message = await self._receive()
-            self._waiting_ns = None
+            message = await self._next()
             if message["type"] != "websocket.receive" or self.ended is not None:
                 self.left_code = message.get("code")
                 self._gone.set()
@@ -182,49 +231,35 @@ class Guard:
 
     async def _passes(self, message: Message) -> bool:
         """Check a message, and wait until its turn has come; return whether the agent gets it."""
+        assert isinstance(self._protocol, WireProtocol)
         now_ns = self.clock.now_ns()
         self.spoken_to = True
-        frame = parsed(message, self.limits.message_bytes)
-        kind = frame.WhichOneof("frame")
-        pcm = pcm_of(frame.audio, self._in_rate) if kind == "audio" else None
-        audio_s = 0.0 if pcm is None else len(pcm) / self._in_rate
-        if (due_ns := self._throttle.next_ns(audio_s, now_ns)) > now_ns:
-            await self.clock.sleep_until_ns(due_ns)
-        if pcm is not None:
-            if not self._audio.take(audio_s, self.clock.now_ns()):
-                raise HangUpError(of.CODE_TOO_FAST, "audio came faster than real time")
-            self.heard(pcm)
-            return True
-        if kind == "message":
-            return await self._is_for_agent(frame.message.data)
-        raise HangUpError(
-            of.CODE_NOT_ALLOWED, f"expected audio or an RTVI message, got a frame of {kind}"
+        size, most = (
+            len(message.get("bytes") or message.get("text") or b""),
+            self.limits.message_bytes,
         )
+        if size > most:
+            raise HangUpError(
+                of.CODE_TOO_BIG, f"a message has {size} bytes, and {most} are allowed"
+            )
+        taken = await self._protocol.take(message)
+        if (due_ns := self._throttle.next_ns(taken.audio_s, now_ns)) > now_ns:
+            await self.clock.sleep_until_ns(due_ns)
+        if taken.audio_s and not self._audio.take(taken.audio_s, self.clock.now_ns()):
+            raise HangUpError(of.CODE_TOO_FAST, "audio came faster than real time")
+        if taken.pcm is not None:
+            self.heard(taken.pcm)
+        for answer in taken.answers:
+            await self.tell(answer)
+        if taken.asks is not None:
+            self._ask(taken.asks)
+        if taken.asked is not None:
+            return not self.asked(*taken.asked)
+        return taken.passes
 
-    async def _is_for_agent(self, text: str) -> bool:
-        try:
-            payload = parse_json(text, self.limits.message_bytes)
-        except ValueError as e:
-            raise HangUpError(of.CODE_MALFORMED, "expected JSON in a message frame") from e
-        if not isinstance(payload, dict) or payload.get("label") != "rtvi-ai":
-            return False
-        kind, data = payload.get("type"), payload.get("data")
-        if not isinstance(kind, str) or kind not in RTVI_TYPES:
-            with suppress(*GONE):
-                await self._send(not_taken(payload))
-            return False
-        if kind == "send-text":
-            self._ask(data.get("content") if isinstance(data, dict) else None)
-        if kind == "client-message" and isinstance(data, dict):
-            named, details = str(data.get("t")), data.get("d")
-            if named in (SAY, LLM):
-                self._ask(None)
-            return not self.asked(named, details)
-        return True
-
-    def _ask(self, text: Any) -> None:
+    def _ask(self, text: str) -> None:
         """Count what makes the agent work, and what it would have to remember."""
-        if isinstance(text, str) and len(text) > TEXT_CHARS:
+        if len(text) > TEXT_CHARS:
             raise HangUpError(
                 of.CODE_NOT_ALLOWED,
                 f"a text has {len(text)} characters, and {TEXT_CHARS} are allowed",
@@ -237,17 +272,24 @@ class Guard:
     # The agent's messages
 
     async def _checked_send(self, message: Message) -> None:
-        if message["type"] == "websocket.send" and self._gone.is_set():
+        if message["type"] != "websocket.send":
+            await self._sent(message)
             return
+        assert isinstance(self._protocol, WireProtocol)
+        data = message.get("bytes") or message["text"]
+        for each in self._protocol.messages(data):
+            if self._gone.is_set() or not await self._sent(_message_of(each)):
+                return
+            if self._protocol.is_speech(each):
+                self.active()
+            await self.sent(each)
+
+    async def _sent(self, message: Message) -> bool:
         try:
             await self._send(message)
         except OSError:  # the client has left, which its next message says, too
-            return
-        if message["type"] == "websocket.send" and message.get("bytes") is not None:
-            frame = Frame.FromString(message["bytes"])
-            if is_speech(frame):
-                self.active()
-            await self.sent(frame, message["bytes"])
+            return False
+        return True
 
     # Time
 
@@ -258,6 +300,9 @@ class Guard:
         while self.ended is None:
             await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(WATCH_MS))
             now_ns = clock.now_ns()
+            if isinstance(self._protocol, WireProtocol):
+                for data in self._protocol.due(now_ns):
+                    await self.tell(data)
             silent_s = self.silence_s()
             waited_ns = 0 if self._waiting_ns is None else now_ns - self._waiting_ns
             # Twice, because after a moment in which nothing ran here, a message may be there.
@@ -276,6 +321,10 @@ class Guard:
                 await self.notice("idle_soon", left_s, " unless somebody speaks")
             elif length_s > limits.session_s - limits.warn_s:
                 await self.notice("session_soon", limits.session_s - length_s)
+
+
+def _message_of(data: str | bytes) -> Message:
+    return {"type": "websocket.send", "text" if isinstance(data, str) else "bytes": data}
 
 
 def _error_of(task: asyncio.Task[None]) -> BaseException | None:

@@ -19,6 +19,7 @@ from pipecat.transports.websocket.fastapi import (
     FastAPIWebsocketTransport,
 )
 
+from turngap.agent.resampling import StreamResampler
 from turngap.backends import Floor
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
@@ -110,16 +111,18 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
     async def set_transport_ready(self, frame: StartFrame) -> None:
         if not self._ahead_ns:
             await super().set_transport_ready(frame)
+            _resample_promptly(self._media_senders[None])
             return
         # As pipecat's, with our sender for the one destination.
-        self._media_senders[None] = PromptSender(
+        sender = self._media_senders[None] = PromptSender(
             self,
             destination=None,
             sample_rate=self.sample_rate,
             audio_chunk_size=self.audio_chunk_size,
             params=self._params,
         )
-        await self._media_senders[None].start(frame)
+        _resample_promptly(sender)
+        await sender.start(frame)
         await self.push_frame(OutputTransportReadyFrame(), FrameDirection.UPSTREAM)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
@@ -152,6 +155,11 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
         chunk_ns = samples_to_ns(self.audio_chunk_size // 2, self.sample_rate)
         self._dry_ns = max(self._dry_ns, self._clock.now_ns()) + chunk_ns
         await self._clock.sleep_until_ns(self._dry_ns + chunk_ns - self._ahead_ns)
+
+
+def _resample_promptly(sender: BaseOutputTransport.MediaSender) -> None:
+    """Give a sender our resampler, as pipecat's holds back 40 ms and more."""
+    sender._resampler = StreamResampler()  # pyright: ignore[reportPrivateUsage]
 
 
 class YieldingTransport(FastAPIWebsocketTransport):

@@ -1,4 +1,4 @@
-"""The agent's server: one WebSocket endpoint for a limited number of conversations."""
+"""The agent's server: a WebSocket for each protocol, and a limited number of conversations."""
 
 import asyncio
 import json
@@ -7,23 +7,37 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import FastAPI
 from starlette.routing import WebSocketRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from turngap.agent.access import Access
 from turngap.agent.connections import BACKLOG, SEND_BYTES, Config
 from turngap.agent.guard import Guard, close
-from turngap.agent.limits import CODE_FULL, Limits, Meters, address_of
-from turngap.agent.session import Assembly
+from turngap.agent.limits import (
+    CODE_FULL,
+    CODE_NO_TEXT,
+    HangUpError,
+    Limits,
+    Meters,
+    address_of,
+)
+from turngap.agent.protocols.base import WireProtocol
 from turngap.agent.stack import Chosen
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 
+if TYPE_CHECKING:
+    from turngap.agent.session import Assembly
+
+# Where each protocol is answered: pipecat's (protobuf, and the JSON of its evals), and others'.
 PATH = "/ws"
+TWILIO_PATH = "/twilio"
+OPENAI_PATH = "/v1/realtime"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,32 +114,60 @@ class Seats:
         )
 
 
-def create_app(assembly: Assembly, settings: ServeSettings, seats: Seats) -> FastAPI:
-    """Make the ASGI application."""
-    app = FastAPI(
-        title=f"turngap agent {assembly.stack.name}",
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-    )
+def plain_app(agent: str, seats: Seats) -> FastAPI:
+    """Make an ASGI application that tells nothing but whether it is up."""
+    app = FastAPI(title=f"turngap agent {agent}", docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.get("/healthz")
     async def health() -> dict[str, object]:  # pyright: ignore[reportUnusedFunction]
-        return {"agent": assembly.stack.name, "sessions": seats.taken}
+        return {"agent": agent, "sessions": seats.taken}
 
-    async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
-        websocket = await admitted(settings.access, scope, receive, send)
-        if websocket is None:
-            return
-        with seats.seat(scope) as seat:
-            if seat.refused:
-                await close(websocket, CODE_FULL, seat.refused)
+    return app
+
+
+def create_app(assembly: "Assembly", settings: ServeSettings, seats: Seats) -> FastAPI:
+    """Make the ASGI application."""
+    # Here, as each brings pipecat, without which the live page's relay is served.
+    from turngap.agent.protocols import pipecat_eval
+    from turngap.agent.protocols.openai_realtime import OpenAIRealtime
+    from turngap.agent.protocols.pipecat_protobuf import PipecatProtobuf
+    from turngap.agent.protocols.twilio import TwilioStream
+
+    app = plain_app(assembly.stack.name, seats)
+
+    rate = assembly.stack.audio.in_sample_rate
+
+    def pipecat(first: Message) -> WireProtocol:
+        if (text := first.get("text")) is None:
+            return PipecatProtobuf(assembly.clock, rate, traced=assembly.traced)
+        if pipecat_eval.is_opening(text):
+            return pipecat_eval.PipecatEval(rate, traced=assembly.traced)
+        raise HangUpError(
+            CODE_NO_TEXT,
+            f"expected pipecat's protobuf in binary messages, got text; others: {TWILIO_PATH}, "
+            f"{OPENAI_PATH}, evals' eval-connect here",
+        )
+
+    def at(
+        path: str, spoken: Callable[[], WireProtocol | Callable[[Message], WireProtocol]]
+    ) -> None:
+        async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
+            websocket = await admitted(settings.access, scope, receive, send)
+            if websocket is None:
                 return
-            rate = assembly.stack.audio.in_sample_rate
-            guard = Guard(settings.limits, assembly.clock, rate)
-            await guard.run(assembly, scope, receive, send, leave=seat.leave)
+            with seats.seat(scope) as seat:
+                if seat.refused:
+                    await close(websocket, CODE_FULL, seat.refused)
+                    return
+                guard = Guard(settings.limits, assembly.clock, spoken())
+                await guard.run(assembly, scope, receive, send, leave=seat.leave)
 
-    app.router.routes.append(WebSocketRoute(PATH, Endpoint(endpoint)))
+        app.router.routes.append(WebSocketRoute(path, Endpoint(endpoint)))
+
+    at(PATH, lambda: pipecat)
+    at(TWILIO_PATH, TwilioStream)
+    at(f"{TWILIO_PATH}/{{token}}", TwilioStream)  # Twilio sends no query and no header of ours
+    at(OPENAI_PATH, lambda: OpenAIRealtime(rate, assembly.stack.name))
     return app
 
 
@@ -142,7 +184,8 @@ class Endpoint:
 async def admitted(access: Access, scope: Scope, receive: Receive, send: Send) -> WebSocket | None:
     """Accept a WebSocket; None if its client has no access, and was told so."""
     websocket = WebSocket(scope, receive, send)
-    await websocket.accept()
+    # Browsers drop a connection whose server takes none of the subprotocols that they offer.
+    await websocket.accept(next(filter("realtime".__eq__, websocket["subprotocols"]), None))
     if refusal := access.refusal(websocket):
         await close(websocket, refusal.code, f"{refusal.message}: {refusal.hint}")
         return None

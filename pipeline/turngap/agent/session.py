@@ -19,15 +19,16 @@ from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.filters.function_filter import FunctionFilter
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.processors.frameworks.rtvi import RTVIObserverParams
-from pipecat.serializers.protobuf import ProtobufFrameSerializer
 from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPIWebsocketTransport
 from pipecat.workers.runner import WorkerRunner
 
 from turngap.agent.controls import Controls
 from turngap.agent.domain import DomainAnswer
 from turngap.agent.guards import guard_ears, guard_voice, usable_again
-from turngap.agent.observer import MarksObserver, MonotonicPipecatClock, StampedSerializer
+from turngap.agent.observer import AgentObserver, MonotonicPipecatClock
 from turngap.agent.output import YieldingTransport
+from turngap.agent.protocols.base import WireProtocol
+from turngap.agent.protocols.pipecat_protobuf import PipecatProtobuf
 from turngap.agent.speculation import Announcer, AudioGate, DiscreetRTVI, Guesses
 from turngap.agent.stack import Chosen, Stack, found_of, held_out_of, resolved
 from turngap.agent.switching import LlmSwitch, Memory, Offers, offers_of
@@ -112,12 +113,18 @@ def assemble(
     return Assembly(stack, engines, clock, offers, traced, domain=domain, closed=closed)
 
 
-async def converse(assembly: Assembly, socket: WebSocket, memory: Memory | None = None) -> None:
-    """Serve one accepted WebSocket until the caller leaves."""
-    serializer = StampedSerializer(assembly.clock)
+async def converse(
+    assembly: Assembly,
+    socket: WebSocket,
+    memory: Memory | None = None,
+    protocol: WireProtocol | None = None,
+) -> None:
+    """Serve one accepted WebSocket until the caller leaves; by default it speaks protobuf."""
+    rate = assembly.stack.audio.in_sample_rate
+    spoken = protocol or PipecatProtobuf(assembly.clock, rate, traced=assembly.traced)
     taking: TurnTaking = assembly.create("turn")
-    transport = _transport(assembly, socket, serializer, taking)
-    worker = _worker(assembly, transport, serializer, taking, memory or Memory())
+    transport = _transport(assembly, socket, spoken, taking)
+    worker = _worker(assembly, transport, spoken, taking, memory or Memory())
 
     async def on_client_disconnected(*_: object) -> None:
         await worker.cancel()
@@ -129,10 +136,10 @@ async def converse(assembly: Assembly, socket: WebSocket, memory: Memory | None 
 
 
 def _transport(
-    assembly: Assembly, socket: WebSocket, serializer: StampedSerializer, taking: TurnTaking
+    assembly: Assembly, socket: WebSocket, protocol: WireProtocol, taking: TurnTaking
 ) -> FastAPIWebsocketTransport:
     params = FastAPIWebsocketParams(
-        serializer=serializer if assembly.traced else ProtobufFrameSerializer(),
+        serializer=protocol.serializer,
         audio_in_enabled=True,
         audio_out_enabled=True,
         audio_out_10ms_chunks=assembly.stack.audio.out_chunk_ms // 10,
@@ -146,7 +153,7 @@ def _transport(
 def _worker(
     assembly: Assembly,
     transport: FastAPIWebsocketTransport,
-    serializer: StampedSerializer,
+    protocol: WireProtocol,
     taking: TurnTaking,
     memory: Memory,
 ) -> PipelineWorker:
@@ -171,7 +178,7 @@ def _worker(
         late=partial(late, "llm"),
         empty=empty,
     )
-    observer = _observer(assembly, serializer, taking, switch) if assembly.traced else None
+    observer = _observer(assembly, protocol, taking, switch)
     count = observer.count if observer else lambda name, n: None
     stt, tts, feed = assembly.create("stt"), assembly.create("tts"), SpeechFeed()
     guard_ears(stt, partial(late, "stt"), most_ms=stack.pipeline.transcript_ms)
@@ -186,11 +193,14 @@ def _worker(
         Pipeline(_processors(assembly, transport, parts)),
         params=PipelineParams(
             audio_in_sample_rate=audio.in_sample_rate,
-            audio_out_sample_rate=audio.out_sample_rate,
-            # Only these tell what a request cost; the client has no use for them.
-            enable_usage_metrics=assembly.traced or taking.speculates,
+            audio_out_sample_rate=protocol.out_rate or audio.out_sample_rate,
+            enable_metrics=stack.pipeline.metrics,
+            # Only these tell what a request cost.
+            enable_usage_metrics=observer is not None
+            or taking.speculates
+            or stack.pipeline.metrics,
         ),
-        rtvi_observer_params=RTVIObserverParams(metrics_enabled=False),
+        rtvi_observer_params=RTVIObserverParams(metrics_enabled=stack.pipeline.metrics),
         clock=MonotonicPipecatClock(assembly.clock),
         rtvi_processor=DiscreetRTVI(guesses) if guesses else None,
         # A caller may be silent for any time; the server closes connections that were lost.
@@ -215,11 +225,13 @@ def _known(assembly: Assembly, switch: LlmSwitch, text: str) -> bool:
 
 
 def _observer(
-    assembly: Assembly, serializer: StampedSerializer, taking: TurnTaking, switch: LlmSwitch
-) -> MarksObserver:
-    return MarksObserver(
+    assembly: Assembly, protocol: WireProtocol, taking: TurnTaking, switch: LlmSwitch
+) -> AgentObserver | None:
+    if protocol.written is None:
+        return None
+    return AgentObserver(
         hold_ms=taking.hold_ms,
-        written=serializer.written_ns,
+        written=protocol.written,
         eager=assembly.eager,
         llm=lambda: switch.current,
         answered=assembly.offers.answered,

@@ -38,9 +38,7 @@ from pipecat.services.llm_service import LLMService
 from pipecat.turns.speculation_gate import GatedFrame, SpeculationGate
 
 from turngap.clocks import others_first
-
-# Key of a frame's metadata: the number of the guess that it belongs to.
-GUESS = "turngap.guess"
+from turngap.marks.waste import GUESS
 
 State = Literal["heard", "pending", "void"]
 

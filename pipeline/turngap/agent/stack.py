@@ -1,6 +1,6 @@
 """Named agents: which turn-taking, STT, LLM and TTS engine, with their settings."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -9,8 +9,17 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from turngap.agent.watch import LLM, TRANSCRIPT_MS
-from turngap.backends import KINDS, BackendSettings, BackendSpec, Kind, find, specs, value_of
-from turngap.core.errors import InputError, known_names
+from turngap.backends import (
+    KINDS,
+    BackendSettings,
+    BackendSpec,
+    Kind,
+    find,
+    require,
+    specs,
+    value_of,
+)
+from turngap.core.errors import InputError, known_names, url_meant
 from turngap.core.problems import problems, reason
 from turngap.core.results import SIMULATED_LLM, HeldOutRecord
 from turngap.core.secrets import text_without_secrets
@@ -24,7 +33,9 @@ class _Strict(BaseModel):
 
 
 class AudioSettings(_Strict):
-    """Rates on the wire, Hz; an output rate equal to the TTS engine's own avoids resampling.
+    """Rates on the wire, Hz. What the TTS makes at another rate is resampled as it comes.
+
+    Protocols that have a rate of their own (a telephone's 8,000 Hz, OpenAI's 24,000) go by that.
 
     `out_ahead_ms` is how far ahead of the caller's ear audio is written, so that a late agent is
     not heard as a hole; 0 leaves it to pipecat, which is two chunks ahead at first and less after
@@ -100,6 +111,7 @@ class PipelineSettings(_Strict):
     first_token_ms: Annotated[float, Field(ge=1000, le=600_000)] = LLM.first_ms
     stall_ms: Annotated[float, Field(ge=1000, le=600_000)] = LLM.next_ms
     transcript_ms: Annotated[float, Field(ge=1000, le=600_000)] = TRANSCRIPT_MS
+    metrics: bool = False
     system_prompt: str = "You are on a phone call. Answer in one or two short spoken sentences."
 
 
@@ -151,7 +163,8 @@ def load_stack(name_or_file: str) -> Stack:
             raise InputError(
                 "stack.unknown",
                 f"no agent named {name_or_file!r}",
-                hint=f"{known_names(name_or_file, known)}; or give a stack file or a ws:// URL",
+                hint=url_meant(name_or_file)
+                or f"{known_names(name_or_file, known)}; or give a stack file or a ws:// URL",
             )
         path = known[name_or_file]
     return _validated(read_toml(path, "stack"), str(path))
@@ -223,7 +236,7 @@ def _parse_assignment(assignment: str) -> tuple[str, str, Any]:
 
 def resolved(
     stack: Stack, library: Path | None, *, required: bool = True
-) -> Iterator[tuple[BackendSpec, BackendSettings]]:
+) -> list[tuple[BackendSpec, BackendSettings]]:
     """Each engine's spec and checked settings, in the order of `KINDS`.
 
     `required` engines have to run on this machine.
@@ -232,18 +245,21 @@ def resolved(
         InputError: an unknown backend or setting, or tools for an LLM that calls none.
         AgentError: a backend needs what this machine lacks.
     """
+    found: list[tuple[BackendSpec, BackendSettings]] = []
     for kind in KINDS:
         engine = stack.engine(kind)
         spec = find(kind, engine.backend)
         values = dict(engine.settings)
         if library is not None:
             values.setdefault("library", library)
-        settings = spec.settings(values)
-        if kind == "llm" and stack.tools.use:
+        found.append((spec, spec.settings(values)))
+    if required:
+        require(spec for spec, _ in found)
+    for spec, settings in found:
+        # Of one that is not installed here, not even its settings say what it calls.
+        if spec.kind == "llm" and stack.tools.use and not spec.missing():
             require_tools(spec, settings)
-        if required:
-            spec.require()
-        yield spec, settings
+    return found
 
 
 def stand_ins_of(engines: Iterable[tuple[BackendSpec, BackendSettings]]) -> tuple[str, ...]:

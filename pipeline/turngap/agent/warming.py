@@ -11,9 +11,9 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator
 from pipecat.services.tts_service import TTSService
 
-from turngap.agent.marks import CHARS_A_TOKEN
 from turngap.core.clock import Clock, ms_to_ns, ns_to_ms
 from turngap.core.speeds import Request, VoiceSpeed
+from turngap.marks.waste import CHARS_A_TOKEN
 
 # A short and a long text: together they give the TTS's time per request and per second of speech.
 VOICE_TEXTS = ("Yes.", "One moment please, I will have a look at that for you.")

@@ -6,11 +6,11 @@ import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from turngap.caller.dialect import Truth
 from turngap.caller.ear import SPEECH_GAP_MS, Heard
 from turngap.caller.hearing import Listener
 from turngap.caller.line import Line, failed_on
-from turngap.caller.stream import PACKET, PACKET_MS, RATE, LagProbe, Sender, UserStream
+from turngap.caller.said import Incoming
+from turngap.caller.stream import PACKET_MS, LagProbe, Sender, UserStream
 from turngap.core.audio import Pcm
 from turngap.core.budget import TurnEnd
 from turngap.core.clock import Clock, ms_to_ns
@@ -24,12 +24,12 @@ from turngap.scenario.model import AFTER_REPLY_MS, SpeechBounds, When
 ROOM_MS = 500.0
 
 # How far ahead of its first sample a recording is put into the stream.
-AHEAD = 4 * PACKET
+AHEAD_MS = 4.0 * PACKET_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """A recording at 16 kHz, ready to be put into the stream."""
+    """A recording at the line's rate, ready to be put into the stream."""
 
     pcm: Pcm
     speech: SpeechBounds
@@ -124,6 +124,7 @@ class Conversation:
 
     Everything stays in memory while turns run: the caller writes nothing and prints nothing.
     `watch` is the clock that measures the lateness of the event loop, the real one by default.
+    `phase_ms` shifts every recording on the stream's grid.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class Conversation:
         *,
         offset: OffsetRecord,
         patience: Patience | None = None,
-        phase: int = 0,
+        phase_ms: float = 0.0,
         watch: Clock | None = None,
     ) -> None:
         self._line = line
@@ -142,7 +143,7 @@ class Conversation:
         self._clock = clock
         self._compared = offset.offset_ns is not None
         self._patience = patience or Patience()
-        self._phase = phase
+        self._phase_ms = phase_ms
         self._listener = Listener(clock, offset=offset, speech_gap_ms=self._patience.speech_gap_ms)
         self._tracker = self._listener.tracker
         self._lag = LagProbe(watch)
@@ -162,10 +163,6 @@ class Conversation:
         return self._listener.faults
 
     @property
-    def truths(self) -> list[Truth]:
-        return self._listener.truths
-
-    @property
     def greeted(self) -> bool:
         return self._greeted
 
@@ -176,11 +173,11 @@ class Conversation:
     async def play(self) -> AsyncGenerator[PlayedTurn]:
         """Play all turns; end early, with `failure` set, if the line is lost."""
         # The first packet's deadline lies one packet ahead; a little slack lets the tasks start.
-        stream = UserStream(self._clock.now_ns() + ms_to_ns(PACKET_MS))
+        stream = UserStream(self._clock.now_ns() + ms_to_ns(PACKET_MS), self._line.rate)
         self._sender = Sender(stream, self._clock, self._line.send_audio)
         tasks = [
             asyncio.create_task(self._receive(), name="turngap-receive"),
-            asyncio.create_task(self._sender.run(self._listener.tick), name="turngap-send"),
+            asyncio.create_task(self._sender.run(self._tick), name="turngap-send"),
             asyncio.create_task(self._lag.run(stream.t0_ns), name="turngap-lag"),
         ]
         for task in tasks:
@@ -203,9 +200,18 @@ class Conversation:
 
     async def _receive(self) -> None:
         try:
-            await self._line.receive(self._listener.on_message)
+            await self._line.receive(self._on_message)
         except AgentError as e:
             self._listener.lose(e)
+
+    def _on_message(self, now_ns: int, incoming: Incoming) -> None:
+        self._listener.on_message(now_ns, incoming)
+        self._line.played(self._listener.ear.played, self._listener.ear.dropped)
+
+    async def _tick(self, now_ns: int) -> None:
+        self._listener.tick(now_ns)
+        self._line.played(self._listener.ear.played, self._listener.ear.dropped)
+        await self._line.send_waiting()
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         # A task ends by itself only if the line is lost. Anything else is a fault of the caller,
@@ -216,8 +222,9 @@ class Conversation:
     async def _first_start(self) -> int:
         """Return the first sample of the first recording, after hearing out a greeting."""
         when = self._cues[0].when
-        room = round(max(ROOM_MS, when.at_ms or 0.0) * RATE / 1000)
-        await self._listener.changed_until(self._sender.stream.instant_ns(room - AHEAD))
+        stream = self._sender.stream
+        room = stream.samples(max(ROOM_MS, when.at_ms or 0.0))
+        await self._listener.changed_until(stream.instant_ns(room) - ms_to_ns(AHEAD_MS))
         greeting_by_ns = self._sender.stream.t0_ns + ms_to_ns(self._patience.greeting_ms)
         while self.failure is None and not self._has_spoken():
             if not await self._listener.changed_before(greeting_by_ns):
@@ -321,7 +328,7 @@ class Conversation:
         if onset_ns is None:
             return
         at_ns = onset_ns + ms_to_ns(cue.reply_ms - cue.speech.start_ms)
-        await self._listener.changed_until(at_ns - ms_to_ns(AHEAD * 1000 / RATE))
+        await self._listener.changed_until(at_ns - ms_to_ns(AHEAD_MS))
         if self.failure is not None or not self._tracker.agent_speaking:
             return
         start = self._lay(cue, self._sender.stream.sample_at(at_ns))
@@ -408,20 +415,21 @@ class Conversation:
 
     def _lay(self, cue: Cue, not_before: int) -> int:
         """Put a recording into the stream, as soon as it can still be sent; return its start."""
-        soonest = max(not_before, self._sender.next_sample + 2 * PACKET)
-        return self._sender.stream.place(cue.pcm, soonest, phase=self._phase)
+        stream = self._sender.stream
+        soonest = max(not_before, self._sender.next_sample + 2 * stream.packet)
+        return stream.place(cue.pcm, soonest, phase=stream.samples(self._phase_ms))
 
     def _sounds(self, cue: Cue, start: int) -> tuple[int, int]:
-        instant_ns = self._sender.stream.instant_ns
+        stream = self._sender.stream
         return (
-            instant_ns(start + round(cue.speech.start_ms * RATE / 1000)),
-            instant_ns(start + round(cue.speech.end_ms * RATE / 1000)),
+            stream.instant_ns(start + stream.samples(cue.speech.start_ms)),
+            stream.instant_ns(start + stream.samples(cue.speech.end_ms)),
         )
 
     def _lay_at_ns(self, onset_ns: int, number: int) -> int:
         """Return when to place turn `number + 1` for its speech to begin at `onset_ns`."""
         lead_ms = self._cues[number].speech.start_ms
-        return onset_ns - ms_to_ns(lead_ms + AHEAD * 1000 / RATE)
+        return onset_ns - ms_to_ns(lead_ms + AHEAD_MS)
 
     def _not_before(self, number: int) -> int:
         """Return the first sample at which the recording of turn `number + 1` may begin."""
@@ -440,7 +448,7 @@ class Conversation:
 
     def _after_reply(self, when: When) -> int:
         wait_ms = AFTER_REPLY_MS if when.after_reply_ms is None else when.after_reply_ms
-        return self._sender.next_sample + round(wait_ms * RATE / 1000)
+        return self._sender.next_sample + self._sender.stream.samples(wait_ms)
 
 
 def _begun_ns(running: _Running) -> int:

@@ -134,6 +134,9 @@ class Ear:
         self._silence_left = 0  # samples
         self._unbroken_since_ns = 0
         self.heard: list[Heard] = []
+        # How many samples have sounded or been dropped, and how many of these will never sound.
+        self.played = self.dropped = 0
+        self._lost = 0  # samples that arrived and were not queued
 
     @property
     def speech_ahead(self) -> bool:
@@ -172,19 +175,34 @@ class Ear:
         while self._queue and self._queue[0].start_ns <= now_ns:
             chunk = self._queue.popleft()
             whole = len(chunk.pcm)
-            upto = min(whole, ns_to_samples(now_ns - chunk.start_ns, chunk.rate))
+            due = min(whole, ns_to_samples(now_ns - chunk.start_ns, chunk.rate))
+            # A message may have arrived before the latest tick: nothing is played twice for that.
+            upto = max(due, chunk.played)
             if upto > chunk.played:
+                self.played += upto - chunk.played
                 events += self._play(chunk, upto)
             if upto < whole:
                 self._queue.appendleft(replace(chunk, played=upto))
                 break
             self._waiting_bytes -= chunk.pcm.nbytes
         if not self._queue:
+            self._drop(0)
             events += self._silence_until(now_ns)
         return events
 
+    def lose(self, samples: int) -> None:
+        """Count samples that arrived and will not be played as dropped, once the queue is empty."""
+        self._lost += samples
+        if not self._queue:
+            self._drop(0)
+
+    def _drop(self, queued: int) -> None:
+        dropped, self._lost = queued + self._lost, 0
+        self.played, self.dropped = self.played + dropped, self.dropped + dropped
+
     def flush(self, now_ns: int) -> list[Speech]:
         events = self.advance(now_ns)
+        self._drop(sum(len(chunk.pcm) - chunk.played for chunk in self._queue))
         self._queue.clear()
         self._waiting_bytes = 0
         if self._queue_end_ns > now_ns:

@@ -5,7 +5,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from turngap.caller import dialect as said
+from turngap.caller import said
 from turngap.caller.ear import Ear
 from turngap.caller.intake import MOST_NOTES, Intake
 from turngap.caller.line import failed_on
@@ -55,6 +55,7 @@ class Listener:
         self._speech_received_ns = 0
         self._crash: BaseException | None = None
         self._intake = Intake()
+        self._arrived = 0  # samples
         self._begun = False
         self._broken: set[str] = set()
         self.tracker = TurnTracker(self._slack)
@@ -62,7 +63,6 @@ class Listener:
         self.events: list[Event] = []
         self.silent_since_ns = 0
         self.faults: list[str] = []
-        self.truths: list[said.Truth] = []
         self.notes: Counter[str] = Counter()
         self.failure: AgentError | None = None
 
@@ -72,7 +72,10 @@ class Listener:
         Raises:
             AgentError: the agent has sent more than a conversation may hold.
         """
+        samples = len(incoming.pcm) if isinstance(incoming, said.AudioChunk) else 0
+        self._arrived += samples
         if why := self._intake.refuses(incoming, self.ear.waiting_bytes):
+            self.ear.lose(samples)
             self.broken(now_ns, why)
             if too_much := self._intake.is_over():
                 raise AgentError("agent.too_much", f"the agent sent {too_much} in a conversation")
@@ -108,8 +111,10 @@ class Listener:
         try:
             work()
         except Exception as e:
-            heard, self.ear = self.ear.heard, Ear(self._gap_ms)
-            self.ear.heard = heard
+            before, self.ear = self.ear, Ear(self._gap_ms)
+            self.ear.heard = before.heard
+            self.ear.played, self.ear.dropped = before.played, before.dropped
+            self.ear.lose(self._arrived - before.played)
             self.broken(now_ns, failed_on(what, e), traceback.format_exc(limit=-8))
 
     def _take(self, now_ns: int, incoming: said.Incoming) -> None:
@@ -121,8 +126,6 @@ class Listener:
             case said.ReplyDone():
                 self._done_ns = now_ns
                 self._changed.set()
-            case said.Truth():
-                self.truths.append(incoming)
             case said.Fault(text, refuses=refuses):
                 self.faults.append(text)
                 if not refuses:

@@ -4,7 +4,7 @@ Each is several times what the most talkative of real agents sends, and small en
 holds a conversation of any agent in a few hundred megabytes and keeps up with it.
 """
 
-from turngap.caller import dialect as said
+from turngap.caller import said
 
 # One WebSocket message: a reply of three minutes at 48 kHz, sent at once.
 MOST_MESSAGE_BYTES = 2**24
@@ -35,22 +35,47 @@ MOST_OF = {
     said.Transcript: 1_000,
     said.Marks: 500,
     said.Fault: 100,
-    said.Truth: 1_000,
     said.Unreadable: 1_000,
 }
 # Different remarks on one turn; there is no end to what can be wrong.
 MOST_NOTES = 20
 
-# A whole conversation, everything that was left out included. It ends there, because reading even
-# what is left out would keep the caller from its own audio.
+# A whole conversation: messages of the WebSocket with their bytes, and what they say with the bytes
+# of its samples, everything that was left out included. It ends there, because reading even what is
+# left out would keep the caller from its own audio.
 MOST_CONVERSATION_MESSAGES = 1_000_000
 MOST_CONVERSATION_BYTES = 2**29
+# In base64, samples are a third longer.
+MOST_LINE_BYTES = 2**30
+
+
+class Volume:
+    """Counts what comes over a line, whatever a dialect makes of it."""
+
+    def __init__(self) -> None:
+        self._messages = self._bytes = 0
+
+    def is_over(self, message: said.Message) -> str | None:
+        """Count a message; return why the conversation must end, or None."""
+        self._messages += 1
+        self._bytes += len(message)
+        if self._messages > MOST_CONVERSATION_MESSAGES:
+            return f"more than {MOST_CONVERSATION_MESSAGES:,} messages"
+        if self._bytes > MOST_LINE_BYTES:
+            return f"more than {MOST_LINE_BYTES // 2**20} MiB"
+        return None
 
 
 class Intake:
-    """Counts what an agent sends. `begin_turn` starts a turn's counts again."""
+    """Counts what an agent sends. `begin_turn` starts a turn's counts again.
 
-    def __init__(self) -> None:
+    Args:
+        endless: whether audio is no message of a turn, since nobody may speak for hours while an
+            agent sends on; its bytes and rates are bounded all the same.
+    """
+
+    def __init__(self, *, endless: bool = False) -> None:
+        self._endless = endless
         self._messages = self._bytes = 0
         self._rates: set[int] = set()
         self.begin_turn()
@@ -63,11 +88,12 @@ class Intake:
         """Count a message; return why it is left out, or None. `waiting_bytes`: unplayed audio."""
         kind = type(incoming)
         self._messages += 1
-        self._in_turn += 1
-        self._of[kind] = self._of.get(kind, 0) + 1
+        if not (self._endless and isinstance(incoming, said.AudioChunk)):
+            self._in_turn += 1
+            self._of[kind] = self._of.get(kind, 0) + 1
         if self._in_turn > MOST_MESSAGES:
             return f"it sent more than {MOST_MESSAGES:,} messages in one turn"
-        if self._of[kind] > (most := MOST_OF.get(kind, MOST_MESSAGES)):
+        if self._of.get(kind, 0) > (most := MOST_OF.get(kind, MOST_MESSAGES)):
             return f"it sent {kind.__name__} more than {most:,} times in one turn"
         if isinstance(incoming, said.AudioChunk):
             return self._refuses_audio(incoming, waiting_bytes)

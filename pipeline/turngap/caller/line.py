@@ -1,31 +1,21 @@
 """One WebSocket to an agent: it opens, does the handshake, compares clocks and stamps messages."""
 
 import asyncio
-import ssl
 import traceback
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from ipaddress import ip_address
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import (
-    ConnectionClosed,
-    InvalidHandshake,
-    InvalidProxy,
-    InvalidURI,
-    ProxyError,
-)
-from websockets.uri import parse_uri
+from websockets.exceptions import ConnectionClosed
 
-from turngap.caller.arrival import StampedSocket, arrived_ns, connect_stamped
-from turngap.caller.dialect import (
+from turngap.caller.dialects.session import Session
+from turngap.caller.intake import MOST_EARLY, Volume
+from turngap.caller.intake import MOST_WAITING_BYTES as MOST_EARLY_BYTES
+from turngap.caller.opening import CLOSE_TIMEOUT_S, Request, Socket, connect
+from turngap.caller.said import (
     AudioBytes,
     AudioChunk,
-    Dialect,
     Fault,
     Flush,
     Incoming,
@@ -37,24 +27,24 @@ from turngap.caller.dialect import (
     UnplayableError,
     Unreadable,
 )
-from turngap.caller.intake import MOST_EARLY, MOST_MESSAGE_BYTES, MOST_QUEUED, QUEUED_AGAIN
-from turngap.caller.intake import MOST_WAITING_BYTES as MOST_EARLY_BYTES
-from turngap.caller.stream import RATE
 from turngap.caller.wav import WavReader
 from turngap.core.audio import Pcm
 from turngap.core.clock import Clock
-from turngap.core.errors import AgentError, InputError
+from turngap.core.errors import AgentError
 from turngap.core.results import OffsetRecord
 from turngap.core.untrusted import MOST_SENTENCE, printable
 
 LINE_LOST = "agent.line_lost"
+NOT_READY = "agent.not_ready"
+UNREADY = "agent.unready"
 
 OPEN_TIMEOUT_S = 10.0
-CLOSE_TIMEOUT_S = 2.0
 # Pings before the first turn. Half the fastest round trip bounds the error of the offset.
 PINGS = 12
 # An agent that has just become ready may still be busy when the first ping comes.
 PING_WAIT_S = 1.0
+# Answers that wait for a peer that does not read, before the caller stops to read itself.
+MOST_UNSENT = 1_000
 
 OnMessage = Callable[[int, Incoming], None]
 
@@ -69,86 +59,154 @@ class Peer(Protocol):
     async def recv(self) -> Message: ...
 
 
-class Socket(ClientConnection):
-    """A WebSocket that knows when bytes last arrived."""
-
-    arrived_ns = 0
-
-
 class Line:
     """An open line. `receive` hands each message with its instant of arrival to a callback.
 
     Messages that arrive during the handshake and the pings, such as a greeting, are kept for
     `receive`.
+
+    Attributes:
+        answered: whether a message said something in the dialect.
     """
 
-    def __init__(self, peer: Peer, dialect: Dialect, clock: Clock) -> None:
+    def __init__(self, peer: Peer, session: Session, clock: Clock) -> None:
         self._peer = peer
-        self._dialect = dialect
+        self._session = session
+        self._played = self._dropped = 0
+        self.answered = False
         self._clock = clock
+        self._waiting: deque[Message] = deque()
+        self._sending = asyncio.Lock()
+        self._answering: asyncio.Task[None] | None = None
+        self._volume = Volume()
         self._early: deque[tuple[int, Incoming]] = deque()
         self._early_bytes = 0
         self._wav = WavReader()
 
+    @property
+    def rate(self) -> int:
+        """The rate of the person's audio, Hz."""
+        return self._session.rate
+
+    @property
+    def dialect(self) -> str:
+        """The name of the dialect."""
+        return self._session.name
+
     async def send_audio(self, pcm: Pcm) -> None:
-        """Send one packet; if the line is gone, `receive` reports it."""
-        try:
-            await self._peer.send(self._dialect.audio(pcm.tobytes(), RATE))
-        except ConnectionClosed:
-            return
+        """Send one packet at the line's rate; if the line is gone, `receive` reports it."""
+        self._session.send_audio(pcm.tobytes())
+        await self.send_waiting()
 
-    async def send(self, message: Message) -> None:
-        """Send a message of the dialect.
+    def played(self, samples: int, dropped: int) -> None:
+        """Take how many samples of the agent's audio have sounded or been dropped, in all.
 
-        Raises:
-            AgentError: the line was lost.
+        `dropped`: how many of them will never sound. What the dialect answers waits to be sent.
         """
-        try:
-            await self._peer.send(message)
-        except ConnectionClosed as e:
-            raise _line_lost(e) from e
+        if dropped > self._dropped:
+            self._session.audio_dropped(dropped - self._dropped)
+            self._dropped = dropped
+        if samples > self._played:
+            self._session.audio_played(samples)
+            self._played = samples
 
-    async def next(self) -> tuple[int, Incoming | None]:
-        """Return the next message and when it arrived.
+    async def send_waiting(self) -> None:
+        """Send what the dialect has to say; if the line is gone, `receive` reports it.
+
+        Messages keep their order whoever sends them, and what a cancelled sender leaves goes out
+        with the next.
+        """
+        self._waiting.extend(self._session.data_to_send())
+        with suppress(ConnectionClosed):
+            async with self._sending:
+                while self._waiting:
+                    # A WebSocket has taken a message before it waits for room.
+                    await self._peer.send(self._waiting.popleft())
+
+    async def _answer(self) -> None:
+        """Begin to send what the dialect has to say.
+
+        Whoever reads does not wait for a peer that reads slowly: messages that arrive meanwhile
+        would be stamped late.
+        """
+        self._waiting.extend(self._session.data_to_send())
+        if len(self._waiting) > MOST_UNSENT:
+            await self.send_waiting()
+        elif self._waiting and (self._answering is None or self._answering.done()):
+            self._answering = asyncio.create_task(self.send_waiting(), name="turngap-answer")
+
+    async def next(self) -> tuple[int, Sequence[Incoming]]:
+        """Return what the next message says, and when it arrived.
 
         A message that cannot be read is `LeftOut` or `Unreadable`, and the line goes on.
 
         Raises:
-            AgentError: the line was lost.
+            AgentError: the line was lost, or more came than a conversation may hold.
         """
         try:
             message = await self._peer.recv()
         except ConnectionClosed as e:
-            raise _line_lost(e) from e
-        return self._peer.arrived_ns, self._read(message)
+            raise self._line_lost(e) from e
+        arrived_ns = self._peer.arrived_ns
+        if too_much := self._volume.is_over(message):
+            raise AgentError("agent.too_much", f"the agent sent {too_much} in a conversation")
+        said = self._read(message)
+        self.answered |= any(not isinstance(incoming, Unreadable | LeftOut) for incoming in said)
+        await self._answer()
+        return arrived_ns, said
 
-    def _read(self, message: Message) -> Incoming | None:
+    def _read(self, message: Message) -> Sequence[Incoming]:
         """Make of a message values that cannot hurt, whatever the dialect makes of it."""
         try:
-            incoming = self._dialect.decode(message)
-            if isinstance(incoming, AudioBytes):
-                return self._wav.read(incoming)
-            if isinstance(incoming, Flush):
-                self._wav = WavReader()
+            return [self._played_as(incoming) for incoming in self._session.receive_data(message)]
         except UnplayableError as e:
-            return Unreadable(f"it sent {e}", unplayable=True)
+            return [Unreadable(f"it sent {e}", unplayable=True)]
         except NotSpokenError as e:
-            return Unreadable(f"it does not speak the {self._dialect.name} dialect: it sent {e}")
+            why = f"it does not speak the {self._session.name} dialect: it sent {e}"
+            return [Unreadable(why)]
         except ValueError as e:
-            return LeftOut(printable(str(e), MOST_SENTENCE))
+            return [LeftOut(printable(str(e), MOST_SENTENCE))]
         except Exception as e:
             # The caller must outlive any message; what it could not read is shown, to be mended.
-            return Unreadable(failed_on("read a message", e), traceback.format_exc(limit=-8))
+            return [Unreadable(failed_on("read a message", e), traceback.format_exc(limit=-8))]
+
+    def _played_as(self, incoming: Incoming) -> Incoming:
+        if isinstance(incoming, AudioBytes):
+            return self._wav.read(incoming)
+        if isinstance(incoming, Flush):
+            self._wav = WavReader()
         return incoming
+
+    def _line_lost(self, error: ConnectionClosed) -> AgentError:
+        hint = (
+            ""
+            if self.answered
+            else (
+                f"it said nothing in the {self.dialect} dialect: is this its protocol? Without "
+                "--dialect, turngap finds out"
+            )
+        )
+        return AgentError(LINE_LOST, f"the line was lost: {_why_closed(error)}", hint=hint)
+
+    async def hang_up(self) -> None:
+        """Say goodbye, where the dialect has a word for it."""
+        self._session.close()
+        await self.send_waiting()
 
     async def receive(self, on_message: OnMessage) -> None:
         """Hand on messages until the line is lost (AgentError) or this is cancelled."""
+        async for at_ns, incoming in self.messages():
+            on_message(at_ns, incoming)
+
+    async def messages(self) -> AsyncIterator[tuple[int, Incoming]]:
+        """Yield messages, each with its instant of arrival, until the line is lost (AgentError)."""
         while self._early:
-            on_message(*self._early.popleft())
+            yield self._early.popleft()
         while True:
-            arrived_ns, incoming = await self.next()
-            if incoming is not None:
-                on_message(arrived_ns, incoming)
+            arrived_ns, said = await self.next()
+            for incoming in said:
+                yield arrived_ns, incoming
+            await self._answer()
 
     async def handshake(self, timeout_s: float = OPEN_TIMEOUT_S) -> None:
         """Send the opening and wait until the agent is ready.
@@ -156,27 +214,40 @@ class Line:
         Raises:
             AgentError: the agent is not ready in time, refuses, or speaks another protocol.
         """
-        for message in self._dialect.opening():
-            await self.send(message)
+        said: Sequence[Incoming] = self._session.open()
+        arrived_ns, ready = self._clock.now_ns(), False
+        await self.send_waiting()
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
-                    arrived_ns, incoming = await self.next()
-                    if isinstance(incoming, Ready):
+                    for incoming in said:
+                        ready = ready or isinstance(incoming, Ready)
+                        self._begin_with(arrived_ns, incoming)
+                    if ready:
                         return
-                    if isinstance(incoming, Fault) and incoming.fatal:
-                        refusal = printable(incoming.text, MOST_SENTENCE)
-                        raise AgentError("agent.refused", f"the agent refused: {refusal}")
-                    if isinstance(incoming, Unreadable):
-                        raise _cannot_begin(incoming)
-                    self._keep(arrived_ns, incoming)
+                    arrived_ns, said = await self.next()
         except TimeoutError as e:
+            if self.answered:
+                raise AgentError(
+                    UNREADY,
+                    f"the agent speaks {self.dialect}, but did not say within {timeout_s:g} s that "
+                    "it was ready",
+                ) from e
             raise AgentError(
-                "agent.not_ready",
-                f"the peer accepted the line but did not answer the {self._dialect.name} handshake "
+                NOT_READY,
+                f"the peer accepted the line but did not answer the {self.dialect} handshake "
                 f"within {timeout_s:g} s",
-                hint="is it a pipecat bot with ProtobufFrameSerializer and RTVI on (its default)?",
+                hint="is this its protocol? Without --dialect, turngap finds out",
             ) from e
+
+    def _begin_with(self, arrived_ns: int, incoming: Incoming) -> None:
+        if isinstance(incoming, Fault) and incoming.fatal:
+            refusal = printable(incoming.text, MOST_SENTENCE)
+            raise AgentError("agent.refused", f"the agent refused: {refusal}")
+        if isinstance(incoming, Unreadable):
+            raise _cannot_begin(incoming)
+        if not isinstance(incoming, Ready):
+            self._keep(arrived_ns, incoming)
 
     async def clock_offset(self) -> OffsetRecord:
         """Compare clocks; `offset_ns` is None if the agent does not answer pings.
@@ -195,9 +266,7 @@ class Line:
         round_trip_ns, offset_ns = min(exchanges)
         return OffsetRecord(offset_ns=offset_ns, bound_ns=-(-round_trip_ns // 2), n=len(exchanges))
 
-    def _keep(self, arrived_ns: int, incoming: Incoming | None) -> None:
-        if incoming is None:
-            return
+    def _keep(self, arrived_ns: int, incoming: Incoming) -> None:
         self._early.append((arrived_ns, incoming))
         self._early_bytes += incoming.pcm.nbytes if isinstance(incoming, AudioChunk) else 0
         if len(self._early) > MOST_EARLY or self._early_bytes > MOST_EARLY_BYTES:
@@ -209,114 +278,71 @@ class Line:
 
     async def _ping(self, number: int) -> tuple[int, int] | None:
         """Return round trip and offset of one exchange, ns."""
-        question = self._dialect.ping(number)
-        if question is None:
+        if not self._session.ping(number):
             return None
         asked_ns = self._clock.now_ns()
-        await self.send(question)
+        await self.send_waiting()
         try:
             async with asyncio.timeout(PING_WAIT_S):
                 while True:
-                    arrived_ns, incoming = await self.next()
-                    if isinstance(incoming, Pong) and incoming.ping == number:
+                    arrived_ns, said = await self.next()
+                    pong = None
+                    for incoming in said:
+                        if isinstance(incoming, Pong) and incoming.ping == number:
+                            pong = incoming
+                        else:
+                            self._keep(arrived_ns, incoming)
+                    if pong is not None:
                         midpoint_ns = (asked_ns + arrived_ns) // 2
-                        return arrived_ns - asked_ns, incoming.agent_ns - midpoint_ns
-                    self._keep(arrived_ns, incoming)
+                        return arrived_ns - asked_ns, pong.agent_ns - midpoint_ns
         except TimeoutError:
             return None
 
 
 @asynccontextmanager
 async def open_line(
-    url: str, dialect: Dialect, clock: Clock, *, timeout_s: float = OPEN_TIMEOUT_S
+    url: str,
+    session: Session,
+    clock: Clock,
+    *,
+    headers: Mapping[str, str] | None = None,
+    subprotocols: Sequence[str] = (),
+    shown: str = "",
+    key_env: str = "",
+    timeout_s: float = OPEN_TIMEOUT_S,
 ) -> AsyncIterator[Line]:
-    """Connect and handshake, each within `timeout_s`.
+    """Connect and handshake, each within `timeout_s`; `session` is a new one.
+
+    `shown`: the URL as messages name it, where the real one holds a secret. `key_env`: the variable
+    that holds the service's key, which a refusal names.
 
     Raises:
         InputError: the URL is not a WebSocket's.
         AgentError: nothing listens there, it is no WebSocket, or the handshake failed.
     """
-    socket = await _connect(url, clock, timeout_s)
+    request = Request(url, headers or {}, subprotocols, timeout_s, shown or url, key_env)
+    socket = await connect(request, clock)
+    line = Line(socket, session, clock)
     try:
-        line = Line(socket, dialect, clock)
         await line.handshake(timeout_s)
         yield line
     finally:
-        await socket.close()
+        await _leave(line, socket)
 
 
-async def _connect(url: str, clock: Clock, timeout_s: float) -> Socket:
+async def _leave(line: Line, socket: Socket) -> None:
+    """Say goodbye and close the socket; a peer that does not read would keep both for ever."""
     try:
-        parts = urlsplit(url)
-        if parts.scheme not in ("ws", "wss"):
-            raise ValueError(f"its scheme is {parts.scheme or 'missing'}, not ws or wss")
-        uri = parse_uri(url)
-        if getproxies() and not _is_here(parts.hostname):
-            return await _upgrade(url, clock, timeout_s, None)
-        tcp = await connect_stamped(uri.host, uri.port, timeout_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await line.hang_up()
+    finally:
         try:
-            return await _upgrade(url, clock, timeout_s, tcp)
-        except ValueError:  # a redirect, which cannot be followed with our own socket
-            tcp.close()
-            return await _upgrade(url, clock, timeout_s, None)
-    except (ssl.SSLError, ImportError) as e:  # the latter: a SOCKS proxy without python-socks
-        raise AgentError(
-            "agent.unreachable",
-            f"nothing can be reached at {url}: {printable(str(e), MOST_SENTENCE)}",
-            hint="is its certificate valid here, and the proxy in the environment meant?",
-        ) from e
-    except (InvalidURI, ValueError) as e:  # ValueError: a bad port, or a name no host can have
-        raise InputError(
-            "agent.url",
-            f"{url!r} is not a WebSocket URL: {e}",
-            hint="expected ws://host:port/path",
-        ) from e
-    except (OSError, EOFError, InvalidProxy, ProxyError) as e:
-        raise AgentError(
-            "agent.unreachable",
-            f"nothing can be reached at {url}: "
-            f"{printable(str(e), MOST_SENTENCE) or type(e).__name__}",
-            hint="is the agent running, and is this its port and path?",
-        ) from e
-    except InvalidHandshake as e:
-        why = printable(str(e), MOST_SENTENCE)
-        raise AgentError(
-            "agent.no_websocket", f"{url} answers, but not as a WebSocket: {why}"
-        ) from e
-
-
-async def _upgrade(url: str, clock: Clock, timeout_s: float, tcp: StampedSocket | None) -> Socket:
-    """Open a WebSocket over `tcp`, or over a new connection, which may go through a proxy."""
-
-    class Stamped(Socket):
-        def data_received(self, data: bytes) -> None:
-            # Stamped here and not when the message leaves the queue: until that task runs, 0.1 ms
-            # pass, and 0.5 ms in one of twenty cases, and every onset would be late by that.
-            self.arrived_ns = arrived_ns(self.transport, clock, self.arrived_ns)
-            super().data_received(data)
-
-    # No compression, since it costs time at both ends and audio does not shrink. No proxy to this
-    # machine itself.
-    connection = await connect(
-        url,
-        sock=tcp,
-        create_connection=Stamped,
-        compression=None,
-        proxy=None if _is_here(urlsplit(url).hostname) else True,
-        open_timeout=timeout_s,
-        close_timeout=CLOSE_TIMEOUT_S,
-        max_queue=(MOST_QUEUED, QUEUED_AGAIN),
-        max_size=MOST_MESSAGE_BYTES,
-    )
-    assert isinstance(connection, Socket)
-    return connection
-
-
-def _is_here(host: str | None) -> bool:
-    try:
-        return host == "localhost" or ip_address(host or "").is_loopback
-    except ValueError:
-        return False
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await socket.close()
+        except TimeoutError:
+            socket.transport.abort()
+            await socket.wait_closed()
 
 
 def failed_on(what: str, error: Exception) -> str:
@@ -335,12 +361,9 @@ def _cannot_begin(message: Unreadable) -> AgentError:
     return AgentError(
         "agent.other_protocol",
         f"the peer cannot be understood: {message.why}",
-        hint="choose the protocol with --dialect",
+        hint="is this its protocol? Without --dialect, turngap finds out; "
+        "`turngap dialects` lists what it speaks",
     )
-
-
-def _line_lost(error: ConnectionClosed) -> AgentError:
-    return AgentError(LINE_LOST, f"the line was lost: {_why_closed(error)}")
 
 
 def _why_closed(error: ConnectionClosed) -> str:

@@ -6,28 +6,28 @@ import numpy as np
 import soxr
 
 from turngap.caller.ear import Heard
-from turngap.caller.stream import RATE, UserStream
+from turngap.caller.stream import UserStream
 from turngap.core.audio import Pcm
 from turngap.core.clock import ns_to_samples
 
 
 def user_side(stream: UserStream, window: tuple[int, int]) -> Pcm:
-    """Return what the user said between two instants, at 16 kHz."""
+    """Return what the user said between two instants, at the stream's rate."""
     first = stream.sample_at(window[0])
     return stream.read(max(first, 0), max(stream.sample_at(window[1]) - first, 1))
 
 
-def agent_side(heard: Sequence[Heard], window: tuple[int, int]) -> Pcm:
-    """Return what the caller heard between two instants, at 16 kHz and padded with silence."""
-    out = np.zeros(max(ns_to_samples(window[1] - window[0], RATE), 1), dtype=np.int16)
-    for rate in {h.rate for h in heard}:
-        native = np.zeros(len(out) * rate // RATE + 1, dtype=np.int16)
-        for piece in (h for h in heard if h.rate == rate):
+def agent_side(heard: Sequence[Heard], window: tuple[int, int], rate: int) -> Pcm:
+    """Return what the caller heard between two instants, at `rate` and padded with silence."""
+    out = np.zeros(max(ns_to_samples(window[1] - window[0], rate), 1), dtype=np.int16)
+    for own in {h.rate for h in heard}:
+        native = np.zeros(len(out) * own // rate + 1, dtype=np.int16)
+        for piece in (h for h in heard if h.rate == own):
             _lay(native, piece, window[0])
         if native.any():
-            at_16k = native if rate == RATE else soxr.resample(native, rate, RATE)
-            n = min(len(out), len(at_16k))
-            out[:n] += at_16k[:n]
+            resampled = native if own == rate else soxr.resample(native, own, rate)
+            n = min(len(out), len(resampled))
+            out[:n] += resampled[:n]
     return out
 
 

@@ -11,13 +11,11 @@ from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
 
 RATE = 16_000
 PACKET_MS = 20
-PACKET = RATE * PACKET_MS // 1000
 
 # Recordings begin on this grid of the stream, so that an agent whose VAD cuts the stream into 32 ms
-# windows (512 samples) sees the same windows in every run: the same WAV was found to endpoint
-# differently depending on where it fell on that grid. 160 ms is the least multiple of both lengths.
-GRID = int(np.lcm(PACKET, 512))
-
+# windows sees the same windows in every run: the same WAV was found to endpoint differently
+# depending on where it fell on that grid. It is the least multiple of a window and a packet.
+GRID_MS = 160
 
 # The lag probe wakes up this often, and misses at most this much of a hold-up.
 BEAT_MS = 5.0
@@ -33,18 +31,21 @@ class _Placed:
     pcm: Pcm
 
 
-def line_noise(seed: int = 0) -> Pcm:
+def line_noise(rate: int = RATE, seed: int = 0) -> Pcm:
     """Make one grid length of white noise at LINE_FLOOR_DBFS, the same in every run."""
-    noise = np.random.default_rng(seed).standard_normal(GRID) * dbfs_to_amplitude(LINE_FLOOR_DBFS)
-    return np.rint(noise).astype(np.int16)
+    drawn = np.random.default_rng(seed).standard_normal(rate * GRID_MS // 1000)
+    return np.rint(drawn * dbfs_to_amplitude(LINE_FLOOR_DBFS)).astype(np.int16)
 
 
 class UserStream:
-    """The user's side of the line at 16 kHz. Sample 0 sounds at `t0_ns`."""
+    """The user's side of the line. Sample 0 sounds at `t0_ns`; `packet` and `grid` are samples."""
 
-    def __init__(self, t0_ns: int) -> None:
+    def __init__(self, t0_ns: int, rate: int = RATE) -> None:
         self.t0_ns = t0_ns
-        self._noise = line_noise()
+        self.rate = rate
+        self.packet = rate * PACKET_MS // 1000
+        self.grid = rate * GRID_MS // 1000
+        self._noise = line_noise(rate)
         self._placed: list[_Placed] = []
 
     def place(self, pcm: Pcm, not_before: int, *, phase: int = 0) -> int:
@@ -52,13 +53,13 @@ class UserStream:
 
         Packets are read one ahead, so `not_before` must lie beyond the one that is being sent.
         """
-        start = -(-max(not_before - phase, 0) // GRID) * GRID + phase
+        start = -(-max(not_before - phase, 0) // self.grid) * self.grid + phase
         self._placed.append(_Placed(start, pcm))
         return start
 
     def read(self, start: int, length: int) -> Pcm:
         """Return samples `start` to `start + length` as they were or will be sent."""
-        out = np.resize(np.roll(self._noise, -(start % GRID)), length)
+        out = np.resize(np.roll(self._noise, -(start % self.grid)), length)
         for clip in self._placed:
             low = max(start, clip.start)
             high = min(start + length, clip.start + len(clip.pcm))
@@ -67,11 +68,15 @@ class UserStream:
         return out
 
     def instant_ns(self, sample: int) -> int:
-        return self.t0_ns + samples_to_ns(sample, RATE)
+        return self.t0_ns + samples_to_ns(sample, self.rate)
+
+    def samples(self, ms: float) -> int:
+        """Return how many samples last so long, rounded."""
+        return round(ms * self.rate / 1000)
 
     def sample_at(self, instant_ns: int) -> int:
         """Return the sample that sounds at `instant_ns`, rounded up."""
-        return -(-(instant_ns - self.t0_ns) * RATE // 1_000_000_000)
+        return -(-(instant_ns - self.t0_ns) * self.rate // 1_000_000_000)
 
 
 @dataclass(slots=True)
@@ -89,21 +94,23 @@ class Sender:
     @property
     def next_sample(self) -> int:
         """The first sample not yet sent; its packet may already be on its way."""
-        return len(self.late_ns) * PACKET
+        return len(self.late_ns) * self.stream.packet
 
-    async def run(self, on_tick: Callable[[int], None]) -> None:
-        """Send until cancelled, and call `on_tick(now_ns)` after each packet."""
+    async def run(self, on_tick: Callable[[int], Awaitable[None]]) -> None:
+        """Send until cancelled, and await `on_tick(now_ns)` after each packet."""
+        length = self.stream.packet
         while True:
             first = self.next_sample
-            deadline_ns = self.stream.instant_ns(first + PACKET)
-            packet = self.stream.read(first, PACKET)
+            deadline_ns = self.stream.instant_ns(first + length)
+            packet = self.stream.read(first, length)
             await self.clock.sleep_until_ns(deadline_ns)
             self.late_ns.append(self.clock.now_ns() - deadline_ns)
             await self.send(packet)
-            on_tick(self.clock.now_ns())
+            await on_tick(self.clock.now_ns())
 
     def lateness_ns(self, from_sample: int, to_sample: int) -> list[int]:
-        return self.late_ns[from_sample // PACKET : to_sample // PACKET + 1]
+        length = self.stream.packet
+        return self.late_ns[from_sample // length : to_sample // length + 1]
 
 
 class LagProbe:

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from turngap.caller.dialect import AudioBytes, AudioChunk, UnplayableError
+from turngap.caller.said import AudioBytes, AudioChunk, UnplayableError
 
 # The usual header has 44 bytes. Titles and tool names make it longer, pictures belong elsewhere.
 MOST_HEADER = 4096
@@ -79,7 +79,7 @@ class WavReader:
                 said = f"its WAV header says {header.rate} Hz, its frame {audio.rate} Hz"
                 raise _not_pcm16(said, len(data))
             samples.append(piece[header.start : header.end])
-            left_out += len(_after_chunks(piece[header.end :]))
+            left_out += _after_chunks(piece, header.end)
         return _chunk(b"".join(samples), audio.rate, wav=wav, left_out=left_out)
 
 
@@ -100,14 +100,14 @@ def _may_be_wav(data: bytes) -> bool:
     return data[:4] == b"RIFF" and data[8:12] in (b"WAVE", b"WAVE"[: max(0, len(data) - 8)])
 
 
-def _after_chunks(rest: bytes) -> bytes:
-    """What follows a file's samples, without the well-formed chunks there, such as titles."""
-    while len(rest) >= 8:
-        kind, size = struct.unpack_from("<4sI", rest)
-        if not all(0x20 <= byte < 0x7F for byte in kind) or size > len(rest) - 8:
+def _after_chunks(data: bytes, at: int) -> int:
+    """Count the bytes from `at` on, behind well-formed chunks such as titles that begin there."""
+    while len(data) - at >= 8:
+        kind, size = struct.unpack_from("<4sI", data, at)
+        if not all(0x20 <= byte < 0x7F for byte in kind) or size > len(data) - at - 8:
             break
-        rest = rest[8 + size + size % 2 :]
-    return rest
+        at += 8 + size + size % 2
+    return max(0, len(data) - at)
 
 
 def _chunk(data: bytes, rate: int, *, wav: bool, left_out: int) -> AudioChunk:

@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
 
 from turngap.check import baseline as baselines
+from turngap.check.lines import lines_differ
 from turngap.check.plan import CheckPlan
 from turngap.check.record import (
     NOTHING_COMPARED,
@@ -115,6 +117,12 @@ def refusals(
         return []
     reasons = baselines.why_not_comparable(stored, this_machine(), hashes, plan.starved_ms)
     return [f"the baseline does not compare: {reason}" for reason in reasons]
+
+
+def another_line(stored: BaselineRecord | None, agent: Mapping[str, Any]) -> list[str]:
+    """Why the baseline says nothing about an agent that is spoken to like this."""
+    why = stored and lines_differ(stored.agent, agent)
+    return [f"the baseline does not compare: {why}"] if why else []
 
 
 def obstacles(

@@ -1,11 +1,13 @@
 """What a check is asked to do, and what it cannot be asked."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
+from turngap.caller.dialects.registry import dialect_of_host
 from turngap.check.verdict import ALPHA, conversations_needed
 from turngap.core.budget import MAX_STARVED_MS
 from turngap.core.errors import InputError
@@ -72,6 +74,9 @@ class CheckPlan(PlayPlan):
         *,
         against: str | None,
         against_sets: Sequence[str],
+        start_against: str | None = None,
+        against_dialect: str = "",
+        against_headers: Sequence[str] = (),
         baseline: Path | None,
         save: Path | None,
         budgets: Mapping[str, float],
@@ -87,6 +92,12 @@ class CheckPlan(PlayPlan):
         """
         if against is not None and baseline is not None:
             raise InputError("check.two_references", "give against or baseline, not both")
+        if start_against is not None and against is None:
+            raise InputError(
+                "check.nothing_to_start",
+                "there is no reference at hand that could be started",
+                hint="give its URL too: against",
+            )
         if against is None and baseline is None and save is None and not budgets:
             raise InputError(
                 "check.nothing_to_check",
@@ -102,8 +113,16 @@ class CheckPlan(PlayPlan):
         folder, loaded = chosen(choice.agent, names, tag, library)
         reference = None
         if against is not None:
-            beside = AgentChoice(against, sets=tuple(against_sets), seed=choice.seed)
-            reference = resolve(beside, folder)
+            sets, seed = tuple(against_sets), choice.seed
+            beside = AgentChoice(
+                against,
+                sets=sets,
+                seed=seed,
+                start=start_against,
+                dialect=against_dialect,
+                headers=tuple(against_headers),
+            )
+            reference = resolve(_spoken_to_like(choice, beside), folder)
         return cls(
             candidate=resolve(choice, folder),
             reference=reference,
@@ -127,6 +146,30 @@ class CheckPlan(PlayPlan):
     def only_saves(self) -> bool:
         """Whether there is nothing to judge the candidate by."""
         return self.reference is None and self.baseline is None and not self.budgets
+
+
+def _spoken_to_like(candidate: AgentChoice, reference: AgentChoice) -> AgentChoice:
+    """The reference, spoken to as the candidate is where nothing else is said of it.
+
+    It gets the candidate's headers and subprotocols only at the same host: they may hold keys.
+    """
+    if not (candidate.is_url and reference.is_url):
+        return reference
+    known = reference.dialect or dialect_of_host(reference.agent)
+    alike = reference if known else replace(reference, dialect=candidate.dialect)
+    if _host_of(candidate.agent) != _host_of(reference.agent):
+        return alike
+    headers = reference.headers or candidate.headers
+    return replace(alike, headers=headers, subprotocols=candidate.subprotocols)
+
+
+def _host_of(url: str) -> tuple[str, str | None]:
+    """Scheme and host; a URL that cannot be read is like no other."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname
+    except ValueError:
+        return url, None
 
 
 def refuse(plan: CheckPlan) -> None:

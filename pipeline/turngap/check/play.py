@@ -5,9 +5,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from turngap.caller.endpoint import Endpoint
 from turngap.check import baseline as baselines
 from turngap.check.findings import (
     Played,
+    another_line,
     budgets_of,
     obstacles,
     record_of,
@@ -34,8 +36,9 @@ from turngap.play.plan import SILENT, Progress
 from turngap.play.run import (
     RunInProgress,
     all_kept,
-    calibrate_for,
+    calibrate_each,
     content_hash,
+    identified,
     undisturbed,
 )
 from turngap.store.documents import write_document
@@ -90,6 +93,7 @@ async def check(plan: CheckPlan, progress: Progress = SILENT) -> Checked:
     runs = {side: run.finish(why) for side, run in sides.runs.items()}
     candidate, reference = runs["candidate"], runs.get("reference")
     judgement = sides.judge()
+    refused = refused or sides.refused or another_line(stored, candidate.record.agent)
     found = refused or obstacles(candidate, reference, failure, judgement, plan.starved_ms)
     played = Played(
         plan=plan,
@@ -141,6 +145,7 @@ class _Sides:
         self._share = 1.0
         self._open_metrics = True
         self.rounds = 0
+        self.refused: list[str] = []
         settings = {"rounds": plan.rounds, "phases": plan.phases, **(plan.settings or {})}
         self.runs = {
             side: RunInProgress(plan, target, side, progress.on_turn, out=folder, settings=settings)
@@ -152,16 +157,25 @@ class _Sides:
 
     async def play(self) -> None:
         """All planned rounds, and more while that is asked for and would decide."""
-        await calibrate_for(self.candidate, self.plan, self._progress)
         self._progress.on_step("starting the agents")
         async with AsyncExitStack() as stack:
-            urls: dict[str, str] = {}
+            endpoints: dict[str, Endpoint] = {}
             for side, run in self.runs.items():
-                serving = run.target.serving(run.folder / "agent.log", run.on_chosen)
-                urls[side] = await stack.enter_async_context(serving)
-            await self._rounds(urls)
+                serving = run.target.serving(
+                    run.folder / "agent.log", run.on_chosen, self._progress.on_step
+                )
+                endpoints[side] = await stack.enter_async_context(serving)
+            for side, run in self.runs.items():
+                endpoints[side] = await identified(run, endpoints[side], self._progress)
+            spoken = {"url": "", "dialect": endpoints["candidate"].spec().name}
+            self.refused = another_line(self.stored, spoken)
+            if self.refused:
+                return
+            served = [(run, endpoints[side]) for side, run in self.runs.items()]
+            await calibrate_each(served, self.plan, self._progress)
+            await self._rounds(endpoints)
 
-    async def _rounds(self, urls: Mapping[str, str]) -> None:
+    async def _rounds(self, endpoints: Mapping[str, Endpoint]) -> None:
         """Each look uses up half of the errors that are left: a hundred looks would find anything.
 
         See docs/methodology.md, "The gate".
@@ -174,7 +188,7 @@ class _Sides:
             while self.rounds < due and (
                 look == 0 or self._may_go_on(clock.now_ns() < deadline_ns)
             ):
-                await self._round(self.rounds, urls)
+                await self._round(self.rounds, endpoints)
                 self.rounds += 1
             self._share = 0.5 ** (look + 1) if self.plan.until_decided else 1.0
             judgement, budgets = self.judge(), self.budgets()
@@ -192,7 +206,7 @@ class _Sides:
         used_up = self.stored is not None and not self._more_pairs()
         return in_time and not (self._open_metrics and used_up)
 
-    async def _round(self, number: int, urls: Mapping[str, str]) -> None:
+    async def _round(self, number: int, endpoints: Mapping[str, Endpoint]) -> None:
         """Every scenario once (no reference at hand) or twice on each side, A B B A."""
         phase = self.plan.phase_of(number)
         plays = [("candidate", number + 1)]
@@ -203,7 +217,7 @@ class _Sides:
         for scenario in self.plan.scenarios:
             self._progress.on_step(scenario.scenario.name)
             for side, repeat in plays:
-                await self.runs[side].play(scenario, urls[side], repeat=repeat, phase=phase)
+                await self.runs[side].play(scenario, endpoints[side], repeat=repeat, phase=phase)
 
     def judge(self) -> Judgement | None:
         """What is known of the two so far; None without a reference."""

@@ -63,6 +63,8 @@ def check_report(
     lead = [Line("why", why, "strong") for why in words.why_words(record)]
     if cut_ins := words.cut_ins_words(record):
         lead.append(Line("cut-ins", cut_ins))
+    if line := words.lines_words(record):
+        lead.append(Line("two lines", line, "strong"))
     if decide := words.to_decide(record):
         lead.append(Line("to decide", f"{decide}."))
     against = "" if record.reference is None else f" against {words.side_name(record.reference)}"
@@ -87,7 +89,7 @@ def check_report(
             Section("Stages", _stages(record, candidate, reference)),
             Section("Budgets", _budgets(record)),
             *drawn,
-            Section("How it was measured", _measured(record, candidate)),
+            Section("How it was measured", _measured(record, candidate, reference)),
         ],
     )
 
@@ -316,7 +318,7 @@ def _side(side: SideRecord | None, record: CheckRecord) -> str:
     return words.no_reference_words(record) if side is None else words.side_words(side)
 
 
-def _measured(record: CheckRecord, candidate: Run | None) -> list[Item]:
+def _measured(record: CheckRecord, candidate: Run | None, reference: Run | None) -> list[Item]:
     different = words.differences(record)
     unusual = EVERYWHERE if record.starved_ms != STARVED_MS else PAGE
     basis = Lines(
@@ -333,6 +335,8 @@ def _measured(record: CheckRecord, candidate: Run | None) -> list[Item]:
     if (more := len(different) - MOST_DIFFERENCES) > 0:
         few.append(Line("", f"and {more} more settings"))
     run = candidate and candidate.record
+    # The two are calibrated once where both are spoken to alike.
+    other = reference.record if reference and reference.record.calibration else None
     machine = record.machine
     return [
         basis,
@@ -348,6 +352,7 @@ def _measured(record: CheckRecord, candidate: Run | None) -> list[Item]:
         ),
         lines(
             ("instrument", report_words.calibration_words(run) if run else ""),
+            ("reference's", report_words.calibration_words(other) if other else ""),
             ("clock", report_words.offset_words(run) if run else ""),
             ("started", report_words.instant(record.started_utc)),
             ("finished", report_words.instant(record.finished_utc)),

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
-from scipy.stats import beta, binomtest, norm
 
 from turngap.check.record import (
     CUT_INS,
@@ -22,6 +21,7 @@ from turngap.check.record import (
     Verdict,
 )
 from turngap.core.budget import SILENT
+from turngap.core.distributions import beta_quantile, beta_share, normal_quantile
 from turngap.core.paired import (
     TOLERANCE_MS,
     Exchanges,
@@ -97,7 +97,7 @@ FAILED: dict[str, Failed] = {
 # A turn without a reply is slower than any with one; longer than any caller waits.
 CENSORED_MS = 10_000.0
 # Of the width that is left, `turns_needed` lets the estimate take this much (80 % of cases).
-_LUCK = 1 + float(norm.ppf(0.8)) / float(norm.ppf(1 - MISSED))
+_LUCK = 1 + normal_quantile(0.8) / normal_quantile(1 - MISSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,9 +334,9 @@ def _turns_needed(metric: MetricVerdict, alpha: float) -> int | None:
     candidates: list[float] = []
     if difference < metric.limit:
         candidates.append(n * (_LUCK * (high - difference) / (metric.limit - difference)) ** 2)
-    seen = float(norm.isf(max(metric.p_value, 1e-12)))
+    seen = -normal_quantile(max(metric.p_value, 1e-12))
     if seen > 0:
-        candidates.append(n * (float(norm.isf(alpha / METRICS)) / seen) ** 2)
+        candidates.append(n * (normal_quantile(alpha / METRICS) / seen) ** 2)
     return max(1, math.ceil(min(candidates)) - n) if candidates else None
 
 
@@ -415,11 +415,11 @@ def _interval(moved: Floats, swaps: Exchanges, error: float) -> tuple[float, flo
 
 
 def _share_at_most(k: int, n: int, error: float) -> float:
-    return 1.0 if k == n else float(beta.ppf(1 - error, k + 1, n - k))
+    return 1.0 if k == n else beta_quantile(1 - error, k + 1, n - k)
 
 
 def _share_at_least(k: int, n: int, error: float) -> float:
-    return 0.0 if k == 0 else float(beta.ppf(error, k, n - k + 1))
+    return 0.0 if k == 0 else beta_quantile(error, k, n - k + 1)
 
 
 def _detectable(sums: Floats, turns: int, alpha: float) -> float | None:
@@ -428,9 +428,10 @@ def _detectable(sums: Floats, turns: int, alpha: float) -> float | None:
     enough = next((lost for lost in range(1, k + 1) if _sign_test(lost, won) <= alpha), None)
     if enough is None:
         return None
-    of_conversations = float(beta.ppf(POWER, enough, k - enough + 1))
+    of_conversations = beta_quantile(POWER, enough, k - enough + 1)
     return 1 - (1 - of_conversations) ** (k / turns)
 
 
 def _sign_test(lost: int, won: int) -> float:
-    return float(binomtest(lost, lost + won, 0.5, alternative="greater").pvalue)
+    """Return the chance of losing as often or more by chance alone."""
+    return beta_share(0.5, lost, won + 1) if lost else 1.0

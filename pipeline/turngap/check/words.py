@@ -9,6 +9,7 @@ import math
 import shlex
 from dataclasses import dataclass
 
+from turngap.check.lines import lines_differ
 from turngap.check.record import (
     BaselineUse,
     BudgetRecord,
@@ -346,6 +347,17 @@ def side_words(side: SideRecord) -> str:
         alone = " by itself" if side.starved else ""
         parts.append("valid" if side.valid else f"INVALID{alone}")
     return " · ".join(parts)
+
+
+def lines_words(record: CheckRecord) -> str:
+    """That both were spoken to differently; empty where they were not."""
+    differ = record.reference and lines_differ(record.reference.agent, record.candidate.agent)
+    if not differ or record.verdict == "cannot_compare":
+        return ""
+    return (
+        f"{differ}: the gaps are comparable at the caller's ear, but each agent heard the person "
+        "in another form."
+    )
 
 
 def differences(record: CheckRecord) -> list[tuple[str, str, str]]:

@@ -13,13 +13,14 @@ from typing import Annotated, NoReturn
 import typer
 
 from turngap import __version__
-from turngap.children import treat_hangups_as_interrupts
+from turngap.children import QUIET_LOGURU, treat_hangups_as_interrupts
 from turngap.cli import (
     agents,
     checking,
     comparing,
     judging,
     measuring,
+    protocols,
     recording,
     results,
     serving,
@@ -44,7 +45,8 @@ app = typer.Typer(
 
 # Pipecat logs to stderr unless told otherwise, and greets with a line when it is imported. loguru
 # reads this when it is imported, which would slow down the commands that never need it.
-os.environ.setdefault("LOGURU_AUTOINIT", "False")
+if "LOGURU_AUTOINIT" not in os.environ:
+    os.environ.update({"LOGURU_AUTOINIT": "False", QUIET_LOGURU: "1"})
 if "loguru" in sys.modules:
     sys.modules["loguru"].logger.remove()
 
@@ -55,12 +57,15 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap replay",
         "turngap replay coffee-order --repeat 5",
         "turngap replay --agent ws://127.0.0.1:8765/ws",
+        'turngap replay --start "python bot.py" --agent ws://127.0.0.1:8765/ws',
+        "turngap replay mine.yaml --agent ws://127.0.0.1:8765/ws",
         "turngap replay --llm sim --set llm.ttft_ms=400",
         "turngap replay --resume latest",
     )),
     (MEASURE, checking.check, (
         "turngap check --agent new.toml --against old.toml",
         "turngap check --against ../main",
+        'turngap check --start "python bot.py" --agent ws://127.0.0.1:8765/ws --budget gap=800',
         "turngap check --save base.json; turngap check --baseline base.json",
         "turngap check --budget gap=800 --budget llm_first_token=450",
     )),
@@ -84,7 +89,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap talk",
         "turngap talk --offer student=small,model=student",
         "turngap talk --record mine; turngap replay mine/NAME.yaml",
-        "turngap talk --terminal --agent ws://127.0.0.1:8765/ws",
+        "turngap talk --agent ws://127.0.0.1:8765/ws",
     )),
     (TALK, serving.serve, (
         "turngap serve --port 0",
@@ -115,7 +120,11 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         ),
     ),
     (STORED, agents.backends, ("turngap backends", "turngap backends sim")),
-    (STORED, measuring.calibrate, ("turngap calibrate --turns 400",)),
+    (STORED, measuring.calibrate, (
+        "turngap calibrate --turns 400",
+        "turngap calibrate --dialect twilio",
+        "turngap calibrate --dialect all",
+    )),
     (STORED, agents.doctor, ("turngap doctor",)),
     (STORED, agents.fetch, (
         "turngap fetch local",
@@ -123,9 +132,16 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "HF_HUB_CACHE=weights turngap fetch local",
     )),
 )  # fmt: skip
+
+
+def _epilog(examples: tuple[str, ...]) -> str:
+    return "\n  ".join(("Examples:" if len(examples) > 1 else "Example:", *examples))
+
+
 for _panel, _command, _examples in _COMMANDS:
-    _epilog = "\n  ".join(("Examples:" if len(_examples) > 1 else "Example:", *_examples))
-    app.command(cls=Command, epilog=_epilog, rich_help_panel=_panel)(_command)
+    app.command(cls=Command, epilog=_epilog(_examples), rich_help_panel=_panel)(_command)
+_CHECKS = ("turngap dialects", "turngap dialects check ws://127.0.0.1:8765/ws")
+app.add_typer(protocols.app, name="dialects", epilog=_epilog(_CHECKS), rich_help_panel=STORED)
 
 
 @app.callback(invoke_without_command=True)
@@ -148,6 +164,11 @@ def main() -> NoReturn:
         show_error(e)
         sys.exit(e.exit_code)
     except Exception as e:
+        from turngap.backends import not_installed
+
+        if isinstance(e, ImportError) and (missing := not_installed(e)):
+            show_error(missing)
+            sys.exit(missing.exit_code)
         # Python would exit with 1, which says "over budget" here. The traceback is for a report.
         sys.stderr.write(text_without_secrets(traceback.format_exc()))
         show_error(TurngapError("internal", f"turngap itself failed: {type(e).__name__}: {e}"))

@@ -96,6 +96,8 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(spec: "BackendSpec") -> dict[str, Any]:
+    from turngap.backends import remedies
+
     lacks, by_default = spec.missing(), spec.missing_by_default()
     return {
         "name": spec.name,
@@ -103,7 +105,7 @@ def _row(spec: "BackendSpec") -> dict[str, Any]:
         "available": not lacks,
         "missing": [need.name for need in lacks],
         "missing_by_default": [need.name for need in by_default],
-        "remedy": [need.remedy for need in (*lacks, *by_default)],
+        "remedy": remedies([*lacks, *by_default]),
         "licence": spec.licence,
         "notes": spec.notes,
     }
@@ -148,9 +150,11 @@ def doctor(library: options.Library = None, json_: options.Json = False) -> None
     """Check whether this machine is fit to measure, and which agents it can run.
 
     Of each agent it says which published weights it loads, and whether they are here. Nothing is
-    fetched. Exit: 0 fit to measure with the agent embedded, 4 not. Other agents may be lacking, and
-    a machine that is busy just now is only told.
+    fetched. Exit: 0 fit to measure, 4 not. Where the extra `agent` is installed, the agent embedded
+    has to run for that; other agents may be lacking, and a machine that is busy just now is only
+    told.
     """
+    from turngap.backends import AGENT
     from turngap.play.doctor import Check, examine
 
     checks: list[Check] = []
@@ -167,7 +171,8 @@ def doctor(library: options.Library = None, json_: options.Json = False) -> None
         print_json([dataclasses.asdict(c) for c in checks])
     fit = all(check.ok for check in checks if check.needed)
     if fit and not json_:
-        say_next("measure the built-in agent: turngap replay")
+        yours = "measure your bot: turngap replay --agent ws://HOST:PORT/PATH"
+        say_next("measure the built-in agent: turngap replay" if AGENT.met() else yours)
     raise typer.Exit(ExitCode.PASS if fit else ExitCode.AGENT_FAILED)
 
 

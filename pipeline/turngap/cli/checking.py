@@ -25,6 +25,10 @@ EXIT_CODES = {
 def check(
     scenarios: options.Scenarios = None,
     agent: options.Agent = "embedded",
+    start: options.Start = None,
+    dialect: options.Dialect = "",
+    header: options.Headers = None,
+    subprotocol: options.Subprotocols = None,
     llm: options.LLM = None,
     stt: options.STT = None,
     tts: options.TTS = None,
@@ -36,6 +40,27 @@ def check(
             help="The reference, measured in turns with the agent: a stack's name, a stack file, a "
             "ws:// URL, or the folder of another checkout of turngap.",
             autocompletion=options.stack_names,
+        ),
+    ] = None,
+    start_against: Annotated[
+        str | None,
+        options.for_agent(metavar="COMMAND", help="Start the reference too, as --start the agent."),
+    ] = None,
+    against_dialect: Annotated[
+        str,
+        options.for_agent(
+            metavar="NAME[,KEY=VALUE...]",
+            help="The protocol of the reference's URL. Default: the agent's.",
+            autocompletion=options.dialect_names,
+        ),
+    ] = "",
+    against_header: Annotated[
+        list[str] | None,
+        options.for_agent(
+            metavar="'NAME: VALUE'",
+            help="An HTTP header to open the reference's URL with. Default: the agent's, where the "
+            "scheme and the host of both URLs are the same, and none elsewhere, since they may "
+            "hold keys.",
         ),
     ] = None,
     against_set: Annotated[
@@ -106,12 +131,24 @@ def check(
     from turngap.play.target import AgentChoice
 
     plan = CheckPlan.of(
-        AgentChoice(agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed),
+        AgentChoice(
+            agent,
+            {"llm": llm, "stt": stt, "tts": tts},
+            tuple(set_ or ()),
+            seed,
+            start=start,
+            dialect=dialect,
+            headers=tuple(header or ()),
+            subprotocols=tuple(subprotocol or ()),
+        ),
         scenarios or (),
         tag,
         library,
         against=against,
         against_sets=against_set or (),
+        start_against=start_against,
+        against_dialect=against_dialect,
+        against_headers=against_header or (),
         baseline=baseline,
         save=save,
         rounds=rounds or 0,

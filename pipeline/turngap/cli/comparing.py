@@ -62,7 +62,6 @@ def compare(
     from turngap.cli.judging import judged_comparison
     from turngap.compare.play import ComparePlan, parse_price
     from turngap.compare.play import compare as play
-    from turngap.judge.play import judge_backend
     from turngap.play.target import AgentChoice
 
     plan = ComparePlan.of(
@@ -79,6 +78,8 @@ def compare(
         starved_ms=starved_ms,
     )
     plan.targets()
+    from turngap.judge.play import judge_backend  # needs what the agent needs
+
     model = None if judge is None else judge_backend(judge, plan.library)
     what = f"against {plan.agents} backends in turn"
     record, path, failure = played(plan, what, lambda progress: play(plan, progress), quiet=json_)

@@ -2,7 +2,7 @@
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,31 +11,27 @@ from turngap.cli.next_steps import after_run, say_next
 from turngap.cli.progress import Display, announce
 from turngap.cli.shared import print_block, print_json, say, show_failure
 from turngap.core.budget import STARVED_MS
-from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError, known_names
+from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 
 if TYPE_CHECKING:
     from turngap.core.results import Turn
     from turngap.play.plan import ReplayPlan
     from turngap.store.runs import Run
 
-DIALECTS = ("pipecat",)
-
-
 # What may be given along with --resume; all else is as the run began.
-_WITH_RESUME = frozenset({"resume", "agent", "set_", "library", "min_hit_rate", "out", "json_"})
+_WITH_RESUME = frozenset(
+    {"resume", "agent", "start", "header", "set_", "library", "min_hit_rate", "out", "json_"}
+)
 
 
 def replay(
     ctx: typer.Context,
     scenarios: options.Scenarios = None,
     agent: options.Agent = "embedded",
-    dialect: Annotated[
-        str,
-        options.for_agent(
-            help="The protocol of a ws:// agent. So far there is one: pipecat (protobuf and RTVI).",
-            autocompletion=lambda: list(DIALECTS),
-        ),
-    ] = "pipecat",
+    start: options.Start = None,
+    dialect: options.Dialect = "",
+    header: options.Headers = None,
+    subprotocol: options.Subprotocols = None,
     llm: options.LLM = None,
     stt: options.STT = None,
     tts: options.TTS = None,
@@ -51,7 +47,7 @@ def replay(
             metavar="RUN|latest",
             help="Finish an interrupted run: play its missing turns with the same settings, into "
             "the same folder. Secrets are not stored, so give --agent or --set again if they held "
-            "one.",
+            "one; and give --start again, as no stored command is run unasked.",
             autocompletion=options.run_names,
         ),
     ] = None,
@@ -86,12 +82,8 @@ def replay(
     from turngap.report.json import run_json
     from turngap.report.run import summary_block, write_html
 
-    if dialect not in DIALECTS:
-        raise InputError(
-            "dialect.unknown", f"no dialect {dialect!r}", hint=known_names(dialect, DIALECTS)
-        )
     if resume is not None:
-        plan = _resumed(ctx, resume, out, agent, set_, library)
+        plan = _resumed(ctx, resume, out, agent, start, header, set_, library)
         if (whole := plan.continues) is not None and whole.complete:
             say(f"nothing is missing: all {len(whole.turns)} turns of {whole.path} were played")
             if json_:
@@ -100,7 +92,15 @@ def replay(
     else:
         plan = ReplayPlan.of(
             AgentChoice(
-                agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed, marks
+                agent,
+                {"llm": llm, "stt": stt, "tts": tts},
+                tuple(set_ or ()),
+                seed,
+                marks,
+                start=start,
+                dialect=dialect,
+                headers=tuple(header or ()),
+                subprotocols=tuple(subprotocol or ()),
             ),
             scenarios or (),
             tag,
@@ -136,6 +136,8 @@ def _resumed(
     name: str,
     out: Path | None,
     agent: str,
+    start: str | None,
+    headers: list[str] | None,
     sets: list[str] | None,
     library: Path | None,
 ) -> "ReplayPlan":
@@ -163,7 +165,9 @@ def _resumed(
         )
     run = read_unfinished(find_run(name, out))
     again = agent if sources["agent"] in ("COMMANDLINE", "ENVIRONMENT") else None
-    plan = continued(run, agent=again, sets=sets or (), library=library)
+    plan = continued(
+        run, agent=again, start=start, headers=headers or (), sets=sets or (), library=library
+    )
     for change in changes_since(run):
         say(f"warning: {change}")
     return plan
@@ -233,26 +237,66 @@ def exit_code(run: "Run", failure: TurngapError | None, min_hit_rate: float | No
 def calibrate(
     turns: Annotated[int, options.for_play(min=1, help="How many known gaps to measure.")] = 200,
     seed: Annotated[int, options.for_play(help="Order in which they are played.")] = 1,
+    dialect: Annotated[
+        str,
+        options.for_agent(
+            metavar="NAME[,KEY=VALUE…]|all",
+            help="The protocol that the loopback agent speaks, or all of them in turn.",
+            autocompletion=options.loopback_names,
+        ),
+    ] = "pipecat",
     json_: options.Json = False,
 ) -> None:
-    """Measure the error of the instrument itself, against known gaps of a loopback agent."""
+    """Measure the error of the instrument itself, against known gaps of a loopback agent.
+
+    Exit: 0 measured, 2 bad input, 4 a dialect could not be measured.
+    """
+    from turngap.play.calibrate import loopback_dialects
+    from turngap.report.calibration import calibration_block, calibrations_block
+
+    names = loopback_dialects() if dialect == "all" else [dialect]
+    found = _calibrated(names, turns, seed)
+    document = {"dialects": found} if dialect == "all" else found[0]
+    block = calibrations_block if dialect == "all" else calibration_block
+    if json_:
+        print_json(document)
+    else:
+        print_block(lambda width: block(document, width))
+        say_next("measure an agent with this instrument: turngap replay")
+    if any("error" in each for each in found):
+        raise typer.Exit(ExitCode.AGENT_FAILED)
+
+
+def _calibrated(dialects: list[str], turns: int, seed: int) -> list[dict[str, Any]]:
+    """Calibrate in one dialect after the other; return what `--json` prints of each.
+
+    Of several, one that fails does not keep the others from being measured.
+    """
     import asyncio
 
     from turngap.play.calibrate import calibrate
     from turngap.play.plan import calibration_s
     from turngap.play.run import undisturbed
-    from turngap.report.calibration import calibration_block
 
+    found: list[dict[str, Any]] = []
+    minutes = len(dialects) * calibration_s(turns) / 60
     with (
         tempfile.TemporaryDirectory() as folder,
-        Display(turns, "known gaps", calibration_s(turns) / 60) as shown,
+        Display(len(dialects) * turns, "known gaps", minutes) as shown,
         undisturbed(),
     ):
-        log = Path(folder) / "loopback.log"
-        calibration = asyncio.run(calibrate(turns, seed=seed, log=log, on_turn=shown.reach))
-    document = calibration.as_json()
-    if json_:
-        print_json(document)
-    else:
-        print_block(lambda width: calibration_block(document, width))
-        say_next("measure an agent with this instrument: turngap replay")
+        for number, dialect in enumerate(dialects):
+            course = calibrate(
+                turns,
+                dialect=dialect,
+                seed=seed,
+                log=Path(folder) / f"loopback-{number}.log",
+                on_turn=lambda done, before=number * turns: shown.reach(before + done),
+            )
+            try:
+                found.append(asyncio.run(course).as_json())
+            except TurngapError as e:
+                if len(dialects) == 1:
+                    raise
+                found.append({"dialect": dialect, "error": str(e)})
+    return found

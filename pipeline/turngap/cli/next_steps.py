@@ -1,5 +1,6 @@
 """The one line with which a command ends: what is worth doing next, chosen from what was found."""
 
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from turngap.turns.record import TurnsRecord
 
 LATE = "turngap itself was late: `turngap doctor` shows what keeps this machine busy"
+NO_REPLIES = (
+    "no turn got a reply: does the agent hear, and is this its dialect? (docs/measuring.md)"
+)
 # What to try against the stage that takes the most of a gap.
 _AGAINST = {
     "endpoint": "try less patience: turngap sweep turn.certainty=0.5,0.6,0.7 --tag pause",
@@ -40,11 +44,12 @@ def after_run(run: "Run") -> str | None:
     from turngap.core.stages import UNATTRIBUTED
 
     if run.record.plan is not None and not run.complete:
-        return f"play what is missing: turngap replay --resume {run.path}"
+        return f"play what is missing: turngap replay --resume {run.path}{_start(run)}"
     if run.record.failure is not None or run.record.finished_utc is None:
         return None
-    if not run.record.valid:
-        return LATE
+    mute = bool(run.turns) and all(turn.outcome == "no_reply" for turn in run.turns)
+    if mute or not run.record.valid:
+        return NO_REPLIES if mute else LATE
     if any(turn.error is not None for turn in run.turns):
         return None
     summary = run.summary
@@ -57,10 +62,27 @@ def after_run(run: "Run") -> str | None:
         ours = "play without --no-marks"
         return f"these {ms:.0f} ms are unattributed: {whose if 'url' in run.record.agent else ours}"
     if "url" in run.record.agent or slowest not in _AGAINST:
-        url = run.record.agent.get("url")
-        agent = f" --agent {url}" if url else ""
+        agent = _start(run) + _reached(run)
         return f"keep it from getting slower: turngap check{agent} --save base.json (docs/ci.md)"
     return f"{slowest} takes the most time, {ms:.0f} ms: {_AGAINST[slowest]}"
+
+
+def _start(run: "Run") -> str:
+    """The flag that starts the run's agent; empty where nothing has to be started."""
+    start = run.record.agent.get("start")
+    return "" if start is None else f" --start {shlex.quote(str(start))}"
+
+
+def _reached(run: "Run") -> str:
+    """The flags that reach an agent at a URL; empty for a stack."""
+    from turngap.caller.endpoint import Endpoint
+
+    agent, plan = run.record.agent, run.record.plan
+    if "url" not in agent:
+        return ""
+    headers, subprotocols = (plan.headers, plan.subprotocols) if plan else ((), ())
+    dialect = plan.dialect if plan else str(agent.get("dialect", ""))
+    return f" {Endpoint(str(agent['url']), dialect, headers, subprotocols).flags}"
 
 
 def after_check(record: "CheckRecord") -> str | None:

@@ -47,6 +47,13 @@ def stack_names(incomplete: str) -> list[str]:
     return _starting_with(incomplete, list(stack_files()))
 
 
+def dialect_names(incomplete: str) -> list[str]:
+    """The installed dialects."""
+    from turngap.caller.dialects.registry import dialects
+
+    return _starting_with(incomplete, list(dialects()))
+
+
 def _backends_of(*kinds: str) -> Callable[[str], list[str]]:
     def names(incomplete: str) -> list[str]:
         from turngap.backends import specs
@@ -58,6 +65,13 @@ def _backends_of(*kinds: str) -> Callable[[str], list[str]]:
 
 backend_names = _backends_of("turn", "stt", "llm", "tts")
 llm_names, stt_names, tts_names = _backends_of("llm"), _backends_of("stt"), _backends_of("tts")
+
+
+def loopback_names(incomplete: str) -> list[str]:
+    """The dialects that a loopback agent speaks."""
+    from turngap.play.calibrate import loopback_dialects
+
+    return _starting_with(incomplete, ["all", *loopback_dialects()])
 
 
 def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -76,6 +90,44 @@ Agent = Annotated[
         help="The agent to measure: the ws:// URL of your bot, or a built-in agent: the name of a "
         "stack (embedded, stock, local, gpu) or a stack file (.toml).",
         autocompletion=stack_names,
+    ),
+]
+Start = Annotated[
+    str | None,
+    for_agent(
+        "--start",
+        metavar="COMMAND",
+        help="Start your bot with this command, wait until the port of its URL is open, and end it "
+        'afterwards: --start "python bot.py" --agent ws://127.0.0.1:8765/ws.',
+    ),
+]
+Dialect = Annotated[
+    str,
+    for_agent(
+        "--dialect",
+        metavar="NAME[,KEY=VALUE...]",
+        help="The protocol of a URL, with its settings; `turngap dialects` lists them. Default: "
+        "found out, by trying those that answer.",
+        autocompletion=dialect_names,
+    ),
+]
+Headers = Annotated[
+    list[str] | None,
+    for_agent(
+        "--header",
+        metavar="'NAME: VALUE'",
+        help="An HTTP header to open a URL with. Repeat for several. ${NAME} in it, or in the URL, "
+        "stands for an environment variable, so that no secret is stored: "
+        "'Authorization: Bearer ${API_KEY}'.",
+    ),
+]
+Subprotocols = Annotated[
+    list[str] | None,
+    for_agent(
+        "--subprotocol",
+        metavar="NAME",
+        help="A WebSocket subprotocol to open a URL with, in place of the dialect's own. Repeat "
+        "for several.",
     ),
 ]
 LLM = Annotated[

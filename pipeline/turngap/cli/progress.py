@@ -124,6 +124,10 @@ class Display:
             self._planned_s = None
             self._bar.reset(self._id, total=total, left="")
         self._bar.update(self._id, description=what)
+        now_s = self._bar.get_time()
+        if not self.console.is_terminal and now_s - self._line_s >= LINE_EVERY_S:
+            self._line_s = now_s
+            say(what)
 
     def advance(self, _: object = None) -> None:
         self.reach(self._task.completed + 1)

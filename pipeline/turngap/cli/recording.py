@@ -51,10 +51,10 @@ def record(
         Path, options.for_output("--out", help="The folder for the scenario and its recordings.")
     ] = Path("mine"),
 ) -> None:
-    """Read a scenario's lines aloud, and so make it one of yours.
+    r"""Read a scenario's lines aloud, and so make it one of yours.
 
     Each line is labelled and stored when you accept it. Give the same command again to go on where
-    you stopped. It needs the extra `audio`.
+    you stopped. It needs turngap\[audio].
 
     Exit: 0 when you end it, 2 bad input, 4 no sound device.
     """

@@ -1,6 +1,5 @@
 """`turngap serve` and `turngap talk`."""
 
-import dataclasses
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,9 +14,12 @@ import typer
 from turngap.cli import options
 from turngap.cli.shared import say
 from turngap.core.errors import InputError
+from turngap.core.secrets import text_without_secrets
 
 if TYPE_CHECKING:
     from turngap.agent.stack import Chosen
+    from turngap.core.clock import Clock
+    from turngap.live.answering import Answering
     from turngap.live.keeping import Keeping
     from turngap.play.target import AgentChoice
 
@@ -36,8 +38,8 @@ StackOrUrl = Annotated[
     str,
     options.for_agent(
         "--agent",
-        help="The agent: the name of a stack (embedded, stock, local, gpu) or a stack file "
-        "(.toml); with --terminal also the ws:// URL of your bot.",
+        help="The agent: the ws:// URL of your bot, or the name of a stack (embedded, stock, "
+        "local, gpu) or a stack file (.toml).",
         autocompletion=options.stack_names,
     ),
 ]
@@ -82,8 +84,9 @@ Keep = Annotated[
         "--keep/--no-keep", help="Keep conversations as runs on disk, audio included."
     ),
 ]
-# What a server that one person talks to has room for: the page may be open in a few windows.
-MAX_SESSIONS = 8
+MaxSessions = Annotated[
+    int, _for_server("--max-sessions", min=1, help="Conversations at once, at most.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +126,7 @@ def serve(
     host: Host = "127.0.0.1",
     token: Token = None,
     origin: Origins = None,
-    max_sessions: Annotated[
-        int, _for_server(min=1, help="Conversations at once, at most.")
-    ] = MAX_SESSIONS,
+    max_sessions: MaxSessions = 8,
     log_level: Annotated[
         str, _for_server(help="DEBUG shows what happens to every frame.")
     ] = "WARNING",
@@ -136,9 +137,10 @@ def serve(
         bool, options.for_output("--json", help="Print the URL as one JSON line.")
     ] = False,
 ) -> None:
-    """Run an agent: a page to talk to it, and a WebSocket for callers (pipecat protobuf, RTVI).
+    """Run an agent: a page to talk to it, and WebSockets for callers.
 
-    Callers such as `turngap replay` take the address of its socket, which is printed too.
+    /ws is for pipecat's clients (protobuf, RTVI), `turngap replay` and `pipecat eval`, /twilio for
+    Twilio Media Streams, and /v1/realtime for clients of OpenAI's Realtime API (docs/serving.md).
     Conversations at the page are kept as runs in ./runs: `turngap report latest`.
     """
     from turngap.agent import server
@@ -147,8 +149,19 @@ def serve(
 
     end_with_parent()
     choice = AgentChoice(
-        agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed, marks
+        agent,
+        {"llm": llm, "stt": stt, "tts": tts},
+        tuple(set_ or ()),
+        seed,
+        marks,
+        tuple(offer or ()),
     )
+    if choice.is_url:
+        raise InputError(
+            "serve.url",
+            f"{agent} is a running agent; serve takes a stack",
+            hint=f"to talk to it: turngap talk --agent {agent}",
+        )
 
     def announce(where: Where, chosen: "Chosen") -> None:
         if json_:
@@ -156,10 +169,12 @@ def serve(
             return
         say(f"{agent} serves its page at {where.page}")
         say(f"and callers at {where.socket(server.PATH)} (Ctrl-C ends it)")
+        others = f"{server.TWILIO_PATH} for Twilio, {server.OPENAI_PATH} for OpenAI Realtime"
+        say(f"also at {others}: docs/serving.md")
         say("\n".join(remarks(where, max_sessions)))
 
     _serve(
-        _Server(choice, offer, (host, port), max_sessions, token, tuple(origin or ())),
+        _Server(choice, (host, port), max_sessions, token, tuple(origin or ())),
         _keeping(out, record, keep),
         library,
         log_level,
@@ -175,6 +190,9 @@ def talk(
     set_: options.Sets = None,
     seed: options.Seed = None,
     offer: Offers = None,
+    dialect: options.Dialect = "",
+    header: options.Headers = None,
+    subprotocol: options.Subprotocols = None,
     library: options.Library = None,
     browser: Annotated[
         bool, _for_server("--browser/--no-browser", help="Open the page in a browser.")
@@ -183,44 +201,39 @@ def talk(
     host: Host = "127.0.0.1",
     token: Token = None,
     origin: Origins = None,
-    terminal: Annotated[
-        bool,
-        typer.Option(
-            "--terminal",
-            # `\\[`: help is markup, and would take the extra for a style.
-            help="Talk here, without a browser. Needs turngap\\[audio].",
-            rich_help_panel=options.SOUND,
-        ),
-    ] = False,
-    device: options.Device = None,
+    max_sessions: MaxSessions = 8,
     record: Record = None,
     keep: Keep = True,
     out: options.Out = None,
 ) -> None:
-    """Talk to an agent yourself: serve it, open its page, and draw each turn against 800 ms.
+    """Talk to an agent yourself: open a page that draws each turn against 800 ms.
 
-    Exit: 0 when you end it, 2 bad input, 4 no agent, no port or no sound device.
+    A stack is served for it. To a running agent at a URL, in any dialect, turngap hands your voice
+    on, and the page measures.
+
+    Exit: 0 when you end it, 2 bad input, 4 no agent or no port.
     """
     from turngap.play.target import AgentChoice
 
-    choice = AgentChoice(agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed)
-    if terminal:
-        from turngap.cli.terminal import talk_in_terminal
-        from turngap.live.sound import PortAudioDevice
-
-        keeping = _keeping(out, record, keep)
-        here = dataclasses.replace(choice, offers=tuple(offer or ()))
-        talk_in_terminal(here, keeping, library, PortAudioDevice(device))
-        return
+    choice = AgentChoice(
+        agent,
+        {"llm": llm, "stt": stt, "tts": tts},
+        tuple(set_ or ()),
+        seed,
+        offers=tuple(offer or ()),
+        dialect=dialect,
+        headers=tuple(header or ()),
+        subprotocols=tuple(subprotocol or ()),
+    )
 
     def announce(where: Where, _: "Chosen") -> None:
-        say(f"talk to {agent} at {where.page} (Ctrl-C ends it)")
-        say("\n".join(remarks(where, MAX_SESSIONS)))
+        say(f"talk to {text_without_secrets(agent)} at {where.page} (Ctrl-C ends it)")
+        say("\n".join(remarks(where, max_sessions)))
         if browser and not webbrowser.open(where.page):
             say("no browser could be opened here: open that address in one")
 
     _serve(
-        _Server(choice, offer, (host, port), MAX_SESSIONS, token, tuple(origin or ())),
+        _Server(choice, (host, port), max_sessions, token, tuple(origin or ())),
         _keeping(out, record, keep),
         library,
         "WARNING",
@@ -233,7 +246,6 @@ class _Server:
     """What the flags of both commands say of the server."""
 
     choice: "AgentChoice"
-    offer: list[str] | None
     address: tuple[str, int]
     max_sessions: int
     token: str | None
@@ -279,37 +291,46 @@ def _serve(
     from turngap.agent import server
     from turngap.agent.access import Access
     from turngap.agent.log import set_log_level
-    from turngap.agent.session import assemble
     from turngap.clocks import MonotonicClock
     from turngap.live.app import LiveServer
-    from turngap.scenario.library import library_dir
 
-    choice = wanted.choice
-    if choice.is_url:
-        raise InputError(
-            "serve.url",
-            f"{choice.agent} is a running agent; serve and talk take a stack",
-            hint="its own page, if it is turngap's, is at http://HOST:PORT/",
-        )
     set_log_level(log_level)
     host, port = wanted.address
     access = Access.for_host(host, wanted.token, wanted.origins)
     settings = server.ServeSettings(host, port, access)
     with server.bind(settings) as listener:
-        assembly = assemble(
-            choice.stack(),
-            library_dir(library),
-            MonotonicClock(),
-            traced=choice.traced,
-            offer=wanted.offer,
-        )
-        assembly.prepare()
-        seats = server.Seats(wanted.max_sessions, settings.limits, assembly.clock)
-        live = LiveServer(assembly, settings, keeping, seats)
+        answering = _answering(wanted.choice, library, MonotonicClock())
+        seats = server.Seats(wanted.max_sessions, settings.limits, answering.clock)
+        live = LiveServer(answering, settings, keeping, seats)
 
         def ready(bound: str, port: int) -> None:
-            announce(Where(bound, port, access.token), assembly.chosen())
+            announce(Where(bound, port, access.token), answering.chosen())
 
         with suppress(KeyboardInterrupt):  # the ordinary way to end it
             running = server.create_server(live.app, settings.limits, seats)
             server.serve(running, listener, ready, live.close)
+
+
+def _answering(choice: "AgentChoice", library: Path | None, clock: "Clock") -> "Answering":
+    """Make the agent ready: a stack loads its models, a foreign agent is reached once."""
+    import asyncio
+
+    from turngap.live.answering import ForeignAgent, OwnStack, reach
+    from turngap.play.target import resolve
+    from turngap.scenario.library import library_dir
+
+    resolve(choice, library_dir(library))  # refuses what only a stack has, and engines not here
+    if choice.is_url:
+        reached = asyncio.run(reach(choice.endpoint, clock))
+        return ForeignAgent(choice.endpoint, reached, clock)
+    from turngap.agent.session import assemble
+
+    assembly = assemble(
+        choice.stack(),
+        library_dir(library),
+        clock,
+        traced=choice.traced,
+        offer=list(choice.offers) or None,
+    )
+    assembly.prepare()
+    return OwnStack(assembly)

@@ -22,6 +22,10 @@ Rounds = Annotated[int, options.for_play(min=1, help="How often each value plays
 def turns(
     scenarios: options.Scenarios = None,
     agent: options.Agent = "embedded",
+    start: options.Start = None,
+    dialect: options.Dialect = "",
+    header: options.Headers = None,
+    subprotocol: options.Subprotocols = None,
     llm: options.LLM = None,
     stt: options.STT = None,
     tts: options.TTS = None,
@@ -56,7 +60,16 @@ def turns(
     """
     from turngap.play.target import AgentChoice
 
-    choice = AgentChoice(agent, {"llm": llm, "stt": stt, "tts": tts}, tuple(set_ or ()), seed)
+    choice = AgentChoice(
+        agent,
+        {"llm": llm, "stt": stt, "tts": tts},
+        tuple(set_ or ()),
+        seed,
+        start=start,
+        dialect=dialect,
+        headers=tuple(header or ()),
+        subprotocols=tuple(subprotocol or ()),
+    )
     asked: dict[str, Any] = {"rounds": rounds, "phases": phases, "out": out}
     asked["starved_ms"] = starved_ms
     _measure(choice, scenarios, tag, library, vary, json_=json_, virtual=virtual, **asked)
@@ -87,7 +100,7 @@ def sweep(
     failed, even in a single turn.
     """
     turns(
-        scenarios, agent, llm, stt, tts, set_, setting, seed, tag, library,
+        scenarios, agent, None, "", None, None, llm, stt, tts, set_, setting, seed, tag, library,
         rounds, phases, False, starved_ms, out, json_,
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from turngap.compare.chain import LogRatio
+from turngap.core.distributions import student_quantile
 from turngap.core.paired import Pair, exchanges
 from turngap.core.results import Turn
 from turngap.core.starvation import Starvation, reading_of, starvation_of
@@ -188,10 +189,8 @@ def mean_ratio(pairs: Pairs[float]) -> LogRatio | None:
     value, n = math.log(mine / its), len(groups)
     if n == 1:
         return LogRatio(value, -math.inf, math.inf)
-    from scipy.stats import t
-
     spread = float(np.std(ours / mine - others / its, ddof=1)) / math.sqrt(n)
-    half = float(t.isf((1 - CONFIDENCE) / 2, n - 1)) * spread
+    half = student_quantile((1 + CONFIDENCE) / 2, n - 1) * spread
     return LogRatio(value, value - half, value + half)
 
 

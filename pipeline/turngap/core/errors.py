@@ -1,5 +1,6 @@
 """Errors that say what happened, what was expected and what to do next."""
 
+import re
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any
@@ -64,6 +65,18 @@ class LatencyError(AssertionError):
 
 # Tracebacks and pytest's summary name exceptions with their module.
 LatencyError.__module__ = "turngap"
+
+
+# HOST:PORT with what may follow; the scheme was forgotten.
+_HOST_AND_PORT = re.compile(r"[\w.-]+:\d+(/\S*)?|\[[0-9a-fA-F:]+\]:\d+(/\S*)?")
+
+
+def url_meant(text: str) -> str:
+    """Return the hint for what was meant as a WebSocket's URL; empty where it does not look so."""
+    scheme, mark, rest = text.partition("://")
+    if mark and scheme.lower() in ("http", "https"):
+        return f"did you mean {'wss' if scheme.lower() == 'https' else 'ws'}://{rest}?"
+    return f"did you mean ws://{text}?" if _HOST_AND_PORT.fullmatch(text) else ""
 
 
 def known_names(name: str, known: Iterable[str]) -> str:

@@ -4,9 +4,29 @@ They are types of client messages; what the agent answers is a server message wh
 names it.
 """
 
+from typing import Any
+
+from turngap.core.errors import TurngapError
+
 # Asks for the agent's clock; answered by `pong`.
 PING = "turngap.ping"
 # Picks another LLM, `{"use": NAME}`; answered by `llm` or `refused`.
 LLM = "turngap.llm"
-# Says something in writing, `{"turn": n, "text": …}`; answered by `said` or `refused`.
+# Says something in writing, `{"turn": n, "text": …}`; answered by `said` or `refused`. With
+# `"answer": false` it is only remembered, and nothing is told.
 SAY = "turngap.say"
+# Asks for a reply to what was said so far; answered by nothing.
+ANSWER = "turngap.answer"
+# Ends the agent's reply, as an interruption by voice does; answered by nothing.
+CANCEL = "turngap.cancel"
+
+
+def refusal(about: str, error: TurngapError) -> dict[str, Any]:
+    """Return the server message that says why a client message is refused."""
+    return {
+        "turngap": "refused",
+        "re": about,
+        "kind": error.kind,
+        "message": error.message,
+        "hint": error.hint,
+    }

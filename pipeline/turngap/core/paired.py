@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turngap.core.budget import REPLIED, WITHOUT_GAP, Outcome, outcome_of
+from turngap.core.distributions import normal_quantile, student_quantile
 from turngap.core.stats import CONFIDENCE, n_needed
 
 Floats = NDArray[np.float64]
@@ -141,12 +142,10 @@ def detectable(
     """
     if 0.5**pairs.conversations > alpha:
         return None
-    from scipy.stats import norm, t
-
     noise = differences - float(np.median(differences))
     k = pairs.conversations
     # Of the spread itself there is only an estimate, from k values.
-    needed, margin = float(norm.isf(alpha)), float(t.ppf(power, k - 1))
+    needed, margin = -normal_quantile(alpha), student_quantile(power, k - 1)
 
     def missed(at: float) -> bool:
         # Both ways round: which side the sample's worst moments fell on was chance.

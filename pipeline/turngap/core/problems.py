@@ -21,6 +21,13 @@ def problems(error: ValidationError) -> list[ErrorDetails]:
     ][:MOST_SHOWN]
 
 
+def in_a_line(error: ValidationError) -> str:
+    """What is wrong with settings, each with its name, in one line."""
+    return "; ".join(
+        f"{'.'.join(map(str, p['loc'])) or 'settings'}: {reason(p)}" for p in problems(error)
+    )
+
+
 def _within(inner: ErrorDetails, outer: ErrorDetails) -> bool:
     at, of = inner["loc"], outer["loc"]
     return len(at) > len(of) and at[: len(of)] == of

@@ -10,6 +10,7 @@ from turngap.core.budget import REPLIED, STARVED_MS, Outcome, TurnEnd
 from turngap.core.clock import LONGEST_MS
 from turngap.core.events import ToolCall
 from turngap.core.secrets import (
+    header_without_secret,
     spoken_without_secrets,
     text_without_secrets,
     texts_without_secrets,
@@ -20,6 +21,8 @@ from turngap.core.stats import Proportion
 
 # Changes whenever a figure would come out differently from the same events.
 METRICS_VERSION = 3
+# What a run's `agent` holds of an agent at a URL once a line to it is open.
+TOLD_BY_THE_LINE = ("dialect", "line_rate_hz")
 # What a run's `stand_ins` say where a script answered in place of a model.
 SIMULATED_LLM = "simulated LLM"
 
@@ -30,6 +33,9 @@ Settings = Annotated[
     dict[str, Any], AfterValidator(without_secrets), PlainSerializer(without_secrets)
 ]
 # What an agent, an engine or an error says, which may repeat a key.
+Header = Annotated[
+    str, AfterValidator(header_without_secret), PlainSerializer(header_without_secret)
+]
 Said = Annotated[str, AfterValidator(text_without_secrets), PlainSerializer(text_without_secrets)]
 Spoken = Annotated[
     str, AfterValidator(spoken_without_secrets), PlainSerializer(spoken_without_secrets)
@@ -340,11 +346,18 @@ class Quantiles(Stored):
 
 
 class CalibrationRecord(Stored):
-    """Error of the instrument against injected, known gaps on this machine."""
+    """Error of the instrument against injected, known gaps on this machine.
+
+    `dialect`: that of the loopback agent; empty in runs from before there were several. `rate` is
+    of the person's audio on the wire and `agent_rate` of the agent's, Hz; None: not known.
+    """
 
     error_ms: Quantiles
     signed_p50_ms: float | None
     note: str = ""
+    dialect: str = ""
+    rate: int | None = None
+    agent_rate: int | None = None
 
 
 class OffsetRecord(Stored):
@@ -376,7 +389,8 @@ class MachineRecord(Stored):
 class PlanRecord(Stored):
     """How a replay was asked for, without its secrets, so that it can be continued.
 
-    `backends` and `sets` are the agent's overrides, `files` the scenarios in the order of play.
+    `backends` and `sets` are the agent's overrides, `dialect`, `headers` and `subprotocols` are how
+    a URL is spoken to. `files` are the scenarios, in the order of play.
     """
 
     agent: Said
@@ -384,6 +398,9 @@ class PlanRecord(Stored):
     sets: tuple[Said, ...] = ()
     seed: int | None = None
     marks: bool = True
+    dialect: Said = ""
+    headers: tuple[Header, ...] = ()
+    subprotocols: tuple[Said, ...] = ()
     library: str
     files: tuple[str, ...]
     rounds: int
@@ -429,9 +446,9 @@ class RunRecord(Document):
     `planned_turns`: 0 where nobody planned them, as in a live conversation. `stand_ins`: what was
     not real, in words: `SIMULATED_LLM`, "closed-domain recogniser", "synthetic voices". `held_out`:
     what is known of the agent's models beside this run. `found`: what its engines chose of what ran
-    on its machine, in a line by kind. `pieces`: empty but for a run that was
-    continued, of which the other fields are the first piece's; `clock_offset` and `calibration` are
-    then the worst of all pieces'.
+    on its machine, in a line by kind. `voices`: what spoke the turns without a recording, by
+    scenario. `pieces`: empty but for a run that was continued, of which the other fields are the
+    first piece's; `clock_offset` and `calibration` are then the worst of all pieces'.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -444,6 +461,7 @@ class RunRecord(Document):
     agent: Settings
     settings: Settings
     scenario_hashes: dict[str, str]
+    voices: dict[str, Said] = Field(default_factory=dict[str, Said])
     planned_turns: int
     budget_ms: BudgetMs
     starved_ms: float = STARVED_MS

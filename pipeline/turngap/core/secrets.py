@@ -2,7 +2,8 @@
 
 A secret is told by the name that it stands under (`api_key`, `--api-key`, `X-Amz-Signature`), by
 its shape (`sk-…`, `AKIA…`, a JWT), or because a setting of that name held it before: an agent that
-repeats its key in an error gives it away no more than its settings do.
+repeats its key in an error gives it away no more than its settings do. `${NAME}`, which stands for
+an environment variable, gives nothing away and stays.
 """
 
 import re
@@ -37,8 +38,12 @@ _NAME = re.compile(
 )
 _VALUE = re.compile(
     r"(?P<opening>\\*\"|\\*'|)(?P<given>(?<=\")[^\"\\\n]*|(?<=')[^'\\\n]*"
-    r"|[^\s,;&\"'{}\[\]()<>\\][^\s,;&\"'{}\[\]<>\\]*)"
+    r"|(?:\$\{[A-Za-z_]\w*\}|[^\s,;&\"'{}\[\]()<>\\])[^\s,;&\"'{}\[\]<>\\]*)"
 )
+_VARIABLE = re.compile(r"\$\{[A-Za-z_]\w*\}")
+_VARIABLE_IN_HEADER = re.compile(r"(?:[\w-]+\s+)?\$\{[A-Za-z_]\w*")
+# Where a caller keeps no query, the token is the end of the path.
+_PATH_TOKEN = re.compile(r"(?<=/twilio/)(?!\$\{\w+\}(?:/|$))[^/]+")
 _HOST = re.compile(r"(?:[a-z0-9-]+\.)+[a-z]{2,24}\.?(?::\d+)?", re.IGNORECASE)
 _VALUES = re.compile(r"[\s;,=:&\"'\\]+")
 # Another name and its secret may stand in a value of this length that is none itself.
@@ -59,6 +64,7 @@ _SHAPES = re.compile(
     r"|\b(?:gh[pousr]|hf|gsk|npm)_[A-Za-z0-9]{12,}|\bgithub_pat_\w{12,}"
     r"|\b(?:glpat|nvapi|xox[abeoprs]|xapp)-[\w-]{8,}"
     r"|\bAIza[\w-]{20,}|\bya29\.[\w-]{12,}"
+    r"|(?<=insecure-api-key\.)(?!\$\{|\(removed)[^\s\"',]+"
     r"|(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     re.DOTALL,
@@ -98,6 +104,14 @@ def text_without_secrets(text: str) -> str:
     text = _FLAG.sub(_clean_flag, text)
     text = _SCHEME.sub(_clean_scheme, text)
     return _SHAPES.sub(REMOVED, text)
+
+
+def header_without_secret(header: str) -> str:
+    """Remove the value of an HTTP header, `Name: value`, if it is a secret."""
+    name, _, value = header.partition(":")
+    if _VARIABLE.fullmatch(value.strip().rpartition(" ")[2]):
+        return header
+    return f"{name}: {without_secrets({name: value.strip()})[name]}"
 
 
 def spoken_without_secrets(text: str) -> str:
@@ -188,7 +202,7 @@ def _remember(value: Any) -> None:
 
 def _is_secret(key: str, value: Any) -> bool:
     """Tell by the name, of which the words may be in snake_case, kebab-case or camelCase."""
-    if isinstance(value, str) and value.lower() in _NO_VALUES:
+    if isinstance(value, str) and (value.lower() in _NO_VALUES or _VARIABLE.fullmatch(value)):
         return False
     words = re.findall(r"[a-z]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", key).lower())
     if words[-1:] == ["env"] and re.fullmatch(r"[A-Z][A-Z0-9_]*", str(value)):
@@ -275,6 +289,8 @@ def _clean_header(found: re.Match[str], told: Callable[[str], bool] | None = Non
     given = found[3].strip()
     if told is None and found[1].lower().endswith("cookie"):
         told = _is_no_word
+    if _VARIABLE_IN_HEADER.fullmatch(given) and found.string.startswith("}", found.end()):
+        return found.group()
     if given == REMOVED or (told and not any(map(told, _VALUES.split(given)))):
         return found.group()  # "Cookie: chocolate chip, two dozen"
     return f"{found[1]}{found[2]}{REMOVED}"
@@ -301,20 +317,36 @@ def _clean_url(url: str) -> str:
     except ValueError:
         return REMOVED
     user, _, host = parts.netloc.rpartition("@")
-    _remember(unquote(user.rpartition(":")[2]))
-    if not user and not any(_signs(key, value) for key, value in (*query, *fragment)):
+    password = user.rpartition(":")[2]
+    if _VARIABLE.fullmatch(password):
+        user, host = "", parts.netloc
+    _remember(unquote(password))
+    path = _PATH_TOKEN.sub(_clean_path, parts.path)
+    signed = any(_signs(key, value) for key, value in (*query, *fragment))
+    if not user and not signed and path == parts.path:
         return url
     named = bool(fragment) and any(_signs(key, value) for key, value in fragment)
     return urlunsplit(
         parts._replace(
             netloc=host,
+            path=path,
             query=_cleaned(query),
             fragment=_cleaned(fragment) if named else parts.fragment,
         )
     )
 
 
+def _clean_path(found: re.Match[str]) -> str:
+    segment = unquote(found[0])
+    if not _is_its_own_kind(segment):
+        return found[0]  # a path like any other, as /twilio/media
+    _remember(segment)
+    return REMOVED
+
+
 def _signs(key: str, value: str) -> bool:
+    if _VARIABLE.fullmatch(value):
+        return False
     words = set(re.findall(r"[a-z]+", key.lower()))
     maybe = words & (_SIGNING_WORDS | _MAYBE_SECRET_WORDS) and value
     return bool(maybe) or _is_secret(key, value)
@@ -325,5 +357,6 @@ def _cleaned(pairs: Sequence[tuple[str, str]]) -> str:
         if _signs(key, value):
             _remember(value)
     return "&".join(
-        f"{quote(key)}={REMOVED if _signs(key, value) else quote(value)}" for key, value in pairs
+        f"{quote(key)}={REMOVED if _signs(key, value) else quote(value, safe='/${}')}"
+        for key, value in pairs
     )

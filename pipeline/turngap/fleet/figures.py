@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
+from turngap.core.distributions import student_quantile
 from turngap.core.stats import CONFIDENCE, Percentile, Proportion, percentile, proportion
 from turngap.fleet.fleet import Fleet, Outcome
 from turngap.fleet.record import Capacity, LoadFigures
@@ -66,7 +66,7 @@ def hit_rate(outcome: Outcome, budget_ms: float) -> Proportion:
     hits = np.histogram(outcome.at_s[hit], edges)[0]
     turns = np.histogram(np.concatenate((outcome.at_s, outcome.unanswered_s)), edges)[0]
     spread = float(((hits - share.value * turns) ** 2).sum()) * WINDOWS / (WINDOWS - 1)
-    half = float(student.ppf(0.5 + CONFIDENCE / 2, WINDOWS - 1)) * math.sqrt(spread) / outcome.turns
+    half = student_quantile(0.5 + CONFIDENCE / 2, WINDOWS - 1) * math.sqrt(spread) / outcome.turns
     return Proportion(
         share.hits,
         share.n,

@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from turngap.core.errors import InputError
 from turngap.inference.server import PS_PER_S, Server, StepCosts
@@ -105,6 +104,8 @@ def fit(
         server = replace(server, accelerator=part)
     if per_sequence:
         parameters = (*parameters, "sequence_us")
+    from scipy.optimize import least_squares  # heavy, and a simulation does without
+
     if per_prompt:
         parameters = (*parameters, "prompt_us")
     _check(measured, len(parameters))

@@ -29,14 +29,12 @@ from turngap.agent.limits import (
     CODE_FULL,
     CODE_UNKNOWN,
 )
-from turngap.agent.server import Endpoint, Seats, ServeSettings, admitted, create_app
-from turngap.agent.session import Assembly
-from turngap.agent.stack import stand_ins_of
+from turngap.agent.server import Endpoint, Seats, ServeSettings, admitted
 from turngap.core.errors import InputError
+from turngap.live.answering import Answering
 from turngap.live.held import Conversations, Held
 from turngap.live.keeping import Keeping
 from turngap.live.saving import Saved, checked_name
-from turngap.live.sayable import examples, introduction
 from turngap.live.session import LiveSession
 
 PAGE = Path(__file__).parent / "page"
@@ -64,16 +62,17 @@ class LiveServer:
     """The ASGI application of `turngap serve` and its conversations; `close` finishes them all."""
 
     def __init__(
-        self, assembly: Assembly, serve: ServeSettings, keeping: Keeping, seats: Seats
+        self, answering: Answering, serve: ServeSettings, keeping: Keeping, seats: Seats
     ) -> None:
-        # The page draws a turn with its stages as soon as it is heard.
-        self._assembly = dataclasses.replace(assembly, eager=True)
+        self._answering = answering
         self._serve = serve
         self._keeping = keeping
         self._seats = seats
         self._running: dict[str, LiveSession] = {}
-        self.conversations = Conversations(self._begun, serve.limits, assembly.clock)
-        app = create_app(assembly, serve, seats)
+        self.conversations = Conversations(
+            lambda now_ns: answering.begin(keeping, now_ns), serve.limits, answering.clock
+        )
+        app = answering.app(serve, seats)
         app.router.routes.append(WebSocketRoute(LIVE_PATH, self._socket()))
         self._add_routes(app)
         app.middleware("http")(self._guarded)
@@ -81,19 +80,6 @@ class LiveServer:
 
     async def close(self) -> None:
         await self.conversations.close()
-
-    def _begun(self, now_ns: int) -> Held:
-        stack = self._assembly.stack
-        return Held(
-            self._keeping,
-            name=f"{stack.name}-live",
-            agent={"stack": stack.name, **stack.model_dump(exclude={"name"})},
-            stand_ins=stand_ins_of(self._assembly.engines.values()),
-            chosen=self._assembly.chosen(),
-            simulated=self._assembly.offers.simulated,
-            in_rate=stack.audio.in_sample_rate,
-            now_ns=now_ns,
-        )
 
     def _add_routes(self, app: FastAPI) -> None:
         app.add_api_route("/", self._index, include_in_schema=False)
@@ -136,20 +122,17 @@ class LiveServer:
         return response
 
     async def _about(self) -> dict[str, Any]:
-        audio, limits = self._assembly.stack.audio, self._serve.limits
-        closed, narrow = self._assembly.closed, self._assembly.offers.first.narrow
-        domain = self._assembly.domain if closed or narrow else None
+        in_rate, out_rate = self._answering.rates
         return {
             "version": __version__,
-            "agent": self._assembly.stack.name,
+            "agent": self._answering.name,
             "sessions": self._seats.taken,
             "max_sessions": self._seats.most,
-            "in_sample_rate": audio.in_sample_rate,
-            "out_sample_rate": audio.out_sample_rate,
+            "in_sample_rate": in_rate,
+            "out_sample_rate": out_rate,
             "kept": self._keeping.out is not None,
-            "idle_s": limits.idle_s,
-            "say": introduction(domain, closed=closed),
-            "examples": examples(domain),
+            "idle_s": self._serve.limits.idle_s,
+            **self._answering.sayable(),
         }
 
     async def _run_zip(self, id_: str) -> Response:
@@ -203,16 +186,12 @@ class LiveServer:
     async def _talk(
         self, held: Held, asgi: tuple[Scope, Receive, Send], leave: Callable[[], None]
     ) -> None:
-        session = LiveSession(
-            held,
-            limits=self._serve.limits,
-            clock=self._assembly.clock,
-            about=self._session_facts,
-        )
+        about = self._session_facts
+        session = LiveSession(held, self._answering, limits=self._serve.limits, about=about)
         self._running[held.id] = session
         held.connected = True
         try:
-            await session.talk(self._assembly, *asgi, leave)
+            await session.talk(*asgi, leave)
         finally:
             if self._running.get(held.id) is session:
                 del self._running[held.id]
@@ -232,11 +211,12 @@ class LiveServer:
             self.conversations.left(held, "the line was lost", None, for_good=False)
 
     def _session_facts(self) -> dict[str, Any]:
-        audio = self._assembly.stack.audio
+        in_rate, out_rate = self._answering.rates
         limits = {**dataclasses.asdict(self._serve.limits), "max_sessions": self._seats.most}
         return {
             "kept": self._keeping.out is not None,
-            "audio": {"in_rate": audio.in_sample_rate, "out_rate": audio.out_sample_rate},
+            "audio": {"in_rate": in_rate, "out_rate": out_rate},
+            "foreign": self._answering.foreign,
             "limits": limits,
         }
 
@@ -256,13 +236,14 @@ async def _name_in(request: Request) -> str:
 
 
 def _saved(held: Held, saved: Saved, record: Path | None) -> dict[str, Any]:
+    path = saved.path if record else f"{saved.name}.yaml"
     return {
         "name": saved.name,
         "turns": saved.turns,
         "left_out": [dataclasses.asdict(turn) for turn in saved.left_out],
         "zip": f"/api/runs/{held.id}/scenario/{saved.name}.zip",
         "folder": str(record) if record else None,
-        "replay": f"turngap replay {saved.path if record else f'{saved.name}.yaml'}",
+        "replay": f"turngap replay {path} {held.run.flags}".rstrip(),
     }
 
 

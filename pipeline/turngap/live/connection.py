@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from turngap.caller import dialect as said
+from turngap.caller import said
 from turngap.caller.ear import Heard
 from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_S, samples_to_ns

@@ -8,7 +8,7 @@ from typing import Any
 
 import soxr
 
-from turngap.caller import dialect as said
+from turngap.caller import said
 from turngap.caller.ear import Heard
 from turngap.caller.recording import agent_side
 from turngap.caller.stream import RATE
@@ -58,7 +58,7 @@ class KeptTurn:
 
     def heard(self) -> Pcm:
         """Return the agent's side, 16 kHz. This takes milliseconds: keep it off the event loop."""
-        return agent_side(self.pieces, self.window)
+        return agent_side(self.pieces, self.window, RATE)
 
 
 class LiveConversation:

@@ -11,7 +11,6 @@ from loguru import logger
 
 from turngap.agent.limits import Limits
 from turngap.agent.stack import Chosen
-from turngap.agent.switching import Memory
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import InputError, TurngapError
@@ -20,6 +19,7 @@ from turngap.core.stats import Proportion
 from turngap.core.summary import counted_turns, summarise
 from turngap.live.conversation import KeptTurn, LiveConversation
 from turngap.live.keeping import Keeping, LiveRun, zipped
+from turngap.live.relay import Delays
 from turngap.live.saving import Saved, save
 from turngap.report import words as report_words
 
@@ -32,7 +32,9 @@ class Held:
 
     Attributes:
         id: its name, which cannot be guessed.
-        memory: what the agent remembers across a lost line.
+        memory: what the agent remembers across a lost line; None if that is not ours to say.
+        delays: how long a relay keeps audio.
+        line_bound_ns: how far off a foreign agent's clock may be as the relay has compared it.
         connected: whether a socket is open for it.
         begun_ns: when its first socket was opened.
     """
@@ -48,9 +50,12 @@ class Held:
         simulated: Collection[str],
         in_rate: int,
         now_ns: int,
+        memory: Any = None,
     ) -> None:
         self.id = secrets.token_urlsafe(ID_BYTES)
-        self.memory = Memory()
+        self.memory = memory
+        self.delays = Delays()
+        self.line_bound_ns = 0
         self.conversation = LiveConversation(name, in_rate)
         self.run = LiveRun(keeping, name, agent, stand_ins)
         self.run.on_chosen(chosen)
@@ -100,7 +105,9 @@ class Held:
         """Save the conversation as a scenario in `folder`; raises as `saving.save` does."""
         async with self._writing:
             turns = tuple(self.run.turns)
-            return await asyncio.to_thread(save, self.run.stored(), turns, name, folder)
+            return await asyncio.to_thread(
+                save, self.run.stored(), turns, name, folder, self.run.with_whom
+            )
 
     async def packed_scenario(self, name: str, folder: Path) -> tuple[Path, Saved]:
         """Save a scenario in an empty `folder` and zip it; the caller removes the zip."""

@@ -58,6 +58,7 @@ class LiveRun:
     Attributes:
         turns: those stored.
         narrow: whether the agent's LLM knows nothing but the library's talk.
+        flags: what `turngap replay` is given to play against the same agent; empty for a stack.
         simulated: the LLMs by name that are simulated, of those that may answer.
     """
 
@@ -72,6 +73,7 @@ class LiveRun:
         self.narrow = False
         self._found: dict[str, str] = {}
         self.keeping = keeping
+        self.flags = ""
         self.simulated: Collection[str] = ()
         self.turns: list[Turn] = []
         self.settings: dict[str, Any] = {}
@@ -91,6 +93,12 @@ class LiveRun:
         """Take what the agent chose when it started, before the first turn."""
         self._found, self._held_out = chosen.found, chosen.held_out
         self.narrow = chosen.narrow
+
+    @property
+    def with_whom(self) -> str:
+        """The foreign agent, as a saved scenario names it; empty for a stack."""
+        url, dialect = self._agent.get("url"), self._agent.get("dialect")
+        return f"{url} ({dialect})" if url else ""
 
     @property
     def path(self) -> Path | None:
@@ -132,9 +140,10 @@ class LiveRun:
             self._writer.finish(self._closing(how, failure))
         self._render()
         record, path = self.keeping.record, self._writer.path
-        if record is None or not any(map(can_be_saved, self.turns)):
+        foreign = bool(self.with_whom)
+        if record is None or not any(can_be_saved(t, foreign=foreign) for t in self.turns):
             return None
-        return save(path, self.turns, scenario_name(path), record)
+        return save(path, self.turns, scenario_name(path), record, self.with_whom)
 
     def packed(self) -> Path:
         """Make a zip of the run as it is now, with its report; the caller removes the file.

@@ -9,8 +9,8 @@ import numpy as np
 from turngap.caller.stream import RATE
 from turngap.core.audio import Pcm, SpeechEnd, SpeechStart, rms_dbfs
 from turngap.core.errors import AgentError
-from turngap.live.handset import AdaptiveDetector, Decimator, Handset, Noise, Swap
-from turngap.live.sound import BLOCK, DEVICE_RATE, Device
+from turngap.live.handset import AdaptiveDetector, Decimator, Handset, Noise
+from turngap.live.sound import BLOCK, DEVICE_RATE, Block, Device
 
 # A line is over after this much silence: people pause inside a sentence for less.
 SILENCE_MS = 1000.0
@@ -49,7 +49,7 @@ class Microphone:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._swaps: queue.Queue[Swap] = queue.Queue()
+        self._blocks: queue.Queue[Block] = queue.Queue()
         self._handset = Handset(self._hand_over)
         self._listening = False
         self._detector = AdaptiveDetector()
@@ -78,7 +78,7 @@ class Microphone:
     def play(self, pcm: Pcm) -> None:
         """Play a take, and return when it has sounded."""
         self._drain()
-        self._handset.playout.add(0, pcm, RATE, 0)
+        self._handset.playout.add(pcm, RATE)
         self._listening = True
         try:
             for _ in range(len(pcm) * DEVICE_RATE // RATE // BLOCK + 1):
@@ -88,8 +88,8 @@ class Microphone:
 
     def _drain(self) -> None:
         """Take what was heard of the room while nobody listened."""
-        while not self._swaps.empty():
-            self._feed(self._swaps.get())
+        while not self._blocks.empty():
+            self._feed(self._blocks.get())
 
     def _take(self, meter: Callable[[float], None]) -> Take:
         decimator, heard = Decimator(), list[Pcm]()
@@ -97,12 +97,12 @@ class Microphone:
         since: int | None = None  # where the sound began that may be the voice
         ended: int | None = None
         while True:
-            swap = self._next()
-            lost |= swap.block.glitch
-            heard.append(decimator.feed(swap.block.mic))
+            block = self._next()
+            lost |= block.glitch
+            heard.append(decimator.feed(block.mic))
             if len(heard) % METER_BLOCKS == 0:
                 meter(rms_dbfs(np.concatenate(heard[-METER_BLOCKS:])))
-            for event in self._feed(swap):
+            for event in self._feed(block):
                 match event:
                     case SpeechStart(sample):
                         since = sample
@@ -118,18 +118,18 @@ class Microphone:
             if quiet_ms >= SILENCE_MS or late or so_far_ms >= LONGEST_MS:
                 return Take(np.concatenate(heard), lost, not late)
 
-    def _feed(self, swap: Swap) -> list[SpeechStart | SpeechEnd | Noise]:
-        self._seen += len(swap.block.mic)
-        return self._detector.feed(swap.block.mic)
+    def _feed(self, block: Block) -> list[SpeechStart | SpeechEnd | Noise]:
+        self._seen += len(block.mic)
+        return self._detector.feed(block.mic)
 
-    def _hand_over(self, swap: Swap) -> None:
-        self._swaps.put(swap)
-        if not self._listening and self._swaps.qsize() > KEPT_BLOCKS:
-            self._swaps.get()
+    def _hand_over(self, block: Block) -> None:
+        self._blocks.put(block)
+        if not self._listening and self._blocks.qsize() > KEPT_BLOCKS:
+            self._blocks.get()
 
-    def _next(self) -> Swap:
+    def _next(self) -> Block:
         try:
-            return self._swaps.get(timeout=GONE_S)
+            return self._blocks.get(timeout=GONE_S)
         except queue.Empty:
             raise AgentError(
                 "audio.gone",

@@ -20,7 +20,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_MS
-from turngap.core.errors import InputError
+from turngap.core.errors import AgentError, InputError
 from turngap.core.results import AudioRecord, Turn
 from turngap.core.spoken import OUT_OF_DOMAIN
 from turngap.scenario.library import load_scenario
@@ -85,20 +85,22 @@ def scenario_name(run: Path) -> str:
     return re.sub(r"[^a-z0-9]+", "-", run.name.lower()).strip("-")
 
 
-def can_be_saved(record: Turn) -> bool:
+def can_be_saved(record: Turn, *, foreign: bool) -> bool:
     """Whether a turn has what a scenario needs, apart from audible speech."""
-    return _why_not(record) is None
+    return _why_not(record, foreign=foreign) is None
 
 
-def save(run: Path, turns: Sequence[Turn], name: str, folder: Path) -> Saved:
+def save(run: Path, turns: Sequence[Turn], name: str, folder: Path, with_whom: str = "") -> Saved:
     """Write the scenario `name` into `folder`, completely or not at all.
+
+    `with_whom` names a foreign agent, if the conversation was with one.
 
     Raises:
         InputError: the name is invalid or taken, no turn can be saved, or the folder is not
             writable.
     """
     checked_name(name)
-    cuts, left_out = _cut_all(run, turns)
+    cuts, left_out = _cut_all(run, turns, foreign=bool(with_whom))
     if not cuts:
         why = "; ".join(f"turn {x.turn}: {x.why}" for x in left_out) or "there is none"
         raise InputError("live.nothing_to_save", f"no turn can be saved as a scenario: {why}")
@@ -110,7 +112,7 @@ def save(run: Path, turns: Sequence[Turn], name: str, folder: Path) -> Saved:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}.") as made:
-            _write(Path(made), name, cuts)
+            _write(Path(made), name, cuts, with_whom)
             shutil.move(Path(made) / name, audio)
             shutil.move(Path(made) / path.name, path)
     except OSError as e:
@@ -123,10 +125,14 @@ def save(run: Path, turns: Sequence[Turn], name: str, folder: Path) -> Saved:
 def end_error_ms(user: Pcm, rate: int, audio: AudioRecord) -> float | None:
     """Return how far off a turn's end may be that the page found while the person spoke.
 
-    The recording is judged as a saved one is; None where it holds no speech that can be judged.
+    The recording is judged as a saved one is; None where it holds no speech that can be judged, or
+    Silero is not installed.
     """
     start_ms, end_ms = _spoken(audio)
-    found = find_speech(user[round(start_ms * rate / 1000) : round(end_ms * rate / 1000)], rate)
+    try:
+        found = find_speech(user[round(start_ms * rate / 1000) : round(end_ms * rate / 1000)], rate)
+    except AgentError:  # what finds it is not installed here
+        return None
     if found is None or found.bounds.end_error_ms is None:
         return None
     off_ms = abs(start_ms + found.bounds.end_ms - audio.user_end_ms)
@@ -141,21 +147,23 @@ def _spoken(audio: AudioRecord) -> tuple[float, float]:
     return start_ms, end_ms
 
 
-def _write(folder: Path, name: str, cuts: Sequence[_Cut]) -> None:
+def _write(folder: Path, name: str, cuts: Sequence[_Cut], with_whom: str) -> None:
     (folder / name).mkdir()
     for number, cut in enumerate(cuts, start=1):
         file = folder / name / f"{number}.flac"
         soundfile.write(file, cut.pcm, cut.rate, subtype="PCM_16", format="FLAC")
     path = folder / f"{name}.yaml"
-    path.write_text(_yaml(name, cuts), encoding="utf-8")
+    path.write_text(_yaml(name, cuts, with_whom), encoding="utf-8")
     load_scenario(path)  # make sure that it can be played
 
 
-def _cut_all(run: Path, turns: Sequence[Turn]) -> tuple[list[_Cut], list[LeftOut]]:
+def _cut_all(
+    run: Path, turns: Sequence[Turn], *, foreign: bool
+) -> tuple[list[_Cut], list[LeftOut]]:
     cuts: list[_Cut] = []
     left_out: list[LeftOut] = []
     for record in turns:
-        cut = _cut(run, record)
+        cut = _cut(run, record, foreign=foreign)
         if isinstance(cut, str):
             left_out.append(LeftOut(record.turn, cut))
         else:
@@ -163,18 +171,23 @@ def _cut_all(run: Path, turns: Sequence[Turn]) -> tuple[list[_Cut], list[LeftOut
     return cuts, left_out
 
 
-def _cut(run: Path, record: Turn) -> _Cut | str:
+def _cut(run: Path, record: Turn, *, foreign: bool) -> _Cut | str:
     """Return the user's part of a turn's recording with its bounds, or why it is unusable."""
-    if why_not := _why_not(record):
+    if why_not := _why_not(record, foreign=foreign):
         return why_not
     assert record.audio is not None
     kept_from_ms, kept_to_ms = _spoken(record.audio)
     part_ms = (kept_from_ms, kept_to_ms)
     sound = read_sound(run / record.audio.file, "run", channels=2, part_ms=part_ms)
     pcm, rate = np.ascontiguousarray(sound.samples[:, 0]), sound.rate
-    found = find_speech(pcm, rate)
+    try:
+        found, is_speech = find_speech(pcm, rate), bool(record.say.strip())
+    except AgentError:  # Silero is not installed here, so that the page's word has to do
+        found, is_speech = None, True
     if found is not None:
         return _Cut(record, pcm, rate, found.bounds, found.pauses)
+    if not is_speech:
+        return "no speech was found in its recording"
     # The recogniser read words where Silero heard no voice, as in a whisper.
     start_ms = record.audio.user_start_ms - kept_from_ms
     end_ms = min(record.audio.user_end_ms - kept_from_ms, len(pcm) * 1000 / rate)
@@ -183,19 +196,20 @@ def _cut(run: Path, record: Turn) -> _Cut | str:
     return _Cut(record, pcm, rate, SpeechBounds(start_ms=start_ms, end_ms=end_ms), None)
 
 
-def _why_not(record: Turn) -> str | None:
+def _why_not(record: Turn, *, foreign: bool) -> str | None:
     if record.left_out == "typed":
         return "typed"
-    if not record.say.strip():
+    if not (record.say.strip() or foreign):  # many foreign agents do not tell what they understood
         return "nothing was transcribed"
     if OUT_OF_DOMAIN in record.say:
         return "the recogniser does not know its words"
     return None if record.audio else "it has no recording"
 
 
-def _yaml(name: str, cuts: Sequence[_Cut]) -> str:
+def _yaml(name: str, cuts: Sequence[_Cut], with_whom: str) -> str:
     turns = CommentedSeq([_turn(name, n, cuts) for n in range(1, len(cuts) + 1)])
-    scenario = CommentedMap({"name": name, "about": "Saved from a live conversation."})
+    named = f" with {with_whom}" if with_whom else ""
+    scenario = CommentedMap({"name": name, "about": f"Saved from a live conversation{named}."})
     scenario["tags"] = _flow(CommentedSeq(["live"]))
     scenario["voices"] = "recorded"
     scenario["turns"] = turns
@@ -214,7 +228,8 @@ def _yaml(name: str, cuts: Sequence[_Cut]) -> str:
 def _turn(name: str, number: int, cuts: Sequence[_Cut]) -> CommentedMap:
     cut = cuts[number - 1]
     record, speech = cut.record, cut.speech
-    turn = CommentedMap({"say": record.say, "audio": f"{name}/{number}.flac"})
+    say = (record.say.strip() and record.say) or f"[turn {record.turn}, not transcribed]"
+    turn = CommentedMap({"say": say, "audio": f"{name}/{number}.flac"})
     turn["speech"] = _flow(CommentedMap(speech.model_dump(exclude_none=True)))
     if cut.pauses is not None:
         pauses = [_flow(CommentedMap(pause.model_dump())) for pause in cut.pauses]

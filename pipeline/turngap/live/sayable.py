@@ -26,6 +26,11 @@ def introduction(domain: Domain | None, *, closed: bool = True) -> str:
     )
 
 
+def of_foreign() -> str:
+    """Return what there is to say to an agent of which nothing is known."""
+    return "Say what this agent understands. It is not turngap’s own, so no examples are known."
+
+
 def examples(domain: Domain | None) -> list[str]:
     """Return sentences to read aloud; none where anything can be said."""
     return [] if domain is None else list(domain.examples[:MOST_EXAMPLES])

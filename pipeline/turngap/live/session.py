@@ -6,42 +6,53 @@ and the agent's pipeline is the same as for any other caller.
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from loguru import logger
 from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
-from turngap.agent.controls import refusal
-from turngap.agent.guard import GONE, Guard
-from turngap.agent.limits import CODE_ELSEWHERE, TEXT_CHARS, Limits, Meter
-from turngap.agent.session import Assembly
-from turngap.caller import dialect as said
-from turngap.caller.pipecat import PipecatDialect, message_frame, payload_of, rtvi
+from turngap.agent.guard import Guard
+from turngap.agent.limits import CODE_ELSEWHERE, CODE_FAILED, TEXT_CHARS, Limits, Meter
+from turngap.agent.protocols.pipecat_protobuf import PipecatMessages
+from turngap.caller import said
+from turngap.caller.dialects.pipecat import PipecatSession, payload_of
+from turngap.caller.dialects.rtvi import rtvi
 from turngap.core.audio import Pcm
-from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
+from turngap.core.clock import NS_PER_S, ms_to_ns
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.messages import SAY
+from turngap.core.frames import Frame, message_frame
+from turngap.core.messages import SAY, refusal
+from turngap.core.secrets import texts_without_secrets
 from turngap.live import wire
+from turngap.live.answering import Answering
 from turngap.live.connection import SETTLE_MS, Connection
 from turngap.live.held import Held
-
-_DIALECT = PipecatDialect()
 
 
 class LiveSession(Guard):
     """The current connection of a conversation.
 
     Args:
+        answering: what answers at the page.
         about: returns what the page learns about the agent when it is ready.
     """
 
     def __init__(
-        self, held: Held, *, limits: Limits, clock: Clock, about: Callable[[], dict[str, Any]]
+        self,
+        held: Held,
+        answering: Answering,
+        *,
+        limits: Limits,
+        about: Callable[[], dict[str, Any]],
     ) -> None:
         self._connection: Connection = held.conversation.connect()
-        super().__init__(limits, clock, self._connection.in_rate)
+        clock = answering.clock
+        super().__init__(limits, clock, PipecatMessages(self._connection.in_rate))
+        self._answering = answering
+        # Reads what the agent says, as a caller does: the same text may come by several names.
+        self._read = PipecatSession()
         self._begun_ns = held.begun_ns
         self._held = held
         self._about = about
@@ -53,14 +64,21 @@ class LiveSession(Guard):
         self._taken[wire.CALIBRATED] = self._calibrated
 
     async def talk(
-        self,
-        assembly: Assembly,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        leave: Callable[[], None],
+        self, scope: Scope, receive: Receive, send: Send, leave: Callable[[], None]
     ) -> None:
-        await self.run(assembly, scope, receive, send, self._held.memory, leave=leave)
+        await self.run(None, scope, receive, send, leave=leave)
+
+    async def _converse(self, assembly: Any, socket: WebSocket, memory: Any) -> None:
+        await self._answering.converse(socket, self._held)
+
+    async def _failed(self, error: BaseException) -> None:
+        if not isinstance(error, TurngapError):
+            await super()._failed(error)
+            return
+        # A close has no room for all of it.
+        said_so = {"message": error.message, "hint": error.hint}
+        await self._told({"turngap": "failed", **texts_without_secrets(said_so)})
+        await self.end(CODE_FAILED, error.message)
 
     async def give_way(self, reason: str) -> None:
         """End because the conversation continues elsewhere, and wait until nothing runs."""
@@ -82,7 +100,7 @@ class LiveSession(Guard):
             self._taken[kind](data)
         except TurngapError as e:
             self._tell(refusal(kind, e))
-        return True
+        return kind not in self._answering.seen
 
     def silence_s(self) -> float:
         return self.limits.vanished_s if self.spoken_to else self.limits.request_s
@@ -103,8 +121,18 @@ class LiveSession(Guard):
         if not self._turns.take(length_s, self.clock.now_ns()):
             raise InputError("live.turn_length", "the turns are longer than the conversation")
         self.active()
+        report = self._widened(report)
         wait_ms = SETTLE_MS if report.ended == "interrupted" else 0.0
         self._in_background(self._report(report, self.clock.now_ns() + ms_to_ns(wait_ms)))
+
+    def _widened(self, report: wire.TurnReport) -> wire.TurnReport:
+        """Return a report with what the relay to a foreign agent adds to it, if there is one."""
+        held, offset = self._held, report.offset
+        if (relay_ms := held.delays.ms) is None:
+            return report
+        bound = offset.model_copy(update={"bound_ns": offset.bound_ns + held.line_bound_ns})
+        view = report.view | {"relay_ms": relay_ms}
+        return report.model_copy(update={"offset": bound, "view": view})
 
     def _played(self, data: Any) -> None:
         self._held.conversation.sounded(wire.parsed(wire.Played, data))
@@ -121,32 +149,35 @@ class LiveSession(Guard):
                 for turn in self._held.conversation.report(report):
                     record = await self._held.keep(turn, report.offset.record())
                     path, figures = self._held.run.path, await self._held.figures()
-                    await self._told(wire.kept_message(record, path.name if path else "", figures))
+                    run = path.name if path else ""
+                    relay_ms = report.view.get("relay_ms")
+                    await self._told(wire.kept_message(record, run, figures, relay_ms))
             except InputError as e:
                 logger.warning(e.message)
                 await self._told(refusal(wire.TURN, e))
 
-    async def sent(self, frame: Any, message: bytes) -> None:
+    async def sent(self, data: str | bytes) -> None:
+        frame = Frame.FromString(data)
         if frame.WhichOneof("frame") == "audio":
             pcm: Pcm = np.frombuffer(frame.audio.audio, dtype="<i2")
             self._connection.send(pcm, frame.audio.sample_rate)
             return
         if frame.WhichOneof("frame") != "message":
             return
-        match _DIALECT.decode(message):
-            case said.Ready():
-                await self._told(self._session_message())
-            case said.Fault() as fact:
-                self._connection.note(self.clock.now_ns(), fact)
-            case said.Transcript() | said.ReplyText() as fact:
-                self._connection.note(self.clock.now_ns(), fact)
-            case said.Marks(turn) as fact:
-                own = payload_of(frame)["data"]
-                if isinstance(own.get("llm"), str):
-                    self._connection.llm_of[turn] = own["llm"]
-                self._connection.note(self.clock.now_ns(), fact)
-            case _:
-                self._switched(payload_of(frame).get("data"))
+        own = payload_of(frame).get("data")
+        for fact in self._read.receive_data(data):
+            match fact:
+                case said.Ready():
+                    await self._told(self._session_message())
+                case said.Fault() | said.Transcript() | said.ReplyText():
+                    self._connection.note(self.clock.now_ns(), fact)
+                case said.Marks(turn):
+                    if isinstance(own, dict) and isinstance(own.get("llm"), str):
+                        self._connection.llm_of[turn] = own["llm"]
+                    self._connection.note(self.clock.now_ns(), fact)
+                case _:
+                    pass
+        self._switched(own)
 
     def _switched(self, data: Any) -> None:
         if not isinstance(data, dict) or data.get("turngap") != "llm":
@@ -179,9 +210,7 @@ class LiveSession(Guard):
 
     async def _told(self, data: dict[str, Any]) -> None:
         if self.ended is None:
-            with suppress(*GONE):
-                message = message_frame(rtvi("server-message", data))
-                await self._send({"type": "websocket.send", "bytes": message})
+            await self.tell(message_frame(rtvi("server-message", data)))
 
     def _in_background(self, work: Any) -> None:
         task = asyncio.create_task(work)

@@ -1,6 +1,6 @@
 """The computer's microphone and loudspeaker through PortAudio; only this module knows the device.
 
-All others get blocks of samples with their instants, so that a test can stand in for the device.
+All others get blocks of samples, so that a test can stand in for the device.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from turngap.core.audio import Pcm
-from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError
 
 # Every device supports this rate without resampling.
@@ -23,18 +22,14 @@ _HINT = "Debian and Ubuntu: apt-get install libportaudio2; or talk in the browse
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of the device's time, on its own clock.
+    """A block of the device's time.
 
     Attributes:
         mic: what the microphone heard, mono at DEVICE_RATE.
-        adc_ns: when the first of these samples was taken.
-        dac_ns: when the first sample of the reply to this block will sound.
         glitch: whether the device lost audio before this block, in either direction.
     """
 
     mic: Pcm
-    adc_ns: int
-    dac_ns: int
     glitch: bool = False
 
 
@@ -76,8 +71,7 @@ class PortAudioDevice:
 
         def callback(indata: Any, outdata: Any, frames: int, time: Any, status: Any) -> None:
             mic: Pcm = np.frombuffer(indata, dtype=np.int16)
-            adc_ns, dac_ns = _instants(time, self._stream.latency, frames)
-            outdata[:] = exchange(Block(mic, adc_ns, dac_ns, bool(status))).tobytes()
+            outdata[:] = exchange(Block(mic, bool(status))).tobytes()
 
         try:
             self._stream = self._sd.RawStream(
@@ -106,16 +100,6 @@ def devices() -> str:
     """
     listed = str(_sounddevice().query_devices())
     return listed or "PortAudio finds no sound device"
-
-
-def _instants(time: Any, latency: tuple[float, float], frames: int) -> tuple[int, int]:
-    """Return when a block was heard and when the next will sound; some drivers give 0 for both."""
-    adc_s, dac_s = time.inputBufferAdcTime, time.outputBufferDacTime
-    if adc_s <= 0:
-        adc_s = time.currentTime - latency[0] - frames / DEVICE_RATE
-    if dac_s <= 0:
-        dac_s = time.currentTime + latency[1]
-    return round(adc_s * NS_PER_S), round(dac_s * NS_PER_S)
 
 
 def _sounddevice() -> Any:

@@ -96,6 +96,8 @@ class Played(_Message):
         tuple[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)], Ns], ...],
         Field(max_length=MOST),
     ]
+    # After a flush: of the audio before this agent sample, all that did not sound was dropped.
+    dropped_to: Annotated[int, Field(ge=0)] | None = None
 
 
 class Calibrated(_Message):
@@ -121,7 +123,14 @@ def parsed(model: type[M], data: Any) -> M:
 
 
 def session_message(
-    *, id_: str, connection: int, turns: int, kept: bool, audio: dict[str, int], limits: Any
+    *,
+    id_: str,
+    connection: int,
+    turns: int,
+    kept: bool,
+    audio: dict[str, Any],
+    foreign: bool,
+    limits: Any,
 ) -> dict[str, Any]:
     """Make the message that tells the page about its conversation."""
     return {
@@ -134,13 +143,19 @@ def session_message(
         "budget_ms": DEFAULT_BUDGET_MS,
         "natural_ms": list(NATURAL_MS),
         "audio": audio,
+        "foreign": foreign,
         "limits": limits,
         "stages": list(MARKS),
     }
 
 
-def kept_message(record: Turn, run: str, figures: dict[str, Any]) -> dict[str, Any]:
-    """Make the message about a stored turn, with the figures of all turns so far."""
+def kept_message(
+    record: Turn, run: str, figures: dict[str, Any], relay_ms: float | None = None
+) -> dict[str, Any]:
+    """Make the message about a stored turn, with the figures of all turns so far.
+
+    `relay_ms`: how much of the gap is the relay's own to a foreign agent.
+    """
     return {
         "turngap": "kept",
         "turn": record.turn,
@@ -153,4 +168,5 @@ def kept_message(record: Turn, run: str, figures: dict[str, Any]) -> dict[str, A
         "stages": [{"name": s.name, "ms": s.ms} for s in record.stages],
         "record": record.model_dump(mode="json", exclude={"events"}),
         "figures": figures,
+        "relay_ms": relay_ms,
     }

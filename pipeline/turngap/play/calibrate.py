@@ -1,7 +1,7 @@
 """The instrument measured by itself: injected, known gaps against what the caller makes of them."""
 
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,19 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from turngap.caller.conversation import Conversation, Patience, TurnCue
-from turngap.caller.line import open_line
-from turngap.caller.pipecat import PipecatDialect
+from turngap.caller.conversation import Conversation, Patience, PlayedTurn, TurnCue
+from turngap.caller.dialects.registry import dialects
+from turngap.caller.endpoint import PIPECAT, Endpoint
+from turngap.caller.line import Line
 from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import dbfs_to_amplitude
-from turngap.core.clock import ns_to_ms
+from turngap.core.clock import Clock, ns_to_ms
 from turngap.core.errors import InconclusiveError
 from turngap.core.results import CalibrationRecord, OffsetRecord, Quantiles
 from turngap.core.stats import percentile
 from turngap.play.process import running
 from turngap.scenario.model import SpeechBounds, When
+from turngap.testing.account import Truth, read_truths
 from turngap.testing.agent import Reply, Script, script_to_json
+from turngap.testing.dialects import HALVES, require_half
 
 # The utterance: a tone with sharp edges in 60 ms of room, so that its label is exact.
 TONE_MS = 100
@@ -33,6 +36,9 @@ DELAYS_MS = (120.0, 240.0, 360.0, 480.0)
 # No pad, digital silence, and noise below what is audible: none of it is speech.
 PADS: tuple[tuple[float, float | None], ...] = ((0, None), (50, None), (150, None), (100, -55.0))
 CHUNKS_MS = (10.0, 20.0, 40.0, 60.0)
+
+# A reply is one tone, so this much silence ends it where the agent does not say that it is done.
+PATIENCE = Patience(quiet_ms=100, quiet_after_done_ms=20, speech_gap_ms=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +58,16 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """All calibration turns; `missed` had no onset at all."""
+    """All calibration turns in one dialect; `missed` had no onset at all.
 
+    Attributes:
+        rate: of the person's audio on the wire, Hz.
+        agent_rate: of the agent's; None: none was heard.
+    """
+
+    dialect: str
+    rate: int
+    agent_rate: int | None
     samples: tuple[Sample, ...]
     missed: int
 
@@ -63,11 +77,17 @@ class Calibration:
             error_ms=absolute_quantiles(errors, missed=self.missed),
             signed_p50_ms=median(errors) if errors else None,
             note="loopback agent in another process on this machine",
+            dialect=self.dialect,
+            rate=self.rate,
+            agent_rate=self.agent_rate,
         )
 
     def as_json(self) -> dict[str, Any]:
         record = self.record()
         return {
+            "dialect": self.dialect,
+            "rate": self.rate,
+            "agent_rate": self.agent_rate,
             "error_ms": record.error_ms.model_dump(),
             "signed_p50_ms": record.signed_p50_ms,
             "missed": self.missed,
@@ -118,6 +138,11 @@ def absolute_quantiles(errors: Sequence[float], *, missed: int = 0) -> Quantiles
     )
 
 
+def loopback_dialects() -> list[str]:
+    """The installed dialects that a loopback agent speaks, too."""
+    return [name for name, spec in dialects().items() if name in HALVES and not spec.missing()]
+
+
 def plan(turns: int, seed: int) -> list[Reply]:
     """Replies over every combination of delay, pad, chunk and sending, in a seeded order."""
     combinations = [
@@ -131,68 +156,118 @@ def plan(turns: int, seed: int) -> list[Reply]:
 async def calibrate(
     turns: int,
     *,
+    dialect: str = PIPECAT,
     seed: int = 1,
     log: Path,
     on_turn: Callable[[int], None] = lambda _: None,
 ) -> Calibration:
-    """Measure known gaps of a loopback agent in another process.
+    """Measure known gaps of a loopback agent in another process, in a dialect as `--dialect` takes.
 
     Raises:
+        InputError: there is no such dialect, or no loopback agent speaks it.
         InconclusiveError: the agent's account of what it injected does not match the turns.
     """
     replies = plan(turns, seed)
-    samples: list[Sample] = []
-    missed = 0
-    async with _loopback(replies, log) as url, _conversation(url, turns) as conversation:
-        truths = conversation.truths
-        done = 0
-        async with aclosing(conversation.play()) as turns_played:
-            async for played in turns_played:
-                done += 1
-                on_turn(done)
-                if len(truths) < done:
-                    raise InconclusiveError(
-                        "calibrate.no_truth",
-                        f"the loopback agent answered {len(truths)} of {done} turns: it did not "
-                        "hear the rest, or the line is broken",
-                        hint=f"its log: {log}",
-                    )
-                if played.turn.gap_ns is None:
-                    missed += 1
-                    continue
-                truth_ms = ns_to_ms(truths[done - 1].gap_ns)
-                late_ms = ns_to_ms(max(played.late_ns, default=0))
-                measured_ms = ns_to_ms(played.turn.gap_ns)
-                samples.append(Sample(replies[done - 1], truth_ms, measured_ms, late_ms))
-        if conversation.failure is not None:
-            raise conversation.failure
-    return Calibration(tuple(samples), missed)
+    truths = log.with_suffix(".truths.jsonl")
+    try:
+        async with _loopback(replies, dialect, log, truths) as endpoint:
+            clock = MonotonicClock(precise=True)
+            async with endpoint.open(clock) as line:
+                told = _from_file(truths, log)
+                return await measured(line, clock, replies, told, on_turn=on_turn)
+    finally:
+        truths.unlink(missing_ok=True)
+
+
+# Returns the truth of every utterance so far, by its number; is given how many there were.
+Truths = Callable[[int], Mapping[int, Truth]]
+
+
+async def measured(
+    line: Line,
+    clock: Clock,
+    replies: Sequence[Reply],
+    truths: Truths,
+    *,
+    on_turn: Callable[[int], None] = lambda _: None,
+    watch: Clock | None = None,
+) -> Calibration:
+    """Measure known gaps over a line to an agent that gives these replies.
+
+    Raises:
+        InconclusiveError: the agent's account of what it injected does not match the turns.
+        AgentError: the line was lost.
+    """
+    # No marks, so no clock to compare.
+    offset = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
+    cues = [utterance(line.rate)] * len(replies)
+    conversation = Conversation(line, cues, clock, offset=offset, patience=PATIENCE, watch=watch)
+    played: list[PlayedTurn] = []
+    agent_rate = None
+    async with aclosing(conversation.play()) as turns:
+        async for turn in turns:
+            played.append(turn)
+            on_turn(len(played))
+            agent_rate = agent_rate or next((h.rate for h in conversation.heard), None)
+            if turn.turn.gap_ns is None:
+                truths(len(played))
+    if conversation.failure is not None:
+        raise conversation.failure
+    told = truths(len(played))
+    samples = [
+        Sample(
+            reply,
+            truth_ms=ns_to_ms(told[turn.turn.turn].gap_ns),
+            measured_ms=ns_to_ms(turn.turn.gap_ns),
+            late_ms=ns_to_ms(max(turn.late_ns, default=0)),
+        )
+        for reply, turn in zip(replies, played, strict=True)
+        if turn.turn.gap_ns is not None
+    ]
+    missed = len(played) - len(samples)
+    return Calibration(line.dialect, line.rate, agent_rate, tuple(samples), missed)
+
+
+def _from_file(file: Path, log: Path) -> Truths:
+    def read(done: int) -> Mapping[int, Truth]:
+        told = read_truths(file)
+        if len(told) != done:
+            raise InconclusiveError(
+                "calibrate.no_truth",
+                f"the loopback agent answered {len(told)} of {done} turns: it did not "
+                "hear the rest, or the line is broken",
+                hint=f"its log: {log}",
+            )
+        return told
+
+    return read
 
 
 @asynccontextmanager
-async def _loopback(replies: Sequence[Reply], log: Path) -> AsyncIterator[str]:
-    script = Script(replies=tuple(replies), hold_ms=HOLD_MS, yield_ms=None, marks=False)
-    async with running(["turngap.testing.agent", script_to_json(script)], log) as url:
-        yield url
+async def _loopback(
+    replies: Sequence[Reply], dialect: str, log: Path, truths: Path
+) -> AsyncIterator[Endpoint]:
+    name = Endpoint("", dialect).spec().name
+    require_half(name)
+    script = loopback_script(replies, name)
+    async with running(["turngap.testing.agent", script_to_json(script, truths)], log) as url:
+        yield Endpoint(url, dialect)
 
 
-@asynccontextmanager
-async def _conversation(url: str, turns: int) -> AsyncIterator[Conversation]:
-    clock = MonotonicClock(precise=True)
-    async with open_line(url, PipecatDialect(), clock) as line:
-        # The caller alone is measured: no marks, so no clock to compare.
-        offset = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
-        patience = Patience(quiet_after_done_ms=20, speech_gap_ms=60)
-        yield Conversation(line, [utterance()] * turns, clock, offset=offset, patience=patience)
+def loopback_script(replies: Sequence[Reply], dialect: str) -> Script:
+    """An agent that gives these replies, and is heard out."""
+    return Script(
+        replies=tuple(replies), dialect=dialect, hold_ms=HOLD_MS, yield_ms=None, marks=False
+    )
 
 
-def utterance() -> TurnCue:
-    """A tone with sharp edges, labelled to the sample."""
-    room = np.zeros(ROOM_MS * RATE // 1000, dtype=np.int16)
-    t = np.arange(TONE_MS * RATE // 1000) / RATE
+def utterance(rate: int = RATE) -> TurnCue:
+    """A tone with sharp edges, labelled to the sample of a line's rate."""
+    room = np.zeros(ROOM_MS * rate // 1000, dtype=np.int16)
+    t = np.arange(TONE_MS * rate // 1000) / rate
     tone = np.cos(2 * np.pi * 250 * t) * dbfs_to_amplitude(-12)
     tone[-1] = dbfs_to_amplitude(-12)  # the last sample is a loud one: the label is exact
     pcm = np.concatenate((room, np.rint(tone).astype(np.int16), room))
-    end_ms = ROOM_MS + TONE_MS - 1000 / RATE
+    end_ms = ROOM_MS + TONE_MS - 1000 / rate
     speech = SpeechBounds(start_ms=ROOM_MS, end_ms=end_ms)
     return TurnCue(pcm, speech, When(after_reply_ms=0), budget_ms=800)

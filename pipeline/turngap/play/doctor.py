@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turngap.agent.stack import load_stack, resolved, stack_files
-from turngap.backends import BackendSettings, BackendSpec, Weights
+from turngap.backends import AGENT, BackendSettings, BackendSpec, Weights, install
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.errors import TurngapError
@@ -124,16 +124,16 @@ def _disk() -> Check:
 
 
 def _stack(name: str) -> Check:
-    needed = name == "embedded"
+    needed = name == "embedded" and AGENT.met()  # else only others' agents are measured here
     try:
-        engines = list(resolved(load_stack(name), None, required=False))
+        engines = resolved(load_stack(name), None, required=False)
         downloads = tuple(
             _download(weights) for spec, of in engines for weights in spec.downloads(of)
         )
     except TurngapError as e:
         return Check(f"agent {name}", False, e.message, e.hint, needed)
     if lacking := [each for spec, settings in engines for each in _lacking(spec, settings)]:
-        why = "; ".join(each.why for each in lacking)
+        why = "; ".join(dict.fromkeys(each.why for each in lacking))
         return Check(f"agent {name}", False, why, _remedy(name, lacking), needed, downloads)
     said = [f"{s.kind} {s.name}" + (f" ({s.finds(of)})" if s.finds else "") for s, of in engines]
     return Check(f"agent {name}", True, ", ".join(said), "", needed, downloads)
@@ -161,7 +161,8 @@ def _lacking(spec: BackendSpec, settings: BackendSettings) -> Iterator[_Lack]:
         by_default = spec.missing_by_default()
         needs += [n for n in by_default if getattr(settings, n.kind, n.name) == n.name]
     for need in needs:
-        what = f"{engine} needs the {need.kind} {need.name}, not found here"
+        who = "it" if need == AGENT else engine
+        what = f"{who} needs the {need.kind} {need.name}, not found here"
         yield _Lack(what, need.remedy, need.extra)
     if device == "cuda" and not cards():
         remedy = f"--set {spec.kind}.device=cpu runs it without a card"
@@ -171,12 +172,11 @@ def _lacking(spec: BackendSpec, settings: BackendSettings) -> Iterator[_Lack]:
 def _remedy(name: str, lacking: Sequence[_Lack]) -> str:
     """What to do about all of it; one command installs all extras."""
     extras = dict.fromkeys(each.extra for each in lacking if each.extra)
-    install = (
-        f"pip install 'turngap[{','.join(extras)}]' (in a checkout, `./run talk --agent {name}` "
-        "installs what is missing)"
+    command = (
+        f"{install(extras)} (in a checkout, `./run talk --agent {name}` installs what is missing)"
     )
     rest = dict.fromkeys(each.remedy for each in lacking if not each.extra)
-    return "; ".join([install, *rest] if extras else rest)
+    return "; ".join([command, *rest] if extras else rest)
 
 
 def _download(weights: Weights) -> Download:

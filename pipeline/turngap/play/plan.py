@@ -1,15 +1,13 @@
 """What is to be played against which agents, how often, and about how long that takes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product, zip_longest
 from math import inf
 from pathlib import Path
 from typing import Any, Self
 
 from turngap.caller.conversation import Patience
-from turngap.caller.dialect import Dialect
-from turngap.caller.pipecat import PipecatDialect
 from turngap.caller.stream import RATE
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import InputError
@@ -51,7 +49,6 @@ class PlayPlan:
     """
 
     scenarios: Sequence[LoadedScenario]
-    dialect: Dialect = field(default_factory=PipecatDialect)
     rounds: int = 1
     phases: int = 1
     budget_ms: float | None = None
@@ -150,6 +147,9 @@ class ReplayPlan(PlayPlan):
             sets=choice.sets,
             seed=choice.seed,
             marks=choice.traced,
+            dialect=choice.dialect,
+            headers=choice.headers,
+            subprotocols=choice.subprotocols,
             library=str(self.target.library),
             files=tuple(str(scenario.path) for scenario in self.scenarios),
             rounds=self.rounds,

@@ -22,10 +22,16 @@ from turngap.store.documents import writing
 # wait for something have timeouts of their own, with a better error than this one.
 READY_TIMEOUT_S = 900.0
 STOP_TIMEOUT_S = 5.0
-ENDING_S = 1.0
+# How long the end of a process may come after that of its line: what it leaves behind ends first.
+ENDING_S = 4.0
 # A longer log than this is of a run of days at debug level: cleaning it would take minutes.
 MOST_LOG_BYTES = 32 * 2**20
 PIECE_BYTES = 2**16
+# Of a traceback the error itself, and where it happened.
+LAST_LINES = 5
+
+# Errors that the end of an agent's process may be behind.
+_LINE_ENDS = {LINE_LOST, "agent.unreachable"}
 
 
 @asynccontextmanager
@@ -40,38 +46,58 @@ async def running(
     """Start `python -m argv…`, wait for its ready line, yield its URL, and end it afterwards.
 
     The process prints one JSON line, `{"ready": true, "url": "ws://…"}`, when it serves, or its
-    error document instead; `told` gets the whole of that line. Its stderr goes to `log`. It ends
-    when its stdin does, so that it does not outlive a parent that is killed.
+    error document instead; `told` gets the whole of that line. Its stderr goes to `log`.
 
     Raises:
         TurngapError: the process's own error, where it said one.
         AgentError: it ended, or said nothing in time; or it ended later, and the line to it was
             lost by that.
     """
+    async with child(argv, log, python=python, cwd=cwd, answers=True) as process:
+        ready = await _ready(process, log)
+        if told is not None:
+            told(ready)
+        yield str(ready["url"])
+
+
+@asynccontextmanager
+async def child(
+    argv: Sequence[str],
+    log: Path,
+    *,
+    python: str = sys.executable,
+    cwd: Path | None = None,
+    answers: bool = False,
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run `python -m argv…` for as long as this lasts; what it prints goes to `log`.
+
+    Where it `answers`, its stdout is for its parent to read. It ends when its stdin does, so that
+    it does not outlive a parent that is killed.
+
+    Raises:
+        AgentError: it ended, and the line to it was lost by that.
+    """
     with ExitStack() as stack:
         with writing(log):
-            errors = stack.enter_context(log.open("ab"))
+            said = stack.enter_context(log.open("ab"))
         process = await asyncio.create_subprocess_exec(
             python,
             "-P",  # a stray soundfile.py where the user stands must not take a module's place
             "-m",
             *argv,
             stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
+            stdout=asyncio.subprocess.PIPE if answers else said,
+            stderr=said,
             cwd=cwd,
             env={**os.environ, PARENT_HOLDS_STDIN: "1"},
             start_new_session=True,  # a Ctrl-C in the terminal is ours to pass on, in order
         )
     try:
-        ready = await _ready(process, log)
-        if told is not None:
-            told(ready)
-        yield str(ready["url"])
+        yield process
     except AgentError as e:
-        if e.kind != LINE_LOST or (code := await _exit_code(process)) is None:
+        if e.kind not in _LINE_ENDS or (code := await _exit_code(process)) is None:
             raise
-        raise _ended(f"{e.message}: the agent ended in mid-conversation", code, log) from e
+        raise ended(f"{e.message}: the agent ended in mid-conversation", code, log) from e
     finally:
         await _end(process)
         await asyncio.to_thread(_clean, log)
@@ -133,7 +159,7 @@ async def _ready(process: asyncio.subprocess.Process, log: Path) -> Mapping[str,
             f"the agent was not ready within {READY_TIMEOUT_S:g} s",
             hint=f"its log: {log}",
         ) from e
-    raise _own_error(said, code) or _ended("the agent did not start", code, log)
+    raise _own_error(said, code) or ended("the agent did not start", code, log)
 
 
 async def _exit_code(process: asyncio.subprocess.Process) -> int | None:
@@ -144,7 +170,8 @@ async def _exit_code(process: asyncio.subprocess.Process) -> int | None:
     return None
 
 
-def _ended(what: str, code: int, log: Path) -> AgentError:
+def ended(what: str, code: int, log: Path) -> AgentError:
+    """That it ended when it should not have, with the end of its log."""
     if code == -signal.SIGKILL:
         return AgentError(
             "agent.killed",
@@ -153,7 +180,7 @@ def _ended(what: str, code: int, log: Path) -> AgentError:
         )
     return AgentError(
         "agent.not_started" if what.endswith("start") else "agent.ended",
-        f"{what} (exit code {code}): {_last_line(log) or 'it said nothing'}",
+        f"{what} (exit code {code}): {_last_lines(log) or 'it said nothing'}",
         hint=f"its log: {log}",
     )
 
@@ -168,9 +195,13 @@ def _own_error(said: bytes, code: int) -> TurngapError | None:
         return None
 
 
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1].strip() if lines else ""
+def _last_lines(log: Path) -> str:
+    """The end of the log without secrets: of several lines, each in a line of its own."""
+    with log.open("rb") as said:
+        said.seek(max(0, log.stat().st_size - PIECE_BYTES))
+        text = text_without_secrets(said.read().decode(errors="replace"))
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()][-LAST_LINES:]
+    return lines[0].strip() if len(lines) == 1 else "".join(f"\n    {line}" for line in lines)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

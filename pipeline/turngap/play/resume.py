@@ -2,13 +2,15 @@
 
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from turngap import __version__
+from turngap.caller.dialects.registry import dialect_of_host
 from turngap.core.errors import InputError
-from turngap.core.results import METRICS_VERSION, PlanRecord
+from turngap.core.results import METRICS_VERSION, TOLD_BY_THE_LINE, PlanRecord
 from turngap.core.secrets import REMOVED, without_secrets
 from turngap.play.plan import ReplayPlan
 from turngap.play.run import content_hash
@@ -29,13 +31,22 @@ def read_unfinished(path: Path) -> Run:
 
 
 def continued(
-    run: Run, *, agent: str | None = None, sets: Sequence[str] = (), library: Path | None = None
+    run: Run,
+    *,
+    agent: str | None = None,
+    start: str | None = None,
+    headers: Sequence[str] = (),
+    sets: Sequence[str] = (),
+    library: Path | None = None,
 ) -> ReplayPlan:
     """Plan to play what a run lacks, under its own settings.
 
     Args:
         run: as `read_unfinished` gives it.
         agent: its URL again, where the one that was stored lost a secret.
+        start: the command that starts it, again. A stored one is never run unasked: the run may be
+            somebody else's.
+        headers: those that it was opened with, again, where one holds a secret.
         sets: settings that were stored without their secrets, again.
         library: the folder of its scenarios, where that has moved.
 
@@ -57,11 +68,19 @@ def continued(
             f"computes version {METRICS_VERSION}",
             hint=f"continue it with turngap {run.record.turngap_version}, or play it again",
         )
+    then = run.record.agent.get("start")
+    if then is not None and start is None:
+        raise InputError(
+            "resume.start",
+            f"the agent of {run.path} was started by a command, which is run again only if you "
+            "give it again",
+            hint=f"turngap replay --resume {run.path} --start {shlex.quote(str(then))}",
+        )
     files = asked.files
     if library is not None:
         files = tuple(str(library / _within(Path(asked.library), Path(f))) for f in files)
     plan = ReplayPlan.of(
-        _choice(run.path, asked, agent, sets),
+        _choice(run, asked, agent=agent, start=start, headers=headers, sets=sets),
         files,
         None,
         library or Path(asked.library),
@@ -95,7 +114,15 @@ def changes_since(run: Run) -> list[str]:
     return [f"{what} is {now}, and was {then}" for what, then, now in pairs if then != now]
 
 
-def _choice(path: Path, asked: PlanRecord, agent: str | None, sets: Sequence[str]) -> AgentChoice:
+def _choice(
+    run: Run,
+    asked: PlanRecord,
+    *,
+    agent: str | None,
+    start: str | None,
+    headers: Sequence[str],
+    sets: Sequence[str],
+) -> AgentChoice:
     given = {text.partition("=")[0]: text for text in sets}
     known = {text.partition("=")[0] for text in asked.sets}
     if strangers := sorted(given.keys() - known):
@@ -111,9 +138,30 @@ def _choice(path: Path, asked: PlanRecord, agent: str | None, sets: Sequence[str
         merged,
         asked.seed,
         asked.marks,
+        start=start,
+        # Where the dialect was found out, the run goes on in it.
+        dialect=asked.dialect or str(run.record.agent.get("dialect") or ""),
+        headers=tuple(headers) or asked.headers,
+        subprotocols=asked.subprotocols,
     )
+    path = run.path
     if REMOVED in choice.agent:
         raise _no_secret(path, asked.agent, "--agent URL")
+    # The run may be somebody else's, and its URL too: no variable of this environment is sent there
+    # unasked.
+    service = dialect_of_host(choice.agent) if choice.is_url else None
+    if agent is None and service is not None and service.key is not None:
+        raise InputError(
+            "resume.secret",
+            f"{asked.agent} is a public service that is given your key, which is sent there only "
+            "if you name it again",
+            hint=f"turngap replay --resume {path} --agent {shlex.quote(asked.agent)}",
+        )
+    if agent is None and "${" in choice.agent:
+        raise _no_secret(path, asked.agent, "--agent URL")
+    for header in () if headers else asked.headers:
+        if REMOVED in header or "${" in header:
+            raise _no_secret(path, header, "--header 'NAME: VALUE'")
     for text in merged:
         if REMOVED in text:
             raise _no_secret(path, text, f"--set {text.partition('=')[0]}=VALUE")
@@ -139,7 +187,8 @@ def _require_same(plan: ReplayPlan, run: Run) -> None:
             hint="continue with the scenarios of that time (--scenarios DIR), or play it again",
         )
     agent = without_secrets(plan.target.describe())
-    if differing := _differing(run.record.agent, _as_stored(agent)):
+    before = {k: v for k, v in run.record.agent.items() if k not in TOLD_BY_THE_LINE}
+    if differing := _differing(before, _as_stored(agent)):
         raise InputError(
             "resume.agent",
             f"the agent is not the one that {run.path} played: {', '.join(differing)} differs",

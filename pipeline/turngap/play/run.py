@@ -11,8 +11,10 @@ from typing import Any
 
 from turngap import __version__
 from turngap.agent.stack import Chosen
-from turngap.caller.conversation import BackchannelCue, Conversation, Patience, PlayedTurn, TurnCue
-from turngap.caller.line import Line, open_line
+from turngap.caller.conversation import Conversation, Patience, PlayedTurn
+from turngap.caller.endpoint import Endpoint
+from turngap.caller.identify import identify
+from turngap.caller.line import Line
 from turngap.caller.recording import agent_side, user_side
 from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
@@ -20,6 +22,7 @@ from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError, TurngapError
 from turngap.core.results import (
+    TOLD_BY_THE_LINE,
     CalibrationRecord,
     OffsetRecord,
     RunRecord,
@@ -31,16 +34,17 @@ from turngap.core.secrets import text_without_secrets
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, summarise
 from turngap.play.calibrate import calibrate
+from turngap.play.cues import cues_of
 from turngap.play.pieces import next_piece, noted, with_last_piece
 from turngap.play.plan import SILENT, PlayPlan, Progress, ReplayPlan
 from turngap.play.target import Target
 from turngap.play.turn_record import turn_record
 from turngap.scenario.library import LoadedScenario
-from turngap.scenario.model import Backchannel, SpeechBounds, UserTurn
 from turngap.store.folders import utc_now
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run
 from turngap.store.writer import RunWriter
+from turngap.testing.dialects import HALVES
 
 # Above this share of starved turns even p95 rests on turns that the caller itself delayed.
 MAX_STARVED_SHARE = 0.05
@@ -109,16 +113,16 @@ class RunInProgress:
         return self._writer.path
 
     async def play(
-        self, scenario: LoadedScenario, url: str, *, repeat: int = 1, phase: int = 0
+        self, scenario: LoadedScenario, endpoint: Endpoint, *, repeat: int = 1, phase: int = 0
     ) -> None:
-        """Play one conversation against the agent at `url`, `phase` samples off the grid.
+        """Play one conversation against the agent there, `phase` samples at 16 kHz off the grid.
 
         Raises:
             AgentError: the agent cannot be reached, or the line was lost; what was finished before
                 is stored.
         """
         clock = MonotonicClock(precise=True)
-        async with open_line(url, self._plan.dialect, clock) as line:
+        async with endpoint.open(clock) as line:
             await self.play_over(line, clock, scenario, repeat=repeat, phase=phase)
 
     async def play_over(
@@ -140,10 +144,18 @@ class RunInProgress:
         if (worse := worse_offset(self._offset, offset)) != self._offset:
             self._offset = worse
             await _in_a_thread(self._note)
-        cues = cues_of(scenario, self._plan.budget_ms)
+        if self.target.choice.is_url:
+            await _in_a_thread(self._note_line, line)
+        cues = cues_of(scenario, self._plan.budget_ms, rate=line.rate)
         patience = Patience(greeting_ms=self._greeting_ms())
         conversation = Conversation(
-            line, cues, clock, offset=offset, patience=patience, phase=phase, watch=watch
+            line,
+            cues,
+            clock,
+            offset=offset,
+            patience=patience,
+            phase_ms=phase * 1000 / RATE,
+            watch=watch,
         )
         async with aclosing(conversation.play()) as turns:
             async for played in turns:
@@ -160,6 +172,30 @@ class RunInProgress:
         """Store what a run that is killed could not tell any more."""
         known = {"clock_offset": self._offset, "calibration": self.calibration}
         self._opening = noted(self._opening, known)
+        self._writer.note(self._opening)
+
+    def _note_line(self, line: Line) -> None:
+        """Store what is spoken, and at which rate the person is heard.
+
+        Raises:
+            AgentError: it is not what was spoken in the turns that are stored.
+        """
+        agent = self._opening.agent
+        spoken = dict(zip(TOLD_BY_THE_LINE, (line.dialect, line.rate), strict=True))
+        before = {name: agent[name] for name in TOLD_BY_THE_LINE if agent.get(name) is not None}
+        if before == spoken:
+            return
+        if self.turns and before.items() - spoken.items():
+            then, now = (
+                ", ".join(f"{k}={v}" for k, v in each.items()) for each in (before, spoken)
+            )
+            raise AgentError(
+                "agent.another_line",
+                f"the line is {now} and was {then} in the turns before: one run's figures are of "
+                "one line",
+                hint="name what it speaks with --dialect, or play a run of its own",
+            )
+        self._opening = self._opening.model_copy(update={"agent": agent | spoken})
         self._writer.note(self._opening)
 
     def on_chosen(self, chosen: Chosen) -> None:
@@ -203,8 +239,8 @@ class RunInProgress:
         file = self._writer.write_audio(
             f"{len(self.turns) + 1:03d}",
             user_side(conversation.stream, played.window),
-            agent_side(conversation.heard, played.window),
-            RATE,
+            agent_side(conversation.heard, played.window, conversation.stream.rate),
+            conversation.stream.rate,
         )
         record = turn_record(
             scenario.scenario,
@@ -316,6 +352,7 @@ def _opening_record(plan: PlayPlan, target: Target, settings: dict[str, Any]) ->
         agent=target.describe(),
         settings=settings,
         scenario_hashes={s.scenario.name: content_hash(s) for s in plan.scenarios},
+        voices={s.scenario.name: s.voice for s in plan.scenarios if s.voice is not None},
         planned_turns=plan.turns // plan.agents,
         budget_ms=plan.budget_ms or DEFAULT_BUDGET_MS,
         starved_ms=plan.starved_ms,
@@ -335,7 +372,8 @@ def why_invalid(summary: Summary, starved_ms: float = STARVED_MS) -> tuple[str, 
         return (
             f"the caller was starved in {summary.starved} of {summary.turns} turns (its packets or "
             f"its event loop over {starved_ms:g} ms late): quiet the machine and run again, or "
-            "accept that error with a larger starved-ms",
+            "accept that error with a larger --starved-ms (in Python starved_ms, in pytest "
+            "--turngap-starved-ms)",
         )
     return ()
 
@@ -346,32 +384,6 @@ def content_hash(scenario: LoadedScenario) -> str:
     for name in sorted(scenario.clips):
         digest.update(scenario.clips[name].pcm.tobytes())
     return digest.hexdigest()[:16]
-
-
-# Scenarios as the caller plays them: recordings at the line's rate.
-
-
-def cues_of(scenario: LoadedScenario, budget_ms: float | None = None) -> list[TurnCue]:
-    """A loaded scenario's turns as cues; `budget_ms` overrides what the scenario expects."""
-    return [
-        TurnCue(
-            pcm=scenario.clips[turn.audio].at_rate(RATE),
-            speech=_speech(turn),
-            when=turn.when,
-            budget_ms=budget_ms or turn.expect.budget_ms,
-            backchannels=tuple(
-                BackchannelCue(scenario.clips[b.audio].at_rate(RATE), _speech(b), b.reply_ms)
-                for b in turn.backchannels
-            ),
-        )
-        for turn in scenario.scenario.turns
-    ]
-
-
-def _speech(recorded: UserTurn | Backchannel) -> SpeechBounds:
-    if recorded.speech is None:
-        raise AssertionError(f"{recorded.audio} is unlabelled: load_scenario refuses that")
-    return recorded.speech
 
 
 # One agent or several over the same recordings, in turns, so that a slow spell hits them all alike.
@@ -419,30 +431,53 @@ async def _play_rounds(runs: Sequence[RunInProgress], plan: PlayPlan, progress: 
             (
                 run,
                 await stack.enter_async_context(
-                    run.target.serving(run.folder / "agent.log", run.on_chosen)
+                    run.target.serving(run.folder / "agent.log", run.on_chosen, progress.on_step)
                 ),
             )
             for run in runs
         ]
-        if plan.calibration_turns:
-            for run, url in served:
-                if run.target.choice.is_url:
-                    # An agent that is not there should be told of before the calibration.
-                    async with open_line(url, plan.dialect, MonotonicClock()):
-                        pass
-            await calibrate_for(runs[0], plan, progress)
+        served = [(run, await identified(run, endpoint, progress)) for run, endpoint in served]
+        await calibrate_each(served, plan, progress)
         for number in range(plan.rounds):
             phase = plan.phase_of(number)
             for scenario in plan.scenarios:
                 progress.on_step(scenario.scenario.name)
-                for run, url in served if number % 2 == 0 else reversed(served):
+                for run, endpoint in served if number % 2 == 0 else reversed(served):
                     if run.lacks(scenario, number + 1, phase):
-                        await run.play(scenario, url, repeat=number + 1, phase=phase)
+                        await run.play(scenario, endpoint, repeat=number + 1, phase=phase)
 
 
-async def calibrate_for(run: RunInProgress, plan: PlayPlan, progress: Progress) -> None:
-    """Measure the instrument as the plan asks, and store the figures with the run."""
-    if plan.calibration_turns:
-        progress.on_step("calibrating the instrument")
-        log = run.folder / "calibration.log"
-        run.calibration = (await calibrate(plan.calibration_turns, log=log)).record()
+async def identified(run: RunInProgress, endpoint: Endpoint, progress: Progress) -> Endpoint:
+    """Find out the dialect of an agent at a URL, and that it is there, before anything is played.
+
+    An agent whose dialect is named sees no call: a phone bot would start its pipeline for it.
+
+    Raises:
+        AgentError: it is not there, or speaks nothing that is known.
+    """
+    if not run.target.choice.is_url:
+        return endpoint
+    clock = MonotonicClock()
+    if not endpoint.dialect:
+        return await identify(endpoint, clock, lambda name: progress.on_step(f"trying {name}"))
+    await endpoint.knock()
+    return endpoint
+
+
+async def calibrate_each(
+    served: Sequence[tuple[RunInProgress, Endpoint]], plan: PlayPlan, progress: Progress
+) -> None:
+    """Measure the instrument once in each dialect that is spoken, as the plan asks.
+
+    The figures are stored with the first run in that dialect. A run in one that no loopback agent
+    speaks is not calibrated, and says so.
+    """
+    if not plan.calibration_turns:
+        return
+    first = {endpoint.dialect: (run, endpoint) for run, endpoint in reversed(served)}
+    for dialect, (run, endpoint) in first.items():
+        if endpoint.spec().name in HALVES:
+            progress.on_step("calibrating the instrument")
+            log = run.folder / "calibration.log"
+            found = await calibrate(plan.calibration_turns, dialect=dialect, log=log)
+            run.calibration = found.record()

@@ -19,9 +19,11 @@ from turngap.agent.stack import (
     stand_ins_of,
     tool_callers,
 )
-from turngap.backends import BackendSettings, BackendSpec, Kind, find
-from turngap.core.errors import AgentError, InputError
+from turngap.backends import AGENT, BackendSettings, BackendSpec, Kind, find
+from turngap.caller.endpoint import PIPECAT, Endpoint
+from turngap.core.errors import AgentError, InputError, url_meant
 from turngap.core.results import HeldOutRecord
+from turngap.play.command import argv_of, require_free, started
 from turngap.play.process import running
 from turngap.scenario.model import Scenario, UserTurn
 from turngap.store.documents import is_dir
@@ -42,6 +44,8 @@ class AgentChoice:
         seed: for engines that draw random numbers.
         traced: whether the agent reports its marks.
         offers: LLMs that a caller may switch to, as `turngap serve --offer` has them.
+        dialect, headers, subprotocols: of a URL, as in `Endpoint`.
+        start: the command that starts the agent of a URL; None: it runs already.
     """
 
     agent: str = "embedded"
@@ -50,10 +54,19 @@ class AgentChoice:
     seed: int | None = None
     traced: bool = True
     offers: tuple[str, ...] = ()
+    dialect: str = ""
+    headers: tuple[str, ...] = ()
+    subprotocols: tuple[str, ...] = ()
+    start: str | None = None
 
     @property
     def is_url(self) -> bool:
         return "://" in self.agent
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where an agent at a URL is, and how it is spoken to."""
+        return Endpoint(self.agent, self.dialect, self.headers, self.subprotocols)
 
     @property
     def checkout(self) -> "Checkout | None":
@@ -141,7 +154,8 @@ class Target:
                 "seed": self.choice.seed,
             }
         if self.stack is None:
-            return {"url": self.choice.agent}
+            start = {} if self.choice.start is None else {"start": self.choice.start}
+            return {"url": self.choice.agent, **start}
         return {"stack": self.stack.name, **self.stack.model_dump(exclude={"name"})}
 
     def stand_ins(self, scenarios: Iterable[Scenario]) -> tuple[str, ...]:
@@ -173,22 +187,28 @@ class Target:
         """What it is made of; nothing of an agent from a checkout or at a URL."""
         if self.stack is None or self.choice.checkout is not None:
             return []
-        return list(resolved(self.stack, self.library))
+        return resolved(self.stack, self.library)
 
     @asynccontextmanager
     async def serving(
-        self, log: Path, told: Callable[[Chosen], None] = lambda chosen: None
-    ) -> AsyncIterator[str]:
-        """The agent's URL; a stack is served by a process of its own for as long as this lasts.
+        self,
+        log: Path,
+        told: Callable[[Chosen], None] = lambda chosen: None,
+        waits: Callable[[str], None] = lambda what: None,
+    ) -> AsyncIterator[Endpoint]:
+        """Where the agent is; what has to be started for it runs for as long as this lasts.
 
-        `told` gets what the process chose at its start.
+        `told` gets what a stack's process chose at its start, `waits` what a command is waited for.
         """
         checkout = self.choice.checkout
         if checkout is not None:
             async with _serving(checkout, self._serve_arguments(checkout.stack), log) as url:
-                yield url
+                yield Endpoint(url, PIPECAT)
+        elif self.choice.start is not None:
+            async with started(self.choice.start, self.choice.agent, log, waits):
+                yield self.choice.endpoint
         elif self.stack is None:
-            yield self.choice.agent
+            yield self.choice.endpoint
         else:
             argv = ["turngap", *self._serve_arguments(self.choice.agent)]
 
@@ -196,7 +216,7 @@ class Target:
                 told(Chosen.model_validate(said.get("chosen") or {}))
 
             async with running(argv, log, told=ready) as url:
-                yield url
+                yield Endpoint(url, PIPECAT)
 
     def _serve_arguments(self, agent: str) -> list[str]:
         choice = self.choice
@@ -238,15 +258,40 @@ def resolve(choice: AgentChoice, library: Path) -> Target:
         InputError: unknown agent, backend or setting, or an override of somebody's server.
         AgentError: an engine needs what this machine lacks, or weights that cannot be fetched.
     """
+    if choice.start is not None:
+        if not choice.is_url:
+            raise InputError(
+                "start.no_url",
+                f"--start starts a bot, and {choice.agent} is none: turngap starts it itself",
+                hint="name the URL at which the command serves: --agent ws://127.0.0.1:8765/ws",
+            )
+        argv_of(choice.start)
+        require_free(choice.start, choice.agent)
     if choice.checkout is not None:
         choice.checkout.require()
         return Target(choice, library, None)
     if not choice.is_url:
+        if choice.dialect or choice.headers or choice.subprotocols:
+            raise InputError(
+                "agent.endpoint",
+                f"{choice.agent} is no URL: --dialect, --header and --subprotocol are for one",
+                hint=url_meant(choice.agent)
+                or "drop them, or give the ws:// URL of a running agent",
+            )
         stack = choice.stack()
-        engines = list(resolved(stack, library))
+        try:
+            engines = resolved(stack, library)
+        except AgentError as e:
+            if choice.agent == AgentChoice().agent and not AGENT.met():
+                e.hint += (
+                    "\n  or measure a bot of your own, which needs none of this: "
+                    "turngap replay --agent ws://HOST:PORT/PATH"
+                )
+            raise
         # Here and not where they are loaded: that is a process of its own, which nobody watches.
         bring(each for spec, settings in engines for each in spec.downloads(settings))
         return Target(choice, library, stack)
+    choice.endpoint.check()
     changed = any(choice.backends.values()) or choice.sets or choice.offers or choice.seed
     if changed or not choice.traced:
         raise InputError(

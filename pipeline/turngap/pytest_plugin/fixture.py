@@ -53,8 +53,9 @@ class Turngap:
         """Play scenarios against an agent, as `turngap.replay` does, and keep the run.
 
         Args:
-            agent: a stack's name, a stack file or a `ws://` URL. One that the test starts itself
-                belongs in a process of its own, or it delays its own caller.
+            agent: a stack's name, a stack file or a `ws://` URL; `start="python bot.py"` starts
+                that bot. One that the test starts itself belongs in a process of its own, or it
+                delays its own caller.
             settings: the keywords of `turngap.replay`, over those of the marker `turngap`.
 
         Raises:
@@ -107,6 +108,8 @@ class Turngap:
             "starved_ms": options.starved_ms,
         }
         known = {name: value for name, value in self._marker.items() if name in keywords(play)}
+        if agent is None and "agent" not in {*known, *given}:
+            chosen["start"] = options.start
         for layer in (known, {"agent": agent}, given):
             chosen |= {name: value for name, value in layer.items() if value is not None}
         try:

@@ -24,6 +24,7 @@ class Options:
         save, compare: names of baselines, each a folder in `baselines` with a file a test.
         rounds: how often everything is played, whatever the tests say.
         agent: for tests that name none.
+        start: the command that starts that agent; None: it runs already, or turngap starts it.
         calibration: known gaps to measure before each run.
         starved_ms: how late the caller may be before a turn counts as starved.
         skip_inconclusive: skip inconclusive tests instead of failing them.
@@ -35,6 +36,7 @@ class Options:
     compare: str | None
     rounds: int | None
     agent: str
+    start: str | None
     calibration: int
     starved_ms: float
     skip_inconclusive: bool
@@ -67,6 +69,7 @@ class Options:
             compare=config.getoption("turngap_compare"),
             rounds=config.getoption("turngap_rounds"),
             agent=_either(config, "agent") or "embedded",
+            start=_either(config, "start"),
             calibration=int(calibration),
             starved_ms=_starved_ms(config),
             skip_inconclusive=inconclusive == "skip",
@@ -146,6 +149,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "Agent of tests that name none: a stack, a .toml file or a ws:// URL; default "
         "embedded.",
     },
+    "start": {
+        "metavar": "COMMAND",
+        "help": "Start that agent with this command, before each replay or check, and end it "
+        "afterwards. The agent is then the ws:// URL at which the command serves.",
+    },
     "inconclusive": {
         "choices": INCONCLUSIVE,
         "help": "What becomes of a test whose measurement says nothing either way (a starved "
@@ -157,6 +165,7 @@ _INI = {
     "out": ("Folder for the runs, from the root of the project (--turngap-out).", ""),
     "baselines": ("Folder of the named baselines (--turngap-baselines).", ""),
     "agent": ("The agent of tests that name none (--turngap-agent).", ""),
+    "start": ("The command that starts that agent (--turngap-start).", ""),
     "inconclusive": ("fail or skip (--turngap-inconclusive).", ""),
     "calibration": (
         "Known gaps to measure before each run, which takes about a second each; 0 for none.",

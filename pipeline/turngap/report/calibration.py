@@ -40,8 +40,33 @@ def calibration_report(document: dict[str, Any]) -> Report:
         Table((Column("|error| in ms"), Column("turns"), Column("", left=True)), histogram),
         lines(("bias", bias), ("missed", lost)),
     ]
-    subject = f"calibration · {len(errors)} known gaps"
+    subject = (
+        f"calibration · {len(errors)} known gaps in {document['dialect']} at {_rates(document)} Hz"
+    )
     return Report("calibrate", subject, "", [Section("Error of the instrument", items)])
+
+
+def calibrations_block(document: dict[str, Any], width: int) -> Text:
+    """`calibrate --dialect all --json`'s document on a terminal."""
+    told = document["dialects"]
+    rows = [[d["dialect"], _rates(d), *_of(d)] for d in told if "error" not in d]
+    head = ("dialect", "Hz", "n", *_FIGURES, "bias")
+    items = [
+        Table(head, rows, caption="|error| in ms of known gaps; rates of the person and the agent"),
+        lines(*(("failed", f"{d['dialect']}: {d['error']}") for d in told if "error" in d)),
+    ]
+    section = Section("Error of the instrument", items)
+    return terminal.block(Report("calibrate", "calibration by dialect", "", [section]), width)
+
+
+def _rates(document: dict[str, Any]) -> str:
+    rates = [rate for rate in (document["rate"], document["agent_rate"]) if rate]
+    return " / ".join(f"{rate:,}" for rate in dict.fromkeys(rates))
+
+
+def _of(document: dict[str, Any]) -> list[str]:
+    signed = document["signed_p50_ms"]
+    return [*_row("", document["error_ms"])[1:], "" if signed is None else f"{signed:+.2f}"]
 
 
 def _row(name: str, quantiles: dict[str, Any]) -> list[str]:

@@ -254,6 +254,7 @@ def _measured(run: Run, summary: Summary) -> list[Item]:
         ),
         *facts("Agent", words.flat(record.agent)),
         *facts("Settings", words.flat(record.settings)),
+        *facts("Voices that spoke turns without a recording", record.voices.items()),
     ]
 
 

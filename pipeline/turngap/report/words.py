@@ -11,6 +11,7 @@ from turngap.core.cut_ins import CutIns, TooEarly, false_endpoints, heard_cut_in
 from turngap.core.events import ToolCall
 from turngap.core.results import (
     AnswerRecord,
+    CalibrationRecord,
     HeldOutRecord,
     JudgedWith,
     PacingRecord,
@@ -451,8 +452,16 @@ def _how_starved(pacing: PacingRecord) -> str:
 def run_words(record: RunRecord) -> tuple[str, ...]:
     """What was run and what it was run against; once where the run is named after its agent."""
     agent = record.agent.get("stack") or record.agent.get("url") or ""
-    names = tuple(dict.fromkeys(filter(None, (printable(record.name), printable(str(agent))))))
-    return names or ("run",)
+    names = dict.fromkeys(filter(None, (printable(record.name), printable(str(agent)))))
+    return (*(names or ("run",)), *spoken_words(record.agent))
+
+
+def spoken_words(agent: Mapping[str, Any]) -> tuple[str, ...]:
+    """In which dialect an agent at a URL was spoken to, and how well a person is heard in it."""
+    dialect, rate = agent.get("dialect"), agent.get("line_rate_hz")
+    if not dialect or not isinstance(rate, int):
+        return ()
+    return (f"{printable(str(dialect))}, {rate / 1000:g} kHz",)
 
 
 def validity_words(record: RunRecord) -> str:
@@ -505,7 +514,19 @@ def calibration_words(record: RunRecord | PieceRecord) -> str:
     figures = [("p50", error.p50), ("p95", error.p95), ("p99", error.p99), ("max", error.max)]
     known = " · ".join(f"{name} {value:.2f}" for name, value in figures if value is not None)
     note = f"; {printable(calibration.note)}" if calibration.note else ""
-    return f"error {known or 'not known'} ms (n={error.n}){note}"
+    spoken = record.agent.get("line_rate_hz") if isinstance(record, RunRecord) else None
+    if isinstance(spoken, int) and calibration.rate not in (None, spoken):
+        note += f"; this run's line has {spoken:,} Hz"
+    return f"error {known or 'not known'} ms (n={error.n}){_calibrated_in(calibration)}{note}"
+
+
+def _calibrated_in(calibration: CalibrationRecord) -> str:
+    """In which dialect, and at which rates, where they are known."""
+    if not calibration.dialect:
+        return ""
+    rates = [rate for rate in (calibration.rate, calibration.agent_rate) if rate]
+    at = " and ".join(f"{rate:,}" for rate in dict.fromkeys(rates))
+    return f" in {printable(calibration.dialect)}" + (f" at {at} Hz" if at else "")
 
 
 def piece_words(piece: PieceRecord) -> str:

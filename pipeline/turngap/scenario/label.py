@@ -108,9 +108,9 @@ def write_bounds(
 
 
 def _recorded(scenario: Scenario) -> Iterator[Recorded]:
+    """Yield what has a recording; what a voice speaks is labelled whenever it is loaded."""
     for turn in scenario.turns:
-        yield turn
-        yield from turn.backchannels
+        yield from (said for said in (turn, *turn.backchannels) if said.audio)
 
 
 def _found(path: Path, recorded: Recorded, clip: Clip) -> FoundSpeech:

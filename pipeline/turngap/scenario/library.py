@@ -1,24 +1,27 @@
 """Scenario files and their recordings: found, read, checked before anything is played."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from turngap.core.audio import Pcm
-from turngap.core.errors import InputError, known_names
+from turngap.core.errors import InputError, TurngapError, known_names
 from turngap.core.problems import problems, reason
 from turngap.core.untrusted import harmless, shown
-from turngap.scenario.model import AT, Recorded, Scenario, SpeechBounds
+from turngap.scenario.model import AT, Recorded, Scenario, SpeechBounds, UserTurn
 from turngap.store.documents import exists, is_dir, is_file
 from turngap.store.files import read_text
 from turngap.store.sound import MAX_SAMPLES, read_sound
 from turngap.store.yaml import load_yaml
+
+_R = TypeVar("_R", bound=Recorded)
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -50,11 +53,18 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class LoadedScenario:
-    """A checked scenario and the recordings it names, by their path as written in it."""
+    """A checked scenario and its recordings.
+
+    Attributes:
+        scenario: as its file has it; what a voice spoke has a name in place of a file, and labels.
+        clips: the recordings by their path as written in it, and what was spoken by its name.
+        voice: what spoke the turns without a recording; None where each has one.
+    """
 
     scenario: Scenario
     path: Path
     clips: dict[str, Clip]
+    voice: str | None = None
 
 
 def library_dir(explicit: Path | None = None) -> Path:
@@ -211,23 +221,74 @@ def _parsed(path: Path, text: str) -> tuple[Scenario, CommentedMap]:
 def load_scenario(path: Path, *, need_labels: bool = True) -> LoadedScenario:
     """Read a scenario and its recordings, and check the one against the other.
 
+    A voice speaks the turns without a recording; not so for who makes labels (`need_labels`).
+
     Raises:
-        InputError: as `read_scenario`; also for a missing or non-audio file, and (with
-            `need_labels`) for a label that is missing or lies outside its recording.
+        InputError: as `read_scenario`; also for a missing or non-audio file, for a text without a
+            voice to speak it, and (with `need_labels`) for a label that is missing or lies outside
+            its recording.
+        TurngapError: the voice cannot be loaded, or failed.
     """
     scenario, tree = _parsed(path, text_of(path))
     clips: dict[str, Clip] = {}
+    for where, recorded in _said(scenario):
+        if not recorded.audio:
+            continue
+        at = f"{path}:{_line(tree, (*where, 'audio'))}"
+        clip = _clip(path, at, recorded, clips.get(recorded.audio))
+        if need_labels:
+            _check_label(path, _line(tree, (*where, "speech")), recorded, clip)
+        clips[recorded.audio] = clip
+        _require_room(clips.values(), at)
+    loaded = LoadedScenario(scenario, path, clips)
+    silent = need_labels and not all(said.audio for _, said in _said(scenario))
+    return _spoken(loaded, tree) if silent else loaded
+
+
+def _said(scenario: Scenario) -> Iterator[tuple[tuple[str | int, ...], Recorded]]:
+    """Yield every turn and backchannel with its place in the file."""
     for i, turn in enumerate(scenario.turns):
-        here = ("turns", i)
-        extras = [((*here, "backchannels", j), e) for j, e in enumerate(turn.backchannels)]
-        for where, recorded in [(here, turn), *extras]:
-            at = f"{path}:{_line(tree, (*where, 'audio'))}"
-            clip = _clip(path, at, recorded, clips.get(recorded.audio))
-            if need_labels:
-                _check_label(path, _line(tree, (*where, "speech")), recorded, clip)
-            clips[recorded.audio] = clip
-            _require_room(clips.values(), at)
-    return LoadedScenario(scenario, path, clips)
+        yield ("turns", i), turn
+        for j, extra in enumerate(turn.backchannels):
+            yield ("turns", i, "backchannels", j), extra
+
+
+def _spoken(loaded: LoadedScenario, tree: CommentedMap) -> LoadedScenario:
+    """The scenario with a recording of every text that has none, named by its numbers: 2, 2-1."""
+    from turngap.scenario.spoken import Voice
+
+    path, clips = loaded.path, dict(loaded.clips)
+    with _at(f"{path}:{_line(tree, ('voice',))}"):
+        voice = Voice.of(loaded.scenario.voice)
+
+    def spoken(recorded: _R, *where: str | int) -> _R:
+        if recorded.audio:
+            return recorded
+        name = "-".join(str(at + 1) for at in where if isinstance(at, int))
+        at = f"{path}:{_line(tree, (*where, 'say'))}"
+        with _at(at):
+            take = voice.take(recorded.say)
+        clips[name] = Clip(take.pcm, take.rate, take.speech)
+        _require_room(clips.values(), at)
+        labels = {"speech": take.speech, "pauses": take.pauses}
+        return recorded.model_copy(update={"audio": name, **labels})
+
+    turns: list[UserTurn] = []
+    for i, turn in enumerate(loaded.scenario.turns):
+        extras = [spoken(e, "turns", i, "backchannels", j) for j, e in enumerate(turn.backchannels)]
+        with_extras = turn.model_copy(update={"backchannels": tuple(extras)})
+        turns.append(spoken(with_extras, "turns", i))
+    scenario = loaded.scenario.model_copy(update={"turns": tuple(turns)})
+    return LoadedScenario(scenario, path, clips, voice.name)
+
+
+@contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Name the place in a file at which a voice was wanted, in the error of that voice."""
+    try:
+        yield
+    except TurngapError as e:
+        raise type(e)(e.kind, f"{place}: {e.message}", hint=e.hint) from e
 
 
 def load_scenarios(paths: Iterable[Path]) -> list[LoadedScenario]:

@@ -22,6 +22,10 @@ Ms = Annotated[float, Field(ge=0, le=LONGEST_MS)]
 # A reply of a minute has two dozen sentences. Every phrase that is forbidden is looked for in every
 # one that is wanted.
 MOST_PHRASES = 100
+# What a voice speaks at a time: a minute, which is more than anybody says in a turn.
+MOST_SPOKEN = 1000
+# A conversation of hours; what its recordings may hold in all is bounded, too.
+MOST_TURNS = 1000
 Phrases = Annotated[tuple[str, ...], Field(max_length=MOST_PHRASES)]
 
 
@@ -178,11 +182,11 @@ AFTER_REPLY_MS = 200.0
 
 
 class Recorded(_Strict):
-    """Something the user says, and its recording."""
+    """Something the user says, and its recording; without one, a voice speaks `say`."""
 
     say: Annotated[str, Field(min_length=1)]
-    # No file system takes longer names.
-    audio: Annotated[str, Field(max_length=255)]
+    # Empty: there is none. No file system takes longer names.
+    audio: Annotated[str, Field(max_length=255)] = ""
     speech: SpeechBounds | None = None
     # None: nobody looked for pauses; (): there are none.
     pauses: tuple[Pause, ...] | None = None
@@ -196,6 +200,29 @@ class Recorded(_Strict):
         if path.suffix.lower() not in (".wav", ".flac") or "\0" in audio:
             raise ValueError("must name a .wav or .flac file")
         return audio
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether `say` names a sound without words, in square brackets, as "[cough]"."""
+        return self.say.startswith("[") and self.say.endswith("]")
+
+    @model_validator(mode="after")
+    def _can_be_heard(self) -> Self:
+        if self.audio:
+            return self
+        if self.is_sound or not tokens(self.say):
+            raise ValueError(f"no voice can speak {self.say[:40]!r}: give a recording, audio")
+        if self.speech is not None or self.pauses is not None:
+            raise ValueError(
+                "without audio a voice speaks the text, and where its speech and pauses lie is "
+                "found then: leave out speech and pauses, or give audio"
+            )
+        if len(self.say) > MOST_SPOKEN:
+            raise ValueError(
+                f"a voice speaks at most {MOST_SPOKEN} characters a turn, found {len(self.say)}: "
+                "part it into turns, or give audio"
+            )
+        return self
 
     @model_validator(mode="after")
     def _pauses_lie_in_the_speech(self) -> Self:
@@ -216,16 +243,9 @@ class Recorded(_Strict):
 
 
 class Backchannel(Recorded):
-    """A word like "mm-hm" laid over the reply. It does not take a turn, so it has no outcome.
-
-    In square brackets `say` names a sound without words, as "[cough]".
-    """
+    """A word like "mm-hm" laid over the reply. It does not take a turn, so it has no outcome."""
 
     reply_ms: Ms
-
-    @property
-    def is_sound(self) -> bool:
-        return self.say.startswith("[") and self.say.endswith("]")
 
 
 class UserTurn(Recorded):
@@ -262,7 +282,9 @@ class Scenario(_Strict):
     topic: Annotated[str, Field(max_length=40)] | None = None
     tags: tuple[str, ...] = ()
     voices: Literal["synthetic", "recorded"] | None = None  # None: the file does not say
-    turns: Annotated[tuple[UserTurn, ...], Field(min_length=1)]
+    # Of turns without a recording, as BACKEND[,KEY=VALUE…]; None: the first that is installed.
+    voice: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    turns: Annotated[tuple[UserTurn, ...], Field(min_length=1, max_length=MOST_TURNS)]
 
     @field_validator("turns")
     @classmethod
@@ -274,6 +296,13 @@ class Scenario(_Strict):
                 {AT: (0, "when", "barge_in_ms")},
             )
         return turns
+
+    @model_validator(mode="after")
+    def _a_voice_that_speaks_text_is_synthetic(self) -> Self:
+        said = [each for turn in self.turns for each in (turn, *turn.backchannels)]
+        if not all(each.audio for each in said):
+            object.__setattr__(self, "voices", "synthetic")  # whatever the file says of the rest
+        return self
 
     @classmethod
     def load(cls, name: str | Path, library: str | Path | None = None) -> "Scenario":

@@ -1,7 +1,8 @@
 """Reads a recording in steps of 5 ms: each band's level, and Silero's probability of speech."""
 
+from typing import TypeVar
+
 import numpy as np
-import scipy.ndimage
 from numpy.typing import NDArray
 
 from turngap.core.audio import Pcm
@@ -9,6 +10,7 @@ from turngap.scenario import silero
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Number = TypeVar("Number", bound=np.generic)
 
 RATE = 16_000
 
@@ -40,10 +42,19 @@ def digital_silence(pcm: Pcm, rate: int) -> Bools:
     """Which samples lie in a stretch of digital silence: no two samples differ by more than 2."""
     size = max(1, rate * DIGITAL_SILENCE_MS // 1000)
     wide = pcm.astype(np.int32)
-    highest = scipy.ndimage.maximum_filter1d(wide, size, mode="nearest")
-    lowest = scipy.ndimage.minimum_filter1d(wide, size, mode="nearest")
-    still = highest - lowest <= 2
-    return scipy.ndimage.maximum_filter1d(still, size, mode="nearest")
+    still = _highest(wide, size) + _highest(-wide, size) <= 2
+    return _highest(still, size)
+
+
+def _highest(values: NDArray[Number], size: int) -> NDArray[Number]:
+    """Return the highest of the `size` values around each; at the ends, of those there are."""
+    found = np.pad(values, (size // 2, size - 1 - size // 2), mode="edge")
+    width = 1
+    while width < size:
+        step = min(width, size - width)
+        found = np.maximum(found[:-step], found[step:])
+        width += step
+    return found
 
 
 def band_levels(signal: Floats) -> Floats:

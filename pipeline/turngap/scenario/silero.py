@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from turngap.backends import AGENT
+from turngap.core.errors import AgentError
+
 if TYPE_CHECKING:
     from pipecat.audio.vad.silero import SileroOnnxModel
 
@@ -22,6 +25,12 @@ SILENT_BELOW = 0.1
 
 @cache
 def _loaded() -> "SileroOnnxModel":
+    if not AGENT.met():
+        raise AgentError(
+            "speech.no_model",
+            "speech in recordings is found with Silero, which is not installed here",
+            hint=AGENT.remedy,
+        )
     from pipecat.audio.vad.silero import SileroOnnxModel
 
     path = resources.files("pipecat.audio.vad.data").joinpath("silero_vad.onnx")
@@ -29,7 +38,11 @@ def _loaded() -> "SileroOnnxModel":
 
 
 def load() -> None:
-    """Load the model, once a process: about 60 ms."""
+    """Load the model, once a process: about 60 ms.
+
+    Raises:
+        AgentError: it is not installed.
+    """
     _loaded()
 
 

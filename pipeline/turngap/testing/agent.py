@@ -1,4 +1,4 @@
-"""A scripted agent: speaks the `pipecat` dialect, answers at known instants, fails on demand.
+"""A scripted agent: speaks any dialect, answers at known instants, fails on demand.
 
 It has no models. It finds the end of the user's speech in the audio itself and answers a chosen
 time after its last audible sample, so what a caller measures can be compared with the truth.
@@ -6,21 +6,21 @@ time after its last audible sample, so what a caller measures can be compared wi
     async with ScriptedAgent([Reply(delay_ms=300), Reply(delay_ms=500, pad_ms=150)]) as agent:
         ...  # play a conversation against agent.url
 
-As a process of its own: `python -m turngap.testing.agent '{"replies": [{"delay_ms": 300}]}'` prints
-one JSON line with its url and serves until it is terminated.
+As a process of its own: `python -m turngap.testing.agent '{"dialect": "pipecat", "replies":
+[{"delay_ms": 300}]}'` prints one JSON line with its url and serves until it is terminated. With
+`"truths": "FILE"` it appends the gaps that it injects to this file, one JSON line each.
 """
 
 import asyncio
-import io
 import json
 import os
 import socket
 import sys
-import wave
 from bisect import bisect_right
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
 import numpy as np
@@ -30,15 +30,15 @@ from websockets.exceptions import ConnectionClosed
 
 from turngap.caller.arrival import StampedSocket, arrived_ns
 from turngap.caller.line import Peer
-from turngap.caller.pipecat import audio_frame, message_frame, parse, payload_of, rtvi
-from turngap.caller.pipecat import interruption_frame as flush_frame
+from turngap.caller.said import Message
 from turngap.children import end_with_parent
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm, SpeechDetector, SpeechEnd, dbfs_to_amplitude
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
-from turngap.core.messages import PING
+from turngap.testing.account import Account, Truth
+from turngap.testing.dialects import make_half
+from turngap.testing.dialects.half import AgentHalf, Begun, FromCaller, Pinged, Spoken
 
-IN_RATE = 16_000
 TONE_HZ = 220.0
 TONE_DBFS = -12.0
 IDLE_MS = 20.0
@@ -78,20 +78,22 @@ class Script:
         yield_ms: how long after the user's first audible sample a reply, begun or about to, is
             flushed; None: it is not, and the next one follows on it. Less than a packet and a
             window of detection (30 ms) cannot be kept.
-        rate: of the audio sent, Hz.
+        dialect: the name of the one that it speaks.
+        rate: of the audio sent, Hz; None: the dialect's own. `pipecat` alone leaves the choice.
         marks: report the marks that a scripted agent has: endpoint, tts_first_audio, sent.
         clock_shift_ms: added to every instant that the agent reports, to test clock comparison.
-        greets: answer RTVI's client-ready.
+        greets: say that it is ready, once the caller has opened the conversation.
         welcome_ms: how long it speaks, unasked, `welcome_after_ms` after it is ready.
         idle_dbfs: level of the noise that it sends while it says nothing, as agents on telephone
             lines do; None: it sends nothing then.
-        wav: put a WAV header before each chunk, as pipecat's `add_wav_header` does.
+        wav: put a WAV header before each chunk, as pipecat's `add_wav_header` does; `pipecat` only.
     """
 
     replies: tuple[Reply, ...] = (Reply(),)
+    dialect: str = "pipecat"
     hold_ms: float = 100.0
     yield_ms: float | None = 200.0
-    rate: int = 24_000
+    rate: int | None = None
     marks: bool = True
     clock_shift_ms: float = 0.0
     greets: bool = True
@@ -100,23 +102,39 @@ class Script:
     idle_dbfs: float | None = None
     wav: bool = False
 
+    def half(self) -> AgentHalf:
+        """Make the agent's half of the dialect, for one connection.
 
-def script_to_json(script: Script) -> str:
-    """A script as the JSON that `python -m turngap.testing.agent` takes."""
-    return json.dumps(asdict(script))
+        Raises:
+            InputError: no scripted agent speaks this dialect.
+        """
+        chosen = {"rate": self.rate} if self.rate is not None else {}
+        return make_half(self.dialect, **chosen, **({"wav": True} if self.wav else {}))
+
+
+def script_to_json(script: Script, truths: Path | None = None) -> str:
+    """A script, and where to write its truths, as `python -m turngap.testing.agent` takes them."""
+    return json.dumps(asdict(script) | ({"truths": str(truths)} if truths else {}))
 
 
 class ScriptedAgent:
-    """Serves a `Script` on loopback; each connection starts it from the beginning."""
+    """Serves a `Script` on loopback; each connection starts it from the beginning.
+
+    `dialect` replaces the script's; `account` is told what happens, on all connections.
+    """
 
     def __init__(
         self,
         replies: Sequence[Reply] = (Reply(),),
         *,
         script: Script | None = None,
+        dialect: str | None = None,
+        account: Account | None = None,
         port: int = 0,
     ) -> None:
-        self.script = script or Script(replies=tuple(replies))
+        script = script or Script(replies=tuple(replies))
+        self.script = replace(script, dialect=dialect or script.dialect)
+        self.account = account or Account()
         self._port = port
         self._server: Server | None = None
 
@@ -144,7 +162,7 @@ class ScriptedAgent:
     async def _session(self, connection: ServerConnection) -> None:
         assert isinstance(connection, _Socket)
         with suppress(ConnectionClosed):
-            await converse(self.script, connection, connection.clock)
+            await converse(self.script, connection, connection.clock, self.account)
 
 
 class Mortal(Peer, Protocol):
@@ -154,9 +172,18 @@ class Mortal(Peer, Protocol):
         """End the agent without a closing handshake."""
 
 
-async def converse(script: Script, peer: Mortal, clock: Clock) -> None:
-    """Be the agent of `script` for one connection, until it is closed or this is cancelled."""
-    await _Session(script, peer, clock).run()
+async def converse(
+    script: Script,
+    peer: Mortal,
+    clock: Clock,
+    account: Account | None = None,
+    half: AgentHalf | None = None,
+) -> None:
+    """Be the agent of `script` for one connection, until it is closed or this is cancelled.
+
+    `half` takes the place of the half of the script's dialect, as to break its rules.
+    """
+    await _Session(script, peer, clock, account or Account(), half or script.half()).run()
 
 
 class _Socket(ServerConnection):
@@ -193,11 +220,15 @@ class _Answer:
 class _Session:
     """One connection."""
 
-    def __init__(self, script: Script, peer: Mortal, clock: Clock) -> None:
+    def __init__(
+        self, script: Script, peer: Mortal, clock: Clock, account: Account, half: AgentHalf
+    ) -> None:
         self._script = script
         self._peer = peer
         self._clock = clock
-        self._detector = SpeechDetector(IN_RATE, gap_ms=script.hold_ms)
+        self._account = account
+        self._half = half
+        self._rate = 0  # of the detector, which is made once the caller's opening has settled it
         self._received: list[int] = []  # samples in all, after each packet
         self._arrived_ns: list[int] = []  # of each packet
         self._turn = 0
@@ -205,6 +236,7 @@ class _Session:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
+        await self._send(self._half.opens())
         if self._script.idle_dbfs is not None:
             self._spawn(self._idle(self._script.idle_dbfs))
         try:
@@ -223,33 +255,37 @@ class _Session:
 
     async def _idle(self, dbfs: float) -> None:
         """Send noise in real time, in the place of what is not being said."""
-        noise = _noise(round(self._script.rate * IDLE_MS / 1000), dbfs)
-        packet = audio_frame(np.rint(noise).astype(np.int16).tobytes(), self._script.rate)
+        noise = _noise(round(self._half.out_rate * IDLE_MS / 1000), dbfs)
+        packet = np.rint(noise).astype(np.int16).tobytes()
         due_ns = self._clock.now_ns()
         while True:
             if not any(a.speaking for a in self._answers):
-                await self._send(packet)
+                await self._send(self._half.audio(packet))
             due_ns += ms_to_ns(IDLE_MS)
             await self._clock.sleep_until_ns(due_ns)
 
-    async def _on_message(self, now_ns: int, message: bytes | str) -> None:
-        frame = parse(message)
-        match frame.WhichOneof("frame"):
-            case "audio":
-                self._on_audio(now_ns, np.frombuffer(frame.audio.audio, dtype="<i2"))
-            case "message":
-                await self._on_rtvi(now_ns, payload_of(frame))
+    async def _on_message(self, now_ns: int, message: Message) -> None:
+        said, answers = self._half.receive_data(message)
+        await self._send(answers)
+        for heard in said:
+            if isinstance(heard, Spoken):
+                self._on_audio(now_ns, heard.pcm)
+            else:
+                self._account.told.append((now_ns, heard))
+                await self._on_word(now_ns, heard)
 
-    async def _on_rtvi(self, now_ns: int, payload: dict[str, Any]) -> None:
-        data = payload.get("data") or {}
-        if payload.get("type") == "client-ready" and self._script.greets:
-            await self._send_rtvi("bot-ready", {"version": "2.2.0"})
-            if self._script.welcome_ms:
-                answer = _Answer(turn=0)
-                self._start(answer, self._greet(answer, now_ns))
-        elif payload.get("type") == "client-message" and data.get("t") == PING:
-            pong = {"turngap": "pong", "ping": data["d"]["ping"], "agent_ns": self._shown(now_ns)}
-            await self._send_rtvi("server-message", pong)
+    async def _on_word(self, now_ns: int, heard: FromCaller) -> None:
+        match heard:
+            case Begun() if self._script.greets:
+                await self._send(self._half.ready())
+                if self._script.welcome_ms:
+                    answer = _Answer(turn=0)
+                    self._start(answer, self._greet(answer, now_ns))
+            case Pinged(number):
+                pong = {"turngap": "pong", "ping": number, "agent_ns": self._shown(now_ns)}
+                await self._send(self._half.told(pong))
+            case _:
+                pass
 
     async def _greet(self, answer: _Answer, ready_ns: int) -> None:
         await self._clock.sleep_until_ns(ready_ns + ms_to_ns(self._script.welcome_after_ms))
@@ -257,6 +293,10 @@ class _Session:
         await self._speak(answer, welcome, self._chunks(welcome))
 
     def _on_audio(self, now_ns: int, pcm: Pcm) -> None:
+        if self._rate != self._half.in_rate:
+            self._rate = self._half.in_rate
+            self._detector = SpeechDetector(self._rate, gap_ms=self._script.hold_ms)
+            self._received, self._arrived_ns = [], []
         self._received.append((self._received[-1] if self._received else 0) + len(pcm))
         self._arrived_ns.append(now_ns)
         for event in self._detector.feed(pcm):
@@ -278,7 +318,7 @@ class _Session:
     def _instant_of(self, sample: int) -> int:
         """When a sample of the user sounded: its packet left when its last one had."""
         packet = bisect_right(self._received, sample)
-        return self._arrived_ns[packet] - samples_to_ns(self._received[packet] - sample, IN_RATE)
+        return self._arrived_ns[packet] - samples_to_ns(self._received[packet] - sample, self._rate)
 
     async def _yield(self, answers: Sequence[_Answer], at_ns: int) -> None:
         """Drop what is being said. What there is to report of it follows, as from a real agent."""
@@ -287,7 +327,7 @@ class _Session:
         for answer in dropped:
             if answer.task is not None:
                 answer.task.cancel()
-        await self._send(flush_frame())
+        await self._send(self._half.flush())
         for answer in dropped:
             await self._finish(answer)
 
@@ -299,12 +339,10 @@ class _Session:
             self._peer.die()
         if reply.action in ("die", "silence"):
             return
-        await self._send_rtvi(
-            "user-transcription", {"text": f"utterance {answer.turn}", "final": True}
-        )
-        await self._send_rtvi("bot-llm-text", {"text": reply.text})
+        await self._send(self._half.turn_over(f"utterance {answer.turn}"))
+        await self._send(self._half.reply_text(reply.text))
         if reply.action == "garbage":
-            await self._send("this is no protobuf frame")
+            await self._send(["this is no message of any dialect"])
             return
         chunks = self._chunks(reply)
         await self._clock.sleep_until_ns(user_end_ns + ms_to_ns(reply.delay_ms))
@@ -313,9 +351,8 @@ class _Session:
         await self._speak(answer, reply, chunks, user_end_ns)
 
     def _chunks(self, reply: Reply) -> list[bytes]:
-        rate = self._script.rate
-        chunks = _chunks(_audio(reply, rate), reply.chunk_ms, rate)
-        return [wav_file(chunk, rate) for chunk in chunks] if self._script.wav else chunks
+        rate = self._half.out_rate
+        return _chunks(_audio(reply, rate), reply.chunk_ms, rate)
 
     async def _speak(
         self,
@@ -324,51 +361,50 @@ class _Session:
         chunks: list[bytes],
         user_end_ns: int | None = None,
     ) -> None:
+        # Coding the first chunk is no part of the line, and takes up to half a millisecond.
+        first = self._half.audio(chunks[0]) if chunks else []
         first_ns = self._clock.now_ns()
         answer.marks.update(tts_first_audio=first_ns, sent=first_ns)
-        await self._send_chunks(reply, chunks, first_ns)
+        await self._send_chunks(reply, chunks, first, first_ns)
         if reply.action == "die_midway":
             self._peer.die()
         if reply.action in ("die_midway", "break_off"):
             return
         if user_end_ns is not None:
-            await self._send_truth(reply, first_ns, user_end_ns)
+            self._tell_truth(answer.turn, reply, first_ns, user_end_ns)
         await self._finish(answer)
 
     async def _finish(self, answer: _Answer) -> None:
         if self._script.marks and answer.turn:
             shown = {name: self._shown(at) for name, at in answer.marks.items()}
             data = {"turngap": "marks", "turn": answer.turn, "marks": shown}
-            await self._send_rtvi("server-message", data)
-        await self._send_rtvi("bot-stopped-speaking", None)
+            await self._send(self._half.told(data))
+        await self._send(self._half.reply_done())
 
-    async def _send_chunks(self, reply: Reply, chunks: list[bytes], first_ns: int) -> None:
+    async def _send_chunks(
+        self, reply: Reply, chunks: list[bytes], first: list[Message], first_ns: int
+    ) -> None:
         for index, chunk in enumerate(chunks):
             if reply.action in ("break_off", "die_midway") and index == len(chunks) // 2:
                 return
             if reply.paced and index > 1:
                 due_ns = first_ns + (index - 1) * ms_to_ns(reply.chunk_ms)
                 await self._clock.sleep_until_ns(due_ns)
-            await self._send(audio_frame(chunk, self._script.rate))
+            await self._send(self._half.audio(chunk) if index else first)
         if not reply.paced:
             total_ms = reply.pad_ms + reply.speech_ms
             await self._clock.sleep_until_ns(first_ns + ms_to_ns(total_ms))
 
-    async def _send_truth(self, reply: Reply, first_ns: int, user_end_ns: int) -> None:
-        pad_ns = samples_to_ns(_pad_samples(reply, self._script.rate), self._script.rate)
-        truth = {
-            "turngap": "truth",
-            "gap_ns": first_ns + pad_ns - user_end_ns,
-            "intended_gap_ns": ms_to_ns(reply.delay_ms) + pad_ns,
-        }
-        await self._send_rtvi("server-message", truth)
+    def _tell_truth(self, turn: int, reply: Reply, first_ns: int, user_end_ns: int) -> None:
+        rate = self._half.out_rate
+        pad_ns = samples_to_ns(_pad_samples(reply, rate), rate)
+        intended_ns = ms_to_ns(reply.delay_ms) + pad_ns
+        self._account.add(Truth(turn, first_ns + pad_ns - user_end_ns, intended_ns))
 
-    async def _send_rtvi(self, kind: str, data: Any) -> None:
-        await self._send(message_frame(rtvi(kind, data)))
-
-    async def _send(self, message: bytes | str) -> None:
+    async def _send(self, messages: Sequence[Message]) -> None:
         with suppress(ConnectionClosed):
-            await self._peer.send(message)
+            for message in messages:
+                await self._peer.send(message)
 
     def _shown(self, at_ns: int) -> int:
         return at_ns + ms_to_ns(self._script.clock_shift_ms)
@@ -397,17 +433,8 @@ def _chunks(pcm: Pcm, chunk_ms: float, rate: int) -> list[bytes]:
     return [pcm[i : i + size].tobytes() for i in range(0, len(pcm), size)]
 
 
-def wav_file(pcm: bytes, rate: int) -> bytes:
-    """Make a WAV file of PCM16 mono."""
-    file = io.BytesIO()
-    with wave.open(file, "wb") as out:
-        out.setparams((1, 2, rate, 0, "NONE", ""))
-        out.writeframes(pcm)
-    return file.getvalue()
-
-
-async def _serve(script: Script) -> None:
-    async with ScriptedAgent(script=script) as agent:
+async def _serve(script: Script, truths: Path | None) -> None:
+    async with ScriptedAgent(script=script, account=Account(truths)) as agent:
         sys.stdout.write(json.dumps({"ready": True, "url": agent.url}) + "\n")
         sys.stdout.flush()
         await asyncio.Event().wait()
@@ -417,4 +444,5 @@ if __name__ == "__main__":
     end_with_parent()
     values = json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}")
     values["replies"] = tuple(Reply(**reply) for reply in values.get("replies", [{}]))
-    asyncio.run(_serve(Script(**values)))
+    told = values.pop("truths", None)
+    asyncio.run(_serve(Script(**values), told and Path(told)))

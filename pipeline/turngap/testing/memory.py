@@ -3,15 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, MutableMapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocket, WebSocketState
 from websockets.exceptions import ConnectionClosedError
 
-from turngap.caller.dialect import Dialect
+from turngap.caller.dialects.registry import find_dialect
+from turngap.caller.dialects.session import Session
+from turngap.caller.endpoint import PIPECAT
 from turngap.caller.line import Line
-from turngap.caller.pipecat import PipecatDialect
 from turngap.core.clock import Clock
+from turngap.testing.account import Account
 from turngap.testing.agent import Script, converse
 from turngap.testing.virtual import LoopClock
 
@@ -62,9 +65,15 @@ Course = Callable[[End, Clock], Coroutine[Any, Any, None]]
 
 @asynccontextmanager
 async def line_to(
-    script: Script | Course, dialect: Dialect | None = None, clock: Clock | None = None
+    script: Script | Course,
+    session: Session | None = None,
+    clock: Clock | None = None,
+    account: Account | None = None,
 ) -> AsyncIterator[Line]:
     """A line to an agent that follows `script`, its handshake done. No socket is involved.
+
+    A scripted agent speaks the dialect of `session`, or its own without one; `account` is told
+    what it does.
 
     Raises:
         AgentError: as `turngap.caller.line.open_line` does.
@@ -72,14 +81,19 @@ async def line_to(
     clock = clock or LoopClock()
     up, down = _Messages(), _Messages()
     end = End(clock, up, down)
-    agent = converse(script, end, clock) if isinstance(script, Script) else script(end, clock)
-    async with _line(agent, End(clock, down, up), dialect, clock) as line:
+    if isinstance(script, Script):
+        script = replace(script, dialect=session.name if session else script.dialect)
+        session = session or find_dialect(script.dialect).session()
+        agent = converse(script, end, clock, account)
+    else:
+        agent = script(end, clock)
+    async with _line(agent, End(clock, down, up), session, clock) as line:
         yield line
 
 
 @asynccontextmanager
 async def line_to_stack(
-    assembly: "Assembly", dialect: Dialect | None = None
+    assembly: "Assembly", session: Session | None = None
 ) -> AsyncIterator[Line]:
     """A line to one session of a built-in agent, its handshake done. No socket is involved.
 
@@ -92,7 +106,7 @@ async def line_to_stack(
     up, down = _Messages(), _Messages()
     caller = End(clock, down, up)
     agent = asyncio.create_task(_serve(assembly, End(clock, up, down)))
-    async with _line(agent, caller, dialect, clock) as line:
+    async with _line(agent, caller, session, clock) as line:
         try:
             yield line
         finally:
@@ -103,6 +117,12 @@ async def line_to_stack(
 async def _serve(assembly: "Assembly", end: End) -> None:
     """Serve as the server of `turngap serve` does, with queues where it has a socket."""
     from turngap.agent import session  # and pipecat, which scripted agents do without
+
+    await session.converse(assembly, await accepted(end))
+
+
+async def accepted(end: End) -> WebSocket:
+    """Return the agent's end of a line as the WebSocket that a server has accepted."""
 
     async def receive() -> MutableMapping[str, Any]:
         try:
@@ -121,20 +141,20 @@ async def _serve(assembly: "Assembly", end: End) -> None:
     socket = WebSocket({"type": "websocket"}, receive, send)
     socket.client_state = WebSocketState.CONNECTED
     await socket.accept()
-    await session.converse(assembly, socket)
+    return socket
 
 
 @asynccontextmanager
 async def _line(
     agent: Coroutine[Any, Any, None] | asyncio.Task[None],
     caller: End,
-    dialect: Dialect | None,
+    session: Session | None,
     clock: Clock,
 ) -> AsyncIterator[Line]:
     """A line from this end of it, while the agent at the other is at work."""
     agent = asyncio.ensure_future(agent)
     try:
-        line = Line(caller, dialect or PipecatDialect(), clock)
+        line = Line(caller, session or find_dialect(PIPECAT).session(), clock)
         await line.handshake()
         yield line
     finally:

@@ -7,7 +7,7 @@ import { Resampler } from "./resample.js";
 
 const RTVI = "rtvi-ai";
 const QUICK_PINGS = 12, QUICK_MS = 60, SLOW_MS = 2000;
-// After it another reply begins: what the resampler holds of the one before must not be heard at its head.
+// Of silence; after it another reply begins: what the resampler holds of the one before must not be heard at its head.
 const PAUSE_MS = 60;
 
 const audioClock = new AudioClock();
@@ -103,11 +103,11 @@ class Line {
 
 	/** The agent's audio, to the worklet; `sample`: its place in all that was received. */
 	play({ pcm, rate: from }, atMs) {
-		if (this.stream?.from !== from || atMs - this.stream.atMs > PAUSE_MS) {
-			this.stream = { from, number: ++streams, resampler: new Resampler(from, rate), sample: this.received };
+		if (this.stream?.from !== from || atMs - this.stream.endMs > PAUSE_MS) {
+			this.stream = { from, number: ++streams, resampler: new Resampler(from, rate), sample: this.received, endMs: atMs };
 		}
 		const { stream } = this, step = from / rate;
-		stream.atMs = atMs;
+		stream.endMs = Math.max(stream.endMs, atMs) + (pcm.length / from) * 1000; // of its playing
 		this.received += pcm.length;
 		const samples = stream.resampler.push(Float32Array.from(pcm, (x) => x / 32768));
 		audio.postMessage({ pcm: samples, stream: stream.number, sample: stream.sample, step, received: atMs });
@@ -116,14 +116,17 @@ class Line {
 
 	flush() {
 		this.stream = null;
+		this.cut = this.received;
 		audio.postMessage({ flush: streams + 1 });
 	}
 
-	/** What sounded, as [agent's sample, samples, at_ns]; then the turns that waited for it. */
-	played(stretches) {
+	/** What sounded, as [agent's sample, samples, at_ns]; where asked, the turns that waited for it. */
+	played({ stretches, why }) {
 		const own = stretches.filter(({ stream }) => stream > this.since);
 		const played = own.map(({ sample, frames, step, frame }) => [Math.round(sample), Math.ceil(frames * step), this.ns(frame)]);
-		if (played.length) this.message("turngap.played", { played });
+		const flushed = why === "flushed" && { dropped_to: this.cut };
+		if (played.length || flushed) this.message("turngap.played", { played, ...flushed });
+		if (why !== "asked") return;
 		for (const turn of this.turns.splice(0)) this.message("turngap.turn", { offset: this.offset, ...turn });
 		if (this.leaving) this.close();
 	}
@@ -146,7 +149,7 @@ function fromWorklet(event) {
 	if (type === "block") {
 		audioClock.push(performance.now() - (event.end / rate) * 1000);
 		line?.block(event);
-	} else if (type === "played") line?.played(event.stretches);
+	} else if (type === "played") line?.played(event);
 	else if (type === "meter" || ns !== null) postMessage({ ...event, ns, ...(type === "agentStart" && onset(event, ns)) });
 }
 

@@ -31,6 +31,7 @@ let live = null; // the audio, the worker and the microphone
 let asking = false; // whether this is the only tab
 let session = null; // as the server tells
 let lostAt = null, retries = 0;
+let failure = ""; // of the agent, of which a closing reason holds but the beginning
 let pending = null; // the turn in which the line was lost: told on the next one
 
 async function start() {
@@ -121,6 +122,7 @@ function stop(text = "") {
 
 function renew() {
 	session = pending = null;
+	failure = "";
 	state("", "connecting");
 	Object.assign(tracker, { turns: [], open: null });
 	view.clear(tracker.turns);
@@ -145,8 +147,9 @@ const RTVI = {
 };
 const OWN = {
 	session: begin, llm: models,
-	kept({ turn, record, figures }) {
+	kept({ turn, record, figures, relay_ms: relayMs }) {
 		const own = tracker.turns.find(({ number }) => number === turn);
+		if (own) own.relayMs = relayMs;
 		if (own?.input === "voice") own.judged = record.stages;
 		view.told = figures;
 		view.change(own);
@@ -156,6 +159,7 @@ const OWN = {
 		byId("llm").value = tracker.llm;
 	},
 	notice: (data) => say(sentence(data)),
+	failed: (data) => (failure = sentence(data)),
 };
 
 function meter({ rms, level, speaking, drift, ns }) {
@@ -183,7 +187,8 @@ function begin(data) {
 	session = data;
 	tracker.begin(data.connection);
 	byId("run").href = `/api/runs/${data.id}.zip`;
-	hide(false, "typing");
+	hide(data.foreign, "typing");
+	document.body.classList.toggle("foreign", !!data.foreign);
 	if (pending) tell("turngap.turn", pending);
 	pending = null;
 }
@@ -218,6 +223,7 @@ function lost({ code, reason, offset, ns }) {
 		return connect();
 	}
 	lostAt ??= performance.now();
+	if (failure) return stop(failure);
 	if (!LOST.includes(code)) return stop(`${reason || `The server hung up (${code})`}. ${WORDS[code] ?? "Start again."}`);
 	if (performance.now() - lostAt > GIVE_UP_MS) return stop(WORDS.down);
 	const own = live;

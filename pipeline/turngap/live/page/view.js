@@ -63,6 +63,7 @@ export class View {
 		const show = (id, value) => (byId(id).textContent = value == null ? "–" : `${ms(value)} ms`);
 		show("page-ms", last?.gapMs);
 		show("agent-ms", last?.agentMs);
+		byId("agent-ms").closest("div").hidden = document.body.classList.contains("foreign") && last?.agentMs == null;
 		show("ear-ms", last && last.gapMs + trip);
 		if (trip === null) byId("ear-ms").textContent = "not calibrated";
 	}
@@ -84,13 +85,14 @@ export class View {
 }
 
 function wordsOf(turn, llm) {
-	const { outcome, gapMs, leftOut, stallMs, ended, speaking, yieldNs, number, input, whyNoGap } = turn;
+	const { outcome, gapMs, leftOut, stallMs, ended, speaking, yieldNs, number, input, whyNoGap, relayMs } = turn;
 	const sure = ended || gapMs !== null, rows = element("dl");
 	const row = (name, ...content) => rows.append(element("dt", {}, name), element("dd", {}, ...content));
 	const why = leftOut === "device stall" ? `left out: device stall of ${ms(stallMs)} ms` : leftOut;
 	if (whyNoGap) row("why", whyNoGap);
 	row(input === "typed" ? "typed" : "you", turn.transcript, element("span", { class: "dim" }, ` ${turn.partial}`));
 	if (turn.reply) row("agent", turn.reply.trim());
+	if (relayMs != null) row("relay", `${ms(relayMs)} ms of the gap is turngap’s own`);
 	if (yieldNs !== null) row("barge-in", `silent ${ms(yieldNs / 1e6)} ms after you began`);
 	return [
 		element("h3", {}, element("span", { class: sure ? outcome : "" }, sure ? `${SYMBOLS[outcome]} ${outcome}` : speaking ? "you speak" : "waiting"),

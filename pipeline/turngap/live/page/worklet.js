@@ -9,7 +9,6 @@ const BLOCK_MS = 20, METER_BLOCKS = 4;
 // after a reply without one. Pipecat sends two chunks at once before it keeps real time: 15 ms cost nothing.
 const QUEUE_MS = { least: 15, most: 120, more: 5 };
 const LATE_MS = 100; // what comes so soon after a hole was late; later, the agent paused
-const MOST_STRETCHES = 500; // the server takes 1000
 
 class Turngap extends AudioWorkletProcessor {
 	block = new Float32Array(Math.round(BLOCK_MS * MS));
@@ -26,6 +25,7 @@ class Turngap extends AudioWorkletProcessor {
 	dryAt = -Infinity;
 	unbroken = 0; // since this frame the agent's audio plays without a hole
 	stretches = []; // what was played, and when
+	told = []; // those of the latest report
 	cutTo = 0; // drop what is of an older stream
 
 	constructor() {
@@ -39,7 +39,7 @@ class Turngap extends AudioWorkletProcessor {
 
 	take(message) {
 		if (message.flush) this.cutTo = message.flush;
-		else if (message.report) this.report();
+		else if (message.report) this.report("asked");
 		else this.enqueue(message);
 	}
 
@@ -74,6 +74,7 @@ class Turngap extends AudioWorkletProcessor {
 		this.say("block", at + 1 - block.length, { pcm: mic && block, end: at + 1 });
 		this.filled = 0;
 		if (++this.blocks % METER_BLOCKS) return;
+		if (this.stretches.length) this.report();
 		this.say("meter", at + 1, { drift: this.drift, rms: open ? floor.rms : -100, level: floor.level, speaking: ear.speaking });
 		this.drift = Infinity;
 	}
@@ -83,7 +84,7 @@ class Turngap extends AudioWorkletProcessor {
 		const event = this.probe ? "" : mouth.push(sample, at);
 		if (event === "End") this.say("agentEnd", mouth.last);
 		if (event !== "Start") return;
-		const { received } = this.stretches.findLast(({ frame }) => frame <= mouth.first) ?? {};
+		const { received } = [...this.told, ...this.stretches].findLast(({ frame }) => frame <= mouth.first) ?? {};
 		const lead = mouth.first - Math.max(this.unbroken, before);
 		this.say("agentStart", mouth.first, { received, lead, userLast: ear.last });
 	}
@@ -116,7 +117,6 @@ class Turngap extends AudioWorkletProcessor {
 			this.queued -= frames;
 			if ((chunk.at += frames) === pcm.length) this.queue.shift();
 		}
-		if (this.stretches.length > MOST_STRETCHES) this.report();
 		if (n === out.length) return;
 		this.playing = false;
 		this.dryAt = currentFrame + n;
@@ -129,8 +129,9 @@ class Turngap extends AudioWorkletProcessor {
 		this.holed = false;
 	}
 
-	report() {
-		this.say("played", currentFrame, { stretches: this.stretches.splice(0) });
+	report(why) {
+		this.told = this.stretches.splice(0);
+		this.say("played", currentFrame, { stretches: this.told, why });
 	}
 
 	/** Silence at once, but for 3 ms of fading against the click. */
@@ -147,6 +148,7 @@ class Turngap extends AudioWorkletProcessor {
 		if (this.mouth.speaking) this.say("agentEnd", this.mouth.last);
 		this.mouth.cut(at);
 		this.say("flushed", at);
+		this.report("flushed");
 	}
 
 	/** Play a sound, and keep what the microphone hears from its beginning on. */

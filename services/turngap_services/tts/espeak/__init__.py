@@ -9,6 +9,7 @@ from turngap.core.clock import Clock
 from turngap_services.extras import needs
 
 if TYPE_CHECKING:
+    from turngap.core.audio import Pcm
     from turngap_services.tts.espeak.service import EspeakTTSService
 
 
@@ -45,12 +46,22 @@ def create(settings: EspeakSettings, clock: Clock) -> "EspeakTTSService":
     return EspeakTTSService(settings=settings, clock=clock, engine=engine())
 
 
+def speak(settings: EspeakSettings, text: str) -> "tuple[Pcm, int]":
+    """Speak a text at once."""
+    from turngap_services.tts.espeak.engine import EspeakVoice, engine
+
+    voice = EspeakVoice(settings.voice, settings.speed_wpm, settings.pitch)
+    return engine().spoken(text, voice), engine().rate
+
+
 SPEC = BackendSpec(
     name="espeak",
     kind="tts",
     settings_type=EspeakSettings,
     create=create,
     prepare=prepare,
+    speak=speak,
+    speaks_with=needs("voice", "espeakng_loader"),
     requires=needs("embedded", "espeakng_loader"),
     licence="GPL-3.0-or-later",
     notes="22,050 Hz, streams 60 ms chunks, about 500 times real time. CPU, in process.",

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
+from turngap.core.audio import Pcm
 from turngap.core.errors import AgentError, InputError
 
 # From espeak-ng's speak_lib.h.
@@ -89,6 +92,22 @@ class Espeak:
         finally:
             wanted = False
             done.cancel()
+
+    def spoken(self, text: str, voice: EspeakVoice) -> Pcm:
+        """Return all of the speech, at `rate`, once it is there.
+
+        Raises:
+            InputError: there is no such voice.
+            AgentError: the engine failed.
+        """
+        pieces: list[bytes] = []
+
+        def sink(pcm: bytes) -> bool:
+            pieces.append(pcm)
+            return True
+
+        self._thread.submit(self._synthesise, text, voice, sink).result()
+        return np.frombuffer(b"".join(pieces), dtype=np.int16)
 
     def check(self, voice: EspeakVoice) -> None:
         """Load `voice` before the first reply needs it.

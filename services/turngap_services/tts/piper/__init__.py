@@ -13,6 +13,7 @@ from turngap_services.extras import needs
 from turngap_services.weights import pinned, unpinned
 
 if TYPE_CHECKING:
+    from turngap.core.audio import Pcm
     from turngap_services.tts.piper.service import PiperTTSService
 
 # Where pipecat's own service keeps the voices that it downloads: one copy does for both.
@@ -58,6 +59,13 @@ def create(settings: PiperSettings, clock: Clock) -> "PiperTTSService":
     from turngap_services.tts.piper.voice import voice_of
 
     return PiperTTSService(settings=settings, clock=clock, voice=voice_of(settings))
+
+
+def speak(settings: PiperSettings, text: str) -> "tuple[Pcm, int]":
+    """Speak a text at once."""
+    from turngap_services.tts.piper.voice import voice_of
+
+    return voice_of(settings).spoken(text, settings)
 
 
 def voice_file(settings: PiperSettings) -> Path | None:
@@ -108,6 +116,8 @@ SPEC = BackendSpec(
     settings_type=PiperSettings,
     create=create,
     prepare=prepare,
+    speak=speak,
+    speaks_with=needs("piper", "piper"),
     requires=needs("piper", "piper"),
     weights=weights_of,
     licence="GPL-3.0-or-later AND MIT",

@@ -101,6 +101,16 @@ class Voice:
         finally:
             session.stop()
 
+    def spoken(self, text: str, settings: PiperSettings) -> tuple[Pcm, int]:
+        """Make the speech of `text` at the voice's own rate, and return both.
+
+        Raises:
+            InputError: the voice has no such speaker.
+            AgentError: the voice failed.
+        """
+        rate = self._voice.config.sample_rate
+        return self._speech(_Breakable(self._session), text, self.manner(settings), rate), rate
+
     def warm_up(self, settings: PiperSettings) -> None:
         """Speak unheard, as the first synthesis is slow, and measure the voice's speed.
 

@@ -1,0 +1,1 @@
+"""The wire protocols that a served agent answers, one module each."""

@@ -1,0 +1,281 @@
+"""The `openai-realtime` dialect: OpenAI's Realtime API over a WebSocket, and who speaks it too.
+
+Audio comes faster than it is played. When the server hears the person, the caller drops what it
+has not played and tells the server how much was heard. What is sent has the types of the `openai`
+library; what comes is read leniently, since servers differ in what they leave out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from turngap.caller.dialects.encoding import Encoding, Kind
+from turngap.caller.dialects.json_events import event_of, inside, name_in
+from turngap.caller.dialects.played_items import Part, PlayedItems
+from turngap.caller.dialects.realtime_setup import Setup, read_setup
+from turngap.caller.dialects.registry import DialectSettings, DialectSpec, Key
+from turngap.caller.dialects.session import PlainSession
+from turngap.caller.said import (
+    RATES,
+    AudioBytes,
+    Fault,
+    Flush,
+    Incoming,
+    Message,
+    Ready,
+    ReplyDone,
+    ReplyText,
+    Transcript,
+    TurnOver,
+)
+from turngap.caller.wav import WavReader
+
+if TYPE_CHECKING:  # the library takes over a second to import, and only its types are needed
+    from openai.types.realtime.conversation_item_truncate_event_param import (
+        ConversationItemTruncateEventParam,
+    )
+    from openai.types.realtime.input_audio_buffer_append_event_param import (
+        InputAudioBufferAppendEventParam,
+    )
+
+# The caller's events carry ids that begin so; an error that names one refuses that event.
+OURS = "turngap-"
+# Replies that were interrupted and may still send audio. Few servers have two at once.
+MOST_DEAD = 64
+
+
+class OpenAIRealtimeSettings(DialectSettings):
+    """What is asked of the server; whatever is not given stays as the server has it."""
+
+    model: str | None = None
+    """Model to ask for in the session, where a server does not take it from the URL."""
+    voice: str | None = None
+    """Voice of the replies."""
+    instructions: str | None = None
+    """System instructions of the session."""
+    transcription: str | None = None
+    """Model that transcribes the person, where the server does not do it by itself."""
+    format: Kind = "pcm"
+    """Audio in both directions: pcm, pcmu or pcma (the telephone's, at 8,000 Hz)."""
+    rate: int = Field(24_000, ge=8_000, le=48_000)
+    """Rate of the person's PCM, Hz; a few servers take 16000."""
+    reply_rate: int = Field(24_000, ge=8_000, le=48_000)
+    """Rate of the replies' PCM where the server does not tell it, Hz."""
+    beta: bool = False
+    """Speak the API's beta form even if the server does not show that it speaks it."""
+    threshold: float | None = None
+    """Loudness from 0 to 1 that the server's VAD takes for speech."""
+    prefix_padding_ms: int | None = None
+    """Audio before speech that the server's VAD keeps."""
+    silence_duration_ms: int | None = None
+    """Silence after which the server's VAD takes the turn to be over."""
+
+
+class OpenAIRealtimeSession(PlainSession):
+    """Speaks to a server of OpenAI's Realtime API, in its present or its beta form.
+
+    The server speaks first (`session.created`, or `conversation.created`). Its answer to our
+    `session.update` says that it is ready.
+    """
+
+    name = "openai-realtime"
+
+    def __init__(self, settings: OpenAIRealtimeSettings) -> None:
+        super().__init__()
+        self._settings = settings
+        self._up = Encoding.of(settings.format, settings.rate)
+        self._down = Encoding.of(settings.format, settings.reply_rate)
+        self.rate = self._up.rate
+        self._asked = self._ready = False
+        self._interrupts = True  # its VAD interrupts replies
+        self._told_over = False  # it has said that this turn is over
+        self._open = ""  # the reply that is being made
+        self._dead: dict[str, None] = {}  # interrupted replies, oldest first
+        self._texted = ""  # the item whose text came last
+        self._items = PlayedItems()
+        self._wav = WavReader()
+        self._sent = 0
+
+    # The agent's messages
+
+    def open(self) -> list[Incoming]:
+        """Wait for the server, whose first event shows which form of the API it speaks."""
+        return []
+
+    def receive_data(self, message: Message) -> list[Incoming]:
+        event = event_of(message)
+        match event["type"]:
+            case "session.created" | "conversation.created" if not self._asked:
+                self._ask(read_setup(event))
+            case "session.updated":
+                return self._updated(read_setup(event))
+            case "error":
+                return [self._fault(inside(event, "error"))]
+            case str(kind) if kind.startswith("response."):
+                return self._reply(kind.removeprefix("response.").replace("output_", ""), event)
+            case "input_audio_buffer.speech_started":
+                return self._heard_person()
+            case "input_audio_buffer.speech_stopped":
+                self._told_over = True
+                return [TurnOver()]
+            case "input_audio_buffer.committed" if not self._told_over:
+                return [TurnOver()]
+            case "conversation.item.input_audio_transcription.completed":
+                return [Transcript(event.get("transcript", ""))]
+            case _:
+                pass
+        return []
+
+    def _ask(self, told: Setup) -> None:
+        self._asked = True
+        self._interrupts = told.interrupts
+        update = told.update(self._settings, self._up, self._down)
+        self._send({"type": "session.update", "event_id": f"{OURS}update", "session": update})
+
+    def _updated(self, told: Setup) -> list[Incoming]:
+        if not self._asked:
+            self._ask(told)
+            return []
+        self._interrupts = told.interrupts
+        if self._ready:
+            return []
+        rate = told.output.rate  # of replies, which the server may choose for PCM
+        if rate in RATES and told.output.kind == self._down.kind:
+            self._down = replace(self._down, rate=rate)
+        if why := told.input.differs(self._up):
+            return [Fault(f"it takes {why}", fatal=True)]
+        if why := told.output.differs(self._down):
+            return [Fault(f"it sends {why}", fatal=True)]
+        self._ready = True
+        return [Ready()]
+
+    def _fault(self, error: Mapping[str, Any]) -> Fault:
+        text = error.get("message") or error.get("code") or "unspecified"
+        ours = name_in(error, "event_id").startswith(OURS)
+        refuses = ours or error.get("type") == "invalid_request_error"
+        return Fault(str(text), fatal=not self._ready, refuses=self._ready and refuses)
+
+    # Replies
+
+    def _reply(self, kind: str, event: Mapping[str, Any]) -> list[Incoming]:
+        """Read an event of a reply; its kind is as in the beta, which has no `output_`."""
+        if kind == "created":
+            self._open = name_in(inside(event, "response"), "id")
+            self._dead.pop(self._open, None)
+            if not self._open:  # without ids, only that a reply begins tells it from the last one
+                self._dead.clear()
+            return []
+        if kind in ("done", "cancelled"):
+            return self._reply_over(kind, inside(event, "response") or event)
+        item = name_in(event, "item_id")
+        reply = name_in(event, "response_id") or self._open or item
+        if reply in self._dead:
+            return []
+        if kind == "audio.delta":
+            return self._audio(Part(reply, item, _index(event)), event)
+        if kind == "audio_transcript.delta":
+            self._texted = item
+            return [ReplyText(event.get("delta", ""))]
+        if kind == "audio_transcript.done" and self._texted != item:
+            return [ReplyText(event.get("transcript", ""))]  # it sends no pieces
+        return []
+
+    def _audio(self, part: Part, event: Mapping[str, Any]) -> list[Incoming]:
+        data = self._down.decode(event.get("delta"))
+        chunk = self._wav.read(AudioBytes(data, self._down.rate))
+        self._items.add(part, len(chunk.pcm))
+        return [chunk]
+
+    def _reply_over(self, kind: str, response: Mapping[str, Any]) -> list[Incoming]:
+        reply = name_in(response, "id") or name_in(response, "response_id") or self._open
+        status = "cancelled" if kind == "cancelled" else response.get("status")
+        interrupted = reply in self._dead
+        self._open = "" if reply == self._open else self._open
+        said: list[Incoming] = []
+        waiting = self._items.waiting()
+        if status == "cancelled" and not interrupted:
+            # It has not said that it heard the person, or says so only now (speech-to-speech).
+            only_this = all(part.reply == reply for part in waiting)
+            said += self._interrupt([reply], flush=bool(waiting) and only_this)
+        if status == "failed":
+            error = inside(response, "status_details", "error")
+            why = error.get("message") or error.get("code") or "the reply failed"
+            said.append(Fault(str(why), fatal=False))
+        if _calls_tools(response):
+            return said  # the reply goes on when they have answered
+        return [*said, ReplyText(" "), ReplyDone()]  # what follows is another reply
+
+    def _heard_person(self) -> list[Incoming]:
+        self._told_over = False
+        if not self._interrupts:
+            return []
+        waiting = [part.reply for part in self._items.waiting()]
+        return self._interrupt([*waiting, self._open], flush=bool(waiting))
+
+    def _interrupt(self, replies: list[str], *, flush: bool) -> list[Incoming]:
+        """Leave out what these replies still send, and drop what waits to be played."""
+        self._dead |= dict.fromkeys(filter(None, replies))
+        while len(self._dead) > MOST_DEAD:
+            self._dead.pop(next(iter(self._dead)))
+        if not flush:
+            return []
+        self._wav = WavReader()
+        return [Flush()]
+
+    # The person
+
+    def send_audio(self, pcm: bytes) -> None:
+        append: InputAudioBufferAppendEventParam = {
+            "type": "input_audio_buffer.append",
+            "audio": self._up.encode(pcm),
+        }
+        self._send(append)
+
+    # The loudspeaker
+
+    def audio_played(self, samples: int) -> None:
+        self._items.played(samples)
+
+    def audio_dropped(self, samples: int) -> None:
+        """Tell the server what was heard of each item that was dropped, in whole milliseconds."""
+        for part, heard in self._items.dropped(samples):
+            if part.item:
+                self._sent += 1
+                truncate: ConversationItemTruncateEventParam = {
+                    "type": "conversation.item.truncate",
+                    "event_id": f"{OURS}truncate-{self._sent}",
+                    "item_id": part.item,
+                    "content_index": part.content,
+                    # Rounded down: a server refuses what lies beyond an item's audio.
+                    "audio_end_ms": heard * 1000 // self._down.rate,
+                }
+                self._send(truncate)
+
+
+def _index(event: Mapping[str, Any]) -> int:
+    index = event.get("content_index")
+    return index if isinstance(index, int) and 0 <= index < 1_000 else 0
+
+
+def _calls_tools(response: Mapping[str, Any]) -> bool:
+    items = response.get("output")
+    told = items if isinstance(items, list) else []
+    kinds = [inside({"item": item}, "item").get("type") for item in told]
+    return any(kind in ("function_call", "mcp_call") for kind in kinds)
+
+
+def _create(settings: OpenAIRealtimeSettings) -> OpenAIRealtimeSession:
+    return OpenAIRealtimeSession(settings)
+
+
+SPEC = DialectSpec(
+    name="openai-realtime",
+    about="OpenAI's Realtime API over a WebSocket, in its present and its beta form",
+    create=_create,
+    settings_type=OpenAIRealtimeSettings,
+    hosts=("api.openai.com",),
+    key=Key("OPENAI_API_KEY", "header", "Authorization", "Bearer "),
+    tried=2,
+)

@@ -1,0 +1,135 @@
+"""The session of OpenAI's Realtime API: what a server tells of it, and what is asked for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from turngap.caller.dialects.encoding import UNTOLD, Encoding, Kind, ToldFormat, read_format
+from turngap.caller.dialects.json_events import inside
+
+if TYPE_CHECKING:
+    from openai.types.beta.realtime.session_update_event_param import Session as BetaSession
+    from openai.types.realtime.realtime_audio_formats_param import RealtimeAudioFormatsParam
+    from openai.types.realtime.realtime_session_create_request_param import (
+        RealtimeSessionCreateRequestParam,
+    )
+
+    from turngap.caller.dialects.openai_realtime import OpenAIRealtimeSettings
+
+_BETA_NAMES: dict[Kind, Any] = {"pcmu": "g711_ulaw", "pcma": "g711_alaw"}
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What `session.created` or `session.updated` tells; servers may leave out any of it.
+
+    Attributes:
+        beta: it has the flat fields of the beta.
+        voiced: voice and turn detection lie in the session itself, as at xAI, whose first event is
+            `conversation.created`.
+        listens: the server finds the ends of turns by itself.
+        interrupts: what it hears of the person interrupts its replies.
+        input: format of the person's audio.
+        output: format of the replies' audio.
+    """
+
+    beta: bool = False
+    voiced: bool = False
+    listens: bool = False
+    interrupts: bool = True
+    input: ToldFormat = UNTOLD
+    output: ToldFormat = UNTOLD
+
+    def update(
+        self, settings: "OpenAIRealtimeSettings", up: Encoding, down: Encoding
+    ) -> Mapping[str, Any]:
+        """Return the session to ask for, in the form that the server speaks."""
+        detection = self._detection(settings)
+        if self.beta or settings.beta:
+            return _beta_update(settings, up, detection)
+        session: Any = _update(settings, up, down)
+        where = (session, session) if self.voiced else _audio_of(session)
+        if detection:
+            where[0]["turn_detection"] = detection
+        if settings.voice:
+            where[1]["voice"] = settings.voice
+        return session
+
+    def _detection(self, settings: "OpenAIRealtimeSettings") -> dict[str, Any]:
+        """Return the turn detection to ask for; empty where the server's own may stay."""
+        given = {
+            name: value
+            for name in ("threshold", "prefix_padding_ms", "silence_duration_ms")
+            if (value := getattr(settings, name)) is not None
+        }
+        return {"type": "server_vad", **given} if given or not self.listens else {}
+
+
+def read_setup(event: Mapping[str, Any]) -> Setup:
+    """Read the session in an event; what is missing or of another kind is not told."""
+    session = inside(event, "session")
+    flat = "modalities" in session or "input_audio_format" in session
+    beta = flat and "audio" not in session and session.get("type") != "realtime"
+    source, audio = inside(session, "audio", "input"), inside(session, "audio")
+    detection = inside(source, "turn_detection") or inside(session, "turn_detection")
+    formats = (source.get("format"), inside(audio, "output").get("format"))
+    if beta:
+        formats = (session.get("input_audio_format"), session.get("output_audio_format"))
+    return Setup(
+        beta=beta,
+        voiced=event.get("type") == "conversation.created",
+        listens=bool(detection.get("type")),
+        interrupts=detection.get("interrupt_response") is not False,
+        input=read_format(formats[0]),
+        output=read_format(formats[1]),
+    )
+
+
+def _update(
+    settings: "OpenAIRealtimeSettings", up: Encoding, down: Encoding
+) -> "RealtimeSessionCreateRequestParam":
+    session: RealtimeSessionCreateRequestParam = {
+        "type": "realtime",
+        "audio": {"input": {"format": _format(up)}, "output": {"format": _format(down)}},
+    }
+    if settings.transcription:
+        session["audio"]["input"]["transcription"] = {"model": settings.transcription}
+    if settings.instructions:
+        session["instructions"] = settings.instructions
+    if settings.model:
+        session["model"] = settings.model
+    return session
+
+
+def _audio_of(session: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return where a session holds what concerns the person's audio, and the replies'."""
+    return session["audio"]["input"], session["audio"]["output"]
+
+
+def _beta_update(
+    settings: "OpenAIRealtimeSettings", up: Encoding, detection: dict[str, Any]
+) -> Mapping[str, Any]:
+    session: BetaSession = {}
+    if up.kind != "pcm":  # which every such server takes unless told, by one of two names
+        session["input_audio_format"] = session["output_audio_format"] = _BETA_NAMES[up.kind]
+    if detection:
+        session["turn_detection"] = cast("Any", detection)
+    if settings.transcription:
+        session["input_audio_transcription"] = {"model": settings.transcription}
+    if settings.voice:
+        session["voice"] = settings.voice
+    if settings.instructions:
+        session["instructions"] = settings.instructions
+    if settings.model:
+        session["model"] = cast("Any", settings.model)
+    return session
+
+
+def _format(encoding: Encoding) -> "RealtimeAudioFormatsParam":
+    match encoding.kind:
+        case "pcmu":
+            return {"type": "audio/pcmu"}
+        case "pcma":
+            return {"type": "audio/pcma"}
+        case _:
+            return {"type": "audio/pcm", "rate": cast("Any", encoding.rate)}

@@ -1,0 +1,145 @@
+"""The dialects that are installed, ours and anybody's, from the entry points `turngap.dialects`.
+
+Each entry point names an iterable of `DialectSpec`.
+"""
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from turngap.caller.dialects.session import Session
+from turngap.core.errors import InputError, known_names
+from turngap.core.problems import in_a_line
+
+GROUP = "turngap.dialects"
+
+
+class DialectSettings(BaseModel):
+    """Base of every dialect's settings, as in `--dialect openai-realtime,model=NAME`.
+
+    The string below a field describes it.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """How a public service wants its API key.
+
+    Attributes:
+        env: the environment variable that holds it.
+        where: as a header or in the URL's query.
+        name: of the header or of the query's key.
+        prefix: what stands before the key in a header, as `Bearer `.
+    """
+
+    env: str
+    where: Literal["header", "query"]
+    name: str
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DialectSpec:
+    """A dialect, by its name.
+
+    Attributes:
+        name: as `--dialect` takes it.
+        about: whose protocol it is and what carries it, in a sentence without its end.
+        create: makes a session of its settings, one for each line.
+        settings_type: its settings.
+        hosts: public services that speak it, with a path where the host speaks others too. A URL of
+            one of these, or of a host below it, needs no `--dialect`, and its key is sent to nobody
+            else.
+        key: how those hosts want their key.
+        subprotocols: what the WebSocket is opened with.
+        needs: modules that it needs beyond turngap's own dependencies.
+        tried: its place in the order in which an unknown server is tried, lowest first; None: it
+            is not tried, because its services are known by their hosts, or it can hardly be told
+            from another that is tried.
+        unready: what keeps a server that speaks it from saying that it is ready, and what helps.
+    """
+
+    name: str
+    about: str
+    create: Callable[..., Session]
+    settings_type: type[DialectSettings] = DialectSettings
+    hosts: tuple[str, ...] = ()
+    key: Key | None = None
+    subprotocols: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    tried: int | None = None
+    unready: str = ""
+
+    def missing(self) -> list[str]:
+        """Return the modules that it needs and this environment lacks."""
+        return [name for name in self.needs if importlib.util.find_spec(name) is None]
+
+    def settings(self, values: Mapping[str, Any]) -> DialectSettings:
+        """Check settings given by name.
+
+        Raises:
+            InputError: there is no such setting, or its value is wrong.
+        """
+        try:
+            return self.settings_type.model_validate(dict(values))
+        except ValidationError as e:
+            raise InputError(
+                "dialect.settings",
+                f"dialect {self.name!r}: {in_a_line(e)}",
+                hint=f"allowed: {', '.join(self.settings_type.model_fields) or 'none'}",
+            ) from e
+
+    def session(self, values: Mapping[str, Any] | None = None) -> Session:
+        """Make a session.
+
+        Raises:
+            InputError: a setting is wrong.
+        """
+        return self.create(self.settings(values or {}))
+
+
+@cache
+def dialects() -> Mapping[str, DialectSpec]:
+    """Return every installed dialect by its name, in the order of the names."""
+    found = [spec for entry in entry_points(group=GROUP) for spec in entry.load()]
+    return {spec.name: spec for spec in sorted(found, key=lambda spec: spec.name)}
+
+
+def find_dialect(name: str) -> DialectSpec:
+    """Return a dialect by its name.
+
+    Raises:
+        InputError: there is none of this name.
+    """
+    if name not in dialects():
+        raise InputError(
+            "dialect.unknown", f"no dialect {name!r}", hint=known_names(name, dialects())
+        )
+    return dialects()[name]
+
+
+def dialect_of_host(url: str) -> DialectSpec | None:
+    """Return the dialect of a public service by its URL; None if it is no known one."""
+    found = [(known, spec) for spec in dialects().values() for known in spec.hosts]
+    for known, spec in sorted(found, key=lambda pair: len(pair[0]), reverse=True):
+        if _is_at(url, known):
+            return spec
+    return None
+
+
+def _is_at(url: str, known: str) -> bool:
+    """Whether a URL is of a known host, or of one below it, and of its path if that has one."""
+    parts = urlsplit(url)
+    host, (known_host, _, path) = parts.hostname or "", known.partition("/")
+    below = host == known_host or host.endswith(f".{known_host}")
+    return below and f"{parts.path}/".startswith(f"/{path}/" if path else "/")

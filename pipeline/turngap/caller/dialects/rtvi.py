@@ -1,0 +1,168 @@
+"""RTVI, the messages of pipecat's clients, whatever carries them: protobuf frames or JSON.
+
+Their names are those of pipecat's own models and observer, from 0.0.108 (RTVI 1.2.0) to 1.14
+(2.2.0). turngap's own messages are RTVI client and server messages with the key `turngap`.
+
+The same text may come by several names: `user-input` and `stt-raw-text` replace
+`user-transcription` since 1.13, `llm-raw-text` replaces `bot-llm-text`, which 2.0 removes, and
+`bot-output` has the reply once more, by the sentence. Old and new come together where both are on,
+so a text is taken by one name only.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from turngap.caller.said import (
+    Fault,
+    Flush,
+    Incoming,
+    Marks,
+    Pong,
+    Ready,
+    ReplyDone,
+    ReplyText,
+    Transcript,
+    TurnOver,
+)
+from turngap.core.events import ToolCall
+from turngap.core.messages import PING
+from turngap.core.untrusted import printable, shown, whole
+
+RTVI_LABEL = "rtvi-ai"
+# The version that pipecat 1.14 serves, and from which on it sends its raw texts. A bot with an
+# older major version objects in an error-response and continues.
+RTVI_VERSION = "2.2.0"
+
+# The names of what the person said and of the reply, best first. Where pipecat sends the same text
+# by two of them, the better one comes first, so that the other is known to be a repetition.
+_TRANSCRIPTS = ("user-input", "stt-raw-text", "user-transcription")
+_REPLIES = ("llm-raw-text", "bot-llm-text", "bot-output")
+
+
+def rtvi(kind: str, data: Any = None, number: int = 0) -> dict[str, Any]:
+    """Make an RTVI message."""
+    return {"label": RTVI_LABEL, "type": kind, "id": str(number), "data": data}
+
+
+def client_ready() -> dict[str, Any]:
+    """Make the message that opens a conversation."""
+    return rtvi("client-ready", {"version": RTVI_VERSION, "about": {"library": "turngap"}})
+
+
+def ping(number: int) -> dict[str, Any]:
+    """Make a client message that only an agent with turngap's observer answers."""
+    return rtvi("client-message", {"t": PING, "d": {"ping": number}}, number)
+
+
+class RtviReader:
+    """Reads one conversation's RTVI messages.
+
+    Attributes:
+        flush_told: the agent has said that it was interrupted, by whatever carries that here.
+    """
+
+    def __init__(self) -> None:
+        self.flush_told = False
+        self._transcripts, self._replies = _Best(_TRANSCRIPTS), _Best(_REPLIES)
+        self._segment = -1  # the latest of `bot-output`; they are numbered upwards
+        self._tells_interruptions = True
+        self._user_speaks = False
+
+    def read(self, payload: Mapping[str, Any]) -> list[Incoming]:
+        """Return what a message says, in order.
+
+        Raises:
+            ValueError: a part that it needs is missing or of another kind.
+        """
+        if payload.get("label") != RTVI_LABEL:
+            return []  # a bot may send other messages to its own client
+        data = payload.get("data")
+        match payload.get("type"):
+            case "bot-ready":
+                version = data.get("version") if isinstance(data, dict) else None
+                self._tells_interruptions = not str(version).startswith("1.")
+                return [Ready()]
+            case "user-started-speaking":
+                self._user_speaks = True
+                return []
+            case "user-stopped-speaking":  # by its turn-taking; a VAD's stop has another name
+                self._user_speaks = False
+                return [TurnOver()]
+            case "bot-stopped-speaking":
+                return self._stopped()
+            case "bot-llm-stopped":
+                return [ReplyText(" ")]  # what follows is another reply
+            case str(kind) if isinstance(data, dict):
+                return self._read_data(kind, data)
+            case _:
+                return []
+
+    def _stopped(self) -> list[Incoming]:
+        """Take that the bot has ended its speech.
+
+        RTVI 1 has no word for an interruption, nor has the protobuf of pipecat up to 1.0: a bot
+        that stops while the person speaks has dropped what it had not sent.
+        """
+        interrupted = self._user_speaks and not (self.flush_told or self._tells_interruptions)
+        return [Flush(guessed=True), ReplyDone()] if interrupted else [ReplyDone()]
+
+    def _read_data(self, kind: str, data: dict[str, Any]) -> list[Incoming]:
+        if kind in _TRANSCRIPTS:
+            spoken = data.get("input_type", "transcription") == "transcription"
+            taken = spoken and data.get("final") and self._transcripts.takes(kind)
+            return [Transcript(data.get("text", ""))] if taken else []
+        if kind in _REPLIES:
+            return self._read_reply(kind, data)
+        if kind == "server-message":
+            told = _read_own(data)
+            return [] if told is None else [told]
+        if kind in ("error", "error-response"):
+            text = data.get("error") or data.get("message") or "unspecified"
+            words = text if isinstance(text, str) else shown(text)
+            return [Fault(words, data.get("fatal") is True, refuses=kind == "error-response")]
+        return []
+
+    def _read_reply(self, kind: str, data: dict[str, Any]) -> list[Incoming]:
+        if kind != "bot-output":
+            return [ReplyText(data.get("text", ""))] if self._replies.takes(kind) else []
+        # It comes again whenever a word of it has been spoken. RTVI 1 does not number it.
+        segment = data.get("segment_id")
+        if segment is None or whole(segment) <= self._segment or not self._replies.takes(kind):
+            return []
+        self._segment = whole(segment)
+        return [ReplyText(data.get("text", "")), ReplyText(" ")]
+
+
+class _Best:
+    """Takes a text by the best of its names so far."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._best = len(names)
+
+    def takes(self, name: str) -> bool:
+        rank = self._names.index(name)
+        self._best = min(self._best, rank)
+        return rank == self._best
+
+
+def _read_own(data: dict[str, Any]) -> Incoming | None:
+    try:
+        match data.get("turngap"):
+            case "marks":
+                calls = data.get("calls")
+                told = None if calls is None else tuple(_call(call) for call in calls)
+                about = (data.get("counts") or {}, data.get("why"), data.get("error"), told)
+                return Marks(data["turn"], data["marks"], *about, no_reply=data.get("no_reply"))
+            case "pong":
+                return Pong(data["ping"], data["agent_ns"])
+            case _:
+                return None
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        said = str(e) if isinstance(e, ValueError) else repr(e)
+        raise ValueError(f"a malformed turngap message: {printable(said, 200)}") from e
+
+
+def _call(call: dict[str, Any]) -> ToolCall:
+    about = (call.get("ms"), call.get("result"), call.get("error"))
+    return ToolCall(call["name"], call.get("arguments") or {}, *about)

@@ -1,0 +1,155 @@
+"""Finds out which dialect an agent speaks, by trying those that answer when they are spoken to."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from urllib.parse import urlsplit, urlunsplit
+
+from turngap.caller.dialects.registry import DialectSpec, dialect_of_host, dialects
+from turngap.caller.endpoint import PIPECAT, Endpoint
+from turngap.caller.line import LINE_LOST, NOT_READY, OPEN_TIMEOUT_S, Line
+from turngap.caller.stream import PACKET_MS, UserStream
+from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
+from turngap.core.errors import AgentError
+
+# How long each dialect's handshake may take. Most servers that speak another protocol hang up or
+# object at once. The one tried first has the usual time, because a bot that was just started may
+# still be loading its VAD.
+TRY_S = 5.0
+
+# Where pipecat's development runner serves protobuf.
+RUNNER_PATH = "/ws-client"
+
+# It took a dialect's opening, which asks for no answer, and said nothing.
+SILENT = "agent.silent"
+
+# What says that the server is another one than was tried; any other error ends the search.
+_NOT_THIS = (NOT_READY, "agent.other_protocol", "agent.refused", LINE_LOST)
+
+
+async def identify(
+    endpoint: Endpoint, clock: Clock, on_try: Callable[[str], None] = lambda name: None
+) -> Endpoint:
+    """Return the endpoint with its dialect named.
+
+    Each dialect gets a connection of its own, which is closed again, so an agent that counts its
+    calls sees a few short ones. `on_try` gets the name of each.
+
+    Raises:
+        InputError: as `Endpoint.open`.
+        AgentError: nobody is there, or no dialect that can be told by its answer is spoken.
+    """
+    if endpoint.dialect:
+        return endpoint
+    endpoint.check()
+    if known := dialect_of_host(endpoint.url):
+        return replace(endpoint, dialect=known.name)
+    errors: dict[str, AgentError] = {}
+    for spec in _tried():
+        on_try(spec.name)
+        named = replace(endpoint, dialect=spec.name)
+        patience_s = TRY_S if errors else OPEN_TIMEOUT_S
+        if (error := await _fails(named, clock, patience_s)) is None:
+            return named
+        errors[spec.name] = error
+    raise await _unknown(endpoint, clock, errors)
+
+
+def _tried() -> list[DialectSpec]:
+    usable = [spec for spec in dialects().values() if not spec.missing()]
+    return sorted((s for s in usable if s.tried is not None), key=lambda s: s.tried or 0)
+
+
+async def _fails(endpoint: Endpoint, clock: Clock, timeout_s: float) -> AgentError | None:
+    """Return why the agent does not speak this dialect; None if it does.
+
+    Raises:
+        AgentError: something is wrong that no dialect mends.
+    """
+    try:
+        async with endpoint.open(clock, timeout_s=timeout_s) as line:
+            if await _answers(line, clock):
+                return None
+    except AgentError as e:
+        if e.kind not in _NOT_THIS:
+            raise
+        return e
+    return AgentError(SILENT, f"it took {line.dialect}'s messages and said nothing")
+
+
+async def _answers(line: Line, clock: Clock) -> bool:
+    """Whether the agent says anything in the dialect, where its opening asks for no answer.
+
+    The person is silent meanwhile, so an agent answers only if it greets, or sends silence itself.
+
+    Raises:
+        AgentError: the line was lost.
+    """
+    silence = UserStream(0, line.rate)
+    listening = asyncio.create_task(_first_answer(line))
+    begun_ns = clock.now_ns()
+    try:
+        for number in itertools.count(1):
+            due_ns = begun_ns + number * ms_to_ns(PACKET_MS)
+            if line.answered or listening.done() or due_ns > begun_ns + TRY_S * NS_PER_S:
+                break
+            await clock.sleep_until_ns(due_ns)
+            await line.send_audio(silence.read(0, silence.packet))
+    finally:
+        listening.cancel()
+        await asyncio.wait({listening})
+    if not listening.cancelled() and (error := listening.exception()) is not None:
+        raise error
+    return line.answered
+
+
+async def _first_answer(line: Line) -> None:
+    while not line.answered:
+        await line.next()
+
+
+async def _unknown(
+    endpoint: Endpoint, clock: Clock, errors: Mapping[str, AgentError]
+) -> AgentError:
+    whys = {name: error.message for name, error in errors.items()}
+    runner = await _runner_beside(endpoint, clock)
+    if runner is not None:
+        return AgentError(
+            "agent.path",
+            f"{endpoint.url} speaks none of {', '.join(whys)}, but a pipecat bot answers at "
+            f"{runner.url}",
+            hint=f"give that URL: --agent {runner.url}",
+        )
+    if len(set(whys.values())) == 1:
+        (why,) = set(whys.values())
+        tried = f"{', '.join(whys)}: each time, {why}"
+    else:
+        tried = "; ".join(f"{name}: {why}" for name, why in whys.items())
+    waiting = [name for name, error in errors.items() if error.kind == SILENT]
+    others = [spec.name for spec in dialects().values() if spec.tried is None]
+    hint = f"name the protocol, if you know it; not tried: --dialect {'|'.join(others)}"
+    if waiting:
+        hint = (
+            f"an agent of this protocol that waits for the person to speak looks like this, so try "
+            f"--dialect {'|'.join(waiting)}; or {hint}"
+        )
+    return AgentError(
+        "agent.unknown_protocol",
+        f"it is not known what {endpoint.url} speaks. Tried {tried}",
+        hint=hint,
+    )
+
+
+async def _runner_beside(endpoint: Endpoint, clock: Clock) -> Endpoint | None:
+    """Return where pipecat's runner serves protobuf on the same host and port, if it does."""
+    parts = urlsplit(endpoint.url)
+    if parts.path.rstrip("/").endswith(RUNNER_PATH):
+        return None
+    url = urlunsplit(parts._replace(path=RUNNER_PATH))
+    beside = replace(endpoint, url=url, dialect=PIPECAT)
+    try:
+        async with beside.open(clock, timeout_s=TRY_S):
+            return beside
+    except AgentError:
+        return None

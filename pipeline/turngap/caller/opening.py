@@ -1,0 +1,284 @@
+"""Opens a WebSocket to an agent, and says why where it cannot."""
+
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urljoin, urlsplit, urlunsplit
+from urllib.request import getproxies
+
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as websocket
+from websockets.exceptions import (
+    InvalidHandshake,
+    InvalidProxy,
+    InvalidStatus,
+    InvalidURI,
+    ProxyError,
+)
+from websockets.typing import Subprotocol
+from websockets.uri import WebSocketURI, parse_uri
+
+from turngap.caller.arrival import StampedSocket, arrived_ns, connect_stamped
+from turngap.caller.intake import MOST_MESSAGE_BYTES, MOST_QUEUED, QUEUED_AGAIN
+from turngap.core.clock import Clock
+from turngap.core.errors import AgentError, InputError, url_meant
+from turngap.core.untrusted import MOST_SENTENCE, printable
+
+CLOSE_TIMEOUT_S = 2.0
+
+
+class Socket(ClientConnection):
+    """A WebSocket that knows when bytes last arrived."""
+
+    arrived_ns = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a WebSocket is opened with.
+
+    Attributes:
+        shown: the URL as messages name it, without the secrets that are in `url`.
+        key_env: the environment variable that holds the key of the service, if it is a known one.
+    """
+
+    url: str
+    headers: Mapping[str, str]
+    subprotocols: Sequence[str]
+    timeout_s: float
+    shown: str
+    key_env: str = ""
+
+
+class _RedirectedError(Exception):
+    """The server points elsewhere. websockets follows what it raises for that, and not this."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location)
+        self.location = location
+
+
+def check_url(url: str, shown: str) -> WebSocketURI:
+    """Read a WebSocket's URL; messages show `shown` in its place.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        scheme = urlsplit(url).scheme
+        uri = parse_uri(url) if scheme in ("ws", "wss") else None
+    except InvalidURI as e:  # its own text has the whole URL
+        raise _no_url(shown, e.msg) from None
+    except ValueError as e:
+        raise _no_url(shown, _what_is_wrong(url, shown, e)) from None
+    if uri is None:
+        given = f"is {scheme}" if "://" in url else "is missing"
+        raise _no_url(shown, f"its scheme {given}, not ws or wss")
+    return uri
+
+
+def _what_is_wrong(url: str, shown: str, error: ValueError) -> str:
+    """Quote an error, which may quote the URL, unless that has more in it than is shown."""
+    return str(error) if url == shown else "something is wrong with its host or its port"
+
+
+def _no_url(shown: str, why: str) -> InputError:
+    return InputError(
+        "agent.url",
+        f"{shown!r} is not a WebSocket URL: {why}",
+        hint=url_meant(shown) or "expected ws://host:port/path",
+    )
+
+
+async def connect(request: Request, clock: Clock) -> Socket:
+    """Open the WebSocket.
+
+    Raises:
+        InputError: the URL is no WebSocket's.
+        AgentError: nothing listens there, it is no WebSocket, or it lets nobody in.
+    """
+    with _in_words(request):
+        tcp = await _reached(request)
+        try:
+            return await _upgraded(request, clock, tcp)
+        except ValueError:
+            if tcp is not None:
+                tcp.close()
+            raise
+
+
+async def knock(request: Request) -> None:
+    """Check that something listens there. No WebSocket is opened, so an agent sees no call.
+
+    Raises:
+        InputError, AgentError: as `connect`.
+    """
+    with _in_words(request):
+        tcp = await _reached(request)
+    if tcp is not None:
+        tcp.close()
+
+
+async def _reached(request: Request) -> StampedSocket | None:
+    """Connect to the host; None: it is reached through a proxy."""
+    uri = check_url(request.url, request.shown)
+    if getproxies() and not _is_here(uri.host):
+        return None
+    return await connect_stamped(uri.host, uri.port, request.timeout_s)
+
+
+@contextmanager
+def _in_words(request: Request) -> Iterator[None]:
+    """Say what went wrong, and what helps."""
+    try:
+        yield
+    except ssl.SSLError as e:
+        raise _no_tls(request, e) from e
+    except ImportError as e:  # a SOCKS proxy without python-socks
+        raise _unreachable(request, e, "is the proxy in the environment meant?") from e
+    except _RedirectedError as e:
+        raise _elsewhere(request, e.location) from None
+    except ValueError as e:  # a name that no host can have
+        why = _what_is_wrong(request.url, request.shown, e)
+        raise _no_url(request.shown, why) from None
+    except (OSError, EOFError, InvalidProxy, ProxyError) as e:
+        hint = "is the agent running, and is this its port and path?"
+        raise _unreachable(request, e, hint) from e
+    except InvalidStatus as e:
+        raise _refused(request, e.response.status_code) from e
+    except InvalidHandshake as e:
+        why = printable(str(e), MOST_SENTENCE)
+        raise AgentError(
+            "agent.no_websocket", f"{request.shown} answers, but not as a WebSocket: {why}"
+        ) from e
+
+
+def _unreachable(request: Request, error: Exception, hint: str) -> AgentError:
+    why = printable(str(error), MOST_SENTENCE) or type(error).__name__
+    return AgentError(
+        "agent.unreachable", f"nothing can be reached at {request.shown}: {why}", hint=hint
+    )
+
+
+def _no_tls(request: Request, error: ssl.SSLError) -> AgentError:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = printable(error.verify_message, MOST_SENTENCE)
+        return AgentError(
+            "agent.certificate",
+            f"the certificate of {request.shown} is not trusted here: {why}",
+            hint="if it is your own, name its file: SSL_CERT_FILE=cert.pem turngap ...",
+        )
+    if error.reason == "WRONG_VERSION_NUMBER":
+        return AgentError(
+            "agent.certificate",
+            f"{request.shown} does not speak TLS",
+            hint=f"try it without: {request.shown.replace('wss://', 'ws://', 1)}",
+        )
+    return _unreachable(request, error, "is this its port, and is it meant to speak TLS?")
+
+
+# What a server answers with a `Location` to go to.
+_POINTS_ELSEWHERE = (300, 301, 302, 303, 307, 308)
+
+# What a server answers, in place of a WebSocket, to somebody who is not let in.
+_NOT_LET_IN = (401, 403)
+
+
+def _refused(request: Request, status: int) -> AgentError:
+    """Say what an HTTP status in place of a WebSocket means."""
+    said = f"{request.shown} answers with HTTP status {status}"
+    if status in _NOT_LET_IN:
+        if request.key_env:
+            key = (
+                f"is {request.key_env} set, and to a valid key? It is not sent beside a token, a "
+                "header or a subprotocol of your own"
+            )
+        else:
+            key = (
+                "give the key as a header, from the environment: "
+                "--header 'Authorization: Bearer ${API_KEY}'"
+            )
+        if status == 403:  # uvicorn's answer where no WebSocket is served at a path
+            why = "there is no WebSocket at this path, or it wants a key"
+            return AgentError("agent.key", f"{said}: {why}", hint=f"check the path; or {key}")
+        return AgentError("agent.key", f"{said}: it wants a key", hint=key)
+    if status == 404:
+        return AgentError(
+            "agent.path",
+            f"{said}: there is nothing at this path",
+            hint="pipecat's development runner serves protobuf at /ws-client, and telephony and "
+            "evals at /ws; OpenAI's protocol is usually at /v1/realtime?model=NAME",
+        )
+    return AgentError(
+        "agent.no_websocket",
+        f"{request.shown} answers, but not as a WebSocket: HTTP status {status}",
+        hint="is this the agent's port and path?",
+    )
+
+
+def _elsewhere(request: Request, location: str) -> AgentError:
+    """Say where a redirect points. It is not followed: keys would go to whoever it names."""
+    said = f"{request.shown} points elsewhere"
+    hint = "give the URL that it points to, if you trust it with your keys"
+    try:
+        there = urlsplit(urljoin(request.url, location))
+        # Nothing that was filled into the URL comes back in what is shown.
+        filled = urlsplit(request.url).path != urlsplit(request.shown).path
+        path = "/" if filled else there.path
+        scheme = {"http": "ws", "https": "wss"}.get(there.scheme, there.scheme)
+        netloc = there.netloc.rpartition("@")[2]
+        url = printable(urlunsplit((scheme, netloc, path, "", "")), MOST_SENTENCE)
+        said += f", to {url}, and redirects are not followed"
+        if not filled:
+            hint = f"if you trust it with your keys, give that URL: --agent {url}"
+    except ValueError:
+        said += ", to what is no URL, and redirects are not followed"
+    return AgentError("agent.redirected", said, hint=hint)
+
+
+async def _upgraded(request: Request, clock: Clock, tcp: StampedSocket | None) -> Socket:
+    """Open a WebSocket over `tcp`, or over a new connection, which may go through a proxy."""
+
+    class Stamped(Socket):
+        async def handshake(self, *args: Any, **options: Any) -> None:
+            try:
+                await super().handshake(*args, **options)
+            except InvalidStatus as e:
+                locations = e.response.headers.get_all("Location")
+                if e.response.status_code in _POINTS_ELSEWHERE and locations:
+                    raise _RedirectedError(locations[0]) from None
+                raise
+
+        def data_received(self, data: bytes) -> None:
+            # Stamped here and not when the message leaves the queue: until that task runs, 0.1 ms
+            # pass, and 0.5 ms in one of twenty cases, and every onset would be late by that.
+            self.arrived_ns = arrived_ns(self.transport, clock, self.arrived_ns)
+            super().data_received(data)
+
+    # No compression, since it costs time at both ends and audio does not shrink. No proxy to this
+    # machine itself.
+    connection = await websocket(
+        request.url,
+        sock=tcp,
+        create_connection=Stamped,
+        compression=None,
+        proxy=None if _is_here(urlsplit(request.url).hostname) else True,
+        additional_headers=request.headers,
+        subprotocols=[Subprotocol(name) for name in request.subprotocols] or None,
+        open_timeout=request.timeout_s,
+        close_timeout=CLOSE_TIMEOUT_S,
+        max_queue=(MOST_QUEUED, QUEUED_AGAIN),
+        max_size=MOST_MESSAGE_BYTES,
+    )
+    assert isinstance(connection, Socket)
+    return connection
+
+
+def _is_here(host: str | None) -> bool:
+    try:
+        return host == "localhost" or ip_address(host or "").is_loopback
+    except ValueError:
+        return False

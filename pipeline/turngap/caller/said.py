@@ -1,0 +1,260 @@
+"""What is said on the line: what every dialect makes of an agent's messages.
+
+Whatever holds values from the agent checks them when it is made, so that no dialect has to: what
+can be kept is finite, printable and bounded, and what cannot is refused.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from turngap.core.audio import Pcm
+from turngap.core.events import ToolCall
+from turngap.core.untrusted import MOST_NAME, MOST_SENTENCE, finite, plain, text_of, whole
+
+# From telephony to studio. Any other rate is a mistake, and would size the caller's buffers.
+RATES = range(8_000, 192_001)
+
+# What one message about a turn may hold. The built-in agent reports 11 marks and 20 counts; a task
+# of ten steps calls 10 to 30 tools.
+MOST_NAMES = 100
+MOST_CALLS = 100
+
+Value = TypeVar("Value")
+
+
+class NotSpokenError(Exception):
+    """The message that arrived is not of this dialect."""
+
+
+class UnplayableError(NotSpokenError):
+    """The message is of this dialect, but its audio is no PCM16 mono at a rate of `RATES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The agent is ready to listen."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioBytes:
+    """Audio to play as the agent sent it: PCM16 samples, maybe with a WAV header before them.
+
+    The line makes an `AudioChunk` of it, and refuses what is not mono at a rate of `RATES`.
+    """
+
+    data: bytes
+    rate: int
+    channels: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AudioChunk:
+    """Audio to play, mono.
+
+    `wav`: it came with WAV headers, which have been taken off. `left_out`: so many bytes after a
+    WAV file's samples were no chunks of it.
+
+    Raises (when made):
+        UnplayableError: it is no mono int16 at a rate of `RATES`.
+    """
+
+    pcm: Pcm
+    rate: int
+    wav: bool = False
+    left_out: int = 0
+
+    def __post_init__(self) -> None:
+        if self.pcm.dtype != np.int16 or self.pcm.ndim != 1 or self.rate not in RATES:
+            raise UnplayableError(f"audio that is no PCM16 mono ({self.rate} Hz)")
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Drop what has not been played yet.
+
+    `guessed`: the agent has no word for it, and did something that implies it.
+    """
+
+    guessed: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOver:
+    """The agent says that it takes the person's turn to be over."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyDone:
+    """The agent says that it has sent its whole reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What the agent heard, as its final transcript."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        _set(self, text=text_of(self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyText:
+    """A piece of the reply's text."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        _set(self, text=text_of(self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The agent's marks for one of its turns, in ns of its own clock.
+
+    `counts` are other figures by name. `why` is the reason for the hold before the turn. `error`
+    says what kept the agent from making its reply, or all of it, and `no_reply` why it has nothing
+    to say though nothing failed. `calls` are the tools that were
+    called for the reply; None if the agent does not report them. `left_out` says what of the
+    message could not be kept, and why.
+
+    Raises (when made):
+        ValueError: it has no turn, or its parts are of another shape.
+    """
+
+    agent_turn: int
+    marks: Mapping[str, int]
+    counts: Mapping[str, float] = field(default_factory=dict[str, float])
+    why: str | None = None
+    error: str | None = None
+    calls: tuple[ToolCall, ...] | None = None
+    left_out: tuple[str, ...] = ()
+    no_reply: str | None = None
+
+    def __post_init__(self) -> None:
+        left_out: list[str] = []
+        _set(
+            self,
+            agent_turn=whole(self.agent_turn),
+            marks=_named(self.marks, "mark", whole, left_out),
+            counts=_named(self.counts, "count", finite, left_out),
+            why=_sentence(self.why),
+            error=_sentence(self.error),
+            no_reply=_sentence(self.no_reply),
+            calls=None if self.calls is None else _calls(self.calls, left_out),
+            left_out=tuple(left_out),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """The answer to a ping; `agent_ns` is when the agent answered, on its clock."""
+
+    ping: int
+    agent_ns: int
+
+    def __post_init__(self) -> None:
+        _set(self, ping=whole(self.ping), agent_ns=whole(self.agent_ns))
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The agent reports an error of its own, or refuses a message of the caller's."""
+
+    text: str
+    fatal: bool
+    refuses: bool = False
+
+    def __post_init__(self) -> None:
+        _set(self, text=text_of(self.text, MOST_SENTENCE), fatal=bool(self.fatal))
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The line's own word: something that the agent sent is left out, and the turn goes on."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The line's own word: a message could not be read, so the turn cannot be measured.
+
+    `traceback`: where it was turngap that failed on it. `unplayable`: it is audio of this dialect.
+    """
+
+    why: str
+    traceback: str = ""
+    unplayable: bool = False
+
+
+Incoming = (
+    Ready
+    | AudioBytes
+    | AudioChunk
+    | Flush
+    | TurnOver
+    | ReplyDone
+    | Transcript
+    | ReplyText
+    | Marks
+    | Pong
+    | Fault
+    | LeftOut
+    | Unreadable
+)
+
+Message = bytes | str
+
+
+def _set(instance: Any, **values: Any) -> None:
+    """Give a frozen instance that is being made its checked values."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+
+
+def _sentence(value: Any) -> str | None:
+    return None if value is None else text_of(value, MOST_SENTENCE)
+
+
+def _named(
+    values: Any, what: str, read: Callable[[Any], Value], left_out: list[str]
+) -> dict[str, Value]:
+    """Read values by name; what cannot be read is left out."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{what}s that are no object")
+    found: dict[str, Value] = {}
+    for key, value in values.items():
+        if len(found) == MOST_NAMES:
+            left_out.append(f"more than {MOST_NAMES} {what}s in a message")
+            break
+        name = text_of(key, MOST_NAME)
+        try:
+            found[name] = read(value)
+        except ValueError as e:
+            left_out.append(f"the {what} {name}: {e}")
+    return found
+
+
+def _calls(calls: Any, left_out: list[str]) -> tuple[ToolCall, ...]:
+    if len(calls) > MOST_CALLS:
+        left_out.append(f"more than {MOST_CALLS} tool calls in a message")
+    return tuple(_call(call, left_out) for call in calls[:MOST_CALLS])
+
+
+def _call(call: ToolCall, left_out: list[str]) -> ToolCall:
+    name, ms = text_of(call.name, MOST_NAME), call.ms
+    arguments, changed = plain(call.arguments)
+    if not isinstance(arguments, dict):
+        raise ValueError(f"arguments of {name} that are no object")
+    if changed:
+        left_out.append(f"arguments of {name} that cannot be kept")
+    try:
+        ms = None if ms is None else finite(ms)
+    except ValueError as e:
+        left_out.append(f"how long {name} took: {e}")
+        ms = None
+    return ToolCall(name, arguments, ms, _sentence(call.result), _sentence(call.error))

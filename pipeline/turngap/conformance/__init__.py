@@ -1,0 +1,1 @@
+"""What a server does against its protocol, heard in one short conversation."""

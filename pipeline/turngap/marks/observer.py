@@ -1,0 +1,341 @@
+"""Where pipecat's frames become turngap's marks.
+
+Any pipecat bot can have it, in two lines:
+
+    from turngap import MarksObserver
+    MarksObserver().attach(worker)  # a PipelineWorker, before it runs
+"""
+
+import asyncio
+import dataclasses
+import json
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from loguru import logger  # pipecat's
+from pipecat.frames.frames import (
+    AggregatedTextFrame,
+    BotStoppedSpeakingFrame,
+    ErrorFrame,
+    Frame,
+    FunctionCallCancelFrame,
+    FunctionCallInProgressFrame,
+    FunctionCallResultFrame,
+    InterimTranscriptionFrame,
+    InterruptionFrame,
+    LLMContextFrame,
+    LLMFullResponseStartFrame,
+    LLMMessagesAppendFrame,
+    LLMTextFrame,
+    LLMThoughtTextFrame,
+    MetricsFrame,
+    OutputAudioRawFrame,
+    TranscriptionFrame,
+    TTSAudioRawFrame,
+    TTSStartedFrame,
+    TTSTextFrame,
+    UserStoppedSpeakingFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.metrics.metrics import LLMUsageMetricsData
+from pipecat.observers.base_observer import BaseObserver, FramePushed
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.processors.frameworks.rtvi import RTVIProcessor
+from pipecat.services.llm_service import LLMService
+from pipecat.services.stt_service import STTService
+from pipecat.services.tts_service import TTSService
+from pipecat.transports.base_output import BaseOutputTransport
+
+from turngap.backends import COUNTS, Decision, Kind
+from turngap.core.messages import PING
+from turngap.core.tokens import COLD
+from turngap.marks.failures import failure_of, kind_of
+from turngap.marks.recorder import AgentTurn, MarksRecorder
+from turngap.marks.versions import (
+    EagerEndOfTurnCancelFrame,
+    FirstPushes,
+    is_guess,
+    tool_error,
+)
+from turngap.marks.waste import GUESS, Waste, costs
+
+# Characters of a tool's result that are stored with its turn.
+MOST_OF_A_RESULT = 500
+
+
+class MarksObserver(BaseObserver):
+    """Notes each turn's marks from the pushes' own timestamps and reports them after the turn.
+
+    Pipecat hands pushes to observers from a queue, which has been seen to stall for 1.5 s. The
+    timestamp on each push is exact all the same, and the instant of handling is never used.
+
+    Args:
+        hold_ms: how long turn-taking holds the turn's end after the VAD's stop.
+        written: returns when the audio that the output pushed on at an instant (ns) was written;
+            without it, `sent` is the push.
+        eager: report a turn's marks when its first audible sample is written, too.
+        llm: returns the name of the LLM that answers, if that can change.
+        answered: names of the LLMs that have answered a turn since the agent began, for any caller;
+            added to. Without it no turn is marked as an LLM's first.
+        decisions: turn-taking's decisions, oldest first; those that are reported are removed.
+        price: returns the price of the LLM that answers, if known: US dollars per million input and
+            output tokens.
+    """
+
+    def __init__(
+        self,
+        *,
+        hold_ms: float = 0.0,
+        written: Callable[[int], int] = lambda pushed_ns: pushed_ns,
+        eager: bool = False,
+        llm: Callable[[], str | None] = lambda: None,
+        answered: set[str] | None = None,
+        decisions: deque[Decision] | None = None,
+        price: Callable[[], tuple[float, float] | None] = lambda: None,
+    ) -> None:
+        super().__init__()
+        self._pushes = FirstPushes()
+        self._written = written
+        self._decisions = deque[Decision]() if decisions is None else decisions
+        self._price = price
+        self._waste = Waste()
+        self._guess: object = None  # the guess number of the answer that is being made, if any
+        self._llm = llm
+        self._answered = answered
+        self._guessing: str | None = None  # the LLM whose answer is still a guess
+        self._about: dict[str, Any] = {}
+        self._typed = False
+        self._recorder = MarksRecorder(hold_ms, self._report, eager=eager)
+        self._rtvi: RTVIProcessor | None = None
+        self._reports: set[asyncio.Task[None]] = set()
+        self._has_complained = False
+
+    def attach(self, worker: PipelineWorker) -> None:
+        """Observe a worker and report by its RTVI; without RTVI the bot runs unobserved."""
+        try:
+            rtvi = worker.rtvi
+        except Exception:  # pipecat raises no narrower one
+            logger.warning(
+                "This worker has no RTVI, so nobody can be told the marks of its turns: "
+                "make it without enable_rtvi=False if you want the stages."
+            )
+            return
+        worker.add_observer(self)
+        self.report_to(rtvi)
+
+    def report_to(self, rtvi: RTVIProcessor) -> None:
+        """Send the marks as RTVI server messages, and answer the caller's clock pings."""
+        self._rtvi = rtvi
+
+        async def on_client_message(processor: RTVIProcessor, message: Any) -> None:
+            # The clock that stamps the frames: some begin at 0 with the pipeline.
+            now_ns = processor.get_clock().get_time()
+            if message.type == PING and isinstance(message.data, dict):
+                number = message.data.get("ping")
+                pong = {"turngap": "pong", "ping": number, "agent_ns": now_ns}
+                await processor.send_server_message(pong)
+
+        rtvi.add_event_handler("on_client_message", on_client_message)
+
+    def count(self, name: str, n: float) -> None:
+        """Add to a figure of the turn that is being answered, or of the next one."""
+        self._recorder.count(name, n)
+
+    def late(self, kind: Kind, why: str) -> None:
+        """Note that an engine is late with the answer, and why; empty: it goes on."""
+        self._recorder.late(kind, why)
+
+    def silent(self, kind: Kind, why: str) -> None:
+        """Note that there is nothing to hear, though no engine has failed."""
+        self._recorder.silent(kind, why)
+
+    async def on_push_frame(self, data: FramePushed) -> None:
+        # An exception would end pipecat's task for this observer, and its queue would grow for as
+        # long as the bot talks.
+        try:
+            self._see(data)
+        except Exception as e:
+            if not self._has_complained:
+                logger.warning(f"turngap could not read a {type(data.frame).__name__}: {e!r}")
+            self._has_complained = True
+
+    def _see(self, data: FramePushed) -> None:
+        frame, at_ns = data.frame, data.timestamp
+        if isinstance(frame, OutputAudioRawFrame):
+            self._on_audio(data, frame)
+        elif not self._pushes.is_first(data):
+            pass
+        elif data.direction == FrameDirection.DOWNSTREAM:
+            self._on_first_push(data, frame, at_ns)
+        elif isinstance(frame, ErrorFrame):
+            self._on_error(data.source, frame, at_ns)
+
+    def _on_audio(self, data: FramePushed, frame: OutputAudioRawFrame) -> None:
+        if isinstance(data.source, BaseOutputTransport):
+            self._recorder.sent(self._written(data.timestamp), _pcm(frame), frame.sample_rate)
+        elif isinstance(frame, TTSAudioRawFrame) and isinstance(data.source, TTSService):
+            self._on_counts(frame)
+            self._on_voice(data, frame)
+
+    def _on_voice(self, data: FramePushed, frame: OutputAudioRawFrame) -> None:
+        self._recorder.tts_audio(data.timestamp, _pcm(frame), frame.sample_rate)
+
+    def _on_first_push(self, data: FramePushed, frame: Frame, at_ns: int) -> None:
+        match frame:
+            case InterruptionFrame() | EagerEndOfTurnCancelFrame():
+                self._waste.withdrawn()
+                self._recorder.withdrawn()
+                # Its last frames do not belong to the next turn.
+                self._guess = self._guessing = None
+                if isinstance(frame, InterruptionFrame):
+                    self._recorder.finish()
+            case BotStoppedSpeakingFrame():
+                self._recorder.finish()
+            case TTSTextFrame():
+                pass  # already spoken
+            case AggregatedTextFrame() | TTSStartedFrame():
+                self._recorder.mark("tts_request", at_ns)
+            case LLMMessagesAppendFrame():
+                self._typed = True
+            case LLMContextFrame() if isinstance(data.source, LLMUserAggregator):
+                self._on_request(frame, at_ns)
+            case _ if isinstance(data.source, LLMService):
+                self._on_llm(frame, at_ns)
+            case _:
+                self._on_user(data, frame, at_ns)
+
+    def _on_user(self, data: FramePushed, frame: Frame, at_ns: int) -> None:
+        recorder = self._recorder
+        match frame:
+            case VADUserStartedSpeakingFrame():
+                recorder.user_started(at_ns)
+            case VADUserStoppedSpeakingFrame():
+                recorder.vad_stopped(at_ns)
+            case InterimTranscriptionFrame() if isinstance(data.source, STTService):
+                recorder.partial()
+            case TranscriptionFrame() if isinstance(data.source, STTService):
+                recorder.transcript(at_ns)
+                recorder.heard(frame.metadata.get(COUNTS, {}))
+            case UserStoppedSpeakingFrame():
+                self._waste.confirmed()
+                recorder.turn_decided(at_ns, self._decision(at_ns))
+                self._has_answered(self._guessing)
+            case _:
+                pass
+
+    def _on_llm(self, frame: Frame, at_ns: int) -> None:
+        self._on_counts(frame)
+        match frame:
+            case LLMFullResponseStartFrame():
+                self._waste.answered()
+            case LLMTextFrame() if frame.metadata.get(GUESS) == self._guess:
+                self._waste.piece()
+                self._recorder.said(at_ns)
+            case LLMThoughtTextFrame() if frame.metadata.get(GUESS) == self._guess:
+                self._waste.piece()
+                self._recorder.thought(at_ns)
+            case MetricsFrame():
+                for usage in (d for d in frame.data if isinstance(d, LLMUsageMetricsData)):
+                    tokens = usage.value
+                    self._waste.used(tokens.prompt_tokens, tokens.completion_tokens)
+                    self._recorder.used(tokens.prompt_tokens, tokens.completion_tokens)
+            case _:
+                self._on_tool(frame, at_ns)
+
+    def _on_tool(self, frame: Frame, at_ns: int) -> None:
+        """Note tools, which run in the LLM service and are announced by its frames."""
+        match frame:
+            case FunctionCallInProgressFrame(tool_call_id=call_id):
+                arguments = frame.arguments if isinstance(frame.arguments, dict) else {}
+                self._recorder.tool_called(call_id, frame.function_name, arguments, at_ns)
+            case FunctionCallResultFrame(tool_call_id=call_id):
+                error = tool_error(frame)
+                if frame.properties is None or frame.properties.is_final:
+                    # The answer to it does not belong to a guess, even if the call did.
+                    self._guess = None
+                    result = None if error else _as_json(frame.result)
+                    self._recorder.tool_returned(call_id, at_ns, result=result, error=error)
+            case FunctionCallCancelFrame(tool_call_id=call_id):
+                self._recorder.tool_cancelled(call_id)
+            case _:
+                pass
+
+    def _on_counts(self, frame: Frame) -> None:
+        """Take an engine's own counts; of a void answer, only what it cost."""
+        told: dict[str, float] = frame.metadata.get(COUNTS, {})
+        is_void = frame.metadata.get(GUESS) not in (None, self._guess)
+        for name, n in costs(told).items() if is_void else told.items():
+            self._recorder.count(name, n)
+
+    def _on_error(self, source: FrameProcessor, frame: ErrorFrame, at_ns: int) -> None:
+        """Note the engines' errors."""
+        error = failure_of(frame, source)
+        if error is not None and isinstance(source, LLMService | TTSService):
+            self._recorder.failed(error)
+        elif error is not None and kind_of(source) is not None:
+            self._recorder.unheard(error, at_ns)
+
+    def _on_request(self, frame: LLMContextFrame, at_ns: int) -> None:
+        self._guess = frame.metadata.get(GUESS)
+        if guess := is_guess(frame):
+            self._recorder.guessed(at_ns)
+            messages = (m for m in frame.context.get_messages() if isinstance(m, dict))
+            self._waste.begun(sum(len(str(m.get("content", ""))) for m in messages))
+        else:
+            self._recorder.llm_requested(at_ns)
+        llm = self._llm()
+        if self._answered is not None and llm is not None and llm not in self._answered:
+            self._recorder.count(COLD, 1)
+        self._guessing = llm if guess else None
+        if not guess:
+            self._has_answered(llm)
+        self._about = {"llm": llm, "typed": self._typed}
+        self._typed = False
+
+    def _has_answered(self, llm: str | None) -> None:
+        """Note that the LLM is asked for a turn, so that later turns are not its first."""
+        if self._answered is not None and llm is not None:
+            self._answered.add(llm)
+
+    def _decision(self, announced_ns: int) -> Decision | None:
+        """Return the latest decision before it was announced."""
+        found: Decision | None = None
+        while self._decisions and self._decisions[0].at_ns <= announced_ns:
+            found = self._decisions.popleft()
+        return found
+
+    def _report(self, turn: AgentTurn) -> None:
+        for name, n in self._waste.take(self._price()).items():
+            turn.counts[name] = turn.counts.get(name, 0) + n
+        if self._rtvi is None:
+            return
+        message = {"turngap": "marks", "turn": turn.number, "marks": dict(turn.marks)}
+        message |= {"counts": dict(turn.counts), "why": turn.why, "error": turn.failure}
+        message["calls"] = [dataclasses.asdict(call) for call in turn.calls.values()]
+        message |= self._about
+        if turn.no_reply is not None:
+            message["no_reply"] = turn.no_reply
+        task = asyncio.create_task(self._rtvi.send_server_message(message))
+        self._reports.add(task)
+        task.add_done_callback(self._reports.discard)
+
+
+def _as_json(result: Any) -> str:
+    """Return the result as the LLM gets it, cut to what a caller needs."""
+    try:
+        text = json.dumps(result, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):  # keys of any type, circles, deep nesting
+        text = repr(result)
+    return text if len(text) <= MOST_OF_A_RESULT else text[:MOST_OF_A_RESULT] + "…"
+
+
+def _pcm(frame: OutputAudioRawFrame) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
+    """Return the first channel, of whole samples."""
+    channels = max(1, frame.num_channels)
+    whole = len(frame.audio) // (2 * channels) * channels
+    return np.frombuffer(frame.audio, "<i2", whole)[::channels]

@@ -1,0 +1,69 @@
+"""JUnit XML, which CI servers show test by test."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+from xml.etree import ElementTree
+
+from turngap.core.untrusted import printable, xml_text
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One test case. `why` stands with a failure, or with what was skipped.
+
+    `kind`: what sort of failure it is, as JUnit's attribute `type`.
+    """
+
+    name: str
+    status: Literal["passed", "failed", "skipped"]
+    why: str = ""
+    kind: str = "failed"
+
+
+def document(
+    suite: str,
+    cases: Sequence[Case],
+    *,
+    properties: Mapping[str, str],
+    output: str,
+    seconds: str = "",
+    started: str = "",
+) -> bytes:
+    """Write one suite of cases; its name with a dot for the space is their class.
+
+    `seconds` and `started` are what JUnit's attributes `time` and `timestamp` hold; neither stands
+    there where it is not known.
+    """
+    counts = {
+        "tests": len(cases),
+        "failures": sum(case.status == "failed" for case in cases),
+        "errors": 0,
+        "skipped": sum(case.status == "skipped" for case in cases),
+    }
+    attributes = {name: str(n) for name, n in counts.items()}
+    attributes |= {"time": seconds} if seconds else {}
+    root = ElementTree.Element("testsuites", {"name": suite, **attributes})
+    stamp = {"timestamp": started} if started else {}
+    element = ElementTree.SubElement(root, "testsuite", {"name": suite, **attributes, **stamp})
+    listed = ElementTree.SubElement(element, "properties")
+    for name, value in properties.items():
+        ElementTree.SubElement(listed, "property", {"name": name, "value": xml_text(value)})
+    for case in cases:
+        _append(element, suite.replace(" ", "."), case)
+    ElementTree.SubElement(element, "system-out").text = xml_text(output)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+
+
+def _append(suite: ElementTree.Element, classname: str, case: Case) -> None:
+    name, message = xml_text(printable(case.name)), xml_text(case.why)
+    attributes = {"classname": classname, "name": name}
+    element = ElementTree.SubElement(suite, "testcase", attributes)
+    if case.status == "failed":
+        failure = ElementTree.SubElement(
+            element, "failure", {"message": message, "type": case.kind}
+        )
+        failure.text = message
+    elif case.status == "skipped":
+        ElementTree.SubElement(element, "skipped", {"message": message})

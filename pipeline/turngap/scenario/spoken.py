@@ -1,0 +1,222 @@
+"""Speaks what a scenario gives as text alone: by an installed voice, once, and then from a cache.
+
+What a voice made is stored as it came. Everything else is done to it each time it is loaded: it is
+cut, levelled and laid on a floor of noise as the shipped recordings are, and labelled exactly.
+"""
+
+import hashlib
+import os
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from turngap.backends import BackendChoice, BackendSettings, BackendSpec, specs
+from turngap.core.audio import (
+    AUDIBLE_DBFS,
+    LINE_FLOOR_DBFS,
+    Pcm,
+    SpeechDetector,
+    SpeechStart,
+    dbfs_to_amplitude,
+)
+from turngap.core.errors import InputError, TurngapError, known_names
+from turngap.core.untrusted import shown
+from turngap.scenario.label import speech_bounds
+from turngap.scenario.model import Pause, SpeechBounds
+from turngap.scenario.speech import PAUSE_MS
+from turngap.store.documents import write_atomically
+from turngap.store.sound import read_sound
+from turngap.weights.cache import state_of
+from turngap.weights.fetch import bring
+from turngap.weights.showing import tell
+
+# As the shipped recordings have it: peaks that a voice activity detector hears reliably, and
+# silence in which it settles.
+PEAK_DBFS = -7.0
+LEAD_MS, TAIL_MS = 120, 200
+# Where sound that much softer counts as well, a bound of speech that fades lies elsewhere: by so
+# much it may be off. The shipped recordings were chosen by the same levels.
+LEVELS_DB = (-10.0, -5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """A text as it was spoken: samples at `rate` Hz, and where their speech lies."""
+
+    pcm: Pcm
+    rate: int
+    speech: SpeechBounds
+    pauses: tuple[Pause, ...]
+
+
+class Voice:
+    """An installed voice that speaks texts.
+
+    Args:
+        name: how the scenario names it, as `piper,voice=en_US-ljspeech-medium`.
+    """
+
+    def __init__(self, name: str, spec: BackendSpec, settings: BackendSettings) -> None:
+        self.name = name
+        self._spec = spec
+        self._settings = settings
+        self._told = False
+
+    @classmethod
+    def of(cls, asked: str | None) -> "Voice":
+        """The voice that is asked for, or the first that is installed.
+
+        Raises:
+            InputError: there is no such voice, or none at all, with what installs one.
+        """
+        if asked is None:
+            return _first()
+        choice = BackendChoice.parse(asked)
+        spec = next((s for s in _that_speak() if s.name == choice.backend), None)
+        if spec is None:
+            raise InputError(
+                "scenario.voice",
+                f"there is no voice {choice.backend!r}",
+                hint=known_names(choice.backend, [s.name for s in _that_speak()]),
+            )
+        if missing := _missing(spec):
+            raise InputError(
+                "scenario.no_voice",
+                f"the voice {spec.name} is not installed here",
+                hint=" and ".join(missing),
+            )
+        return cls(asked.strip(), spec, spec.settings(choice.values()))
+
+    def take(self, text: str) -> Take:
+        """Speak a text.
+
+        Raises:
+            InputError: nothing can be heard of it.
+            TurngapError: the voice cannot be loaded, or failed.
+        """
+        pcm, rate = self._spoken(text)
+        bounds = speech_bounds(_levelled(pcm), rate, AUDIBLE_DBFS)
+        if bounds is None:
+            raise InputError(
+                "scenario.unspoken", f"the voice {self.name} says nothing for {shown(text, 60)}"
+            )
+        return _take(_cut(_levelled(pcm), rate, bounds), rate, seed=zlib.crc32(text.encode()))
+
+    def _spoken(self, text: str) -> tuple[Pcm, int]:
+        """What the voice makes of a text, from the cache if it ever did."""
+        file = cache() / f"{self._key(text)}.flac"
+        if file.is_file():
+            with suppress(InputError):  # what cannot be read is spoken again
+                sound = read_sound(file, "cache")
+                return sound.samples[:, 0], sound.rate
+        if (speak := self._spec.speak) is None:
+            raise AssertionError(f"{self._spec.name} was chosen, as it speaks")
+        bring(self._spec.downloads(self._settings))
+        if not self._told:
+            self._told = True
+            tell(f"{self.name} speaks what has no recording; it is kept in {file.parent}")
+        pcm, rate = speak(self._settings, text)
+        _keep(file, pcm, rate)
+        return pcm, rate
+
+    def _key(self, text: str) -> str:
+        settings = self._settings.model_dump_json(exclude={"library"})
+        return hashlib.sha256(f"{self._spec.name}\n{settings}\n{text}".encode()).hexdigest()
+
+
+def cache() -> Path:
+    """The folder in which spoken texts are kept."""
+    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(root).expanduser() / "turngap" / "spoken"
+
+
+def _keep(file: Path, pcm: Pcm, rate: int) -> None:
+    """Store a text's speech; where that cannot be done, it is spoken each time."""
+    import soundfile
+
+    encoded = BytesIO()
+    soundfile.write(encoded, pcm, rate, format="FLAC", subtype="PCM_16")
+    with suppress(OSError, InputError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, encoded.getvalue())
+
+
+def _that_speak() -> list[BackendSpec]:
+    return [spec for spec in specs() if spec.kind == "tts" and spec.speak is not None]
+
+
+def _missing(spec: BackendSpec) -> list[str]:
+    """What installs what the voice lacks."""
+    return list(dict.fromkeys(need.remedy for need in spec.speaks_with if not need.met()))
+
+
+def _first() -> Voice:
+    """The first voice, by name, that speaks without anything being fetched."""
+    for spec in _that_speak():
+        with suppress(TurngapError):  # an engine without a voice of its own
+            settings = spec.settings({})
+            if not _missing(spec) and all(state_of(w).complete for w in spec.downloads(settings)):
+                return Voice(spec.name, spec, settings)
+    ways = [
+        f"{remedy} ({spec.name})"
+        for spec in _that_speak()
+        for remedy in _missing(spec) or [f"turngap fetch {spec.name}"]
+    ]
+    raise InputError(
+        "scenario.no_voice",
+        "turns without audio are spoken by a voice, and none is installed here",
+        hint=" or ".join(dict.fromkeys(ways)) or "pip install turngap_services",
+    )
+
+
+def _levelled(pcm: Pcm) -> Pcm:
+    """The samples with their peak at `PEAK_DBFS`; silence stays silence."""
+    peak = float(np.abs(pcm.astype(np.int32)).max(initial=0))
+    return np.rint(pcm * (dbfs_to_amplitude(PEAK_DBFS) / max(peak, 1.0))).astype(np.int16)
+
+
+def _cut(pcm: Pcm, rate: int, bounds: SpeechBounds) -> Pcm:
+    """The samples with `LEAD_MS` of silence before the speech and `TAIL_MS` after it."""
+    first, last = (round(ms * rate / 1000) for ms in (bounds.start_ms, bounds.end_ms))
+    lead, tail = (round(ms * rate / 1000) for ms in (LEAD_MS, TAIL_MS))
+    padded = np.pad(pcm, (lead, tail))
+    return padded[first : last + lead + tail]
+
+
+def _take(pcm: Pcm, rate: int, *, seed: int) -> Take:
+    """Label clean speech, and lay it on the floor of noise that lies between the turns, too."""
+    floor = np.random.default_rng(seed).standard_normal(len(pcm))
+    noisy = pcm + floor * dbfs_to_amplitude(LINE_FLOOR_DBFS)
+    return Take(np.rint(noisy).astype(np.int16), rate, _bounds(pcm, rate), _pauses(pcm, rate))
+
+
+def _bounds(pcm: Pcm, rate: int) -> SpeechBounds:
+    at, *others = (speech_bounds(pcm, rate, AUDIBLE_DBFS + db) for db in (0.0, *LEVELS_DB))
+    if at is None:
+        raise AssertionError("it was cut around its speech")
+    errors = {
+        f"{side}_error_ms": round(
+            max(abs(getattr(o, f"{side}_ms") - getattr(at, f"{side}_ms")) for o in others if o)
+        )
+        for side in ("start", "end")
+    }
+    return at.model_copy(update=errors)
+
+
+def _pauses(pcm: Pcm, rate: int) -> tuple[Pause, ...]:
+    detector = SpeechDetector(rate, gap_ms=PAUSE_MS)
+    events = [*detector.feed(pcm), *detector.cut()]
+    return tuple(
+        Pause(start_ms=_ms(before.sample, rate), end_ms=_ms(after.sample, rate))
+        for before, after in pairwise(events)
+        if isinstance(after, SpeechStart)
+    )
+
+
+def _ms(sample: int, rate: int) -> float:
+    return round(sample * 1000 / rate, 1)

@@ -1,0 +1,87 @@
+"""The agent's half of the `pipecat` dialect: protobuf frames with RTVI messages in them."""
+
+import io
+import wave
+from typing import Any
+
+import numpy as np
+
+from turngap.caller.dialects.pipecat import audio_frame, interruption_frame, parse, payload_of
+from turngap.caller.dialects.rtvi import RTVI_VERSION, rtvi
+from turngap.caller.said import Message
+from turngap.core.frames import message_frame
+from turngap.core.messages import PING
+from turngap.testing.dialects.half import Begun, FromCaller, Pinged, Spoken
+
+
+class PipecatHalf:
+    """Speaks as a pipecat bot with turngap's observer does.
+
+    Args:
+        rate: of the audio that it sends, Hz.
+        wav: put a WAV header before each chunk, as pipecat's `add_wav_header` does.
+    """
+
+    in_rate = 16_000
+
+    def __init__(self, rate: int = 24_000, wav: bool = False) -> None:
+        self.out_rate = rate
+        self._wav = wav
+
+    def opens(self) -> list[Message]:
+        return []
+
+    def receive_data(self, message: Message) -> tuple[list[FromCaller], list[Message]]:
+        frame = parse(message)
+        match frame.WhichOneof("frame"):
+            case "audio":
+                return [Spoken(np.frombuffer(frame.audio.audio, dtype="<i2"))], []
+            case "message":
+                return _said(payload_of(frame)), []
+            case _:
+                return [], []
+
+    def ready(self) -> list[Message]:
+        return [_message("bot-ready", {"version": RTVI_VERSION})]
+
+    def audio(self, pcm: bytes) -> list[Message]:
+        return [audio_frame(wav_file(pcm, self.out_rate) if self._wav else pcm, self.out_rate)]
+
+    def flush(self) -> list[Message]:
+        return [interruption_frame()]
+
+    def turn_over(self, transcript: str) -> list[Message]:
+        return [_message("user-transcription", {"text": transcript, "final": True})]
+
+    def reply_text(self, text: str) -> list[Message]:
+        return [_message("bot-llm-text", {"text": text})]
+
+    def reply_done(self) -> list[Message]:
+        return [_message("bot-stopped-speaking", None)]
+
+    def told(self, data: dict[str, Any]) -> list[Message]:
+        return [_message("server-message", data)]
+
+
+def _message(kind: str, data: Any) -> Message:
+    return message_frame(rtvi(kind, data))
+
+
+def _said(payload: dict[str, Any]) -> list[FromCaller]:
+    data = payload.get("data") or {}
+    match payload.get("type"):
+        case "client-ready":
+            return [Begun()]
+        case "client-message" if data.get("t") == PING:
+            return [Pinged(data["d"]["ping"])]
+        case _:
+            return []
+
+
+def wav_file(pcm: bytes, rate: int) -> bytes:
+    """Make a WAV file of PCM16 mono."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setparams((1, 2, rate, 0, "NONE", ""))
+        out.writeframes(pcm)
+    return file.getvalue()

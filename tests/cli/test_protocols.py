@@ -1,0 +1,63 @@
+"""`turngap dialects`, and what the commands on protocols make of bad input."""
+
+from pathlib import Path
+
+import pytest
+from commandline import turngap_here
+
+from turngap.caller.dialects.registry import dialects
+from turngap.report.calibration import calibrations_block
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_every_dialect_is_listed(capsys: Capture) -> None:
+    done = turngap_here(capsys, "dialects", "--json")
+    assert done.code == 0
+    listed = {row["name"]: row for row in done.document()}
+    assert set(listed) == set(dialects())
+    twilio = listed["twilio"]
+    assert (twilio["available"], twilio["missing"], twilio["rate"]) == (True, [], 8_000)
+    assert twilio["loopback"]
+    shown = turngap_here(capsys, "dialects")
+    assert shown.code == 0
+    assert all(name in shown.out for name in dialects())
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_dialect_that_failed_stands_below_those_that_were_calibrated(width: int) -> None:
+    error = {"n": 200, "p50": 0.21, "p95": 0.9, "p99": 1.62, "max": 3.0}
+    measured = {"dialect": "pipecat", "rate": 16_000, "agent_rate": 24_000, "error_ms": error}
+    failed = {"dialect": "twilio", "error": "the line was lost"}
+    document = {"dialects": [{**measured, "signed_p50_ms": 0.11}, failed]}
+    shown = calibrations_block(document, width).plain
+    for text in ("16,000 / 24,000", "1.62", "+0.11", "twilio: the line was lost"):
+        assert text in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("calibrate", "--dialect", "twilo"), 2, "did you mean twilio?"),
+        (("calibrate", "--dialect", "twilio,nothing=1"), 2, "nothing"),
+        (("dialects", "check", "localhost"), 2, "not a WebSocket URL"),
+        (("dialects", "check", "ws://127.0.0.1:9/", "--dialect", "twilo"), 2, "did you mean"),
+        (("dialects", "check", "ws://127.0.0.1:9/", "--header", "none"), 2, "no HTTP header"),
+        (("dialects", "check", "ws://127.0.0.1:9/", "--dialect", "twilio"), 4, "nothing can be"),
+    ],
+)
+def test_bad_input_says_what_is_allowed(
+    arguments: tuple[str, ...], code: int, said: str, capsys: Capture
+) -> None:
+    done = turngap_here(capsys, *arguments)
+    assert done.code == code
+    assert said in done.err
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_played(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    file = tmp_path / "missing" / "junit.xml"
+    arguments = ("dialects", "check", "ws://127.0.0.1:9/", "--dialect", "twilio", "--junit", file)
+    done = turngap_here(capsys, *arguments)
+    assert (done.code, "cannot write to" in done.err) == (2, True)

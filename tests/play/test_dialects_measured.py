@@ -1,0 +1,109 @@
+"""Every installed dialect against a loopback agent that speaks it, in virtual time.
+
+Whoever adds a dialect and the agent's half of it gets both tests for nothing.
+"""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from turngap.caller.conversation import Conversation, PlayedTurn, TurnCue
+from turngap.caller.dialects import SPECS
+from turngap.caller.dialects.registry import dialects
+from turngap.caller.line import Line
+from turngap.core.clock import Clock
+from turngap.core.results import OffsetRecord
+from turngap.play.calibrate import (
+    PATIENCE,
+    Calibration,
+    loopback_script,
+    measured,
+    plan,
+    utterance,
+)
+from turngap.scenario.model import When
+from turngap.testing.account import Account, Truth
+from turngap.testing.agent import Reply, Script
+from turngap.testing.dialects import HALVES, make_half
+from turngap.testing.dialects.half import Truncated
+from turngap.testing.memory import line_to
+from turngap.testing.virtual import LoopClock, in_virtual_time
+
+NOT_COMPARED = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
+
+each_dialect = pytest.mark.parametrize("dialect", [d for d in dialects() if d in HALVES])
+# In `gpt-live` what was sent is played.
+each_that_flushes = pytest.mark.parametrize(
+    "dialect", [d for d in dialects() if d in HALVES and make_half(d).flush()]
+)
+
+# In these the caller tells the server how much of a reply was heard.
+THAT_ARE_TOLD = ("openai-realtime",)
+
+
+def test_every_dialect_that_ships_has_a_loopback_agent() -> None:
+    assert {spec.name for spec in SPECS} == set(HALVES)
+
+
+def by_turn(account: Account) -> dict[int, Truth]:
+    return {truth.turn: truth for truth in account.truths}
+
+
+def calibrated(dialect: str, replies: list[Reply]) -> Calibration:
+    async def course() -> Calibration:
+        account, clock = Account(), LoopClock()
+        script = loopback_script(replies, dialect)
+        async with asyncio.timeout(3600), line_to(script, account=account) as line:
+            return await measured(line, clock, replies, lambda _: by_turn(account), watch=clock)
+
+    return in_virtual_time(course())
+
+
+@each_dialect
+def test_known_gaps_are_measured_to_two_samples(dialect: str) -> None:
+    """Each delay, lead, chunk size and way of sending at least once: the wire alone may err."""
+    found = calibrated(dialect, plan(32, seed=1))
+    assert (found.missed, len(found.samples)) == (0, 32)
+    assert found.agent_rate is not None
+    samples_ms = 2 * 1000 / min(found.rate, found.agent_rate)
+    worst = max(found.samples, key=lambda sample: abs(sample.error_ms))
+    assert abs(worst.error_ms) <= samples_ms, worst
+    assert (found.record().dialect, found.record().error_ms.n) == (dialect, 32)
+
+
+@each_that_flushes
+@pytest.mark.parametrize("paced", [True, False], ids=["paced", "at once"])
+def test_a_reply_that_is_interrupted_falls_silent_when_it_is_flushed(
+    dialect: str, paced: bool
+) -> None:
+    """The person speaks 400 ms into a reply of 3 s, and the agent yields 200 ms later."""
+    long = Reply(delay_ms=300, speech_ms=3000, paced=paced)
+    script = Script(
+        replies=(long, replace(long, speech_ms=300)), hold_ms=100, yield_ms=200, dialect=dialect
+    )
+
+    async def course() -> tuple[list[PlayedTurn], Account]:
+        account, clock = Account(), LoopClock()
+        async with asyncio.timeout(60), line_to(script, account=account) as line:
+            first = utterance(line.rate)
+            second = replace(first, when=When(barge_in_ms=400))
+            return await played([first, second], line, clock), account
+
+    (first, second), account = in_virtual_time(course())
+    assert first.turn.ended == "interrupted"
+    assert (first.turn.outcome, second.turn.outcome) == ("answered", "answered")
+    assert second.turn.yield_ns is not None
+    assert second.turn.yield_ns / 1e6 == pytest.approx(200, abs=1)
+    assert second.turn.gap_ns is not None
+    assert second.turn.gap_ns / 1e6 == pytest.approx(300, abs=1)
+    # What the caller says was heard of the reply is what was heard of it.
+    heard_ms = [word.heard_ms for _, word in account.told if isinstance(word, Truncated)]
+    assert heard_ms == ([pytest.approx(600, abs=21)] if dialect in THAT_ARE_TOLD else [])
+
+
+async def played(cues: list[TurnCue], line: Line, clock: Clock) -> list[PlayedTurn]:
+    conversation = Conversation(
+        line, cues, clock, offset=NOT_COMPARED, patience=PATIENCE, watch=clock
+    )
+    return [turn async for turn in conversation.play()]

@@ -1,0 +1,149 @@
+"""Who takes `--start`: the run it is started for, what is stored of it, what is refused."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from commandline import SCENARIOS, Finished, only_run, turngap_here
+from virtual_agents import VirtualAgents
+
+import turngap
+from turngap.core.secrets import REMOVED
+from turngap.play import target
+from turngap.play.resume import continued
+from turngap.store.runs import read_run
+from turngap.testing.agent import Reply, Script
+
+Capsys = pytest.CaptureFixture[str]
+
+BOT = f"{sys.executable} bot.py"
+OTHER = f"{sys.executable} other.py"
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was started and ended, in order, in place of processes."""
+    log: list[str] = []
+
+    @asynccontextmanager
+    async def started(command: str, url: str, file: Path, waits: object) -> AsyncIterator[None]:
+        folder = file.parent.name.rpartition("Z-")[2]
+        log.append(f"{command} for {url} into {folder}/{file.name}")
+        try:
+            yield
+        finally:
+            log.append(f"end of {command}")
+
+    monkeypatch.setattr(target, "started", started)
+    return log
+
+
+def replay(capsys: Capsys, out: Path, *arguments: str | Path) -> Finished:
+    return turngap_here(
+        capsys, "replay", "quick-questions", "--scenarios", SCENARIOS, "--calibration", "0",
+        "--out", out, *arguments,
+    )  # fmt: skip
+
+
+def test_a_replay_starts_its_agent_and_ends_it(
+    tmp_path: Path, capsys: Capsys, virtual_agents: VirtualAgents, log: list[str]
+):
+    url = virtual_agents.url_of(Script(replies=(Reply(),)))
+    done = replay(capsys, tmp_path, "--start", BOT, "--agent", url)
+    assert done.code == 0, done.err
+    assert log == [f"{BOT} for {url} into remote/agent.log", f"end of {BOT}"]
+    run = read_run(only_run(tmp_path))
+    assert (run.record.agent["url"], run.record.agent["start"]) == (url, BOT)
+    assert f"turngap check --start '{BOT}' --agent {url}" in done.err
+
+
+def test_a_failed_replay_ends_its_agent_and_is_continued_with_it(
+    tmp_path: Path, capsys: Capsys, virtual_agents: VirtualAgents, log: list[str]
+):
+    url = virtual_agents.url_of(Script(replies=(Reply(), Reply(action="die"))))
+    done = replay(capsys, tmp_path, "--start", BOT, "--agent", url)
+    assert done.code == 4
+    assert log[1] == f"end of {BOT}"
+    run = only_run(tmp_path)
+    assert f"turngap replay --resume {run} --start '{BOT}'" in done.err
+    again = continued(read_run(run), start=BOT)
+    assert again.target.choice.start == BOT
+
+
+def test_the_command_of_a_stored_run_is_not_run_unasked(
+    tmp_path: Path, capsys: Capsys, virtual_agents: VirtualAgents, log: list[str]
+):
+    url = virtual_agents.url_of(Script(replies=(Reply(), Reply(action="die"))))
+    assert replay(capsys, tmp_path, "--start", BOT, "--agent", url).code == 4
+    log.clear()
+    again = turngap_here(capsys, "replay", "--resume", only_run(tmp_path))
+    assert again.code == 2
+    assert f"--start '{BOT}'" in again.err
+    assert log == []
+
+
+def test_a_secret_in_the_command_is_not_stored(
+    tmp_path: Path, capsys: Capsys, virtual_agents: VirtualAgents, log: list[str]
+):
+    url = virtual_agents.url_of(Script(replies=(Reply(), Reply(action="die"))))
+    secret = "sk-abcdefgh12345678"
+    command = f"env OPENAI_API_KEY={secret} {BOT}"
+    done = replay(capsys, tmp_path, "--start", command, "--agent", url)
+    assert done.code == 4
+    assert secret not in done.err
+    run = only_run(tmp_path)
+    assert not [file for file in run.rglob("*") if file.is_file() and secret in _text(file)]
+    again = turngap_here(capsys, "replay", "--resume", run)
+    assert again.code == 2
+    assert REMOVED in again.err
+    plan = continued(read_run(run), start=command)
+    assert plan.target.choice.start == command
+
+
+def _text(file: Path) -> str:
+    return file.read_bytes().decode(errors="replace")
+
+
+def test_a_check_starts_both_sides(tmp_path: Path, virtual_agents: VirtualAgents, log: list[str]):
+    new, old = (virtual_agents.url_of(Script(replies=(Reply(),))) for _ in range(2))
+    turngap.check(
+        new, start=BOT, against=old, start_against=OTHER, rounds=1, calibration=0,
+        scenarios="quick-questions", library=SCENARIOS, out=tmp_path,
+    )  # fmt: skip
+    assert log == [
+        f"{BOT} for {new} into candidate/agent.log",
+        f"{OTHER} for {old} into reference/agent.log",
+        f"end of {OTHER}",
+        f"end of {BOT}",
+    ]
+
+
+def test_the_curve_of_a_bot_starts_it(
+    tmp_path: Path, capsys: Capsys, virtual_agents: VirtualAgents, log: list[str]
+):
+    url = virtual_agents.url_of(Script(replies=(Reply(),)))
+    done = turngap_here(
+        capsys, "turns", "quick-questions", "--scenarios", SCENARIOS, "--start", BOT,
+        "--agent", url, "--out", tmp_path,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert log[1:] == [f"end of {BOT}"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("replay", "--start", BOT), "turngap starts it itself"),
+        (("check", "--start-against", BOT, "--budget", "gap=800"), "no reference at hand"),
+        (("replay", "--start", "no-such-program", "--agent", "ws://127.0.0.1:9/"), "no program"),
+    ],
+)
+def test_what_cannot_be_started_is_refused_before_anything_is_stored(
+    tmp_path: Path, capsys: Capsys, arguments: tuple[str, ...], words: str
+):
+    done = turngap_here(capsys, *arguments, "--out", tmp_path / "runs")
+    assert done.code == 2
+    assert words in done.err
+    assert not (tmp_path / "runs").exists()

@@ -29,14 +29,15 @@ SAVE = """async () => {
 async def test_a_phone_line_is_talked_to_interrupted_kept_and_saved(
     tmp_path: Path, quiet: Quiet
 ) -> None:
-    delays = [250.0, 400.0, 250.0]
+    # Longer than the agent holds a pause (`hold_ms`), for it cannot answer before that.
+    delays = [500.0, 650.0, 500.0]
     spoken = Path(__file__).parents[2] / "scenarios/smart-home/1.flac"
     microphone = Microphone().pause(1500)
     for _ in delays:
         microphone.tone(400).pause(1600)
     microphone.tone(400).pause(1500).recording(spoken).pause(3000)
     replies = [Reply(delay_ms=delay, speech_ms=300) for delay in delays]
-    replies += [Reply(delay_ms=300, speech_ms=4000), Reply(delay_ms=400, speech_ms=300)]
+    replies += [Reply(delay_ms=500, speech_ms=4000), Reply(delay_ms=500, speech_ms=300)]
     script = Script(replies=tuple(replies), dialect="twilio", yield_ms=200, hold_ms=400)
     async with scripted_agent(script) as port:
         endpoint = Endpoint(f"ws://127.0.0.1:{port}", "twilio")

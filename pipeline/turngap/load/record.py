@@ -1,0 +1,166 @@
+"""What a load test leaves on disk: `load.json`, and each turn in `turns.jsonl`."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from turngap.core.budget import Outcome
+from turngap.core.results import (
+    BudgetMs,
+    CalibrationRecord,
+    Document,
+    MachineRecord,
+    Said,
+    Settings,
+    Turn,
+    with_keys,
+)
+from turngap.core.stats import Percentile, Proportion
+
+LOAD_FILE = "load.json"
+
+Percentiles = Annotated[dict[str, Percentile], with_keys("p50", "p95")]
+Missed = Literal["refused", "late_start", "dropped", "not_reached", "worker_lost"]
+
+
+class LoadTurn(Document):
+    """One line of a load test's `turns.jsonl`: a turn that was planned, played or not.
+
+    `step` and `call` count from 1, `due_s` is when the person was expected to end it, from the
+    beginning of the step. `counted`: it lies in the measured window. `waited_ms`: how much later
+    than intended the person could begin to speak, because the line was not open; it is part of the
+    latency of a call's first turn. `played` is None where there is no turn, for the reason
+    `missed`, in words in `why`. `node`: the machine and process of the caller.
+    """
+
+    step: int
+    call: int
+    line: int
+    scenario: str
+    turn: int
+    due_s: float
+    counted: bool
+    waited_ms: float
+    played: Turn | None
+    missed: Missed | None = None
+    why: Said | None = None
+    node: str = ""
+
+    @property
+    def latency_ms(self) -> float | None:
+        """The gap from the intended instant: what was waited for the line is part of it."""
+        if self.played is None or self.played.gap_ms is None:
+            return None
+        return self.played.gap_ms + self.waited_ms
+
+    @property
+    def outcome(self) -> Outcome | Missed | None:
+        """The turn's outcome, or why there is none."""
+        return self.missed if self.played is None else self.played.outcome
+
+    def hit(self, budget_ms: float) -> bool:
+        """Whether it was answered within the budget, counted from the intended instant."""
+        latency_ms = self.latency_ms
+        answered = self.played is not None and self.played.replied
+        return answered and latency_ms is not None and latency_ms <= budget_ms
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """One step of a load test in figures: a level, or a stretch of arrivals.
+
+    Attributes:
+        sessions: the level that was held; None where calls arrive at a rate.
+        offered_per_s: calls a second that the schedule dialled in the measured window.
+        seconds: of the measured window.
+        calls: those with a turn that counts.
+        turns: counted turns, of which every one is in the denominator.
+        hit_rate: its interval takes the turns of one session as linked.
+        effective_n: how many independent turns tell as much.
+        holds: whether at least the target share is on time; None: these turns do not tell.
+        gap_ms: percentiles of the latency from the intended instant; missed turns count as slower.
+        yield_ms: of turns that were interrupted.
+        holes: share of the replies with a hole in their audio of 20 ms or more.
+        outcomes: how many turns had which outcome, or were missed for which reason.
+        refused: calls that the agent refused, or that could not be opened.
+        late_started: calls whose person had to wait for the line.
+        dropped: calls that broke off.
+        at_once: calls that ran at the same time, in the mean and at most.
+        caller_late_ms: p99 of the lateness of the caller's packets and of its event loop; None
+            where nothing was sent.
+        void: why the step says nothing of the agent: the caller was late, or a worker was lost.
+    """
+
+    sessions: int | None
+    offered_per_s: float
+    seconds: float
+    calls: int
+    turns: int
+    hit_rate: Proportion
+    effective_n: float
+    holds: bool | None
+    gap_ms: Percentiles
+    yield_ms: Percentile
+    holes: float | None
+    outcomes: dict[str, int]
+    refused: int
+    late_started: int
+    dropped: int
+    at_once: tuple[float, int]
+    caller_late_ms: float | None
+    void: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The most sessions of which it is sure that they hold.
+
+    Attributes:
+        sessions: None: not even one, or nothing is sure; `why` says which.
+        hit_rate: share of the turns of the confirming steps that were on time.
+        turns: of the confirming steps.
+        low: the share that is exceeded with `confidence`, after what all looks together spent.
+        confidence: that no level is certified that does not hold, over the whole search.
+        not_held: the fewest sessions looked at, above these, that were not certified.
+        caller_late_ms: by how much the caller was late at most (p99) while it confirmed.
+    """
+
+    sessions: int | None
+    hit_rate: float | None
+    turns: int
+    low: float | None
+    confidence: float
+    not_held: int | None
+    caller_late_ms: float | None
+    why: str | None = None
+
+
+class LoadRecord(Document):
+    """All of a load test.
+
+    `mode`: a search for the capacity, one held level, a ramp of levels, or calls at a rate.
+    `predicted`: sessions that a simulation of the same agent said it holds, where one was asked.
+    """
+
+    kind: Literal["load"] = "load"
+    turngap_version: str
+    commit: str | None
+    name: str
+    started_utc: str
+    machine: MachineRecord
+    agent: Settings
+    mode: Literal["search", "held", "ramp", "rate"]
+    arrivals: str
+    scenario_hashes: dict[str, str]
+    voices: dict[str, str]
+    stand_ins: tuple[str, ...]
+    budget_ms: BudgetMs
+    target: float
+    seed: int
+    warm_up_s: float
+    executor: str
+    workers: int
+    calibration: CalibrationRecord | None = None
+    steps: tuple[StepFigures, ...]
+    capacity: Certificate | None
+    failure: Said | None = None
+    settings: Settings

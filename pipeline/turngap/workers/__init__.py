@@ -1,0 +1,1 @@
+"""Work in several processes: of this machine, or of a Ray cluster."""

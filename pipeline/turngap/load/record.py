@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from turngap.core.budget import Outcome
+from turngap.core.budget import STARVED_MS, Outcome
 from turngap.core.results import (
     BudgetMs,
     CalibrationRecord,
@@ -88,6 +88,7 @@ class StepFigures:
         caller_late_ms: p99 of the lateness of the caller's packets and of its event loop; None
             where nothing was sent.
         void: why the step says nothing of the agent: the caller was late, or a worker was lost.
+        confirms: whether its turns count towards the certificate of a search.
     """
 
     sessions: int | None
@@ -108,6 +109,7 @@ class StepFigures:
     at_once: tuple[float, int]
     caller_late_ms: float | None
     void: str | None = None
+    confirms: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,9 @@ class LoadRecord(Document):
     """All of a load test.
 
     `mode`: a search for the capacity, one held level, a ramp of levels, or calls at a rate.
-    `predicted`: sessions that a simulation of the same agent said it holds, where one was asked.
+    `ended`: why it ended where it did, in words. `finished_utc` is None where it broke off; its
+    steps are then those that were over. `caller_late_limit_ms`: a step whose caller was later than
+    this is void.
     """
 
     kind: Literal["load"] = "load"
@@ -146,6 +150,7 @@ class LoadRecord(Document):
     commit: str | None
     name: str
     started_utc: str
+    finished_utc: str | None = None
     machine: MachineRecord
     agent: Settings
     mode: Literal["search", "held", "ramp", "rate"]
@@ -162,5 +167,7 @@ class LoadRecord(Document):
     calibration: CalibrationRecord | None = None
     steps: tuple[StepFigures, ...]
     capacity: Certificate | None
+    ended: Said = ""
+    caller_late_limit_ms: float = STARVED_MS
     failure: Said | None = None
     settings: Settings

@@ -1,0 +1,238 @@
+"""`turngap load`: how many calls at once an agent holds, measured in an open loop."""
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from turngap.cli import options
+from turngap.cli.progress import Display, minutes_words
+from turngap.cli.results import show, stored_load
+from turngap.cli.shared import leave, say
+from turngap.core.budget import DEFAULT_BUDGET_MS, MAX_STARVED_MS, STARVED_MS
+from turngap.core.errors import ExitCode
+
+if TYPE_CHECKING:
+    from turngap.load.plan import LoadPlan
+    from turngap.load.play import Loaded
+    from turngap.load.record import LoadRecord
+
+
+def load(
+    scenarios: options.Scenarios = None,
+    agent: options.Agent = "embedded",
+    start: options.Start = None,
+    dialect: options.Dialect = "",
+    header: options.Headers = None,
+    subprotocol: options.Subprotocols = None,
+    llm: options.LLM = None,
+    stt: options.STT = None,
+    tts: options.TTS = None,
+    set_: options.Sets = None,
+    seed: Annotated[
+        int | None,
+        options.for_agent(
+            help="Seed for the schedule, and for engines that draw random numbers. Default: 1 for "
+            "the schedule.",
+        ),
+    ] = None,
+    agent_workers: Annotated[
+        int,
+        options.for_agent(
+            min=1, max=64, help="Built-in agent: serve from so many processes (serve --workers)."
+        ),
+    ] = 1,
+    tag: options.Tag = None,
+    library: options.Library = None,
+    sessions: Annotated[
+        str | None,
+        options.for_play(
+            metavar="N|N1..N2",
+            help="Hold this level, as 16, or one level after the other, as 1..64. Default: search "
+            "for the most sessions that the agent holds.",
+        ),
+    ] = None,
+    max_sessions: Annotated[
+        int, options.for_play(min=1, max=10_000, help="The search goes no higher than this.")
+    ] = 32,
+    rate: Annotated[
+        str | None,
+        options.for_play(
+            metavar="N/s|N/min",
+            help="Let calls arrive at this rate, as 2/s, whatever becomes of those before them.",
+        ),
+    ] = None,
+    arrivals: Annotated[
+        str | None,
+        options.for_play(help="How calls arrive at --rate: poisson or constant. Default: poisson."),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        options.for_play(
+            help="Let calls arrive when this file says: a number of seconds in each line."
+        ),
+    ] = None,
+    duration: Annotated[
+        float | None,
+        options.for_play(
+            metavar="SECONDS",
+            help="Measure each step for so long. Default: as long as it takes to tell.",
+        ),
+    ] = None,
+    warm_up: Annotated[
+        float | None,
+        options.for_play(
+            metavar="SECONDS",
+            help="Leave out so much at the beginning of each step. Default: until every line has "
+            "begun its second call, 10 to 30 s.",
+        ),
+    ] = None,
+    callers: Annotated[
+        int | None,
+        options.for_play(
+            min=1, max=1000, help="Call from so many processes. Default: as many as it takes."
+        ),
+    ] = None,
+    on: Annotated[
+        str,
+        options.for_play(
+            metavar="local|ray", help="Where the callers run: on this machine, or on Ray's nodes."
+        ),
+    ] = "local",
+    ray_address: Annotated[
+        str | None,
+        options.for_play(
+            metavar="HOST:PORT",
+            help="With --on ray: the cluster's address. Default: a cluster on this machine alone.",
+        ),
+    ] = None,
+    calibration: options.CalibrationTurns = options.CALIBRATION_TURNS,
+    budget_ms: Annotated[
+        float,
+        options.for_limits(
+            min=1,
+            max=60_000,
+            help="A turn is on time if its gap is at most this, counted from when the person was "
+            "meant to end.",
+        ),
+    ] = DEFAULT_BUDGET_MS,
+    target: Annotated[
+        float,
+        options.for_limits(
+            min=0.01, max=0.999, help="The agent holds a level if this share of turns is on time."
+        ),
+    ] = 0.95,
+    confidence: Annotated[
+        float,
+        options.for_limits(
+            min=0.5, max=0.999, help="How sure the certificate is, over the whole search."
+        ),
+    ] = 0.95,
+    min_sessions: Annotated[
+        int | None,
+        options.for_limits(
+            min=1,
+            help="For CI: exit 0 if so many sessions are certified, 1 if they surely do not hold, "
+            "3 if that is uncertain.",
+        ),
+    ] = None,
+    starved_ms: Annotated[
+        float,
+        options.for_limits(
+            min=1,
+            max=MAX_STARVED_MS,
+            help="A step is void, and the test ends, if the caller itself was later than this "
+            "(p99).",
+        ),
+    ] = STARVED_MS,
+    out: options.Out = None,
+    json_: options.Json = False,
+) -> None:
+    """Find how many calls at once an agent holds, and how sure that is.
+
+    Calls are made by a schedule that no agent can slow down, and a gap counts from when the person
+    was meant to end. A call that is refused, dropped or opened too late counts as turns that were
+    missed.
+
+    Exit: 0 measured, and --min-sessions certified; 1 they surely do not hold; 2 bad input; 3 not
+    sure, or the caller itself was late; 4 the agent failed.
+    """
+    from turngap.load.plan import LoadPlan
+    from turngap.play.target import AgentChoice
+
+    plan = LoadPlan.of(
+        AgentChoice(
+            agent,
+            {"llm": llm, "stt": stt, "tts": tts},
+            tuple(set_ or ()),
+            seed,
+            start=start,
+            dialect=dialect,
+            headers=tuple(header or ()),
+            subprotocols=tuple(subprotocol or ()),
+        ),
+        scenarios or (),
+        tag,
+        library,
+        sessions=sessions,
+        max_sessions=max_sessions,
+        rate=rate,
+        arrivals=arrivals,
+        trace=trace,
+        duration_s=duration,
+        warm_up_s=warm_up,
+        callers=callers,
+        executor=on,
+        ray_address=ray_address,
+        agent_workers=agent_workers,
+        budget_ms=budget_ms,
+        target=target,
+        confidence=confidence,
+        min_sessions=min_sessions,
+        starved_ms=starved_ms,
+        calibration_turns=calibration,
+        out=out,
+    )
+    loaded = _played(plan, quiet=json_)
+    show(stored_load(loaded.path, loaded.record), json_=json_, failed=loaded.failure is not None)
+    leave(loaded.failure, exit_code(loaded.record, min_sessions))
+
+
+def _played(plan: "LoadPlan", *, quiet: bool) -> "Loaded":
+    """Say how long it takes, run the load test, and show how it goes on."""
+    import asyncio
+
+    from turngap.load import words
+    from turngap.load.play import load as play
+    from turngap.load.progress import Now, Progress
+
+    if not quiet:
+        say(words.announcement(plan.mode, plan.levels, plan.probable_s, plan.most_s))
+        say(words.left_out(plan.warm_up_s))
+    folders: list[Path] = []
+    with Display(plan.probable_s, "s", plan.probable_s / 60) as shown:
+
+        def tell(now: Now) -> None:
+            left = "" if now.left_s is None else f", {minutes_words(now.left_s / 60)} left"
+            shown.tell(words.now(now) + left, now.done_s, now.done_s + (now.left_s or 0.0))
+
+        try:
+            return asyncio.run(play(plan, Progress(tell, folders.append)))
+        except KeyboardInterrupt:
+            say(words.interrupted(folders))
+            raise
+
+
+def exit_code(record: "LoadRecord", min_sessions: int | None) -> ExitCode:
+    """What a load test exits with that did not fail."""
+    certified = record.capacity.sessions if record.capacity is not None else None
+    steps = [step for step in record.steps if step.void is None]
+    if min_sessions is None:
+        searched = record.mode != "search" or certified is not None
+        told = searched or any(step.holds is False for step in steps)
+        return ExitCode.PASS if told and len(steps) == len(record.steps) else ExitCode.INCONCLUSIVE
+    if certified is not None and certified >= min_sessions:
+        return ExitCode.PASS
+    # More sessions do not make an agent faster: who does not hold fewer does not hold these.
+    if any(s.holds is False and s.sessions and s.sessions <= min_sessions for s in steps):
+        return ExitCode.OVER_BUDGET
+    return ExitCode.INCONCLUSIVE

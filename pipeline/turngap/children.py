@@ -27,9 +27,9 @@ GRACE_S = 3.0
 _SET_CHILD_SUBREAPER = 36
 
 
-def end_with_parent() -> None:
-    """In a child: end this process, as by SIGTERM, when its parent is gone."""
-    _when_parent_is_gone(lambda: os.kill(os.getpid(), signal.SIGTERM))
+def end_with_parent(sign: int = signal.SIGTERM) -> None:
+    """In a child: end this process, as by this signal, when its parent is gone."""
+    _when_parent_is_gone(lambda: os.kill(os.getpid(), sign))
 
 
 def _when_parent_is_gone(act: Callable[[], None]) -> None:

@@ -1,6 +1,6 @@
 """What every executor does: it hands pieces of work to workers and streams back what they tell."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,6 +9,19 @@ Tell = Callable[[Any], None]
 # A function of a module, so that another process finds it by its name. What it is given and what
 # it tells is pickled. Work that is asynchronous runs a loop of its own.
 Work = Callable[[Any, Tell], None]
+
+_here = ""
+
+
+def here() -> str:
+    """Return the name of the worker that this process is; empty where it is none."""
+    return _here
+
+
+def be(name: str) -> None:
+    """In a worker's process, before it works: let `here` return this name."""
+    global _here  # noqa: PLW0603 - a process is one worker for as long as it lives
+    _here = name
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +70,7 @@ class Executor(Protocol):
         """End the workers, and whatever they still do."""
         ...
 
-    def run(self, work: Work, pieces: Sequence[Any]) -> AsyncIterator[Told | Done | Lost]:
+    def run(self, work: Work, pieces: Sequence[Any]) -> AsyncGenerator[Told | Done | Lost, None]:
         """Hand out the pieces and yield what they tell, each piece in its own order.
 
         Every piece ends with one `Done` or one `Lost`. A lost worker is replaced for the pieces

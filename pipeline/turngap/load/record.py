@@ -28,8 +28,9 @@ class LoadTurn(Document):
     `step` and `call` count from 1, `due_s` is when the person was expected to end it, from the
     beginning of the step. `counted`: it lies in the measured window. `waited_ms`: how much later
     than intended the person could begin to speak, because the line was not open; it is part of the
-    latency of a call's first turn. `played` is None where there is no turn, for the reason
-    `missed`, in words in `why`. `node`: the machine and process of the caller.
+    latency of a call's first turn. `hole_ms` is the longest time that the reply's audio was
+    interrupted for; None: there was none of it. `played` is None where there is no turn, for the
+    reason `missed`, in words in `why`. `node`: the machine and process of the caller.
     """
 
     step: int
@@ -43,6 +44,7 @@ class LoadTurn(Document):
     played: Turn | None
     missed: Missed | None = None
     why: Said | None = None
+    hole_ms: float | None = None
     node: str = ""
 
     @property

@@ -3,7 +3,25 @@
 All of it is pure and seeded. A call is dialled at its instant whatever became of those before it.
 """
 
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+# From the instant at which a call is dialled until its first recording is to begin. People dial,
+# are connected and hear the line for a moment. Half of it is the silence that every caller keeps
+# before the first word (`ROOM_MS`), so an agent has 500 ms to take a call before anybody waits.
+SETUP_S = 1.0
+# Between two calls of a line: the last reply may be this much longer than expected, and the agent
+# has a moment to clear the session up, before the next call of the line overlaps with it.
+BETWEEN_CALLS_S = 1.0
+# A schedule of more calls than this is a mistake: it would be a day at one call a second.
+MOST_CALLS = 100_000
+
+Arrivals = Literal["poisson", "constant", "trace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +56,198 @@ class Call:
     line: int
     shape: Shape
     counted: tuple[bool, ...]
+
+    @property
+    def due_s(self) -> tuple[float, ...]:
+        """Of each turn, when the person is expected to end, from the beginning of the step."""
+        return tuple(self.at_s + end_s for end_s in self.shape.ends_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which part of a step is measured; what lies before and after it is left out.
+
+    Attributes:
+        warm_up_s: from the beginning of the step.
+        measured_s: then turns count that are expected to end in it.
+        cool_down_s: calls go on being dialled for so long at most, until the last turn that counts
+            is over, so that it is played under the same load.
+    """
+
+    warm_up_s: float
+    measured_s: float
+    cool_down_s: float
+
+    @property
+    def end_s(self) -> float:
+        return self.warm_up_s + self.measured_s
+
+    @property
+    def whole_s(self) -> float:
+        return self.end_s + self.cool_down_s
+
+    def counts(self, due_s: float) -> bool:
+        return self.warm_up_s <= due_s < self.end_s
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A level that is held, or a stretch of arrivals.
+
+    Attributes:
+        number: counted from 1.
+        sessions: the level; None where calls arrive at a rate.
+        calls: in the order in which they are dialled.
+    """
+
+    number: int
+    sessions: int | None
+    window: Window
+    calls: tuple[Call, ...]
+
+    @property
+    def turns(self) -> int:
+        """How many turns count."""
+        return sum(sum(call.counted) for call in self.calls)
+
+    @property
+    def offered_per_s(self) -> float:
+        """Calls a second that are dialled in the measured window."""
+        window = self.window
+        dialled = sum(window.counts(call.at_s) for call in self.calls)
+        return dialled / window.measured_s
+
+
+def turn_s(shapes: Sequence[Shape]) -> float:
+    """How long a line takes for one turn, in the mean, the pause between its calls included."""
+    turns = sum(len(shape.ends_s) for shape in shapes)
+    return sum(shape.length_s + BETWEEN_CALLS_S for shape in shapes) / turns
+
+
+def held(shapes: Sequence[Shape], sessions: int, window: Window, seed: int) -> tuple[Call, ...]:
+    """Calls that hold a level: every line dials its next call when the one before should be over.
+
+    The lines begin spread over one turn, each a little off its place, so that turns of different
+    lines do not come at the same instant. Every line plays the scenarios in an order of its own.
+    """
+    random = np.random.default_rng((seed, sessions))
+    spread_s = turn_s(shapes)
+    offsets = (np.arange(sessions) + random.random(sessions)) * spread_s / sessions
+    starts = [
+        (at_s, line, shape)
+        for line, offset_s in enumerate(offsets.tolist())
+        for at_s, shape in _line(shapes, offset_s, window.whole_s, random)
+    ]
+    return _numbered(sorted(starts, key=lambda start: start[:2]), window)
+
+
+def held_for(
+    shapes: Sequence[Shape],
+    sessions: int,
+    turns: int,
+    seed: int,
+    *,
+    warm_up_s: float,
+    cool_down_s: float,
+) -> tuple[Window, tuple[Call, ...]]:
+    """A window in which exactly so many turns count at a held level, and its calls.
+
+    Lines are as in `held`: a longer window begins with the calls of a shorter one.
+    """
+    guess_s = (turns / sessions + 2) * turn_s(shapes)
+    while True:
+        calls = held(shapes, sessions, Window(warm_up_s, guess_s, 0.0), seed)
+        due = sorted(d for call in calls for d in call.due_s if d >= warm_up_s)
+        # Only what lies before the end of the guess is all there.
+        if bisect_left(due, warm_up_s + guess_s) > turns:
+            break
+        guess_s *= 1.5
+    window = Window(warm_up_s, (due[turns - 1] + due[turns]) / 2 - warm_up_s, cool_down_s)
+    return window, held(shapes, sessions, window, seed)
+
+
+def poisson(shapes: Sequence[Shape], per_s: float, window: Window, seed: int) -> tuple[Call, ...]:
+    """Calls that arrive by chance, independent of each other, `per_s` a second in the mean."""
+    random = np.random.default_rng((seed, 0))
+
+    def instants() -> Iterator[float]:
+        at_s = 0.0
+        while True:
+            at_s += random.exponential(1 / per_s)
+            yield at_s
+
+    return _arriving(shapes, instants(), window, seed)
+
+
+def constant(shapes: Sequence[Shape], per_s: float, window: Window, seed: int) -> tuple[Call, ...]:
+    """Calls that arrive at equal distances, `per_s` a second, the first by chance within one."""
+    first = np.random.default_rng((seed, 0)).random()
+    instants = ((first + number) / per_s for number in range(MOST_CALLS + 1))
+    return _arriving(shapes, instants, window, seed)
+
+
+def recorded(
+    shapes: Sequence[Shape], instants: Sequence[float], window: Window, seed: int
+) -> tuple[Call, ...]:
+    """Calls at recorded instants, seconds from the beginning of the step, in order."""
+    return _arriving(shapes, instants, window, seed)
+
+
+def shares(calls: Iterable[Call], workers: int) -> list[tuple[Call, ...]]:
+    """Deal calls out to so many callers: whole lines at a held level, else call by call."""
+    calls = list(calls)
+    by_line = any(call.line for call in calls)
+    dealt: list[list[Call]] = [[] for _ in range(workers)]
+    for call in calls:
+        dealt[(call.line if by_line else call.number) % workers].append(call)
+    return [tuple(share) for share in dealt if share]
+
+
+def _line(
+    shapes: Sequence[Shape], at_s: float, until_s: float, random: np.random.Generator
+) -> Iterator[tuple[float, Shape]]:
+    """Yield the calls of one line, each after the one before should be over."""
+    # One number of its own for each line: how far one is drawn must not change the next one.
+    order = np.random.default_rng(int(random.integers(2**63)))
+    for shape in _mixed(shapes, order):
+        if at_s >= until_s:
+            return
+        yield at_s, shape
+        at_s += shape.length_s + BETWEEN_CALLS_S
+
+
+def _mixed(shapes: Sequence[Shape], random: np.random.Generator) -> Iterator[Shape]:
+    """Yield all shapes in a drawn order, then all in another one, without end."""
+    while True:
+        for index in random.permutation(len(shapes)).tolist():
+            yield shapes[index]
+
+
+def _arriving(
+    shapes: Sequence[Shape], instants: Iterable[float], window: Window, seed: int
+) -> tuple[Call, ...]:
+    mixed = _mixed(shapes, np.random.default_rng((seed, 1)))
+    starts: list[tuple[float, int, Shape]] = []
+    for at_s in instants:
+        if at_s >= window.whole_s or len(starts) > MOST_CALLS:
+            break
+        starts.append((at_s, 0, next(mixed)))
+    return _numbered(starts, window)
+
+
+def _numbered(starts: Sequence[tuple[float, int, Shape]], window: Window) -> tuple[Call, ...]:
+    return tuple(
+        Call(
+            number,
+            at_s,
+            line,
+            shape,
+            tuple(window.counts(at_s + end_s) for end_s in shape.ends_s),
+        )
+        for number, (at_s, line, shape) in enumerate(starts, start=1)
+    )
+
+
+def calls_expected(shapes: Sequence[Shape], per_s: float) -> float:
+    """How many calls run at the same time at a rate, in the mean (Little's law)."""
+    return per_s * math.fsum(shape.length_s for shape in shapes) / len(shapes)

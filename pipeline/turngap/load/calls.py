@@ -1,0 +1,234 @@
+"""One caller's share of a step: it dials each call at its instant, whatever became of the others.
+
+How a call is played is a `Player`'s: over a socket to a real agent, or anything in virtual time.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from turngap.core.clock import NS_PER_S, Clock
+from turngap.core.results import Turn
+from turngap.load.record import LoadTurn, Missed
+from turngap.load.schedule import Call, Step
+
+# A call whose counted turns are not over this long after it should have been is hung up: an agent
+# that talks for ever, or that nobody can interrupt.
+OVERTIME_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CallMark:
+    """A call begins to run, or has ended, so long after the caller's own beginning."""
+
+    call: int
+    at_s: float
+    running: bool
+
+
+# What a share of a step tells, as it comes.
+Tell = Callable[[LoadTurn | CallMark], None]
+
+
+class MissedCallError(Exception):
+    """A call ended before all of its turns were played: `missed` says how, `why` in words."""
+
+    def __init__(self, missed: Missed, why: str) -> None:
+        super().__init__(why)
+        self.missed: Missed = missed
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A turn that was played.
+
+    Attributes:
+        waited_ms: how much later than intended its person could begin, for the line was not open.
+        hole_ms: the longest interruption of the reply's audio; None: there was none of it.
+    """
+
+    turn: Turn
+    waited_ms: float = 0.0
+    hole_ms: float | None = None
+
+
+class Player(Protocol):
+    """Plays calls."""
+
+    def play(self, call: Call, dialled_ns: int) -> AsyncGenerator[Answered]:
+        """Play a call that is to be dialled at `dialled_ns`, now; yield each turn when it is over.
+
+        Whoever iterates closes it when the call is to be hung up.
+
+        Raises:
+            MissedCallError: it ended before all turns were played.
+        """
+        ...
+
+
+async def play_calls(
+    step: int,
+    calls: Sequence[Call],
+    player: Player,
+    clock: Clock,
+    tell: Tell,
+    *,
+    node: str = "",
+) -> None:
+    """Dial every call at its instant from now on, and tell every turn that is over or missed.
+
+    It returns when all turns that count have been told: calls that have none left are then hung up,
+    and calls that were due later are not made. Nothing that a call does delays another.
+    """
+    share = _Share(step, player, clock, tell, node=node)
+    await share.run(calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a step brought: its turns, counted or not, and when which call ran."""
+
+    turns: list[LoadTurn] = field(default_factory=list[LoadTurn])
+    marks: list[CallMark] = field(default_factory=list[CallMark])
+
+    def take(self, said: LoadTurn | CallMark) -> None:
+        if isinstance(said, LoadTurn):
+            self.turns.append(said)
+        else:
+            self.marks.append(said)
+
+
+# Plays a step: callers in other processes, or a player in this event loop.
+PlayStep = Callable[[Step], Awaitable[Played]]
+
+
+async def play_step(step: Step, player: Player, clock: Clock) -> Played:
+    """Play a whole step in this event loop."""
+    played = Played()
+    await play_calls(step.number, step.calls, player, clock, played.take)
+    return played
+
+
+def missed_turns(
+    step: int, call: Call, told: Sequence[int], missed: Missed, why: str, *, node: str = ""
+) -> list[LoadTurn]:
+    """The turns of a call, but for those that were `told` (counted from 1), as missed ones."""
+    return [
+        load_turn(step, call, number, None, missed=missed, why=why, node=node)
+        for number in range(1, len(call.counted) + 1)
+        if number not in told
+    ]
+
+
+def load_turn(
+    step: int,
+    call: Call,
+    number: int,
+    played: Turn | None,
+    *,
+    waited_ms: float = 0.0,
+    hole_ms: float | None = None,
+    missed: Missed | None = None,
+    why: str | None = None,
+    node: str = "",
+) -> LoadTurn:
+    """Turn `number` of a call, counted from 1, as it is stored."""
+    return LoadTurn(
+        step=step,
+        call=call.number,
+        line=call.line,
+        scenario=call.shape.scenario,
+        turn=number,
+        due_s=call.due_s[number - 1],
+        counted=call.counted[number - 1],
+        waited_ms=waited_ms,
+        played=played,
+        missed=missed,
+        why=why,
+        hole_ms=hole_ms,
+        node=node,
+    )
+
+
+class _Share:
+    """The calls of one caller while they are made."""
+
+    def __init__(self, step: int, player: Player, clock: Clock, tell: Tell, *, node: str) -> None:
+        self._step = step
+        self._player = player
+        self._clock = clock
+        self._tell = tell
+        self._node = node
+        self._begun_ns = clock.now_ns()
+        self._over = asyncio.Event()
+        self._due = 0  # turns that count and have not been told
+
+    async def run(self, calls: Sequence[Call]) -> None:
+        """Make the calls until every turn that counts has been told."""
+        self._due = sum(sum(call.counted) for call in calls)
+        if not self._due:
+            return
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._dial(calls, group), name="turngap-dial")
+                await self._over.wait()
+                raise _OverError  # hangs up the calls that are left
+        except* _OverError:
+            pass
+        except* Exception as errors:
+            raise errors.exceptions[0] from None
+
+    async def _dial(self, calls: Sequence[Call], group: asyncio.TaskGroup) -> None:
+        for call in calls:
+            at_ns = self._begun_ns + round(call.at_s * NS_PER_S)
+            await self._clock.sleep_until_ns(at_ns)
+            group.create_task(self._call(call, at_ns), name=f"turngap-call-{call.number}")
+
+    async def _call(self, call: Call, at_ns: int) -> None:
+        """Make one call; every turn of it is told, as played or as missed."""
+        told: list[int] = []
+        missed: Missed = "not_reached"
+        why = "the call was over before this turn"
+        self._mark(call, running=True)
+        try:
+            async with asyncio.timeout(call.shape.length_s + OVERTIME_S):
+                async with aclosing(self._player.play(call, at_ns)) as answers:
+                    async for answered in answers:
+                        told.append(answered.turn.turn)
+                        self._tell_turn(self._answered(call, answered))
+        except MissedCallError as e:
+            missed, why = e.missed, e.why
+        except TimeoutError:
+            why = f"the call was hung up {OVERTIME_S:g} s after it should have been over"
+        finally:
+            self._mark(call, running=False)
+        for turn in missed_turns(self._step, call, told, missed, why, node=self._node):
+            self._tell_turn(turn)
+
+    def _answered(self, call: Call, answered: Answered) -> LoadTurn:
+        return load_turn(
+            self._step,
+            call,
+            answered.turn.turn,
+            answered.turn,
+            waited_ms=answered.waited_ms,
+            hole_ms=answered.hole_ms,
+            node=self._node,
+        )
+
+    def _mark(self, call: Call, *, running: bool) -> None:
+        at_s = (self._clock.now_ns() - self._begun_ns) / NS_PER_S
+        self._tell(CallMark(call.number, at_s, running))
+
+    def _tell_turn(self, turn: LoadTurn) -> None:
+        self._tell(turn)
+        self._due -= turn.counted
+        if not self._due:
+            self._over.set()
+
+
+class _OverError(Exception):
+    """Every turn that counts has been told."""

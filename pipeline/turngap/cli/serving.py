@@ -3,7 +3,7 @@
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +17,6 @@ from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 
 if TYPE_CHECKING:
-    from turngap.agent.metrics import Metrics
     from turngap.agent.stack import Chosen
     from turngap.core.clock import Clock
     from turngap.live.answering import Answering
@@ -292,7 +291,6 @@ def _serve(
     from turngap.agent import server
     from turngap.agent.access import Access
     from turngap.agent.log import set_log_level
-    from turngap.agent.metrics import metrics
     from turngap.clocks import MonotonicClock
     from turngap.live.app import LiveServer
 
@@ -301,11 +299,9 @@ def _serve(
     access = Access.for_host(host, wanted.token, wanted.origins)
     settings = server.ServeSettings(host, port, access)
     with server.bind(settings) as listener:
-        clock = MonotonicClock()
-        counted = metrics(clock)
-        answering = _answering(wanted.choice, library, clock, counted)
+        answering = _answering(wanted.choice, library, MonotonicClock())
         seats = server.Seats(wanted.max_sessions, settings.limits, answering.clock)
-        live = LiveServer(answering, settings, keeping, seats, counted)
+        live = LiveServer(answering, settings, keeping, seats)
 
         def ready(bound: str, port: int) -> None:
             announce(Where(bound, port, access.token), answering.chosen())
@@ -315,9 +311,7 @@ def _serve(
             server.serve(running, listener, ready, live.close)
 
 
-def _answering(
-    choice: "AgentChoice", library: Path | None, clock: "Clock", metrics: "Metrics | None"
-) -> "Answering":
+def _answering(choice: "AgentChoice", library: Path | None, clock: "Clock") -> "Answering":
     """Make the agent ready: a stack loads its models, a foreign agent is reached once."""
     import asyncio
 
@@ -339,4 +333,4 @@ def _answering(
         offer=list(choice.offers) or None,
     )
     assembly.prepare()
-    return OwnStack(replace(assembly, metrics=metrics))
+    return OwnStack(assembly)

@@ -2,17 +2,51 @@
 
 from decimal import Decimal
 
-from turngap.core.stats import Percentile
-from turngap.fleet.record import Capacity, LoadFigures, PoolRecord, SimulationRecord
-from turngap.report.levels import HELD, count, share
+from turngap.core.stats import Percentile, Proportion
+from turngap.fleet.record import AgentCpu, Capacity, LoadFigures, PoolRecord, SimulationRecord
+from turngap.report.words import Style
 
 # What is printed wherever figures are: nobody shall take them for measured ones.
 SIMULATED = "simulated: nothing here was measured on this hardware"
 
 
+# Whether a load is held: in a word, and how it looks.
+HELD: dict[bool | None, tuple[str, Style]] = {
+    True: ("held", "good"),
+    False: ("not held", "bad"),
+    None: ("not sure", "unsure"),
+}
+
+
+def count(calls: float) -> str:
+    """Calls: `412`, `0.5`."""
+    return f"{calls:,.0f}" if calls >= 10 else f"{calls:g}"
+
+
 def ms(quantile: Percentile) -> str:
     """Whole milliseconds, or a dash."""
     return "–" if quantile.value is None else f"{quantile.value:,.0f}"
+
+
+def share(rate: Proportion) -> str:
+    """`97.3 %`; never rounded up to what it is not."""
+    return "–" if rate.value is None else _percent(rate.value)
+
+
+def interval(rate: Proportion) -> str:
+    """`96.9 to 97.6 %`."""
+    if rate.low is None or rate.high is None:
+        return "–"
+    return f"{_percent(rate.low, unit=False)} to {_percent(rate.high)}"
+
+
+def _percent(value: float, *, unit: bool = True) -> str:
+    text = f"{100 * value:.1f}"
+    if value < 1 and text == "100.0":
+        text = ">99.9"
+    elif value > 0 and text == "0.0":
+        text = "<0.1"
+    return f"{text} %" if unit else text
 
 
 def usd(load: LoadFigures) -> str:
@@ -48,7 +82,24 @@ def answer(record: SimulationRecord) -> str:
     return _searched(capacity, wanted, record)
 
 
+def agent_cpu(agent: AgentCpu | None) -> str:
+    """What the agent's machine carries, in a sentence; empty where that is not described."""
+    if agent is None:
+        return ""
+    return (
+        f"{agent.cores:g} cores carry at most {agent.most_calls:.3g} calls of "
+        f"{agent.cores_per_call:.3g} cores each: a bound, since how calls wait for each other's "
+        "work is not simulated"
+    )
+
+
 def _searched(capacity: Capacity, wanted: str, record: SimulationRecord) -> str:
+    if capacity.of_llm is not None:
+        held = "not one call" if capacity.held is None else f"at most {count(capacity.held)} calls"
+        return (
+            f"{wanted}: {held} at once, because more take all of the agent's cores; the LLM's "
+            f"servers would hold {count(capacity.of_llm)}"
+        )
     if capacity.held is None:
         first = record.loads[0]
         what = "not one call" if first.holds is False else "not sure of one call"

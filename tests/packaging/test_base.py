@@ -26,7 +26,7 @@ NOT_IN_BASE = {
     *("pipecat", "numba", "llvmlite", "onnxruntime", "openai", "PIL", "rapidfuzz", "scipy"),
     *("huggingface_hub", "torch", "transformers", "ctranslate2", "tokenizers", "pocketsphinx"),
     *("espeakng_loader", "num2words", "sounddevice", "piper", "faster_whisper", "sherpa_onnx"),
-    *("anthropic", "nvidia", "resampy", "nltk", "av"),
+    *("anthropic", "nvidia", "resampy", "nltk", "av", "prometheus_client"),
 }
 # Takes the place of an installation without them.
 WITHOUT = f"""

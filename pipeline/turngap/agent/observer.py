@@ -67,6 +67,11 @@ class AgentObserver(MarksObserver):
         super().__init__(**settings)
         self._cuts_lead_in = cuts_lead_in
 
+    async def cleanup(self) -> None:
+        self._rtvi = None  # nobody is there to be told of the last turn
+        self._recorder.finish()
+        await super().cleanup()
+
     def _on_audio(self, data: FramePushed, frame: OutputAudioRawFrame) -> None:
         if self._cuts_lead_in and isinstance(data.source, SpeechOutput):
             super()._on_voice(data, frame)

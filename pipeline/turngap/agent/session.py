@@ -25,6 +25,7 @@ from pipecat.workers.runner import WorkerRunner
 from turngap.agent.controls import Controls
 from turngap.agent.domain import DomainAnswer
 from turngap.agent.guards import guard_ears, guard_voice, usable_again
+from turngap.agent.metrics import Metrics
 from turngap.agent.observer import AgentObserver, MonotonicPipecatClock
 from turngap.agent.output import YieldingTransport
 from turngap.agent.protocols.base import WireProtocol
@@ -52,7 +53,7 @@ class Assembly:
         offers: the LLMs that a caller may pick, the stack's own first. eager: report an agent
         turn's marks when it is first heard, too, and not only when it is over. domain: what can be
         said to it, if its recogniser or one of its LLMs knows nothing else. closed: whether it is
-        the recogniser.
+        the recogniser. metrics: where its turns are counted, if anywhere.
     """
 
     stack: Stack
@@ -63,6 +64,7 @@ class Assembly:
     eager: bool = False
     domain: Domain | None = None
     closed: bool = False
+    metrics: Metrics | None = None
 
     def prepare(self) -> None:
         """Load the models and voices that sessions share. Slow; once, before the agent is ready.
@@ -120,6 +122,17 @@ async def converse(
     protocol: WireProtocol | None = None,
 ) -> None:
     """Serve one accepted WebSocket until the caller leaves; by default it speaks protobuf."""
+    try:
+        await _converse(assembly, socket, memory, protocol)
+    except Exception:
+        if assembly.metrics is not None:
+            assembly.metrics.session_failed()
+        raise
+
+
+async def _converse(
+    assembly: Assembly, socket: WebSocket, memory: Memory | None, protocol: WireProtocol | None
+) -> None:
     rate = assembly.stack.audio.in_sample_rate
     spoken = protocol or PipecatProtobuf(assembly.clock, rate, traced=assembly.traced)
     taking: TurnTaking = assembly.create("turn")
@@ -206,8 +219,10 @@ def _worker(
         # A caller may be silent for any time; the server closes connections that were lost.
         idle_timeout_secs=None,
     )
-    if observer is not None:
+    if observer is not None and protocol.written is not None:
         observer.attach(worker)
+    elif observer is not None:
+        worker.add_observer(observer)  # it counts, and nobody is told
     Controls(switch, assembly.clock, partial(_known, assembly, switch)).attach(worker)
     warm = stack.warm
     warm_session(
@@ -227,11 +242,14 @@ def _known(assembly: Assembly, switch: LlmSwitch, text: str) -> bool:
 def _observer(
     assembly: Assembly, protocol: WireProtocol, taking: TurnTaking, switch: LlmSwitch
 ) -> AgentObserver | None:
-    if protocol.written is None:
+    metrics = assembly.metrics if assembly.traced else None
+    if protocol.written is None and metrics is None:
         return None
     return AgentObserver(
         hold_ms=taking.hold_ms,
-        written=protocol.written,
+        **({} if protocol.written is None else {"written": protocol.written}),
+        **({} if metrics is None else {"finished": metrics.turn_over}),
+        **({} if metrics is None else {"failed": metrics.engine_failed}),
         eager=assembly.eager,
         llm=lambda: switch.current,
         answered=assembly.offers.answered,

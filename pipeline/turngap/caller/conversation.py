@@ -5,15 +5,16 @@ import itertools
 import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 
 from turngap.caller.ear import SPEECH_GAP_MS, Heard
 from turngap.caller.hearing import Listener
 from turngap.caller.line import Line, failed_on
 from turngap.caller.said import Incoming
-from turngap.caller.stream import PACKET_MS, LagProbe, Sender, UserStream
+from turngap.caller.stream import GRID_MS, PACKET_MS, LagProbe, Sender, UserStream
 from turngap.core.audio import Pcm
 from turngap.core.budget import TurnEnd
-from turngap.core.clock import Clock, ms_to_ns
+from turngap.core.clock import NS_PER_MS, Clock, ms_to_ns
 from turngap.core.errors import AgentError
 from turngap.core.events import Event, PlayoutFlushed, TurnEnded, UserSpeech
 from turngap.core.results import OffsetRecord
@@ -22,6 +23,9 @@ from turngap.scenario.model import AFTER_REPLY_MS, SpeechBounds, When
 
 # Silence before anybody speaks, because VADs need a moment of the line.
 ROOM_MS = 500.0
+
+# The same where a recording can begin, on the stream's grid.
+ROOM_ON_GRID_MS = GRID_MS * ceil(ROOM_MS / GRID_MS)
 
 # How far ahead of its first sample a recording is put into the stream.
 AHEAD_MS = 4.0 * PACKET_MS
@@ -124,7 +128,9 @@ class Conversation:
 
     Everything stays in memory while turns run: the caller writes nothing and prints nothing.
     `watch` is the clock that measures the lateness of the event loop, the real one by default.
-    `phase_ms` shifts every recording on the stream's grid.
+    `phase_ms` shifts every recording on the stream's grid. At `begins_ns` the first recording is to
+    begin, whatever its `when` says; where the line is open too late for that, it begins as soon as
+    it can.
     """
 
     def __init__(
@@ -136,6 +142,7 @@ class Conversation:
         offset: OffsetRecord,
         patience: Patience | None = None,
         phase_ms: float = 0.0,
+        begins_ns: int | None = None,
         watch: Clock | None = None,
     ) -> None:
         self._line = line
@@ -144,6 +151,8 @@ class Conversation:
         self._compared = offset.offset_ns is not None
         self._patience = patience or Patience()
         self._phase_ms = phase_ms
+        self._begins_ns = begins_ns
+        self._waited_ns = 0
         self._listener = Listener(clock, offset=offset, speech_gap_ms=self._patience.speech_gap_ms)
         self._tracker = self._listener.tracker
         self._lag = LagProbe(watch)
@@ -167,13 +176,17 @@ class Conversation:
         return self._greeted
 
     @property
+    def waited_ns(self) -> int:
+        """How much later than at `begins_ns` the first recording could begin at the soonest."""
+        return self._waited_ns
+
+    @property
     def failure(self) -> AgentError | None:
         return self._listener.failure
 
     async def play(self) -> AsyncGenerator[PlayedTurn]:
         """Play all turns; end early, with `failure` set, if the line is lost."""
-        # The first packet's deadline lies one packet ahead; a little slack lets the tasks start.
-        stream = UserStream(self._clock.now_ns() + ms_to_ns(PACKET_MS), self._line.rate)
+        stream = UserStream(self._stream_begins_ns(), self._line.rate)
         self._sender = Sender(stream, self._clock, self._line.send_audio)
         tasks = [
             asyncio.create_task(self._receive(), name="turngap-receive"),
@@ -219,11 +232,28 @@ class Conversation:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._listener.crash(error)
 
+    def _stream_begins_ns(self) -> int:
+        """Return when the stream begins: so that its grid has a place at `begins_ns`, if it can."""
+        # The first packet's deadline lies one packet ahead; a little slack lets the tasks start.
+        soonest_ns = self._clock.now_ns() + ms_to_ns(PACKET_MS)
+        if self._begins_ns is None:
+            return soonest_ns
+        spare_ns = self._begins_ns - soonest_ns - ms_to_ns(self._phase_ms + ROOM_ON_GRID_MS)
+        self._waited_ns = max(0, -spare_ns)
+        return soonest_ns + max(0, spare_ns) % ms_to_ns(GRID_MS)
+
+    def _first_place(self) -> int:
+        """Return the sample at which the first recording begins, if nobody greets."""
+        stream, at_ms = self._sender.stream, self._cues[0].when.at_ms
+        if self._begins_ns is not None:
+            at_ms = (self._begins_ns + self._waited_ns - stream.t0_ns) / NS_PER_MS
+        return stream.samples(max(ROOM_MS, at_ms or 0.0))
+
     async def _first_start(self) -> int:
         """Return the first sample of the first recording, after hearing out a greeting."""
         when = self._cues[0].when
         stream = self._sender.stream
-        room = stream.samples(max(ROOM_MS, when.at_ms or 0.0))
+        room = self._first_place()
         await self._listener.changed_until(stream.instant_ns(room) - ms_to_ns(AHEAD_MS))
         greeting_by_ns = self._sender.stream.t0_ns + ms_to_ns(self._patience.greeting_ms)
         while self.failure is None and not self._has_spoken():

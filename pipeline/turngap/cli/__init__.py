@@ -19,6 +19,7 @@ from turngap.cli import (
     checking,
     comparing,
     judging,
+    labelling,
     measuring,
     protocols,
     recording,
@@ -110,10 +111,10 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap judge --transcribe pocketsphinx",
         "turngap judge runs/NAME --llm openai,base_url=http://127.0.0.1:8000/v1,model=NAME",
     )),
-    (STORED, results.scenarios, ("turngap scenarios --scenarios mine",)),
+    (STORED, labelling.scenarios, ("turngap scenarios --scenarios mine",)),
     (
         STORED,
-        results.label,
+        labelling.label,
         (
             "turngap label mine/coffee-order.yaml",
             "turngap label mine/coffee-order.yaml --show pictures",

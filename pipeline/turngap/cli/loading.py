@@ -1,6 +1,7 @@
 """`turngap load`: how many calls at once an agent holds, measured in an open loop."""
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from turngap.core.errors import ExitCode
 if TYPE_CHECKING:
     from turngap.load.plan import LoadPlan
     from turngap.load.play import Loaded
+    from turngap.load.progress import Now
     from turngap.load.record import LoadRecord
 
 
@@ -75,7 +77,8 @@ def load(
         float | None,
         options.for_play(
             metavar="SECONDS",
-            help="Measure each step for so long. Default: as long as it takes to tell.",
+            help="Measure each step for so long. Default: as long as it takes to tell, which a "
+            "search finds out itself.",
         ),
     ] = None,
     warm_up: Annotated[
@@ -118,7 +121,7 @@ def load(
     target: Annotated[
         float,
         options.for_limits(
-            min=0.01, max=0.999, help="The agent holds a level if this share of turns is on time."
+            min=0.5, max=0.999, help="The agent holds a level if this share of turns is on time."
         ),
     ] = 0.95,
     confidence: Annotated[
@@ -201,25 +204,74 @@ def _played(plan: "LoadPlan", *, quiet: bool) -> "Loaded":
     """Say how long it takes, run the load test, and show how it goes on."""
     import asyncio
 
-    from turngap.load import words
     from turngap.load.play import load as play
-    from turngap.load.progress import Now, Progress
+    from turngap.load.progress import Progress
 
     if not quiet:
-        say(words.announcement(plan.mode, plan.levels, plan.probable_s, plan.most_s))
-        say(words.left_out(plan.warm_up_s))
+        for line in announcement(plan):
+            say(line)
     folders: list[Path] = []
     with Display(plan.probable_s, "s", plan.probable_s / 60) as shown:
 
-        def tell(now: Now) -> None:
-            left = "" if now.left_s is None else f", {minutes_words(now.left_s / 60)} left"
-            shown.tell(words.now(now) + left, now.done_s, now.done_s + (now.left_s or 0.0))
+        def tell(now: "Now") -> None:
+            shown.tell(now_words(now), now.done_s, now.left_s)
 
         try:
             return asyncio.run(play(plan, Progress(tell, folders.append)))
         except KeyboardInterrupt:
-            say(words.interrupted(folders))
+            say(_kept(folders))
             raise
+
+
+def announcement(plan: "LoadPlan") -> list[str]:
+    """What is about to be done, and how long it takes: probably, and at most."""
+    what = {
+        "search": f"searching for the capacity, up to {plan.most_sessions} sessions",
+        "held": "holding a level",
+        "ramp": "holding one level after the other",
+        "rate": "calls at a rate",
+    }[plan.mode]
+    takes = f"{minutes_words(plan.probable_s / 60)}, at most {_at_most(plan.most_s)}"
+    return [
+        f"{what}, in real time: {takes}",
+        f"the first {plan.warm_up_s:g} s of each step, and its end, are left out of the figures",
+    ]
+
+
+def _at_most(seconds: float) -> str:
+    """An upper bound is rounded up."""
+    minutes = math.ceil(seconds / 60)
+    return "1 minute" if minutes <= 1 else f"{minutes} minutes"
+
+
+PHASES = {
+    "calibration": "measuring turngap's own error",
+    "start": "starting the agent and the callers",
+    "warm-up": "warm-up, not counted",
+    "measured": "measured",
+    "cool-down": "cool-down, not counted",
+}
+
+
+def now_words(now: "Now") -> str:
+    """What a running load test does: `step 3, 8 sessions: measured, 8 running, 97 % of 33`."""
+    if now.step == 0:
+        return PHASES[now.phase]
+    level = "" if now.sessions is None else f", {now.sessions} session{'s' * (now.sessions != 1)}"
+    said = f"step {now.step}{level}{' to confirm' if now.confirms else ''}: {PHASES[now.phase]}"
+    said += f", {now.running} running"
+    if now.turns:
+        said += f", {now.hits} of {now.turns} turns on time"
+    return said
+
+
+def _kept(folders: "list[Path]") -> str:
+    """What an interruption leaves."""
+    from turngap.load.record import LOAD_FILE
+
+    if not folders or not (folders[0] / LOAD_FILE).is_file():
+        return "interrupted before the first step was over: there is nothing to show"
+    return f"interrupted: the steps that were over are kept: turngap report {folders[0]}"
 
 
 def exit_code(record: "LoadRecord", min_sessions: int | None) -> ExitCode:

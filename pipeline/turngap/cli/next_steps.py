@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from turngap.check.record import CheckRecord
     from turngap.compare.record import ComparisonRecord
     from turngap.fleet.record import SimulationRecord
+    from turngap.load.record import LoadRecord
     from turngap.store.runs import Run
     from turngap.turns.record import TurnsRecord
 
@@ -134,3 +135,21 @@ def after_simulation(record: "SimulationRecord") -> str:
     if any(pool.part_hour_usd is None for pool in record.pools):
         return "see what a turn costs: --set pool.part_hour_usd=3"
     return "try other hardware: --set pool.hardware=h200"
+
+
+def after_load(record: "LoadRecord") -> str | None:
+    """A late caller first; then what would make the answer sure, or keep it."""
+    if record.failure is not None or not record.steps:
+        return None
+    if any(step.void is not None for step in record.steps):
+        return "call from more processes (--callers), or from another machine: docs/load.md"
+    found = record.capacity
+    if found is not None and found.sessions is not None:
+        return f"keep it: let CI run turngap load --min-sessions {found.sessions} (docs/load.md)"
+    if any(step.outcomes.get("refused") for step in record.steps):
+        return "calls were refused: how many does the agent accept? (serve --max-sessions)"
+    if all(step.holds is None for step in record.steps):
+        return "to be sure, measure for longer: --duration SECONDS"
+    if record.mode != "search":
+        return "find out how many it holds: turngap load without --sessions and --rate"
+    return "see where the time goes with one caller: turngap replay"

@@ -142,6 +142,18 @@ class Display:
             self._line_s = now_s
             say(f"{done:g} of {total:g} {self._unit}, {self.left_words()}".rstrip(", "))
 
+    def tell(self, what: str, done: float, left_s: float | None) -> None:
+        """Name what is being done, and how far it has come in seconds, where the rest is known."""
+        left = "" if left_s is None else minutes_words(left_s / 60) + " left"
+        total = max(self._task.total or 0, done) if left_s is None else done + left_s
+        self._bar.update(
+            self._id, description=what, completed=round(done), total=round(total), left=left
+        )
+        now_s = self._bar.get_time()
+        if not self.console.is_terminal and now_s - self._line_s >= LINE_EVERY_S:
+            self._line_s = now_s
+            say(f"{what}, {left}".rstrip(", "))
+
     def left_words(self) -> str:
         """How long the rest takes, in words; empty where that is not known yet."""
         done, total = self._task.completed, self._task.total

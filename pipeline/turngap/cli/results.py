@@ -1,4 +1,4 @@
-"""`turngap report`, `label` and `scenarios`."""
+"""`turngap report`, and how whatever is stored is shown."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from turngap.cli import options
 from turngap.cli.next_steps import (
     after_check,
     after_comparison,
+    after_load,
     after_run,
     after_simulation,
     after_turns,
     say_next,
-    say_next_of_a_list,
 )
-from turngap.cli.shared import print_block, print_json, print_text, say, table
+from turngap.cli.shared import print_block, print_json, say
 from turngap.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from turngap.check.record import CheckRecord
     from turngap.compare.record import ComparisonRecord
     from turngap.fleet.record import SimulationRecord
-    from turngap.scenario.label import Labelled
+    from turngap.load.record import LoadRecord
     from turngap.store.runs import Run
     from turngap.turns.record import TurnsRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A stored run, check, comparison, curve or simulation, and how it is shown."""
+    """A stored run, check, comparison, curve, simulation or load test, and how it is shown."""
 
     document: Callable[[], dict[str, Any]]
     blocks: "Callable[[int], Sequence[Text]]"
@@ -60,7 +60,7 @@ def report(
     ] = None,
     json_: options.Json = False,
 ) -> None:
-    """Show what is stored again, from its files alone: runs, checks, comparisons and curves."""
+    """Show what is stored again, from its files alone: runs, checks, comparisons, load tests."""
     from rich.console import Group
 
     stored = [_stored(name, root) for name in runs or ["latest"]]
@@ -194,6 +194,26 @@ def stored_simulation(folder: Path, record: "SimulationRecord") -> Stored:
     )
 
 
+def _stored_load(folder: Path) -> Stored:
+    from turngap.load.report import read_load
+
+    return stored_load(folder, read_load(folder))
+
+
+def stored_load(folder: Path, record: "LoadRecord") -> Stored:
+    """A load test in its folder."""
+    from turngap.load.export import load_json, write_reports
+    from turngap.load.report import load_block, load_svg
+
+    return Stored(
+        document=lambda: load_json(record, folder),
+        blocks=lambda width: [load_block(record, width)],
+        svg=lambda: load_svg(record, folder.name),
+        write_html=lambda: write_reports(record, folder),
+        next_step=lambda: after_load(record),
+    )
+
+
 def _stored_turns(folder: Path) -> Stored:
     from turngap.turns.files import read_turns
 
@@ -219,78 +239,5 @@ _ROOMS = {
     "simulation.json": _stored_simulation,
     "compare.json": _stored_comparison,
     "turns.json": _stored_turns,
+    "load.json": _stored_load,
 }
-
-
-def label(
-    files: Annotated[list[Path], typer.Argument(help="Scenario files (.yaml).")],
-    only_missing: Annotated[
-        bool, typer.Option("--only-missing", help="Keep the labels that are there.")
-    ] = False,
-    show: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Draw each recording with its labels into this folder, as SVG."
-        ),
-    ] = None,
-    json_: options.Json = False,
-) -> None:
-    """Find where speech begins, pauses and ends in each recording, and write it into the scenario.
-
-    Each bound gets an error in ms, which becomes part of the gap's error bar. Recordings whose
-    labels you should check by ear or eye are named with the reason.
-    """
-    from turngap.scenario.label import label_file
-
-    labelled: list[Labelled] = []
-    for file in files:
-        of_file = label_file(file, only_missing=only_missing)
-        labelled += of_file
-        if show is not None:
-            from turngap.scenario.picture import draw_labels
-
-            drawn = draw_labels(file, of_file, show)
-            say(f"{len(drawn)} picture{'s' if len(drawn) != 1 else ''} of {file} drawn in {show}")
-    changed = [label for label in labelled if label.changed]
-    if json_:
-        print_json([_label(label) for label in labelled])
-        return
-    for label in changed:
-        print_text(str(label))
-    for label in labelled:
-        for warning in label.found.warnings:
-            say(f"warning: {label.audio}: {warning}")
-    say(f"{len(changed)} label{'s' if len(changed) != 1 else ''} changed")
-    say_next(f"play it: turngap replay {files[0]}")
-
-
-def _label(label: "Labelled") -> dict[str, Any]:
-    found = label.found
-    return {
-        "audio": label.audio,
-        "changed": label.changed,
-        "before": None if label.before is None else label.before.model_dump(),
-        "after": found.bounds.model_dump(),
-        "pauses": [pause.model_dump() for pause in found.pauses],
-        "snr_db": found.snr_db,
-        "warnings": [{"kind": w.kind, "text": w.text} for w in found.warnings],
-    }
-
-
-def scenarios(library: options.Library = None, json_: options.Json = False) -> None:
-    """List the scenarios that can be played."""
-    from turngap.scenario.library import library_dir, library_paths, none_in, read_scenario
-
-    folder = library_dir(library)
-    found = [read_scenario(p) for p in library_paths(folder)]
-    if not found:
-        raise none_in(folder)
-    rows = [
-        {"name": s.name, "turns": len(s.turns), "tags": list(s.tags), "about": s.about}
-        for s in found
-    ]
-    if json_:
-        print_json(rows)
-    else:
-        print_block(lambda _: table(rows))
-        say_next_of_a_list(f"play one: turngap replay {found[0].name}")

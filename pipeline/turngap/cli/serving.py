@@ -3,7 +3,7 @@
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +17,7 @@ from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 
 if TYPE_CHECKING:
+    from turngap.agent.metrics import Metrics
     from turngap.agent.stack import Chosen
     from turngap.core.clock import Clock
     from turngap.live.answering import Answering
@@ -291,6 +292,7 @@ def _serve(
     from turngap.agent import server
     from turngap.agent.access import Access
     from turngap.agent.log import set_log_level
+    from turngap.agent.metrics import metrics
     from turngap.clocks import MonotonicClock
     from turngap.live.app import LiveServer
 
@@ -299,9 +301,11 @@ def _serve(
     access = Access.for_host(host, wanted.token, wanted.origins)
     settings = server.ServeSettings(host, port, access)
     with server.bind(settings) as listener:
-        answering = _answering(wanted.choice, library, MonotonicClock())
+        clock = MonotonicClock()
+        counted = metrics(clock)
+        answering = _answering(wanted.choice, library, clock, counted)
         seats = server.Seats(wanted.max_sessions, settings.limits, answering.clock)
-        live = LiveServer(answering, settings, keeping, seats)
+        live = LiveServer(answering, settings, keeping, seats, counted)
 
         def ready(bound: str, port: int) -> None:
             announce(Where(bound, port, access.token), answering.chosen())
@@ -311,7 +315,9 @@ def _serve(
             server.serve(running, listener, ready, live.close)
 
 
-def _answering(choice: "AgentChoice", library: Path | None, clock: "Clock") -> "Answering":
+def _answering(
+    choice: "AgentChoice", library: Path | None, clock: "Clock", metrics: "Metrics | None"
+) -> "Answering":
     """Make the agent ready: a stack loads its models, a foreign agent is reached once."""
     import asyncio
 
@@ -333,4 +339,4 @@ def _answering(choice: "AgentChoice", library: Path | None, clock: "Clock") -> "
         offer=list(choice.offers) or None,
     )
     assembly.prepare()
-    return OwnStack(assembly)
+    return OwnStack(replace(assembly, metrics=metrics))

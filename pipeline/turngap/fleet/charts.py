@@ -5,10 +5,11 @@ which these turns do not tell, are hollow.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from turngap.fleet import words
 from turngap.fleet.record import LoadFigures, SimulationRecord
+from turngap.report import levels
 from turngap.report.charts import (
     LABEL_PX,
     Chart,
@@ -21,17 +22,17 @@ from turngap.report.charts import (
     polyline,
     round_step,
 )
+from turngap.report.levels import Across
 
 HEIGHT_PX = 150
 # Gaps beyond so many budgets would flatten the others: they run over the edge.
 MOST_BUDGETS = 2.5
-_ROOM = 0.04
 _MOST_TICKS = 7
 
 
 def charts(record: SimulationRecord) -> tuple[Chart, ...]:
     """Hit rate, gap and price over the load."""
-    across = _Across([load.calls for load in record.loads])
+    across = Across([load.calls for load in record.loads])
     # Of a fleet that costs nothing, what it spends is its hours.
     price = any(load.usd_per_1000 for load in record.loads)
     return (
@@ -41,32 +42,7 @@ def charts(record: SimulationRecord) -> tuple[Chart, ...]:
     )
 
 
-class _Across:
-    """Calls to per cent across, by their logarithm."""
-
-    def __init__(self, calls: Sequence[float]) -> None:
-        low, high = math.log(min(calls)), math.log(max(calls))
-        room = max(high - low, 1.0) * _ROOM
-        self._low, self._high = low - room, high + room
-
-    def x(self, calls: float) -> float:
-        return round(100 * (math.log(calls) - self._low) / (self._high - self._low), 3)
-
-    def marks(self) -> tuple[Mark, ...]:
-        """Powers of ten, with twos and fives where they have room."""
-        for steps in ((1, 2, 5), (1, 3), (1,)):
-            found = [
-                s * 10.0**e
-                for e in range(math.floor(self._low / math.log(10)), 8)
-                for s in steps
-                if self._low <= math.log(s * 10.0**e) <= self._high
-            ]
-            if len(found) <= _MOST_TICKS:
-                break
-        return tuple(Mark(self.x(calls), words.count(calls)) for calls in found)
-
-
-def _hit_rates(record: SimulationRecord, across: _Across) -> Chart:
+def _hit_rates(record: SimulationRecord, across: Across) -> Chart:
     lows = [load.hit_rate.low for load in record.loads if load.hit_rate.low is not None]
     bottom = max(0.0, min([*lows, record.target]) - 0.05)
     # A collapse to nothing is shown as one; small losses are not hidden below it.
@@ -88,10 +64,10 @@ def _hit_rates(record: SimulationRecord, across: _Across) -> Chart:
     target = Mark(y(record.target), f"{100 * record.target:g} %", strong=True)
     return Chart(
         title="Turns answered in time",
-        spoken=_spoken(record, "hit rate", lambda load: words.share(load.hit_rate)),
+        spoken=_spoken(record, "hit rate", lambda load: levels.share(load.hit_rate)),
         height=HEIGHT_PX,
         note=f"Calls at once. Shaded: 95 % interval. Dashed across: the {target.label} asked for.",
-        x_ticks=across.marks(),
+        x_ticks=across.marks(_MOST_TICKS),
         y_ticks=clear_of((Mark(y(s), f"{s:.0%}", grid=True) for s in steps), target, LABEL_PX),
         paths=[*area, *path],
         dots=dots,
@@ -99,7 +75,7 @@ def _hit_rates(record: SimulationRecord, across: _Across) -> Chart:
     )
 
 
-def _gaps(record: SimulationRecord, across: _Across) -> Chart:
+def _gaps(record: SimulationRecord, across: Across) -> Chart:
     edge = record.budget_ms * MOST_BUDGETS
     known = [
         q.value
@@ -121,7 +97,7 @@ def _gaps(record: SimulationRecord, across: _Across) -> Chart:
             lambda load, name=name: load.gap_ms[name].value,
             y,
             title=lambda load, name=name: (
-                f"{words.count(load.calls)} calls: gap {name} {words.ms(load.gap_ms[name])} ms"
+                f"{levels.count(load.calls)} calls: gap {name} {words.ms(load.gap_ms[name])} ms"
             ),
             dash=dash,
         )
@@ -137,7 +113,7 @@ def _gaps(record: SimulationRecord, across: _Across) -> Chart:
         height=HEIGHT_PX,
         note=f"Calls at once, gap in ms. Dashed across: the {budget.label} ms budget."
         + (f" {beyond} beyond the edge." if beyond else ""),
-        x_ticks=across.marks(),
+        x_ticks=across.marks(_MOST_TICKS),
         y_ticks=clear_of(marks, budget, LABEL_PX),
         paths=paths,
         dots=dots,
@@ -146,7 +122,7 @@ def _gaps(record: SimulationRecord, across: _Across) -> Chart:
     )
 
 
-def _costs(record: SimulationRecord, across: _Across, *, price: bool) -> Chart:
+def _costs(record: SimulationRecord, across: Across, *, price: bool) -> Chart:
     def cost(load: LoadFigures) -> float | None:
         # What is free has no place on a logarithmic axis.
         return (load.usd_per_1000 if price else load.part_hours_per_1000) or None
@@ -174,14 +150,14 @@ def _costs(record: SimulationRecord, across: _Across, *, price: bool) -> Chart:
         across,
         cost,
         y,
-        title=lambda load: f"{words.count(load.calls)} calls: {said(load)} for 1000 turns",
+        title=lambda load: f"{levels.count(load.calls)} calls: {said(load)} for 1000 turns",
     )
     return Chart(
         title=name,
         spoken=_spoken(record, name, said),
         height=HEIGHT_PX,
         note="Calls at once; both axes are logarithmic.",
-        x_ticks=across.marks(),
+        x_ticks=across.marks(_MOST_TICKS),
         y_ticks=[Mark(y(10.0**e), label(e), grid=True) for e in range(bottom, top + 1)],
         paths=paths,
         dots=dots,
@@ -190,7 +166,7 @@ def _costs(record: SimulationRecord, across: _Across, *, price: bool) -> Chart:
 
 def _curve(
     record: SimulationRecord,
-    across: _Across,
+    across: Across,
     value_of: Callable[[LoadFigures], float | None],
     y: Callable[[float], float],
     *,
@@ -202,7 +178,7 @@ def _curve(
         Dot(
             across.x(load.calls),
             y(value),
-            words.HELD[load.holds][1],
+            levels.HELD[load.holds][1],
             hollow=load.holds is not True,
             title=title(load),
         )
@@ -214,11 +190,11 @@ def _curve(
 
 def _hit_title(load: LoadFigures) -> str:
     return (
-        f"{words.count(load.calls)} calls: {words.share(load.hit_rate)} of {load.turns:,} turns in "
-        f"time, 95 % interval {words.interval(load.hit_rate)}"
+        f"{levels.count(load.calls)} calls: {levels.share(load.hit_rate)} of {load.turns:,} turns "
+        f"in time, 95 % interval {levels.interval(load.hit_rate)}"
     )
 
 
 def _spoken(record: SimulationRecord, name: str, said: Callable[[LoadFigures], str]) -> str:
-    each = ", ".join(f"{words.count(load.calls)} calls {said(load)}" for load in record.loads)
+    each = ", ".join(f"{levels.count(load.calls)} calls {said(load)}" for load in record.loads)
     return f"{name} over calls at once: {each}"

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from turngap.fleet import charts, words
 from turngap.fleet.record import SIMULATION_FILE, LoadFigures, SimulationRecord
-from turngap.report import page, terminal
+from turngap.report import levels, page, terminal
 from turngap.report import words as report_words
 from turngap.report.run import facts
 from turngap.report.sections import (
@@ -160,10 +160,10 @@ def simulation_report(record: SimulationRecord) -> Report:
 
 def _cells(load: LoadFigures) -> list[str | Cell]:
     return [
-        words.count(load.calls),
-        Cell(*words.HELD[load.holds]),
-        words.share(load.hit_rate),
-        words.interval(load.hit_rate),
+        levels.count(load.calls),
+        Cell(*levels.HELD[load.holds]),
+        levels.share(load.hit_rate),
+        levels.interval(load.hit_rate),
         words.ms(load.gap_ms["p50"]),
         words.ms(load.gap_ms["p95"]),
         words.ms(load.gap_ms["p99"]),

@@ -2,51 +2,17 @@
 
 from decimal import Decimal
 
-from turngap.core.stats import Percentile, Proportion
+from turngap.core.stats import Percentile
 from turngap.fleet.record import AgentCpu, Capacity, LoadFigures, PoolRecord, SimulationRecord
-from turngap.report.words import Style
+from turngap.report.levels import HELD, count, share
 
 # What is printed wherever figures are: nobody shall take them for measured ones.
 SIMULATED = "simulated: nothing here was measured on this hardware"
 
 
-# Whether a load is held: in a word, and how it looks.
-HELD: dict[bool | None, tuple[str, Style]] = {
-    True: ("held", "good"),
-    False: ("not held", "bad"),
-    None: ("not sure", "unsure"),
-}
-
-
-def count(calls: float) -> str:
-    """Calls: `412`, `0.5`."""
-    return f"{calls:,.0f}" if calls >= 10 else f"{calls:g}"
-
-
 def ms(quantile: Percentile) -> str:
     """Whole milliseconds, or a dash."""
     return "–" if quantile.value is None else f"{quantile.value:,.0f}"
-
-
-def share(rate: Proportion) -> str:
-    """`97.3 %`; never rounded up to what it is not."""
-    return "–" if rate.value is None else _percent(rate.value)
-
-
-def interval(rate: Proportion) -> str:
-    """`96.9 to 97.6 %`."""
-    if rate.low is None or rate.high is None:
-        return "–"
-    return f"{_percent(rate.low, unit=False)} to {_percent(rate.high)}"
-
-
-def _percent(value: float, *, unit: bool = True) -> str:
-    text = f"{100 * value:.1f}"
-    if value < 1 and text == "100.0":
-        text = ">99.9"
-    elif value > 0 and text == "0.0":
-        text = "<0.1"
-    return f"{text} %" if unit else text
 
 
 def usd(load: LoadFigures) -> str:

@@ -29,6 +29,7 @@ from turngap.agent.limits import (
     CODE_FULL,
     CODE_UNKNOWN,
 )
+from turngap.agent.metrics import Metrics
 from turngap.agent.server import Endpoint, Seats, ServeSettings, admitted
 from turngap.core.errors import InputError
 from turngap.live.answering import Answering
@@ -62,8 +63,14 @@ class LiveServer:
     """The ASGI application of `turngap serve` and its conversations; `close` finishes them all."""
 
     def __init__(
-        self, answering: Answering, serve: ServeSettings, keeping: Keeping, seats: Seats
+        self,
+        answering: Answering,
+        serve: ServeSettings,
+        keeping: Keeping,
+        seats: Seats,
+        metrics: Metrics | None = None,
     ) -> None:
+        self._metrics = metrics
         self._answering = answering
         self._serve = serve
         self._keeping = keeping
@@ -84,6 +91,7 @@ class LiveServer:
     def _add_routes(self, app: FastAPI) -> None:
         app.add_api_route("/", self._index, include_in_schema=False)
         app.add_api_route("/api/about", self._about, include_in_schema=False)
+        app.add_api_route("/metrics", self._figures, include_in_schema=False)
         app.add_api_route("/api/runs/{id_}.zip", self._run_zip, include_in_schema=False)
         app.add_api_route(
             "/api/runs/{id_}/scenario", self._save, methods=["POST"], include_in_schema=False
@@ -134,6 +142,14 @@ class LiveServer:
             "idle_s": self._serve.limits.idle_s,
             **self._answering.sayable(),
         }
+
+    def _figures(self) -> Response:
+        # No coroutine, so it runs in a thread: it reads the files of all workers.
+        if self._metrics is None:
+            hint = "pip install 'turngap[agent]', which brings prometheus-client"
+            words = "the figures for Prometheus cannot be shown here"
+            return JSONResponse(_error("metrics.missing", words, hint), status_code=501)
+        return Response(self._metrics.page(), media_type=self._metrics.content_type)
 
     async def _run_zip(self, id_: str) -> Response:
         held = self.conversations.get(id_)

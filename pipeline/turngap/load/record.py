@@ -162,6 +162,7 @@ class LoadRecord(Document):
     stand_ins: tuple[str, ...]
     budget_ms: BudgetMs
     target: float
+    confidence: float = 0.95
     seed: int
     warm_up_s: float
     executor: str

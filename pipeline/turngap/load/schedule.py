@@ -12,9 +12,10 @@ from typing import Literal
 import numpy as np
 
 # From the instant at which a call is dialled until its first recording is to begin. People dial,
-# are connected and hear the line for a moment. Half of it is the silence that every caller keeps
-# before the first word (`ROOM_MS`), so an agent has 500 ms to take a call before anybody waits.
-SETUP_S = 1.0
+# are connected and hear the line for a moment. The last 640 ms are the silence that every caller
+# keeps before the first word (`ROOM_ON_GRID_MS`), so an agent has half a second to take a call
+# before anybody waits.
+SETUP_S = 1.2
 # Between two calls of a line: the last reply may be this much longer than expected, and the agent
 # has a moment to clear the session up, before the next call of the line overlaps with it.
 BETWEEN_CALLS_S = 1.0

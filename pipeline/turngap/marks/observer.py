@@ -85,6 +85,8 @@ class MarksObserver(BaseObserver):
         decisions: turn-taking's decisions, oldest first; those that are reported are removed.
         price: returns the price of the LLM that answers, if known: US dollars per million input and
             output tokens.
+        finished: called with each turn once, when it is over.
+        failed: called with the kind of an engine that pushes an error.
     """
 
     def __init__(
@@ -97,6 +99,8 @@ class MarksObserver(BaseObserver):
         answered: set[str] | None = None,
         decisions: deque[Decision] | None = None,
         price: Callable[[], tuple[float, float] | None] = lambda: None,
+        finished: Callable[[AgentTurn], None] = lambda turn: None,
+        failed: Callable[[Kind], None] = lambda kind: None,
     ) -> None:
         super().__init__()
         self._pushes = FirstPushes()
@@ -110,7 +114,8 @@ class MarksObserver(BaseObserver):
         self._guessing: str | None = None  # the LLM whose answer is still a guess
         self._about: dict[str, Any] = {}
         self._typed = False
-        self._recorder = MarksRecorder(hold_ms, self._report, eager=eager)
+        self._recorder = MarksRecorder(hold_ms, self._report, eager=eager, finished=finished)
+        self._failed = failed
         self._rtvi: RTVIProcessor | None = None
         self._reports: set[asyncio.Task[None]] = set()
         self._has_complained = False
@@ -193,7 +198,7 @@ class MarksObserver(BaseObserver):
                 # Its last frames do not belong to the next turn.
                 self._guess = self._guessing = None
                 if isinstance(frame, InterruptionFrame):
-                    self._recorder.finish()
+                    self._recorder.finish(interrupted=True)
             case BotStoppedSpeakingFrame():
                 self._recorder.finish()
             case TTSTextFrame():
@@ -215,7 +220,7 @@ class MarksObserver(BaseObserver):
             case VADUserStartedSpeakingFrame():
                 recorder.user_started(at_ns)
             case VADUserStoppedSpeakingFrame():
-                recorder.vad_stopped(at_ns)
+                recorder.vad_stopped(at_ns, frame.stop_secs * 1000)
             case InterimTranscriptionFrame() if isinstance(data.source, STTService):
                 recorder.partial()
             case TranscriptionFrame() if isinstance(data.source, STTService):
@@ -275,6 +280,8 @@ class MarksObserver(BaseObserver):
     def _on_error(self, source: FrameProcessor, frame: ErrorFrame, at_ns: int) -> None:
         """Note the engines' errors."""
         error = failure_of(frame, source)
+        if error is not None and (kind := kind_of(source)) is not None:
+            self._failed(kind)
         if error is not None and isinstance(source, LLMService | TTSService):
             self._recorder.failed(error)
         elif error is not None and kind_of(source) is not None:

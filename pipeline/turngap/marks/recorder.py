@@ -62,6 +62,8 @@ class AgentTurn:
             went on after all.
         no_reply: why there is nothing to hear, though no engine has failed.
         calls: the turn's tool calls, by call id, in order.
+        silent_ns: when the person fell silent, as far as turn-taking knows; None for typed turns.
+        interrupted: whether the person spoke into what was heard of it.
     """
 
     number: int
@@ -78,6 +80,8 @@ class AgentTurn:
     out: _Track = field(default_factory=_Track)
     held_ns: int = 0  # when its audio was released, if it was held back
     audible: tuple[int, int] | None = None  # first audible sample of the TTS, and when it was made
+    silent_ns: int | None = None
+    interrupted: bool = False
 
     @property
     def failure(self) -> str | None:
@@ -105,16 +109,27 @@ class MarksRecorder:
         hold_ms: how long turn-taking holds the turn's end after the VAD's stop.
         report: called with the turn.
         eager: report a turn when its first audible sample is written, too, and not only at its end.
+        finished: called with the turn once, when it is over.
     """
 
-    def __init__(self, hold_ms: float, report: Report, *, eager: bool = False) -> None:
+    def __init__(
+        self,
+        hold_ms: float,
+        report: Report,
+        *,
+        eager: bool = False,
+        finished: Report = lambda turn: None,
+    ) -> None:
         self._hold_ns = ms_to_ns(hold_ms)
         self._eager = eager
         self._report = report
+        self._finished = finished
+        self._silent_ns: int | None = None  # of the turn that was decided last
         self._pending: dict[str, int] = {}
         self._counts: dict[str, float] = {}
         self._why: str | None = None
         self._vad_stop_ns: int | None = None
+        self._silence_ns = 0  # before the VAD's stop
         self._turn: AgentTurn | None = None
         self._latest: AgentTurn | None = None  # the running turn, or the one before it
         self._calling: dict[str, tuple[AgentTurn, int]] = {}
@@ -131,8 +146,10 @@ class MarksRecorder:
     def _making(self) -> AgentTurn | None:
         return self._guess or self._turn
 
-    def vad_stopped(self, at_ns: int) -> None:
+    def vad_stopped(self, at_ns: int, silence_ms: float = 0.0) -> None:
+        """Note that the user is silent, and has been for `silence_ms`."""
         self._vad_stop_ns = at_ns
+        self._silence_ns = ms_to_ns(silence_ms)
         if self._speech_since_ns is not None:
             self._speech_ns += at_ns - self._speech_since_ns
             self._speech_since_ns = None
@@ -147,7 +164,7 @@ class MarksRecorder:
     def user_started(self, at_ns: int) -> None:
         """Note that the user speaks (on), so that the turn was not over yet."""
         self._pending = {}
-        self._vad_stop_ns = None
+        self._vad_stop_ns = self._silent_ns = None
         self._speech_since_ns = at_ns
         recent_ns = at_ns - ms_to_ns(STALE_ERROR_MS)
         self._unheard = {e: ns for e, ns in self._unheard.items() if ns >= recent_ns}
@@ -164,6 +181,11 @@ class MarksRecorder:
         if turn is None and (turn := self._just_requested(at_ns)) is not None:
             at_ns = min(at_ns, turn.marks["llm_request"])
         marks, counts = (self._pending, self._counts) if turn is None else (turn.marks, turn.counts)
+        silent_ns = self._silent_since(decision)
+        if turn is None:
+            self._silent_ns = silent_ns
+        else:
+            turn.silent_ns = silent_ns
         if decision is None:
             marks["endpoint"] = self._due_ns(at_ns, marks.get("transcript"))
         else:
@@ -173,6 +195,11 @@ class MarksRecorder:
                 self._why = decision.why
             else:
                 turn.why = decision.why
+
+    def _silent_since(self, decision: Decision | None) -> int | None:
+        if decision is not None:
+            return decision.at_ns - ms_to_ns(decision.hold_ms)
+        return None if self._vad_stop_ns is None else self._vad_stop_ns - self._silence_ns
 
     def _miss_words(self) -> None:
         """Note that a recogniser has given no final transcript of what was surely speech."""
@@ -359,6 +386,7 @@ class MarksRecorder:
         # A late transcript is answered like any other.
         unread = None if "transcript" in turn.marks else self._unread
         turn.error = turn.error or next(iter(self._unheard), unread)
+        turn.silent_ns, self._silent_ns = self._silent_ns, None
         self._pending, self._counts, self._why = {}, {}, None
         self._unheard, self._unread = {}, None
         self._turn = self._latest = turn
@@ -406,7 +434,10 @@ class MarksRecorder:
             if self._eager:
                 self._report(self._turn)
 
-    def finish(self) -> None:
+    def finish(self, *, interrupted: bool = False) -> None:
+        """Note that nothing more of the running turn, if there is one, will be heard."""
         turn, self._turn = self._turn, None
         if turn is not None:
+            turn.interrupted = interrupted and "sent" in turn.marks
             self._report(turn)
+            self._finished(turn)

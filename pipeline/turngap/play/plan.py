@@ -183,14 +183,25 @@ def calibration_s(turns: int) -> float:
 
 def expected_ms(scenario: LoadedScenario) -> float:
     """About how long one conversation takes, from its recordings and its expected replies."""
+    return sum(end_ms + wait_ms for end_ms, wait_ms in expected_turns_ms(scenario))
+
+
+def expected_turns_ms(scenario: LoadedScenario) -> list[tuple[float, float]]:
+    """About how long each turn takes, in two parts.
+
+    From the beginning of its recording until the person has ended, which is known; and from there
+    until the next recording begins, or the call is over.
+    """
     turns = scenario.scenario.turns
     last = When(after_reply_ms=AFTER_REPLY_MS)
-    return sum(
-        (turn.speech.end_ms if turn.speech else scenario.clips[turn.audio].duration_ms)
-        + _wait_ms(turn.reply, last if following is None else following.when)
+    return [
+        (
+            turn.speech.end_ms if turn.speech else scenario.clips[turn.audio].duration_ms,
+            _wait_ms(turn.reply, last if following is None else following.when),
+        )
         for turn, following in zip_longest(turns, turns[1:])
         if turn is not None
-    )
+    ]
 
 
 def _wait_ms(reply: str | None, when: When) -> float:

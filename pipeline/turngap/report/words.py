@@ -451,9 +451,14 @@ def _how_starved(pacing: PacingRecord) -> str:
 
 def run_words(record: RunRecord) -> tuple[str, ...]:
     """What was run and what it was run against; once where the run is named after its agent."""
-    agent = record.agent.get("stack") or record.agent.get("url") or ""
-    names = dict.fromkeys(filter(None, (printable(record.name), printable(str(agent)))))
-    return (*(names or ("run",)), *spoken_words(record.agent))
+    return agent_words(record.name, record.agent)
+
+
+def agent_words(name: str, described: Mapping[str, Any]) -> tuple[str, ...]:
+    """The same of whatever has that name and was played against the agent that is described."""
+    agent = described.get("stack") or described.get("url") or ""
+    names = dict.fromkeys(filter(None, (printable(name), printable(str(agent)))))
+    return (*(names or ("run",)), *spoken_words(described))
 
 
 def spoken_words(agent: Mapping[str, Any]) -> tuple[str, ...]:
@@ -507,14 +512,18 @@ def label_words(label_error_ms: float) -> str:
 
 def calibration_words(record: RunRecord | PieceRecord) -> str:
     """The instrument's own error, measured against injected truth."""
-    calibration = record.calibration
+    spoken = record.agent.get("line_rate_hz") if isinstance(record, RunRecord) else None
+    return instrument_words(record.calibration, spoken)
+
+
+def instrument_words(calibration: CalibrationRecord | None, spoken: object = None) -> str:
+    """The same; `spoken` is the rate of the line that was measured, Hz."""
     if calibration is None:
         return "not calibrated in this run"
     error = calibration.error_ms
     figures = [("p50", error.p50), ("p95", error.p95), ("p99", error.p99), ("max", error.max)]
     known = " · ".join(f"{name} {value:.2f}" for name, value in figures if value is not None)
     note = f"; {printable(calibration.note)}" if calibration.note else ""
-    spoken = record.agent.get("line_rate_hz") if isinstance(record, RunRecord) else None
     if isinstance(spoken, int) and calibration.rate not in (None, spoken):
         note += f"; this run's line has {spoken:,} Hz"
     return f"error {known or 'not known'} ms (n={error.n}){_calibrated_in(calibration)}{note}"

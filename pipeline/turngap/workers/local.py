@@ -7,24 +7,20 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
 from turngap.children import PARENT_HOLDS_STDIN
-from turngap.core.errors import AgentError, InputError
+from turngap.core.errors import AgentError
 from turngap.core.secrets import text_without_secrets
-from turngap.workers.base import Done, Lost, Told, Work
+from turngap.workers.base import Done, Lost, Told
+from turngap.workers.pool import Pool
 from turngap.workers.process import LENGTH, packed, why
 
 # Python and this package take a tenth of a second, on a machine that is busy many times that.
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 2.0
-MOST_WORKERS = 256
-
-# What has been received and not yet been asked for; then the worker holds it.
-MOST_QUEUED = 256
-
 # Of what a process wrote before it ended, for the reason.
 _LAST_BYTES = 2_000
 
@@ -33,24 +29,30 @@ class _GoneError(Exception):
     """The process has ended, for this reason."""
 
 
-class _Worker:
+class LocalWorker:
     """A process that works, and the line to it."""
 
     def __init__(
         self,
+        name: str,
         process: asyncio.subprocess.Process,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         printed: IO[bytes],
     ) -> None:
+        self._name = name
         self._process = process
         self._reader = reader
         self._writer = writer
         self._printed = printed
 
     @classmethod
-    async def start(cls, name: str) -> "_Worker":
+    async def start(cls, name: str, path: Sequence[str]) -> "LocalWorker":
         """Start a process and wait until it can work.
+
+        Args:
+            name: what the work finds in `turngap.workers.here()`.
+            path: its `sys.path`.
 
         Raises:
             AgentError: it cannot be started.
@@ -78,11 +80,11 @@ class _Worker:
             ours.close()
             printed.close()
             raise _not_started(e.strerror or str(e)) from e
-        worker = cls(process, *await asyncio.open_connection(sock=ours), printed)
+        worker = cls(name, process, *await asyncio.open_connection(sock=ours), printed)
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
-                await worker.send(packed((name, sys.path)))
-                await worker.receive()
+                await worker._send(packed((name, list(path))))
+                await worker._receive()
         except (_GoneError, TimeoutError) as e:
             await worker.end()
             raise _not_started(str(e) or f"it said nothing for {START_TIMEOUT_S:g} s") from e
@@ -91,13 +93,25 @@ class _Worker:
             raise
         return worker
 
-    async def send(self, data: bytes) -> None:
-        """Send a packed message. If the process is gone, `receive` will say so."""
+    async def do(self, piece: int, task: bytes) -> AsyncGenerator[Told | Done | Lost, None]:
+        """See `Worker.do`."""
+        await self._send(packed((piece, task)))
+        said: Any = None
+        while not isinstance(said, Done | Lost):
+            try:
+                said = await self._receive()
+            except _GoneError as e:
+                said = Lost(piece, f"{self._name} is lost: {e}")
+                await self.end(signal.SIGKILL)
+            yield said
+
+    async def _send(self, data: bytes) -> None:
+        """Send a packed message. If the process is gone, `_receive` will say so."""
         with suppress(ConnectionError):
             self._writer.write(data)
             await self._writer.drain()
 
-    async def receive(self) -> Any:
+    async def _receive(self) -> Any:
         """Return the next message.
 
         Raises:
@@ -156,130 +170,13 @@ def _not_started(reason: str) -> AgentError:
     return AgentError("workers.not_started", f"a worker process could not be started: {reason}")
 
 
-class LocalWorkers:
+class LocalWorkers(Pool):
     """An `Executor` whose workers are processes of this machine.
 
-    They are started once and work for one `run` after the other. They end with this process,
-    however it ends, and neither read its stdin nor write to its stdout.
-
-    Args:
-        workers: how many, 1 to `MOST_WORKERS`.
-
-    Raises:
-        InputError: it is another number.
+    They end with this process, however it ends, and neither read its stdin nor write to its stdout.
     """
 
     name = "local"
 
-    def __init__(self, workers: int) -> None:
-        if not 1 <= workers <= MOST_WORKERS:
-            raise InputError(
-                "workers.count", f"{workers} workers: expected 1 to {MOST_WORKERS} processes"
-            )
-        self.workers = workers
-        self._slots: list[_Worker | None] = [None] * workers
-        self._running = False
-
-    async def __aenter__(self) -> "LocalWorkers":
-        try:
-            await self._staff(self.workers)
-        except BaseException:
-            await self.__aexit__()
-            raise
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        there = [worker for worker in self._slots if worker is not None]
-        self._slots = [None] * self.workers
-        await asyncio.gather(*(worker.end() for worker in there))
-
-    async def _staff(self, slots: int) -> None:
-        """Start a worker in each of the first slots that has none."""
-        starts = (self._ready_worker(slot) for slot in range(slots))
-        results = await asyncio.gather(*starts, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-
-    async def _ready_worker(self, slot: int) -> _Worker:
-        worker = self._slots[slot]
-        if worker is None or worker.ended:
-            worker = self._slots[slot] = await _Worker.start(f"worker {slot + 1}")
-        return worker
-
-    async def run(
-        self, work: Work, pieces: Sequence[Any]
-    ) -> AsyncGenerator[Told | Done | Lost, None]:
-        """Hand out the pieces and yield what they tell, each piece in its own order.
-
-        All workers are there before the first piece is handed out. See `Executor.run`.
-
-        Raises:
-            AgentError: a worker is missing and cannot be started.
-            ValueError: the work is of the script that runs, where no other process finds it.
-            RuntimeError: another `run` has not ended.
-        """
-        if self._running:
-            raise RuntimeError("these workers still work on something else")
-        if getattr(work, "__module__", None) == "__main__":
-            raise ValueError("the work must be a function of a module that can be imported")
-        tasks = iter([(n, pickle.dumps((work, piece))) for n, piece in enumerate(pieces)])
-        slots = range(min(self.workers, len(pieces)))
-        queue: asyncio.Queue[Told | Done | Lost | Exception] = asyncio.Queue(MOST_QUEUED)
-        busy: set[int] = set()
-        self._running = True
-        hands: list[asyncio.Task[None]] = []
-        try:
-            await self._staff(len(slots))
-            hands += [asyncio.create_task(self._work_off(s, tasks, queue, busy)) for s in slots]
-            left = len(pieces)
-            while left:
-                said = await queue.get()
-                if isinstance(said, Exception):
-                    raise said
-                left -= not isinstance(said, Told)
-                yield said
-        finally:
-            for hand in hands:
-                hand.cancel()
-            await asyncio.gather(*hands, return_exceptions=True)
-            await asyncio.gather(*(w.end() for s in busy if (w := self._slots[s]) is not None))
-            self._running = False
-
-    async def _work_off(
-        self,
-        slot: int,
-        tasks: Iterator[tuple[int, bytes]],
-        queue: asyncio.Queue[Told | Done | Lost | Exception],
-        busy: set[int],
-    ) -> None:
-        """Let one worker do tasks until there are none left."""
-        try:
-            for piece, task in tasks:
-                busy.add(slot)
-                await self._do(slot, piece, task, queue)
-                busy.discard(slot)
-        except Exception as e:
-            await queue.put(e)
-
-    async def _do(
-        self,
-        slot: int,
-        piece: int,
-        task: bytes,
-        queue: asyncio.Queue[Told | Done | Lost | Exception],
-    ) -> None:
-        try:
-            worker = await self._ready_worker(slot)
-        except AgentError as e:
-            await queue.put(Lost(piece, e.message))
-            return
-        await worker.send(packed((piece, task)))
-        said: Any = None
-        while not isinstance(said, Done | Lost):
-            try:
-                said = await worker.receive()
-            except _GoneError as e:
-                said = Lost(piece, f"worker {slot + 1} is lost: {e}")
-                await worker.end(signal.SIGKILL)
-            await queue.put(said)
+    async def _start(self, slot: int) -> LocalWorker:
+        return await LocalWorker.start(f"worker {slot + 1}", sys.path)

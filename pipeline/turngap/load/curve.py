@@ -1,0 +1,52 @@
+"""What is drawn of a load test: one step for each level, and where the gap begins to grow."""
+
+from collections.abc import Sequence
+from math import inf
+from typing import Literal
+
+from turngap.core.stats import n_needed
+from turngap.load.record import StepFigures
+
+# The gap grows once its p95 is so many times that of the fewest sessions. With the 60 turns of a
+# short step, p95 of an unchanged agent moves by a third between two takes; half as much again is
+# beyond that.
+KNEE = 1.5
+_SHARE = {"p50": 0.5, "p95": 0.95}
+
+
+def levels(steps: Sequence[StepFigures]) -> list[StepFigures]:
+    """Each level's step with the most turns, the fewest sessions first; without void ones."""
+    best: dict[int, StepFigures] = {}
+    for step in steps:
+        if step.sessions is None or step.void is not None or not step.turns:
+            continue
+        if step.sessions not in best or step.turns > best[step.sessions].turns:
+            best[step.sessions] = step
+    return [best[sessions] for sessions in sorted(best)]
+
+
+def knee(steps: Sequence[StepFigures]) -> tuple[StepFigures, StepFigures] | None:
+    """The last level before the gap grows, and the first at which it has; None: it does not."""
+    before: StepFigures | None = None
+    first: float | None = None
+    for step in levels(steps):
+        p95 = gap_ms(step, "p95")
+        if p95 is None:
+            continue
+        if first is None:
+            first = p95
+        elif before is not None and first < inf and p95 > KNEE * first:
+            return before, step
+        before = step
+    return None
+
+
+def gap_ms(step: StepFigures, name: Literal["p50", "p95"]) -> float | None:
+    """A percentile of the gap; endless where too few turns were answered for it.
+
+    None: there were too few turns for it, whatever became of them.
+    """
+    value = step.gap_ms[name].value
+    if value is None and step.turns >= n_needed(_SHARE[name]):
+        return inf
+    return value

@@ -1,0 +1,220 @@
+"""What a load test's report says."""
+
+from pathlib import Path
+
+from rich.text import Text
+
+from turngap.core.untrusted import printable
+from turngap.load import charts, words
+from turngap.load.record import LOAD_FILE, LoadRecord, StepFigures
+from turngap.report import levels, terminal
+from turngap.report import words as report_words
+from turngap.report.run import facts
+from turngap.report.sections import (
+    PAGE,
+    Cell,
+    Column,
+    Drawing,
+    Item,
+    Line,
+    Lines,
+    Report,
+    Section,
+    Table,
+    lines,
+)
+from turngap.store.documents import read_document
+
+PAGE_FILE = "report.html"
+SVG_WIDTH = 120
+_VOID = Cell("void", "odd")
+
+
+def read_load(folder: Path) -> LoadRecord:
+    """Read a load test's folder.
+
+    Raises:
+        InputError: not readable, damaged, or of another version.
+    """
+    hint = "give the folder that `turngap load` names at its end"
+    return read_document(folder / LOAD_FILE, LoadRecord, hint=hint)
+
+
+def load_block(record: LoadRecord, width: int) -> Text:
+    """The load test on a terminal."""
+    return terminal.block(load_report(record), width)
+
+
+def load_svg(record: LoadRecord, name: str) -> str:
+    """A picture of the terminal after `turngap report NAME`."""
+    return terminal.svg(name, [load_block(record, SVG_WIDTH)], SVG_WIDTH)
+
+
+def load_report(record: LoadRecord) -> Report:
+    """The answer, the steps that it rests on, and what is not measured."""
+    warnings = words.voids(record)
+    if record.failure:
+        warnings = [f"The load test broke off: {record.failure}", *warnings]
+    agent = report_words.agent_words(record.name, record.agent)
+    return Report(
+        command="load",
+        subject=" · ".join([*agent, report_words.scenarios_words([*record.scenario_hashes])]),
+        when=report_words.instant(record.started_utc),
+        verdict=words.verdict(record),
+        lead=[Line("answer", words.answer(record), "strong")],
+        stand_ins=report_words.stand_ins_words(record.stand_ins),
+        warnings=warnings,
+        sections=[
+            Section("Against load", [Drawing(chart) for chart in charts.charts(record)]),
+            Section("Steps", [_gaps(record), _calls(record), _outcomes(record)]),
+            Section("What it says", [_reading(record)]),
+            Section("How it was measured", [_how(record), *_settings(record)]),
+        ],
+    )
+
+
+def _load_column(record: LoadRecord) -> Column:
+    at_rate = any(step.sessions is None for step in record.steps)
+    return Column("rate" if at_rate else "sessions")
+
+
+def _gaps(record: LoadRecord) -> Table:
+    """How quickly the agent answered."""
+    searched = record.mode == "search"
+    head = [
+        _load_column(record),
+        *([Column("step", left=True)] if searched else []),
+        Column("verdict", left=True),
+        Column("turns"),
+        Column("hit rate"),
+        Column("95 % interval"),
+        Column("p50"),
+        Column("p95"),
+        Column("caller"),
+    ]
+    rows = [
+        [
+            words.load_words(step),
+            *([words.purpose(step)] if searched else []),
+            _VOID if step.void else Cell(*levels.HELD[step.holds]),
+            f"{step.turns:,}",
+            levels.share(step.hit_rate),
+            levels.interval(step.hit_rate, unit=False),
+            words.ms(step.gap_ms["p50"]),
+            words.ms(step.gap_ms["p95"]),
+            words.late_words(step.caller_late_ms),
+        ]
+        for step in record.steps
+    ]
+    caption = (
+        "p50, p95: the turn gap in ms, from when the person was meant to end; a missed turn counts "
+        "as slower than any. Caller: how late it was itself, ms (p99)"
+    )
+    return Table(head, rows, caption)
+
+
+def _calls(record: LoadRecord) -> Table:
+    """What became of the calls, and what was heard in them."""
+    head = [
+        _load_column(record),
+        Column("calls"),
+        Column("at once", spare=True),
+        Column("at most", spare=True),
+        Column("refused"),
+        Column("late start"),
+        Column("dropped"),
+        Column("cut in"),
+        Column("no reply"),
+        Column("yield"),
+        Column("holes"),
+    ]
+    rows = [
+        [
+            words.load_words(step),
+            f"{step.calls:,}",
+            f"{step.at_once[0]:.1f}",
+            f"{step.at_once[1]:,}",
+            _count(step.refused),
+            _count(step.late_started),
+            _count(step.dropped),
+            _count(step.outcomes.get("cut_in", 0)),
+            _count(step.outcomes.get("no_reply", 0)),
+            words.ms(step.yield_ms),
+            words.holes(step),
+        ]
+        for step in record.steps
+    ]
+    caption = (
+        "Calls at once, in the mean and at most; calls that were refused, opened too late or "
+        "dropped; turns that the agent cut into or left without a reply; yield: ms until it falls "
+        "silent (p50); holes: replies with one"
+    )
+    return Table(head, rows, caption)
+
+
+def _count(n: int) -> Cell:
+    return Cell(f"{n:,}", "bad" if n else "dim")
+
+
+def _outcomes(record: LoadRecord) -> Table:
+    """What became of each step's turns; only a page has room for it."""
+    head = [
+        _load_column(record),
+        Column("seconds"),
+        Column("calls a second"),
+        Column("effective turns"),
+        Column("outcomes", left=True),
+    ]
+    return Table(head, [_outcome_cells(step) for step in record.steps], "Turns", where=PAGE)
+
+
+def _outcome_cells(step: StepFigures) -> list[str | Cell]:
+    return [
+        words.load_words(step),
+        f"{step.seconds:.0f}",
+        f"{step.offered_per_s:.3g}",
+        f"{step.effective_n:.0f}",
+        words.outcomes_words(step),
+    ]
+
+
+def _reading(record: LoadRecord) -> Lines:
+    capacity = record.capacity
+    return lines(
+        ("sure of", words.certificate_words(record)),
+        ("next", words.next_words(record)),
+        ("knee", words.knee_words(record)),
+        ("missed", words.missed_words(record)),
+        ("ended", "" if capacity and capacity.why == record.ended else printable(record.ended)),
+        *(("not said", said) for said in words.not_measured(record)),
+    )
+
+
+def _how(record: LoadRecord) -> Lines:
+    machine = record.machine
+    return lines(
+        ("calls", words.schedule_words(record)),
+        ("caller", words.caller_words(record)),
+        (
+            "instrument",
+            report_words.instrument_words(record.calibration, record.agent.get("line_rate_hz")),
+        ),
+        (
+            "machine",
+            f"{printable(machine.cpu)}, {machine.cores} cores, {machine.memory_gib:g} GiB",
+        ),
+        where=PAGE,
+    )
+
+
+def _settings(record: LoadRecord) -> list[Item]:
+    about = {**record.settings, "agent": record.agent}
+    versions = f"turngap {record.turngap_version}, schema {record.schema_version}"
+    return facts(
+        "Settings",
+        [
+            *report_words.flat(about),
+            ("version", versions),
+            ("commit", record.commit or "not in a git checkout"),
+        ],
+    )

@@ -1,0 +1,177 @@
+"""What one caller process does of a step: it plays its share of the calls over real lines."""
+
+import asyncio
+import gc
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from turngap.caller.conversation import Conversation, Patience, PlayedTurn, TurnCue
+from turngap.caller.ear import Heard
+from turngap.caller.endpoint import Endpoint
+from turngap.caller.line import NOT_READY, OPEN_TIMEOUT_S, UNREADY, Line
+from turngap.clocks import MonotonicClock
+from turngap.core.budget import STARVED_MS
+from turngap.core.clock import NS_PER_S, Clock, ns_to_ms
+from turngap.core.errors import AgentError
+from turngap.core.results import OffsetRecord
+from turngap.load.calls import Answered, MissedCallError, play_calls
+from turngap.load.schedule import SETUP_S, Call
+from turngap.play.cues import cues_of
+from turngap.play.run import undisturbed
+from turngap.play.turn_record import turn_record
+from turngap.scenario.library import LoadedScenario
+from turngap.workers.base import Tell
+
+# Clocks are not compared: a load test shows no stages, and the pings of many calls that begin
+# would load the agent with what no caller of its own does.
+NOT_COMPARED = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
+
+OpenLine = Callable[[], AbstractAsyncContextManager[Line]]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One caller's part of a step, as it is handed to the caller's process.
+
+    Attributes:
+        step: its number.
+        scenarios: those that the calls play, with their recordings: another machine lacks them.
+        greeting_ms: how long the agent has to greet.
+    """
+
+    step: int
+    calls: tuple[Call, ...]
+    endpoint: Endpoint
+    scenarios: tuple[LoadedScenario, ...]
+    budget_ms: float
+    starved_ms: float
+    greeting_ms: float
+
+
+def play_share(share: Share, tell: Tell) -> None:
+    """Play a share and tell what `turngap.load.calls` tells: a `turngap.workers.base.Work`."""
+    with undisturbed():
+        asyncio.run(_play(share, tell))
+
+
+async def _play(share: Share, tell: Tell) -> None:
+    from turngap.workers import here
+
+    clock = MonotonicClock(precise=True)
+    player = LinePlayer(
+        share.scenarios,
+        lambda: share.endpoint.open(clock),
+        clock,
+        budget_ms=share.budget_ms,
+        starved_ms=share.starved_ms,
+        greeting_ms=share.greeting_ms,
+    )
+
+    def told(said: Any) -> None:
+        tell(said)
+        # Nothing else collects what a turn leaves: see `undisturbed`.
+        gc.collect(0)
+
+    await play_calls(share.step, share.calls, player, clock, told, node=here())
+
+
+class LinePlayer:
+    """Plays each call over a line of its own: a `turngap.load.calls.Player`.
+
+    Args:
+        opens: opens a line to the agent.
+        watch: the `Conversation`'s.
+    """
+
+    def __init__(
+        self,
+        scenarios: Iterable[LoadedScenario],
+        opens: OpenLine,
+        clock: Clock,
+        *,
+        budget_ms: float,
+        starved_ms: float = STARVED_MS,
+        greeting_ms: float = 0.0,
+        watch: Clock | None = None,
+    ) -> None:
+        self._scenarios = {each.scenario.name: each for each in scenarios}
+        self._opens = opens
+        self._clock = clock
+        self._budget_ms = budget_ms
+        self._starved_ms = starved_ms
+        self._patience = Patience(greeting_ms=greeting_ms)
+        self._watch = watch
+        self._cues: dict[tuple[str, int], list[TurnCue]] = {}
+
+    async def play(self, call: Call, dialled_ns: int) -> AsyncGenerator[Answered]:
+        """Play a call whose person begins `SETUP_S` after it is dialled, or once they can.
+
+        Raises:
+            MissedCallError: the line could not be opened, or was lost.
+        """
+        scenario = self._scenarios[call.shape.scenario]
+        async with AsyncExitStack() as stack:
+            line = await self._opened(stack, dialled_ns)
+            conversation = Conversation(
+                line,
+                self._cues_at(scenario, line.rate),
+                self._clock,
+                offset=NOT_COMPARED,
+                patience=self._patience,
+                begins_ns=dialled_ns + round(SETUP_S * NS_PER_S),
+                watch=self._watch,
+            )
+            async with aclosing(conversation.play()) as turns:
+                async for played in turns:
+                    yield self._answered(scenario, conversation, played)
+        if conversation.failure is not None:
+            raise MissedCallError("dropped", conversation.failure.message)
+
+    async def _opened(self, stack: AsyncExitStack, dialled_ns: int) -> Line:
+        try:
+            return await stack.enter_async_context(self._opens())
+        except AgentError as e:
+            waited_s = (self._clock.now_ns() - dialled_ns) / NS_PER_S
+            late = e.kind in (NOT_READY, UNREADY) or waited_s >= OPEN_TIMEOUT_S
+            raise MissedCallError("late_start" if late else "refused", e.message) from e
+
+    def _cues_at(self, scenario: LoadedScenario, rate: int) -> list[TurnCue]:
+        key = (scenario.scenario.name, rate)
+        if key not in self._cues:
+            self._cues[key] = cues_of(scenario, self._budget_ms, rate=rate)
+        return self._cues[key]
+
+    def _answered(
+        self, scenario: LoadedScenario, conversation: Conversation, played: PlayedTurn
+    ) -> Answered:
+        faults = tuple(conversation.faults)
+        del conversation.faults[: len(faults)]
+        turn = turn_record(
+            scenario.scenario,
+            played,
+            repeat=1,
+            phase_ms=0.0,
+            file="",
+            faults=faults,
+            budget_ms=self._budget_ms,
+            starved_ms=self._starved_ms,
+        )
+        # No audio is stored, and no events: a long test has too many of both.
+        bare = turn.model_copy(update={"audio": None, "events": ()})
+        first = played.turn.turn == 1
+        return Answered(
+            bare,
+            ns_to_ms(conversation.waited_ns) if first else 0.0,
+            longest_hole_ms(conversation.heard, played.turn.onset_ns, played.window[1]),
+        )
+
+
+def longest_hole_ms(heard: Sequence[Heard], onset_ns: int | None, until_ns: int) -> float | None:
+    """The longest time between two pieces of a reply's audio; None where there was no reply."""
+    if onset_ns is None:
+        return None
+    pieces = [piece for piece in heard if piece.end_ns > onset_ns and piece.start_ns < until_ns]
+    return max((ns_to_ms(b.start_ns - a.end_ns) for a, b in pairwise(pieces)), default=0.0)

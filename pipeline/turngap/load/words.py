@@ -1,0 +1,260 @@
+"""A load test's figures as people read them."""
+
+from collections import Counter
+
+from turngap.core.budget import STARVED_MS
+from turngap.core.stats import Percentile
+from turngap.core.untrusted import printable
+from turngap.load.curve import knee, levels
+from turngap.load.record import LoadRecord, StepFigures
+from turngap.report import words
+from turngap.report.levels import HELD, interval, share, tenths
+from turngap.report.sections import Cell
+
+# Why a planned turn was missed, in words; the outcomes of played turns have their own.
+MISSED = {
+    "refused": "refused",
+    "late_start": "opened too late",
+    "dropped": "dropped",
+    "not_reached": "not reached",
+    "worker_lost": "lost with a caller",
+}
+
+
+def sessions_words(n: int | None) -> str:
+    """`8 sessions`."""
+    return "–" if n is None else "1 session" if n == 1 else f"{n:,} sessions"
+
+
+def load_words(step: StepFigures) -> str:
+    """A step's load: sessions, or calls a second where calls arrive at a rate."""
+    return f"{step.offered_per_s:.3g}/s" if step.sessions is None else f"{step.sessions:,}"
+
+
+def at_load(step: StepFigures) -> str:
+    """The same in a sentence."""
+    if step.sessions is None:
+        return f"{step.offered_per_s:.3g} calls/s"
+    return sessions_words(step.sessions)
+
+
+def percent(target: float) -> str:
+    """`95 %` of a share that somebody chose."""
+    return f"{100 * target:.4g} %"
+
+
+def wanted(record: LoadRecord) -> str:
+    """What is asked for."""
+    return f"{percent(record.target)} of turns within {record.budget_ms:.0f} ms"
+
+
+def ms(quantile: Percentile) -> str:
+    """Milliseconds, or a dash."""
+    return "–" if quantile.value is None else words.ms(quantile.value)
+
+
+def late_words(late_ms: float | None) -> str:
+    """How late the caller was, or a dash."""
+    return "–" if late_ms is None else f"{late_ms:.1f}"
+
+
+def verdict(record: LoadRecord) -> Cell:
+    """The answer in a word or two."""
+    found = record.capacity
+    if found is not None and found.sessions is not None:
+        return Cell(f"✓ {sessions_words(found.sessions).upper()} CERTIFIED", "good")
+    if not record.steps:
+        return Cell("✗ NOT MEASURED", "bad")
+    if any(step.void for step in record.steps):
+        return Cell("≠ VOID", "odd")
+    if record.finished_utc is None:
+        return Cell("? BROKEN OFF", "unsure")
+    if record.mode == "search":
+        return Cell("✗ NOTHING CERTIFIED", "bad" if not_even_one(record) else "unsure")
+    holds = {step.holds for step in record.steps}
+    if len(holds) > 1:
+        return Cell("UP TO " + _most_held(record).upper(), "good" if True in holds else "unsure")
+    held, style = HELD[holds.pop()]
+    return Cell(f"{ {'good': '✓', 'bad': '✗'}.get(style, '?') } {held.upper()}", style)
+
+
+def _most_held(record: LoadRecord) -> str:
+    held = [s.sessions for s in levels(record.steps) if s.holds and s.sessions is not None]
+    return f"{sessions_words(max(held))} held" if held else "no level held"
+
+
+def not_even_one(record: LoadRecord) -> bool:
+    """Whether the fewest sessions that were played surely do not hold."""
+    return any(step.holds is False for step in levels(record.steps)[:1])
+
+
+def answer(record: LoadRecord) -> str:
+    """The one sentence that a load test is for."""
+    found = record.capacity
+    if found is not None and found.sessions is not None:
+        late = found.caller_late_ms
+        return (
+            f"{sessions_words(found.sessions)}: at least {wanted(record)}, with "
+            f"{percent(found.confidence)} confidence"
+            + ("" if late is None else f"; the caller was late by at most {late:.1f} ms (p99)")
+        )
+    if found is not None:
+        return f"nothing is certified: {printable(found.why or 'the turns say too little')}"
+    told = [step for step in record.steps if step.void is None]
+    if not told:
+        return "no step says anything of the agent" if record.steps else "no step was played"
+    if len(told) == 1:
+        return _one(told[0], record)
+    return _several(record, told)
+
+
+def _one(step: StepFigures, record: LoadRecord) -> str:
+    held = HELD[step.holds][0]
+    at_once = ""
+    if step.sessions is None:
+        mean, most = step.at_once
+        at_once = f"; {mean:.1f} calls at once in the mean, {most} at most"
+    return (
+        f"{at_load(step)}: {share(step.hit_rate)} of {words.turns_words(step.turns)} within "
+        f"{record.budget_ms:.0f} ms (95 % interval {interval(step.hit_rate)}), and "
+        f"{percent(record.target)} are asked for: {held}{at_once}"
+    )
+
+
+def _several(record: LoadRecord, told: list[StepFigures]) -> str:
+    """Which loads are held: `held at 1, 2 and 4; not sure at 8; not held at 16`."""
+    unit = "sessions" if told[0].sessions is not None else "of arrivals"
+    found: dict[str, list[str]] = {}
+    for step in levels(told) or told:
+        found.setdefault(HELD[step.holds][0], []).append(load_words(step))
+    each = "; ".join(f"{held} at {_listed(loads)}" for held, loads in found.items())
+    return f"{wanted(record)}: {each} {unit}"
+
+
+def _listed(items: list[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def knee_words(record: LoadRecord) -> str:
+    """Where the gap begins to grow; empty where fewer than two levels were played."""
+    if len(levels(record.steps)) < 2:
+        return ""
+    found = knee(record.steps)
+    if found is None:
+        return "none seen: the gap's p95 stays within 1.5 times that of the fewest sessions"
+    before, after = found
+    p95 = after.gap_ms["p95"]
+    grown = "longer than any that was answered" if p95.value is None else f"{ms(p95)} ms"
+    return (
+        f"after {sessions_words(before.sessions)}: the gap's p95 is {ms(before.gap_ms['p95'])} ms "
+        f"there, and {grown} at {after.sessions}, the next that was looked at"
+    )
+
+
+def certificate_words(record: LoadRecord) -> str:
+    """What the certificate rests on; empty without one."""
+    found = record.capacity
+    if found is None or found.hit_rate is None or found.low is None:
+        return ""
+    return (
+        f"{tenths(found.hit_rate)} of {words.turns_words(found.turns)} that confirm it were on "
+        f"time, which is at least {tenths(found.low)} with {percent(found.confidence)} confidence "
+        "after all looks"
+    )
+
+
+def next_words(record: LoadRecord) -> str:
+    """What lies above the certified level; empty where nothing is known."""
+    found = record.capacity
+    if found is None or found.sessions is None or found.not_held is None:
+        return ""
+    above = [s for s in levels(record.steps) if s.sessions == found.not_held]
+    seen = f"; there {share(above[0].hit_rate)} were on time" if above else ""
+    return f"{sessions_words(found.not_held)} could not be certified{seen}"
+
+
+def missed_words(record: LoadRecord) -> str:
+    """What became of the turns that were not on time, over all steps; empty where all were."""
+    found = Counter[str]()
+    for step in record.steps:
+        found.update(step.outcomes)
+    total = found.total()
+    each = [
+        f"{n:,} {MISSED.get(name, name.replace('_', ' '))}"
+        for name, n in found.most_common()
+        if name != "answered" and n
+    ]
+    if not each:
+        return ""
+    return f"{', '.join(each)}, of {words.turns_words(total)} in all steps; each is in the hit rate"
+
+
+def outcomes_words(step: StepFigures) -> str:
+    """`112 answered, 5 late, 3 refused`."""
+    return ", ".join(
+        f"{n:,} {MISSED.get(name, name.replace('_', ' '))}" for name, n in step.outcomes.items()
+    )
+
+
+def caller_words(record: LoadRecord) -> str:
+    """Who called, and how late it may be and was."""
+    who = {"local": "on this machine", "ray": "on Ray's nodes"}.get(record.executor, "")
+    n = record.workers
+    processes = f"{n} processes" if n != 1 else "1 process"
+    late = [s.caller_late_ms for s in record.steps if s.caller_late_ms is not None]
+    was = f"; it was late by at most {max(late):.1f} ms (p99 of a step)" if late else ""
+    limit = record.caller_late_limit_ms
+    flag = "" if limit == STARVED_MS else f" (--starved-ms; by default {STARVED_MS:g})"
+    return f"{processes} {who}{was}; a step is void from {limit:g} ms on{flag}"
+
+
+def schedule_words(record: LoadRecord) -> str:
+    """How calls arrive, and what is left out."""
+    how = {
+        "held": "each line dials its next call at fixed times, whatever the agent does",
+        "poisson": "calls arrive at random (Poisson)",
+        "constant": "calls arrive at a constant rate",
+        "trace": "calls arrive as a recorded trace says",
+    }.get(record.arrivals, printable(record.arrivals))
+    return (
+        f"open loop: {how}; seed {record.seed}. The first {record.warm_up_s:g} s of each step, and "
+        "what lies behind its measured window, are left out"
+    )
+
+
+def not_measured(record: LoadRecord) -> list[str]:
+    """What this load test does not say, one sentence each."""
+    said: list[str] = []
+    found = record.capacity
+    if found is not None and found.sessions is not None and found.not_held is None:
+        said.append(f"more than {sessions_words(found.sessions)}: the search ended there")
+    if "stack" in record.agent and record.executor == "local":
+        said.append("the network: agent and callers share this machine, and its processors")
+    if all(step.yield_ms.value is None for step in record.steps) and record.steps:
+        why = record.steps[0].yield_ms.why_none or "no turn was interrupted"
+        said.append(f"yield: {printable(why)}")
+    if all(step.holes is None for step in record.steps) and record.steps:
+        said.append("holes in the audio: no reply was heard")
+    if any(step.sessions is None for step in record.steps):
+        said.append("a capacity in sessions: calls arrived at a rate")
+    return said
+
+
+def holes(step: StepFigures) -> str:
+    """The share of replies with a hole in their audio, or a dash."""
+    return "–" if step.holes is None else tenths(step.holes)
+
+
+def purpose(step: StepFigures) -> str:
+    """What a step of a search is for."""
+    return "confirm" if step.confirms else "explore"
+
+
+def voids(record: LoadRecord) -> list[str]:
+    """Which steps say nothing of the agent, and why."""
+    return [
+        f"Step {number} ({at_load(step)}) is void and says nothing of the agent: "
+        f"{printable(step.void)}"
+        for number, step in enumerate(record.steps, start=1)
+        if step.void is not None
+    ]

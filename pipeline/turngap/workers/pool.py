@@ -1,0 +1,183 @@
+"""What executors share: pieces are handed out to a few workers, each doing one at a time."""
+
+import asyncio
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol, Self
+
+from turngap.core.errors import AgentError, InputError
+from turngap.workers.base import Done, Lost, Told, Work
+
+MOST_WORKERS = 1024
+
+# What has come and has not been asked for yet; more is held where it comes from.
+MOST_QUEUED = 256
+
+
+class Worker(Protocol):
+    """A process that does one piece of work at a time."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it can do nothing more."""
+        ...
+
+    def do(self, piece: int, task: bytes) -> AsyncGenerator[Told | Done | Lost, None]:
+        """Do a pickled pair of a `Work` and what it is given. Ends with one `Done` or `Lost`."""
+        ...
+
+    async def end(self) -> None:
+        """End it and whatever it does, in a few seconds at most."""
+        ...
+
+
+class Pool(ABC):
+    """An `Executor`, but for how its workers are started.
+
+    They are started once and work for one `run` after the other.
+
+    Args:
+        workers: how many, 1 to `MOST_WORKERS`.
+
+    Raises:
+        InputError: it is another number.
+    """
+
+    name: str
+
+    def __init__(self, workers: int) -> None:
+        if not 1 <= workers <= MOST_WORKERS:
+            raise InputError(
+                "workers.count", f"{workers} workers: expected 1 to {MOST_WORKERS} processes"
+            )
+        self.workers = workers
+        self._slots: dict[int, Worker | None] = dict.fromkeys(range(workers))
+        self._running = False
+
+    @abstractmethod
+    async def _start(self, slot: int) -> Worker:
+        """Start a worker.
+
+        Raises:
+            AgentError: it cannot be started.
+        """
+
+    async def __aenter__(self) -> Self:
+        try:
+            results = await self._staff(self.workers)
+            if error := next((each for each in results if each is not None), None):
+                raise error
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        there = [worker for worker in self._slots.values() if worker is not None]
+        self._slots = dict.fromkeys(self._slots)
+        await asyncio.gather(*(worker.end() for worker in there))
+
+    async def _staff(self, most: int) -> list[AgentError | None]:
+        """Start a worker in each of the first slots that has none; say what went wrong."""
+
+        async def staff(slot: int) -> AgentError | None:
+            try:
+                await self._ready_worker(slot)
+            except AgentError as e:
+                return e
+            return None
+
+        return await asyncio.gather(*(staff(slot) for slot in list(self._slots)[:most]))
+
+    async def _ready_worker(self, slot: int) -> Worker:
+        worker = self._slots[slot]
+        if worker is None or worker.ended:
+            worker = self._slots[slot] = await self._start(slot)
+        return worker
+
+    async def run(
+        self, work: Work, pieces: Sequence[Any]
+    ) -> AsyncGenerator[Told | Done | Lost, None]:
+        """Hand out the pieces and yield what they tell, each piece in its own order.
+
+        All workers are there before the first piece is handed out. One that was lost and cannot be
+        replaced is missing from then on, in `workers` too. See `Executor.run`.
+
+        Raises:
+            AgentError: there is no worker left, and none can be started.
+            ValueError: the work is of the script that runs, where no other process finds it.
+            RuntimeError: another `run` has not ended.
+        """
+        if self._running:
+            raise RuntimeError("these workers still work on something else")
+        if getattr(work, "__module__", None) == "__main__":
+            raise ValueError("the work must be a function of a module that can be imported")
+        tasks = [(n, pickle.dumps((work, piece))) for n, piece in enumerate(pieces)]
+        self._running = True
+        try:
+            await self._restaff(len(tasks))
+            async with aclosing(self._shared_out(tasks)) as said:
+                async for each in said:
+                    yield each
+        finally:
+            self._running = False
+
+    async def _restaff(self, most: int) -> None:
+        """Replace lost workers; do without those that cannot be replaced.
+
+        Raises:
+            AgentError: none is left.
+        """
+        results = await self._staff(most)
+        missing = {slot: e for slot, e in zip(self._slots, results, strict=False) if e is not None}
+        if len(missing) == len(self._slots):
+            raise next(iter(missing.values()))
+        for slot in missing:
+            del self._slots[slot]
+        self.workers = len(self._slots)
+
+    async def _shared_out(
+        self, tasks: Sequence[tuple[int, bytes]]
+    ) -> AsyncGenerator[Told | Done | Lost, None]:
+        queue: asyncio.Queue[Told | Done | Lost | Exception] = asyncio.Queue(MOST_QUEUED)
+        waiting, busy = iter(tasks), set[int]()
+        slots = list(self._slots)[: len(tasks)]
+        hands = [asyncio.create_task(self._work_off(slot, waiting, queue, busy)) for slot in slots]
+        try:
+            left = len(tasks)
+            while left:
+                said = await queue.get()
+                if isinstance(said, Exception):
+                    raise said
+                left -= not isinstance(said, Told)
+                yield said
+        finally:
+            for hand in hands:
+                hand.cancel()
+            await asyncio.gather(*hands, return_exceptions=True)
+            await asyncio.gather(*(w.end() for s in busy if (w := self._slots[s]) is not None))
+
+    async def _work_off(
+        self,
+        slot: int,
+        tasks: Iterator[tuple[int, bytes]],
+        queue: asyncio.Queue[Told | Done | Lost | Exception],
+        busy: set[int],
+    ) -> None:
+        """Let one worker do tasks until there are none left."""
+        try:
+            for piece, task in tasks:
+                busy.add(slot)
+                try:
+                    worker = await self._ready_worker(slot)
+                except AgentError as e:
+                    await queue.put(Lost(piece, e.message))
+                    continue
+                async with aclosing(worker.do(piece, task)) as said:
+                    async for each in said:
+                        await queue.put(each)
+                busy.discard(slot)
+        except Exception as e:  # a fault of this package: nobody must wait for what never comes
+            await queue.put(e)

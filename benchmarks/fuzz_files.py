@@ -180,6 +180,8 @@ def targets(work: Path) -> dict[str, Target]:
                 ("compare", "compare.json"),
                 ("turns", "turns.json"),
                 ("simulate", "simulation.json"),
+                ("load", "load.json"),
+                ("load", "turns.jsonl"),
             )
         },
     }
@@ -272,7 +274,7 @@ def _folder(stored: Path, file: str, raw: bytes, folder: Path) -> None:
     with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")):
         for arguments in (["--json"], pictures):
             turngap.cli.app(["report", str(here), *arguments], standalone_mode=False)
-    if file == "turns.jsonl":
+    if file == "turns.jsonl" and (here / "run.json").exists():
         run = read_run(here)
         measured_turns(run.turns)
         for turn in run.turns:

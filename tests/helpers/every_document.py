@@ -5,6 +5,7 @@ import io
 from pathlib import Path
 
 from made_checks import make_check, make_turns, store
+from made_loads import store_load
 from made_records import make_comparison, make_record, make_turn
 
 import turngap.cli
@@ -43,7 +44,7 @@ EVENTS = (
 
 
 def every_document(root: Path) -> dict[str, Path]:
-    """Store a run, a check, a comparison, a curve and a simulation; returns each one's folder.
+    """Store one of each kind: a run, a check, a load test and so on; returns each one's folder.
 
     The key `baseline` is that of a file.
     """
@@ -55,6 +56,7 @@ def every_document(root: Path) -> dict[str, Path]:
         "compare": _comparison(root / "compare"),
         "turns": curve(root / "turns"),
         "simulate": _simulation(root / "simulate"),
+        "load": store_load(root / "load"),
         "baseline": _baseline(root / "base.json"),
     }
 

@@ -2,12 +2,15 @@
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from made_records import make_record, make_turn, scaled
 
 from turngap.core.stats import Percentile, percentile, proportion
-from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
+from turngap.load.record import LOAD_FILE, Certificate, LoadRecord, LoadTurn, StepFigures
+from turngap.store.documents import encode, write_document
+from turngap.store.folders import TURNS_FILE
 
 BUDGET_MS = 800.0
 
@@ -175,3 +178,11 @@ def load_turns(n: int = 9) -> Iterator[LoadTurn]:
                 "node": "local-1",
             }
         )  # fmt: skip
+
+
+def store_load(folder: Path, record: LoadRecord | None = None) -> Path:
+    """Store a load test with a few turns."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_document(folder / LOAD_FILE, record or make_load())
+    (folder / TURNS_FILE).write_bytes(b"".join(map(encode, load_turns())))
+    return folder

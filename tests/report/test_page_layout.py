@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from made_checks import make_turns, regressed_check, undecided_check
+from made_loads import hard_cases
 from made_records import every_outcome, make_comparison, make_run, make_turn, scaled
 from page_browser import CHROMIUM, FLAGS, needs_chromium
 from playwright.async_api import Browser, async_playwright
@@ -14,6 +15,7 @@ from turngap.check.report import check_report
 from turngap.compare.figures import Side
 from turngap.compare.report import comparison_report
 from turngap.core.results import AnswerRecord, Turn
+from turngap.load.report import load_report
 from turngap.report import page
 from turngap.report.charts import Chart, Mark
 from turngap.report.run import run_report
@@ -64,11 +66,13 @@ def pages() -> dict[str, Report]:
         Side("student", answered(80, 3, 0.8), (0.1, 0.4)),
         Side("race,fast=small,full=sim:full", answered(80, 9, 1.0), None),
     ]
+    loads = hard_cases()
     return {
         "run": run_report(make_run([*every_outcome(), *make_turns(20)]), with_turns=True),
         "regressed": check_report(regressed_check(), *runs),
         "undecided": check_report(undecided_check(), *runs),
         "comparison": comparison_report(make_comparison(sides)),
+        **{f"load-{name}": load_report(loads[name]) for name in ("search", "ramp", "lost")},
     }
 
 

@@ -27,7 +27,7 @@ from turngap.store.yaml import load_yaml
 NAMES = (
     *("scenario", "stack", "fleet", "set", "choice", "wav", "flac", "base.json"),
     *("run/run.json", "run/turns.jsonl", "check/check.json", "compare/compare.json"),
-    *("turns/turns.json", "simulate/simulation.json"),
+    *("turns/turns.json", "simulate/simulation.json", "load/load.json", "load/turns.jsonl"),
 )
 
 

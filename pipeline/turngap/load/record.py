@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from pydantic import Field
+
 from turngap.core.budget import STARVED_MS, Outcome
 from turngap.core.results import (
     BudgetMs,
     CalibrationRecord,
     Document,
     MachineRecord,
+    NotNegative,
     Said,
     Settings,
     Turn,
@@ -19,6 +22,9 @@ from turngap.core.stats import Percentile, Proportion
 LOAD_FILE = "load.json"
 
 Percentiles = Annotated[dict[str, Percentile], with_keys("p50", "p95")]
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0)]
+Sessions = Annotated[int, Field(ge=1, le=1_000_000)]
 Missed = Literal["refused", "late_start", "dropped", "not_reached", "worker_lost"]
 
 
@@ -93,22 +99,22 @@ class StepFigures:
         confirms: whether its turns count towards the certificate of a search.
     """
 
-    sessions: int | None
-    offered_per_s: float
-    seconds: float
-    calls: int
-    turns: int
+    sessions: Sessions | None
+    offered_per_s: NotNegative
+    seconds: NotNegative
+    calls: Count
+    turns: Count
     hit_rate: Proportion
-    effective_n: float
+    effective_n: NotNegative
     holds: bool | None
     gap_ms: Percentiles
     yield_ms: Percentile
-    holes: float | None
-    outcomes: dict[str, int]
-    refused: int
-    late_started: int
-    dropped: int
-    at_once: tuple[float, int]
+    holes: Share | None
+    outcomes: dict[str, Count]
+    refused: Count
+    late_started: Count
+    dropped: Count
+    at_once: tuple[NotNegative, Count]
     caller_late_ms: float | None
     void: str | None = None
     confirms: bool = False
@@ -128,12 +134,12 @@ class Certificate:
         caller_late_ms: by how much the caller was late at most (p99) while it confirmed.
     """
 
-    sessions: int | None
-    hit_rate: float | None
-    turns: int
-    low: float | None
-    confidence: float
-    not_held: int | None
+    sessions: Sessions | None
+    hit_rate: Share | None
+    turns: Count
+    low: Share | None
+    confidence: Share
+    not_held: Sessions | None
     caller_late_ms: float | None
     why: str | None = None
 
@@ -161,8 +167,8 @@ class LoadRecord(Document):
     voices: dict[str, str]
     stand_ins: tuple[str, ...]
     budget_ms: BudgetMs
-    target: float
-    confidence: float = 0.95
+    target: Annotated[float, Field(gt=0, lt=1)]
+    confidence: Share = 0.95
     seed: int
     warm_up_s: float
     executor: str

@@ -1,0 +1,233 @@
+"""How a load test is written: one sentence that is sure, and every hard case said as it is."""
+
+import csv
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from html_page import Page
+from made_loads import (
+    CERTIFIED,
+    LATE_CALLER,
+    hard_cases,
+    load_turns,
+    make_load,
+    make_step,
+    store_load,
+)
+
+from turngap.cli.next_steps import after_load
+from turngap.core.stats import Percentile
+from turngap.load import words
+from turngap.load.charts import charts
+from turngap.load.curve import knee, levels
+from turngap.load.export import STEPS_CSV, TURNS_CSV, load_json, write_reports
+from turngap.load.record import LoadRecord
+from turngap.load.report import load_block, load_report, load_svg
+from turngap.report import page
+
+CASES = hard_cases()
+EVIL = "\x1b[2J</script>\u202e\n::error::no"
+
+
+def printed(record: LoadRecord, width: int = 120) -> str:
+    return load_block(record, width).plain
+
+
+# --- words ------------------------------------------------------------------------------------
+
+
+def test_the_certificate_is_one_sentence() -> None:
+    assert words.answer(CASES["search"]) == (
+        "8 sessions: at least 95 % of turns within 800 ms, with 95 % confidence; the caller was "
+        "late by at most 1.2 ms (p99)"
+    )
+    one = CERTIFIED.__class__(1, 1.0, 90, 0.951, 0.9, 2, None)
+    assert words.answer(make_load(capacity=one)) == (
+        "1 session: at least 95 % of turns within 800 ms, with 90 % confidence"
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "title", "says"),
+    [
+        ("search", "✓ 8 SESSIONS CERTIFIED", "9 sessions could not be certified"),
+        ("nothing", "✗ NOTHING CERTIFIED", "not even one session holds: 41 of 60 turns"),
+        ("not-sure", "✗ NOTHING CERTIFIED", "59 without a miss are the least"),
+        ("void", "≠ VOID", "Step 3 (16 sessions) is void and says nothing of the agent"),
+        ("all-void", "≠ VOID", "no step says anything of the agent"),
+        ("refused", "✗ NOT HELD", "30 refused, 3 late, of 120 turns"),
+        ("all-missed", "✗ NOT HELD", "4 sessions: 0.0 % of 60 turns within 800 ms"),
+        ("one-step", "? NOT SURE", "16 sessions: 97.2 % of 214 turns within 800 ms"),
+        ("ramp", "UP TO 16 SESSIONS HELD", "held at 1, 2, 4, 8 and 16; not sure at 24"),
+        ("rate", "✓ HELD", "34.2 calls at once in the mean, 47 at most"),
+        ("interrupted", "? BROKEN OFF", "broke off: interrupted in step 4"),
+        ("lost", "≠ VOID", "worker 2 of 4 was lost: its node is gone"),
+        ("nothing-played", "✗ NOT MEASURED", "the agent cannot be reached"),
+    ],
+)  # fmt: skip
+def test_each_case_says_what_it_is(case: str, title: str, says: str) -> None:
+    record = CASES[case]
+    assert words.verdict(record).text == title
+    text = " ".join(printed(record).split())
+    assert says in text
+    assert says in Page(page.render(load_report(record))).text
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("case", list(CASES))
+def test_a_terminal_holds_every_column(case: str, width: int) -> None:
+    text = printed(CASES[case], width)
+    assert max(map(len, text.splitlines())) <= width
+    if CASES[case].steps:
+        for name in ("turns", "hit rate", "p50", "p95", "yield", "holes", "refused", "caller"):
+            assert name in text
+
+
+def test_a_step_without_a_figure_shows_a_dash_and_why() -> None:
+    text = printed(CASES["all-missed"], 80)
+    assert "yield: no turn was interrupted" in " ".join(text.split())
+    row = next(line for line in text.splitlines() if line.startswith("4 "))
+    assert row.split()[-3:-1] == ["–", "–"]
+
+
+def test_what_is_not_said() -> None:
+    edge = CERTIFIED.__class__(32, 1.0, 90, 0.951, 0.95, None, 1.0)
+    said = " ".join(words.not_measured(make_load(capacity=edge)))
+    assert "more than 32 sessions: the search ended there" in said
+    assert "the network" in said
+    remote = make_load(agent={"url": "ws://127.0.0.1:1/ws"})
+    assert "the network" not in " ".join(words.not_measured(remote))
+
+
+def test_an_accepted_late_caller_is_named() -> None:
+    assert "--starved-ms" not in words.caller_words(make_load())
+    assert "from 50 ms on (--starved-ms" in words.caller_words(make_load(caller_late_limit_ms=50))
+
+
+# --- the curve --------------------------------------------------------------------------------
+
+
+def test_each_level_is_drawn_once_by_its_longest_step_and_void_ones_are_not() -> None:
+    drawn = levels(CASES["search"].steps)
+    assert [step.sessions for step in drawn] == [1, 8, 9, 10, 12, 16, 32]
+    assert [step.turns for step in drawn[1:4]] == [180, 150, 150]
+    assert [step.sessions for step in levels(CASES["void"].steps)] == [1, 32]
+    assert levels(CASES["rate"].steps) == []
+
+
+def test_the_knee_is_the_last_level_before_the_gap_grows() -> None:
+    found = knee(CASES["ramp"].steps)
+    assert found is not None
+    assert (found[0].sessions, found[1].sessions) == (24, 32)
+    assert knee([make_step(n) for n in (1, 2, 4)]) is None
+    assert "none seen" in words.knee_words(make_load([make_step(n) for n in (1, 2, 4)]))
+    # Where too many were missed for a p95 the gap has grown, however quick the others were.
+    missed = make_step(4, 60, 0, refused_turns=30)
+    assert missed.gap_ms["p95"].value is None
+    found = knee([make_step(1), make_step(2), missed])
+    assert found is not None
+    assert found[0].sessions == 2
+    # With too few turns for a p95 nothing is known of that level.
+    few = make_step(4, 9, 0, gap_ms=dict.fromkeys(("p50", "p95"), Percentile(None, why_none="n=9")))
+    assert knee([make_step(1), make_step(2), few]) is None
+
+
+def test_drawings_mark_the_certified_level_and_the_knee() -> None:
+    hit_rate, gap, *_ = charts(CASES["search"])
+    assert [rule.label for rule in gap.tops] == ["certified, and knee: 8"]
+    assert "9 sessions 94.7 %" in hit_rate.spoken
+    assert [rule.label for rule in charts(CASES["ramp"])[0].tops] == ["knee: 24"]
+    assert "1 void step is not drawn" in charts(CASES["void"])[0].note
+
+
+@pytest.mark.parametrize("case", ["one-step", "rate", "nothing", "nothing-played", "all-void"])
+def test_fewer_than_two_levels_are_no_curve(case: str) -> None:
+    assert charts(CASES[case]) == ()
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_json_has_the_keys_that_stay(case: str) -> None:
+    document = load_json(CASES[case], Path("runs/x"))
+    assert {"sessions", "hit_rate", "low", "confidence", "why"} <= set(document["capacity"])
+    for step in document["steps"]:
+        assert {
+            *("sessions", "offered_per_s", "turns", "hit_rate", "low", "high", "gap_ms"),
+            *("refused", "caller_late_ms", "void", "holds", "outcomes"),
+        } <= set(step)
+        assert {"p50", "p95"} <= set(step["gap_ms"])
+        assert step["hit_rate"] is None or 0 <= step["hit_rate"] <= 1
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+
+
+def test_json_says_what_is_certified_and_what_may_be_used() -> None:
+    found = load_json(CASES["search"], Path("runs/x"))
+    assert (found["capacity"]["sessions"], found["knee"], found["valid"]) == (8, 8, True)
+    held = load_json(CASES["one-step"], Path("runs/x"))["capacity"]
+    assert (held["sessions"], held["why"]) == (None, "no capacity was searched for")
+    for case in ("void", "interrupted", "lost", "nothing-played"):
+        assert load_json(CASES[case], Path("runs/x"))["valid"] is False
+
+
+def test_csv_has_a_row_for_each_step_and_each_planned_turn(tmp_path: Path) -> None:
+    folder = store_load(tmp_path / "load", CASES["refused"])
+    assert write_reports(CASES["refused"], folder) == folder / "report.html"
+    with (folder / STEPS_CSV).open(encoding="utf-8") as file:
+        (step,) = csv.DictReader(file)
+    assert (step["sessions"], step["turns"], step["turns_refused"]) == ("12", "120", "30")
+    assert (step["calls_refused"], step["holds"], step["void"]) == ("10", "False", "")
+    with (folder / TURNS_CSV).open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(list(load_turns()))
+    by_outcome = {row["outcome"]: row for row in rows}
+    assert by_outcome["refused"]["why"] == "HTTP 503: busy"
+    assert by_outcome["refused"]["latency_ms"] == ""
+    assert by_outcome["late"]["on_time"] == "False"
+    waited = rows[3]
+    assert float(waited["latency_ms"]) == float(waited["gap_ms"]) + 150.0
+    assert [row["counted"] for row in rows].count("False") == 1
+
+
+def test_a_folder_without_turns_still_has_its_steps(tmp_path: Path) -> None:
+    folder = store_load(tmp_path / "load")
+    (folder / "turns.jsonl").unlink()
+    write_reports(CASES["search"], folder)
+    assert (folder / TURNS_CSV).read_text(encoding="utf-8") == ""
+    assert (folder / STEPS_CSV).read_text(encoding="utf-8").count("\n") == 10
+
+
+def test_nothing_that_an_agent_says_is_obeyed() -> None:
+    step = make_step(8, void=EVIL, outcomes={EVIL: 3})
+    record = make_load([step], ended=EVIL, failure=EVIL, agent={"url": EVIL}, arrivals=EVIL)
+    for line in printed(record).split("\n"):
+        assert line.isprintable(), line
+        assert not line.startswith("::error")
+    ElementTree.fromstring(load_svg(record, EVIL))
+    assert "</script>\u202e" not in page.render(load_report(record))
+
+
+# --- next -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        ("search", "turngap load --min-sessions 8"),
+        ("void", "--callers"),
+        ("refused", "--max-sessions"),
+        ("one-step", "--duration SECONDS"),
+        ("nothing", "turngap replay"),
+        ("ramp", "without --sessions"),
+    ],
+)
+def test_what_is_worth_doing_next(case: str, says: str) -> None:
+    assert says in (after_load(CASES[case]) or "")
+
+
+def test_after_a_failure_there_is_nothing_to_suggest() -> None:
+    assert after_load(CASES["interrupted"]) is None
+    assert LATE_CALLER in printed(CASES["void"])

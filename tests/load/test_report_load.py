@@ -9,7 +9,6 @@ import pytest
 from html_page import Page
 from made_loads import (
     CERTIFIED,
-    LATE_CALLER,
     hard_cases,
     load_turns,
     make_load,
@@ -87,7 +86,7 @@ def test_a_terminal_holds_every_column(case: str, width: int) -> None:
 
 def test_a_step_without_a_figure_shows_a_dash_and_why() -> None:
     text = printed(CASES["all-missed"], 80)
-    assert "yield: no turn was interrupted" in " ".join(text.split())
+    assert "too few turns were interrupted (no turn was interrupted)" in " ".join(text.split())
     row = next(line for line in text.splitlines() if line.startswith("4 "))
     assert row.split()[-3:-1] == ["–", "–"]
 
@@ -230,4 +229,3 @@ def test_what_is_worth_doing_next(case: str, says: str) -> None:
 
 def test_after_a_failure_there_is_nothing_to_suggest() -> None:
     assert after_load(CASES["interrupted"]) is None
-    assert LATE_CALLER in printed(CASES["void"])

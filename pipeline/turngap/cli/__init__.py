@@ -20,6 +20,7 @@ from turngap.cli import (
     comparing,
     judging,
     labelling,
+    loading,
     measuring,
     protocols,
     recording,
@@ -80,6 +81,13 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
     )),
     (MEASURE, turn_taking.sweep, (
         "turngap sweep turn.certainty=0.5,0.7,0.9 --tag pause --rounds 4 --phases 4",
+    )),
+    (MEASURE, loading.load, (
+        "turngap load",
+        "turngap load --agent ws://127.0.0.1:8765/ws --min-sessions 8",
+        "turngap load --sessions 1..64 --duration 60",
+        "turngap load --rate 2/s --duration 300",
+        "turngap load --on ray --ray-address HOST:PORT --max-sessions 512",
     )),
     (MEASURE, simulating.simulate, (
         "turngap simulate --from latest --set pool.weights=fp8",

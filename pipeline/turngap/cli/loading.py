@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from turngap.load.record import LoadRecord
 
 
+# What `--min-sessions` came to.
+_ASKED = {
+    ExitCode.PASS: "certified",
+    ExitCode.OVER_BUDGET: "surely not",
+    ExitCode.INCONCLUSIVE: "not sure",
+}
+
+
 def load(
     scenarios: options.Scenarios = None,
     agent: options.Agent = "embedded",
@@ -197,7 +205,10 @@ def load(
     )
     loaded = _played(plan, quiet=json_)
     show(stored_load(loaded.path, loaded.record), json_=json_, failed=loaded.failure is not None)
-    leave(loaded.failure, exit_code(loaded.record, min_sessions))
+    code = exit_code(loaded.record, min_sessions)
+    if min_sessions is not None and loaded.failure is None:
+        say(f"{_sessions(min_sessions)} or more: {_ASKED[code]}")
+    leave(loaded.failure, code)
 
 
 def _played(plan: "LoadPlan", *, quiet: bool) -> "Loaded":
@@ -226,16 +237,21 @@ def _played(plan: "LoadPlan", *, quiet: bool) -> "Loaded":
 def announcement(plan: "LoadPlan") -> list[str]:
     """What is about to be done, and how long it takes: probably, and at most."""
     what = {
-        "search": f"searching for the capacity, up to {plan.most_sessions} sessions",
-        "held": "holding a level",
-        "ramp": "holding one level after the other",
-        "rate": "calls at a rate",
+        "search": f"searching for the capacity, up to {_sessions(plan.most_sessions)}",
+        "held": f"holding {_sessions(plan.most_sessions)}",
+        "ramp": f"holding {len(plan.levels)} levels one after the other, up to "
+        + _sessions(plan.most_sessions),
+        "rate": f"calls at a rate, about {_sessions(plan.most_sessions)} at once",
     }[plan.mode]
     takes = f"{minutes_words(plan.probable_s / 60)}, at most {_at_most(plan.most_s)}"
     return [
         f"{what}, in real time: {takes}",
-        f"the first {plan.warm_up_s:g} s of each step, and its end, are left out of the figures",
+        f"the first {plan.warm_up_s:.0f} s of each step, and its end, are left out of the figures",
     ]
+
+
+def _sessions(n: int) -> str:
+    return "1 session" if n == 1 else f"{n:,} sessions"
 
 
 def _at_most(seconds: float) -> str:
@@ -257,7 +273,7 @@ def now_words(now: "Now") -> str:
     """What a running load test does: `step 3, 8 sessions: measured, 8 running, 97 % of 33`."""
     if now.step == 0:
         return PHASES[now.phase]
-    level = "" if now.sessions is None else f", {now.sessions} session{'s' * (now.sessions != 1)}"
+    level = "" if now.sessions is None else f", {_sessions(now.sessions)}"
     said = f"step {now.step}{level}{' to confirm' if now.confirms else ''}: {PHASES[now.phase]}"
     said += f", {now.running} running"
     if now.turns:
@@ -267,11 +283,13 @@ def now_words(now: "Now") -> str:
 
 def _kept(folders: "list[Path]") -> str:
     """What an interruption leaves."""
-    from turngap.load.record import LOAD_FILE
+    from turngap.load.report import read_load
 
-    if not folders or not (folders[0] / LOAD_FILE).is_file():
+    steps = len(read_load(folders[0]).steps) if folders else 0
+    if not steps:
         return "interrupted before the first step was over: there is nothing to show"
-    return f"interrupted: the steps that were over are kept: turngap report {folders[0]}"
+    over = "the step that was over is" if steps == 1 else f"the {steps} steps that were over are"
+    return f"interrupted: {over} kept: turngap report {folders[0]}"
 
 
 def exit_code(record: "LoadRecord", min_sessions: int | None) -> ExitCode:

@@ -12,6 +12,7 @@ from turngap.report import words as report_words
 from turngap.report.run import facts
 from turngap.report.sections import (
     PAGE,
+    TERMINAL,
     Cell,
     Column,
     Drawing,
@@ -56,9 +57,13 @@ def load_report(record: LoadRecord) -> Report:
     if record.failure:
         warnings = [f"The load test broke off: {record.failure}", *warnings]
     agent = report_words.agent_words(record.name, record.agent)
+    played = report_words.scenarios_words([*record.scenario_hashes])
+    subject = " · ".join([*agent, played])
+    # Where a verdict stands in the place of the title.
+    named = lines(("agent", subject), where=TERMINAL)
     return Report(
         command="load",
-        subject=" · ".join([*agent, report_words.scenarios_words([*record.scenario_hashes])]),
+        subject=subject,
         when=report_words.instant(record.started_utc),
         verdict=words.verdict(record),
         lead=[Line("answer", words.answer(record), "strong")],
@@ -66,7 +71,15 @@ def load_report(record: LoadRecord) -> Report:
         warnings=warnings,
         sections=[
             Section("Against load", [Drawing(chart) for chart in charts.charts(record)]),
-            Section("Steps", [_gaps(record), _calls(record), _outcomes(record)]),
+            Section(
+                "Steps",
+                [
+                    named,
+                    _gaps(record),
+                    _calls(record),
+                    _outcomes(record),
+                ],
+            ),
             Section("What it says", [_reading(record)]),
             Section("How it was measured", [_how(record), *_settings(record)]),
         ],
@@ -179,13 +192,12 @@ def _outcome_cells(step: StepFigures) -> list[str | Cell]:
 
 
 def _reading(record: LoadRecord) -> Lines:
-    capacity = record.capacity
     return lines(
         ("sure of", words.certificate_words(record)),
         ("next", words.next_words(record)),
         ("knee", words.knee_words(record)),
         ("missed", words.missed_words(record)),
-        ("ended", "" if capacity and capacity.why == record.ended else printable(record.ended)),
+        ("ended", words.ended(record)),
         *(("not said", said) for said in words.not_measured(record)),
     )
 

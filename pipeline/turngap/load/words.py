@@ -217,8 +217,8 @@ def schedule_words(record: LoadRecord) -> str:
         "trace": "calls arrive as a recorded trace says",
     }.get(record.arrivals, printable(record.arrivals))
     return (
-        f"open loop: {how}; seed {record.seed}. The first {record.warm_up_s:g} s of each step, and "
-        "what lies behind its measured window, are left out"
+        f"open loop: {how}; seed {record.seed}. The first {record.warm_up_s:.0f} s of each step, "
+        "and what lies behind its measured window, are left out"
     )
 
 
@@ -231,13 +231,21 @@ def not_measured(record: LoadRecord) -> list[str]:
     if "stack" in record.agent and record.executor == "local":
         said.append("the network: agent and callers share this machine, and its processors")
     if all(step.yield_ms.value is None for step in record.steps) and record.steps:
-        why = record.steps[0].yield_ms.why_none or "no turn was interrupted"
-        said.append(f"yield: {printable(why)}")
+        why = printable(record.steps[0].yield_ms.why_none or "no turn was interrupted")
+        said.append(f"yield, how fast it falls silent: too few turns were interrupted ({why})")
     if all(step.holes is None for step in record.steps) and record.steps:
         said.append("holes in the audio: no reply was heard")
     if any(step.sessions is None for step in record.steps):
         said.append("a capacity in sessions: calls arrived at a rate")
     return said
+
+
+def ended(record: LoadRecord) -> str:
+    """Why it ended where it did; empty where the answer or a warning says so already."""
+    said = {record.failure, *(step.void for step in record.steps)}
+    if record.capacity is not None and record.capacity.sessions is None:
+        said.add(record.capacity.why)
+    return "" if record.ended in said else printable(record.ended)
 
 
 def holes(step: StepFigures) -> str:

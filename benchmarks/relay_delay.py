@@ -34,7 +34,8 @@ SPOKEN, QUIET = 10, 35  # packets of 20 ms
 SERVE = """
 import asyncio, sys, tempfile
 from pathlib import Path
-from turngap.agent.server import Seats, ServeSettings, bind, create_server
+from turngap.agent.seats import Seats
+from turngap.agent.server import ServeSettings, bind, create_server
 from turngap.caller.endpoint import Endpoint
 from turngap.clocks import MonotonicClock
 from turngap.live.answering import ForeignAgent, reach

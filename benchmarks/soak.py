@@ -26,7 +26,8 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from turngap.agent.limits import Limits
 from turngap.agent.log import set_log_level
-from turngap.agent.server import Seats, ServeSettings, bind, create_server
+from turngap.agent.seats import Seats
+from turngap.agent.server import ServeSettings, bind, create_server
 from turngap.agent.session import assemble
 from turngap.caller.dialects.pipecat import audio_frame, parse
 from turngap.caller.dialects.rtvi import rtvi

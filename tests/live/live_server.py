@@ -14,7 +14,8 @@ from websockets.exceptions import ConnectionClosed
 
 from turngap.agent.access import Access
 from turngap.agent.limits import Limits
-from turngap.agent.server import Seats, ServeSettings, bind, create_server
+from turngap.agent.seats import Seats
+from turngap.agent.server import ServeSettings, bind, create_server
 from turngap.caller.dialects.pipecat import audio_frame, parse, payload_of
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.clocks import MonotonicClock

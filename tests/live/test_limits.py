@@ -9,7 +9,7 @@ from starlette.types import Message, Scope
 
 from turngap.agent.connections import REQUESTS_AT_ONCE_S, Requests
 from turngap.agent.limits import ADDRESSES, Limits, Meter, Meters
-from turngap.agent.server import Seats
+from turngap.agent.seats import Seats
 from turngap.core.clock import NS_PER_S
 from turngap.testing import ManualClock
 
@@ -80,26 +80,26 @@ async def test_whoever_asks_too_often_shuts_no_other_address_out() -> None:
     assert statuses[-2:] == [429, 404]
 
 
-def test_whoever_comes_and_goes_shuts_no_other_address_out() -> None:
+async def test_whoever_comes_and_goes_shuts_no_other_address_out() -> None:
     seats = Seats(1, Limits(), ManualClock())
     refused = ""
     while not refused:
-        with seats.seat(asked_from("10.0.0.1")) as seat:
+        async with seats.seat(asked_from("10.0.0.1")) as seat:
             refused = seat.refused
     assert "too many conversations begin" in refused
-    with seats.seat(asked_from("10.0.0.2")) as seat:
+    async with seats.seat(asked_from("10.0.0.2")) as seat:
         assert seat.refused == ""
 
 
-def test_a_seat_is_free_at_once_and_few_pipelines_may_still_come_down() -> None:
+async def test_a_seat_is_free_at_once_and_few_pipelines_may_still_come_down() -> None:
     seats, scope = Seats(1, Limits(), ManualClock()), asked_from("10.0.0.1")
-    with seats.seat(scope) as first:
-        with seats.seat(scope) as second:
+    async with seats.seat(scope) as first:
+        async with seats.seat(scope) as second:
             assert second.refused.startswith("full: 1 of 1 conversations are running, 0 come down")
         first.leave()
-        with seats.seat(scope) as second:
+        async with seats.seat(scope) as second:
             assert (second.refused, seats.taken, seats.coming_down) == ("", 1, 1)
             second.leave()
-            with seats.seat(scope) as third:
+            async with seats.seat(scope) as third:
                 assert third.refused.startswith("full: 0 of 1 conversations are running, 2 come")
     assert (seats.taken, seats.coming_down) == (0, 0)

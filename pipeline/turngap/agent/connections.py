@@ -5,6 +5,7 @@ for ever for a client that takes nothing. What is limited here is what no ASGI a
 """
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -45,7 +46,10 @@ AFTER_CLOSE_BYTES = 256 * 1024
 
 
 class Config(uvicorn.Config):
-    """uvicorn's settings, with ours; `most` is the most connections, and `each` of one address."""
+    """uvicorn's settings, with ours; `most` is the most connections, and `each` of one address.
+
+    `on_closed` is called with the transport of each connection that is gone.
+    """
 
     def __init__(self, app: ASGIApp, limits: Limits, seats: int) -> None:
         super().__init__(
@@ -66,8 +70,22 @@ class Config(uvicorn.Config):
             timeout_graceful_shutdown=2,
         )
         self.limits = limits
-        self.most = seats + limits.connections
-        self.each = seats + limits.connections // 2
+        self.most, self.each = most_connections(limits, seats)
+        self.on_closed: Callable[[asyncio.BaseTransport], None] = lambda transport: None
+
+
+def most_connections(limits: Limits, seats: int) -> tuple[int, int]:
+    """Return how many connections may be open: in all, and from one address."""
+    return seats + limits.connections, seats + limits.connections // 2
+
+
+def too_many(opened: tuple[int, int], most: tuple[int, int]) -> str:
+    """Say why no further connection is taken; empty if one is. Both in all, and of one address."""
+    if opened[0] > most[0]:
+        return f"more than {most[0]} connections are open; try again later"
+    if opened[1] > most[1]:
+        return f"more than {most[1]} connections are open from one address"
+    return ""
 
 
 class Requests:
@@ -108,6 +126,11 @@ class _Bounded(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> bytearray:
         return self._piece
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_watching()
+        self.config.on_closed(self.transport)
+        super().connection_lost(exc)
+
     def buffer_updated(self, nbytes: int) -> None:
         self.data_received(bytes(self._piece[:nbytes]))
 
@@ -135,22 +158,21 @@ class Http(_Bounded, H11Protocol):
     """A connection until it becomes a WebSocket."""
 
     config: Config
+    waited_s = 0.0  # for the request, before this knew of the connection
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", transport))
         self._begin()
-        if len(self.connections) > self.config.most:
-            self._refuse(503, f"more than {self.config.most} connections are open; try again later")
-        elif sum(_address(c) == _address(self) for c in self.connections) > self.config.each:
-            words = f"more than {self.config.each} connections are open from one address"
+        same = sum(_address(c) == _address(self) for c in self.connections)
+        most = (self.config.most, self.config.each)
+        if words := too_many((len(self.connections), same), most):
             self._refuse(503, words)
         else:
             self._await_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_awaiting()
-        self._stop_watching()
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
@@ -162,6 +184,7 @@ class Http(_Bounded, H11Protocol):
         H11Protocol.data_received(self, data)
 
     def on_response_complete(self) -> None:
+        self.waited_s = 0.0
         self._await_request()
         super().on_response_complete()
 
@@ -198,7 +221,8 @@ class Http(_Bounded, H11Protocol):
     def _await_request(self) -> None:
         """Give the client so long to send a request completely."""
         self._stop_awaiting()
-        self._late = self.loop.call_later(self.config.limits.request_s, self._too_late)
+        left_s = self.config.limits.request_s - self.waited_s
+        self._late = self.loop.call_later(left_s, self._too_late)
 
     def _stop_awaiting(self) -> None:
         if self._late is not None:
@@ -207,8 +231,7 @@ class Http(_Bounded, H11Protocol):
 
     def _too_late(self) -> None:
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
-            seconds = self.config.limits.request_s
-            self._refuse(408, f"no complete request came within {seconds:g} s")
+            self._refuse(408, too_late(self.config.limits))
         elif self.conn.their_state is h11.SEND_BODY:
             self.transport.abort()
 
@@ -220,6 +243,11 @@ class Http(_Bounded, H11Protocol):
 
 def _address(connection: Any) -> str:
     return connection.client[0] if connection.client else ""
+
+
+def too_late(limits: Limits) -> str:
+    """Say that a request took too long to come."""
+    return f"no complete request came within {limits.request_s:g} s"
 
 
 def refusal(status: int, words: str) -> bytes:
@@ -245,10 +273,6 @@ class WebSockets(_Bounded, WebSocketsSansIOProtocol):
         limits = self.config.limits
         # Frames that never reach the application: pings, pongs and pieces of a message.
         self._control = Meter(limits.messages_per_s, limits.burst_s, self._now_ns())
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_watching()
-        super().connection_lost(exc)
 
     def eof_received(self) -> None:
         return

@@ -4,31 +4,29 @@ import asyncio
 import json
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import uvicorn
 from fastapi import FastAPI
+from fastapi.responses import JSONResponse
 from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from turngap.agent.access import Access
 from turngap.agent.connections import BACKLOG, SEND_BYTES, Config
+from turngap.agent.drain import Drain, Server
 from turngap.agent.guard import Guard, close
 from turngap.agent.limits import (
-    CODE_FULL,
     CODE_NO_TEXT,
     HangUpError,
     Limits,
-    Meters,
-    address_of,
 )
+from turngap.agent.metrics import Metrics
 from turngap.agent.protocols.base import WireProtocol
+from turngap.agent.seats import Places, not_ready
 from turngap.agent.stack import Chosen
-from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 
 if TYPE_CHECKING:
@@ -50,82 +48,24 @@ class ServeSettings:
     limits: Limits = field(default_factory=Limits)
 
 
-@dataclass(slots=True)
-class Seat:
-    """A client's place.
-
-    Attributes:
-        refused: why there is none; empty if there is one.
-        left: the client is gone, and its pipeline comes down.
-    """
-
-    refused: str = ""
-    left: bool = False
-
-    def leave(self) -> None:
-        self.left = True
-
-
-class Seats:
-    """Limits the conversations that run at the same time, and how many of one address may begin.
-
-    A client that connects and leaves again and again would keep the server busy with setting up
-    conversations, which takes as long as twenty turns' worth of messages. A seat is free as soon
-    as its client is gone, while as many pipelines as there are seats may still come down.
-    """
-
-    def __init__(self, most: int, limits: Limits, clock: Clock) -> None:
-        self.most = most
-        self._seats: list[Seat] = []
-        self._clock = clock
-        # Everybody may come at once, and once again after an interruption.
-        at_once_s = 2 * most / limits.begins_per_s
-        self._begins = Meters(limits.begins_per_s, at_once_s)
-
-    @property
-    def taken(self) -> int:
-        return sum(not seat.left for seat in self._seats)
-
-    @property
-    def coming_down(self) -> int:
-        return len(self._seats) - self.taken
-
-    @contextmanager
-    def seat(self, scope: Scope) -> Iterator[Seat]:
-        """Take a seat until it is left, or for as long as this lasts."""
-        if self.taken >= self.most or len(self._seats) >= 2 * self.most:
-            yield Seat(self._full())
-            return
-        if not self._begins.take(address_of(scope), self._clock.now_ns()):
-            yield Seat("too many conversations begin: try again in a second")
-            return
-        seat = Seat()
-        self._seats.append(seat)
-        try:
-            yield seat
-        finally:
-            # By identity: two seats are equal.
-            self._seats = [other for other in self._seats if other is not seat]
-
-    def _full(self) -> str:
-        return (
-            f"full: {self.taken} of {self.most} conversations are running, "
-            f"{self.coming_down} come down; try again later, or serve with a higher --max-sessions"
-        )
-
-
-def plain_app(agent: str, seats: Seats) -> FastAPI:
-    """Make an ASGI application that tells nothing but whether it is up."""
+def plain_app(agent: str, seats: Places) -> FastAPI:
+    """Make an ASGI application that tells nothing but whether it is up and takes calls."""
     app = FastAPI(title=f"turngap agent {agent}", docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.get("/healthz")
     async def health() -> dict[str, object]:  # pyright: ignore[reportUnusedFunction]
         return {"agent": agent, "sessions": seats.taken}
 
+    @app.get("/readyz")
+    async def ready() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
+        why = not_ready(seats)
+        said = {"agent": agent, "ready": not why, "sessions": seats.taken}
+        return JSONResponse({**said, "reason": why} if why else said, 503 if why else 200)
+
     return app
 
 
-def create_app(assembly: "Assembly", settings: ServeSettings, seats: Seats) -> FastAPI:
+def create_app(assembly: "Assembly", settings: ServeSettings, seats: Places) -> FastAPI:
     """Make the ASGI application."""
     # Here, as each brings pipecat, without which the live page's relay is served.
     from turngap.agent.protocols import pipecat_eval
@@ -152,12 +92,12 @@ def create_app(assembly: "Assembly", settings: ServeSettings, seats: Seats) -> F
         path: str, spoken: Callable[[], WireProtocol | Callable[[Message], WireProtocol]]
     ) -> None:
         async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
-            websocket = await admitted(settings.access, scope, receive, send)
+            websocket = await admitted(settings.access, scope, receive, send, assembly.metrics)
             if websocket is None:
                 return
-            with seats.seat(scope) as seat:
+            async with seats.seat(scope) as seat:
                 if seat.refused:
-                    await close(websocket, CODE_FULL, seat.refused)
+                    await close(websocket, seat.code, seat.refused)
                     return
                 guard = Guard(settings.limits, assembly.clock, spoken())
                 await guard.run(assembly, scope, receive, send, leave=seat.leave)
@@ -181,12 +121,16 @@ class Endpoint:
         await self._serve(scope, receive, send)
 
 
-async def admitted(access: Access, scope: Scope, receive: Receive, send: Send) -> WebSocket | None:
+async def admitted(
+    access: Access, scope: Scope, receive: Receive, send: Send, metrics: Metrics | None = None
+) -> WebSocket | None:
     """Accept a WebSocket; None if its client has no access, and was told so."""
     websocket = WebSocket(scope, receive, send)
     # Browsers drop a connection whose server takes none of the subprotocols that they offer.
     await websocket.accept(next(filter("realtime".__eq__, websocket["subprotocols"]), None))
     if refusal := access.refusal(websocket):
+        if metrics is not None:
+            metrics.refused("access")
         await close(websocket, refusal.code, f"{refusal.message}: {refusal.hint}")
         return None
     return websocket
@@ -217,9 +161,11 @@ def bind(settings: ServeSettings) -> socket.socket:
     return listener
 
 
-def create_server(app: ASGIApp, limits: Limits, seats: Seats) -> uvicorn.Server:
+def create_server(
+    app: ASGIApp, limits: Limits, seats: Places, drain: Drain | None = None
+) -> Server:
     """Make the server, which listens on the sockets given to its `serve`."""
-    return uvicorn.Server(Config(app, limits, seats.most))
+    return Server(Config(app, limits, seats.most), drain)
 
 
 async def _nothing() -> None:
@@ -227,7 +173,7 @@ async def _nothing() -> None:
 
 
 def serve(
-    server: uvicorn.Server,
+    server: Server,
     listener: socket.socket,
     announce: Callable[[str, int], None],
     at_end: Callable[[], Awaitable[None]] = _nothing,

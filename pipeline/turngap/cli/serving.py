@@ -1,30 +1,21 @@
 """`turngap serve` and `turngap talk`."""
 
 import webbrowser
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import quote
 
 import typer
 
 from turngap.cli import options
+from turngap.cli.hosting import MOST_WORKERS, TOKEN_VARIABLE, Wanted, Where, host_agent
 from turngap.cli.shared import say
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 
 if TYPE_CHECKING:
-    from turngap.agent.metrics import Metrics
     from turngap.agent.stack import Chosen
-    from turngap.core.clock import Clock
-    from turngap.live.answering import Answering
     from turngap.live.keeping import Keeping
-    from turngap.play.target import AgentChoice
-
-TOKEN_VARIABLE = "TURNGAP_TOKEN"
 
 _for_server = partial(typer.Option, rich_help_panel="Server")
 Stack = Annotated[
@@ -88,29 +79,25 @@ Keep = Annotated[
 MaxSessions = Annotated[
     int, _for_server("--max-sessions", min=1, help="Conversations at once, at most.")
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Where a server listens, and how its page is reached."""
-
-    host: str
-    port: int
-    token: str | None
-
-    @property
-    def page(self) -> str:
-        query = f"/?token={quote(self.token)}" if self.token else ""
-        return f"http://{self.reachable}:{self.port}{query}"
-
-    def socket(self, path: str) -> str:
-        query = f"?token={quote(self.token)}" if self.token else ""
-        return f"ws://{self.reachable}:{self.port}{path}{query}"
-
-    @property
-    def reachable(self) -> str:
-        """A name for what listens on every address: this machine's own."""
-        return "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
+Workers = Annotated[
+    int,
+    _for_server(
+        "--workers",
+        min=1,
+        max=MOST_WORKERS,
+        help="Processes that share the calls, behind the one port. Each loads its own models.",
+    ),
+]
+Drain = Annotated[
+    float | None,
+    _for_server(
+        "--drain",
+        min=0.0,
+        max=3600.0,
+        help="At SIGTERM, refuse new calls and let those that run go on for up to this many "
+        "seconds. 0: end at once. Default: 300.",
+    ),
+]
 
 
 def serve(
@@ -128,6 +115,8 @@ def serve(
     token: Token = None,
     origin: Origins = None,
     max_sessions: MaxSessions = 8,
+    workers: Workers = 1,
+    drain: Drain = None,
     log_level: Annotated[
         str, _for_server(help="DEBUG shows what happens to every frame.")
     ] = "WARNING",
@@ -174,11 +163,19 @@ def serve(
         say(f"also at {others}: docs/serving.md")
         say("\n".join(remarks(where, max_sessions)))
 
-    _serve(
-        _Server(choice, (host, port), max_sessions, token, tuple(origin or ())),
+    host_agent(
+        Wanted(
+            choice,
+            (host, port),
+            max_sessions,
+            token,
+            tuple(origin or ()),
+            workers=workers,
+            drain_s=drain,
+            log_level=log_level,
+        ),
         _keeping(out, record, keep),
         library,
-        log_level,
         announce,
     )
 
@@ -233,24 +230,12 @@ def talk(
         if browser and not webbrowser.open(where.page):
             say("no browser could be opened here: open that address in one")
 
-    _serve(
-        _Server(choice, (host, port), max_sessions, token, tuple(origin or ())),
+    host_agent(
+        Wanted(choice, (host, port), max_sessions, token, tuple(origin or ())),
         _keeping(out, record, keep),
         library,
-        "WARNING",
         announce,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Server:
-    """What the flags of both commands say of the server."""
-
-    choice: "AgentChoice"
-    address: tuple[str, int]
-    max_sessions: int
-    token: str | None
-    origins: tuple[str, ...]
 
 
 def remarks(where: Where, max_sessions: int) -> list[str]:
@@ -280,63 +265,3 @@ def _keeping(out: Path | None, record: Path | None, keep: bool) -> "Keeping":
             hint="drop one",
         )
     return Keeping((out or DEFAULT_ROOT) if keep else None, record, write_html)
-
-
-def _serve(
-    wanted: _Server,
-    keeping: "Keeping",
-    library: Path | None,
-    log_level: str,
-    announce: Callable[[Where, "Chosen"], None],
-) -> None:
-    from turngap.agent import server
-    from turngap.agent.access import Access
-    from turngap.agent.log import set_log_level
-    from turngap.agent.metrics import metrics
-    from turngap.clocks import MonotonicClock
-    from turngap.live.app import LiveServer
-
-    set_log_level(log_level)
-    host, port = wanted.address
-    access = Access.for_host(host, wanted.token, wanted.origins)
-    settings = server.ServeSettings(host, port, access)
-    with server.bind(settings) as listener:
-        clock = MonotonicClock()
-        counted = metrics(clock)
-        answering = _answering(wanted.choice, library, clock, counted)
-        seats = server.Seats(wanted.max_sessions, settings.limits, answering.clock)
-        live = LiveServer(answering, settings, keeping, seats, counted)
-
-        def ready(bound: str, port: int) -> None:
-            announce(Where(bound, port, access.token), answering.chosen())
-
-        with suppress(KeyboardInterrupt):  # the ordinary way to end it
-            running = server.create_server(live.app, settings.limits, seats)
-            server.serve(running, listener, ready, live.close)
-
-
-def _answering(
-    choice: "AgentChoice", library: Path | None, clock: "Clock", metrics: "Metrics | None"
-) -> "Answering":
-    """Make the agent ready: a stack loads its models, a foreign agent is reached once."""
-    import asyncio
-
-    from turngap.live.answering import ForeignAgent, OwnStack, reach
-    from turngap.play.target import resolve
-    from turngap.scenario.library import library_dir
-
-    resolve(choice, library_dir(library))  # refuses what only a stack has, and engines not here
-    if choice.is_url:
-        reached = asyncio.run(reach(choice.endpoint, clock))
-        return ForeignAgent(choice.endpoint, reached, clock)
-    from turngap.agent.session import assemble
-
-    assembly = assemble(
-        choice.stack(),
-        library_dir(library),
-        clock,
-        traced=choice.traced,
-        offer=list(choice.offers) or None,
-    )
-    assembly.prepare()
-    return OwnStack(replace(assembly, metrics=metrics))

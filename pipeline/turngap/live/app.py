@@ -26,11 +26,11 @@ from turngap.agent.limits import (
     CODE_DONE,
     CODE_ELSEWHERE,
     CODE_FAILED,
-    CODE_FULL,
     CODE_UNKNOWN,
 )
 from turngap.agent.metrics import Metrics
-from turngap.agent.server import Endpoint, Seats, ServeSettings, admitted
+from turngap.agent.seats import Places
+from turngap.agent.server import Endpoint, ServeSettings, admitted
 from turngap.core.errors import InputError
 from turngap.live.answering import Answering
 from turngap.live.held import Conversations, Held
@@ -67,11 +67,11 @@ class LiveServer:
         answering: Answering,
         serve: ServeSettings,
         keeping: Keeping,
-        seats: Seats,
+        seats: Places,
         metrics: Metrics | None = None,
     ) -> None:
         self._metrics = metrics
-        self._answering = answering
+        self.answering = answering
         self._serve = serve
         self._keeping = keeping
         self._seats = seats
@@ -105,8 +105,8 @@ class LiveServer:
     async def _guarded(
         self, request: Request, answer: Callable[[Request], Awaitable[Response]]
     ) -> Response:
-        """Refuse callers without access, except for the health check."""
-        if request.url.path == "/healthz":
+        """Refuse callers without access, except for the checks of its health."""
+        if request.url.path in ("/healthz", "/readyz"):
             return await answer(request)
         if refusal := self._serve.access.refusal(request):
             return _refused(refusal, as_page=request.url.path == "/")
@@ -130,17 +130,17 @@ class LiveServer:
         return response
 
     async def _about(self) -> dict[str, Any]:
-        in_rate, out_rate = self._answering.rates
+        in_rate, out_rate = self.answering.rates
         return {
             "version": __version__,
-            "agent": self._answering.name,
+            "agent": self.answering.name,
             "sessions": self._seats.taken,
             "max_sessions": self._seats.most,
             "in_sample_rate": in_rate,
             "out_sample_rate": out_rate,
             "kept": self._keeping.out is not None,
             "idle_s": self._serve.limits.idle_s,
-            **self._answering.sayable(),
+            **self.answering.sayable(),
         }
 
     def _figures(self) -> Response:
@@ -176,7 +176,7 @@ class LiveServer:
 
     def _socket(self) -> ASGIApp:
         async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
-            websocket = await admitted(self._serve.access, scope, receive, send)
+            websocket = await admitted(self._serve.access, scope, receive, send, self._metrics)
             if websocket is not None:
                 await self._seated(websocket, (scope, receive, send))
 
@@ -191,9 +191,9 @@ class LiveServer:
             return
         if held is not None and (running := self._running.get(held.id)):
             await running.give_way("this conversation continues in another tab")
-        with self._seats.seat(asgi[0]) as seat:
+        async with self._seats.seat(asgi[0]) as seat:
             if seat.refused:
-                await close(websocket, CODE_FULL, seat.refused)
+                await close(websocket, seat.code, seat.refused)
                 if held is not None and not held.connected:
                     self.conversations.left(held, "the line was lost", None, for_good=False)
                 return
@@ -203,7 +203,7 @@ class LiveServer:
         self, held: Held, asgi: tuple[Scope, Receive, Send], leave: Callable[[], None]
     ) -> None:
         about = self._session_facts
-        session = LiveSession(held, self._answering, limits=self._serve.limits, about=about)
+        session = LiveSession(held, self.answering, limits=self._serve.limits, about=about)
         self._running[held.id] = session
         held.connected = True
         try:
@@ -227,12 +227,12 @@ class LiveServer:
             self.conversations.left(held, "the line was lost", None, for_good=False)
 
     def _session_facts(self) -> dict[str, Any]:
-        in_rate, out_rate = self._answering.rates
+        in_rate, out_rate = self.answering.rates
         limits = {**dataclasses.asdict(self._serve.limits), "max_sessions": self._seats.most}
         return {
             "kept": self._keeping.out is not None,
             "audio": {"in_rate": in_rate, "out_rate": out_rate},
-            "foreign": self._answering.foreign,
+            "foreign": self.answering.foreign,
             "limits": limits,
         }
 

@@ -33,7 +33,7 @@ def test_help_ends_with_examples_of_the_command(
     assert f"turngap {name}" in examples
 
 
-@pytest.mark.parametrize("name", ["replay", "check", "compare", "sweep", "simulate"])
+@pytest.mark.parametrize("name", ["replay", "check", "compare", "sweep", "load", "simulate"])
 def test_options_stand_in_the_same_groups_and_order(name: str) -> None:
     shown = [group for group, _ in groups(COMMANDS[name])]
     order = [g for g in ("Fleet", AGENT, PLAYED, LIMITS, OUTPUT) if g in shown]
@@ -46,8 +46,10 @@ def test_an_option_of_several_commands_is_in_one_group() -> None:
     for command in COMMANDS.values():
         for group, option in groups(command):
             found.setdefault(option, set()).add(group)
-    # The settings and the seed of an agent are other things than those of a simulated fleet.
-    assert {option for option, g in found.items() if len(g) > 1} <= {"--set", "--seed"}
+    # The settings and the seed of an agent are other things than those of a simulated fleet, and
+    # the most sessions that a server takes another than the most that a search tries.
+    other_things = {"--set", "--seed", "--max-sessions"}
+    assert {option for option, g in found.items() if len(g) > 1} <= other_things
 
 
 def test_simulate_has_a_dozen_flags_at_most() -> None:

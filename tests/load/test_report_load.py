@@ -139,6 +139,8 @@ def test_drawings_mark_the_certified_level_and_the_knee() -> None:
     assert "9 sessions 94.7 %" in hit_rate.spoken
     assert [rule.label for rule in charts(CASES["ramp"])[0].tops] == ["knee: 24"]
     assert "1 void step is not drawn" in charts(CASES["void"])[0].note
+    # From 1 to 32 it may be anywhere.
+    assert charts(CASES["void"])[0].tops == []
 
 
 @pytest.mark.parametrize("case", ["one-step", "rate", "nothing", "nothing-played", "all-void"])
@@ -165,7 +167,8 @@ def test_json_has_the_keys_that_stay(case: str) -> None:
 
 def test_json_says_what_is_certified_and_what_may_be_used() -> None:
     found = load_json(CASES["search"], Path("runs/x"))
-    assert (found["capacity"]["sessions"], found["knee"], found["valid"]) == (8, 8, True)
+    assert (found["capacity"]["sessions"], found["valid"]) == (8, True)
+    assert found["knee"] == {"sessions": 8, "grown_at": 9}
     held = load_json(CASES["one-step"], Path("runs/x"))["capacity"]
     assert (held["sessions"], held["why"]) == (None, "no capacity was searched for")
     for case in ("void", "interrupted", "lost", "nothing-played"):

@@ -77,7 +77,10 @@ class _Drawn:
     def _rules(self, certified: int | None) -> list[Rule]:
         """Upright lines at the certified level and at the knee; one where they are the same."""
         found = knee(self.record.steps)
-        bend = None if found is None else found[0].sessions
+        bend = None
+        # Between levels that are far apart it is not known where it lies.
+        if found is not None and self.sessions(found[1]) <= 2 * self.sessions(found[0]) + 1:
+            bend = found[0].sessions
         if certified is not None and certified == bend:
             return [Rule(self.across.x(certified), f"certified, and knee: {certified:,}", "held")]
         rules: list[Rule] = []

@@ -32,7 +32,7 @@ def load_json(record: LoadRecord, folder: Path) -> dict[str, Any]:
         "valid": record.failure is None and record.finished_utc is not None and not void,
         **record.model_dump(mode="json", exclude={"capacity", "steps"}),
         "capacity": _no_capacity(record) if found is None else asdict(found),
-        "knee": None if bend is None else bend[0].sessions,
+        "knee": bend and {"sessions": bend[0].sessions, "grown_at": bend[1].sessions},
         "steps": [_step(step) for step in record.steps],
     }
 

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from turngap.core.clusters import Take
 from turngap.core.stats import (
     Percentile,
     Proportion,
-    Take,
     percentile,
     percentile_of,
     proportion,

@@ -18,7 +18,7 @@ from turngap.compare.side_by_side import (
     paired,
     right_ratio,
 )
-from turngap.core.stats import Take
+from turngap.core.clusters import Take
 
 YES, NO = True, False
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turngap.core.clusters import Take
 from turngap.core.stats import (
     Proportion,
-    Take,
     percentile,
     percentile_of,
     proportion,

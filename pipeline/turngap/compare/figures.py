@@ -42,8 +42,9 @@ from turngap.compare.side_by_side import (
     told_apart,
 )
 from turngap.core.budget import SILENT
+from turngap.core.clusters import Take
 from turngap.core.results import Turn
-from turngap.core.stats import Percentile, Take, percentile_of
+from turngap.core.stats import Percentile, percentile_of
 from turngap.core.summary import counted_turns, due_ms, summarise
 
 # Lengths of a task that are shown.

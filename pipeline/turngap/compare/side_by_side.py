@@ -14,11 +14,12 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from turngap.compare.chain import LogRatio
+from turngap.core.clusters import Take
 from turngap.core.distributions import student_quantile
 from turngap.core.paired import Pair, exchanges
 from turngap.core.results import Turn
 from turngap.core.starvation import Starvation, reading_of, starvation_of
-from turngap.core.stats import CONFIDENCE, Percentile, Proportion, Take, proportion_of_takes
+from turngap.core.stats import CONFIDENCE, Percentile, Proportion, proportion_of_takes
 from turngap.core.summary import due_ms
 
 Value = TypeVar("Value")

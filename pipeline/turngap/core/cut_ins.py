@@ -7,8 +7,9 @@ from math import inf
 from typing import Any
 
 from turngap.core.budget import Outcome
+from turngap.core.clusters import Take
 from turngap.core.results import PauseRecord, Turn
-from turngap.core.stats import Proportion, Take, proportion_of
+from turngap.core.stats import Proportion, proportion_of
 
 # A decision this soon after a pause was drawn by it, as VADs and labels are no finer. So was what
 # is heard this soon after it, if the agent does not say when it decided: answers take their time.

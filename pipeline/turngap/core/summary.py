@@ -191,7 +191,7 @@ class Summary:
     Attributes:
         hit_rate: turns answered within budget of all turns, whatever became of them; `n` is less
             than `turns` where some have a reason to be left out. Rounds count in its interval as
-            far as they tell more (`core.stats.Clusters`), as in those of the percentiles.
+            far as they tell more (`core.clusters.Clusters`), as in those of the percentiles.
         cut_ins: turns in which the agent spoke before the person had finished, of the same turns. A
             gap is only half of what an agent is worth: this is the other half.
         gap_n: turns behind the gap percentiles: with a reply, or with none when one was due

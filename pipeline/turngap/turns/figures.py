@@ -76,7 +76,7 @@ class _Sampled:
 class Recordings:
     """The recorded turns behind some curves, and resamples of them, the same for all curves.
 
-    A recorded turn is drawn with all its takes, as `core.stats.Clusters` has them together.
+    A recorded turn is drawn with all its takes, as `core.clusters.Clusters` has them together.
     """
 
     def __init__(self, turns: Iterable[Turn]) -> None:

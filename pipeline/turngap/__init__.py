@@ -9,11 +9,11 @@
     >>> run.to_csv("turns.csv")
     PosixPath('turns.csv')
 
-What `__all__` names is public: `replay`, `check` and `compare` with their awaitable twins
-`replay_async`, `check_async` and `compare_async`; the nouns `Run`, `Turn` and `Scenario`;
-`MarksObserver`, which gives any pipecat bot its marks; and the errors. Besides, `turngap.testing`
-has helpers for tests, and `turngap.backends` what a package needs that brings engines of its own.
-Everything else may change from one version to the next.
+What `__all__` names is public: `replay`, `check`, `compare` and `load` with their awaitable twins
+`replay_async`, `check_async`, `compare_async` and `load_async`; the nouns `Run`, `Turn` and
+`Scenario`; `MarksObserver`, which gives any pipecat bot its marks; and the errors. Besides,
+`turngap.testing` has helpers for tests, and `turngap.backends` what a package needs that brings
+engines of its own. Everything else may change from one version to the next.
 
 Each name is imported when it is first used, so that `import turngap` alone loads nothing else. It
 switches off what libraries would report to their vendors.
@@ -26,7 +26,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from turngap._api import check, check_async, compare, compare_async, replay, replay_async
+    from turngap._api import (
+        check,
+        check_async,
+        compare,
+        compare_async,
+        load,
+        load_async,
+        replay,
+        replay_async,
+    )
     from turngap.core.errors import (
         AgentError,
         InconclusiveError,
@@ -67,6 +76,8 @@ __all__ = [
     "check_async",
     "compare",
     "compare_async",
+    "load",
+    "load_async",
     "replay",
     "replay_async",
 ]
@@ -92,7 +103,7 @@ def __dir__() -> list[str]:
 
 
 class _FrontDoor(ModuleType):
-    """Keeps the functions `check` and `compare`, which two folders of the package are named after.
+    """Keeps the functions that folders of the package are named like: `check`, `compare`, `load`.
 
     Importing a module from `turngap/check/` sets `turngap.check` to that package.
     """

@@ -1,4 +1,4 @@
-"""What scripts and notebooks call: `replay`, `check`, `compare` and an async twin of each.
+"""What scripts and notebooks call: `replay`, `check`, `compare`, `load` and an async twin of each.
 
 Each of them plays in an event loop of its own. In a thread where no loop runs, that loop runs right
 there. Where one runs (a notebook's cell, or an await of the async twin), it runs in another thread,
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 
 from turngap.clocks import MonotonicClock
-from turngap.core.budget import MAX_STARVED_MS, STARVED_MS
+from turngap.core.budget import DEFAULT_BUDGET_MS, MAX_STARVED_MS, STARVED_MS
 from turngap.core.clock import ms_to_ns
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import Turn
@@ -32,6 +32,8 @@ from turngap.core.secrets import remember_secrets, text_without_secrets
 if TYPE_CHECKING:
     from turngap.check.play import Checked
     from turngap.compare.record import ComparisonRecord
+    from turngap.load.play import Loaded
+    from turngap.load.progress import Now
     from turngap.store.runs import Run
 
 P = ParamSpec("P")
@@ -129,7 +131,7 @@ def _interruptible() -> Iterator[None]:
 
 
 _PLAYS = threading.Lock()
-# Set where a replay, check or comparison plays, and in what it calls.
+# Set where one of these plays, and in what it calls.
 _WITHIN: ContextVar[bool] = ContextVar("within", default=False)
 
 
@@ -142,7 +144,7 @@ async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
         main.close()
         raise InputError(
             "api.nested",
-            "a replay, check or comparison was begun within another one's on_turn",
+            "a replay, check, comparison or load test was begun within another one's on_turn",
             hint="begin it when the first one has returned",
         )
     clock = MonotonicClock()
@@ -517,9 +519,129 @@ async def compare(  # noqa: D417
     return compared
 
 
+@_blocking
+async def load(  # noqa: D417
+    agent: str | Path = "embedded",
+    *,
+    start: str | None = None,
+    dialect: str = "",
+    headers: Names = (),
+    subprotocols: Names = (),
+    sessions: int | str | None = None,
+    max_sessions: int | None = None,
+    min_sessions: int | None = None,
+    rate: str | None = None,
+    arrivals: str | None = None,
+    trace: str | Path | None = None,
+    duration_s: float | None = None,
+    warm_up_s: float | None = None,
+    budget_ms: float = DEFAULT_BUDGET_MS,
+    target: float = 0.95,
+    confidence: float = 0.95,
+    callers: int | None = None,
+    on: str = "local",
+    ray_address: str | None = None,
+    agent_workers: int = 1,
+    scenarios: Names | None = None,
+    tag: str | None = None,
+    llm: str | None = None,
+    stt: str | None = None,
+    tts: str | None = None,
+    sets: Names = (),
+    seed: int | None = None,
+    greeting_ms: float | None = None,
+    starved_ms: float = STARVED_MS,
+    calibration: int = CALIBRATION_TURNS,
+    library: str | Path | None = None,
+    out: str | Path | None = None,
+    on_now: "Callable[[Now], None]" = lambda _: None,
+) -> "Loaded":
+    """Find how many calls at once an agent holds, and how sure that is, as `turngap load` does.
+
+        loaded = turngap.load("ws://127.0.0.1:8765/ws", max_sessions=16)
+        print(loaded.capacity.sessions, "sessions, at least", loaded.capacity.low, "on time")
+
+    Calls are made by a schedule that no agent can slow down, and a gap counts from when the person
+    was meant to end. A call that is refused, dropped or opened too late counts as turns missed.
+    Called in a script, it starts processes that import this package, not the script.
+
+    Args:
+        sessions: a level to hold, `16`, or a ramp, `"1..64"`. Without it, `rate` and `trace` the
+            most sessions are searched for, up to `max_sessions` (32).
+        min_sessions: the search begins there.
+        rate: calls arrive at it, as `"2/s"` or `"30/min"`; `arrivals` is `"poisson"` or
+            `"constant"`.
+        trace: a file of recorded instants, a number of seconds in each line.
+        duration_s, warm_up_s: how long each step is measured, and what of it is left out before.
+        budget_ms: a turn is on time if its gap is at most this.
+        target, confidence: the share of turns that has to be on time, and how sure that has to be.
+        callers: how many processes call; by default as many as it takes.
+        on, ray_address: `"local"` or `"ray"`, and the cluster's address.
+        agent_workers: from how many processes an agent of ours is served.
+        seed: of the schedule, and for engines that draw random numbers.
+        on_now: is told about once a second how it goes on, in another thread.
+        agent, start, dialect, headers, subprotocols, scenarios, tag, llm, stt: as in `replay`.
+        tts, sets, greeting_ms, starved_ms, calibration, library, out: as in `replay`.
+
+    Returns:
+        The load test: its `capacity` (`sessions`, `low`, `why`), its `record` with every step, its
+        `turns` and its folder `path`.
+
+    Raises:
+        InputError: an argument cannot be used.
+        AgentError: the agent failed; the error's `stored` is the load test so far.
+    """
+    from turngap.load.export import write_reports
+    from turngap.load.plan import LoadPlan
+    from turngap.load.play import load as play
+    from turngap.load.progress import Progress
+    from turngap.play.target import AgentChoice
+
+    plan = LoadPlan.of(
+        AgentChoice(
+            str(agent),
+            {"llm": llm, "stt": stt, "tts": tts},
+            _names(sets),
+            seed,
+            start=start,
+            dialect=dialect,
+            headers=_names(headers),
+            subprotocols=_names(subprotocols),
+        ),
+        _names(scenarios or ()),
+        tag,
+        _path(library),
+        sessions=sessions,
+        max_sessions=max_sessions,
+        min_sessions=min_sessions,
+        rate=rate,
+        arrivals=arrivals,
+        trace=_path(trace),
+        duration_s=duration_s,
+        warm_up_s=warm_up_s,
+        budget_ms=budget_ms,
+        target=target,
+        confidence=confidence,
+        callers=callers,
+        executor=on,
+        ray_address=ray_address,
+        agent_workers=agent_workers,
+        greeting_ms=greeting_ms,
+        starved_ms=starved_ms,
+        calibration_turns=calibration,
+        out=_path(out),
+    )
+    loaded = await play(plan, Progress(on_now=on_now))
+    write_reports(loaded.record, loaded.path)
+    if loaded.failure is not None:
+        _raise(loaded.failure, loaded)
+    return loaded
+
+
 replay_async = _awaitable(replay)
 check_async = _awaitable(check)
 compare_async = _awaitable(compare)
+load_async = _awaitable(load)
 
 
 def _raise(failure: TurngapError, stored: Any) -> NoReturn:

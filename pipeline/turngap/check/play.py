@@ -166,7 +166,9 @@ class _Sides:
                 )
                 endpoints[side] = await stack.enter_async_context(serving)
             for side, run in self.runs.items():
-                endpoints[side] = await identified(run, endpoints[side], self._progress)
+                endpoints[side] = await identified(
+                    run.target, endpoints[side], self._progress.on_step
+                )
             spoken = {"url": "", "dialect": endpoints["candidate"].spec().name}
             self.refused = another_line(self.stored, spoken)
             if self.refused:

@@ -48,11 +48,13 @@ class Answered:
     Attributes:
         waited_ms: how much later than intended its person could begin, for the line was not open.
         hole_ms: the longest interruption of the reply's audio; None: there was none of it.
+        late_ms: how late each packet was sent.
     """
 
     turn: Turn
     waited_ms: float = 0.0
     hole_ms: float | None = None
+    late_ms: tuple[float, ...] = ()
 
 
 class Player(Protocol):
@@ -127,10 +129,8 @@ def load_turn(
     step: int,
     call: Call,
     number: int,
-    played: Turn | None,
+    answered: Answered | None,
     *,
-    waited_ms: float = 0.0,
-    hole_ms: float | None = None,
     missed: Missed | None = None,
     why: str | None = None,
     node: str = "",
@@ -144,11 +144,12 @@ def load_turn(
         turn=number,
         due_s=call.due_s[number - 1],
         counted=call.counted[number - 1],
-        waited_ms=waited_ms,
-        played=played,
+        waited_ms=0.0 if answered is None else answered.waited_ms,
+        played=None if answered is None else answered.turn,
         missed=missed,
         why=why,
-        hole_ms=hole_ms,
+        hole_ms=None if answered is None else answered.hole_ms,
+        late_ms=() if answered is None else answered.late_ms,
         node=node,
     )
 
@@ -197,8 +198,10 @@ class _Share:
             async with asyncio.timeout(call.shape.length_s + OVERTIME_S):
                 async with aclosing(self._player.play(call, at_ns)) as answers:
                     async for answered in answers:
-                        told.append(answered.turn.turn)
-                        self._tell_turn(self._answered(call, answered))
+                        number = answered.turn.turn
+                        told.append(number)
+                        turn = load_turn(self._step, call, number, answered, node=self._node)
+                        self._tell_turn(turn)
         except MissedCallError as e:
             missed, why = e.missed, e.why
         except TimeoutError:
@@ -207,17 +210,6 @@ class _Share:
             self._mark(call, running=False)
         for turn in missed_turns(self._step, call, told, missed, why, node=self._node):
             self._tell_turn(turn)
-
-    def _answered(self, call: Call, answered: Answered) -> LoadTurn:
-        return load_turn(
-            self._step,
-            call,
-            answered.turn.turn,
-            answered.turn,
-            waited_ms=answered.waited_ms,
-            hole_ms=answered.hole_ms,
-            node=self._node,
-        )
 
     def _mark(self, call: Call, *, running: bool) -> None:
         at_s = (self._clock.now_ns() - self._begun_ns) / NS_PER_S

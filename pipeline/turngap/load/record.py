@@ -36,7 +36,8 @@ class LoadTurn(Document):
     than intended the person could begin to speak, because the line was not open; it is part of the
     latency of a call's first turn. `hole_ms` is the longest time that the reply's audio was
     interrupted for; None: there was none of it. `played` is None where there is no turn, for the
-    reason `missed`, in words in `why`. `node`: the machine and process of the caller.
+    reason `missed`, in words in `why`. `late_ms`: of each packet that was sent between the person's
+    start and the agent's onset, how late it was. `node`: the machine and process of the caller.
     """
 
     step: int
@@ -51,6 +52,7 @@ class LoadTurn(Document):
     missed: Missed | None = None
     why: Said | None = None
     hole_ms: float | None = None
+    late_ms: tuple[float, ...] = ()
     node: str = ""
 
     @property
@@ -93,8 +95,7 @@ class StepFigures:
         late_started: calls whose person had to wait for the line.
         dropped: calls that broke off.
         at_once: calls that ran at the same time, in the mean and at most.
-        caller_late_ms: p99 of the lateness of the caller's packets and of its event loop; None
-            where nothing was sent.
+        caller_late_ms: p99 of the lateness of the caller's packets; None where nothing was sent.
         void: why the step says nothing of the agent: the caller was late, or a worker was lost.
         confirms: whether its turns count towards the certificate of a search.
     """

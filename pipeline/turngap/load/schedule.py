@@ -194,13 +194,14 @@ def recorded(
     return _arriving(shapes, instants, window, seed)
 
 
-def shares(calls: Iterable[Call], workers: int) -> list[tuple[Call, ...]]:
-    """Deal calls out to so many callers: whole lines at a held level, else call by call."""
-    calls = list(calls)
-    by_line = any(call.line for call in calls)
+def shares(step: Step, workers: int) -> list[tuple[Call, ...]]:
+    """Deal a step's calls out to so many callers: whole lines at a held level, else call by call.
+
+    A caller that would get none is left out.
+    """
     dealt: list[list[Call]] = [[] for _ in range(workers)]
-    for call in calls:
-        dealt[(call.line if by_line else call.number) % workers].append(call)
+    for call in step.calls:
+        dealt[(call.number if step.sessions is None else call.line) % workers].append(call)
     return [tuple(share) for share in dealt if share]
 
 

@@ -166,6 +166,7 @@ class LinePlayer:
             bare,
             ns_to_ms(conversation.waited_ns) if first else 0.0,
             longest_hole_ms(conversation.heard, played.turn.onset_ns, played.window[1]),
+            tuple(round(ns_to_ms(ns), 1) for ns in played.late_ns),
         )
 
 

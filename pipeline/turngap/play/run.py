@@ -436,7 +436,9 @@ async def _play_rounds(runs: Sequence[RunInProgress], plan: PlayPlan, progress: 
             )
             for run in runs
         ]
-        served = [(run, await identified(run, endpoint, progress)) for run, endpoint in served]
+        served = [
+            (r, await identified(r.target, endpoint, progress.on_step)) for r, endpoint in served
+        ]
         await calibrate_each(served, plan, progress)
         for number in range(plan.rounds):
             phase = plan.phase_of(number)
@@ -447,7 +449,9 @@ async def _play_rounds(runs: Sequence[RunInProgress], plan: PlayPlan, progress: 
                         await run.play(scenario, endpoint, repeat=number + 1, phase=phase)
 
 
-async def identified(run: RunInProgress, endpoint: Endpoint, progress: Progress) -> Endpoint:
+async def identified(
+    target: Target, endpoint: Endpoint, on_step: Callable[[str], None] = lambda _: None
+) -> Endpoint:
     """Find out the dialect of an agent at a URL, and that it is there, before anything is played.
 
     An agent whose dialect is named sees no call: a phone bot would start its pipeline for it.
@@ -455,11 +459,11 @@ async def identified(run: RunInProgress, endpoint: Endpoint, progress: Progress)
     Raises:
         AgentError: it is not there, or speaks nothing that is known.
     """
-    if not run.target.choice.is_url:
+    if not target.choice.is_url:
         return endpoint
     clock = MonotonicClock()
     if not endpoint.dialect:
-        return await identify(endpoint, clock, lambda name: progress.on_step(f"trying {name}"))
+        return await identify(endpoint, clock, lambda name: on_step(f"trying {name}"))
     await endpoint.knock()
     return endpoint
 
@@ -475,9 +479,18 @@ async def calibrate_each(
     if not plan.calibration_turns:
         return
     first = {endpoint.dialect: (run, endpoint) for run, endpoint in reversed(served)}
-    for dialect, (run, endpoint) in first.items():
-        if endpoint.spec().name in HALVES:
-            progress.on_step("calibrating the instrument")
-            log = run.folder / "calibration.log"
-            found = await calibrate(plan.calibration_turns, dialect=dialect, log=log)
-            run.calibration = found.record()
+    for dialect, (run, _) in first.items():
+        progress.on_step("calibrating the instrument")
+        run.calibration = await calibrated(dialect, plan.calibration_turns, run.folder)
+
+
+async def calibrated(dialect: str, turns: int, folder: Path) -> CalibrationRecord | None:
+    """Measure the instrument in a dialect; None where no loopback agent speaks it.
+
+    Raises:
+        InconclusiveError: as `calibrate`.
+    """
+    if not turns or Endpoint("", dialect).spec().name not in HALVES:
+        return None
+    found = await calibrate(turns, dialect=dialect, log=folder / "calibration.log")
+    return found.record()

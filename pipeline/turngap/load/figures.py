@@ -1,0 +1,91 @@
+"""The turns of a step in figures: made from raw turns alone, whoever played them."""
+
+from collections import Counter
+from collections.abc import Sequence
+from math import inf
+
+import numpy as np
+
+from turngap.caller.ear import JITTER_MS
+from turngap.core.clusters import Clusters
+from turngap.core.stats import percentile, percentile_of, proportion_of
+from turngap.load.confirm import Evidence
+from turngap.load.record import LoadTurn, StepFigures
+from turngap.load.schedule import Step
+
+# Of how late the caller was: the percentile that is told and judged.
+LATE_Q = 0.99
+
+
+def figures_of(
+    step: Step,
+    turns: Sequence[LoadTurn],
+    *,
+    budget_ms: float,
+    target: float,
+    at_once: tuple[float, int],
+) -> StepFigures:
+    """Make a step's figures of its turns that count.
+
+    Args:
+        step: as it was planned.
+        turns: every turn that counts, played or missed.
+        budget_ms: a turn is on time within it.
+        target: the share that has to be on time.
+        at_once: calls that ran at the same time, in the mean and at most.
+    """
+    hits = [turn.hit(budget_ms) for turn in turns]
+    latencies = [inf if (ms := turn.latency_ms) is None else ms for turn in turns]
+    clusters = Clusters.of_calls([turn.call for turn in turns], [turn.due_s for turn in turns])
+    effective_n = clusters.effective_n_of(np.array(hits), latencies) if turns else 0.0
+    hit_rate = proportion_of(hits, clusters, latencies)
+    missed = {turn.call: turn.missed for turn in turns if turn.missed is not None}
+    missed_how = Counter(missed.values())
+    return StepFigures(
+        sessions=step.sessions,
+        offered_per_s=step.offered_per_s,
+        seconds=step.window.measured_s,
+        calls=len({turn.call for turn in turns}),
+        turns=len(turns),
+        hit_rate=hit_rate,
+        effective_n=effective_n,
+        holds=hit_rate.reaches(target),
+        gap_ms={f"p{q}": percentile_of(latencies, clusters, q / 100) for q in (50, 95)},
+        yield_ms=percentile(_yields_ms(turns), 0.5),
+        holes=_holes(turns),
+        outcomes=dict(Counter(outcome for turn in turns if (outcome := turn.outcome) is not None)),
+        refused=missed_how["refused"],
+        late_started=len({t.call for t in turns if t.waited_ms > 0 or t.missed == "late_start"}),
+        dropped=len({turn.call for turn in turns if _broke_off(turn)}),
+        at_once=at_once,
+        caller_late_ms=caller_late_ms(turns),
+    )
+
+
+def evidence_of(figures: StepFigures) -> Evidence:
+    """What a step's figures tell a search."""
+    return Evidence(
+        figures.turns, figures.hit_rate.hits, figures.effective_n, figures.caller_late_ms
+    )
+
+
+def caller_late_ms(turns: Sequence[LoadTurn]) -> float | None:
+    """p99 of how late the caller sent its packets in these turns; None where it sent none."""
+    late_ms = [ms for turn in turns for ms in turn.late_ms]
+    return float(np.quantile(late_ms, LATE_Q)) if late_ms else None
+
+
+def _yields_ms(turns: Sequence[LoadTurn]) -> list[float]:
+    played = [turn.played for turn in turns if turn.played is not None]
+    return [turn.yield_ms for turn in played if turn.yield_ms is not None]
+
+
+def _holes(turns: Sequence[LoadTurn]) -> float | None:
+    """The share of the replies that a hole interrupted; None where there was no reply."""
+    holes_ms = [t.hole_ms for t in turns if t.hole_ms is not None and t.played and t.played.replied]
+    return sum(ms >= JITTER_MS for ms in holes_ms) / len(holes_ms) if holes_ms else None
+
+
+def _broke_off(turn: LoadTurn) -> bool:
+    lost = turn.played is not None and turn.played.ended == "line_lost"
+    return lost or turn.missed == "dropped"

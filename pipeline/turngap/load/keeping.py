@@ -1,0 +1,217 @@
+"""What a load test stores while it happens, and what it tells of how it goes on."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from turngap import __version__
+from turngap.clocks import MonotonicClock
+from turngap.core.clock import NS_PER_S
+from turngap.core.errors import InputError, TurngapError
+from turngap.core.secrets import text_without_secrets
+from turngap.load.calls import CallMark
+from turngap.load.files import LoadWriter
+from turngap.load.plan import LoadPlan
+from turngap.load.progress import Now, Phase, Progress
+from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
+from turngap.load.schedule import Step
+from turngap.load.search import Search
+from turngap.play.run import INTERRUPTED, content_hash
+from turngap.store.folders import utc_now
+from turngap.store.provenance import git_commit, this_machine
+from turngap.workers import Executor
+
+# How often turns are stored and the progress is told.
+TICK_S = 1.0
+
+
+class Keeper:
+    """Stores a load test in its folder, and tells how it goes on. `finish` closes it.
+
+    Attributes:
+        search: the search of the test, if it is one: its certificate is stored.
+
+    Raises (when made):
+        InputError: the folder cannot be made, or written to.
+    """
+
+    def __init__(self, plan: LoadPlan, executor: Executor, progress: Progress) -> None:
+        self._plan = plan
+        self._progress = progress
+        self._clock = MonotonicClock()
+        self._begun_ns = self._clock.now_ns()
+        self._record = _opening_record(plan, executor)
+        name = plan.agent.choice.name
+        self._writer = LoadWriter.create(plan.out, name, self._record.started_utc)
+        self._writer.write(self._record)
+        self._unwritten: list[LoadTurn] = []
+        self._now = Now(0, "start", None, False, 0, 0, 0, 0.0, plan.probable_s)
+        self._step: Step | None = None
+        self._step_ns = 0
+        self._left_s = plan.probable_s  # after the present step
+        self.search: Search | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self._writer.path
+
+    def phase(self, phase: Phase) -> None:
+        """Tell what is being done, beside steps."""
+        self._now = replace(self._now, phase=phase)
+        self._tell()
+
+    def begin(self, step: Step, left_s: float, *, confirms: bool) -> None:
+        """Begin a step, after which the test takes about so long."""
+        self._step, self._step_ns, self._left_s = step, self._clock.now_ns(), left_s
+        self._now = replace(
+            self._now,
+            step=step.number,
+            sessions=step.sessions,
+            confirms=confirms,
+            running=0,
+            turns=0,
+            hits=0,
+        )
+
+    def take(self, said: LoadTurn | CallMark) -> None:
+        """Take what a caller tells: turns are stored with the next tick."""
+        now = self._now
+        if isinstance(said, CallMark):
+            self._now = replace(now, running=now.running + (1 if said.running else -1))
+            return
+        self._unwritten.append(said)
+        if said.counted:
+            hits = now.hits + said.hit(self._plan.pass_ms)
+            self._now = replace(now, turns=now.turns + 1, hits=hits)
+
+    async def end(self, figures: StepFigures) -> None:
+        """Store a step that is over.
+
+        Raises:
+            InputError: the disk refuses it; what was stored before is kept.
+        """
+        self._step = None
+        await asyncio.to_thread(self._flush)
+        self.note(steps=(*self._record.steps, figures))
+
+    def note(self, **known: object) -> None:
+        """Store what is known by now."""
+        self._record = self._record.model_copy(update=known)
+        self._writer.write(self._record)
+
+    def note_agent(self, **known: object) -> None:
+        """Store what is known of the agent by now."""
+        self.note(agent={**self._record.agent, **known})
+
+    @asynccontextmanager
+    async def ticking(self) -> AsyncIterator[None]:
+        """Store turns and tell how it goes on, now and then, while this lasts."""
+        task = asyncio.create_task(self._tick(), name="turngap-load-tick")
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _tick(self) -> None:
+        while True:
+            self._tell()
+            with suppress(InputError):  # it is raised when the step is over, if it lasts
+                await asyncio.to_thread(self._flush)
+            await self._clock.sleep_until_ns(self._clock.now_ns() + round(TICK_S * NS_PER_S))
+
+    def _tell(self) -> None:
+        done_s = (self._clock.now_ns() - self._begun_ns) / NS_PER_S
+        phase, left_s = self._now.phase, max(0.0, self._plan.probable_s - done_s)
+        if self._step is not None:
+            window = self._step.window
+            at_s = (self._clock.now_ns() - self._step_ns) / NS_PER_S
+            phase = "measured" if at_s < window.end_s else "cool-down"
+            phase = "warm-up" if at_s < window.warm_up_s else phase
+            left_s = self._left_s + max(0.0, window.end_s - at_s)
+        self._progress.on_now(replace(self._now, phase=phase, done_s=done_s, left_s=left_s))
+
+    def _flush(self) -> None:
+        """Write the turns that have come.
+
+        Raises:
+            InputError: the disk refuses them; they are kept for the next time.
+        """
+        turns, self._unwritten = self._unwritten, []
+        try:
+            self._writer.append(turns)
+        except InputError:
+            self._unwritten = turns + self._unwritten
+            raise
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Store the test as failed, with the reason, if something else than an agent ends it."""
+        try:
+            yield
+        except TurngapError:
+            raise
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            self.finish(INTERRUPTED)
+            raise
+        except BaseException as e:
+            self.finish(f"turngap itself failed: {type(e).__name__}: {e}")
+            raise
+
+    def finish(self, failure: str | None = None) -> LoadRecord:
+        """Store how it ended, and close the folder.
+
+        Raises:
+            InputError: it cannot be written; what was stored before is kept.
+        """
+        failure = failure and text_without_secrets(failure)
+        capacity: Certificate | None = None
+        if self.search is not None:
+            if failure:
+                self.search.stop(failure)
+            capacity = self.search.certificate()
+        void = next((step.void for step in self._record.steps if step.void), None)
+        ended = failure or void or (capacity.why if capacity is not None else None)
+        self._record = self._record.model_copy(
+            update={
+                "finished_utc": None if failure else utc_now(),
+                "capacity": capacity,
+                "ended": ended or "",
+                "failure": failure,
+            }
+        )
+        try:
+            self._flush()
+        finally:
+            self._writer.write(self._record)
+            self._writer.close()
+        return self._record
+
+
+def _opening_record(plan: LoadPlan, executor: Executor) -> LoadRecord:
+    return LoadRecord(
+        turngap_version=__version__,
+        commit=git_commit(),
+        name=plan.agent.choice.name,
+        started_utc=utc_now(),
+        machine=this_machine(),
+        agent=plan.agent.describe(),
+        mode=plan.mode,
+        arrivals=plan.arrivals or "held",
+        scenario_hashes={s.scenario.name: content_hash(s) for s in plan.scenarios},
+        voices={s.scenario.name: s.voice for s in plan.scenarios if s.voice is not None},
+        stand_ins=plan.agent.stand_ins(s.scenario for s in plan.scenarios),
+        budget_ms=plan.pass_ms,
+        target=plan.target,
+        seed=plan.schedule_seed,
+        warm_up_s=plan.warm_up_s,
+        executor=executor.name,
+        workers=executor.workers,
+        steps=(),
+        capacity=None,
+        caller_late_limit_ms=plan.starved_ms,
+        settings=plan.settings or {},
+    )

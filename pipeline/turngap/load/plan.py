@@ -1,0 +1,334 @@
+"""What a load test is asked to do, and about how long that takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil
+from pathlib import Path
+from typing import Any, Self
+
+from turngap.core.budget import DEFAULT_BUDGET_MS
+from turngap.core.errors import InputError
+from turngap.core.stats import CONFIDENCE, proportion
+from turngap.load.asked import Mode, On, arriving, require_ranges, running_on
+from turngap.load.schedule import (
+    MOST_CALLS,
+    SETUP_S,
+    Arrivals,
+    Shape,
+    Step,
+    Window,
+    calls_expected,
+    constant,
+    held,
+    held_for,
+    poisson,
+    recorded,
+    turn_s,
+)
+from turngap.load.search import Pace, Search
+from turngap.play.plan import (
+    START_S,
+    PlayPlan,
+    calibration_s,
+    expected_turns_ms,
+)
+from turngap.play.target import AgentChoice, Target, resolve
+from turngap.scenario.library import LoadedScenario, chosen
+
+TARGET = 0.95
+CALIBRATION_TURNS = 8
+
+# Turns that are left out while every line begins: with the second turn of each, all lines speak
+# as often as they will, and the agent has done everything once.
+WARM_UP_TURNS = 2
+SHORTEST_WARM_UP_S, LONGEST_DEFAULT_WARM_UP_S = 5.0, 30.0
+# Calls go on being dialled for so long at most after the measured window, for turns that come later
+# than expected; they end when the last turn that counts is over.
+COOL_DOWN_S = 20.0
+# What the cool-down mostly takes: the reply to the last turn that counts.
+COOLING_S = 3.0
+# Between two steps: the agent ends its sessions.
+SETTLE_S = 2.0
+# Calls arrive at a rate for so long, where nobody says for how long.
+RATE_S = 120.0
+# A level is held for so long at least: a slow spell of the machine hits all sessions at once.
+SHORTEST_HELD_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadPlan(PlayPlan):
+    """What is played against which agent, and how it is shared among callers.
+
+    Attributes:
+        agent: the agent that is measured.
+        levels: those that are held: one, those of a ramp, or the least and the most of a search;
+            empty where calls arrive at a rate.
+        per_s: calls a second; None without a rate, and for a recorded trace.
+        instants: of a recorded trace, seconds from the beginning.
+        duration_s: of each measured window; None: as long as its turns take.
+        target: the share of turns that has to be on time.
+        min_sessions: what CI asks for: it changes nothing but the search's first guess.
+        callers: how many processes call; None: as many as it takes.
+        on: where they run.
+        agent_workers: from how many processes an agent of ours serves.
+        schedule_seed: the schedule follows from it.
+        greeted_s: how much later a person begins since the agent speaks first.
+    """
+
+    agent: Target
+    mode: Mode
+    levels: tuple[int, ...] = ()
+    per_s: float | None = None
+    arrivals: Arrivals | None = None
+    instants: tuple[float, ...] = ()
+    duration_s: float | None = None
+    warm_up_s: float
+    target: float = TARGET
+    confidence: float = CONFIDENCE
+    min_sessions: int | None = None
+    callers: int | None = None
+    on: On = "local"
+    ray_address: str | None = None
+    agent_workers: int = 1
+    schedule_seed: int = 1
+    greeted_s: float = 0.0
+    calibration_turns: int = CALIBRATION_TURNS
+
+    @classmethod
+    def of(  # noqa: D417 - what is not named here is an attribute, or as in `ReplayPlan.of`
+        cls,
+        choice: AgentChoice,
+        names: Sequence[str],
+        tag: str | None,
+        library: Path | None,
+        *,
+        sessions: str | int | None = None,
+        max_sessions: int | None = None,
+        rate: str | None = None,
+        arrivals: str | None = None,
+        trace: Path | None = None,
+        duration_s: float | None = None,
+        warm_up_s: float | None = None,
+        executor: str = "local",
+        ray_address: str | None = None,
+        budget_ms: float = DEFAULT_BUDGET_MS,
+        **asked: Any,
+    ) -> Self:
+        """Plan a load test; `asked` are the plan's other attributes.
+
+        Args:
+            sessions: a level, `16`, or a ramp, `1..64`; without it and `rate` or `trace` the most
+                sessions are searched for, up to `max_sessions`.
+            rate: `2/s` or `30/min`.
+            arrivals: `poisson` or `constant`.
+            trace: a file of recorded instants (`read_trace`).
+            executor: `local` or `ray`.
+
+        Raises:
+            InputError: something cannot be used, of a kind `load.…`; or there is no such scenario
+                or agent.
+            AgentError: an engine needs what this machine lacks.
+        """
+        asked |= arriving(sessions, max_sessions, rate, arrivals, trace)
+        asked |= running_on(executor, ray_address)
+        require_ranges(budget_ms, duration_s, warm_up_s, asked)
+        folder, loaded = chosen(choice.agent, names, tag, library)
+        # The schedule's seed is not the business of somebody's server.
+        agent = resolve(replace(choice, seed=None) if choice.is_url else choice, folder)
+        if asked.get("agent_workers", 1) > 1 and agent.stack is None:
+            raise InputError(
+                "load.agent_workers",
+                f"{choice.agent} is not started from here: how many processes it serves from is "
+                "its own affair",
+                hint="drop --agent-workers",
+            )
+        shapes = [shape_of(scenario) for scenario in loaded]
+        if warm_up_s is None:
+            warm_up_s = _warm_up_s(shapes, asked["mode"])
+        plan = cls(
+            scenarios=loaded,
+            agent=agent,
+            schedule_seed=1 if choice.seed is None else choice.seed,
+            duration_s=duration_s,
+            warm_up_s=warm_up_s,
+            budget_ms=budget_ms,
+            **asked,
+        )
+        plan.require_room()
+        return plan
+
+    @cached_property
+    def shapes(self) -> tuple[Shape, ...]:
+        """What each scenario is expected to look like."""
+        return tuple(shape_of(scenario, self.greeted_s) for scenario in self.scenarios)
+
+    @property
+    def pass_ms(self) -> float:
+        """The budget of every turn, whatever its scenario says."""
+        return self.budget_ms or DEFAULT_BUDGET_MS
+
+    @property
+    def most_sessions(self) -> int:
+        """How many calls may run at the same time, as far as can be told."""
+        if self.levels:
+            return max(self.levels)
+        return ceil(calls_expected(self.shapes, self.rate_per_s))
+
+    @property
+    def rate_per_s(self) -> float:
+        """Calls a second, in the mean; 0 without a rate."""
+        if self.instants:
+            return len(self.instants) / max(self.instants[-1], 1.0)
+        return self.per_s or 0.0
+
+    @property
+    def between_s(self) -> float:
+        """About how long a step takes beyond its measured window."""
+        return self.warm_up_s + COOLING_S + SETTLE_S
+
+    @property
+    def before_s(self) -> float:
+        """About how long it takes until the first step begins."""
+        return START_S + calibration_s(self.calibration_turns) + max(self.shapes[0].ends_s[0], 1.0)
+
+    def level_turns(self, sessions: int) -> int:
+        """How many turns count at a level that is held, where nobody says for how long."""
+        spells = ceil(SHORTEST_HELD_S * sessions / turn_s(self.shapes))
+        return max(turns_to_tell(self.target), spells)
+
+    def level_s(self, sessions: int) -> float:
+        """About how long the measured window of a level is."""
+        if self.duration_s is not None:
+            return self.duration_s
+        return self.level_turns(sessions) * turn_s(self.shapes) / sessions
+
+    @property
+    def rate_s(self) -> float:
+        """How long calls that arrive at a rate are measured."""
+        if self.duration_s is not None:
+            return self.duration_s
+        return max(self.instants[-1] - self.warm_up_s, 1.0) if self.instants else RATE_S
+
+    @property
+    def probable_s(self) -> float:
+        """About how long all of it takes."""
+        return self.before_s + sum(self._steps_s) / 2
+
+    @property
+    def most_s(self) -> float:
+        """How long it takes at most, if the agent and the callers keep up."""
+        return self.before_s + self._steps_s[1]
+
+    @cached_property
+    def _steps_s(self) -> tuple[float, float]:
+        """How long all steps take, at least and at most."""
+        if self.mode == "search":
+            return self.search().to_come().seconds
+        if self.mode == "rate":
+            whole_s = self.between_s + self.rate_s
+        else:
+            whole_s = sum(self.between_s + self.level_s(level) for level in self.levels)
+        return whole_s, whole_s
+
+    def search(self) -> Search:
+        """The search for the most sessions, at its beginning."""
+        return Search(
+            max(self.levels),
+            Pace(turn_s(self.shapes), self.between_s),
+            target=self.target,
+            confidence=self.confidence,
+            start=self.min_sessions,
+        )
+
+    def level_step(self, number: int, sessions: int, turns: int | None = None) -> Step:
+        """Step `number`, counted from 1, that holds a level for so many turns that count.
+
+        Without `turns` it is held for as long as the plan says.
+        """
+        seed = self._seed(number)
+        if turns is None and self.duration_s is not None:
+            window = Window(self.warm_up_s, self.duration_s, COOL_DOWN_S)
+            calls = held(self.shapes, sessions, window, seed)
+        else:
+            window, calls = held_for(
+                self.shapes,
+                sessions,
+                self.level_turns(sessions) if turns is None else turns,
+                seed,
+                warm_up_s=self.warm_up_s,
+                cool_down_s=COOL_DOWN_S,
+            )
+        return Step(number, sessions, window, calls)
+
+    def rate_step(self, number: int) -> Step:
+        """Step `number`, in which calls arrive at the plan's rate."""
+        window, seed = Window(self.warm_up_s, self.rate_s, COOL_DOWN_S), self._seed(number)
+        if self.arrivals == "trace":
+            calls = recorded(self.shapes, self.instants, window, seed)
+        elif self.arrivals == "constant":
+            calls = constant(self.shapes, self.rate_per_s, window, seed)
+        else:
+            calls = poisson(self.shapes, self.rate_per_s, window, seed)
+        return Step(number, None, window, calls)
+
+    def _seed(self, number: int) -> int:
+        """A seed of its own for each step, so that a step's turns are fresh ones."""
+        return self.schedule_seed * 1_000_003 + number
+
+    def require_room(self) -> None:
+        """Refuse what has more calls than anybody means, or nothing to measure.
+
+        Raises:
+            InputError: it has.
+        """
+        longest_s = self.rate_s + self.warm_up_s + COOL_DOWN_S
+        if self.mode != "rate":
+            lines = max(self.levels)
+            longest_s = self.level_s(lines) + self.warm_up_s + COOL_DOWN_S
+            calls = lines * (
+                1 + longest_s * len(self.shapes) / sum(s.length_s for s in self.shapes)
+            )
+        else:
+            calls = self.rate_per_s * longest_s
+        if calls > MOST_CALLS:
+            raise InputError(
+                "load.too_many_calls",
+                f"one step would have about {calls:,.0f} calls; expected at most {MOST_CALLS:,}",
+                hint="measure for a shorter time (--duration), or with fewer calls",
+            )
+        if self.instants and self.duration_s is None and self.instants[-1] <= self.warm_up_s:
+            raise InputError(
+                "load.trace_short",
+                f"the recorded calls end after {self.instants[-1]:g} s, within the warm-up of "
+                f"{self.warm_up_s:g} s, which is left out",
+                hint="give a longer trace, or a shorter --warm-up",
+            )
+
+
+def shape_of(scenario: LoadedScenario, greeted_s: float = 0.0) -> Shape:
+    """What a conversation is expected to look like, from the instant at which it is dialled."""
+    at_s, ends_s = SETUP_S + greeted_s, list[float]()
+    for end_ms, wait_ms in expected_turns_ms(scenario):
+        ends_s.append(at_s + end_ms / 1000)
+        at_s = ends_s[-1] + wait_ms / 1000
+    return Shape(scenario.scenario.name, tuple(ends_s), at_s)
+
+
+def turns_to_tell(target: float) -> int:
+    """How many turns without a miss show, by Wilson's interval, that a level holds."""
+    turns = 1
+    while not proportion(turns, turns).reaches(target):
+        turns += 1
+    return turns
+
+
+def _warm_up_s(shapes: Sequence[Shape], mode: Mode) -> float:
+    """How much of a step's beginning is left out, where nobody says.
+
+    Calls that arrive at a rate are as many as they will be once the first of them have ended.
+    """
+    if mode == "rate":
+        return max(shape.length_s for shape in shapes)
+    least_s = WARM_UP_TURNS * turn_s(shapes)
+    return min(max(least_s, SHORTEST_WARM_UP_S), LONGEST_DEFAULT_WARM_UP_S)

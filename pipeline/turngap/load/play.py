@@ -1,0 +1,207 @@
+"""A load test while it happens: steps are played one after the other, and turns stored as they end.
+
+The agent is started, or reached, once; the callers are processes that live through all steps.
+"""
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from turngap.caller.endpoint import Endpoint
+from turngap.clocks import MonotonicClock
+from turngap.core.clock import NS_PER_S
+from turngap.core.errors import TurngapError
+from turngap.load.calls import PlayStep
+from turngap.load.export import read_load_turns
+from turngap.load.figures import evidence_of, figures_of
+from turngap.load.keeping import Keeper
+from turngap.load.plan import SETTLE_S, LoadPlan
+from turngap.load.progress import Progress
+from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
+from turngap.load.rehearsal import rehearse
+from turngap.load.schedule import Step
+from turngap.load.steps import Callers, at_once, callers_for, why_void
+from turngap.play.run import calibrated, identified
+from turngap.play.target import Room
+from turngap.workers import Executor, LocalWorkers
+
+SILENT = Progress()
+
+# Of an agent of ours: when it is slow, the calls of a line overlap, and who is refused for that
+# would not be heard. A real server has its own idea of how many it takes.
+SEATS_PER_SESSION, SPARE_SEATS = 2, 8
+# A lost caller voids a step, which then says nothing: a search plays it again, so often at most.
+MOST_LOST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A finished load test: its record, as `load.json` has it, and its folder."""
+
+    record: LoadRecord
+    path: Path
+    failure: TurngapError | None = None
+
+    @property
+    def capacity(self) -> Certificate | None:
+        """The certificate of a search; None where a level or a rate was asked for."""
+        return self.record.capacity
+
+    @property
+    def turns(self) -> tuple[LoadTurn, ...]:
+        """Every turn, read from the folder: those of the warm-up, and those missed, too.
+
+        Raises:
+            InputError: the folder is gone, or damaged.
+        """
+        return tuple(read_load_turns(self.path))
+
+    def __repr__(self) -> str:
+        if self.capacity is not None:
+            found = self.capacity.sessions
+            what = "nothing certified" if found is None else f"{found} sessions certified"
+        else:
+            what = f"{len(self.record.steps)} steps"
+        return f"<Loaded {str(self.path)!r}: {what}>"
+
+
+async def load(
+    plan: LoadPlan, progress: Progress = SILENT, executor: Executor | None = None
+) -> Loaded:
+    """Play the load test and store it. An agent that fails ends it; what was played is kept.
+
+    Args:
+        plan: what is played.
+        progress: is told how it goes on.
+        executor: where the callers run, in place of the plan's.
+
+    Raises:
+        InputError: the folder cannot be made, or written to.
+    """
+    executor = executor or executor_of(plan)
+    keeper = Keeper(plan, executor, progress)
+    progress.on_folder(keeper.folder)
+    failure = None
+    try:
+        with keeper.kept():
+            await _LoadTest(plan, executor, keeper).run()
+    except TurngapError as e:
+        failure = e
+    return Loaded(keeper.finish(str(failure) if failure else None), keeper.folder, failure)
+
+
+def executor_of(plan: LoadPlan) -> Executor:
+    """Where the plan's callers run.
+
+    Raises:
+        InputError, AgentError: Ray is not installed, or not reachable.
+    """
+    workers = callers_for(plan)
+    if plan.on == "ray":
+        from turngap.workers.ray import RayWorkers  # pyright: ignore
+
+        return RayWorkers(workers, plan.ray_address)
+    return LocalWorkers(workers)
+
+
+class _LoadTest:
+    """A load test that is being played."""
+
+    def __init__(self, plan: LoadPlan, executor: Executor, keeper: Keeper) -> None:
+        self._plan = plan
+        self._executor = executor
+        self._keeper = keeper
+        self._clock = MonotonicClock()
+
+    async def run(self) -> None:
+        """Start what is needed, and play all steps.
+
+        Raises:
+            TurngapError: the agent, a caller or the disk failed; what was played is stored.
+        """
+        async with self._keeper.ticking(), AsyncExitStack() as stack:
+            endpoint = await self._serving(stack)
+            greeting_ms = await self._rehearsed(endpoint)
+            await stack.enter_async_context(self._executor)
+            callers = Callers(self._plan, endpoint, self._executor, greeting_ms, self._keeper.take)
+            if self._plan.mode == "search":
+                await self._find(callers.play)
+            elif self._plan.mode == "rate":
+                await self._played(self._plan.rate_step(1), callers.play)
+            else:
+                await self._hold(callers.play)
+
+    async def _serving(self, stack: AsyncExitStack) -> Endpoint:
+        """Start the agent, or find out how one that runs is spoken to, and calibrate."""
+        plan, keeper = self._plan, self._keeper
+        keeper.phase("start")
+        sessions = SEATS_PER_SESSION * plan.most_sessions + SPARE_SEATS
+        serving = plan.agent.serving(
+            keeper.folder / "agent.log",
+            lambda chosen: keeper.note_agent(found=chosen.found) if chosen.found else None,
+            room=Room(sessions, plan.agent_workers),
+        )
+        endpoint = await stack.enter_async_context(serving)
+        endpoint = await identified(plan.agent, endpoint)
+        if plan.calibration_turns:
+            keeper.phase("calibration")
+            found = await calibrated(endpoint.dialect, plan.calibration_turns, keeper.folder)
+            keeper.note(calibration=found)
+        return endpoint
+
+    async def _rehearsed(self, endpoint: Endpoint) -> float:
+        """Play one turn alone; return how long the agent is given to greet in each call, ms."""
+        self._keeper.phase("start")
+        rehearsed = await rehearse(self._plan, endpoint)
+        self._keeper.note_agent(dialect=rehearsed.dialect, line_rate_hz=rehearsed.rate)
+        self._plan = replace(self._plan, greeted_s=rehearsed.greeted_s)
+        return rehearsed.greeting_ms
+
+    async def _hold(self, play: PlayStep) -> None:
+        """Hold one level after the other; a void step ends it, since more would not help."""
+        plan = self._plan
+        for number, level in enumerate(plan.levels, start=1):
+            left_s = sum(plan.between_s + plan.level_s(n) for n in plan.levels[number:])
+            figures = await self._played(plan.level_step(number, level), play, left_s=left_s)
+            if figures.void is not None:
+                return
+
+    async def _find(self, play: PlayStep) -> None:
+        """Search for the most sessions; a late caller ends it, since more turns would not help."""
+        search = self._keeper.search = self._plan.search()
+        number = lost = 0
+        while (probe := search.next()) is not None:
+            number += 1
+            figures = await self._played(
+                self._plan.level_step(number, probe.sessions, probe.turns),
+                play,
+                left_s=sum(search.to_come().seconds) / 2 - search.pace.seconds(probe),
+                confirms=probe.confirms,
+            )
+            if figures.void is None:
+                search.observe(probe, evidence_of(figures))
+            elif not figures.outcomes.get("worker_lost") or lost == MOST_LOST:
+                search.stop(figures.void)
+            else:
+                lost += 1
+
+    async def _played(
+        self, step: Step, play: PlayStep, *, left_s: float = 0.0, confirms: bool = False
+    ) -> StepFigures:
+        """Play a step and store its figures; then give the agent time to end its sessions."""
+        plan = self._plan
+        self._keeper.begin(step, left_s, confirms=confirms)
+        played = await play(step)
+        counted = [turn for turn in played.turns if turn.counted]
+        figures = figures_of(
+            step,
+            counted,
+            budget_ms=plan.pass_ms,
+            target=plan.target,
+            at_once=at_once(played.marks, step.window),
+        )
+        void = why_void(counted, plan.starved_ms, figures.caller_late_ms)
+        figures = replace(figures, void=void, confirms=confirms)
+        await self._keeper.end(figures)
+        await self._clock.sleep_until_ns(self._clock.now_ns() + round(SETTLE_S * NS_PER_S))
+        return figures

@@ -1,0 +1,167 @@
+"""Steps played by callers in processes of their own, and what their turns say of the callers."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from math import ceil
+
+import psutil
+
+from turngap.caller.endpoint import Endpoint
+from turngap.load.calls import OVERTIME_S, CallMark, Played, missed_turns
+from turngap.load.plan import LoadPlan
+from turngap.load.record import LoadTurn
+from turngap.load.schedule import Call, Step, Window, shares
+from turngap.load.share import Share, play_share
+from turngap.play.run import MAX_STARVED_SHARE
+from turngap.workers.base import Executor, Lost, Told
+
+# A process carries at least twice as many (`benchmarks/caller_capacity.py`); this leaves it half a
+# core to spare, since a caller that is late makes the whole step void.
+SESSIONS_PER_CALLER = 50
+# A caller that has told nothing for so long after it should have been done is lost.
+GRACE_S = 60.0
+
+
+def callers_for(plan: LoadPlan) -> int:
+    """How many processes call: as many as the sessions take, but no more than there are cores."""
+    if plan.callers is not None:
+        return plan.callers
+    needed = ceil(plan.most_sessions / SESSIONS_PER_CALLER)
+    # Those of a cluster are on other machines, which have cores of their own.
+    most = needed if plan.on == "ray" else psutil.cpu_count() or 1
+    return max(1, min(needed, most))
+
+
+@dataclass(frozen=True, slots=True)
+class Callers:
+    """Plays steps over an executor: a `turngap.load.calls.PlayStep`.
+
+    Attributes:
+        greeting_ms: how long the agent has to greet.
+        on_said: is told each thing that a caller tells, as it comes.
+    """
+
+    plan: LoadPlan
+    endpoint: Endpoint
+    executor: Executor
+    greeting_ms: float = 0.0
+    on_said: Callable[[LoadTurn | CallMark], None] = lambda _: None
+
+    async def play(self, step: Step) -> Played:
+        """Play a step. The turns of a caller that is lost are missed ones, and say why.
+
+        Raises:
+            AgentError: no caller can be started.
+        """
+        dealt = shares(step, self._callers(step))
+        untold = [_Untold(calls) for calls in dealt]
+        played = Played()
+
+        def take(said: LoadTurn | CallMark) -> None:
+            played.take(said)
+            self.on_said(said)
+
+        def lose(piece: int, why: str) -> None:
+            for turn in untold[piece].lost(step.number, why):
+                take(turn)
+
+        try:
+            async with asyncio.timeout(_longest_s(step)):
+                pieces = [self._share(step, calls) for calls in dealt]
+                async with aclosing(self.executor.run(play_share, pieces)) as told:
+                    async for each in told:
+                        if isinstance(each, Told):
+                            untold[each.piece].tell(each.said)
+                            take(each.said)
+                        elif isinstance(each, Lost):
+                            lose(each.piece, each.why)
+        except TimeoutError:
+            for piece in range(len(dealt)):
+                lose(piece, "the caller's process did not end in time")
+        return played
+
+    def _callers(self, step: Step) -> int:
+        if self.plan.callers is not None or step.sessions is None:
+            return self.executor.workers
+        return min(self.executor.workers, ceil(step.sessions / SESSIONS_PER_CALLER))
+
+    def _share(self, step: Step, calls: tuple[Call, ...]) -> Share:
+        return Share(
+            step=step.number,
+            calls=calls,
+            endpoint=self.endpoint,
+            scenarios=tuple(self.plan.scenarios),
+            budget_ms=self.plan.pass_ms,
+            starved_ms=self.plan.starved_ms,
+            greeting_ms=self.greeting_ms,
+        )
+
+
+class _Untold:
+    """Which turns that count a caller has not told yet."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._calls = {call.number: call for call in calls}
+        self._told: dict[int, list[int]] = {number: [] for number in self._calls}
+
+    def tell(self, said: LoadTurn | CallMark) -> None:
+        if isinstance(said, LoadTurn):
+            self._told[said.call].append(said.turn)
+
+    def lost(self, step: int, why: str) -> list[LoadTurn]:
+        """Return what will not be told any more, as missed turns."""
+        missed: list[LoadTurn] = []
+        for number, call in self._calls.items():
+            turns = missed_turns(step, call, self._told[number], "worker_lost", why)
+            missed += [turn for turn in turns if turn.counted]
+            self._told[number] += [turn.turn for turn in turns]
+        return missed
+
+
+def _longest_s(step: Step) -> float:
+    longest_s = max((call.shape.length_s for call in step.calls), default=0.0)
+    return step.window.whole_s + longest_s + OVERTIME_S + GRACE_S
+
+
+def at_once(marks: Sequence[CallMark], window: Window) -> tuple[float, int]:
+    """How many calls ran at the same time in the measured window, in the mean and at most."""
+    running = most = 0
+    area, since_s = 0.0, window.warm_up_s
+    for mark in sorted(marks, key=lambda m: (m.at_s, m.running)):
+        at_s = min(max(mark.at_s, window.warm_up_s), window.end_s)
+        area, since_s = area + running * (at_s - since_s), at_s
+        if window.warm_up_s < mark.at_s < window.end_s:
+            most = max(most, running)
+        running += 1 if mark.running else -1
+        if window.warm_up_s <= mark.at_s < window.end_s:
+            most = max(most, running)
+    area += running * (window.end_s - since_s)
+    return area / window.measured_s, most
+
+
+def why_void(turns: Sequence[LoadTurn], starved_ms: float, late_ms: float | None) -> str | None:
+    """Why the turns of a step say nothing of the agent; None where they do.
+
+    Args:
+        turns: those that count.
+        starved_ms: how late the caller may be.
+        late_ms: p99 of how late it was.
+    """
+    if lost := sorted({turn.why or "" for turn in turns if turn.missed == "worker_lost"}):
+        return f"a caller was lost: {lost[0]}"
+    played = [turn.played for turn in turns if turn.played is not None]
+    starved = sum(turn.pacing.starved for turn in played)
+    if played and starved / len(played) > MAX_STARVED_SHARE:
+        return (
+            f"the caller was late by more than {starved_ms:g} ms in {starved} of {len(played)} "
+            "turns: it needs a quieter machine, more processes (--callers) or another machine "
+            "(--on ray)"
+        )
+    if late_ms is not None and late_ms > starved_ms:
+        return (
+            f"the caller was late by {late_ms:.1f} ms (p99), over {starved_ms:g} ms: it needs a "
+            "quieter machine, more processes (--callers) or another machine (--on ray)"
+        )
+    return None

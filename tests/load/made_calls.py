@@ -1,0 +1,71 @@
+"""Small scenarios and scripted agents that a load test plays against in virtual time."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+
+from turngap.caller.line import Line
+from turngap.core.clock import NS_PER_S, Clock
+from turngap.load.calls import Played, play_step
+from turngap.load.plan import shape_of
+from turngap.load.schedule import Step, Window, held
+from turngap.load.share import LinePlayer
+from turngap.scenario.library import Clip, LoadedScenario
+from turngap.scenario.model import Scenario, SpeechBounds, UserTurn
+from turngap.testing.agent import Reply, Script
+from turngap.testing.memory import Course, line_to
+from turngap.testing.virtual import LoopClock, in_virtual_time
+
+RATE = 16_000
+BUDGET_MS = 800.0
+ANSWERS = Script(replies=(Reply(delay_ms=300, speech_ms=200),))
+
+# Opens the line of the call that is made as the n-th, counted from 1.
+Opens = Callable[[int, Clock], AbstractAsyncContextManager[Line]]
+
+
+def scenario_of(turns: int, name: str = "made") -> LoadedScenario:
+    """A conversation of short turns, each with a reply of six characters."""
+    speech = SpeechBounds(start_ms=60, end_ms=360)
+    t = np.arange(round(0.3 * RATE)) / RATE
+    tone = (np.cos(2 * np.pi * 250 * t) * 8000).astype(np.int16)
+    room = np.zeros(round(0.06 * RATE), dtype=np.int16)
+    clip = Clip(np.concatenate((room, tone, room)), RATE, speech)
+    said = UserTurn(say="hello", audio="a.flac", speech=speech, pauses=(), reply="hello.")
+    scenario = Scenario(name=name, turns=(said,) * turns)
+    return LoadedScenario(scenario, Path(f"{name}.yaml"), {"a.flac": clip})
+
+
+def opening(script_of: Callable[[int], Script | Course]) -> Opens:
+    """Lines to an agent that does in the n-th call what the script for it says."""
+
+    @asynccontextmanager
+    async def opens(number: int, clock: Clock) -> AsyncIterator[Line]:
+        async with line_to(script_of(number), clock=clock) as line:
+            yield line
+
+    return opens
+
+
+def step_of(scenario: LoadedScenario, sessions: int, window: Window, seed: int = 1) -> Step:
+    """A step that holds a level with one scenario."""
+    return Step(1, sessions, window, held([shape_of(scenario)], sessions, window, seed))
+
+
+def played(step: Step, scenario: LoadedScenario, opens: Opens) -> tuple[Played, dict[int, float]]:
+    """Play a step; return what came of it, and when each line was asked for, in seconds."""
+    asked: dict[int, float] = {}
+
+    async def main() -> Played:
+        clock = LoopClock()
+
+        def opens_next() -> AbstractAsyncContextManager[Line]:
+            asked[len(asked) + 1] = clock.now_ns() / NS_PER_S
+            return opens(len(asked), clock)
+
+        player = LinePlayer([scenario], opens_next, clock, budget_ms=BUDGET_MS, watch=clock)
+        return await play_step(step, player, clock)
+
+    return in_virtual_time(main()), asked

@@ -35,11 +35,14 @@ class FakeVllm:
         self.priorities[body.get("priority")] += 1
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        for _ in range(body["max_tokens"]):
-            chunk = {"choices": [{"delta": {"content": "x"}}]}
+        told = body.get("stream_options") or {}
+        for number in range(1, body["max_tokens"] + 1):
+            chunk: dict[str, Any] = {"choices": [{"delta": {"content": "x"}}]}
+            if told.get("continuous_usage_stats"):
+                chunk["usage"] = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": number}
             await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
             self.generated += 1
-        if body.get("stream_options") == {"include_usage": True}:
+        if told.get("include_usage"):
             usage = {"choices": [], "usage": {"prompt_tokens": PROMPT_TOKENS}}
             await response.write(f"data: {json.dumps(usage)}\n\n".encode())
         await response.write(b"data: [DONE]\n\n")

@@ -11,9 +11,9 @@ from commandline import ROOT, turngap_here
 from html_page import Page
 from made_records import make_record, make_turn
 
-from turngap.core.errors import InputError
+from turngap.core.errors import ExitCode, InputError
 from turngap.fleet.charts import HEIGHT_PX, charts
-from turngap.fleet.record import SIMULATION_FILE, SimulationRecord
+from turngap.fleet.record import SIMULATION_FILE, AgentCpu, SimulationRecord
 from turngap.fleet.report import read_simulation, render, simulation_block
 from turngap.store.writer import RunWriter
 
@@ -52,6 +52,43 @@ def stored_run(out: Path, turns: int = 8, **agent: Any) -> Path:
             writer.append_turn(spoken_turn(number))
         writer.finish(record)
         return writer.path
+
+
+def test_no_more_calls_are_held_than_the_agents_machine_carries(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    small = sets("agent.cores=2", "agent.cores_per_call=0.16")
+    done = turngap_here(capsys, "simulate", *QUICK, *small, "--out", tmp_path / "small")
+    told = " ".join(done.out.split())
+    assert "at most 12 calls at once, because more take all of the agent's cores" in told
+    assert "2 cores carry at most 12.5 calls of 0.16 cores each: a bound" in told
+    (folder,) = (tmp_path / "small").iterdir()
+    record = read_simulation(folder)
+    assert record.agent == AgentCpu(2, 0.16)
+    assert record.capacity is not None
+    assert (record.capacity.held, record.capacity.not_held) == (12, 13)
+    of_llm = record.capacity.of_llm
+    assert of_llm is not None
+    assert {load.holds for load in record.loads if 12.5 < load.calls <= of_llm} == {False}
+    assert f"the LLM's servers would hold {of_llm:,.0f}" in told
+    # Of a machine that carries more than the servers do, nothing changes.
+    large = sets("agent.cores=64", "agent.cores_per_call=0.001")
+    document = turngap_here(
+        capsys, "simulate", *QUICK, *large, "--json", "--out", tmp_path / "large"
+    ).document()
+    assert document["capacity"]["held"] == of_llm
+    assert document["capacity"]["of_llm"] is None
+
+
+def test_a_load_beyond_the_agents_cores_is_not_held(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    done = turngap_here(
+        capsys, "simulate", *QUICK, *sets("agent.cores=1", "agent.cores_per_call=0.25"),
+        "--calls", "4,5", "--min-hit-rate", "0.5", "--out", tmp_path,
+    )  # fmt: skip
+    assert done.code == ExitCode.OVER_BUDGET
+    assert "held at 4; not held at 5 calls at once" in " ".join(done.out.split())
 
 
 def test_loads_are_simulated_shown_and_stored(
@@ -276,8 +313,8 @@ def test_the_example_has_every_key_of_a_fleet_file_with_its_default(tmp_path: Pa
     assert {key.rpartition(".")[2] for key in KEYS} <= named
     alternatives = [line[2:] for line in text.splitlines() if re.match(r"# \w+ = ", line)]
     for line in alternatives:
-        table = next(t for t in ("call", "turn", "pool") if f"{t}.{line.split()[0]}" in KEYS)
-        header = "[[pool]]" if table == "pool" else f"[{table}]"
+        name, tables = line.split()[0], {"call": "[call]", "turn": "[turn]", "pool": "[[pool]]"}
+        header = next((head for t, head in tables.items() if f"{t}.{name}" in KEYS), "")
         changed = tmp_path / "changed.toml"
         changed.write_text(f"{header}\n{line}\n", encoding="utf-8")
         read_fleet(changed)
@@ -316,6 +353,9 @@ def test_the_example_has_every_key_of_a_fleet_file_with_its_default(tmp_path: Pa
         ((*QUICK, *sets("call.turns=0.5")), "simulate.workload", "turns is 0.5"),
         ((*QUICK, *sets("call.system_tokens=0")), "simulate.workload", "system_tokens is 0"),
         ((*QUICK, *sets("call.think_sigma=4")), "simulate.workload", "think_sigma is 4"),
+        ((*QUICK, *sets("agent.cores=2")), "fleet.invalid", "agent cores_per_call: missing"),
+        ((*QUICK, *sets("agent.cores=0", "agent.cores_per_call=1")), "fleet.invalid", "cores"),
+        ((*QUICK, *sets("agent.cores=1e300", "agent.cores_per_call=1")), "fleet.invalid", "agent"),
         ((*QUICK, *sets("pool.weights")), "fleet.set", "expected KEY=VALUE"),
         ((*QUICK, *sets("pool.wieghts=fp8")), "fleet.unknown_key", "pool.wieghts: no such key"),
         ((*QUICK, *sets("pool.2.weights=fp8")), "fleet.no_pool", "no such pool"),

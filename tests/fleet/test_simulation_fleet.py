@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from turngap.core.errors import InputError
 from turngap.core.stats import Proportion
-from turngap.fleet.figures import figures, find_capacity, hit_rate
+from turngap.fleet.figures import carried, figures, find_capacity, hit_rate
 from turngap.fleet.fleet import Fleet, Load, Outcome, Pool, Routing, idle_turn_ms, simulate
-from turngap.fleet.record import Capacity, LoadFigures
+from turngap.fleet.record import AgentCpu, Capacity, LoadFigures
 from turngap.fleet.workload import TurnSample, Workload
 from turngap.inference.hardware import H100
 from turngap.inference.model import find_model
@@ -238,6 +238,17 @@ def test_the_search_says_when_not_one_call_is_held_or_all_are() -> None:
     assert find_capacity(asked(0)[1], 0.95) == Capacity(None, 1)  # type: ignore[arg-type]
     unlimited = find_capacity(asked(1e9)[1], 0.95, most=5000)  # type: ignore[arg-type]
     assert unlimited == Capacity(4096, None)
+
+
+def test_an_agent_carries_no_more_calls_than_take_its_cores() -> None:
+    servers = Capacity(40, 41)
+    assert carried(servers, None) == servers
+    assert carried(servers, AgentCpu(8, 0.2)) == servers
+    assert carried(servers, AgentCpu(2, 0.17)) == Capacity(11, 12, of_llm=40)
+    assert carried(servers, AgentCpu(0.3, 0.1)) == Capacity(3, 4, of_llm=40)
+    assert carried(servers, AgentCpu(0.5, 0.6)) == Capacity(None, 1, of_llm=40)
+    none = Capacity(None, 1)
+    assert carried(none, AgentCpu(0.5, 0.6)) == none
 
 
 def test_what_the_turns_do_not_tell_is_not_held() -> None:

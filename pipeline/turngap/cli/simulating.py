@@ -116,6 +116,7 @@ def simulate(
         target=target if min_hit_rate is None else min_hit_rate,
         seconds=None if minutes is None else minutes * 60,
         seed=seed,
+        agent=described.agent,
         out=out,
         settings={"fleet": None if fleet is None else fleet.name, "set": set_},
     )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from turngap.core.distributions import student_quantile
 from turngap.core.stats import CONFIDENCE, Percentile, Proportion, percentile, proportion
 from turngap.fleet.fleet import Fleet, Outcome
-from turngap.fleet.record import Capacity, LoadFigures
+from turngap.fleet.record import AgentCpu, Capacity, LoadFigures
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 # The measured time is cut into so many windows. Turns of one window share its queues, so it is
@@ -108,3 +108,12 @@ def find_capacity(
         else:
             not_held = middle
     return Capacity(held, not_held)
+
+
+def carried(capacity: Capacity, agent: AgentCpu | None) -> Capacity:
+    """What of it the agent's machine carries: no more calls than take all of its cores."""
+    if agent is None or capacity.held is None or capacity.held <= agent.most_calls:
+        return capacity
+    # 0.3 / 0.1 is a little less than 3.
+    most = math.floor(agent.most_calls + 1e-9)
+    return Capacity(float(most) if most else None, most + 1.0, of_llm=capacity.held)

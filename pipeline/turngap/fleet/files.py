@@ -14,6 +14,7 @@ from turngap.core.errors import InputError, known_names
 from turngap.core.problems import UNKNOWN_KEY, problems, reason
 from turngap.fleet import THINK_MS, THINK_SIGMA
 from turngap.fleet.fleet import Fleet, Pool, Routing
+from turngap.fleet.record import AgentCpu
 from turngap.inference.hardware import Accelerator, Precision, find_accelerator
 from turngap.inference.model import Model, find_model
 from turngap.inference.policy import Policy, PolicyName
@@ -85,6 +86,7 @@ class FleetFile(_Strict):
     pool: Annotated[tuple[PoolTable, ...], Field(min_length=1)] = (PoolTable(),)
     turn: TurnTable = TurnTable()
     call: CallTable = CallTable()
+    agent: AgentCpu | None = None
 
 
 def _keys(table: Any, within: str = "") -> Iterator[str]:

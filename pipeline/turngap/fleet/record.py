@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from pydantic import Field
+
 from turngap.core.results import (
     BudgetMs,
     Document,
@@ -65,10 +67,37 @@ class Capacity:
         held: the most calls at which the interval lies above the target; None: not even one.
         not_held: the fewest calls looked at, above `held`, of which that cannot be said; None where
             the search ended at its limit.
+        of_llm: what the LLM's servers would hold, where the agent's machine carries fewer calls;
+            `held` and `not_held` are then its bound.
     """
 
     held: float | None
     not_held: float | None
+    of_llm: float | None = None
+
+
+# Of a processor, or so many processors; beyond these somebody wrote another unit.
+Cores = Annotated[float, Field(ge=1e-6, le=1e6)]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCpu:
+    """The machine that runs the agent, and what a call takes of it: a bound, and no more.
+
+    How calls wait for each other's work is not simulated, so that fewer calls may be too many.
+
+    Attributes:
+        cores: what it has for the calls.
+        cores_per_call: CPU seconds that a call takes a second, in the mean, as measured in one.
+    """
+
+    cores: Cores
+    cores_per_call: Cores
+
+    @property
+    def most_calls(self) -> float:
+        """Calls that take all of the cores."""
+        return self.cores / self.cores_per_call
 
 
 class PoolRecord(Stored):
@@ -111,7 +140,10 @@ class WorkloadRecord(Stored):
 
 
 class SimulationRecord(Document):
-    """All of a simulation. `virtual_s` were played in `wall_s`."""
+    """All of a simulation. `virtual_s` were played in `wall_s`.
+
+    `agent`: None where the agent's machine is taken as large enough for any load.
+    """
 
     kind: Literal["simulation"] = "simulation"
     turngap_version: str
@@ -123,6 +155,7 @@ class SimulationRecord(Document):
     prefix_cache: bool
     pools: tuple[PoolRecord, ...]
     workload: WorkloadRecord
+    agent: AgentCpu | None = None
     budget_ms: BudgetMs
     target: float
     seed: int

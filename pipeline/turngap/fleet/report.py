@@ -110,6 +110,7 @@ def simulation_report(record: SimulationRecord) -> Report:
                             f"of {mean['reply_tokens']:.0f}, spoken from token "
                             f"{mean['opening_tokens']:.0f} on",
                         ),
+                        ("agent", words.agent_cpu(record.agent)),
                         ("price", price),
                         (
                             "speed",

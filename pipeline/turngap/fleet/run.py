@@ -8,12 +8,13 @@ from typing import Any
 
 from turngap import __version__
 from turngap.core.errors import InconclusiveError, InputError
-from turngap.fleet.figures import MOST_CALLS, figures, find_capacity
+from turngap.fleet.figures import MOST_CALLS, carried, figures, find_capacity
 from turngap.fleet.files import CallTable, TurnTable
 from turngap.fleet.fleet import DRAIN_S, Fleet, Load, Pool, idle_turn_ms, simulate
 from turngap.fleet.measured import measured_turns
 from turngap.fleet.record import (
     SIMULATION_FILE,
+    AgentCpu,
     LoadFigures,
     PoolRecord,
     SimulationRecord,
@@ -61,6 +62,7 @@ class SimulationPlan:
         loads: calls at once, one load after another; empty: search for what the fleet holds.
         seconds: of virtual time to measure each load over, longer where that is less than
             `LEAST_TURNS`; None: as `TURNS` need.
+        agent: what the agent's machine carries; None: any load.
         settings: stored with the record.
     """
 
@@ -73,6 +75,7 @@ class SimulationPlan:
     seconds: float | None = None
     most_calls: float = MOST_CALLS
     seed: int = 1
+    agent: AgentCpu | None = None
     out: Path | None = None
     settings: Mapping[str, Any] | None = None
 
@@ -163,8 +166,11 @@ def run_simulation(
         load = plan.load(calls)
         outcome = simulate(plan.fleet, plan.workload, load, seed=plan.seed, on_progress=on_progress)
         virtual_s += load.settle_s + load.seconds + DRAIN_S
-        done[calls] = figures(plan.fleet, calls, outcome, plan.budget_ms, plan.target)
-        return done[calls]
+        found = figures(plan.fleet, calls, outcome, plan.budget_ms, plan.target)
+        if plan.agent is not None and calls > plan.agent.most_calls:
+            found = replace(found, holds=False)
+        done[calls] = found
+        return found
 
     capacity = None
     if plan.loads:
@@ -172,6 +178,7 @@ def run_simulation(
             evaluate(calls)
     else:
         capacity = find_capacity(evaluate, plan.target, most=plan.most_calls)
+        capacity = carried(capacity, plan.agent)
     wall_s = time.perf_counter() - began  # git and the machine's description are no part of it
     work, source = plan.workload, plan.source
     record = SimulationRecord(
@@ -196,6 +203,7 @@ def run_simulation(
                 for name in SAMPLE_FIELDS
             },
         ),
+        agent=plan.agent,
         budget_ms=plan.budget_ms,
         target=plan.target,
         seed=plan.seed,

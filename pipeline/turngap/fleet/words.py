@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 from turngap.core.stats import Percentile
-from turngap.fleet.record import Capacity, LoadFigures, PoolRecord, SimulationRecord
+from turngap.fleet.record import AgentCpu, Capacity, LoadFigures, PoolRecord, SimulationRecord
 from turngap.report.levels import HELD, count, share
 
 # What is printed wherever figures are: nobody shall take them for measured ones.
@@ -48,7 +48,24 @@ def answer(record: SimulationRecord) -> str:
     return _searched(capacity, wanted, record)
 
 
+def agent_cpu(agent: AgentCpu | None) -> str:
+    """What the agent's machine carries, in a sentence; empty where that is not described."""
+    if agent is None:
+        return ""
+    return (
+        f"{agent.cores:g} cores carry at most {agent.most_calls:.3g} calls of "
+        f"{agent.cores_per_call:.3g} cores each: a bound, since how calls wait for each other's "
+        "work is not simulated"
+    )
+
+
 def _searched(capacity: Capacity, wanted: str, record: SimulationRecord) -> str:
+    if capacity.of_llm is not None:
+        held = "not one call" if capacity.held is None else f"at most {count(capacity.held)} calls"
+        return (
+            f"{wanted}: {held} at once, because more take all of the agent's cores; the LLM's "
+            f"servers would hold {count(capacity.of_llm)}"
+        )
     if capacity.held is None:
         first = record.loads[0]
         what = "not one call" if first.holds is False else "not sure of one call"

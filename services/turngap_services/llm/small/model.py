@@ -155,13 +155,22 @@ class SmallModel:
                 hint="expected a template for the roles system, user and assistant",
             ) from e
 
-    def say(self, prompt: list[str], hear: Callable[[str], None], stop: threading.Event) -> Reply:
+    def say(
+        self,
+        prompt: list[str],
+        hear: Callable[[str], None],
+        stop: threading.Event,
+        *,
+        least_tokens: int = 0,
+    ) -> Reply:
         """Make a reply. Blocks until it has ended, without holding the GIL.
 
         Args:
             prompt: from `prompt`.
             hear: called with each piece of text as soon as it is there, in a thread of the engine.
             stop: once set, the reply ends with the next token.
+            least_tokens: the reply does not end before it has so many; a load test's replies are
+                then as long as those of a server that was asked for a number.
 
         Raises:
             AgentError: the engine failed.
@@ -185,6 +194,7 @@ class SmallModel:
             self._held[0].generate_batch(
                 [prompt[len(known) :]],
                 static_prompt=known or None,
+                min_length=least_tokens,
                 max_length=self._settings.max_tokens,
                 end_token=self._end,
                 include_prompt_in_result=False,

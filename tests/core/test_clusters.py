@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngap.core.clusters import Take
+from turngap.core.clusters import Clusters, Take
 from turngap.core.stats import (
     Proportion,
     percentile,
@@ -139,3 +139,21 @@ def test_of_nothing_there_is_no_interval() -> None:
     assert (empty.value, empty.low, empty.high, empty.recorded) == (None, None, None, 0)
     lost = percentile_of([math.inf] * 7, alone(7), 0.5)
     assert lost.why_none == "7 of 7 turns have no reply"
+
+
+def test_a_slow_spell_that_hits_all_calls_has_shown_one_slow_spell() -> None:
+    rng = np.random.default_rng(6)
+    calls = [(line, turn // 4) for turn in range(12) for line in range(10)]
+    at_s = [5.0 * turn + line / 10 for turn in range(12) for line in range(10)]
+    spells = np.repeat(rng.normal(400, 100, 12), 10) + rng.normal(0, 10, 120)
+    linked = Clusters.of_calls(calls, at_s)
+    found = percentile_of(spells.tolist(), linked, 0.5)
+    as_turns = percentile(spells.tolist(), 0.5)
+    widths = [_at(p.high, math.inf) - _at(p.low, -math.inf) for p in (as_turns, found)]
+    assert widths[1] > 2 * widths[0]
+    # Without a miss only the gaps show it.
+    hits = [True] * 120
+    by_gaps, by_hits = proportion_of(hits, linked, spells.tolist()), proportion_of(hits, linked)
+    assert ends(by_hits) == pytest.approx(ends(proportion(120, 120)))
+    assert ends(by_gaps)[0] < ends(proportion(30, 30))[0]
+    assert by_gaps.recorded is None

@@ -13,9 +13,9 @@ from functools import cache
 from turngap.core.distributions import beta_quantile
 
 # Misses that each look still passes with, and its share of the chance of a mistake. With 2.5 % for
-# the level and a target of 95 %, the looks come at 91, 165, 256 and 455 turns. Of levels at which
-# 99, 98.5, 98 and 97 % are on time 99, 97, 86 and 40 in 100 pass; a level without a miss takes 91.
-LOOKS = ((0, 0.4), (2, 0.2), (5, 0.2), (11, 0.2))
+# the level and a target of 95 %, the looks come at 90, 242 and 509 turns, of levels at which 99,
+# 98.5, 98 and 97 % are on time 100, 99, 93 and 48 in 100 pass, and a level without a miss takes 90.
+LOOKS = ((0, 0.4), (4, 0.25), (14, 0.35))
 # Stop where even the fewest misses that these turns leave credible would fail the last look.
 CREDIBLE = 0.99
 # Turns may be so linked that they never tell enough: so many times the last look's end it.

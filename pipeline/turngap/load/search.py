@@ -11,7 +11,7 @@ is left. No level is certified because another one is: that more sessions are no
 what to look at.
 
 What it takes (`python benchmarks/capacity_search.py`): 59 turns without a miss are the least with
-which 95 % can be shown with 95 % confidence; a search needs 91, as it may look more than once and
+which 95 % can be shown with 95 % confidence; a search needs 90, as it may look more than once and
 at more than one level.
 """
 
@@ -34,8 +34,8 @@ GOOD_MISSES, BAD_MISSES = 1, 5
 STILL_GOOD_MISSES = 4  # of both together
 # Below this share a level is so bad that the next one down is hardly worth confirming.
 CLEARLY_BAD = 0.85
-# The fourth level gets a sixteenth of the chance of a mistake, and takes 139 turns at the least.
-MOST_CONFIRMED = 4
+# The third level gets an eighth of the chance of a mistake, and takes 118 turns at the least.
+MOST_CONFIRMED = 3
 # A slow spell of the machine hits all sessions, however many turns they bring: a step that confirms
 # lasts at least so many spells.
 LEAST_SPELLS = 12
@@ -219,11 +219,20 @@ class Search:
         if bad - good >= 2 or any(i not in self._good for i in self._explored):
             return
         if good < 0:
-            self.stop(f"{_sessions(self._levels[0])} already too many of the turns were late")
+            self.stop(self._none_holds())
         elif len(self._confirmed) == MOST_CONFIRMED:
-            self.stop(f"{MOST_CONFIRMED} levels failed, and with them the chance to be sure of one")
+            failed = ", ".join(str(self._levels[i]) for i in sorted(self._confirmed))
+            self.stop(f"turns at {failed} sessions did not show it, and nothing lower was tried")
         else:
             self._begin(good, self._left / 2)
+
+    def _none_holds(self) -> str:
+        seen = self._confirmed[0].seen if 0 in self._confirmed else self._explored[0]
+        level = self._levels[0]
+        return (
+            f"{seen.hits} of {seen.turns} turns were on time at {level} "
+            f"session{'s' * (level > 1)}, the fewest that were looked at"
+        )
 
     def _begin(self, level: int, mistake: float) -> None:
         self._now = level
@@ -290,7 +299,3 @@ class Search:
             hits = probe.turns - math.floor(late * probe.turns)
             thought.observe(probe, Evidence(probe.turns, hits, probe.turns))
         return turns, seconds
-
-
-def _sessions(level: int) -> str:
-    return "with one session" if level == 1 else f"at {level} sessions"

@@ -6,7 +6,7 @@ was due, so that waiting for a place in the lane is part of them.
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event
@@ -16,11 +16,16 @@ import aiohttp
 from vllm_load import Running, dropped, messages
 
 from turngap.core.clock import Clock, ms_to_ns, ns_to_ms
+from turngap.load.schedule import Shape, Window, poisson
 from turngap_services.llm.small.model import SmallModel
 
+# Not counted, so that the counted ones meet a load that runs.
+WARM_S = 1.0
 # What has not come so long after the last counted request was due is called missing: no turn whose
 # reply comes later fits any window.
 DRAIN_S = 1.0
+ARRANGEMENTS = ("shared", "low-batch", "both", "student")
+BOTH = ("shared beside low-batch", "low-batch beside shared")
 _TOKENS = re.compile(rb'"completion_tokens":\s*(\d+)')
 
 
@@ -170,6 +175,27 @@ class Lane:
         finally:
             if self._places is not None:
                 self._places.release()
+
+
+def requests(per_s: float, seconds: float, texts: Sequence[str], seed: int) -> list[Due]:
+    """Draw when which text is asked; counted are those of the last `seconds`."""
+    shapes = [Shape(text, ends_s=(0.0,), length_s=0.0) for text in texts]
+    calls = poisson(shapes, per_s, Window(WARM_S, seconds, cool_down_s=0.0), seed)
+    return [
+        Due(due_s, call.shape.scenario, counted)
+        for call in calls
+        for due_s, counted in zip(call.due_s, call.counted, strict=True)
+    ]
+
+
+def arranged(
+    arrangement: str, dues: Sequence[Due], lanes: Mapping[str, Lane]
+) -> list[tuple[Due, Lane, str]]:
+    """Say which lane each request goes to, and the name of the cell that it counts in."""
+    if arrangement != "both":
+        return [(due, lanes[arrangement], arrangement) for due in dues]
+    ways = [(lanes["shared"], BOTH[0]), (lanes["low-batch"], BOTH[1])]
+    return [(due, *ways[number % 2]) for number, due in enumerate(dues)]
 
 
 async def played(schedule: Sequence[tuple[Due, Lane]], clock: Clock) -> list[Heard]:

@@ -29,7 +29,17 @@ from pathlib import Path
 import aiohttp
 from endings import errors_told
 from lane_figures import TARGET, WINDOWS_MS, Cell, rates_table, worth_table
-from lane_load import Due, Heard, Lane, ServerPath, SmallPath, played
+from lane_load import (
+    ARRANGEMENTS,
+    Due,
+    Heard,
+    Lane,
+    ServerPath,
+    SmallPath,
+    arranged,
+    played,
+    requests,
+)
 from pages import write
 from vllm_load import Asking, Running, add_server_arguments, kept_apart, started
 
@@ -37,7 +47,6 @@ from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
 from turngap.core.errors import InconclusiveError
 from turngap.core.results import HeldOutRecord
-from turngap.load.schedule import Shape, Window, poisson
 from turngap.play.plan import expected_ms
 from turngap.scenario.library import library_dir, load_scenario, scenario_paths
 from turngap.store.provenance import git_commit, this_machine
@@ -48,14 +57,10 @@ BEGIN = "<!-- made by benchmarks/llm_lanes.py -->"
 RATES = (4.0, 6.0, 12.0, 24.0, 48.0)
 ROUNDS, SECONDS = 2, 6.0
 # Of fewer turns, all in time, 95 % is not sure: low rates last longer.
-LEAST_TURNS = 80
-# Not counted, so that the counted ones meet a load that runs.
-WARM_S = 1.0
+LEAST_TURNS = 100
 TOKENS, OPENING, LOW_BATCH_SEQS = 64, 8, 2
 # Where a lane is this far from its target, a higher rate is not tried in that round.
 HOPELESS = 0.5
-ARRANGEMENTS = ("shared", "low-batch", "both", "student")
-BOTH = ("shared beside low-batch", "low-batch beside shared")
 # How long a server may take to notice that a load was dropped, and how often it is asked.
 IDLE_S, POLL_S = 30.0, 0.25
 # What a server does once, it does before anything is counted.
@@ -82,27 +87,6 @@ class Spoken:
         texts = tuple(turn.say for each in loaded for turn in each.scenario.turns)
         whole_s = sum(map(expected_ms, loaded)) / 1000
         return cls(texts, whole_s / len(texts), whole_s / len(loaded))
-
-
-def requests(per_s: float, seconds: float, texts: Sequence[str], seed: int) -> list[Due]:
-    """Draw when which text is asked; counted are those of the last `seconds`."""
-    shapes = [Shape(text, ends_s=(0.0,), length_s=0.0) for text in texts]
-    calls = poisson(shapes, per_s, Window(WARM_S, seconds, cool_down_s=0.0), seed)
-    return [
-        Due(due_s, call.shape.scenario, counted)
-        for call in calls
-        for due_s, counted in zip(call.due_s, call.counted, strict=True)
-    ]
-
-
-def arranged(
-    arrangement: str, dues: Sequence[Due], lanes: Mapping[str, Lane]
-) -> list[tuple[Due, Lane, str]]:
-    """Say which lane each request goes to, and the name of the cell that it counts in."""
-    if arrangement != "both":
-        return [(due, lanes[arrangement], arrangement) for due in dues]
-    ways = [(lanes["shared"], BOTH[0]), (lanes["low-batch"], BOTH[1])]
-    return [(due, *ways[number % 2]) for number, due in enumerate(dues)]
 
 
 async def phase(
@@ -193,6 +177,7 @@ def page(measured: Measuring, chosen: argparse.Namespace, said: Spoken, vllm: st
         right={"shared": teacher, "low-batch": teacher, "student": student},
     )
     machine = this_machine()
+    where = "which ran already" if chosen.url else "its worker on the last core"
     rounds = f"{chosen.rounds} rounds of {chosen.seconds:g} s or more a load, in turns"
     failed = [f"{cell.lane} at {cell.per_s:g}: {cell.failed}" for cell in ordered if cell.failed]
     return "\n\n".join(
@@ -200,10 +185,11 @@ def page(measured: Measuring, chosen: argparse.Namespace, said: Spoken, vllm: st
             worth,
             rates_table(ordered, chosen.opening),
             f"{rounds}; open loop, Poisson arrivals, times in ms from the intended instant. A "
-            f"reply has {chosen.tokens} tokens, and a turn fits a window if {chosen.opening} have "
-            f"come in it; a lane holds a rate if at least {TARGET:.0%} of the turns fit, with 95 % "
-            f"confidence (turns of one second count as linked). Behind vLLM {vllm} answers "
-            f"{Path(chosen.model).name}, its worker on a core of its own; the low-batch lane has "
+            f"reply has {chosen.tokens} tokens, the most that a window can show. A turn fits a "
+            f"window if {chosen.opening} have come in it; a lane holds a rate if at least "
+            f"{TARGET:.0%} of the turns fit, with 95 % confidence (turns of one second count as "
+            f"linked). Behind vLLM {vllm} answers {Path(chosen.model).name}, "
+            f"{where}; the low-batch lane has "
             f"{chosen.low_batch_seqs} replies at a time. Of two lanes beside each other each gets "
             f"half of the turns. A call has a turn every {said.turn_s:.1f} s and lasts "
             f"{said.call_s:.0f} s, as the library's do. The share of right answers was "

@@ -13,8 +13,21 @@ import pytest
 from aiohttp import web
 from fake_vllm import FakeVllm
 from lane_figures import Cell, held, price, rates_table, worth_table
-from lane_load import Came, Due, Heard, Lane, ServerPath, SmallPath, played
-from llm_lanes import ARRANGEMENTS, BEGIN, BOTH, WARM_S, arranged, requests
+from lane_load import (
+    ARRANGEMENTS,
+    BOTH,
+    WARM_S,
+    Came,
+    Due,
+    Heard,
+    Lane,
+    ServerPath,
+    SmallPath,
+    arranged,
+    played,
+    requests,
+)
+from llm_lanes import BEGIN
 from pages import END
 from vllm_load import Running
 

@@ -1,5 +1,4 @@
 """`turngap load`: how many calls at once an agent holds, measured in an open loop."""
-# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
 import math
 from pathlib import Path

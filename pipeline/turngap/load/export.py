@@ -104,6 +104,7 @@ def turn_row(turn: LoadTurn, budget_ms: float) -> dict[str, Any]:
         "waited_ms": turn.waited_ms,
         "gap_ms": None if played is None else played.gap_ms,
         "yield_ms": None if played is None else played.yield_ms,
+        "hole_ms": turn.hole_ms,
         "why": printable(turn.why or (played and played.why_no_gap) or ""),
         "starved": None if played is None else played.pacing.starved,
         "node": printable(turn.node),

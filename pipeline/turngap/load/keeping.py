@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from turngap import __version__
 from turngap.clocks import MonotonicClock
@@ -206,6 +207,7 @@ def _opening_record(plan: LoadPlan, executor: Executor) -> LoadRecord:
         stand_ins=plan.agent.stand_ins(s.scenario for s in plan.scenarios),
         budget_ms=plan.pass_ms,
         target=plan.target,
+        confidence=plan.confidence,
         seed=plan.schedule_seed,
         warm_up_s=plan.warm_up_s,
         executor=executor.name,
@@ -213,5 +215,19 @@ def _opening_record(plan: LoadPlan, executor: Executor) -> LoadRecord:
         steps=(),
         capacity=None,
         caller_late_limit_ms=plan.starved_ms,
-        settings=plan.settings or {},
+        settings=_asked(plan),
     )
+
+
+def _asked(plan: LoadPlan) -> dict[str, Any]:
+    """What was asked for beside what the record says already."""
+    asked = {
+        "levels": list(plan.levels) or None,
+        "calls_per_s": plan.per_s,
+        "duration_s": plan.duration_s,
+        "min_sessions": plan.min_sessions,
+        "callers": plan.callers,
+        "agent_workers": plan.agent_workers,
+        **(plan.settings or {}),
+    }
+    return {name: value for name, value in asked.items() if value is not None}

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from turngap.caller.line import Line
-from turngap.core.clock import NS_PER_S, Clock
+from turngap.core.budget import STARVED_MS
+from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
+from turngap.core.results import PacingRecord, Turn
 from turngap.load.calls import Played, play_step
 from turngap.load.plan import shape_of
 from turngap.load.schedule import Step, Window, held
@@ -36,6 +38,36 @@ def scenario_of(turns: int, name: str = "made") -> LoadedScenario:
     said = UserTurn(say="hello", audio="a.flac", speech=speech, pauses=(), reply="hello.")
     scenario = Scenario(name=name, turns=(said,) * turns)
     return LoadedScenario(scenario, Path(f"{name}.yaml"), {"a.flac": clip})
+
+
+def turn_of(number: int, gap_ms: float = 300.0, late_ms: float = 0.0) -> Turn:
+    """An answered turn as a caller tells it."""
+    return Turn(
+        scenario="made",
+        turn=number,
+        repeat=1,
+        say="hello",
+        outcome="answered" if gap_ms <= BUDGET_MS else "late",
+        ended="reply_done",
+        budget_ms=BUDGET_MS,
+        gap_ns=ms_to_ns(gap_ms),
+        gap_ms=gap_ms,
+        why_no_gap=None,
+        stages=(),
+        transcript="",
+        reply="",
+        lead_ms=None,
+        yield_ms=None,
+        marks=(),
+        pacing=PacingRecord(
+            packets=50,
+            late_ms_p50=late_ms,
+            late_ms_max=late_ms,
+            loop_lag_ms_max=late_ms,
+            starved=late_ms > STARVED_MS,
+        ),
+        audio=None,
+    )
 
 
 def opening(script_of: Callable[[int], Script | Course]) -> Opens:

@@ -129,15 +129,12 @@ def at_once(marks: Sequence[CallMark], window: Window) -> tuple[float, int]:
     """How many calls ran at the same time in the measured window, in the mean and at most."""
     running = most = 0
     area, since_s = 0.0, window.warm_up_s
-    for mark in sorted(marks, key=lambda m: (m.at_s, m.running)):
+    for mark in [*sorted(marks, key=lambda m: m.at_s), CallMark(0, window.end_s, running=False)]:
         at_s = min(max(mark.at_s, window.warm_up_s), window.end_s)
-        area, since_s = area + running * (at_s - since_s), at_s
-        if window.warm_up_s < mark.at_s < window.end_s:
-            most = max(most, running)
+        if at_s > since_s:
+            area, most = area + running * (at_s - since_s), max(most, running)
+        since_s = at_s
         running += 1 if mark.running else -1
-        if window.warm_up_s <= mark.at_s < window.end_s:
-            most = max(most, running)
-    area += running * (window.end_s - since_s)
     return area / window.measured_s, most
 
 

@@ -1,0 +1,277 @@
+"""A load test from its start to what it stores, with callers that only say what they would."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_calls import turn_of
+
+from turngap.caller.endpoint import Endpoint
+from turngap.core.errors import AgentError, InputError
+from turngap.load.calls import Answered, CallMark, load_turn
+from turngap.load.export import read_load_turns
+from turngap.load.files import LoadWriter
+from turngap.load.plan import LoadPlan
+from turngap.load.play import Loaded, load
+from turngap.load.progress import Now, Progress
+from turngap.load.rehearsal import Rehearsed
+from turngap.load.report import read_load
+from turngap.load.share import Share
+from turngap.play.run import INTERRUPTED
+from turngap.play.target import AgentChoice, Target
+from turngap.workers.base import Done, Lost, Told, Work
+
+# By its name: `turngap.load` is the function.
+PLAY = import_module("turngap.load.play")
+# What a caller answers to a share: the gap of each of its turns, or None where it is lost.
+Gap = Callable[[Share], float | None]
+
+
+class Callers:
+    """An executor whose callers tell every turn at once, as planned.
+
+    Args:
+        gap_ms: of every turn of a share; None: its caller is lost after its first turn.
+        late_ms: how late the caller is.
+        stops_after: it tells nothing more after so many turns, and does not end.
+    """
+
+    name = "local"
+    workers = 1
+
+    def __init__(
+        self, gap_ms: Gap, *, late_ms: float = 0.0, stops_after: int | None = None
+    ) -> None:
+        self._gap_ms = gap_ms
+        self._late_ms = late_ms
+        self._stops_after = stops_after
+        self.entered = 0
+
+    async def __aenter__(self) -> "Callers":
+        self.entered += 1
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.entered -= 1
+
+    async def run(
+        self, work: Work, pieces: Sequence[Any]
+    ) -> AsyncGenerator[Told | Done | Lost, None]:
+        for number, share in enumerate(pieces):
+            assert isinstance(share, Share)
+            async for said in self._told(share):
+                if said is None:
+                    yield Lost(number, "worker 1 is lost: its process ended (signal 9)")
+                    break
+                yield Told(number, said)
+            else:
+                yield Done(number)
+
+    async def _told(self, share: Share) -> AsyncIterator[Any]:
+        gap_ms, told = self._gap_ms(share), 0
+        for call in share.calls:
+            yield CallMark(call.number, call.at_s, running=True)
+            for number in range(1, len(call.counted) + 1):
+                if told == self._stops_after:
+                    await asyncio.Event().wait()
+                told += 1
+                late = (self._late_ms,) * 50
+                turn = turn_of(number, gap_ms or 300.0, self._late_ms)
+                yield load_turn(share.step, call, number, Answered(turn, 0.0, 0.0, late))
+                if gap_ms is None:
+                    yield None
+                    return
+            yield CallMark(call.number, call.at_s + call.shape.length_s, running=False)
+
+
+@pytest.fixture(autouse=True)
+def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is started, nothing is reached, and nobody has to end anything between steps."""
+
+    @asynccontextmanager
+    async def serving(*_: object, **__: object) -> AsyncIterator[Endpoint]:
+        yield Endpoint("ws://127.0.0.1:1", "pipecat")
+
+    async def identified(_: Target, endpoint: Endpoint) -> Endpoint:
+        return endpoint
+
+    async def rehearse(*_: object) -> Rehearsed:
+        return Rehearsed("pipecat", 16_000, 0.0, 0.0)
+
+    monkeypatch.setattr(Target, "serving", serving)
+    monkeypatch.setattr(PLAY, "identified", identified)
+    monkeypatch.setattr(PLAY, "rehearse", rehearse)
+    monkeypatch.setattr(PLAY, "SETTLE_S", 0.0)
+
+
+def plan(folder: Path, **asked: Any) -> LoadPlan:
+    choice = AgentChoice(agent="ws://127.0.0.1:1")
+    asked = {"calibration_turns": 0, "out": folder, **asked}
+    return LoadPlan.of(choice, ["quick-questions"], None, None, **asked)
+
+
+def sessions_of(share: Share) -> int:
+    return len({call.line for call in share.calls})
+
+
+def finished(folder: Path, callers: Callers, **asked: Any) -> Loaded:
+    loaded = asyncio.run(load(plan(folder, **asked), executor=callers))
+    assert callers.entered == 0
+    assert read_load(loaded.path) == loaded.record
+    return loaded
+
+
+def test_a_search_finds_the_level_that_holds_and_stores_every_turn(tmp_path: Path) -> None:
+    callers = Callers(lambda share: 300.0 if sessions_of(share) <= 3 else 2000.0)
+    loaded = finished(tmp_path, callers, max_sessions=6)
+    assert loaded.capacity is not None
+    assert (loaded.capacity.sessions, loaded.capacity.not_held) == (3, 4)
+    assert loaded.record.failure is None
+    assert loaded.record.finished_utc is not None
+    assert sum(turn.counted for turn in loaded.turns) == sum(s.turns for s in loaded.record.steps)
+    assert {step.holds for step in loaded.record.steps if step.sessions == 4} == {False}
+    assert any(step.confirms and step.sessions == 3 for step in loaded.record.steps)
+    assert repr(loaded) == f"<Loaded {str(loaded.path)!r}: 3 sessions certified>"
+
+
+def test_a_ramp_holds_each_of_its_levels(tmp_path: Path) -> None:
+    loaded = finished(tmp_path, Callers(lambda _: 300.0), sessions="1..4", duration_s=60.0)
+    assert [step.sessions for step in loaded.record.steps] == [1, 2, 3, 4]
+    assert loaded.capacity is None
+    assert all(step.hit_rate.value == 1 for step in loaded.record.steps)
+    # The one session of the first level is counted once, as at_once does for all of them.
+    assert 0.8 < loaded.record.steps[0].at_once[0] <= 1
+    assert loaded.record.steps[3].at_once[1] == 4
+
+
+def test_calls_at_a_rate_are_one_step(tmp_path: Path) -> None:
+    loaded = finished(tmp_path, Callers(lambda _: 300.0), rate="1/s", duration_s=30.0)
+    (step,) = loaded.record.steps
+    assert step.sessions is None
+    assert step.offered_per_s == pytest.approx(1.0, abs=0.5)
+    assert (loaded.record.mode, loaded.record.arrivals) == ("rate", "poisson")
+
+
+def test_a_late_caller_voids_the_step_and_ends_the_search(tmp_path: Path) -> None:
+    loaded = finished(tmp_path, Callers(lambda _: 300.0, late_ms=30.0), max_sessions=6)
+    (step,) = loaded.record.steps
+    assert "the caller was late by more than 10 ms" in (step.void or "")
+    assert step.caller_late_ms == 30.0
+    assert loaded.capacity is not None
+    assert loaded.capacity.sessions is None
+    assert loaded.capacity.why == step.void == loaded.record.ended
+
+
+def test_a_caller_that_was_late_in_few_turns_is_believed(tmp_path: Path) -> None:
+    callers = Callers(lambda _: 300.0, late_ms=9.0)
+    loaded = finished(tmp_path, callers, sessions="2", duration_s=60.0)
+    assert loaded.record.steps[0].void is None
+
+
+def test_the_turns_of_a_lost_caller_are_missed_and_the_level_is_looked_at_again(
+    tmp_path: Path,
+) -> None:
+    loaded = finished(tmp_path, Callers(lambda s: None if s.step == 1 else 300.0), max_sessions=2)
+    first = loaded.record.steps[0]
+    assert first.outcomes["worker_lost"] >= first.turns - 1
+    assert "worker 1 is lost: its process ended (signal 9)" in (first.void or "")
+    assert loaded.record.steps[1].sessions == first.sessions
+    assert loaded.capacity is not None
+    assert loaded.capacity.sessions == 2
+    lost = [turn for turn in loaded.turns if turn.missed == "worker_lost"]
+    assert {turn.step for turn in lost} == {1}
+    planned = plan(tmp_path, max_sessions=2).level_step(1, first.sessions or 0, first.turns)
+    counted = [turn for turn in loaded.turns if turn.step == 1 and turn.counted]
+    assert len(counted) == planned.turns == first.turns
+
+
+def test_callers_that_are_lost_again_and_again_end_the_search(tmp_path: Path) -> None:
+    loaded = finished(tmp_path, Callers(lambda _: None), max_sessions=2)
+    assert len(loaded.record.steps) == 3
+    assert loaded.capacity is not None
+    assert "is lost" in (loaded.capacity.why or "")
+
+
+def test_an_interruption_keeps_what_was_finished(tmp_path: Path) -> None:
+    folders: list[Path] = []
+
+    async def main() -> None:
+        callers = Callers(lambda _: 300.0, stops_after=7)
+        progress = Progress(on_folder=folders.append)
+        asked = {"sessions": "2", "duration_s": 60.0}
+        task = asyncio.create_task(load(plan(tmp_path, **asked), progress, callers))
+        async with asyncio.timeout(30):
+            while not folders or not list(read_load_turns(folders[0])):
+                await asyncio.wait([task], timeout=0.05)
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    record = read_load(folders[0])
+    assert (record.failure, record.ended, record.finished_utc) == (INTERRUPTED, INTERRUPTED, None)
+    assert len(list(read_load_turns(folders[0]))) == 7
+    assert record.steps == ()
+
+
+def test_an_agent_that_is_not_there_is_an_error_and_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def rehearse(*_: object) -> Rehearsed:
+        raise AgentError("agent.unreachable", "nothing can be reached")
+
+    monkeypatch.setattr(PLAY, "rehearse", rehearse)
+    loaded = finished(tmp_path, Callers(lambda _: 300.0))
+    assert loaded.failure is not None
+    assert loaded.failure.kind == "agent.unreachable"
+    assert loaded.record.failure == "nothing can be reached"
+    assert loaded.record.steps == ()
+    assert loaded.turns == ()
+
+
+def test_a_fault_of_turngaps_own_is_stored_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def rehearse(*_: object) -> Rehearsed:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(PLAY, "rehearse", rehearse)
+    with pytest.raises(ZeroDivisionError):
+        finished(tmp_path, Callers(lambda _: 300.0))
+    (folder,) = tmp_path.iterdir()
+    assert read_load(folder).failure == "turngap itself failed: ZeroDivisionError: oh"
+
+
+def test_a_full_disk_ends_the_test_and_keeps_what_was_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = LoadWriter.append
+
+    def refuses_the_second_step(self: LoadWriter, turns: Any) -> None:
+        if any(turn.step == 2 for turn in turns):
+            raise InputError("load.unwritable", "no space left")
+        append(self, turns)
+
+    monkeypatch.setattr(LoadWriter, "append", refuses_the_second_step)
+    with pytest.raises(InputError, match="no space left"):
+        finished(tmp_path, Callers(lambda _: 300.0), sessions="1..2", duration_s=30.0)
+    (folder,) = tmp_path.iterdir()
+    record = read_load(folder)
+    assert len(record.steps) == 1
+    assert record.failure == "no space left"
+    assert {turn.step for turn in read_load_turns(folder)} == {1}
+
+
+def test_how_it_goes_on_is_told(tmp_path: Path) -> None:
+    told: list[Now] = []
+    progress = Progress(on_now=told.append)
+    asked = plan(tmp_path, sessions="2", duration_s=30.0)
+    asyncio.run(load(asked, progress, Callers(lambda _: 300.0)))
+    assert told[0].phase == "start"
+    assert told[0].left_s is not None
+    assert 0 <= told[0].left_s <= asked.probable_s
+    assert all(0 <= now.hits <= now.turns for now in told)

@@ -141,7 +141,8 @@ def test_a_held_level_is_held_for_as_many_turns_as_tell() -> None:
 
 
 def test_the_time_it_takes_is_known_before_it_starts() -> None:
-    for asked in ({}, {"sessions": "2"}, {"sessions": "1..4"}, {"rate": "2/s"}):
+    several: tuple[dict[str, Any], ...] = ({}, {"sessions": "1..4"}, {"rate": "2/s"})
+    for asked in several:
         found = plan(calibration_turns=0, **asked)
         assert 10 < found.probable_s <= found.most_s < 7200
     two = plan(sessions="2", calibration_turns=0)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -521,3 +522,58 @@ def test_the_record_is_plain_json(searched: SimulationRecord) -> None:
     assert SimulationRecord.model_validate_json(text) == searched
     assert "NaN" not in text
     json.loads(text)
+
+
+def test_a_sweep_in_several_processes_has_the_figures_of_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    records = []
+    for workers in ("1", "2"):
+        out = tmp_path / workers
+        done = turngap_here(
+            capsys, "simulate", *QUICK, "--calls", "50,5,20", "--workers", workers, "--out", out
+        )
+        assert done.code == 0
+        (folder,) = out.iterdir()
+        records.append(json.loads((folder / SIMULATION_FILE).read_text()))
+    alone, shared = records
+    assert [load["calls"] for load in shared["loads"]] == [5, 20, 50]
+    assert (shared["loads"], shared["virtual_s"]) == (alone["loads"], alone["virtual_s"])
+
+
+def test_a_sweep_in_another_process_refuses_as_this_one_does() -> None:
+    from turngap.fleet.files import build_fleet, read_fleet
+    from turngap.fleet.run import SimulationPlan, source_of, workload_of
+    from turngap.fleet.sweep import sweep
+    from turngap.workers import LocalWorkers
+
+    described = read_fleet(None, [each for each in (*QUICK, *CALL) if "=" in each])
+    source = source_of([], described.turn)
+    work = workload_of(source, described.call)
+    too_long = replace(work, system_tokens=1_000_000)
+    task = SimulationPlan(build_fleet(described, work.longest_tokens), too_long, source).task(5)
+    for simulated in (
+        lambda: task.evaluate(lambda _: None),
+        lambda: sweep([task], LocalWorkers(1), lambda _: None),
+    ):
+        with pytest.raises(InputError, match="the longest call comes to") as refused:
+            simulated()
+        assert (refused.value.kind, refused.value.hint[:7]) == ("simulate.context", "shorter")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        (("--workers", "2"), "simulate.no_load"),
+        (("--on", "ray"), "simulate.no_load"),
+        (("--calls", "5", "--on", "rya"), "workers.unknown"),
+        (("--calls", "5", "--ray-address", "head:6379"), "workers.address"),
+        (("--calls", "5", "--on", "ray", "--ray-address", "ray://head:1"), "workers.address"),
+    ],
+)
+def test_workers_that_cannot_be_are_refused(
+    arguments: tuple[str, ...], kind: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    done = turngap_here(capsys, "simulate", *QUICK, *arguments, "--json", "--out", tmp_path / "out")
+    assert (done.code, done.document()["error"]["kind"]) == (2, kind)
+    assert not (tmp_path / "out").exists()

@@ -1,5 +1,6 @@
 """Work for the workers of `turngap.workers`: what tests let them do."""
 
+import fcntl
 import os
 import signal
 import sys
@@ -58,6 +59,14 @@ def hold(given: str, tell: Tell) -> None:
     Path(given).write_text(str(os.getpid()))
     tell(os.getpid())
     signal.sigwait({signal.SIGUSR2})
+
+
+def wait_for_lock(given: str, tell: Tell) -> None:
+    """Tell where this runs, wait until nobody holds the lock of a file, and tell so."""
+    tell(here())
+    with Path(given).open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+    tell("unlocked")
 
 
 def flood(given: int, tell: Tell) -> None:

@@ -47,6 +47,8 @@ EXTRA = PROJECT["optional-dependencies"]
 AGENT = declared(*EXTRA["agent"], *EXTRA["simulate"])
 # The sound device of `record`, imported where it is opened (turngap/live/sound.py).
 AUDIO = declared(*EXTRA["audio"])
+# Workers on a cluster, imported where they are asked for (turngap/workers/ray.py).
+RAY = declared(*EXTRA["ray"])
 # Libraries that are opened, not imported (turngap_services/cuda.py).
 OPENED = {"nvidia-cublas-cu12"}
 # An extra names turngap itself for what another extra brings.
@@ -55,7 +57,7 @@ EXTRAS = declared(*(r for extra in EXTRA.values() for r in extra)) - {"turngap"}
 
 @pytest.mark.parametrize(
     ("folder", "allowed"),
-    [("pipeline", BASE | AGENT | AUDIO), ("services/turngap_services", BASE | EXTRAS)],
+    [("pipeline", BASE | AGENT | AUDIO | RAY), ("services/turngap_services", BASE | EXTRAS)],
 )
 def test_every_import_is_declared(folder: str, allowed: set[str]) -> None:
     distributions = packages_distributions()

@@ -1,5 +1,6 @@
 """`turngap simulate`: what a fleet would do to the turn gap, in virtual time."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,6 +58,29 @@ def simulate(
             help="Simulated minutes for each load. Default: as long as 20,000 turns take.",
         ),
     ] = None,
+    workers: Annotated[
+        int | None,
+        options.for_play(
+            min=1,
+            max=1000,
+            help="With --calls: simulate so many loads at once, each in a process of its own; the "
+            "figures are the same. Default: one for each processor, or one for a short sweep.",
+        ),
+    ] = None,
+    on: Annotated[
+        str,
+        options.for_play(
+            metavar="local|ray",
+            help="With --calls: where these processes run, on this machine or on Ray's nodes.",
+        ),
+    ] = "local",
+    ray_address: Annotated[
+        str | None,
+        options.for_play(
+            metavar="HOST:PORT",
+            help="With --on ray: the cluster's address. Default: a cluster on this machine alone.",
+        ),
+    ] = None,
     seed: Annotated[
         int, options.for_play(min=0, help="The same seed gives the same calls and figures.")
     ] = 1,
@@ -100,6 +124,12 @@ def simulate(
         raise InputError(
             "simulate.no_load", "--min-hit-rate is of a load", hint="give --calls N with it"
         )
+    if not loads and (workers is not None or on != "local" or ray_address is not None):
+        raise InputError(
+            "simulate.no_load",
+            "--workers, --on and --ray-address are of loads that are simulated at once",
+            hint="give --calls N1,N2,… with them",
+        )
     described = read_fleet(fleet, set_ or ())
     runs = [read_run(find_run(name, root)) for name in from_ or ()]
     for run in runs:
@@ -118,13 +148,16 @@ def simulate(
         seed=seed,
         agent=described.agent,
         out=out,
+        workers=workers,
+        executor=on,
+        ray_address=ray_address,
         settings={"fleet": None if fleet is None else fleet.name, "set": set_},
     )
     with Display(100, "%") as shown:
         try:
             record, folder = run_simulation(
                 plan,
-                lambda load: shown.step(f"{load:g} calls, % played", total=100),
+                lambda loads: shown.step(f"{_words(loads)} calls, % played", total=100),
                 lambda share: shown.reach(round(100 * share)),
             )
         except KeyboardInterrupt:
@@ -133,6 +166,10 @@ def simulate(
     show(stored_simulation(folder, record), json_=json_)
     if min_hit_rate is not None:
         raise typer.Exit(_exit_code(record))
+
+
+def _words(loads: Sequence[float]) -> str:
+    return ", ".join(f"{load:g}" for load in loads)
 
 
 def _loads(calls: str | None) -> tuple[float, ...]:

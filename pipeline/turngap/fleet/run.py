@@ -1,5 +1,6 @@
 """Simulations: what a fleet would do to the turn gap of many calls at once."""
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -8,9 +9,9 @@ from typing import Any
 
 from turngap import __version__
 from turngap.core.errors import InconclusiveError, InputError
-from turngap.fleet.figures import MOST_CALLS, carried, figures, find_capacity
+from turngap.fleet.figures import MOST_CALLS, carried, find_capacity
 from turngap.fleet.files import CallTable, TurnTable
-from turngap.fleet.fleet import DRAIN_S, Fleet, Load, Pool, idle_turn_ms, simulate
+from turngap.fleet.fleet import DRAIN_S, Fleet, Load, Pool, idle_turn_ms
 from turngap.fleet.measured import measured_turns
 from turngap.fleet.record import (
     SIMULATION_FILE,
@@ -20,12 +21,14 @@ from turngap.fleet.record import (
     SimulationRecord,
     WorkloadRecord,
 )
+from turngap.fleet.sweep import WORTH_TURNS, LoadTask, sweep
 from turngap.fleet.workload import TurnSample, Workload
 from turngap.inference.server import PS_PER_S, StepCosts
 from turngap.store.documents import write_document
 from turngap.store.folders import new_folder, utc_now
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run
+from turngap.workers import Executor, executor
 
 # What a load is measured over, unless it is said: as many turns as give the hit rate to +-0.3 %,
 # within these bounds.
@@ -63,6 +66,8 @@ class SimulationPlan:
         seconds: of virtual time to measure each load over, longer where that is less than
             `LEAST_TURNS`; None: as `TURNS` need.
         agent: what the agent's machine carries; None: any load.
+        workers: so many loads are simulated at once; None: one a processor where that is faster.
+        executor: where the workers are, `local` or `ray`; `ray_address`: see `RayWorkers`.
         settings: stored with the record.
     """
 
@@ -77,6 +82,9 @@ class SimulationPlan:
     seed: int = 1
     agent: AgentCpu | None = None
     out: Path | None = None
+    workers: int | None = None
+    executor: str = "local"
+    ray_address: str | None = None
     settings: Mapping[str, Any] | None = None
 
     def load(self, calls: float) -> Load:
@@ -84,6 +92,31 @@ class SimulationPlan:
         turn_s = (self.workload.mean_turn_ms + idle_turn_ms(self.fleet, self.workload)) / 1000
         wanted = self.seconds or min(MOST_S, max(LEAST_S, TURNS * turn_s / calls))
         return Load(calls, max(wanted, LEAST_TURNS * turn_s / calls))
+
+    def task(self, calls: float) -> LoadTask:
+        """That load, with all that its figures need."""
+        load = self.load(calls)
+        return LoadTask(self.fleet, self.workload, load, self.seed, self.budget_ms, self.target)
+
+    def carried(self, found: LoadFigures) -> LoadFigures:
+        """The figures of a load, which is not held where the agent's machine does not carry it."""
+        if self.agent is not None and found.calls > self.agent.most_calls:
+            return replace(found, holds=False)
+        return found
+
+    def executor_of_sweep(self) -> Executor | None:
+        """Where several loads are simulated at once; None: they are better simulated here.
+
+        Raises:
+            InputError: there is no such executor, or Ray is not installed.
+        """
+        if self.executor != "local":
+            return executor(self.executor, self.workers, self.ray_address)
+        turn_s = (self.workload.mean_turn_ms + idle_turn_ms(self.fleet, self.workload)) / 1000
+        turns = sum(self.load(calls).seconds * calls / turn_s for calls in self.loads)
+        most = self.workers or (os.cpu_count() or 1 if turns >= WORTH_TURNS else 1)
+        on = executor("local", min(most, len(self.loads)), self.ray_address)
+        return on if on.workers > 1 else None
 
 
 def source_of(runs: Sequence[Run], turn: TurnTable) -> Source:
@@ -149,36 +182,43 @@ def workload_of(source: Source, call: CallTable) -> Workload:
 
 def run_simulation(
     plan: SimulationPlan,
-    on_load: Callable[[float], None] = lambda _: None,
+    on_loads: Callable[[Sequence[float]], None] = lambda _: None,
     on_progress: Callable[[float], None] = lambda _: None,
 ) -> tuple[SimulationRecord, Path]:
     """Simulate each load, or search for the most that is held, and store the record.
 
-    `on_load` is told the calls of each load that begins, `on_progress` its share that is done.
+    Several loads are simulated at once where the plan says so; the figures are the same.
+    `on_loads` is told the calls of each load that begins, of several where they begin together;
+    `on_progress` the share that is done of these.
+
+    Raises:
+        InputError: the fleet cannot serve such calls, or there is no such executor.
+        AgentError: workers cannot be started, or one was lost.
     """
     done: dict[float, LoadFigures] = {}
-    virtual_s = 0.0
     started, began = utc_now(), time.perf_counter()
 
     def evaluate(calls: float) -> LoadFigures:
-        nonlocal virtual_s
-        on_load(calls)
-        load = plan.load(calls)
-        outcome = simulate(plan.fleet, plan.workload, load, seed=plan.seed, on_progress=on_progress)
-        virtual_s += load.settle_s + load.seconds + DRAIN_S
-        found = figures(plan.fleet, calls, outcome, plan.budget_ms, plan.target)
-        if plan.agent is not None and calls > plan.agent.most_calls:
-            found = replace(found, holds=False)
-        done[calls] = found
-        return found
+        on_loads((calls,))
+        done[calls] = plan.carried(plan.task(calls).evaluate(on_progress))
+        return done[calls]
 
     capacity = None
-    if plan.loads:
-        for calls in plan.loads:
-            evaluate(calls)
-    else:
+    if not plan.loads:
         capacity = find_capacity(evaluate, plan.target, most=plan.most_calls)
         capacity = carried(capacity, plan.agent)
+    elif (on := plan.executor_of_sweep()) is not None:
+        on_loads(plan.loads)
+        # The longest first, so that none is left over for one worker at the end.
+        loads = sorted(set(plan.loads), reverse=True)
+        found = sweep([plan.task(calls) for calls in loads], on, on_progress)
+        done = dict(zip(loads, map(plan.carried, found), strict=True))
+    else:
+        for calls in plan.loads:
+            evaluate(calls)
+    virtual_s = 0.0
+    for load in map(plan.load, sorted(done)):
+        virtual_s += load.settle_s + load.seconds + DRAIN_S
     wall_s = time.perf_counter() - began  # git and the machine's description are no part of it
     work, source = plan.workload, plan.source
     record = SimulationRecord(

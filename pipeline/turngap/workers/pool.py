@@ -3,8 +3,9 @@
 import asyncio
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
 from typing import Any, Protocol, Self
 
 from turngap.core.errors import AgentError, InputError
@@ -118,9 +119,14 @@ class Pool(ABC):
         self._running = True
         try:
             await self._restaff(len(tasks))
+            any_lost = False
             async with aclosing(self._shared_out(tasks)) as said:
                 async for each in said:
+                    any_lost |= isinstance(each, Lost)
                     yield each
+            if any_lost:  # now, so that `workers` is true before the next pieces are made
+                with suppress(AgentError):
+                    await self._restaff(len(self._slots))
         finally:
             self._running = False
 
@@ -130,21 +136,27 @@ class Pool(ABC):
         Raises:
             AgentError: none is left.
         """
-        results = await self._staff(most)
-        missing = {slot: e for slot, e in zip(self._slots, results, strict=False) if e is not None}
-        if len(missing) == len(self._slots):
-            raise next(iter(missing.values()))
-        for slot in missing:
-            del self._slots[slot]
-        self.workers = len(self._slots)
+        while most:
+            results = await self._staff(most)
+            missing = {slot: e for slot, e in zip(self._slots, results, strict=False) if e}
+            if not missing:
+                return
+            if len(missing) == len(self._slots):
+                raise next(iter(missing.values()))
+            for slot in missing:
+                del self._slots[slot]
+            self.workers = len(self._slots)
 
     async def _shared_out(
         self, tasks: Sequence[tuple[int, bytes]]
     ) -> AsyncGenerator[Told | Done | Lost, None]:
         queue: asyncio.Queue[Told | Done | Lost | Exception] = asyncio.Queue(MOST_QUEUED)
-        waiting, busy = iter(tasks), set[int]()
-        slots = list(self._slots)[: len(tasks)]
-        hands = [asyncio.create_task(self._work_off(slot, waiting, queue, busy)) for slot in slots]
+        waiting, busy = deque(tasks), set[int]()
+        hands = set(list(self._slots)[: len(tasks)])
+        running = [
+            asyncio.create_task(self._work_off(slot, hands, waiting, queue, busy))
+            for slot in sorted(hands)
+        ]
         try:
             left = len(tasks)
             while left:
@@ -154,30 +166,36 @@ class Pool(ABC):
                 left -= not isinstance(said, Told)
                 yield said
         finally:
-            for hand in hands:
+            for hand in running:
                 hand.cancel()
-            await asyncio.gather(*hands, return_exceptions=True)
+            await asyncio.gather(*running, return_exceptions=True)
             await asyncio.gather(*(w.end() for s in busy if (w := self._slots[s]) is not None))
 
     async def _work_off(
         self,
         slot: int,
-        tasks: Iterator[tuple[int, bytes]],
+        hands: set[int],
+        waiting: deque[tuple[int, bytes]],
         queue: asyncio.Queue[Told | Done | Lost | Exception],
         busy: set[int],
     ) -> None:
-        """Let one worker do tasks until there are none left."""
+        """Let one worker do tasks until none are left; one that is gone leaves them to others."""
         try:
-            for piece, task in tasks:
-                busy.add(slot)
+            while waiting:
                 try:
                     worker = await self._ready_worker(slot)
                 except AgentError as e:
-                    await queue.put(Lost(piece, e.message))
-                    continue
-                async with aclosing(worker.do(piece, task)) as said:
-                    async for each in said:
-                        await queue.put(each)
-                busy.discard(slot)
+                    hands.discard(slot)
+                    while waiting and not hands:
+                        await queue.put(Lost(waiting.popleft()[0], e.message))
+                    return
+                if waiting:
+                    piece, task = waiting.popleft()
+                    busy.add(slot)
+                    async with aclosing(worker.do(piece, task)) as said:
+                        async for each in said:
+                            if not isinstance(each, Told):
+                                busy.discard(slot)
+                            await queue.put(each)
         except Exception as e:  # a fault of this package: nobody must wait for what never comes
             await queue.put(e)

@@ -1,0 +1,389 @@
+"""Workers on a Ray cluster: one of this machine's own making, or the user's.
+
+An actor holds a place on a node, and the work itself runs in a process beside the actor, the same
+as on one machine (`turngap.workers.local`). So nothing of Ray runs where calls are paced.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self, cast
+
+from turngap.core.errors import AgentError, InputError
+from turngap.workers.base import Done, Lost, Told
+from turngap.workers.local import LocalWorker
+from turngap.workers.pool import Pool
+from turngap.workers.process import why
+
+# Which of them it was, the others see only after half a minute.
+GONE = "its node or its process has died, or cannot be reached"
+
+INSTALL = "pip install 'turngap[ray]'"
+
+# Messages are kept where they arise until they are asked for, and those of turns are small. The
+# least that Ray starts with is 75 MiB.
+OBJECT_STORE_BYTES = 80 * 2**20
+
+# To start a process on a node that is busy. A cluster whose processors other work holds never does.
+START_TIMEOUT_S = 120.0
+# A process that imports Ray takes two seconds where nothing else runs, and twenty where much does.
+CONNECT_TIMEOUT_S = 120.0
+
+# As a job's own environment names its cluster, on KubeRay too.
+ADDRESS = "RAY_ADDRESS"
+
+# A path to a socket has at most 107 bytes, of which Ray's own part takes about 65.
+_LONGEST_FOLDER = 40
+
+
+class _Node:
+    """In an actor: a worker process on this actor's node."""
+
+    def __init__(self, name: str, path: list[str] | None) -> None:
+        self._name = name
+        self._path = sys.path if path is None else path
+        self._worker: LocalWorker | None = None
+
+    async def start(self) -> None:
+        if self._worker is None or self._worker.ended:
+            self._worker = await LocalWorker.start(self._name, self._path)
+
+    async def do(self, piece: int, task: bytes) -> AsyncGenerator[Told | Done | Lost, None]:
+        await self.start()  # it may have been lost with the last piece
+        assert self._worker is not None
+        async for said in self._worker.do(piece, task):
+            yield said
+
+
+def _about_node() -> dict[str, str | None]:
+    """Say what a node has. It is sent there by value, because turngap may not be there."""
+    from importlib import metadata
+
+    try:
+        return {"turngap": metadata.version("turngap")}
+    except metadata.PackageNotFoundError:
+        return {"turngap": None}
+
+
+class RayWorker:
+    """A worker on a node, as seen from here: see `turngap.workers.pool.Worker`."""
+
+    def __init__(self, actor: Any, name: str) -> None:
+        self._actor = actor
+        self._name = name
+        self.ended = False
+
+    async def do(self, piece: int, task: bytes) -> AsyncGenerator[Told | Done | Lost, None]:
+        """See `Worker.do`."""
+        from ray.exceptions import RayError
+
+        told = self._actor.do.options(num_returns="streaming").remote(piece, task)
+        try:
+            async for reference in told:
+                said = await reference
+                yield said
+                if not isinstance(said, Told):
+                    return
+            reason = GONE
+        except RayError as e:
+            reason = _reason(e)
+        await self.end()  # one that only could not be reached would go on for nobody
+        yield Lost(piece, f"{self._name} is lost: {reason}")
+
+    async def end(self) -> None:
+        """End the actor, and with it the process that works for it."""
+        import ray
+
+        self.ended = True
+        with suppress(Exception):  # it is gone already, or its cluster is
+            ray.kill(self._actor)
+
+
+def _reason(error: Exception) -> str:
+    """What happened, of Ray's long text."""
+    if isinstance(cause := getattr(error, "cause", None), Exception):
+        return why(cause)  # what was done there raised it
+    text = str(error)
+    if "out-of-memory" in text or "OOM" in text:
+        return "its process was killed, because the node is out of memory"
+    return GONE
+
+
+class RayWorkers(Pool):
+    """An `Executor` whose workers are on a Ray cluster, a processor each.
+
+    Args:
+        workers: how many; None: one for each processor of the cluster.
+        address: of the user's cluster, `HOST:PORT`, or `auto` for one that this machine is a part
+            of; None: that of `RAY_ADDRESS`, or else a cluster of this machine's own, which ends
+            with it.
+
+    Raises:
+        InputError: Ray is not installed, or the address or the number cannot be used.
+    """
+
+    name = "ray"
+
+    def __init__(self, workers: int | None = None, address: str | None = None) -> None:
+        self._address = _checked(address or os.environ.get(ADDRESS) or None)
+        _prepare(alone=self._address is None)
+        try:
+            import ray  # noqa: F401
+        except ImportError as e:
+            raise InputError(
+                "workers.no_ray", "Ray is not installed", hint=f"install it: {INSTALL}"
+            ) from e
+        self._asked = workers
+        self._ours = False
+        self._folder: Path | None = None
+        self._places: list[tuple[str, str]] = []
+        super().__init__(1 if workers is None else workers)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._connect()
+            self._places = self._find_places()
+            self.workers = len(self._places)
+            self._slots = dict.fromkeys(range(self.workers))
+            if self._folder is None:
+                await self._check_nodes()
+        except BaseException:
+            await self._disconnect()
+            raise
+        return await super().__aenter__()
+
+    async def __aexit__(self, *exception: object) -> None:
+        await super().__aexit__()
+        await self._disconnect()
+
+    async def _connect(self) -> None:
+        import ray
+
+        if ray.is_initialized():  # the user's notebook or job is connected already
+            return
+        options: dict[str, Any] = {"address": self._address}
+        if self._address is None:
+            self._folder = _session_folder()
+            options = {
+                "address": "local",
+                "num_cpus": max(self._asked or 0, os.cpu_count() or 1),
+                "num_gpus": 0,
+                "include_dashboard": False,
+                "object_store_memory": OBJECT_STORE_BYTES,
+                "_node_name": "local",
+                "_temp_dir": str(self._folder),
+            }
+        else:
+            await _reach(self._address)
+        self._ours = True
+        try:
+            # Not in a thread: what it starts ends when the thread ends that started it.
+            ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
+            _print_nothing()
+        except Exception as e:  # Ray raises a bare one where a node does not start in time
+            raise _not_connected(self._address, str(e) or type(e).__name__) from e
+
+    async def _disconnect(self) -> None:
+        import ray
+
+        if self._ours:
+            self._ours = False
+            ray.shutdown()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _find_places(self) -> list[tuple[str, str]]:
+        """Where each worker goes, as a node's id and name: evenly by the nodes' processors.
+
+        Raises:
+            InputError: the cluster has too few.
+        """
+        free = {
+            (str(node["NodeID"]), str(node["NodeName"])): int(node["Resources"].get("CPU", 0))
+            for node in _nodes()
+        }
+        most = sum(free.values())
+        wanted = most if self._asked is None else self._asked
+        if not 1 <= wanted <= most:
+            raise InputError(
+                "workers.count",
+                f"{wanted} workers: the Ray cluster has {most} processors on {len(free)} nodes",
+                hint="ask for fewer workers, or give the cluster more nodes first",
+            )
+        places: list[tuple[str, str]] = []
+        for _ in range(wanted):
+            node = max(free, key=lambda each: free[each])
+            free[node] -= 1
+            places.append(node)
+        return places
+
+    async def _check_nodes(self) -> None:
+        """See that every node has this version of turngap.
+
+        Raises:
+            AgentError: one has another or none, or does not answer.
+        """
+        import ray
+
+        from turngap import __version__
+
+        ask = cast(Any, ray.remote(_by_value(_about_node)))
+        for node_id, name in dict.fromkeys(self._places):
+            about = await _answered(ask.options(num_cpus=0, **_on(node_id)).remote(), name)
+            if (there := about["turngap"]) != __version__:
+                raise AgentError(
+                    "workers.version",
+                    f"node {name} has {f'turngap {there}' if there else 'no turngap'}; "
+                    f"turngap {__version__} is needed there as here",
+                    hint=f"on every node: pip install 'turngap[ray]=={__version__}'",
+                )
+
+    async def _start(self, slot: int) -> RayWorker:
+        import ray
+
+        node_id, node = self._places[slot]
+        name = f"worker {slot + 1} on {node}"
+        if node_id not in {each["NodeID"] for each in _nodes()}:
+            raise AgentError("workers.lost", f"{name} cannot be replaced: its node has died")
+        path = list(sys.path) if self._folder else None  # a user's cluster has paths of its own
+        actor = cast(Any, ray.remote(_Node)).options(num_cpus=1, **_on(node_id)).remote(name, path)
+        worker = RayWorker(actor, name)
+        try:
+            await _answered(actor.start.remote(), node)
+        except BaseException:
+            await worker.end()
+            raise
+        return worker
+
+
+def _nodes() -> list[Mapping[str, Any]]:
+    """The nodes that live."""
+    import ray
+
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def _on(node_id: str) -> dict[str, Any]:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=False)}
+
+
+def _by_value(function: Any) -> Any:
+    """A copy that is sent with its code, not as the name of a module."""
+    import types
+
+    copy = types.FunctionType(function.__code__, {}, function.__name__)
+    copy.__module__ = "__main__"
+    return copy
+
+
+async def _answered(reference: Any, node: str) -> Any:
+    from ray.exceptions import RayError
+
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            return await reference
+    except TimeoutError as e:
+        raise AgentError(
+            "workers.not_started",
+            f"node {node} started no worker within {START_TIMEOUT_S:g} s",
+            hint="see whether other work holds its processors: ray status",
+        ) from e
+    except RayError as e:
+        raise AgentError(
+            "workers.not_started", f"node {node} could not start a worker: {_reason(e)}"
+        ) from e
+
+
+def _prepare(*, alone: bool) -> None:
+    """Set what Ray reads when it is imported, where the user has not.
+
+    It sends no statistics to its makers and makes no environments by itself. A cluster that is
+    `alone` on this machine opens its ports on loopback only.
+    """
+    wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+    wanted["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+    if alone:
+        wanted["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's name for it, on Linux too
+    for name, value in wanted.items():
+        os.environ.setdefault(name, value)
+
+
+def _print_nothing() -> None:
+    """Keep Ray from printing on stdout what befalls its nodes: what matters comes as `Lost`."""
+    import ray._private.worker as driver
+
+    driver.print_to_stdstream = lambda *_, **__: None
+
+
+def _checked(address: str | None) -> str | None:
+    if address is None or address == "auto":
+        return address
+    if address == "local":
+        return None
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise InputError(
+            "workers.address",
+            f"Ray's address {address!r}: expected HOST:PORT or auto",
+            hint="run turngap on a machine of the cluster (ray job submit -- turngap …), with "
+            "--ray-address auto",
+        )
+    return address
+
+
+async def _reach(address: str) -> None:
+    """See in a process of its own whether a cluster answers, because `ray.init` tries for ever.
+
+    Raises:
+        AgentError: none does, or another version of Ray.
+    """
+    argv = ["-m", "ray.scripts.scripts", "health-check"]
+    argv += [] if address == "auto" else ["--address", address]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        *argv,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            said, _ = await process.communicate()
+    except TimeoutError as e:
+        silent = f"it did not answer within {CONNECT_TIMEOUT_S:g} s"
+        raise _not_connected(address, silent) from e
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+    if process.returncode:
+        lines = said.decode(errors="replace").strip().splitlines()
+        raise _not_connected(address, lines[-1] if lines else f"exit code {process.returncode}")
+
+
+def _not_connected(address: str | None, reason: str) -> AgentError:
+    what = "a Ray cluster of this machine" if address is None else f"the Ray cluster at {address}"
+    text = " ".join(reason.split())[:300]
+    kind, hint = "workers.no_cluster", "see whether it runs, from this machine: ray status"
+    if "ersion mismatch" in text:
+        kind = "workers.version"
+        hint = "use the same versions of Ray and Python here as on the cluster"
+    elif address is None:
+        hint = "--on local does without Ray"
+    return AgentError(kind, f"{what} cannot be used: {text}", hint=hint)
+
+
+def _session_folder() -> Path:
+    """A folder for Ray's logs and sockets, which is removed afterwards."""
+    wanted = tempfile.gettempdir()
+    parent = wanted if len(wanted) <= _LONGEST_FOLDER - 20 else "/tmp"
+    return Path(tempfile.mkdtemp(prefix="turngap-ray-", dir=parent))

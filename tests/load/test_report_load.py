@@ -96,8 +96,22 @@ def test_what_is_not_said() -> None:
     said = " ".join(words.not_measured(make_load(capacity=edge)))
     assert "more than 32 sessions: the search ended there" in said
     assert "the network" in said
-    remote = make_load(agent={"url": "ws://127.0.0.1:1/ws"})
-    assert "the network" not in " ".join(words.not_measured(remote))
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        ("ws://127.0.0.1:1/ws", True),
+        ("ws://localhost/ws", True),
+        ("wss://voice.example/ws", False),
+        ("wss://[", False),
+    ],
+)
+def test_the_network_is_measured_where_there_is_one(url: str, here: bool) -> None:
+    said = " ".join(words.not_measured(make_load(agent={"url": url})))
+    assert ("the network" in said) is here
+    # Ray's nodes are other machines.
+    assert "the network" not in " ".join(words.not_measured(make_load(executor="ray")))
 
 
 def test_an_accepted_late_caller_is_named() -> None:
@@ -121,6 +135,9 @@ def test_the_knee_is_the_last_level_before_the_gap_grows() -> None:
     assert found is not None
     assert (found[0].sessions, found[1].sessions) == (24, 32)
     assert knee([make_step(n) for n in (1, 2, 4)]) is None
+    bare = dict.fromkeys(("p50", "p95"), Percentile(None, why_none="n=9"))
+    too_few = [make_step(n, 9, 0, gap_ms=bare) for n in (1, 2)]
+    assert "too few turns" in words.knee_words(make_load(too_few))
     assert "none seen" in words.knee_words(make_load([make_step(n) for n in (1, 2, 4)]))
     # Where too many were missed for a p95 the gap has grown, however quick the others were.
     missed = make_step(4, 60, 0, refused_turns=30)

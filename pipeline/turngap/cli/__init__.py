@@ -87,7 +87,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap load --agent ws://127.0.0.1:8765/ws --min-sessions 8",
         "turngap load --sessions 1..64 --duration 60",
         "turngap load --rate 2/s --duration 300",
-        "turngap load --on ray --ray-address HOST:PORT --max-sessions 512",
+        "turngap load --agent ws://HOST:PORT/ws --sessions 1..200 --on ray --ray-address auto",
     )),
     (MEASURE, simulating.simulate, (
         "turngap simulate --from latest --set pool.weights=fp8",

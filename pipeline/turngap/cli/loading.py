@@ -92,8 +92,8 @@ def load(
         float | None,
         options.for_play(
             metavar="SECONDS",
-            help="Leave out so much at the beginning of each step. Default: until every line has "
-            "begun its second call, 10 to 30 s.",
+            help="Leave out so much at the beginning of each step. Default: as long as two turns "
+            "take; at a rate, as the longest call.",
         ),
     ] = None,
     callers: Annotated[
@@ -111,7 +111,7 @@ def load(
     ray_address: Annotated[
         str | None,
         options.for_play(
-            metavar="HOST:PORT",
+            metavar="HOST:PORT|auto",
             help="With --on ray: the cluster's address. Default: a cluster on this machine alone.",
         ),
     ] = None,

@@ -1,11 +1,12 @@
 """A load test's figures as people read them."""
 
 from collections import Counter
+from urllib.parse import urlsplit
 
 from turngap.core.budget import STARVED_MS
 from turngap.core.stats import Percentile
 from turngap.core.untrusted import printable
-from turngap.load.curve import knee, levels
+from turngap.load.curve import gap_ms, knee, levels
 from turngap.load.record import LoadRecord, StepFigures
 from turngap.report import words
 from turngap.report.levels import HELD, interval, share, tenths
@@ -137,8 +138,11 @@ def _listed(items: list[str]) -> str:
 
 def knee_words(record: LoadRecord) -> str:
     """Where the gap begins to grow; empty where fewer than two levels were played."""
-    if len(levels(record.steps)) < 2:
+    drawn = levels(record.steps)
+    if len(drawn) < 2:
         return ""
+    if sum(gap_ms(step, "p95") is not None for step in drawn) < 2:
+        return "not known: too few turns for a p95 of the gap"
     found = knee(record.steps)
     if found is None:
         return "none seen: the gap's p95 stays within 1.5 times that of the fewest sessions"
@@ -222,13 +226,24 @@ def schedule_words(record: LoadRecord) -> str:
     )
 
 
+def _is_here(record: LoadRecord) -> bool:
+    """Whether the agent and its callers run on the same machine, as far as can be told."""
+    from turngap.agent.access import is_loopback
+
+    try:
+        host = urlsplit(str(record.agent.get("url", ""))).hostname or ""
+    except ValueError:
+        return False
+    return record.executor == "local" and ("stack" in record.agent or is_loopback(host))
+
+
 def not_measured(record: LoadRecord) -> list[str]:
     """What this load test does not say, one sentence each."""
     said: list[str] = []
     found = record.capacity
     if found is not None and found.sessions is not None and found.not_held is None:
         said.append(f"more than {sessions_words(found.sessions)}: the search ended there")
-    if "stack" in record.agent and record.executor == "local":
+    if _is_here(record):
         said.append("the network: agent and callers share this machine, and its processors")
     if all(step.yield_ms.value is None for step in record.steps) and record.steps:
         why = printable(record.steps[0].yield_ms.why_none or "no turn was interrupted")

@@ -2,10 +2,12 @@
 
 import asyncio
 import ctypes
+import heapq
 import os
 import sys
 import time
-from typing import ClassVar
+from itertools import count
+from weakref import WeakKeyDictionary, finalize
 
 from turngap.core.clock import NS_PER_S
 
@@ -13,38 +15,52 @@ from turngap.core.clock import NS_PER_S
 # Waking so much too early and yielding for the rest keeps pacing within 0.03 ms.
 _SPIN_NS = 200_000
 
-# A timer of the kernel is a descriptor, of which a process has about a thousand. A server keeps a
-# finished conversation for ten minutes, and 1,092 of them once took all. So a sleep that is longer
-# than this begins as asyncio's own, which costs none, and takes a timer only for its end.
-_LONG_NS = NS_PER_S
-_END_NS = 100_000_000
+# Who paces 50 packets a second spins for 1 % of a core. When more of them than this sleep on one
+# event loop, nobody spins: they would take the core from each other and from those who listen, and
+# a process that is woken so often is told sooner.
+_MOST_SPINNING = 8
+
+# Sleepers that were cancelled stay in the heap until they are due, or this many have gathered.
+_MOST_CANCELLED = 100
 
 
 class MonotonicClock:
     """CLOCK_MONOTONIC: on Linux the same for every process of one machine.
 
-    It sleeps on a timer of the kernel. asyncio's own sleep returns up to 2 ms late: epoll's timeout
-    is whole milliseconds, and Python rounds up to them twice.
+    It sleeps on a timer of the kernel, which all sleepers of an event loop share. asyncio's own
+    sleep returns up to 2 ms late: epoll's timeout is whole milliseconds, and Python rounds up to
+    them twice.
 
     Args:
-        precise: wake a little early and yield to the event loop in a tight loop for the rest. The
-            caller's sender wants it; servers do not.
+        precise: wake a little early and yield to the event loop in a tight loop for the rest, while
+            few do so at the same time. The caller's sender wants it; servers do not.
     """
 
     def __init__(self, *, precise: bool = False) -> None:
-        self._spin_ns = _SPIN_NS if precise else 0
+        self._precise = precise
 
     def now_ns(self) -> int:
         return time.monotonic_ns()
 
     async def sleep_until_ns(self, deadline_ns: int) -> None:
         """Sleep to an absolute deadline, so that lateness never accumulates."""
-        if (long_ns := deadline_ns - self.now_ns()) > _LONG_NS:
-            await asyncio.sleep((long_ns - _END_NS) / NS_PER_S)
-        if deadline_ns - self._spin_ns > self.now_ns():
-            await _wake_at(deadline_ns - self._spin_ns)
-        while self._spin_ns and self.now_ns() < deadline_ns:
-            await asyncio.sleep(0)
+        if deadline_ns <= time.monotonic_ns():
+            return
+        loop = asyncio.get_running_loop()
+        timer = _timers.get(loop)
+        if timer is None:
+            timer = _timers[loop] = LoopTimer()
+        if not self._precise:
+            await timer.sleep(deadline_ns)
+            return
+        timer.precise += 1
+        try:
+            spin_ns = _SPIN_NS if timer.precise <= _MOST_SPINNING else 0
+            await timer.sleep(deadline_ns - spin_ns)
+            while time.monotonic_ns() < deadline_ns:
+                await asyncio.sleep(0)
+        finally:
+            timer.precise -= 1
 
 
 async def others_first() -> None:
@@ -52,33 +68,118 @@ async def others_first() -> None:
     await asyncio.sleep(0)
 
 
-async def _wake_at(instant_ns: int) -> None:
-    timer = _open_timer()
-    if timer is None:
-        await asyncio.sleep((instant_ns - time.monotonic_ns()) / NS_PER_S)
-        return
-    loop = asyncio.get_running_loop()
-    woken: asyncio.Future[None] = loop.create_future()
-    try:
-        _set_timer(timer, instant_ns)
-        loop.add_reader(timer, lambda: woken.done() or woken.set_result(None))
-        await woken
-    finally:
-        loop.remove_reader(timer)
-        os.close(timer)
+class Sleepers:
+    """Who is to be woken when. It has no time of its own."""
 
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._order = count()
+        self._cancelled = 0
+
+    def __len__(self) -> int:
+        """Return how many there are, with some of those that were cancelled."""
+        return len(self._heap)
+
+    def add(self, instant_ns: int, woken: asyncio.Future[None]) -> None:
+        """Take somebody who waits for `woken`, which may be cancelled at any time."""
+        heapq.heappush(self._heap, (instant_ns, next(self._order), woken))
+
+    def next_ns(self) -> int | None:
+        """Return when the next of them is due; None if nobody sleeps."""
+        while self._heap and self._heap[0][2].done():
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def wake(self, now_ns: int) -> None:
+        """Wake everybody who is due by `now_ns`, in the order in which they are due."""
+        while self._heap and self._heap[0][0] <= now_ns:
+            woken = heapq.heappop(self._heap)[2]
+            if not woken.done():
+                woken.set_result(None)
+
+    def cancelled(self) -> None:
+        """Take note that somebody was cancelled, and forget those that were when they are many."""
+        self._cancelled += 1
+        if self._cancelled > max(_MOST_CANCELLED, len(self._heap) // 2):
+            self._heap = [sleeper for sleeper in self._heap if not sleeper[2].done()]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
+
+
+class LoopTimer:
+    """Everybody who sleeps on one event loop, on one timer of the kernel.
+
+    A timer for each sleep cost five system calls, and 100 calls had 25,000 sleeps a second.
+
+    Attributes:
+        precise: how many of them want to be woken precisely.
+    """
+
+    def __init__(self) -> None:
+        self.precise = 0
+        self._sleepers = Sleepers()
+        self._timer: _Timer | None = None
+        self._set_to_ns: int | None = None
+
+    async def sleep(self, instant_ns: int) -> None:
+        """Return at or after `instant_ns`; what has passed is due at once."""
+        loop = asyncio.get_running_loop()
+        timer = self._timer
+        if timer is None:
+            descriptor = _open_timer()
+            if descriptor is None:
+                while (left_ns := instant_ns - time.monotonic_ns()) > 0:
+                    await asyncio.sleep(left_ns / NS_PER_S)
+                return
+            timer = self._timer = _Timer(descriptor)
+            loop.add_reader(descriptor, self._ring)
+        woken: asyncio.Future[None] = loop.create_future()
+        self._sleepers.add(instant_ns, woken)
+        if self._set_to_ns is None or instant_ns < self._set_to_ns:
+            self._set(timer, instant_ns)
+        try:
+            await woken
+        except asyncio.CancelledError:
+            self._sleepers.cancelled()
+            if self._sleepers.next_ns() is None:
+                self._close(loop)
+            raise
+
+    def _ring(self) -> None:
+        self._sleepers.wake(time.monotonic_ns())
+        if self._timer is not None:
+            self._set(self._timer, self._sleepers.next_ns())
+
+    def _set(self, timer: "_Timer", instant_ns: int | None) -> None:
+        """Set the timer, which makes it forget that it rang; None: it does not ring again."""
+        self._set_to_ns = instant_ns
+        _set_timer(timer.descriptor, instant_ns or 0)
+
+    def _close(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give the descriptor back when nobody sleeps any more."""
+        if self._timer is not None:
+            loop.remove_reader(self._timer.descriptor)
+            self._timer.close()
+            self._timer = self._set_to_ns = None
+
+
+class _Timer:
+    """A timer's descriptor, which is closed with its event loop if nobody does so before."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.close = finalize(self, os.close, descriptor)
+
+
+# By a weak reference, and no timer holds its loop: a loop that is gone takes its timer with it.
+_timers: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopTimer] = WeakKeyDictionary()
 
 # Python has timerfd from 3.13 on, so the C library is asked itself: two calls of plain integers.
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 _TFD_TIMER_ABSTIME = 1
 
-
-class _Timespec(ctypes.Structure):
-    _fields_: ClassVar = [("s", ctypes.c_long), ("ns", ctypes.c_long)]
-
-
-class _Itimerspec(ctypes.Structure):
-    _fields_: ClassVar = [("interval", _Timespec), ("value", _Timespec)]
+# An itimerspec: the interval in seconds and nanoseconds, then the instant.
+_Itimerspec = ctypes.c_long * 4
 
 
 def _open_timer() -> int | None:
@@ -90,6 +191,7 @@ def _open_timer() -> int | None:
 
 
 def _set_timer(timer: int, instant_ns: int) -> None:
-    value = _Itimerspec(_Timespec(0, 0), _Timespec(*divmod(instant_ns, NS_PER_S)))
-    if _libc is None or _libc.timerfd_settime(timer, _TFD_TIMER_ABSTIME, ctypes.byref(value), None):
+    """Let a timer ring at an instant; at 0 it never rings."""
+    value = _Itimerspec(0, 0, *divmod(instant_ns, NS_PER_S))
+    if _libc is None or _libc.timerfd_settime(timer, _TFD_TIMER_ABSTIME, value, None):
         raise OSError(ctypes.get_errno(), "a timer cannot be set")

@@ -9,9 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngap.caller.stream import GRID_MS, RATE, Sender, UserStream, line_noise
+from turngap.caller.stream import (
+    GRID_MS,
+    RATE,
+    LagProbe,
+    Sender,
+    UserStream,
+    line_noise,
+    loop_probe,
+)
 from turngap.core.audio import LINE_FLOOR_DBFS, Pcm, audible_onset, rms_dbfs
 from turngap.testing import ManualClock
+from turngap.testing.virtual import LoopClock, VirtualLoop, in_virtual_time
 
 MS = 1_000_000
 STREAM = UserStream(0)
@@ -53,6 +62,25 @@ def test_what_is_read_does_not_depend_on_how(start: int, length: int, cuts: list
     parts = [stream.read(start + a, b - a) for a, b in pairwise(edges)]
     assert len(whole) == length
     np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+@given(
+    st.sampled_from([8_000, 16_000, 24_000, 48_000]),
+    st.integers(0, 10**6),
+    st.integers(0, 20_000),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 4_000)), max_size=4),
+)
+def test_a_packet_is_noise_from_its_place_on_the_grid_and_recordings_over_it(
+    rate: int, start: int, length: int, clips: list[tuple[int, int]]
+) -> None:
+    stream = UserStream(T0, rate)
+    expected = np.resize(np.roll(line_noise(rate), -(start % stream.grid)), length)
+    for not_before, samples in clips:
+        at = stream.place(clip(samples), not_before)
+        expected[max(0, at - start) : max(0, at + samples - start)] = 5000
+    assert stream.read(start, length).tobytes() == expected.tobytes()
+    stream.read(start, length)[:] = 1  # a copy: the noise is that of every packet to come
+    assert stream.read(start, length).tobytes() == expected.tobytes()
 
 
 def test_a_recording_lies_where_it_was_placed_sample_by_sample() -> None:
@@ -167,3 +195,55 @@ async def test_a_recording_laid_while_a_packet_is_on_its_way_is_sent_whole() -> 
         await task
     sent = np.concatenate([p for _, p in line.sent])
     np.testing.assert_array_equal(sent[start : start + 1_000], clip(1_000))
+
+
+# --- the probe of the event loop ----------------------------------------------------------------
+
+
+def loop() -> VirtualLoop:
+    running = asyncio.get_running_loop()
+    assert isinstance(running, VirtualLoop)
+    return running
+
+
+def test_all_who_run_a_probe_share_its_beats_until_the_last_one_leaves() -> None:
+    async def course() -> list[int | None]:
+        clock = LoopClock()
+        probe, told = LagProbe(clock), list[int | None]()
+        users = [asyncio.create_task(probe.run(from_ns)) for from_ns in (0, 3 * MS)]
+        await clock.sleep_until_ns(100 * MS)
+        beats = len(probe._due_ns)
+        loop().hold_up(40)
+        users[0].cancel()  # who began it leaves, and it goes on
+        await clock.sleep_until_ns(200 * MS)
+        told += [probe.worst_ns(0, 90 * MS), probe.worst_ns(0, 200 * MS)]
+        told += [probe.worst_ns(100 * MS, 110 * MS), probe.worst_ns(145 * MS, 200 * MS)]
+        users[1].cancel()
+        await asyncio.wait(users)
+        await clock.sleep_until_ns(400 * MS)
+        told.append(probe.worst_ns(201 * MS, 400 * MS))
+        assert 18 <= beats <= 20
+        return told
+
+    # A beat was due 2.5 ms after the hold-up began.
+    assert in_virtual_time(course()) == [0, 37_500_000, 37_500_000, 0, None]
+
+
+def test_a_probe_that_fails_tells_all_who_run_it() -> None:
+    class BrokenClock(LoopClock):
+        async def sleep_until_ns(self, deadline_ns: int) -> None:
+            raise OSError("no clock")
+
+    async def course() -> list[BaseException | None]:
+        probe = LagProbe(BrokenClock())
+        return list(await asyncio.gather(probe.run(0), probe.run(0), return_exceptions=True))
+
+    assert [str(e) for e in in_virtual_time(course())] == ["no clock"] * 2
+
+
+async def test_the_conversations_of_a_loop_have_one_probe() -> None:
+    async def other() -> LagProbe:
+        return loop_probe()
+
+    assert loop_probe() is loop_probe()
+    assert await asyncio.to_thread(asyncio.run, other()) is not loop_probe()

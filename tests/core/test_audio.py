@@ -13,6 +13,7 @@ from turngap.core.audio import (
     SpeechDetector,
     SpeechEnd,
     SpeechStart,
+    _audible,
     audible_end,
     audible_onset,
     dbfs_to_amplitude,
@@ -179,6 +180,34 @@ def detect(pcm: Pcm, cuts: list[int], *, gap_ms: float = 30.0) -> Events:
 @example(buzz(400), list(range(400)))
 def test_events_do_not_depend_on_how_the_stream_is_cut(pcm: Pcm, cuts: list[int]) -> None:
     assert detect(pcm, cuts) == detect(pcm, [])
+
+
+def known(pcm: Pcm, gap: int) -> Events:
+    """What of a stream at 8 kHz is known once these samples of it are there, by its definition."""
+    window = window_samples(8_000)
+    judged = max(0, len(pcm) - window + 1)
+    events: Events = []
+    last: int | None = None
+    audible = _audible(pcm, window, THRESHOLD)
+    for i in [*audible[audible < judged].tolist(), judged]:
+        if last is not None and i - last > gap:
+            events.append(SpeechEnd(last))
+            last = None
+        if i < judged:
+            if last is None:
+                events.append(SpeechStart(i))
+            last = i
+    return events
+
+
+@given(lines(), st.lists(st.integers(0, 3_300), max_size=12))
+@example(np.concatenate((buzz(800), silence(900), buzz(800))), list(range(0, 2_500, 20)))
+def test_each_event_is_told_as_soon_as_it_is_known(pcm: Pcm, cuts: list[int]) -> None:
+    detector, told = SpeechDetector(8_000, gap_ms=30), list[SpeechStart | SpeechEnd]()
+    for a, b in pairwise([0, *sorted(min(c, len(pcm)) for c in cuts), len(pcm)]):
+        told += detector.feed(pcm[a:b])
+        assert told == known(pcm[:b], 240)
+        assert detector.speaking == (bool(told) and isinstance(told[-1], SpeechStart))
 
 
 @given(lines(), st.lists(st.integers(0, 3_300), max_size=6))

@@ -1,13 +1,18 @@
 """The real clock: it never wakes anybody early, and not by asyncio's two milliseconds late."""
 
 import asyncio
+import gc
 import os
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from helpers.descriptors import open_descriptors
 from turngap import clocks
-from turngap.clocks import MonotonicClock
+from turngap.clocks import LoopTimer, MonotonicClock, Sleepers, others_first
 from turngap.core.clock import ms_to_ns
 
 each_way = pytest.mark.parametrize("precise", [False, True])
@@ -66,38 +71,149 @@ async def test_a_sleep_that_is_cancelled_leaves_nothing_open() -> None:
     assert open_descriptors() == before
 
 
-async def test_long_sleeps_hold_no_descriptors() -> None:
+async def test_all_sleepers_of_a_loop_share_one_descriptor_however_long_they_sleep() -> None:
     clock, before = MonotonicClock(), open_descriptors()
-    deadline_ns = clock.now_ns() + ms_to_ns(600_000)
-    tasks = [asyncio.ensure_future(clock.sleep_until_ns(deadline_ns)) for _ in range(50)]
-    await asyncio.wait(tasks, timeout=0.05)
+    tasks = [
+        asyncio.ensure_future(clock.sleep_until_ns(clock.now_ns() + ms_to_ns(ms)))
+        for ms in (50.0, 900.0, 600_000.0) * 1000
+    ]
+    await others_first()
     held = open_descriptors()
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert held == before
+    assert held == before + (clocks._libc is not None)
+    assert open_descriptors() == before
 
 
-@each_way
-async def test_a_long_sleep_ends_on_a_timer_of_the_kernel(
-    precise: bool, monkeypatch: pytest.MonkeyPatch
+async def test_thousands_of_sleepers_are_all_woken_and_none_early() -> None:
+    clock, start_ns = MonotonicClock(), MonotonicClock().now_ns()
+
+    async def sleep(number: int) -> int:
+        deadline_ns = start_ns + ms_to_ns(number % 50)
+        await clock.sleep_until_ns(deadline_ns)
+        return clock.now_ns() - deadline_ns
+
+    late_ns = await asyncio.gather(*map(sleep, range(3000)))
+    assert min(late_ns) >= 0
+
+
+def test_each_loop_has_a_timer_of_its_own() -> None:
+    clock = MonotonicClock(precise=True)  # one clock for all, as an agent's sockets have it
+
+    async def sleep() -> list[int]:
+        late_ns: list[int] = []
+        for ms in (1, 20, 3):
+            deadline_ns = clock.now_ns() + ms_to_ns(ms)
+            await clock.sleep_until_ns(deadline_ns)
+            late_ns.append(clock.now_ns() - deadline_ns)
+        return late_ns
+
+    before = open_descriptors()
+    with ThreadPoolExecutor() as threads:
+        ended = [threads.submit(asyncio.run, sleep()) for _ in range(4)]
+        late_ns = [ns for each in ended for ns in each.result(timeout=60)]
+    assert len(late_ns) == 12
+    assert min(late_ns) >= 0
+    gc.collect()  # a loop that is gone takes its timer with it
+    assert open_descriptors() == before
+
+
+async def test_many_precise_sleepers_do_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    early_ns: list[int] = []
+
+    async def sleep(_: LoopTimer, instant_ns: int) -> None:
+        early_ns.append(deadline_ns - instant_ns)
+        await others_first()
+
+    monkeypatch.setattr(LoopTimer, "sleep", sleep)
+    clock = MonotonicClock(precise=True)
+    deadline_ns = clock.now_ns() + ms_to_ns(5)
+    await asyncio.gather(*(clock.sleep_until_ns(deadline_ns) for _ in range(12)))
+    assert early_ns == [clocks._SPIN_NS] * clocks._MOST_SPINNING + [0] * 4
+    assert clock.now_ns() >= deadline_ns
+
+
+# --- in manual time ---------------------------------------------------------------------------
+
+# Each falls asleep at an instant until another one, and may be cancelled at a third.
+sleeps = st.lists(
+    st.tuples(st.integers(1, 30), st.integers(1, 60), st.none() | st.integers(1, 60)), max_size=15
+)
+
+
+@settings(deadline=None)
+@given(sleeps)
+def test_whoever_is_due_wakes_in_order_at_that_instant_unless_cancelled(
+    plan: list[tuple[int, int, int | None]],
 ) -> None:
-    slept_s, woken = list[float](), list[int]()
+    with pytest.MonkeyPatch.context() as patch:
+        woken = asyncio.run(_play(plan, patch))
+    expected = [
+        (max(begins, due), number)
+        for number, (begins, due, cancelled) in enumerate(plan)
+        if cancelled is None or begins < cancelled >= due
+    ]
+    assert sorted(woken) == sorted(expected)
+    assert [at for at, _ in woken] == sorted(at for at, _ in woken)
 
-    async def sleep(seconds: float) -> None:
-        slept_s.append(seconds)
 
-    async def wake_at(instant_ns: int) -> None:
-        woken.append(instant_ns)
+async def _play(
+    plan: list[tuple[int, int, int | None]], patch: pytest.MonkeyPatch
+) -> list[tuple[int, int]]:
+    """Play sleeps on a timer that rings when the test says so; return who woke at which instant."""
+    now_ns, woken = 0, list[tuple[int, int]]()
+    set_to = list[int]()
+    patch.setattr(clocks, "time", SimpleNamespace(monotonic_ns=lambda: now_ns))
+    patch.setattr(clocks, "_open_timer", lambda: os.eventfd(0))
+    patch.setattr(clocks, "_set_timer", lambda _, instant_ns: set_to.append(instant_ns))
+    clock = MonotonicClock()
+    tasks: dict[int, asyncio.Task[None]] = {}
 
-    monkeypatch.setattr(asyncio, "sleep", sleep)
-    monkeypatch.setattr(clocks, "_wake_at", wake_at)
-    clock = MonotonicClock(precise=precise)
-    monkeypatch.setattr(clock, "_spin_ns", 0)
-    deadline_ns = clock.now_ns() + ms_to_ns(600_000)
-    await clock.sleep_until_ns(deadline_ns)
-    assert [round(seconds, 1) for seconds in slept_s] == [599.9]
-    assert woken == [deadline_ns]
+    async def sleep(number: int, due: int) -> None:
+        await clock.sleep_until_ns(due)
+        woken.append((now_ns, number))
+
+    for now_ns in range(1, 62):
+        timer = clocks._timers.get(asyncio.get_running_loop())
+        if timer is not None and timer._set_to_ns is not None and timer._set_to_ns <= now_ns:
+            assert set_to[-1] == timer._set_to_ns == now_ns  # and to nothing that has passed
+            timer._ring()
+        await _settled()
+        for number, (begins, due, cancelled) in enumerate(plan):
+            if cancelled == now_ns and number in tasks:
+                tasks[number].cancel()
+            if begins == now_ns and (cancelled is None or cancelled > begins):
+                tasks[number] = asyncio.create_task(sleep(number, due))
+        await _settled()
+    assert all(task.done() for task in tasks.values())
+    return woken
+
+
+async def _settled() -> None:
+    for _ in range(5):
+        await others_first()
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.booleans()), max_size=400))
+def test_those_who_were_cancelled_are_forgotten(plan: list[tuple[int, bool]]) -> None:
+    loop = asyncio.new_event_loop()
+    sleepers, waiting = Sleepers(), list[tuple[int, int, asyncio.Future[None]]]()
+    for order, (due, cancelled) in enumerate(plan):
+        woken = loop.create_future()
+        sleepers.add(due, woken)
+        if cancelled:
+            woken.cancel()
+            sleepers.cancelled()
+        else:
+            waiting.append((due, order, woken))
+    left = len(waiting)
+    assert left <= len(sleepers) <= 2 * left + 2 * clocks._MOST_CANCELLED
+    assert sleepers.next_ns() == min((due for due, _, _ in waiting), default=None)
+    for now in range(100):
+        sleepers.wake(now)
+        assert [w for d, _, w in waiting if w.done()] == [w for d, _, w in waiting if d <= now]
+    loop.close()
 
 
 @each_way

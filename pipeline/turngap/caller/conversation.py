@@ -11,7 +11,14 @@ from turngap.caller.ear import SPEECH_GAP_MS, Heard
 from turngap.caller.hearing import Listener
 from turngap.caller.line import Line, failed_on
 from turngap.caller.said import Incoming
-from turngap.caller.stream import GRID_MS, PACKET_MS, LagProbe, Sender, UserStream
+from turngap.caller.stream import (
+    GRID_MS,
+    PACKET_MS,
+    LagProbe,
+    Sender,
+    UserStream,
+    loop_probe,
+)
 from turngap.core.audio import Pcm
 from turngap.core.budget import TurnEnd
 from turngap.core.clock import NS_PER_MS, Clock, ms_to_ns
@@ -155,7 +162,7 @@ class Conversation:
         self._waited_ns = 0
         self._listener = Listener(clock, offset=offset, speech_gap_ms=self._patience.speech_gap_ms)
         self._tracker = self._listener.tracker
-        self._lag = LagProbe(watch)
+        self._watch = watch
         self._greeted = False
         self._open: list[_Running] = []
 
@@ -166,6 +173,11 @@ class Conversation:
     @property
     def stream(self) -> UserStream:
         return self._sender.stream
+
+    @property
+    def late_ns(self) -> Sequence[int]:
+        """How much later than its deadline each packet so far was handed to the socket."""
+        return self._sender.late_ns
 
     @property
     def faults(self) -> list[str]:
@@ -188,6 +200,7 @@ class Conversation:
         """Play all turns; end early, with `failure` set, if the line is lost."""
         stream = UserStream(self._stream_begins_ns(), self._line.rate)
         self._sender = Sender(stream, self._clock, self._line.send_audio)
+        self._lag = loop_probe() if self._watch is None else LagProbe(self._watch)
         tasks = [
             asyncio.create_task(self._receive(), name="turngap-receive"),
             asyncio.create_task(self._sender.run(self._tick), name="turngap-send"),

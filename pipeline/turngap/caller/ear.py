@@ -1,7 +1,8 @@
 """What the caller hears: a playout buffer for arriving chunks, and a speech detector."""
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -39,7 +40,7 @@ class Heard:
         return self.start_ns + samples_to_ns(len(self.pcm), self.rate)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Queued:
     """A chunk in the playout buffer; its first `played` samples have sounded."""
 
@@ -68,7 +69,7 @@ class _Run:
         return self.start_ns + samples_to_ns(self.samples, self.rate)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Anchor:
     """Where a played piece begins in the detector's stream, and when it sounded."""
 
@@ -93,7 +94,8 @@ class _Detected:
     def feed(self, pcm: Pcm, start_ns: int, received_ns: int, unbroken_ns: int) -> list[Speech]:
         self._anchors.append(_Anchor(self._fed, start_ns, received_ns, unbroken_ns))
         self._fed += len(pcm)
-        events = [self._in_time(e) for e in self.detector.feed(pcm)]
+        found = self.detector.feed(pcm)
+        events = [self._in_time(e) for e in found] if found else []
         # Whatever the detector reports next lies within a gap and a window of here.
         settled = self._fed - self.longest_silence
         while len(self._anchors) > 1 and self._anchors[1].sample <= settled:
@@ -173,21 +175,21 @@ class Ear:
         """Play up to `now_ns`, and return what was heard meanwhile."""
         events: list[Speech] = []
         while self._queue and self._queue[0].start_ns <= now_ns:
-            chunk = self._queue.popleft()
-            whole = len(chunk.pcm)
-            due = min(whole, ns_to_samples(now_ns - chunk.start_ns, chunk.rate))
+            chunk = self._queue[0]
+            due = min(len(chunk.pcm), ns_to_samples(now_ns - chunk.start_ns, chunk.rate))
             # A message may have arrived before the latest tick: nothing is played twice for that.
-            upto = max(due, chunk.played)
-            if upto > chunk.played:
-                self.played += upto - chunk.played
-                events += self._play(chunk, upto)
-            if upto < whole:
-                self._queue.appendleft(replace(chunk, played=upto))
+            if due > chunk.played:
+                self.played += due - chunk.played
+                events += self._play(chunk, due)
+                chunk.played = due
+            if chunk.played < len(chunk.pcm):
                 break
+            self._queue.popleft()
             self._waiting_bytes -= chunk.pcm.nbytes
         if not self._queue:
             self._drop(0)
-            events += self._silence_until(now_ns)
+            if self._silence_left:
+                events += self._silence_until(now_ns)
         return events
 
     def lose(self, samples: int) -> None:
@@ -252,6 +254,7 @@ class Ear:
 
 def _last_loud(pcm: Pcm) -> int | None:
     """Return the last sample that may be audible; None if none is."""
-    level = dbfs_to_amplitude(AUDIBLE_DBFS)
-    loud = np.flatnonzero((pcm >= level) | (pcm <= -level))
-    return int(loud[-1]) if len(loud) else None
+    level = ceil(dbfs_to_amplitude(AUDIBLE_DBFS))
+    loud = ((pcm >= level) | (pcm <= -level))[::-1]
+    from_the_end = int(loud.argmax())  # it stops at the first one
+    return len(pcm) - 1 - from_the_end if loud[from_the_end] else None

@@ -117,6 +117,8 @@ class Line:
         with the next.
         """
         self._waiting.extend(self._session.data_to_send())
+        if not self._waiting:
+            return
         with suppress(ConnectionClosed):
             async with self._sending:
                 while self._waiting:

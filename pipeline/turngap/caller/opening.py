@@ -23,6 +23,7 @@ from websockets.uri import WebSocketURI, parse_uri
 
 from turngap.caller.arrival import StampedSocket, arrived_ns, connect_stamped
 from turngap.caller.intake import MOST_MESSAGE_BYTES, MOST_QUEUED, QUEUED_AGAIN
+from turngap.caller.sending import PromptSends
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError, url_meant
 from turngap.core.untrusted import MOST_SENTENCE, printable
@@ -30,7 +31,7 @@ from turngap.core.untrusted import MOST_SENTENCE, printable
 CLOSE_TIMEOUT_S = 2.0
 
 
-class Socket(ClientConnection):
+class Socket(PromptSends, ClientConnection):
     """A WebSocket that knows when bytes last arrived."""
 
     arrived_ns = 0

@@ -1,7 +1,11 @@
 """The caller's microphone: an endless stream that holds the recordings, sent to deadlines."""
 
+import asyncio
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -23,6 +27,8 @@ BEAT_MS = 5.0
 # sender has work to do. So the probe adds nothing to a gap: calibrated with real-time scheduling
 # (n=40 each), the median error was 0.26 ms with it and 0.29 without.
 OFF_PACKETS_MS = BEAT_MS / 2
+# The probe remembers at least so many beats, those of an hour: no turn is longer.
+MOST_BEATS = 720_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +51,10 @@ class UserStream:
         self.rate = rate
         self.packet = rate * PACKET_MS // 1000
         self.grid = rate * GRID_MS // 1000
-        self._noise = line_noise(rate)
+        # Two grid lengths, so that a packet anywhere on the grid is one piece of it.
+        self._noise = np.tile(line_noise(rate), 2)
         self._placed: list[_Placed] = []
+        self._placed_to = 0
 
     def place(self, pcm: Pcm, not_before: int, *, phase: int = 0) -> int:
         """Put a recording into the stream, on the grid plus `phase` samples, and return its start.
@@ -55,12 +63,15 @@ class UserStream:
         """
         start = -(-max(not_before - phase, 0) // self.grid) * self.grid + phase
         self._placed.append(_Placed(start, pcm))
+        self._placed_to = max(self._placed_to, start + len(pcm))
         return start
 
     def read(self, start: int, length: int) -> Pcm:
         """Return samples `start` to `start + length` as they were or will be sent."""
-        out = np.resize(np.roll(self._noise, -(start % self.grid)), length)
-        for clip in self._placed:
+        at = start % self.grid
+        noise = self._noise[at : at + self.grid]
+        out = noise[:length].copy() if length <= self.grid else np.resize(noise, length)
+        for clip in self._placed if start < self._placed_to else ():
             low = max(start, clip.start)
             high = min(start + length, clip.start + len(clip.pcm))
             if low < high:
@@ -116,25 +127,57 @@ class Sender:
 class LagProbe:
     """Measures how late the caller's event loop runs: what arrives while it is held up reads late.
 
-    It wakes at absolute deadlines and records how late each wake-up was.
+    It wakes at absolute deadlines and records how late each wake-up was. All who `run` it share its
+    beats, and it beats while anybody does: use `loop_probe` for the probe of the event loop.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or MonotonicClock()
-        self._beats: list[tuple[int, int]] = []  # (due, late), ns
+        self._due_ns, self._woken_ns = array("q"), array("q")
+        self._users = 0
+        self._beating: asyncio.Task[None] | None = None
 
     async def run(self, from_ns: int) -> None:
-        """Beat until cancelled, between the packets that are sent from `from_ns` on."""
+        """Beat until cancelled, between the packets that are sent from `from_ns` on.
+
+        If it beats for somebody else already, their packets decide where the beats lie.
+        """
+        self._users += 1
+        if self._beating is None:
+            self._beating = asyncio.create_task(self._beat(from_ns), name="turngap-beat")
+        try:
+            await asyncio.shield(self._beating)
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._beating.cancel()
+                self._beating = None
+
+    async def _beat(self, from_ns: int) -> None:
         due_ns = from_ns + ms_to_ns(OFF_PACKETS_MS)
         while True:
             due_ns += ms_to_ns(BEAT_MS)
             await self._clock.sleep_until_ns(due_ns)
             now_ns = self._clock.now_ns()
-            self._beats.append((due_ns, now_ns - due_ns))
+            self._due_ns.append(due_ns)
+            self._woken_ns.append(now_ns)
+            if len(self._due_ns) > 2 * MOST_BEATS:
+                del self._due_ns[:MOST_BEATS], self._woken_ns[:MOST_BEATS]
             if now_ns - due_ns > ms_to_ns(BEAT_MS):
                 due_ns = now_ns  # skip the beats that a hold-up swallowed
 
     def worst_ns(self, from_ns: int, to_ns: int) -> int | None:
         """Return the longest hold-up in a stretch of time; None if no beat was due in it."""
-        late = [late for due, late in self._beats if due + late >= from_ns and due <= to_ns]
-        return max(late, default=None)
+        beats = range(bisect_left(self._woken_ns, from_ns), bisect_right(self._due_ns, to_ns))
+        return max((self._woken_ns[i] - self._due_ns[i] for i in beats), default=None)
+
+
+_loop_probes: WeakKeyDictionary[asyncio.AbstractEventLoop, LagProbe] = WeakKeyDictionary()
+
+
+def loop_probe() -> LagProbe:
+    """Return the running event loop's own probe, by the real clock.
+
+    200 beats a second for each of 100 conversations would be more work than their packets.
+    """
+    return _loop_probes.setdefault(asyncio.get_running_loop(), LagProbe())

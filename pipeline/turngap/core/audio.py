@@ -3,7 +3,9 @@
 All arrays are mono int16, shape (n,). Positions are sample indices.
 """
 
+from collections import deque
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +49,12 @@ def window_samples(rate: int) -> int:
     return max(1, round(rate * WINDOW_MS / 1000))
 
 
+def is_loud(pcm: Pcm, amplitude: float) -> bool:
+    """Whether any sample is as far from zero as this; nothing quieter is ever audible."""
+    level = ceil(amplitude)
+    return len(pcm) > 0 and bool(pcm.max() >= level or pcm.min() <= -level)
+
+
 def _audible(pcm: Pcm, window: int, threshold: float) -> NDArray[np.intp]:
     """Indices of the loud samples that lie in a loud window.
 
@@ -54,17 +62,18 @@ def _audible(pcm: Pcm, window: int, threshold: float) -> NDArray[np.intp]:
     """
     if len(pcm) < window:
         return np.empty(0, dtype=np.intp)
-    level = np.abs(pcm.astype(np.int64))
+    level = np.abs(pcm.astype(np.int32))
     capped = np.minimum(level, int(threshold * 10 ** (CLICK_DB / 20)))
-    energy = np.concatenate(([0], np.cumsum(capped * capped)))
-    loud_window = energy[window:] - energy[:-window] >= threshold**2 * window
-    # Sample i lies in the windows that begin at i - window + 1 to i.
-    loud_windows = np.concatenate(([0], np.cumsum(loud_window)))
-    sample = np.arange(len(pcm))
-    first = np.maximum(sample - window + 1, 0)
-    after_last = np.minimum(sample + 1, len(loud_window))
-    covered = loud_windows[after_last] > loud_windows[first]
-    return np.flatnonzero(covered & (level >= threshold))
+    energy = np.zeros(len(pcm) + 1, dtype=np.int64)
+    np.cumsum(capped * capped, out=energy[1:])
+    loud_windows = np.cumsum(energy[window:] - energy[:-window] >= threshold**2 * window)
+    # Sample i lies in the windows that begin at i - window + 1 to i. `begun[i]` counts the loud
+    # ones before these, and `begun[i + window]` those up to the last of them.
+    begun = np.zeros(len(pcm) + window, dtype=np.intp)
+    begun[window : window + len(loud_windows)] = loud_windows
+    begun[window + len(loud_windows) :] = loud_windows[-1]
+    covered = begun[window:] > begun[:-window]
+    return np.flatnonzero(covered & (level >= ceil(threshold)))
 
 
 def audible_onset(pcm: Pcm, rate: int, dbfs: float = AUDIBLE_DBFS) -> int | None:
@@ -111,9 +120,11 @@ class SpeechDetector:
         self._threshold = dbfs_to_amplitude(dbfs)
         self._gap = round(rate * gap_ms / 1000)
         # The samples not judged yet, and before them those that share a window with them.
-        self._buffer: Pcm = np.empty(0, dtype=np.int16)
-        self._buffer_at = 0
+        self._pieces: deque[Pcm] = deque()
+        self._pieces_at = 0
+        self._received = 0
         self._judged = 0
+        self._loud_to = 0  # no sample from here on is loud, while nobody speaks
         self._last_audible: int | None = None  # None: not speaking
 
     @property
@@ -121,15 +132,25 @@ class SpeechDetector:
         return self._last_audible is not None
 
     def feed(self, pcm: Pcm) -> list[SpeechStart | SpeechEnd]:
-        """Take the stream's next samples; return what became known by them, in order."""
-        self._buffer = np.concatenate((self._buffer, pcm))
-        received = self._buffer_at + len(self._buffer)
-        events = self._judge(max(self._judged, received - self._window + 1))
+        """Take the stream's next samples; return what became known by them, in order.
+
+        Nothing is searched before something can become known: in silence not before a sample is
+        loud, in speech not before it may have ended.
+        """
+        self._pieces.append(pcm)
+        self._received += len(pcm)
+        upto = max(self._judged, self._received - self._window + 1)
+        if self._last_audible is not None:
+            if upto - self._last_audible <= self._gap:
+                return []
+        elif not self._has_become_loud(pcm):
+            self._judged = upto
+            self._forget_judged()
+            return []
+        events = self._judge(upto)
         if self._last_audible is not None and self._judged - self._last_audible > self._gap:
             events.append(self._end(self._last_audible))
-        drop = max(0, self._judged - self._window + 1 - self._buffer_at)
-        self._buffer = self._buffer[drop:]
-        self._buffer_at += drop
+        self._forget_judged()
         return events
 
     def cut(self) -> list[SpeechStart | SpeechEnd]:
@@ -137,23 +158,43 @@ class SpeechDetector:
 
         Positions go on counting, and nothing before the cut shares a window with what follows it.
         """
-        received = self._buffer_at + len(self._buffer)
-        events = self._judge(received)
+        events = self._judge(self._received)
         if self._last_audible is not None:
             events.append(self._end(self._last_audible))
-        self._buffer = self._buffer[:0]
-        self._buffer_at = received
+        self._pieces.clear()
+        self._pieces_at = self._received
         return events
+
+    def _has_become_loud(self, pcm: Pcm) -> bool:
+        """Whether a sample that is not judged yet may be loud; `pcm` are the latest ones."""
+        if is_loud(pcm, self._threshold):
+            self._loud_to = self._received
+        return self._loud_to > self._judged
+
+    def _forget_judged(self) -> None:
+        keep_from = self._judged - self._window + 1
+        while self._pieces and self._pieces_at + len(self._pieces[0]) <= keep_from:
+            self._pieces_at += len(self._pieces.popleft())
+        if self._pieces and keep_from > self._pieces_at:
+            self._pieces[0] = self._pieces[0][keep_from - self._pieces_at :]
+            self._pieces_at = keep_from
 
     def _judge(self, upto: int) -> list[SpeechStart | SpeechEnd]:
         """Events of the samples up to stream position `upto` (exclusive) not judged before."""
-        audible = _audible(self._buffer, self._window, self._threshold) + self._buffer_at
-        audible = audible[(audible >= self._judged) & (audible < upto)]
-        self._judged = upto
+        judged, self._judged = self._judged, upto
+        if not self._pieces:
+            return []
+        pcm = np.concatenate(self._pieces)
+        self._pieces = deque([pcm])
+        audible = _audible(pcm, self._window, self._threshold) + self._pieces_at
+        audible = audible[(audible >= judged) & (audible < upto)]
         if len(audible) == 0:
             return []
         events: list[SpeechStart | SpeechEnd] = []
-        breaks = np.flatnonzero(np.diff(audible) > self._gap)
+        if audible[-1] - audible[0] <= self._gap:  # there can be no end between them
+            breaks = np.empty(0, dtype=np.intp)
+        else:
+            breaks = np.flatnonzero(np.diff(audible) > self._gap)
         firsts = audible[np.concatenate(([0], breaks + 1))]
         lasts = audible[np.concatenate((breaks, [len(audible) - 1]))]
         for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
@@ -166,4 +207,5 @@ class SpeechDetector:
 
     def _end(self, last_audible: int) -> SpeechEnd:
         self._last_audible = None
+        self._loud_to = self._received  # what is not judged yet was not looked at
         return SpeechEnd(last_audible)

@@ -31,6 +31,7 @@ from websockets.exceptions import ConnectionClosed
 from turngap.caller.arrival import StampedSocket, arrived_ns
 from turngap.caller.line import Peer
 from turngap.caller.said import Message
+from turngap.caller.sending import PromptSends
 from turngap.children import end_with_parent
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm, SpeechDetector, SpeechEnd, dbfs_to_amplitude
@@ -186,7 +187,7 @@ async def converse(
     await _Session(script, peer, clock, account or Account(), half or script.half()).run()
 
 
-class _Socket(ServerConnection):
+class _Socket(PromptSends, ServerConnection):
     """Knows when bytes last arrived: what is told as truth must not hold this loop's delays."""
 
     clock = MonotonicClock(precise=True)

@@ -1,0 +1,329 @@
+"""How many sessions one caller process carries on one core, and how well it still measures.
+
+At each level so many conversations run in this process, on one core. They talk to scripted agents
+in other processes, on the other cores, over loopback. The agents know to a few microseconds which
+gap they injected, so the error of what the caller measured is known for every turn. The goal:
+at 100 sessions p99 of the pacing lateness under 5 ms, the error at most 0.5 ms (p50) and 5 ms
+(p99), and every turn heard. It ends with 1 if a level of at most 100 sessions does not reach it.
+
+    python benchmarks/caller_capacity.py
+    python benchmarks/caller_capacity.py --levels 1 25 100 --seconds 60 --dialect twilio
+    python benchmarks/caller_capacity.py --levels 100 --profile FILE
+
+A session is a person who says 1.5 s and then hears 1.5 s, every 4 s, in messages of 10 to 60 ms, in
+real time or at once. While nobody speaks the person's line is sent on, as it always is.
+
+On a machine with other work, give it the processor: `chrt -f 5 python benchmarks/...`. Linux takes
+5 % of each second from such a process if it wants them all, which shows as 50 ms of lateness.
+"""
+
+import argparse
+import asyncio
+import cProfile
+import json
+import os
+import pstats
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from endings import errors_told
+
+from turngap.caller.conversation import Conversation, Patience, TurnCue
+from turngap.caller.endpoint import PIPECAT, Endpoint
+from turngap.clocks import MonotonicClock
+from turngap.core.clock import ms_to_ns, ns_to_ms
+from turngap.core.results import OffsetRecord, Quantiles
+from turngap.core.stats import percentile
+from turngap.play.calibrate import absolute_quantiles, loopback_script, plan, utterance
+from turngap.play.run import undisturbed
+from turngap.scenario.model import SpeechBounds
+from turngap.testing.account import Account, Truth
+from turngap.testing.agent import Reply, ScriptedAgent
+from turngap.testing.dialects import require_half
+
+NO_OFFSET = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
+REPLY_MS = 1500.0
+# What the loopback agent of another session takes to begin, and the callers to be all there.
+SETTLING_MS = 2000.0
+PATIENCE = Patience(quiet_ms=500)
+# Before the short tone whose end calibration knows to the sample.
+LEAD_MS = 1300
+
+GOAL_SESSIONS, GOAL_LATE_MS, GOAL_ERROR_P50_MS, GOAL_ERROR_P99_MS = 100, 5.0, 0.5, 5.0
+
+
+@dataclass(slots=True)
+class Measured:
+    """What the sessions of one level made of their measured window, in ms."""
+
+    late_ms: list[float] = field(default_factory=list[float])
+    lag_ms: list[float] = field(default_factory=list[float])
+    errors_ms: list[float] = field(default_factory=list[float])
+    missed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One row: times in ms, processor time in cores."""
+
+    sessions: int
+    turns: int
+    missed: int
+    cores: float
+    ms_per_session_second: float
+    agent_cores: float
+    late_ms: Quantiles
+    lag_ms: Quantiles
+    error_ms: Quantiles
+
+    @property
+    def holds(self) -> bool:
+        """Whether every figure is as good as the goal."""
+        goals = (
+            (self.late_ms.p99, GOAL_LATE_MS),
+            (self.error_ms.p50, GOAL_ERROR_P50_MS),
+            (self.error_ms.p99, GOAL_ERROR_P99_MS),
+        )
+        return self.turns > 0 and all(v is not None and v <= most for v, most in goals)
+
+
+# --- the agents' processes
+
+
+async def be_agents(count: int, dialect: str, replies: Sequence[Reply]) -> None:
+    """Serve so many scripted agents; print their URLs, and once stdin has a line, their truths."""
+    accounts = [Account() for _ in range(count)]
+    script = loopback_script(replies, dialect)
+    async with AsyncExitStack() as stack:
+        agents = [
+            await stack.enter_async_context(ScriptedAgent(script=script, account=account))
+            for account in accounts
+        ]
+        print(json.dumps([agent.url for agent in agents]), flush=True)
+        with undisturbed():
+            await asyncio.to_thread(sys.stdin.readline)
+        print(json.dumps([[asdict(t) for t in a.truths] for a in accounts]), flush=True)
+
+
+@dataclass(slots=True)
+class Agents:
+    """Processes with agents, of which each has a URL and its own account."""
+
+    processes: list[asyncio.subprocess.Process]
+    urls: list[str]
+
+    def cpu_s(self) -> float:
+        return sum(cpu_s(psutil.Process(p.pid)) for p in self.processes)
+
+    async def truths(self) -> list[Mapping[int, Truth]]:
+        """End the agents; return what each injected, by the number of the utterance."""
+        said: list[list[dict[str, Any]]] = []
+        for process in self.processes:
+            out, _ = await process.communicate(b"\n")
+            said += json.loads(out)
+        return [{told["turn"]: Truth(**told) for told in account} for account in said]
+
+
+@asynccontextmanager
+async def serving(
+    sessions: int, processes: int, dialect: str, cores: set[int], seed: int
+) -> AsyncIterator[Agents]:
+    """Start agents for so many sessions in so many processes at most."""
+    started: list[asyncio.subprocess.Process] = []
+    urls: list[str] = []
+    shares = [len(range(i, sessions, processes)) for i in range(min(processes, sessions))]
+    try:
+        for number, share in enumerate(shares):
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, __file__, "--be-agents", str(share), "--dialect", dialect),
+                *("--seed", str(seed + number)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                limit=2**26,
+            )
+            started.append(process)
+            pin(cores, process.pid)
+            assert process.stdout is not None
+            urls += json.loads(await process.stdout.readline())
+        yield Agents(started, urls)
+    finally:
+        for process in started:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+def replies_of(seed: int) -> list[Reply]:
+    """Replies as `turngap calibrate` plays them, but as long as a short sentence."""
+    return [replace(reply, speech_ms=REPLY_MS) for reply in plan(256, seed)]
+
+
+def question(rate: int) -> TurnCue:
+    """The utterance of `turngap calibrate`, after a silence: it lasts as long as a question."""
+    cue = utterance(rate)
+    lead = np.zeros(rate * LEAD_MS // 1000, dtype=np.int16)
+    start_ms, end_ms = cue.speech.start_ms + LEAD_MS, cue.speech.end_ms + LEAD_MS
+    speech = SpeechBounds(start_ms=start_ms, end_ms=end_ms)
+    return replace(cue, pcm=np.concatenate((lead, cue.pcm)), speech=speech)
+
+
+# --- the caller
+
+
+async def session(
+    endpoint: Endpoint, begin_ns: int, window: tuple[int, int], into: Measured
+) -> dict[int, float]:
+    """Play one conversation until the window is over; return its gaps by the turn's number, ms."""
+    clock = MonotonicClock(precise=True)
+    gaps: dict[int, float] = {}
+    await clock.sleep_until_ns(begin_ns)
+    async with endpoint.open(clock) as line:
+        cues = [question(line.rate)] * 10_000
+        talk = Conversation(line, cues, clock, offset=NO_OFFSET, patience=PATIENCE)
+        async with aclosing(talk.play()) as turns:
+            async for played in turns:
+                if played.turn.user_start_ns >= window[1]:
+                    break
+                if played.turn.user_start_ns >= window[0]:
+                    into.lag_ms += [ns_to_ms(played.lag_ns)] if played.lag_ns is not None else []
+                    if played.turn.gap_ns is None:
+                        into.missed += 1
+                    else:
+                        gaps[played.turn.turn] = ns_to_ms(played.turn.gap_ns)
+        if talk.failure is not None:
+            raise talk.failure
+        first, last = (max(0, talk.stream.sample_at(at_ns)) for at_ns in window)
+        packets = slice(first // talk.stream.packet, last // talk.stream.packet)
+        into.late_ms += map(ns_to_ms, talk.late_ns[packets])
+    return gaps
+
+
+async def one_level(sessions: int, arguments: argparse.Namespace, other_cores: set[int]) -> Level:
+    into = Measured()
+    dialect, seed = arguments.dialect, arguments.seed
+    async with serving(sessions, arguments.agents, dialect, other_cores, seed) as agents:
+        clock, caller = MonotonicClock(), psutil.Process()
+        # Sessions begin at equal distances, as the lines of a load test do.
+        dialling_ms = max(SETTLING_MS, 20.0 * sessions)
+        start_ns = clock.now_ns()
+        begins = [
+            start_ns + ms_to_ns(dialling_ms * i / sessions + 7.3 * i % 20) for i in range(sessions)
+        ]
+        from_ns = start_ns + ms_to_ns(dialling_ms + SETTLING_MS)
+        window = (from_ns, from_ns + ms_to_ns(arguments.seconds * 1000))
+        with undisturbed():
+            tasks = [
+                asyncio.create_task(session(Endpoint(url, dialect), begin_ns, window, into))
+                for url, begin_ns in zip(agents.urls, begins, strict=True)
+            ]
+            await clock.sleep_until_ns(window[0])
+            before_ns, before = clock.now_ns(), (cpu_s(caller), agents.cpu_s())
+            await clock.sleep_until_ns(window[1])
+            seconds = (clock.now_ns() - before_ns) / 1e9
+            cores, agent_cores = (
+                (now - then) / seconds
+                for now, then in zip((cpu_s(caller), agents.cpu_s()), before, strict=True)
+            )
+            heard = await asyncio.gather(*tasks)
+        for gaps, truths in zip(heard, await agents.truths(), strict=True):
+            into.errors_ms += [gap - ns_to_ms(truths[turn].gap_ns) for turn, gap in gaps.items()]
+    return Level(
+        sessions,
+        len(into.errors_ms) + into.missed,
+        into.missed,
+        cores,
+        cores / sessions * 1000,
+        agent_cores,
+        quantiles(into.late_ms),
+        quantiles(into.lag_ms),
+        absolute_quantiles(into.errors_ms, missed=into.missed),
+    )
+
+
+def quantiles(values: Sequence[float]) -> Quantiles:
+    p50, p95, p99 = (percentile(values, q).value for q in (0.5, 0.95, 0.99))
+    return Quantiles(n=len(values), p50=p50, p95=p95, p99=p99, max=max(values, default=None))
+
+
+def cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def pin(cores: set[int], pid: int = 0) -> None:
+    """Keep a process on these cores, where the system can."""
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(pid, cores)
+
+
+# --- what is shown
+
+HEADER = (
+    f"{'sessions':>8}{'cores':>7}{'ms/s':>7}{'agents':>8}   {'late p50':>8}{'p99':>7}{'max':>7}"
+    f"   {'lag p99':>7}   {'|error| p50':>11}{'p99':>7}   {'turns':>5}{'missed':>7}"
+)
+
+
+def row(level: Level) -> str:
+    late, lag, error = level.late_ms, level.lag_ms, level.error_ms
+    return (
+        f"{level.sessions:>8}{level.cores:>7.2f}{level.ms_per_session_second:>7.2f}"
+        f"{level.agent_cores:>8.2f}   {ms(late.p50):>8}{ms(late.p99):>7}{ms(late.max):>7}"
+        f"   {ms(lag.p99):>7}   {ms(error.p50):>11}{ms(error.p99):>7}"
+        f"   {level.turns:>5}{level.missed:>7}   {'holds' if level.holds else 'does not hold'}"
+    )
+
+
+def ms(value: float | None) -> str:
+    return "?" if value is None else f"{value:.2f}"
+
+
+async def measure(arguments: argparse.Namespace) -> int:
+    everywhere = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
+    mine = {min(everywhere)} if len(everywhere) > 1 and not arguments.unpinned else set[int]()
+    pin(mine)
+    print(f"{arguments.dialect}, {arguments.seconds:g} s a level; times in ms, cores by CPU time")
+    print(HEADER)
+    levels: list[Level] = []
+    for sessions in arguments.levels:
+        level = await one_level(sessions, arguments, everywhere - mine)
+        levels.append(level)
+        print(row(level), flush=True)
+    held = max((level.sessions for level in levels if level.holds), default=0)
+    print(f"the most sessions that hold: {held}; the goal is {GOAL_SESSIONS}")
+    return 0 if all(level.holds for level in levels if level.sessions <= GOAL_SESSIONS) else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--levels", type=int, nargs="+", default=[1, 10, 25, 50, 100])
+    parser.add_argument("--seconds", type=float, default=25.0, help="measured, of each level")
+    parser.add_argument("--dialect", default=PIPECAT)
+    parser.add_argument("--agents", type=int, default=2, help="processes that serve the agents")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--unpinned", action="store_true", help="leave the caller on all cores")
+    parser.add_argument("--profile", type=Path, help="write cProfile's figures to this file")
+    parser.add_argument("--be-agents", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    with errors_told():
+        require_half(arguments.dialect)
+        if arguments.be_agents is not None:
+            replies = replies_of(arguments.seed)
+            asyncio.run(be_agents(arguments.be_agents, arguments.dialect, replies))
+            return 0
+        if arguments.profile is None:
+            return asyncio.run(measure(arguments))
+        with cProfile.Profile() as profile:
+            code = asyncio.run(measure(arguments))
+        pstats.Stats(profile).dump_stats(arguments.profile)
+        return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -30,6 +30,7 @@ from turngap.agent.observer import AgentObserver, MonotonicPipecatClock
 from turngap.agent.output import YieldingTransport
 from turngap.agent.protocols.base import WireProtocol
 from turngap.agent.protocols.pipecat_protobuf import PipecatProtobuf
+from turngap.agent.sparing import observe_sparingly
 from turngap.agent.speculation import Announcer, AudioGate, DiscreetRTVI, Guesses
 from turngap.agent.stack import Chosen, Stack, found_of, held_out_of, resolved
 from turngap.agent.switching import LlmSwitch, Memory, Offers, offers_of
@@ -218,7 +219,9 @@ def _worker(
         rtvi_processor=DiscreetRTVI(guesses) if guesses else None,
         # A caller may be silent for any time; the server closes connections that were lost.
         idle_timeout_secs=None,
+        enable_turn_tracking=False,  # nobody asks pipecat which turn it is
     )
+    observe_sparingly(worker)
     if observer is not None and protocol.written is not None:
         observer.attach(worker)
     elif observer is not None:

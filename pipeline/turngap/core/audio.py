@@ -40,7 +40,8 @@ def rms_dbfs(pcm: Pcm) -> float:
     """RMS level in dB relative to full scale; -inf for silence or no samples."""
     if len(pcm) == 0:
         return float("-inf")
-    mean_square = float(np.mean(np.square(pcm, dtype=np.float64)))
+    samples = pcm.astype(np.float64)
+    mean_square = float(samples.dot(samples)) / len(samples)  # exact: whole numbers below 2**53
     return float("-inf") if mean_square == 0 else 10 * float(np.log10(mean_square / FULL_SCALE**2))
 
 

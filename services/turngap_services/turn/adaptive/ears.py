@@ -37,6 +37,8 @@ SILENT_MS = 40
 class Listener(FrameProcessor):
     """Pushes each packet on before hearing it, so that a recogniser is never behind a decision.
 
+    It has no queue, as the recogniser behind it has one.
+
     Pushes pipecat's VAD frames: started when a voice begins, stopped at the *endpoint*. Pauses
     within a turn are not announced, so that the recogniser keeps the utterance in one piece.
     """
@@ -44,7 +46,7 @@ class Listener(FrameProcessor):
     def __init__(
         self, taker: TurnTaker, confidence: float, classifier: "BaseTurnAnalyzer | None"
     ) -> None:
-        super().__init__()
+        super().__init__(enable_direct_mode=True)
         self._taker = taker
         self._confidence = confidence
         self._classifier = classifier

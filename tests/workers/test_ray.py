@@ -21,6 +21,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # the token would lie in the user's home
+    monkeypatch.setenv("RAY_health_check_period_ms", "1000")  # else it takes half a minute
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'turngap[ray]'")
     from ray.cluster_utils import Cluster
 

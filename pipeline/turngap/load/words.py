@@ -239,17 +239,22 @@ def _is_here(record: LoadRecord) -> bool:
 
 def not_measured(record: LoadRecord) -> list[str]:
     """What this load test does not say, one sentence each."""
+    if not record.steps:
+        return []
     said: list[str] = []
     found = record.capacity
     if found is not None and found.sessions is not None and found.not_held is None:
         said.append(f"more than {sessions_words(found.sessions)}: the search ended there")
     if _is_here(record):
         said.append("the network: agent and callers share this machine, and its processors")
-    if all(step.yield_ms.value is None for step in record.steps) and record.steps:
+    if all(step.yield_ms.value is None for step in record.steps):
         why = printable(record.steps[0].yield_ms.why_none or "no turn was interrupted")
         said.append(f"yield, how fast it falls silent: too few turns were interrupted ({why})")
-    if all(step.holes is None for step in record.steps) and record.steps:
+    if all(step.holes is None for step in record.steps):
         said.append("holes in the audio: no reply was heard")
+    few = [s.gap_ms["p95"].why_none for s in record.steps if gap_ms(s, "p95") is None]
+    if len(few) == len(record.steps):
+        said.append(f"p95 of the gap: too few turns ({printable(few[0] or '')})")
     if any(step.sessions is None for step in record.steps):
         said.append("a capacity in sessions: calls arrived at a rate")
     return said

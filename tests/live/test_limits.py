@@ -103,3 +103,14 @@ async def test_a_seat_is_free_at_once_and_few_pipelines_may_still_come_down() ->
             async with seats.seat(scope) as third:
                 assert third.refused.startswith("full: 0 of 1 conversations are running, 2 come")
     assert (seats.taken, seats.coming_down) == (0, 0)
+
+
+async def test_a_server_of_many_seats_lets_more_conversations_begin() -> None:
+    clock = ManualClock()
+    seats = Seats(100, Limits(), clock)
+    for _ in range(200):  # all may come at once, and once more
+        seats.give_back(seats.take("10.0.0.1"))
+    assert seats.take("10.0.0.1").reason == "begins"
+    await clock.advance(NS_PER_S)
+    begun = [seats.take("10.0.0.1") for _ in range(30)]
+    assert [seat.reason for seat in begun] == [""] * 20 + ["begins"] * 10

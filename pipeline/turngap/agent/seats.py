@@ -14,6 +14,11 @@ from turngap.core.clock import Clock
 DRAINS = "this agent is shutting down and takes no new calls: connect again in a few seconds"
 
 
+# With more seats than these, as many more conversations of one address may begin: five seconds after
+# each other in each seat, as where an exchange or a load test makes short calls.
+SEATS_AT_LIMIT = 25
+
+
 @dataclass(slots=True, eq=False)
 class Seat:
     """A client's place.
@@ -99,8 +104,8 @@ class Seats:
         self._seats: set[Seat] = set()
         self._clock = clock
         # Everybody may come at once, and once again after an interruption.
-        at_once_s = 2 * most / limits.begins_per_s
-        self._begins = Meters(limits.begins_per_s, at_once_s)
+        per_s = limits.begins_per_s * max(1.0, most / SEATS_AT_LIMIT)
+        self._begins = Meters(per_s, 2 * most / per_s)
 
     @property
     def taken(self) -> int:

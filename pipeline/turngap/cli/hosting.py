@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from turngap.children import PARENT_HOLDS_STDIN
-from turngap.core.errors import TurngapError
+from turngap.core.errors import InputError, TurngapError
 
 if TYPE_CHECKING:
     from turngap.agent.access import Access
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from turngap.live.answering import Answering
     from turngap.live.app import LiveServer
     from turngap.live.keeping import Keeping
-    from turngap.play.target import AgentChoice
+    from turngap.play.target import AgentChoice, Target
 
 TOKEN_VARIABLE = "TURNGAP_TOKEN"
 
@@ -163,7 +163,8 @@ def _lead(
     from turngap.play.target import resolve
     from turngap.scenario.library import library_dir
 
-    resolve(wanted.choice, library_dir(library))  # what is wrong with it is said at once
+    target = resolve(wanted.choice, library_dir(library))  # what is wrong with it is said at once
+    _require_shareable(target)
     clock = MonotonicClock()
     seats, drain = _seats(wanted, settings, clock)
     hands = [Hand(number) for number in range(wanted.workers)]
@@ -188,6 +189,17 @@ def _lead(
             await crew.serve(ready)
 
         asyncio.run(lead())
+
+
+def _require_shareable(target: "Target") -> None:
+    """Refuse an agent whose every process would start a server of its own."""
+    for spec, own in target.engines():
+        if spec.starts_server(own):
+            raise InputError(
+                "serve.workers",
+                f"{spec.kind} backend {spec.name!r} would start a server for each of the workers",
+                hint=f"start one yourself, and name it: --set {spec.kind}.base_url=http://HOST:PORT/v1",
+            )
 
 
 def _starter(access: "Access", shared: dict[str, str]) -> Callable[[int, socket.socket], Any]:

@@ -318,8 +318,7 @@ class BackendSpec:
         toolless: why it calls none where its settings keep it from doing so; gives None where they
             do not.
         combines: of an LLM: whether it is made of others, and tells what each of them cost.
-        starts: of an LLM: whether these settings start a server of their own, of which every process
-            that is to use it would have one.
+        starts: of an LLM: whether these settings start a server of their own, one for each process.
         judges: of an LLM: whether it can give a verdict on an answer. One that knows nothing but
             its own talk cannot, nor one without pipecat's `run_inference`; one that is made of
             others would ask but one of them.

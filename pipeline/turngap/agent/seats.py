@@ -14,8 +14,8 @@ from turngap.core.clock import Clock
 DRAINS = "this agent is shutting down and takes no new calls: connect again in a few seconds"
 
 
-# With more seats than these, as many more conversations of one address may begin: five seconds after
-# each other in each seat, as where an exchange or a load test makes short calls.
+# With more seats than these, more conversations of one address may begin: one in five seconds for
+# each seat, as where an exchange or a load test makes short calls.
 SEATS_AT_LIMIT = 25
 
 

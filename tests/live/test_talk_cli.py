@@ -1,17 +1,24 @@
 """`turngap talk` and `turngap serve` on the command line."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
+from turngap.caller.dialects.pipecat import PipecatSession
+from turngap.caller.line import open_line
 from turngap.cli import main
-from turngap.cli.serving import Where, remarks
+from turngap.cli.hosting import Where
+from turngap.cli.serving import remarks
+from turngap.clocks import MonotonicClock
+from turngap.core.errors import AgentError
 
 # Nothing listens there.
 URL = "ws://127.0.0.1:1/ws"
@@ -46,6 +53,28 @@ def test_what_cannot_be_served_is_one_clear_line(
     assert code == 2
     assert says in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--workers", "0"), "'--workers': Input should be greater than or equal to 1"),
+        (("--workers", "129"), "'--workers': Input should be less than or equal to 128"),
+        (("--workers", "two"), "'--workers': Input should be a valid integer"),
+        (("--drain", "-1"), "'--drain': Input should be greater than or equal to 0"),
+        (("--drain", "nan"), "'--drain': Input should be less than or equal to 3600"),
+        (
+            ("--workers", "2", "--llm", "vllm", "--set", "llm.model=x/y"),
+            "would start a server for each of the workers",
+        ),
+    ],
+)
+def test_workers_that_cannot_be_had_are_one_clear_line(
+    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = ended_with(capsys, "serve", "--port", "0", *arguments)
+    assert code == 2
+    assert says in said
 
 
 @pytest.mark.parametrize(
@@ -122,3 +151,33 @@ def test_ctrl_c_is_the_ordinary_end_of_a_server(
         process.kill()
         process.communicate()
     assert not (tmp_path / "runs").exists()
+
+
+async def test_sigterm_lets_the_calls_of_all_processes_end(tmp_path: Path) -> None:
+    arguments = ["serve", "--workers", "2", "--port", "0", "--json", "--drain", "60"]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "turngap", *arguments, "--out", str(tmp_path / "runs")),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        ready = json.loads(await process.stdout.readline())
+        clock = MonotonicClock()
+        async with AsyncExitStack() as stack:
+            lines = [
+                await stack.enter_async_context(open_line(ready["url"], PipecatSession(), clock))
+                for _ in range(8)
+            ]
+            os.kill(process.pid, signal.SIGTERM)
+            with pytest.raises(AgentError, match=r"code 1012 \(this agent is shutting down"):
+                async with open_line(ready["url"], PipecatSession(), clock) as line:
+                    await line.clock_offset()
+            assert [(await line.clock_offset()).n for line in lines] == [12] * 8
+            assert process.returncode is None
+        said, log = await asyncio.wait_for(process.communicate(), 60)
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+    assert (process.returncode, said) == (0, b"")
+    assert b"waiting up to 60 s for 8 calls to end" in log

@@ -104,6 +104,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap serve --port 0",
         "turngap serve --offer student=small,model=student",
         "turngap serve --host 0.0.0.0 --max-sessions 4",
+        "turngap serve --workers 4 --max-sessions 64",
     )),
     (TALK, recording.record, (
         "turngap record quick-questions; turngap replay mine/quick-questions.yaml",

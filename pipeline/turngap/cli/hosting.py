@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from turngap.live.answering import Answering
     from turngap.live.app import LiveServer
     from turngap.live.keeping import Keeping
-    from turngap.play.target import AgentChoice, Target
+    from turngap.play.target import AgentChoice
 
 TOKEN_VARIABLE = "TURNGAP_TOKEN"
 
@@ -163,8 +163,8 @@ def _lead(
     from turngap.play.target import resolve
     from turngap.scenario.library import library_dir
 
-    target = resolve(wanted.choice, library_dir(library))  # what is wrong with it is said at once
-    _require_shareable(target)
+    _require_shareable(wanted.choice, library_dir(library))
+    resolve(wanted.choice, library_dir(library))  # what is wrong with it is said at once
     clock = MonotonicClock()
     seats, drain = _seats(wanted, settings, clock)
     hands = [Hand(number) for number in range(wanted.workers)]
@@ -191,9 +191,11 @@ def _lead(
         asyncio.run(lead())
 
 
-def _require_shareable(target: "Target") -> None:
+def _require_shareable(choice: "AgentChoice", library: Path) -> None:
     """Refuse an agent whose every process would start a server of its own."""
-    for spec, own in target.engines():
+    from turngap.agent.stack import resolved
+
+    for spec, own in resolved(choice.stack(), library):
         if spec.starts_server(own):
             raise InputError(
                 "serve.workers",

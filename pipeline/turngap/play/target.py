@@ -171,13 +171,13 @@ class Target:
 
         Of an agent from a checkout or at a URL nothing is known but the voices.
         """
-        found = stand_ins_of(self.engines())
+        found = stand_ins_of(self._engines())
         voices = any(scenario.voices == "synthetic" for scenario in scenarios)
         return (*found, "synthetic voices") if voices else found
 
     def held_out(self) -> tuple[HeldOutRecord, ...]:
         """What is known of its models beside what is played, as a run stores it."""
-        return held_out_of(self.engines())
+        return held_out_of(self._engines())
 
     def without_tools(self, scenarios: Iterable[Scenario]) -> str | None:
         """Why scenarios in which tools have to be called get no right answers; None if they can."""
@@ -191,7 +191,7 @@ class Target:
             f"To offer them, add --set tools.use=all and an --llm that calls them: {tool_callers()}"
         )
 
-    def engines(self) -> list[tuple[BackendSpec, BackendSettings]]:
+    def _engines(self) -> list[tuple[BackendSpec, BackendSettings]]:
         """What it is made of; nothing of an agent from a checkout or at a URL."""
         if self.stack is None or self.choice.checkout is not None:
             return []

@@ -35,7 +35,7 @@ def figures_of(
         at_once: calls that ran at the same time, in the mean and at most.
     """
     hits = [turn.hit(budget_ms) for turn in turns]
-    latencies = [inf if (ms := turn.latency_ms) is None else ms for turn in turns]
+    latencies = [_waited_ms(turn) for turn in turns]
     clusters = Clusters.of_calls([turn.call for turn in turns], [turn.due_s for turn in turns])
     effective_n = clusters.effective_n_of(np.array(hits), latencies) if turns else 0.0
     hit_rate = proportion_of(hits, clusters, latencies)
@@ -73,6 +73,15 @@ def caller_late_ms(turns: Sequence[LoadTurn]) -> float | None:
     """p99 of how late the caller sent its packets in these turns; None where it sent none."""
     late_ms = [ms for turn in turns for ms in turn.late_ms]
     return float(np.quantile(late_ms, LATE_Q)) if late_ms else None
+
+
+def _waited_ms(turn: LoadTurn) -> float:
+    """How long a caller waited for the reply; without end where none came, or not as it should.
+
+    An agent that cut in was not quick, and one that broke off has not replied.
+    """
+    replied = turn.played is not None and turn.played.replied
+    return turn.latency_ms if replied and turn.latency_ms is not None else inf
 
 
 def _yields_ms(turns: Sequence[LoadTurn]) -> list[float]:

@@ -218,13 +218,17 @@ class Search:
         good, bad = self._bracket()
         if bad - good >= 2 or any(i not in self._good for i in self._explored):
             return
-        if good < 0:
+        if good == self._certified:
+            self._ended = True
+        elif good < 0:
             self.stop(self._none_holds())
-        elif len(self._confirmed) == MOST_CONFIRMED:
+        elif len(self._confirmed) == MOST_CONFIRMED and self._certified is None:
             failed = ", ".join(str(self._levels[i]) for i in sorted(self._confirmed))
             self.stop(f"turns at {failed} sessions did not show it, and nothing lower was tried")
         else:
-            self._begin(good, self._left / 2)
+            share = 1.0 if self._certified is not None else 0.5
+            self._now = good
+            self._confirmed[good] = Confirmation(self._left * share, self.target)
 
     def _none_holds(self) -> str:
         seen = self._confirmed[0].seen if 0 in self._confirmed else self._explored[0]
@@ -233,10 +237,6 @@ class Search:
             f"{seen.hits} of {seen.turns} turns were on time at {level} "
             f"session{'s' * (level > 1)}, the fewest that were looked at"
         )
-
-    def _begin(self, level: int, mistake: float) -> None:
-        self._now = level
-        self._confirmed[level] = Confirmation(mistake, self.target)
 
     def _confirming(self, level: int) -> Probe:
         sessions, known = self._levels[level], self._confirmed[level]
@@ -259,7 +259,7 @@ class Search:
         self._now = None
         if known.passed:
             self._certified = level
-            self._try_above(level)
+            self._look_above(level)
         elif self._certified is not None:
             self._ended = True
         else:
@@ -269,14 +269,17 @@ class Search:
                 self._good[level - 1] = True
             self._choose()
 
-    def _try_above(self, level: int) -> None:
-        """Confirm the next level too, where exploring has not shown that it is bad."""
+    def _look_above(self, level: int) -> None:
+        """Go on above a certified level, where exploring has not shown that all there is bad."""
+        self._good = {i: good for i, good in self._good.items() if i > level} | {level: True}
         above = level + 1
         seen = self._explored.get(above)
-        if above in self._confirmed or seen is None or seen.share < CLEARLY_BAD:
+        if above in self._confirmed:
             self._ended = True
-        else:
-            self._begin(above, self._left)
+            return
+        if seen is not None and seen.share >= CLEARLY_BAD:
+            self._good[above] = True
+        self._choose()
 
     # What is to come
 

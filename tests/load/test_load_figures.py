@@ -1,0 +1,124 @@
+"""The figures of a step, by hand."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_records import make_turn
+
+from turngap.core.stats import percentile
+from turngap.load.calls import CallMark
+from turngap.load.figures import evidence_of, figures_of
+from turngap.load.record import LoadTurn, StepFigures
+from turngap.load.schedule import Shape, Step, Window, held
+from turngap.load.steps import at_once
+
+WINDOW = Window(10.0, 60.0, 5.0)
+SHAPE = Shape("made", (2.0, 8.0), 12.0)
+STEP = Step(1, 4, WINDOW, held([SHAPE], 4, WINDOW, seed=1))
+
+
+def turn_of(number: int, gap_ms: float | None, **changes: Any) -> LoadTurn:
+    """A turn of its own call, answered after so long; None: there was no reply."""
+    marks = None if gap_ms is None else {"received": gap_ms, "agent_onset": gap_ms}
+    played = make_turn(marks_ms=marks, ended="timeout" if gap_ms is None else "reply_done")
+    values: dict[str, Any] = {
+        "step": 1,
+        "call": number,
+        "line": 0,
+        "scenario": "made",
+        "turn": 1,
+        "due_s": 5.0 * number,
+        "counted": True,
+        "waited_ms": 0.0,
+        "played": played,
+        "hole_ms": 0.0,
+    }
+    return LoadTurn(**(values | changes))
+
+
+def missed(number: int, how: str) -> LoadTurn:
+    return turn_of(number, None, played=None, missed=how, why="a reason", hole_ms=None)
+
+
+def figures(turns: list[LoadTurn]) -> StepFigures:
+    return figures_of(STEP, turns, budget_ms=800.0, target=0.95, at_once=(4.0, 4))
+
+
+def test_every_turn_that_counts_is_in_the_denominator() -> None:
+    kinds = ["refused", "refused", "late_start", "dropped", "not_reached", "worker_lost"]
+    turns = [turn_of(i, 300.0 + i) for i in range(20)]
+    turns += [missed(20 + i, how) for i, how in enumerate(kinds)]
+    turns += [turn_of(30, 900.0), turn_of(31, None), turn_of(32, -200.0)]
+    found = figures(turns)
+    assert (found.turns, found.hit_rate.hits, found.hit_rate.n) == (29, 20, 29)
+    assert found.outcomes == {
+        **{"answered": 20, "late": 1, "no_reply": 1, "cut_in": 1},
+        **{"refused": 2, "late_start": 1, "dropped": 1, "not_reached": 1, "worker_lost": 1},
+    }
+    assert (found.refused, found.late_started, found.dropped) == (2, 1, 1)
+    assert evidence_of(found).hits == 20
+    assert evidence_of(found).effective_n == found.effective_n
+
+
+def test_missed_turns_and_cut_ins_are_slower_than_any_that_was_answered() -> None:
+    gaps = [300.0 + i for i in range(30)]
+    turns = [turn_of(i, gap) for i, gap in enumerate(gaps)]
+    turns += [missed(30, "refused"), turn_of(31, -400.0), turn_of(32, None)]
+    found = figures(turns).gap_ms
+    expected = {name: percentile(gaps, q, censored=3) for name, q in (("p50", 0.5), ("p95", 0.95))}
+    assert {name: p.value for name, p in found.items()} == {n: p.value for n, p in expected.items()}
+    assert found["p95"].why_none == "3 of 33 turns have no reply"
+
+
+def test_what_was_waited_for_the_line_is_part_of_the_gap() -> None:
+    turns = [turn_of(i, 400.0) for i in range(9)] + [turn_of(9, 400.0, waited_ms=500.0)]
+    found = figures(turns)
+    assert (found.hit_rate.hits, found.late_started) == (9, 1)
+    assert found.gap_ms["p50"].value == 400.0
+
+
+def test_a_hole_of_a_packet_is_one_and_only_replies_can_have_any() -> None:
+    turns = [turn_of(1, 400.0, hole_ms=25.0), turn_of(2, 400.0, hole_ms=19.0), missed(3, "refused")]
+    assert figures(turns).holes == 0.5
+    assert figures([missed(1, "refused")]).holes is None
+
+
+def test_of_no_turn_nothing_is_told() -> None:
+    found = figures([])
+    assert (found.turns, found.hit_rate.value, found.holds) == (0, None, None)
+    assert (found.effective_n, found.caller_late_ms, found.holes) == (0.0, None, None)
+
+
+def test_all_turns_in_time_still_tell_no_more_than_their_gaps_are_apart() -> None:
+    apart = [turn_of(i, 300.0 + (i * 37) % 100) for i in range(60)]
+    slow_calls = [
+        turn_of(i // 5, 300.0 + 200 * (i // 5 % 2) + i, due_s=float((i * 7) % 60))
+        for i in range(60)
+    ]
+    assert figures(apart).effective_n > 45
+    assert figures(slow_calls).effective_n < 25
+    low, lower = figures(apart).hit_rate.low, figures(slow_calls).hit_rate.low
+    assert low is not None
+    assert lower is not None
+    assert lower < low
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0.01, 60)), max_size=20))
+def test_calls_at_once_are_counted_whenever_they_began(calls: list[tuple[float, float]]) -> None:
+    marks = [
+        CallMark(number, at_s, running)
+        for number, (begins_s, lasts_s) in enumerate(calls)
+        for at_s, running in ((begins_s, True), (begins_s + lasts_s, False))
+    ]
+    mean, most = at_once(marks, WINDOW)
+    instants = sorted({WINDOW.warm_up_s, WINDOW.end_s, *(m.at_s for m in marks)})
+    inside = [i for i in instants if WINDOW.warm_up_s <= i <= WINDOW.end_s]
+    pieces = [
+        (b - a, sum(begins <= a and b <= begins + lasts for begins, lasts in calls))
+        for a, b in pairwise(inside)
+    ]
+    assert most == max(running for _, running in pieces)
+    assert mean == pytest.approx(sum(s * n for s, n in pieces) / WINDOW.measured_s, abs=1e-6)

@@ -36,7 +36,7 @@ class Callers:
 
     Args:
         gap_ms: of every turn of a share; None: its caller is lost after its first turn.
-        late_ms: how late the caller is.
+        late_ms: how late the caller is with so many sessions.
         stops_after: it tells nothing more after so many turns, and does not end.
     """
 
@@ -44,7 +44,11 @@ class Callers:
     workers = 1
 
     def __init__(
-        self, gap_ms: Gap, *, late_ms: float = 0.0, stops_after: int | None = None
+        self,
+        gap_ms: Gap,
+        *,
+        late_ms: Callable[[int], float] = lambda _: 0.0,
+        stops_after: int | None = None,
     ) -> None:
         self._gap_ms = gap_ms
         self._late_ms = late_ms
@@ -79,9 +83,10 @@ class Callers:
                 if told == self._stops_after:
                     await asyncio.Event().wait()
                 told += 1
-                late = (self._late_ms,) * 50
-                turn = turn_of(number, gap_ms or 300.0, self._late_ms)
-                yield load_turn(share.step, call, number, Answered(turn, 0.0, 0.0, late))
+                late_ms = self._late_ms(sessions_of(share))
+                turn = turn_of(number, gap_ms or 300.0, late_ms)
+                answered = Answered(turn, 0.0, 0.0, (late_ms,) * 50)
+                yield load_turn(share.step, call, number, answered)
                 if gap_ms is None:
                     yield None
                     return
@@ -156,18 +161,34 @@ def test_calls_at_a_rate_are_one_step(tmp_path: Path) -> None:
     assert (loaded.record.mode, loaded.record.arrivals) == ("rate", "poisson")
 
 
-def test_a_late_caller_voids_the_step_and_ends_the_search(tmp_path: Path) -> None:
-    loaded = finished(tmp_path, Callers(lambda _: 300.0, late_ms=30.0), max_sessions=6)
-    (step,) = loaded.record.steps
-    assert "the caller was late by more than 10 ms" in (step.void or "")
-    assert step.caller_late_ms == 30.0
+def test_a_late_caller_voids_every_step_and_ends_the_search(tmp_path: Path) -> None:
+    loaded = finished(tmp_path, Callers(lambda _: 300.0, late_ms=lambda _: 30.0), max_sessions=6)
+    assert all(s.void and "was late by more than 10 ms" in s.void for s in loaded.record.steps)
+    assert {step.caller_late_ms for step in loaded.record.steps} == {30.0}
+    assert loaded.record.steps[-1].sessions == 1
     assert loaded.capacity is not None
     assert loaded.capacity.sessions is None
-    assert loaded.capacity.why == step.void == loaded.record.ended
+    assert loaded.capacity.why == loaded.record.steps[-1].void
 
 
-def test_a_caller_that_was_late_in_few_turns_is_believed(tmp_path: Path) -> None:
-    callers = Callers(lambda _: 300.0, late_ms=9.0)
+def test_what_the_caller_cannot_call_is_not_held_against_the_agent(tmp_path: Path) -> None:
+    callers = Callers(lambda _: 300.0, late_ms=lambda sessions: 30.0 if sessions > 3 else 1.0)
+    loaded = finished(tmp_path, callers, max_sessions=6)
+    assert loaded.capacity is not None
+    assert loaded.capacity.sessions == 3
+    assert loaded.capacity.caller_late_ms == 1.0
+    assert {bool(s.void) for s in loaded.record.steps if s.sessions == 4} == {True}
+    assert "was late by more than 10 ms" in loaded.record.ended
+
+
+def test_a_ramp_ends_where_the_caller_is_late(tmp_path: Path) -> None:
+    callers = Callers(lambda _: 300.0, late_ms=lambda sessions: 30.0 if sessions > 2 else 1.0)
+    loaded = finished(tmp_path, callers, sessions="1..8", duration_s=30.0)
+    assert [bool(step.void) for step in loaded.record.steps] == [False, False, True]
+
+
+def test_a_caller_that_was_almost_late_is_believed(tmp_path: Path) -> None:
+    callers = Callers(lambda _: 300.0, late_ms=lambda _: 9.0)
     loaded = finished(tmp_path, callers, sessions="2", duration_s=60.0)
     assert loaded.record.steps[0].void is None
 

@@ -12,6 +12,7 @@ from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import TurngapError
 from turngap.load.calls import PlayStep
+from turngap.load.confirm import Evidence
 from turngap.load.export import read_load_turns
 from turngap.load.figures import evidence_of, figures_of
 from turngap.load.keeping import Keeper
@@ -167,7 +168,11 @@ class _LoadTest:
                 return
 
     async def _find(self, play: PlayStep) -> None:
-        """Search for the most sessions; a late caller ends it, since more turns would not help."""
+        """Search for the most sessions.
+
+        A step whose callers were late says nothing of the agent. Where it was to explore, the
+        search goes on below, with fewer sessions to call; where it was to confirm, it ends.
+        """
         search = self._keeper.search = self._plan.search()
         number = lost = 0
         while (probe := search.next()) is not None:
@@ -180,10 +185,14 @@ class _LoadTest:
             )
             if figures.void is None:
                 search.observe(probe, evidence_of(figures))
-            elif not figures.outcomes.get("worker_lost") or lost == MOST_LOST:
-                search.stop(figures.void)
-            else:
+            elif figures.outcomes.get("worker_lost"):
                 lost += 1
+                if lost > MOST_LOST:
+                    search.stop(figures.void)
+            elif probe.confirms or probe.sessions == 1:
+                search.stop(figures.void)
+            else:  # as if none were on time: this only keeps it from looking higher
+                search.observe(probe, Evidence(figures.turns, 0, figures.turns))
 
     async def _played(
         self, step: Step, play: PlayStep, *, left_s: float = 0.0, confirms: bool = False

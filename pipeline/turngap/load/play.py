@@ -99,7 +99,7 @@ def executor_of(plan: LoadPlan) -> Executor:
     """
     workers = callers_for(plan)
     if plan.on == "ray":
-        from turngap.workers.ray import RayWorkers  # pyright: ignore
+        from turngap.workers.ray import RayWorkers
 
         return RayWorkers(workers, plan.ray_address)
     return LocalWorkers(workers)

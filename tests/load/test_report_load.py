@@ -18,7 +18,7 @@ from made_loads import (
 
 from turngap.cli.next_steps import after_load
 from turngap.core.stats import Percentile
-from turngap.load import words
+from turngap.load import caveats, words
 from turngap.load.charts import charts
 from turngap.load.curve import knee, levels
 from turngap.load.export import STEPS_CSV, TURNS_CSV, load_json, write_reports
@@ -93,7 +93,7 @@ def test_a_step_without_a_figure_shows_a_dash_and_why() -> None:
 
 def test_what_is_not_said() -> None:
     edge = CERTIFIED.__class__(32, 1.0, 90, 0.951, 0.95, None, 1.0)
-    said = " ".join(words.not_measured(make_load(capacity=edge)))
+    said = " ".join(caveats.not_measured(make_load(capacity=edge)))
     assert "more than 32 sessions: the search ended there" in said
     assert "the network" in said
 
@@ -108,10 +108,18 @@ def test_what_is_not_said() -> None:
     ],
 )
 def test_the_network_is_measured_where_there_is_one(url: str, here: bool) -> None:
-    said = " ".join(words.not_measured(make_load(agent={"url": url})))
+    said = " ".join(caveats.not_measured(make_load(agent={"url": url})))
     assert ("the network" in said) is here
     # Ray's nodes are other machines.
-    assert "the network" not in " ".join(words.not_measured(make_load(executor="ray")))
+    assert "the network" not in " ".join(caveats.not_measured(make_load(executor="ray")))
+
+
+def test_a_level_of_lines_that_mostly_waited_is_named() -> None:
+    assert caveats.fewer_words(CASES["search"]) == ""
+    short = make_load([make_step(6, at_once=(4.1, 6)), make_step(8, confirms=True)])
+    assert caveats.fewer_words(short) == ""  # the certified one is what counts
+    short = make_load([make_step(8, confirms=True, at_once=(5.2, 8))])
+    assert "at 8 sessions only 5.2 calls ran at once in the mean, 8 at most" in printed(short, 200)
 
 
 def test_an_accepted_late_caller_is_named() -> None:

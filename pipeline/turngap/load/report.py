@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.text import Text
 
 from turngap.core.untrusted import printable
-from turngap.load import charts, words
+from turngap.load import caveats, charts, words
 from turngap.load.record import LOAD_FILE, LoadRecord, StepFigures
 from turngap.report import levels, terminal
 from turngap.report import words as report_words
@@ -53,12 +53,15 @@ def load_svg(record: LoadRecord, name: str) -> str:
 
 def load_report(record: LoadRecord) -> Report:
     """The answer, the steps that it rests on, and what is not measured."""
-    warnings = words.voids(record)
+    warnings = caveats.voids(record)
     if record.failure:
         warnings = [f"The load test broke off: {record.failure}", *warnings]
     agent = report_words.agent_words(record.name, record.agent)
     played = report_words.scenarios_words([*record.scenario_hashes])
     subject = " · ".join([*agent, played])
+    lead = [Line("answer", words.answer(record), "strong")]
+    if fewer := caveats.fewer_words(record):
+        lead.append(Line("but", fewer, "unsure"))
     # Where a verdict stands in the place of the title.
     named = lines(("agent", subject), where=TERMINAL)
     return Report(
@@ -66,7 +69,7 @@ def load_report(record: LoadRecord) -> Report:
         subject=subject,
         when=report_words.instant(record.started_utc),
         verdict=words.verdict(record),
-        lead=[Line("answer", words.answer(record), "strong")],
+        lead=lead,
         stand_ins=report_words.stand_ins_words(record.stand_ins),
         warnings=warnings,
         sections=[
@@ -198,7 +201,7 @@ def _reading(record: LoadRecord) -> Lines:
         ("knee", words.knee_words(record)),
         ("missed", words.missed_words(record)),
         ("ended", words.ended(record)),
-        *(("not said", said) for said in words.not_measured(record)),
+        *(("not said", said) for said in caveats.not_measured(record)),
     )
 
 

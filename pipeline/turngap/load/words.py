@@ -1,7 +1,6 @@
 """A load test's figures as people read them."""
 
 from collections import Counter
-from urllib.parse import urlsplit
 
 from turngap.core.budget import STARVED_MS
 from turngap.core.stats import Percentile
@@ -226,40 +225,6 @@ def schedule_words(record: LoadRecord) -> str:
     )
 
 
-def _is_here(record: LoadRecord) -> bool:
-    """Whether the agent and its callers run on the same machine, as far as can be told."""
-    from turngap.agent.access import is_loopback
-
-    try:
-        host = urlsplit(str(record.agent.get("url", ""))).hostname or ""
-    except ValueError:
-        return False
-    return record.executor == "local" and ("stack" in record.agent or is_loopback(host))
-
-
-def not_measured(record: LoadRecord) -> list[str]:
-    """What this load test does not say, one sentence each."""
-    if not record.steps:
-        return []
-    said: list[str] = []
-    found = record.capacity
-    if found is not None and found.sessions is not None and found.not_held is None:
-        said.append(f"more than {sessions_words(found.sessions)}: the search ended there")
-    if _is_here(record):
-        said.append("the network: agent and callers share this machine, and its processors")
-    if all(step.yield_ms.value is None for step in record.steps):
-        why = printable(record.steps[0].yield_ms.why_none or "no turn was interrupted")
-        said.append(f"yield, how fast it falls silent: too few turns were interrupted ({why})")
-    if all(step.holes is None for step in record.steps):
-        said.append("holes in the audio: no reply was heard")
-    few = [s.gap_ms["p95"].why_none for s in record.steps if gap_ms(s, "p95") is None]
-    if len(few) == len(record.steps):
-        said.append(f"p95 of the gap: too few turns ({printable(few[0] or '')})")
-    if any(step.sessions is None for step in record.steps):
-        said.append("a capacity in sessions: calls arrived at a rate")
-    return said
-
-
 def ended(record: LoadRecord) -> str:
     """Why it ended where it did; empty where the answer or a warning says so already."""
     said = {record.failure, *(step.void for step in record.steps)}
@@ -276,13 +241,3 @@ def holes(step: StepFigures) -> str:
 def purpose(step: StepFigures) -> str:
     """What a step of a search is for."""
     return "confirm" if step.confirms else "explore"
-
-
-def voids(record: LoadRecord) -> list[str]:
-    """Which steps say nothing of the agent, and why."""
-    return [
-        f"Step {number} ({at_load(step)}) is void and says nothing of the agent: "
-        f"{printable(step.void)}"
-        for number, step in enumerate(record.steps, start=1)
-        if step.void is not None
-    ]

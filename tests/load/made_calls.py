@@ -11,7 +11,7 @@ from turngap.core.budget import STARVED_MS
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.results import PacingRecord, Turn
 from turngap.load.calls import Played, play_step
-from turngap.load.plan import shape_of
+from turngap.load.expected import shape_of
 from turngap.load.schedule import Step, Window, held
 from turngap.load.share import LinePlayer
 from turngap.scenario.library import Clip, LoadedScenario

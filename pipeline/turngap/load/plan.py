@@ -9,11 +9,11 @@ from typing import Any, Self
 
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
-from turngap.core.stats import CONFIDENCE, proportion
+from turngap.core.stats import CONFIDENCE
 from turngap.load.asked import Mode, On, arriving, require_ranges, running_on
+from turngap.load.expected import shape_of, turns_to_tell, warm_up_of
 from turngap.load.schedule import (
     MOST_CALLS,
-    SETUP_S,
     Arrivals,
     Shape,
     Step,
@@ -31,22 +31,17 @@ from turngap.play.plan import (
     START_S,
     PlayPlan,
     calibration_s,
-    expected_turns_ms,
 )
 from turngap.play.target import AgentChoice, Target, resolve
-from turngap.scenario.library import LoadedScenario, chosen
+from turngap.scenario.library import chosen
 
 TARGET = 0.95
 CALIBRATION_TURNS = 8
 
-# Turns that are left out while every line begins: with the second turn of each, all lines speak
-# as often as they will, and the agent has done everything once.
-WARM_UP_TURNS = 2
-SHORTEST_WARM_UP_S, LONGEST_DEFAULT_WARM_UP_S = 5.0, 30.0
 # Calls go on being dialled for so long at most after the measured window, for turns that come later
 # than expected; they end when the last turn that counts is over.
 COOL_DOWN_S = 20.0
-# What the cool-down mostly takes: the reply to the last turn that counts.
+# What it mostly takes: the reply to the last turn that counts.
 COOLING_S = 3.0
 # Between two steps: the agent ends its sessions.
 SETTLE_S = 2.0
@@ -145,7 +140,7 @@ class LoadPlan(PlayPlan):
             )
         shapes = [shape_of(scenario) for scenario in loaded]
         if warm_up_s is None:
-            warm_up_s = _warm_up_s(shapes, asked["mode"])
+            warm_up_s = warm_up_of(shapes, asked["mode"])
         plan = cls(
             scenarios=loaded,
             agent=agent,
@@ -304,31 +299,3 @@ class LoadPlan(PlayPlan):
                 f"{self.warm_up_s:g} s, which is left out",
                 hint="give a longer trace, or a shorter --warm-up",
             )
-
-
-def shape_of(scenario: LoadedScenario, greeted_s: float = 0.0) -> Shape:
-    """What a conversation is expected to look like, from the instant at which it is dialled."""
-    at_s, ends_s = SETUP_S + greeted_s, list[float]()
-    for end_ms, wait_ms in expected_turns_ms(scenario):
-        ends_s.append(at_s + end_ms / 1000)
-        at_s = ends_s[-1] + wait_ms / 1000
-    return Shape(scenario.scenario.name, tuple(ends_s), at_s)
-
-
-def turns_to_tell(target: float) -> int:
-    """How many turns without a miss show, by Wilson's interval, that a level holds."""
-    turns = 1
-    while not proportion(turns, turns).reaches(target):
-        turns += 1
-    return turns
-
-
-def _warm_up_s(shapes: Sequence[Shape], mode: Mode) -> float:
-    """How much of a step's beginning is left out, where nobody says.
-
-    Calls that arrive at a rate are as many as they will be once the first of them have ended.
-    """
-    if mode == "rate":
-        return max(shape.length_s for shape in shapes)
-    least_s = WARM_UP_TURNS * turn_s(shapes)
-    return min(max(least_s, SHORTEST_WARM_UP_S), LONGEST_DEFAULT_WARM_UP_S)

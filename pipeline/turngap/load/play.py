@@ -21,7 +21,7 @@ from turngap.load.progress import Progress
 from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.rehearsal import rehearse
 from turngap.load.schedule import Step
-from turngap.load.steps import Callers, at_once, callers_for, why_void
+from turngap.load.steps import Callers, at_once, callers_for, sessions_over, why_void
 from turngap.play.run import calibrated, identified
 from turngap.play.target import Room
 from turngap.workers import Executor, LocalWorkers
@@ -113,6 +113,7 @@ class _LoadTest:
         self._executor = executor
         self._keeper = keeper
         self._clock = MonotonicClock()
+        self._endpoint: Endpoint | None = None
 
     async def run(self) -> None:
         """Start what is needed, and play all steps.
@@ -121,7 +122,7 @@ class _LoadTest:
             TurngapError: the agent, a caller or the disk failed; what was played is stored.
         """
         async with self._keeper.ticking(), AsyncExitStack() as stack:
-            endpoint = await self._serving(stack)
+            endpoint = self._endpoint = await self._serving(stack)
             greeting_ms = await self._rehearsed(endpoint)
             await stack.enter_async_context(self._executor)
             callers = Callers(self._plan, endpoint, self._executor, greeting_ms, self._keeper.take)
@@ -213,4 +214,6 @@ class _LoadTest:
         figures = replace(figures, void=void, confirms=confirms)
         await self._keeper.end(figures)
         await self._clock.sleep_until_ns(self._clock.now_ns() + round(SETTLE_S * NS_PER_S))
+        if not plan.agent.choice.is_url and self._endpoint is not None:
+            await sessions_over(self._endpoint, self._clock)
         return figures

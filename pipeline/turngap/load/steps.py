@@ -1,14 +1,19 @@
 """Steps played by callers in processes of their own, and what their turns say of the callers."""
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from http.client import HTTPException
 from math import ceil
+from urllib.parse import urlsplit, urlunsplit
+from urllib.request import ProxyHandler, build_opener
 
 import psutil
 
 from turngap.caller.endpoint import Endpoint
+from turngap.core.clock import NS_PER_S, Clock
 from turngap.load.calls import OVERTIME_S, CallMark, Played, missed_turns
 from turngap.load.plan import LoadPlan
 from turngap.load.record import LoadTurn
@@ -23,6 +28,10 @@ from turngap.workers.base import Executor, Lost, Told
 SESSIONS_PER_CALLER = 50
 # A caller that has told nothing for so long after it should have been done is lost.
 GRACE_S = 60.0
+# Between two steps an agent of ours is asked how many sessions it still has, for so long at most.
+LONGEST_ENDING_S = 15.0
+ASK_TIMEOUT_S = 2.0
+MOST_ANSWER_BYTES = 4096
 
 
 def callers_for(plan: LoadPlan) -> int:
@@ -33,6 +42,25 @@ def callers_for(plan: LoadPlan) -> int:
     # Those of a cluster are on other machines, which have cores of their own.
     most = needed if plan.on == "ray" else psutil.cpu_count() or 1
     return max(1, min(needed, most))
+
+
+async def sessions_over(endpoint: Endpoint, clock: Clock) -> None:
+    """Wait until an agent of ours has no session left, for `LONGEST_ENDING_S` at most."""
+    until_ns = clock.now_ns() + round(LONGEST_ENDING_S * NS_PER_S)
+    while clock.now_ns() < until_ns and await asyncio.to_thread(_sessions, endpoint.url):
+        await clock.sleep_until_ns(clock.now_ns() + NS_PER_S // 4)
+
+
+def _sessions(url: str) -> int:
+    """How many sessions the agent at a URL says that it has; 0 where it does not say."""
+    page = urlsplit(url)._replace(scheme="http", path="/healthz", query="")
+    directly = build_opener(ProxyHandler({}))
+    try:
+        with directly.open(urlunsplit(page), timeout=ASK_TIMEOUT_S) as answer:
+            sessions = json.loads(answer.read(MOST_ANSWER_BYTES))["sessions"]
+    except (OSError, ValueError, KeyError, TypeError, HTTPException):
+        return 0
+    return sessions if isinstance(sessions, int) else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,8 +198,10 @@ class _LoadTest:
     async def _played(
         self, step: Step, play: PlayStep, *, left_s: float = 0.0, confirms: bool = False
     ) -> StepFigures:
-        """Play a step and store its figures; then give the agent time to end its sessions."""
+        """Play a step and store its figures."""
         plan = self._plan
+        if step.number > 1:
+            await self._settled()
         self._keeper.begin(step, left_s, confirms=confirms)
         played = await play(step)
         counted = [turn for turn in played.turns if turn.counted]
@@ -213,7 +215,10 @@ class _LoadTest:
         void = why_void(counted, plan.starved_ms, figures.caller_late_ms)
         figures = replace(figures, void=void, confirms=confirms)
         await self._keeper.end(figures)
-        await self._clock.sleep_until_ns(self._clock.now_ns() + round(SETTLE_S * NS_PER_S))
-        if not plan.agent.choice.is_url and self._endpoint is not None:
-            await sessions_over(self._endpoint, self._clock)
         return figures
+
+    async def _settled(self) -> None:
+        """Give the agent time to end the sessions of the step before."""
+        await self._clock.sleep_until_ns(self._clock.now_ns() + round(SETTLE_S * NS_PER_S))
+        if not self._plan.agent.choice.is_url and self._endpoint is not None:
+            await sessions_over(self._endpoint, self._clock)

@@ -119,6 +119,7 @@ def test_a_rate_and_a_trace_reach_the_plan(
         (holding(None, make_step(8, 60, 30, void="late")), 8, 3),  # not the agent's fault
         (CASES["rate"], 8, 3),
         (CASES["search"], None, 0),
+        (holding(8, make_step(9, void="late"), make_step(8)), None, 0),
         (CASES["nothing"], None, 0),  # it was measured that not one holds
         (CASES["not-sure"], None, 3),
         (CASES["void"], None, 3),

@@ -114,6 +114,14 @@ def test_the_network_is_measured_where_there_is_one(url: str, here: bool) -> Non
     assert "the network" not in " ".join(caveats.not_measured(make_load(executor="ray")))
 
 
+def test_a_certificate_below_a_void_step_stands_and_says_what_is_not_known() -> None:
+    void = make_step(9, void="the caller was late")
+    record = make_load([void, make_step(8, 180, 2, confirms=True)])
+    assert words.verdict(record).text == "✓ 8 SESSIONS CERTIFIED"
+    assert "9 sessions: not known of the agent" in printed(record, 200)
+    assert load_json(record, Path("runs/x"))["valid"] is True
+
+
 def test_a_level_of_lines_that_mostly_waited_is_named() -> None:
     assert caveats.fewer_words(CASES["search"]) == ""
     short = make_load([make_step(6, at_once=(4.1, 6)), make_step(8, confirms=True)])

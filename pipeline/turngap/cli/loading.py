@@ -296,9 +296,9 @@ def exit_code(record: "LoadRecord", min_sessions: int | None) -> ExitCode:
     certified = record.capacity.sessions if record.capacity is not None else None
     steps = [step for step in record.steps if step.void is None]
     if min_sessions is None:
-        searched = record.mode != "search" or certified is not None
-        told = searched or any(step.holds is False for step in steps)
-        return ExitCode.PASS if told and len(steps) == len(record.steps) else ExitCode.INCONCLUSIVE
+        told = record.mode != "search" or any(step.holds is False for step in steps)
+        whole = told and len(steps) == len(record.steps)
+        return ExitCode.PASS if certified is not None or whole else ExitCode.INCONCLUSIVE
     if certified is not None and certified >= min_sessions:
         return ExitCode.PASS
     # More sessions do not make an agent faster: who does not hold fewer does not hold these.

@@ -171,6 +171,9 @@ def next_words(record: LoadRecord) -> str:
     found = record.capacity
     if found is None or found.sessions is None or found.not_held is None:
         return ""
+    if any(step.void and step.sessions == found.not_held for step in record.steps):
+        more = sessions_words(found.not_held)
+        return f"{more}: not known of the agent, since the callers could not call that many in time"
     above = [s for s in levels(record.steps) if s.sessions == found.not_held]
     seen = f"; there {share(above[0].hit_rate)} were on time" if above else ""
     return f"{sessions_words(found.not_held)} could not be certified{seen}"

@@ -9,7 +9,6 @@ import logging
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,15 @@ from typing import Any, Self, cast
 
 from turngap.core.errors import AgentError, InputError
 from turngap.workers.base import Done, Lost, Told
+from turngap.workers.cluster import (
+    by_value,
+    checked,
+    not_connected,
+    prepare,
+    print_nothing,
+    reach,
+    session_folder,
+)
 from turngap.workers.local import LocalWorker
 from turngap.workers.pool import Pool
 from turngap.workers.process import why
@@ -32,14 +40,9 @@ OBJECT_STORE_BYTES = 80 * 2**20
 
 # To start a process on a node that is busy. A cluster whose processors other work holds never does.
 START_TIMEOUT_S = 120.0
-# A process that imports Ray takes two seconds where nothing else runs, and twenty where much does.
-CONNECT_TIMEOUT_S = 120.0
 
 # As a job's own environment names its cluster, on KubeRay too.
 ADDRESS = "RAY_ADDRESS"
-
-# A path to a socket has at most 107 bytes, of which Ray's own part takes about 65.
-_LONGEST_FOLDER = 40
 
 
 class _Node:
@@ -131,8 +134,8 @@ class RayWorkers(Pool):
     name = "ray"
 
     def __init__(self, workers: int | None = None, address: str | None = None) -> None:
-        self._address = _checked(address or os.environ.get(ADDRESS) or None)
-        _prepare(alone=self._address is None)
+        self._address = checked(address or os.environ.get(ADDRESS) or None)
+        prepare(alone=self._address is None)
         try:
             import ray  # noqa: F401
         except ImportError as e:
@@ -169,7 +172,7 @@ class RayWorkers(Pool):
             return
         options: dict[str, Any] = {"address": self._address}
         if self._address is None:
-            self._folder = _session_folder()
+            self._folder = session_folder()
             options = {
                 "address": "local",
                 "num_cpus": max(self._asked or 0, os.cpu_count() or 1),
@@ -180,14 +183,14 @@ class RayWorkers(Pool):
                 "_temp_dir": str(self._folder),
             }
         else:
-            await _reach(self._address)
+            await reach(self._address)
         self._ours = True
         try:
             # Not in a thread: what it starts ends when the thread ends that started it.
             ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
-            _print_nothing()
+            print_nothing()
         except Exception as e:  # Ray raises a bare one where a node does not start in time
-            raise _not_connected(self._address, str(e) or type(e).__name__) from e
+            raise not_connected(self._address, str(e) or type(e).__name__) from e
 
     async def _disconnect(self) -> None:
         import ray
@@ -234,7 +237,7 @@ class RayWorkers(Pool):
 
         from turngap import __version__
 
-        ask = cast(Any, ray.remote(_by_value(_about_node)))
+        ask = cast(Any, ray.remote(by_value(_about_node)))
         for node_id, name in dict.fromkeys(self._places):
             about = await _answered(ask.options(num_cpus=0, **_on(node_id)).remote(), name)
             if (there := about["turngap"]) != __version__:
@@ -276,15 +279,6 @@ def _on(node_id: str) -> dict[str, Any]:
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=False)}
 
 
-def _by_value(function: Any) -> Any:
-    """A copy that is sent with its code, not as the name of a module."""
-    import types
-
-    copy = types.FunctionType(function.__code__, {}, function.__name__)
-    copy.__module__ = "__main__"
-    return copy
-
-
 async def _answered(reference: Any, node: str) -> Any:
     from ray.exceptions import RayError
 
@@ -301,89 +295,3 @@ async def _answered(reference: Any, node: str) -> Any:
         raise AgentError(
             "workers.not_started", f"node {node} could not start a worker: {_reason(e)}"
         ) from e
-
-
-def _prepare(*, alone: bool) -> None:
-    """Set what Ray reads when it is imported, where the user has not.
-
-    It sends no statistics to its makers and makes no environments by itself. A cluster that is
-    `alone` on this machine opens its ports on loopback only.
-    """
-    wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
-    wanted["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
-    if alone:
-        wanted["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's name for it, on Linux too
-    for name, value in wanted.items():
-        os.environ.setdefault(name, value)
-
-
-def _print_nothing() -> None:
-    """Keep Ray from printing on stdout what befalls its nodes: what matters comes as `Lost`."""
-    import ray._private.worker as driver
-
-    driver.print_to_stdstream = lambda *_, **__: None
-
-
-def _checked(address: str | None) -> str | None:
-    if address is None or address == "auto":
-        return address
-    if address == "local":
-        return None
-    host, _, port = address.rpartition(":")
-    if "://" in address or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise InputError(
-            "workers.address",
-            f"Ray's address {address!r}: expected HOST:PORT or auto",
-            hint="run turngap on a machine of the cluster (ray job submit -- turngap …), with "
-            "--ray-address auto",
-        )
-    return address
-
-
-async def _reach(address: str) -> None:
-    """See in a process of its own whether a cluster answers, because `ray.init` tries for ever.
-
-    Raises:
-        AgentError: none does, or another version of Ray.
-    """
-    argv = ["-m", "ray.scripts.scripts", "health-check"]
-    argv += [] if address == "auto" else ["--address", address]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        *argv,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            said, _ = await process.communicate()
-    except TimeoutError as e:
-        silent = f"it did not answer within {CONNECT_TIMEOUT_S:g} s"
-        raise _not_connected(address, silent) from e
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-    if process.returncode:
-        lines = said.decode(errors="replace").strip().splitlines()
-        raise _not_connected(address, lines[-1] if lines else f"exit code {process.returncode}")
-
-
-def _not_connected(address: str | None, reason: str) -> AgentError:
-    what = "a Ray cluster of this machine" if address is None else f"the Ray cluster at {address}"
-    text = " ".join(reason.split())[:300]
-    kind, hint = "workers.no_cluster", "see whether it runs, from this machine: ray status"
-    if "ersion mismatch" in text:
-        kind = "workers.version"
-        hint = "use the same versions of Ray and Python here as on the cluster"
-    elif address is None:
-        hint = "--on local does without Ray"
-    return AgentError(kind, f"{what} cannot be used: {text}", hint=hint)
-
-
-def _session_folder() -> Path:
-    """A folder for Ray's logs and sockets, which is removed afterwards."""
-    wanted = tempfile.gettempdir()
-    parent = wanted if len(wanted) <= _LONGEST_FOLDER - 20 else "/tmp"
-    return Path(tempfile.mkdtemp(prefix="turngap-ray-", dir=parent))

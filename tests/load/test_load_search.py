@@ -260,3 +260,13 @@ def test_evidence_that_cannot_be_is_refused() -> None:
         search.observe(probe, Evidence(24, 25, 24))
     search.observe(probe, Evidence(0, 0, 0))
     assert search.certificate().why == "no turn counted at 3 sessions"
+
+
+def test_nothing_is_played_below_a_certified_level() -> None:
+    search = Search(4, PACE)
+    while (probe := search.next()) is not None:
+        if (sure := search.certificate().sessions) is not None:
+            assert probe.sessions > sure
+        hits = probe.turns if probe.sessions <= 2 else 0
+        search.observe(probe, Evidence(probe.turns, hits, probe.turns))
+    assert search.certificate().sessions == 2

@@ -271,7 +271,7 @@ class Search:
 
     def _look_above(self, level: int) -> None:
         """Go on above a certified level, where exploring has not shown that all there is bad."""
-        self._good = {i: good for i, good in self._good.items() if i > level} | {level: True}
+        self._good = {i: good or i <= level for i, good in self._good.items()}
         above = level + 1
         seen = self._explored.get(above)
         if above in self._confirmed:

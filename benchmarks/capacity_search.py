@@ -1,0 +1,169 @@
+"""How often the search for the most sessions finds it, what it takes, and how often it errs.
+
+    python benchmarks/capacity_search.py --trials 200
+    python benchmarks/capacity_search.py --only errors --trials 1000
+    python benchmarks/capacity_search.py --only audio --trials 1
+
+All of it is played in virtual time, by the schedule, the dialling, the counting and the search of
+`turngap load`. `trials`: against an agent of known capacity. `closed`: the same agents, as callers
+in a closed loop see them. `errors`: made-up turns of levels that do not hold, linked by their call
+or by the time. `audio`: one search with recordings, against the scripted agent (minutes of CPU).
+"""
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from capacity_agent import (
+    PACE,
+    Limit,
+    Trial,
+    held_closed_loop,
+    held_open_loop,
+    on_time,
+    searched,
+)
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from turngap.core.clusters import Clusters
+from turngap.load.confirm import Evidence
+from turngap.load.search import Probe, Search
+
+CAPACITY = 12
+LIMITS: tuple[Limit, ...] = ("slows", "refuses", "queues")
+LEVELS = (12, 13, 14, 16, 24)
+HELD_TURNS = 400
+CALL_TURNS = 5
+MISSED = 0.0501
+
+
+def show_trials(trials: int) -> None:
+    print(f"agent of {CAPACITY} sessions, {trials} searches; turn every {PACE.turn_s:.1f} s")
+    print("| beyond them it | found | turns | minutes, p50 and p90 | CPU s a search |")
+    print("| --- | --- | --- | --- | --- |")
+    for limit in LIMITS:
+        begun = time.process_time()
+        made = [searched(CAPACITY, seed, limit) for seed in range(1, trials + 1)]
+        cpu_s = (time.process_time() - begun) / trials
+        print(f"| {limit} | {_found(made)} | {_cost(made)} | {cpu_s:.2f} |")
+
+
+def _found(trials: Sequence[Trial]) -> str:
+    found = Counter(trial.sessions for trial in trials)
+    return ", ".join(f"{level or 'none'}: {n}" for level, n in found.most_common())
+
+
+def _cost(trials: Sequence[Trial]) -> str:
+    turns = np.mean([trial.turns for trial in trials])
+    half, most = np.quantile([trial.seconds / 60 for trial in trials], [0.5, 0.9])
+    return f"{turns:.0f} | {half:.1f}, {most:.1f}"
+
+
+def show_closed() -> None:
+    print(f"share of turns on time, agent of {CAPACITY} sessions, n = {HELD_TURNS} in each cell")
+    print("| sessions | " + " | ".join(f"{limit}: ours | closed loop" for limit in LIMITS) + " |")
+    print("| --- |" + " --- | --- |" * len(LIMITS))
+    for level in LEVELS:
+        cells: list[str] = []
+        for limit in LIMITS:
+            probe = Probe(level, HELD_TURNS, confirms=False)
+            ours = held_open_loop(CAPACITY, limit, probe, 1)
+            seconds = HELD_TURNS * PACE.turn_s / min(level, CAPACITY)
+            theirs = held_closed_loop(CAPACITY, limit, level, seconds, 1)
+            cells += [f"{ours.hit_rate.value or 0:.1%}", f"{on_time(theirs):.1%}"]
+        print(f"| {level} | " + " | ".join(cells) + " |")
+
+
+# Searches among levels that do not hold: what they certify is a mistake.
+
+
+def show_errors(trials: int) -> None:
+    """Gaps are normal, of which calls and spells of time share a part (their correlation)."""
+    cases = [(0.0, 0.0, 4.0), (0.3, 0.0, 4.0), (0.0, 0.3, 4.0), (0.3, 0.3, 4.0)]
+    cases += [(0.0, 0.3, 10.0), (0.0, 0.3, 20.0)]
+    print(f"searches of 100 that certify a level with {MISSED:.1%} late, n = {trials} each")
+    print("| correlation: call, spell | spell | no level holds | 8 hold | found 8 |")
+    print("| --- | --- | --- | --- | --- |")
+    for case in cases:
+        calls, spells, spell_s = case
+        random = np.random.default_rng(1)
+
+        def step(probe: Probe, late: float) -> Evidence:
+            return _linked(random, probe, late, case)  # noqa: B023
+
+        none = [_certified(step, lambda _: MISSED) for _ in range(trials)]
+        some = [_certified(step, _late_above_8) for _ in range(trials)]
+        wrong, above = np.mean([n > 0 for n in none]), np.mean([n > 8 for n in some])
+        right = np.mean([n == 8 for n in some])
+        print(f"| {calls}, {spells} | {spell_s:g} s | {wrong:.1%} | {above:.1%} | {right:.0%} |")
+
+
+def _late_above_8(sessions: int) -> float:
+    return 0.01 if sessions <= 8 else MISSED if sessions == 9 else 0.5
+
+
+def _certified(step: Callable[[Probe, float], Evidence], late: Callable[[int], float]) -> int:
+    search = Search(32, PACE)
+    while (probe := search.next()) is not None:
+        search.observe(probe, step(probe, late(probe.sessions)))
+    return search.certificate().sessions or 0
+
+
+def _linked(
+    random: np.random.Generator, probe: Probe, late: float, case: tuple[float, float, float]
+) -> Evidence:
+    calls, spells, spell_s = case
+    turns = np.arange(probe.turns)
+    number, line = np.divmod(turns, probe.sessions)
+    call = line * 1000 + (number + line) // CALL_TURNS
+    at_s = turns / probe.sessions * PACE.turn_s
+    spell = np.floor((at_s + random.uniform(0, spell_s)) / spell_s).astype(np.intp)
+
+    def shared(kind: NDArray[np.intp], part: float) -> NDArray[np.float64]:
+        return part**0.5 * random.standard_normal(int(kind.max()) + 1)[kind]
+
+    own = (1 - calls - spells) ** 0.5 * random.standard_normal(len(turns))
+    gaps = shared(call, calls) + shared(spell, spells) + own
+    hits = gaps <= ndtri(1 - late)
+    clusters = Clusters.of_calls(call.tolist(), at_s.tolist())
+    effective_n = clusters.effective_n_of(hits, gaps.tolist())
+    return Evidence(probe.turns, int(hits.sum()), effective_n)
+
+
+def show_audio(trials: int) -> None:
+    from capacity_audio import searched_with_audio
+
+    for seed in range(1, trials + 1):
+        begun = time.process_time()
+        trial = searched_with_audio(CAPACITY, seed)
+        cpu_s = time.process_time() - begun
+        print(
+            f"with audio, seed {seed}: certified {trial.sessions} sessions of {CAPACITY}, "
+            f"{trial.turns} turns, {trial.seconds / 60:.1f} minutes played in {cpu_s:.0f} s of CPU"
+        )
+        for step in trial.steps:
+            rate = step.hit_rate
+            print(f"  {step.sessions} sessions: {rate.hits} of {rate.n} turns on time")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--only", choices=["trials", "closed", "errors", "audio"])
+    asked = parser.parse_args()
+    shown: dict[str, Callable[[], None]] = {
+        "trials": lambda: show_trials(asked.trials),
+        "closed": show_closed,
+        "errors": lambda: show_errors(asked.trials),
+        "audio": lambda: show_audio(asked.trials),
+    }
+    for name in [asked.only] if asked.only else ["trials", "closed", "errors"]:
+        shown[name]()
+        print()
+
+
+if __name__ == "__main__":
+    main()

@@ -10,8 +10,8 @@ from capacity_agent import COOL_DOWN_S, HIGHEST, WARM_UP_S, Trial
 from turngap.caller.line import Line
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.load.calls import play_step
+from turngap.load.expected import shape_of
 from turngap.load.figures import evidence_of, figures_of
-from turngap.load.plan import shape_of
 from turngap.load.record import StepFigures
 from turngap.load.schedule import Step, held_for, turn_s
 from turngap.load.search import TARGET, Pace, Search

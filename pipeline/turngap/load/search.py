@@ -12,7 +12,8 @@ what to look at.
 
 What it takes (`python benchmarks/capacity_search.py`): 59 turns without a miss are the least with
 which 95 % can be shown with 95 % confidence; a search needs 90, as it may look more than once and
-at more than one level.
+at more than one level. An agent of 12 sessions with 1.5 % of its turns late, one turn of a session
+every 7.2 s, takes 523 turns in the mean: 7 minutes at p50 and 12 at p90 (40 searches).
 """
 
 import copy

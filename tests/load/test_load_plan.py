@@ -8,7 +8,7 @@ import pytest
 from turngap.core.errors import InputError
 from turngap.load.asked import parse_rate, parse_sessions, ramp
 from turngap.load.expected import turns_to_tell
-from turngap.load.plan import LoadPlan
+from turngap.load.plan import COOL_DOWN_S, LoadPlan
 from turngap.load.steps import callers_for
 from turngap.play.target import AgentChoice
 
@@ -108,6 +108,7 @@ def test_what_is_asked_for_says_what_is_done(tmp_path: Path) -> None:
         ({"agent_workers": 2}, "load.agent_workers"),
         ({"agent_workers": 0}, "load.range"),
         ({"rate": "1000/s", "duration_s": 86_400.0}, "load.too_many_calls"),
+        ({"rate": "1000/s", "duration_s": 80.0, "warm_up_s": 0.0}, "load.too_many_calls"),
         ({"sessions": "10000", "duration_s": 86_400.0}, "load.too_many_calls"),
     ],
 )
@@ -115,6 +116,15 @@ def test_what_cannot_be_done_is_refused(asked: dict[str, Any], kind: str) -> Non
     with pytest.raises(InputError) as refused:
         plan(**asked)
     assert refused.value.kind == kind
+
+
+def test_a_trace_is_judged_by_the_calls_that_it_has(tmp_path: Path) -> None:
+    trace = tmp_path / "calls.txt"
+    trace.write_text("".join(f"{600 * call / 99_000:.3f}\n" for call in range(99_000)))
+    planned = plan(trace=trace)
+    assert len(planned.rate_step(1).calls) == 99_000
+    few = plan(trace=trace, duration_s=10.0, warm_up_s=0.0)
+    assert len(few.rate_step(1).calls) == 99_000 * (10 + COOL_DOWN_S) / 600
 
 
 def test_a_trace_that_ends_in_the_warm_up_is_refused(tmp_path: Path) -> None:

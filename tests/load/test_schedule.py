@@ -3,12 +3,16 @@
 import itertools
 import math
 from collections import Counter
+from collections.abc import Callable, Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turngap.core.errors import InputError
 from turngap.load.schedule import (
     BETWEEN_CALLS_S,
+    MOST_CALLS,
     Call,
     Shape,
     Step,
@@ -22,6 +26,7 @@ from turngap.load.schedule import (
     turn_s,
 )
 
+Arrives = Callable[[Sequence[Shape], float, Window, int], tuple[Call, ...]]
 SECONDS = st.floats(0.5, 20.0)
 
 
@@ -147,3 +152,13 @@ def test_all_scenarios_are_played_alike() -> None:
     calls: tuple[Call, ...] = poisson(shapes, 2.0, Window(0, 200, 0), 5)
     counts = Counter(call.shape.scenario for call in calls)
     assert max(counts.values()) - min(counts.values()) <= 1
+
+
+@pytest.mark.parametrize("arrives", [poisson, constant])
+def test_more_calls_than_are_made_is_an_error_and_no_shorter_schedule(arrives: Arrives) -> None:
+    shape = Shape("one", (1.0,), 2.0)
+    window = Window(0.0, MOST_CALLS * 0.9, 0.0)
+    assert MOST_CALLS * 0.89 < len(arrives([shape], 1.0, window, 1)) <= MOST_CALLS
+    with pytest.raises(InputError) as refused:
+        arrives([shape], 1.1, Window(0.0, MOST_CALLS, 0.0), 1)
+    assert refused.value.kind == "load.too_many_calls"

@@ -1,9 +1,10 @@
 """What a load test is asked to do, and about how long that takes."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil
+from math import ceil, sqrt
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,14 +25,11 @@ from turngap.load.schedule import (
     held_for,
     poisson,
     recorded,
+    too_many,
     turn_s,
 )
 from turngap.load.search import Pace, Search
-from turngap.play.plan import (
-    START_S,
-    PlayPlan,
-    calibration_s,
-)
+from turngap.play.plan import START_S, PlayPlan, calibration_s
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
 
@@ -277,21 +275,8 @@ class LoadPlan(PlayPlan):
         Raises:
             InputError: it has.
         """
-        longest_s = self.rate_s + self.warm_up_s + COOL_DOWN_S
-        if self.mode != "rate":
-            lines = max(self.levels)
-            longest_s = self.level_s(lines) + self.warm_up_s + COOL_DOWN_S
-            calls = lines * (
-                1 + longest_s * len(self.shapes) / sum(s.length_s for s in self.shapes)
-            )
-        else:
-            calls = self.rate_per_s * longest_s
-        if calls > MOST_CALLS:
-            raise InputError(
-                "load.too_many_calls",
-                f"one step would have about {calls:,.0f} calls; expected at most {MOST_CALLS:,}",
-                hint="measure for a shorter time (--duration), or with fewer calls",
-            )
+        if (calls := self._most_calls) > MOST_CALLS:
+            raise too_many(calls)
         if self.instants and self.duration_s is None and self.instants[-1] <= self.warm_up_s:
             raise InputError(
                 "load.trace_short",
@@ -299,3 +284,17 @@ class LoadPlan(PlayPlan):
                 f"{self.warm_up_s:g} s, which is left out",
                 hint="give a longer trace, or a shorter --warm-up",
             )
+
+    @property
+    def _most_calls(self) -> float:
+        """How many calls one step has at most."""
+        beside_s = self.warm_up_s + COOL_DOWN_S
+        if self.mode != "rate":
+            lines = max(self.levels)
+            calls_s = sum(shape.length_s for shape in self.shapes) / len(self.shapes)
+            return lines * (1 + (self.level_s(lines) + beside_s) / calls_s)
+        if self.instants:
+            return bisect_left(self.instants, self.rate_s + beside_s)
+        calls = self.rate_per_s * (self.rate_s + beside_s)
+        # By chance there are more than in the mean, by this much once in ten million schedules.
+        return calls + 1 + (5.2 * sqrt(calls) if self.arrivals == "poisson" else 0.0)

@@ -7,9 +7,12 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal
 
 import numpy as np
+
+from turngap.core.errors import InputError
 
 # From the instant at which a call is dialled until its first recording is to begin. People dial,
 # are connected and hear the line for a moment. The last 640 ms are the silence that every caller
@@ -168,7 +171,11 @@ def held_for(
 
 
 def poisson(shapes: Sequence[Shape], per_s: float, window: Window, seed: int) -> tuple[Call, ...]:
-    """Calls that arrive by chance, independent of each other, `per_s` a second in the mean."""
+    """Calls that arrive by chance, independent of each other, `per_s` a second in the mean.
+
+    Raises:
+        InputError: there are more than `MOST_CALLS`.
+    """
     random = np.random.default_rng((seed, 0))
 
     def instants() -> Iterator[float]:
@@ -181,16 +188,24 @@ def poisson(shapes: Sequence[Shape], per_s: float, window: Window, seed: int) ->
 
 
 def constant(shapes: Sequence[Shape], per_s: float, window: Window, seed: int) -> tuple[Call, ...]:
-    """Calls that arrive at equal distances, `per_s` a second, the first by chance within one."""
+    """Calls that arrive at equal distances, `per_s` a second, the first by chance within one.
+
+    Raises:
+        InputError: there are more than `MOST_CALLS`.
+    """
     first = np.random.default_rng((seed, 0)).random()
-    instants = ((first + number) / per_s for number in range(MOST_CALLS + 1))
+    instants = ((first + number) / per_s for number in count())
     return _arriving(shapes, instants, window, seed)
 
 
 def recorded(
     shapes: Sequence[Shape], instants: Sequence[float], window: Window, seed: int
 ) -> tuple[Call, ...]:
-    """Calls at recorded instants, seconds from the beginning of the step, in order."""
+    """Calls at recorded instants, seconds from the beginning of the step, in order.
+
+    Raises:
+        InputError: there are more than `MOST_CALLS`.
+    """
     return _arriving(shapes, instants, window, seed)
 
 
@@ -231,8 +246,10 @@ def _arriving(
     mixed = _mixed(shapes, np.random.default_rng((seed, 1)))
     starts: list[tuple[float, int, Shape]] = []
     for at_s in instants:
-        if at_s >= window.whole_s or len(starts) > MOST_CALLS:
+        if at_s >= window.whole_s:
             break
+        if len(starts) == MOST_CALLS:
+            raise too_many(MOST_CALLS + 1)
         starts.append((at_s, 0, next(mixed)))
     return _numbered(starts, window)
 
@@ -247,6 +264,15 @@ def _numbered(starts: Sequence[tuple[float, int, Shape]], window: Window) -> tup
             tuple(window.counts(at_s + end_s) for end_s in shape.ends_s),
         )
         for number, (at_s, line, shape) in enumerate(starts, start=1)
+    )
+
+
+def too_many(calls: float) -> InputError:
+    """What is raised of a step with more calls than anybody means."""
+    return InputError(
+        "load.too_many_calls",
+        f"one step would have about {calls:,.0f} calls; expected at most {MOST_CALLS:,}",
+        hint="measure for a shorter time (--duration), or with fewer calls",
     )
 
 

@@ -1,6 +1,7 @@
 """A load test from its start to what it stores, with callers that only say what they would."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -237,6 +238,37 @@ def test_an_interruption_keeps_what_was_finished(tmp_path: Path) -> None:
     assert (record.failure, record.ended, record.finished_utc) == (INTERRUPTED, INTERRUPTED, None)
     assert len(list(read_load_turns(folders[0]))) == 7
     assert record.steps == ()
+
+
+def test_an_interruption_while_turns_are_written_loses_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, writes, may_go_on = LoadWriter.append, threading.Event(), threading.Event()
+    folders: list[Path] = []
+
+    def slow(self: LoadWriter, turns: Any) -> None:
+        if turns:
+            writes.set()
+            may_go_on.wait(30)
+        append(self, turns)
+
+    async def main() -> None:
+        callers = Callers(lambda _: 300.0, stops_after=7)
+        progress = Progress(on_folder=folders.append)
+        asked = {"sessions": "2", "duration_s": 60.0}
+        task = asyncio.create_task(load(plan(tmp_path, **asked), progress, callers))
+        assert await asyncio.to_thread(writes.wait, 30)
+        task.cancel()
+        # Whoever does not wait for the disk is done by now.
+        await asyncio.wait([task], timeout=0.2)
+        may_go_on.set()
+        await task
+
+    monkeypatch.setattr(LoadWriter, "append", slow)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    assert read_load(folders[0]).failure == INTERRUPTED
+    assert len(list(read_load_turns(folders[0]))) == 7
 
 
 def test_an_agent_that_is_not_there_is_an_error_and_stored(

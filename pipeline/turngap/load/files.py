@@ -55,15 +55,15 @@ class LoadWriter:
         if not turns:
             return
         lines = b"".join(map(encode, turns))
-        if self._size + len(lines) > MAX_RUN_BYTES:
-            raise InputError(
-                "load.too_large",
-                f"{self.path}: with more turns {TURNS_FILE} could not be read any more",
-                hint="measure for a shorter time (--duration)",
-            )
         with self._lock, writing(self.path, "load.unwritable"):
             if self._turns is None:
                 raise AssertionError("the load test is closed")
+            if self._size + len(lines) > MAX_RUN_BYTES:
+                raise InputError(
+                    "load.too_large",
+                    f"{self.path}: with more turns {TURNS_FILE} could not be read any more",
+                    hint="measure for a shorter time (--duration)",
+                )
             try:
                 # A part of a batch that the disk had no room for is cut off again.
                 os.ftruncate(self._turns, self._size)
@@ -83,7 +83,8 @@ class LoadWriter:
         write_document(self.path / LOAD_FILE, record)
 
     def close(self) -> None:
-        """Close the files; every turn has been synced."""
-        if self._turns is not None:
-            os.close(self._turns)
-        self._turns = None
+        """Close the files, once turns that are being added are on the disk."""
+        with self._lock:
+            if self._turns is not None:
+                os.close(self._turns)
+            self._turns = None

@@ -1,6 +1,8 @@
 """What a load test stores while it happens, and what it tells of how it goes on."""
 
 import asyncio
+import threading
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -47,7 +49,8 @@ class Keeper:
         name = plan.agent.choice.name
         self._writer = LoadWriter.create(plan.out, name, self._record.started_utc)
         self._writer.write(self._record)
-        self._unwritten: list[LoadTurn] = []
+        self._unwritten = deque[LoadTurn]()  # filled here, emptied by the thread that writes
+        self._flushing = threading.Lock()
         self._now = Now(0, "start", None, False, 0, 0, 0, 0.0, plan.probable_s)
         self._step: Step | None = None
         self._step_ns = 0
@@ -94,7 +97,7 @@ class Keeper:
             InputError: the disk refuses it; what was stored before is kept.
         """
         self._step = None
-        await asyncio.to_thread(self._flush)
+        await self._flushed()
         self.note(steps=(*self._record.steps, figures))
 
     def note(self, **known: object) -> None:
@@ -121,7 +124,7 @@ class Keeper:
         while True:
             self._tell()
             with suppress(InputError):  # it is raised when the step is over, if it lasts
-                await asyncio.to_thread(self._flush)
+                await self._flushed()
             await self._clock.sleep_until_ns(self._clock.now_ns() + round(TICK_S * NS_PER_S))
 
     def _tell(self) -> None:
@@ -135,18 +138,32 @@ class Keeper:
             left_s = self._left_s + max(0.0, window.end_s - at_s)
         self._progress.on_now(replace(self._now, phase=phase, done_s=done_s, left_s=left_s))
 
+    async def _flushed(self) -> None:
+        """Write the turns that have come; whoever cancels this waits until that is done.
+
+        Raises:
+            InputError: as `_flush`.
+        """
+        flush = asyncio.ensure_future(asyncio.to_thread(self._flush))
+        try:
+            await asyncio.shield(flush)
+        except asyncio.CancelledError:
+            await asyncio.wait([flush])
+            raise
+
     def _flush(self) -> None:
-        """Write the turns that have come.
+        """Write the turns that have come, after those that are being written.
 
         Raises:
             InputError: the disk refuses them; they are kept for the next time.
         """
-        turns, self._unwritten = self._unwritten, []
-        try:
-            self._writer.append(turns)
-        except InputError:
-            self._unwritten = turns + self._unwritten
-            raise
+        with self._flushing:
+            turns = [self._unwritten.popleft() for _ in range(len(self._unwritten))]
+            try:
+                self._writer.append(turns)
+            except InputError:
+                self._unwritten.extendleft(reversed(turns))
+                raise
 
     @contextmanager
     def kept(self) -> Iterator[None]:

@@ -49,6 +49,7 @@ class MonotonicClock:
         loop = asyncio.get_running_loop()
         timer = _timers.get(loop)
         if timer is None:
+            _forget_closed_loops()
             timer = _timers[loop] = LoopTimer()
         if not self._precise:
             await timer.sleep(deadline_ns)
@@ -142,7 +143,7 @@ class LoopTimer:
         except asyncio.CancelledError:
             self._sleepers.cancelled()
             if self._sleepers.next_ns() is None:
-                self._close(loop)
+                self.close(loop)
             raise
 
     def _ring(self) -> None:
@@ -155,10 +156,11 @@ class LoopTimer:
         self._set_to_ns = instant_ns
         _set_timer(timer.descriptor, instant_ns or 0)
 
-    def _close(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give the descriptor back when nobody sleeps any more."""
+    def close(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Give the descriptor back: nobody sleeps any more, or the loop is closed (None)."""
         if self._timer is not None:
-            loop.remove_reader(self._timer.descriptor)
+            if loop is not None:
+                loop.remove_reader(self._timer.descriptor)
             self._timer.close()
             self._timer = self._set_to_ns = None
 
@@ -171,8 +173,17 @@ class _Timer:
         self.close = finalize(self, os.close, descriptor)
 
 
-# By a weak reference, and no timer holds its loop: a loop that is gone takes its timer with it.
+# A loop that is gone takes its timer with it, but for one on which somebody still slept when it was
+# closed: those who sleep refer to their loop, so that it would stay.
 _timers: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopTimer] = WeakKeyDictionary()
+
+
+def _forget_closed_loops() -> None:
+    for reference in _timers.keyrefs():
+        loop = reference()
+        if loop is not None and loop.is_closed() and (timer := _timers.pop(loop, None)) is not None:
+            timer.close()
+
 
 # Python has timerfd from 3.13 on, so the C library is asked itself: two calls of plain integers.
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None

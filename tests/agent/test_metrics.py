@@ -150,6 +150,22 @@ def test_a_failed_turn_and_a_typed_one_have_no_gap() -> None:
     assert page["turngap_engine_errors_total", "llm"] == 1
 
 
+def test_an_agent_that_speaks_before_the_person_is_silent_has_a_gap_of_nothing() -> None:
+    metrics = Metrics(ManualClock())
+    metrics.turn_over(AgentTurn(1, {"sent": MS}, silent_ns=100 * MS))
+    page = figures(metrics.page())
+    assert page["turngap_agent_gap_seconds_count", ""] == 1
+    assert page["turngap_agent_gap_seconds_sum", ""] == 0
+
+
+def test_without_prometheus_the_end_of_a_process_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "prometheus_client.multiprocess", None)
+    process_gone(str(tmp_path), 1)
+
+
 def test_the_llm_s_wait_after_a_tool_counts_from_its_result() -> None:
     marks = {"llm_request": 0, "tool_call": 5, "tool_result": 100, "llm_first_token": 130}
     assert engine_waits(marks) == [("llm", 30)]

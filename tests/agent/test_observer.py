@@ -19,10 +19,12 @@ from pipecat.frames.frames import (
     InterruptionFrame,
     LLMContextFrame,
     LLMFullResponseEndFrame,
+    LLMMessagesAppendFrame,
     OutputAudioRawFrame,
     TextFrame,
     TTSAudioRawFrame,
     UserStoppedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
 )
 from pipecat.observers.base_observer import FramePushed
 from pipecat.pipeline.pipeline import Pipeline
@@ -56,6 +58,7 @@ from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.stages import AGENT_MARKS, TOOL_MARKS
 from turngap.core.tokens import COLD
 from turngap.marks.observer import MarksObserver
+from turngap.marks.recorder import AgentTurn
 from turngap.marks.waste import GUESS
 from turngap.testing import ManualClock
 
@@ -308,6 +311,18 @@ async def test_without_knowing_who_has_answered_no_turn_is_told_to_be_cold() -> 
     assert COLD not in told.turns[0]["counts"]
 
 
+@pytest.mark.parametrize("steps", ["silent decided typed ask", "silent typed decided ask"])
+async def test_a_typed_turn_does_not_begin_where_a_sound_that_nobody_answered_ended(
+    steps: str,
+) -> None:
+    turns: list[AgentTurn] = []
+    await played(MarksObserver(finished=turns.append), steps)
+    # A decision after the text is of something that was said beside it.
+    spoken = steps.index("decided") > steps.index("typed")
+    assert [turn.silent_ns for turn in turns] == [None]
+    assert ("endpoint" in turns[0].marks) == spoken
+
+
 async def test_what_a_void_guess_says_at_last_is_no_other_turns_but_its_cost() -> None:
     told, observer = Told(), MarksObserver()
     observer.report_to(cast(RTVIProcessor, told))
@@ -403,6 +418,8 @@ async def played(observer: MarksObserver, steps: str) -> None:
         "ask": LLMContextFrame(LLMContext()),
         "void": EagerEndOfTurnCancelFrame(),
         "decided": UserStoppedSpeakingFrame(),
+        "silent": VADUserStoppedSpeakingFrame(),
+        "typed": LLMMessagesAppendFrame([{"role": "user", "content": "and?"}], run_llm=True),
     }
     seen = [frames[step] for step in steps.split()] + [BotStoppedSpeakingFrame()]
     for at_ns, frame in enumerate(seen):

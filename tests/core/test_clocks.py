@@ -134,6 +134,28 @@ async def test_many_precise_sleepers_do_not_spin(monkeypatch: pytest.MonkeyPatch
     assert clock.now_ns() >= deadline_ns
 
 
+def test_a_loop_that_was_closed_while_somebody_slept_on_it_leaves_nothing() -> None:
+    clock, left = MonotonicClock(), list[asyncio.Task[None]]()
+
+    async def fall_asleep(for_ms: float) -> None:
+        await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(for_ms))
+
+    async def sleep_for_ever() -> None:
+        left.append(asyncio.create_task(fall_asleep(1e6)))
+        await others_first()
+
+    def close_loops() -> None:
+        for _ in range(20):
+            loop = asyncio.new_event_loop()
+            loop.run_until_complete(sleep_for_ever())
+            loop.close()
+        asyncio.run(fall_asleep(1))
+
+    before, known = open_descriptors(), len(clocks._timers)
+    close_loops()  # and the tasks live on, so that no collector helps
+    assert (open_descriptors() - before, len(clocks._timers) - known) == (0, 0)
+
+
 # --- in manual time ---------------------------------------------------------------------------
 
 # Each falls asleep at an instant until another one, and may be cancelled at a third.

@@ -446,6 +446,17 @@ def test_why_a_turn_ended_is_told_whichever_came_first() -> None:
         assert (turns[0].why, turns[0].counts["hold_ms"]) == ("number", 500.0)
 
 
+def test_a_typed_turn_has_no_silence_before_it_whatever_was_heard_and_not_answered() -> None:
+    marks, turns = told()
+    marks.vad_stopped(ns(1000))
+    marks.transcript(ns(1100))
+    marks.turn_decided(ns(1101))
+    marks.typed()
+    marks.llm_requested(ns(41_000))
+    marks.finish()
+    assert (turns[0].silent_ns, set(turns[0].marks)) == (None, {"llm_request"})
+
+
 def test_the_silence_before_a_guess_is_heard_is_a_stage_too() -> None:
     marks, turns = told()
     marks.guessed(ns(1000))

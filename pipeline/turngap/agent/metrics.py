@@ -181,7 +181,8 @@ class Metrics:
         if turn.interrupted:
             self._interruptions.inc()
         if heard and turn.silent_ns is not None:
-            self._gap.observe((turn.marks["sent"] - turn.silent_ns) / NS_PER_S)
+            gap_ns = turn.marks["sent"] - turn.silent_ns
+            self._gap.observe(max(gap_ns, 0) / NS_PER_S)  # 0: it spoke before they were silent
         for engine, waited_ns in engine_waits(turn.marks):
             self._engines.labels(engine).observe(max(waited_ns, 0) / NS_PER_S)
 
@@ -217,8 +218,11 @@ def engine_waits(marks: Mapping[str, int]) -> list[tuple[Kind, int]]:
 
 def metrics(clock: Clock) -> Metrics | None:
     """Return the figures of this process, or None without prometheus_client (the extra `agent`)."""
-    found = importlib.util.find_spec("prometheus_client") is not None
-    return Metrics(clock) if found else None
+    return Metrics(clock) if _has_prometheus() else None
+
+
+def _has_prometheus() -> bool:
+    return importlib.util.find_spec("prometheus_client") is not None
 
 
 @contextmanager
@@ -237,6 +241,8 @@ def shared_folder() -> Iterator[dict[str, str]]:
 
 def process_gone(folder: str, pid: int) -> None:
     """Take what a process that has ended says of now off the page; its counts stay."""
+    if not _has_prometheus():
+        return
     from prometheus_client.multiprocess import mark_process_dead
 
     mark_process_dead(pid, folder)

@@ -207,6 +207,7 @@ class MarksObserver(BaseObserver):
                 self._recorder.mark("tts_request", at_ns)
             case LLMMessagesAppendFrame():
                 self._typed = True
+                self._recorder.typed()
             case LLMContextFrame() if isinstance(data.source, LLMUserAggregator):
                 self._on_request(frame, at_ns)
             case _ if isinstance(data.source, LLMService):

@@ -169,6 +169,11 @@ class MarksRecorder:
         recent_ns = at_ns - ms_to_ns(STALE_ERROR_MS)
         self._unheard = {e: ns for e, ns in self._unheard.items() if ns >= recent_ns}
 
+    def typed(self) -> None:
+        """Note that the person types: no sound before it is of the turn that answers this."""
+        self._pending = {}
+        self._vad_stop_ns = self._silent_ns = None
+
     def turn_decided(self, at_ns: int, decision: Decision | None = None) -> None:
         """Note that the turn's end was decided, which also confirms a guess.
 

@@ -84,16 +84,18 @@ def test_json_is_one_document_and_nothing_else(player: FakePlayer, capsys: Capsy
 def test_flags_reach_the_plan(player: FakePlayer, capsys: Capsys) -> None:
     done = run(
         capsys, "--sessions", "1..8", "--duration", "45", "--warm-up", "7", "--budget-ms", "700",
-        "--target", "0.9", "--confidence", "0.8", "--min-sessions", "4", "--callers", "3",
+        "--target", "0.9", "--confidence", "0.8", "--callers", "3",
         "--starved-ms", "25", "--calibration", "0", "--seed", "7",
     )  # fmt: skip
     (plan,) = player.plans
     assert (plan.mode, plan.levels[0], plan.levels[-1]) == ("ramp", 1, 8)
     assert (plan.duration_s, plan.warm_up_s, plan.pass_ms) == (45, 7, 700)
-    assert (plan.target, plan.confidence, plan.min_sessions) == (0.9, 0.8, 4)
+    assert (plan.target, plan.confidence, plan.min_sessions) == (0.9, 0.8, None)
     assert (plan.callers, plan.starved_ms, plan.calibration_turns) == (3, 25, 0)
     assert plan.schedule_seed == 7
     assert "levels one after the other, up to 8 sessions" in done.err
+    run(capsys, "--min-sessions", "4", "--max-sessions", "6")
+    assert (player.plans[-1].min_sessions, player.plans[-1].levels) == (4, (1, 6))
 
 
 def test_a_rate_and_a_trace_reach_the_plan(
@@ -188,6 +190,9 @@ def test_an_interruption_says_what_is_kept(
         (["--ray-address", "h:1"], "--on ray"),
         (["--min-sessions", "64"], "--max-sessions"),
         (["--max-sessions", "0"], "--max-sessions"),
+        (["--max-sessions", "8", "--sessions", "4"], "drop --max-sessions"),
+        (["--min-sessions", "8", "--sessions", "8"], "--min-sessions 8 --max-sessions 8"),
+        (["--sessions", "1", "--duration", "1", "--warm-up", "0"], "nothing to count"),
         (["--target", "1"], "--target"),
         (["--confidence", "1"], "--confidence"),
         (["--callers", "0"], "--callers"),

@@ -8,7 +8,8 @@ import pytest
 from turngap.core.errors import InputError
 from turngap.load.asked import parse_rate, parse_sessions, ramp
 from turngap.load.expected import turns_to_tell
-from turngap.load.plan import COOL_DOWN_S, LoadPlan
+from turngap.load.plan import LoadPlan
+from turngap.load.schedule import COOL_DOWN_S
 from turngap.load.steps import callers_for
 from turngap.play.target import AgentChoice
 
@@ -90,6 +91,14 @@ def test_what_is_asked_for_says_what_is_done(tmp_path: Path) -> None:
         ({"max_sessions": 0}, "load.sessions"),
         ({"max_sessions": 10_001}, "load.sessions"),
         ({"max_sessions": 4, "min_sessions": 8}, "load.sessions"),
+        ({"max_sessions": 8, "sessions": "4"}, "load.sessions"),
+        ({"max_sessions": 8, "rate": "1/s"}, "load.sessions"),
+        ({"min_sessions": 4, "sessions": "4"}, "load.sessions"),
+        ({"min_sessions": 4, "sessions": "1..8"}, "load.sessions"),
+        ({"min_sessions": 4, "rate": "1/s"}, "load.sessions"),
+        ({"sessions": "1", "duration_s": 1.0, "warm_up_s": 0.0}, "load.nothing_counts"),
+        ({"sessions": "1..4", "duration_s": 1.0, "warm_up_s": 0.0}, "load.nothing_counts"),
+        ({"rate": "1/min", "duration_s": 1.0, "warm_up_s": 0.0}, "load.nothing_counts"),
         ({"duration_s": 30.0}, "load.duration"),
         ({"sessions": "4", "duration_s": 0}, "load.range"),
         ({"sessions": "4", "duration_s": float("nan")}, "load.range"),
@@ -132,8 +141,11 @@ def test_a_trace_that_ends_in_the_warm_up_is_refused(tmp_path: Path) -> None:
     trace.write_text("0\n3\n")
     with pytest.raises(InputError) as refused:
         plan(trace=trace)
-    assert refused.value.kind == "load.trace_short"
-    assert plan(trace=trace, warm_up_s=0.0).rate_s == 3.0
+    assert refused.value.kind == "load.nothing_counts"
+    with pytest.raises(InputError) as refused:
+        plan(trace=trace, duration_s=60.0, warm_up_s=30.0)
+    assert refused.value.kind == "load.nothing_counts"
+    assert plan(trace=trace, warm_up_s=0.0, duration_s=60.0).rate_s == 60.0
 
 
 def test_a_seed_is_the_schedules_and_not_that_of_somebodys_server() -> None:

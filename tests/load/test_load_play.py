@@ -328,3 +328,10 @@ def test_how_it_goes_on_is_told(tmp_path: Path) -> None:
     assert told[0].left_s is not None
     assert 0 <= told[0].left_s <= asked.probable_s
     assert all(0 <= now.hits <= now.turns for now in told)
+
+
+def test_a_search_that_ended_well_says_nothing_of_a_caller_that_was_lost(tmp_path: Path) -> None:
+    loaded = finished(tmp_path, Callers(lambda s: None if s.step == 1 else 300.0), max_sessions=2)
+    assert loaded.record.steps[0].void
+    assert loaded.capacity is not None
+    assert (loaded.capacity.sessions, loaded.record.ended) == (2, "")

@@ -20,7 +20,7 @@ from turngap.cli.next_steps import after_load
 from turngap.core.stats import Percentile
 from turngap.load import caveats, words
 from turngap.load.charts import charts
-from turngap.load.curve import knee, levels
+from turngap.load.curve import best_steps, knee
 from turngap.load.export import STEPS_CSV, TURNS_CSV, load_json, write_reports
 from turngap.load.record import LoadRecord
 from turngap.load.report import load_block, load_report, load_svg
@@ -139,11 +139,11 @@ def test_an_accepted_late_caller_is_named() -> None:
 
 
 def test_each_level_is_drawn_once_by_its_longest_step_and_void_ones_are_not() -> None:
-    drawn = levels(CASES["search"].steps)
+    drawn = best_steps(CASES["search"].steps)
     assert [step.sessions for step in drawn] == [1, 8, 9, 10, 12, 16, 32]
     assert [step.turns for step in drawn[1:4]] == [180, 150, 150]
-    assert [step.sessions for step in levels(CASES["void"].steps)] == [1, 32]
-    assert levels(CASES["rate"].steps) == []
+    assert [step.sessions for step in best_steps(CASES["void"].steps)] == [1, 32]
+    assert best_steps(CASES["rate"].steps) == []
 
 
 def test_the_knee_is_the_last_level_before_the_gap_grows() -> None:

@@ -61,8 +61,11 @@ def load(
         ),
     ] = None,
     max_sessions: Annotated[
-        int, options.for_play(min=1, max=10_000, help="The search goes no higher than this.")
-    ] = 32,
+        int | None,
+        options.for_play(
+            min=1, max=10_000, help="The search goes no higher than this. Default: 32."
+        ),
+    ] = None,
     rate: Annotated[
         str | None,
         options.for_play(

@@ -97,6 +97,12 @@ def arriving(
             f"arrivals {arrivals[:40]!r}: expected poisson or constant, beside a rate",
             hint="for example --rate 2/s --arrivals constant",
         )
+    if named and max_sessions is not None:
+        raise InputError(
+            "load.sessions",
+            f"max_sessions says how far a search goes, and {named[0]} makes it none",
+            hint=f"drop --max-sessions, or --{named[0]}",
+        )
     if rate is not None:
         return {"mode": "rate", "per_s": parse_rate(rate), "arrivals": arrivals or "poisson"}
     if trace is not None:
@@ -161,7 +167,13 @@ def require_ranges(
             require_number("load.range", name, asked[name], least, most, whole=whole)
     asked.setdefault("starved_ms", STARVED_MS)
     least = asked.get("min_sessions")
-    if least is not None and asked["levels"] and least > max(asked["levels"]):
+    if least is not None and asked["mode"] != "search":
+        raise InputError(
+            "load.sessions",
+            "min_sessions asks whether so many are certified, which only a search does",
+            hint=f"search up to that level: --min-sessions {least} --max-sessions {least}",
+        )
+    if least is not None and least > max(asked["levels"]):
         raise InputError(
             "load.sessions",
             f"at least {least} sessions are asked for, and at most {max(asked['levels'])} are "

@@ -3,7 +3,7 @@
 from urllib.parse import urlsplit
 
 from turngap.core.untrusted import printable
-from turngap.load.curve import gap_ms, levels
+from turngap.load.curve import best_steps, gap_ms
 from turngap.load.record import LoadRecord
 from turngap.load.words import at_load, sessions_words
 
@@ -18,7 +18,7 @@ def fewer_words(record: LoadRecord) -> str:
     sooner than planned, lines wait, and the agent holds fewer calls at once than it is said to.
     """
     certified = record.capacity.sessions if record.capacity else None
-    told = levels(record.steps)
+    told = best_steps(record.steps)
     told = [step for step in told if step.sessions == certified] or told
     short = [s for s in told if s.sessions and s.at_once[0] < FEWER * s.sessions]
     if not short:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal
 
 from turngap.load import words
-from turngap.load.curve import gap_ms, knee, levels
+from turngap.load.curve import best_steps, gap_ms, knee
 from turngap.load.record import LoadRecord, StepFigures
 from turngap.report.charts import (
     LABEL_PX,
@@ -42,7 +42,7 @@ def charts(record: LoadRecord) -> tuple[Chart, ...]:
 
     There is none where fewer than two levels were held.
     """
-    steps = levels(record.steps)
+    steps = best_steps(record.steps)
     if len(steps) < 2:
         return ()
     drawn = _Drawn(record, steps)

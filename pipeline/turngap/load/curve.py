@@ -14,7 +14,7 @@ KNEE = 1.5
 _SHARE = {"p50": 0.5, "p95": 0.95}
 
 
-def levels(steps: Sequence[StepFigures]) -> list[StepFigures]:
+def best_steps(steps: Sequence[StepFigures]) -> list[StepFigures]:
     """Each level's step with the most turns, the fewest sessions first; without void ones."""
     best: dict[int, StepFigures] = {}
     for step in steps:
@@ -29,7 +29,7 @@ def knee(steps: Sequence[StepFigures]) -> tuple[StepFigures, StepFigures] | None
     """The last level before the gap grows, and the first at which it has; None: it does not."""
     before: StepFigures | None = None
     first: float | None = None
-    for step in levels(steps):
+    for step in best_steps(steps):
         p95 = gap_ms(step, "p95")
         if p95 is None:
             continue

@@ -191,8 +191,7 @@ class Keeper:
             if failure:
                 self.search.stop(failure)
             capacity = self.search.certificate()
-        void = next((step.void for step in self._record.steps if step.void), None)
-        ended = failure or void or (capacity.why if capacity is not None else None)
+        ended = failure or self._void(capacity) or (capacity.why if capacity is not None else None)
         self._record = self._record.model_copy(
             update={
                 "finished_utc": None if failure else utc_now(),
@@ -207,6 +206,15 @@ class Keeper:
             self._writer.write(self._record)
             self._writer.close()
         return self._record
+
+    def _void(self, capacity: Certificate | None) -> str | None:
+        """The void step for which it ended where it did; None where it ended well."""
+        steps = self._record.steps
+        if capacity is not None and capacity.sessions is not None:
+            told = {step.sessions for step in steps if not step.void}
+            unknown = {capacity.not_held} - told
+            steps = [step for step in steps if step is steps[-1] or step.sessions in unknown]
+        return next((step.void for step in steps if step.void), None)
 
 
 def _opening_record(plan: LoadPlan, executor: Executor) -> LoadRecord:

@@ -1,10 +1,9 @@
 """What a load test is asked to do, and about how long that takes."""
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil, sqrt
+from math import ceil
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,8 +12,9 @@ from turngap.core.errors import InputError
 from turngap.core.stats import CONFIDENCE
 from turngap.load.asked import Mode, On, arriving, require_ranges, running_on
 from turngap.load.expected import shape_of, turns_to_tell, warm_up_of
+from turngap.load.room import require_room, require_turns
 from turngap.load.schedule import (
-    MOST_CALLS,
+    COOL_DOWN_S,
     Arrivals,
     Shape,
     Step,
@@ -25,20 +25,15 @@ from turngap.load.schedule import (
     held_for,
     poisson,
     recorded,
-    too_many,
     turn_s,
 )
-from turngap.load.search import Pace, Search
+from turngap.load.search import TARGET, Pace, Search
 from turngap.play.plan import START_S, PlayPlan, calibration_s
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
 
-TARGET = 0.95
 CALIBRATION_TURNS = 8
 
-# Calls go on being dialled for so long at most after the measured window, for turns that come later
-# than expected; they end when the last turn that counts is over.
-COOL_DOWN_S = 20.0
 # What it mostly takes: the reply to the last turn that counts.
 COOLING_S = 3.0
 # Between two steps: the agent ends its sessions.
@@ -148,7 +143,8 @@ class LoadPlan(PlayPlan):
             budget_ms=budget_ms,
             **asked,
         )
-        plan.require_room()
+        require_room(plan)
+        require_turns(plan)
         return plan
 
     @cached_property
@@ -268,33 +264,3 @@ class LoadPlan(PlayPlan):
     def _seed(self, number: int) -> int:
         """A seed of its own for each step, so that a step's turns are fresh ones."""
         return self.schedule_seed * 1_000_003 + number
-
-    def require_room(self) -> None:
-        """Refuse what has more calls than anybody means, or nothing to measure.
-
-        Raises:
-            InputError: it has.
-        """
-        if (calls := self._most_calls) > MOST_CALLS:
-            raise too_many(calls)
-        if self.instants and self.duration_s is None and self.instants[-1] <= self.warm_up_s:
-            raise InputError(
-                "load.trace_short",
-                f"the recorded calls end after {self.instants[-1]:g} s, within the warm-up of "
-                f"{self.warm_up_s:g} s, which is left out",
-                hint="give a longer trace, or a shorter --warm-up",
-            )
-
-    @property
-    def _most_calls(self) -> float:
-        """How many calls one step has at most."""
-        beside_s = self.warm_up_s + COOL_DOWN_S
-        if self.mode != "rate":
-            lines = max(self.levels)
-            calls_s = sum(shape.length_s for shape in self.shapes) / len(self.shapes)
-            return lines * (1 + (self.level_s(lines) + beside_s) / calls_s)
-        if self.instants:
-            return bisect_left(self.instants, self.rate_s + beside_s)
-        calls = self.rate_per_s * (self.rate_s + beside_s)
-        # By chance there are more than in the mean, by this much once in ten million schedules.
-        return calls + 1 + (5.2 * sqrt(calls) if self.arrivals == "poisson" else 0.0)

@@ -20,6 +20,7 @@ from turngap.load.plan import SETTLE_S, LoadPlan
 from turngap.load.progress import Progress
 from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.rehearsal import rehearse
+from turngap.load.room import require_turns
 from turngap.load.schedule import Step
 from turngap.load.steps import Callers, at_once, callers_for, sessions_over, why_void
 from turngap.play.run import calibrated, identified
@@ -157,6 +158,7 @@ class _LoadTest:
         rehearsed = await rehearse(self._plan, endpoint)
         self._keeper.note_agent(dialect=rehearsed.dialect, line_rate_hz=rehearsed.rate)
         self._plan = replace(self._plan, greeted_s=rehearsed.greeted_s)
+        require_turns(self._plan)
         return rehearsed.greeting_ms
 
     async def _hold(self, play: PlayStep) -> None:

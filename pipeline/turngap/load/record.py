@@ -133,6 +133,7 @@ class Certificate:
         confidence: that no level is certified that does not hold, over the whole search.
         not_held: the fewest sessions looked at, above these, that were not certified.
         caller_late_ms: by how much the caller was late at most (p99) while it confirmed.
+        seconds: of the measured windows of the confirming steps; None where nothing is certified.
     """
 
     sessions: Sessions | None
@@ -143,6 +144,7 @@ class Certificate:
     not_held: Sessions | None
     caller_late_ms: float | None
     why: str | None = None
+    seconds: float | None = None
 
 
 class LoadRecord(Document):

@@ -27,6 +27,10 @@ MOST_CALLS = 100_000
 
 Arrivals = Literal["poisson", "constant", "trace"]
 
+# Calls go on being dialled for so long at most after the measured window, for turns that come later
+# than expected; they end when the last turn that counts is over.
+COOL_DOWN_S = 20.0
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:

@@ -5,7 +5,7 @@ from collections import Counter
 from turngap.core.budget import STARVED_MS
 from turngap.core.stats import Percentile
 from turngap.core.untrusted import printable
-from turngap.load.curve import gap_ms, knee, levels
+from turngap.load.curve import best_steps, gap_ms, knee
 from turngap.load.record import LoadRecord, StepFigures
 from turngap.report import words
 from turngap.report.levels import HELD, interval, share, tenths
@@ -79,13 +79,13 @@ def verdict(record: LoadRecord) -> Cell:
 
 
 def _most_held(record: LoadRecord) -> str:
-    held = [s.sessions for s in levels(record.steps) if s.holds and s.sessions is not None]
+    held = [s.sessions for s in best_steps(record.steps) if s.holds and s.sessions is not None]
     return f"{sessions_words(max(held))} held" if held else "no level held"
 
 
 def not_even_one(record: LoadRecord) -> bool:
     """Whether the fewest sessions that were played surely do not hold."""
-    return any(step.holds is False for step in levels(record.steps)[:1])
+    return any(step.holds is False for step in best_steps(record.steps)[:1])
 
 
 def answer(record: LoadRecord) -> str:
@@ -125,7 +125,7 @@ def _several(record: LoadRecord, told: list[StepFigures]) -> str:
     """Which loads are held: `held at 1, 2 and 4; not sure at 8; not held at 16`."""
     unit = "sessions" if told[0].sessions is not None else "of arrivals"
     found: dict[str, list[str]] = {}
-    for step in levels(told) or told:
+    for step in best_steps(told) or told:
         found.setdefault(HELD[step.holds][0], []).append(load_words(step))
     each = "; ".join(f"{held} at {_listed(loads)}" for held, loads in found.items())
     return f"{wanted(record)}: {each} {unit}"
@@ -137,7 +137,7 @@ def _listed(items: list[str]) -> str:
 
 def knee_words(record: LoadRecord) -> str:
     """Where the gap begins to grow; empty where fewer than two levels were played."""
-    drawn = levels(record.steps)
+    drawn = best_steps(record.steps)
     if len(drawn) < 2:
         return ""
     if sum(gap_ms(step, "p95") is not None for step in drawn) < 2:
@@ -174,7 +174,7 @@ def next_words(record: LoadRecord) -> str:
     if any(step.void and step.sessions == found.not_held for step in record.steps):
         more = sessions_words(found.not_held)
         return f"{more}: not known of the agent, since the callers could not call that many in time"
-    above = [s for s in levels(record.steps) if s.sessions == found.not_held]
+    above = [s for s in best_steps(record.steps) if s.sessions == found.not_held]
     seen = f"; there {share(above[0].hit_rate)} were on time" if above else ""
     return f"{sessions_words(found.not_held)} could not be certified{seen}"
 

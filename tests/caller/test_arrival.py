@@ -1,6 +1,7 @@
 """When bytes arrived, as the kernel tells it: also where the event loop reads them much later."""
 
 import asyncio
+import errno
 import os
 import socket
 import struct
@@ -225,3 +226,29 @@ async def test_what_comes_later_arrived_no_earlier(monkeypatch: pytest.MonkeyPat
         last = arrived_ns(transport, clock, last)
         found.append(last)
     assert found == [ms_to_ns(19), ms_to_ns(19), ms_to_ns(30)]
+
+
+async def test_why_an_agent_cannot_be_reached_is_told_before_what_this_machine_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    addresses = [
+        (socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, 1)) for host in ("127.0.0.1", "::1")
+    ]
+
+    async def getaddrinfo(*_: object, **__: object) -> list[object]:
+        return list(addresses)
+
+    async def sock_connect(_: object, address: tuple[str, int]) -> None:
+        number = errno.ECONNREFUSED if address[0] == "127.0.0.1" else errno.EADDRNOTAVAIL
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo, raising=False)
+    monkeypatch.setattr(loop, "sock_connect", sock_connect, raising=False)
+    for _ in range(2):
+        with pytest.raises(ConnectionRefusedError):
+            await connect_stamped("localhost", 1, 10.0)
+        addresses.reverse()
+    del addresses[addresses.index(next(a for a in addresses if a[4][0] == "127.0.0.1"))]
+    with pytest.raises(OSError, match="Cannot assign requested address"):
+        await connect_stamped("localhost", 1, 10.0)

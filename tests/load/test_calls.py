@@ -1,13 +1,16 @@
 """Calls of a step in virtual time: every planned turn is told, and nothing slows the schedule."""
 
+import errno
+import socket
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 from made_calls import ANSWERS, BUDGET_MS, opening, played, scenario_of, step_of
 
 from turngap.caller.ear import Heard
+from turngap.caller.endpoint import Endpoint
 from turngap.caller.line import Line
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.errors import AgentError
@@ -76,6 +79,39 @@ def test_a_refused_session_costs_all_of_its_turns() -> None:
     assert {(turn.missed, turn.why) for turn in missed} == {("refused", "the agent refused: full")}
     assert not any(turn.hit(BUDGET_MS) for turn in missed)
     assert len(counted(told.turns)) == step.turns
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_ours"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), True),
+        (OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address"), True),
+        (OSError(errno.ENOBUFS, "No buffer space available"), True),
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), True),
+        (OSError(errno.ECONNREFUSED, "Connection refused"), False),
+        (OSError(errno.ECONNRESET, "Connection reset by peer"), False),
+    ],
+)
+def test_what_the_caller_cannot_open_is_not_charged_to_the_agent(
+    monkeypatch: pytest.MonkeyPatch, problem: OSError, is_ours: bool
+) -> None:
+    async def fails(*_: object) -> None:
+        raise problem
+
+    monkeypatch.setattr("turngap.caller.opening.connect_stamped", fails)
+    step = step_of(TWO_TURNS, 3, WINDOW)
+
+    def opens(_: int, clock: Clock) -> AbstractAsyncContextManager[Line]:
+        return Endpoint("ws://agent.example:1/ws").open(clock)
+
+    if is_ours:
+        with pytest.raises(AgentError, match="this machine could not open a call") as lost:
+            played(step, TWO_TURNS, opens)
+        assert problem.strerror
+        assert problem.strerror in lost.value.message
+    else:
+        told, _ = played(step, TWO_TURNS, opens)
+        assert {turn.missed for turn in told.turns} == {"refused"}
 
 
 def test_an_agent_that_closes_at_once_has_refused_the_call() -> None:

@@ -1,11 +1,17 @@
 """What a step says beside its figures: how many calls ran at once, and if the caller was late."""
 
+import os
+import resource
+
 import pytest
 from made_calls import turn_of
 
+from turngap.caller.endpoint import Endpoint
+from turngap.core.secrets import text_without_secrets
 from turngap.load.calls import Answered, CallMark, load_turn
 from turngap.load.record import LoadTurn
 from turngap.load.schedule import Call, Shape, Window
+from turngap.load.share import Share, play_share
 from turngap.load.steps import at_once, why_void
 
 WINDOW = Window(10.0, 20.0, 5.0)
@@ -57,3 +63,26 @@ def test_a_lost_caller_comes_before_a_late_one() -> None:
     lost = load_turn(1, CALL, 1, None, missed="worker_lost", why="its process ended")
     assert why_void([lost, told(90.0)], 10.0, 90.0) == "a caller was lost: its process ended"
     assert why_void([], 10.0, None) is None
+
+
+def test_a_caller_gets_the_variables_of_the_endpoint_and_as_many_files_as_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AGENT_TOKEN", "hush-4f9a77c1d2")
+    monkeypatch.delenv("UNSET_TOKEN", raising=False)
+    headers = ("Authorization: Bearer ${AGENT_TOKEN}", "X-Other: ${UNSET_TOKEN}")
+    endpoint = Endpoint("ws://agent.example/${AGENT_TOKEN}", headers=headers)
+    variables = endpoint.variables()
+    assert variables == {"AGENT_TOKEN": "hush-4f9a77c1d2"}
+    share = Share(1, (), endpoint, (), 800.0, 10.0, 0.0, variables)
+    assert "hush" not in repr(share)
+    monkeypatch.delenv("AGENT_TOKEN")  # another machine
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+        play_share(share, lambda _: None)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+        assert os.environ["AGENT_TOKEN"] == "hush-4f9a77c1d2"
+        assert "hush" not in text_without_secrets("the token hush-4f9a77c1d2 is refused")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,6 +1,7 @@
 """Tells when bytes arrived by the kernel's clock, not when this process read them."""
 
 import asyncio
+import errno
 import socket
 import struct
 import time
@@ -98,14 +99,35 @@ def arrived_ns(transport: asyncio.BaseTransport, clock: Clock, last_ns: int) -> 
     return max(last_ns, clock.now_ns() - ago_ns)
 
 
+# Descriptors, ports, memory and routes that the one who calls has not.
+_OF_THIS_MACHINE = {
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.EADDRNOTAVAIL,
+    errno.EADDRINUSE,
+    errno.ENOBUFS,
+    errno.ENOMEM,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+}
+
+
+def is_of_this_machine(error: BaseException | None) -> bool:
+    """Whether a connection failed for what this machine lacks, or for its look-up of a name."""
+    return isinstance(error, socket.gaierror) or (
+        isinstance(error, OSError) and error.errno in _OF_THIS_MACHINE
+    )
+
+
 async def connect_stamped(host: str, port: int, timeout_s: float) -> StampedSocket:
     """Connect to the first of a host's addresses that answers.
 
     Raises:
-        OSError: none answers within `timeout_s`; the reason is the last one's.
+        OSError: none answers within `timeout_s`; the reason is the last one's, and one of this
+            machine only where there is no other.
     """
     loop = asyncio.get_running_loop()
-    problem = OSError(f"{host} has no address")
+    problem: OSError | None = None
     try:
         async with asyncio.timeout(timeout_s):
             for family, kind, protocol, _, address in await loop.getaddrinfo(
@@ -119,9 +141,11 @@ async def connect_stamped(host: str, port: int, timeout_s: float) -> StampedSock
                     tcp.close()
                     if not isinstance(e, OSError):
                         raise
-                    problem = e
+                    # An address of a family that this machine lacks tells nothing of the other one.
+                    if problem is None or not is_of_this_machine(e):
+                        problem = e
                 else:
                     return tcp
     except TimeoutError as e:
         raise TimeoutError(f"no connection within {timeout_s:g} s") from e
-    raise problem
+    raise problem or OSError(f"{host} has no address")

@@ -96,6 +96,13 @@ class Endpoint:
             url = _with_key(url, headers, key)
         return url, headers, self.subprotocols or self.spec().subprotocols
 
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables that `opening` uses, as far as they are set: secrets."""
+        names = set(_VARIABLE.findall("\n".join((self.url, *self.headers))))
+        if (key := self._key()) is not None:
+            names.add(key.env)
+        return {name: value for name in sorted(names) if (value := os.environ.get(name))}
+
     def _key(self) -> Key | None:
         """Return how the public service that the URL names wants its key; None elsewhere."""
         spec = self.spec()

@@ -153,8 +153,8 @@ def load(
         options.for_limits(
             min=1,
             max=MAX_STARVED_MS,
-            help="A step is void, and the test ends, if the caller itself was later than this "
-            "(p99).",
+            help="A step is void if the caller itself was later than this (p99). A ramp then ends; "
+            "a search looks at fewer sessions, or ends where it was to confirm.",
         ),
     ] = STARVED_MS,
     out: options.Out = None,

@@ -2,12 +2,15 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
-from dataclasses import dataclass
+import os
+import resource
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from turngap.caller.arrival import is_of_this_machine
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn, TurnCue
 from turngap.caller.ear import Heard
 from turngap.caller.endpoint import Endpoint
@@ -17,6 +20,7 @@ from turngap.core.budget import STARVED_MS
 from turngap.core.clock import NS_PER_S, Clock, ns_to_ms
 from turngap.core.errors import AgentError
 from turngap.core.results import OffsetRecord
+from turngap.core.secrets import remember_secrets
 from turngap.load.calls import Answered, MissedCallError, play_calls
 from turngap.load.schedule import SETUP_S, Call
 from turngap.play.cues import cues_of
@@ -40,6 +44,8 @@ class Share:
         step: its number.
         scenarios: those that the calls play, with their recordings: another machine lacks them.
         greeting_ms: how long the agent has to greet.
+        variables: those of the environment that `endpoint` uses, which another machine lacks. They
+            are secrets: no text shows them.
     """
 
     step: int
@@ -49,12 +55,27 @@ class Share:
     budget_ms: float
     starved_ms: float
     greeting_ms: float
+    variables: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
 def play_share(share: Share, tell: Tell) -> None:
-    """Play a share and tell what `turngap.load.calls` tells: a `turngap.workers.base.Work`."""
+    """Play a share and tell what `turngap.load.calls` tells: a `turngap.workers.base.Work`.
+
+    Raises:
+        AgentError: this machine lacks what a call takes.
+    """
+    remember_secrets(share.variables)
+    os.environ.update(share.variables)
+    open_more_files()
     with undisturbed():
         asyncio.run(_play(share, tell))
+
+
+def open_more_files() -> None:
+    """Let this process open as many files as it may: each call is one, and often it may 1024."""
+    with suppress(OSError, ValueError):  # some systems refuse what they say
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _play(share: Share, tell: Tell) -> None:
@@ -110,7 +131,8 @@ class LinePlayer:
         """Play a call whose person begins `SETUP_S` after it is dialled, or once they can.
 
         Raises:
-            MissedCallError: the line could not be opened, or was lost.
+            MissedCallError: the agent did not open the line, or it was lost.
+            AgentError: this machine could not open it, which is no fault of the agent.
         """
         scenario = self._scenarios[call.shape.scenario]
         async with AsyncExitStack() as stack:
@@ -134,6 +156,9 @@ class LinePlayer:
         try:
             return await stack.enter_async_context(self._opens())
         except AgentError as e:
+            if is_of_this_machine(e.__cause__):
+                why = f"this machine could not open a call: {e.message}"
+                raise AgentError("load.caller", why) from e
             waited_s = (self._clock.now_ns() - dialled_ns) / NS_PER_S
             late = e.kind in (NOT_READY, UNREADY) or waited_s >= OPEN_TIMEOUT_S
             raise MissedCallError("late_start" if late else "refused", e.message) from e

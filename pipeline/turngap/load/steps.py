@@ -125,6 +125,7 @@ class Callers:
             budget_ms=self.plan.pass_ms,
             starved_ms=self.plan.starved_ms,
             greeting_ms=self.greeting_ms,
+            variables=self.endpoint.variables(),
         )
 
 

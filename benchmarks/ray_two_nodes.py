@@ -22,7 +22,7 @@ from turngap.load.export import read_load_turns
 from turngap.load.figures import figures_of
 from turngap.load.plan import LoadPlan
 from turngap.load.play import Loaded, load
-from turngap.load.progress import Now, Progress
+from turngap.load.progress import LoadProgress, Now
 from turngap.play.process import running
 from turngap.play.target import AgentChoice
 from turngap.testing.agent import Reply, Script, script_to_json
@@ -65,7 +65,7 @@ async def play(cluster: Any, doomed: Any, sessions: int, seconds: float, out: Pa
             calibration_turns=0,
             out=out,
         )
-        loaded = await load(plan, Progress(on_now=watch))
+        loaded = await load(plan, LoadProgress(on_now=watch))
     if not killing:
         raise SystemExit("the node was not killed: the test ended before that")
     await killing[0]

@@ -594,7 +594,7 @@ async def load(  # noqa: D417
     from turngap.load.export import write_reports
     from turngap.load.plan import LoadPlan
     from turngap.load.play import load as play
-    from turngap.load.progress import Progress
+    from turngap.load.progress import LoadProgress
     from turngap.play.target import AgentChoice
 
     plan = LoadPlan.of(
@@ -631,7 +631,7 @@ async def load(  # noqa: D417
         calibration_turns=calibration,
         out=_path(out),
     )
-    loaded = await play(plan, Progress(on_now=on_now))
+    loaded = await play(plan, LoadProgress(on_now=on_now))
     write_reports(loaded.record, loaded.path)
     if loaded.failure is not None:
         _raise(loaded.failure, loaded)

@@ -16,7 +16,7 @@ from turngap.core.errors import AgentError
 from turngap.load import play
 from turngap.load.plan import LoadPlan
 from turngap.load.play import Loaded
-from turngap.load.progress import Now, Progress
+from turngap.load.progress import LoadProgress, Now
 from turngap.load.record import Certificate, LoadRecord
 
 Capsys = pytest.CaptureFixture[str]
@@ -31,10 +31,10 @@ class FakePlayer:
     folder: Path
     record: LoadRecord = field(default_factory=make_load)
     failure: AgentError | None = None
-    before: Callable[[Progress], None] = lambda _: None
+    before: Callable[[LoadProgress], None] = lambda _: None
     plans: list[LoadPlan] = field(default_factory=list)
 
-    async def load(self, plan: LoadPlan, progress: Progress, *_: Any) -> Loaded:
+    async def load(self, plan: LoadPlan, progress: LoadProgress, *_: Any) -> Loaded:
         self.plans.append(plan)
         progress.on_folder(store_load(self.folder, self.record))
         self.before(progress)
@@ -162,7 +162,7 @@ def test_an_agent_that_fails_ends_it_with_4_and_what_was_played(
 def test_an_interruption_says_what_is_kept(
     player: FakePlayer, capsys: Capsys, case: str, says: str
 ) -> None:
-    def interrupt(_: Progress) -> None:
+    def interrupt(_: LoadProgress) -> None:
         raise KeyboardInterrupt
 
     player.record, player.before = CASES[case], interrupt
@@ -186,7 +186,7 @@ def test_an_interruption_says_what_is_kept(
         (["--duration", "nan", "--sessions", "2"], "duration"),
         (["--duration", "-1", "--sessions", "2"], "duration"),
         (["--warm-up", "1e9", "--sessions", "2"], "warm"),
-        (["--on", "moon"], "local or ray"),
+        (["--on", "moon"], "known: local, ray"),
         (["--ray-address", "h:1"], "--on ray"),
         (["--min-sessions", "64"], "--max-sessions"),
         (["--max-sessions", "0"], "--max-sessions"),

@@ -18,7 +18,7 @@ from turngap.load.export import read_load_turns
 from turngap.load.files import LoadWriter
 from turngap.load.plan import LoadPlan
 from turngap.load.play import Loaded, load
-from turngap.load.progress import Now, Progress
+from turngap.load.progress import LoadProgress, Now
 from turngap.load.rehearsal import Rehearsed
 from turngap.load.report import read_load
 from turngap.load.share import Share
@@ -125,7 +125,7 @@ def sessions_of(share: Share) -> int:
 
 
 def finished(folder: Path, callers: Callers, **asked: Any) -> Loaded:
-    loaded = asyncio.run(load(plan(folder, **asked), executor=callers))
+    loaded = asyncio.run(load(plan(folder, **asked), callers=callers))
     assert callers.entered == 0
     assert read_load(loaded.path) == loaded.record
     return loaded
@@ -223,7 +223,7 @@ def test_an_interruption_keeps_what_was_finished(tmp_path: Path) -> None:
 
     async def main() -> None:
         callers = Callers(lambda _: 300.0, stops_after=7)
-        progress = Progress(on_folder=folders.append)
+        progress = LoadProgress(on_folder=folders.append)
         asked = {"sessions": "2", "duration_s": 60.0}
         task = asyncio.create_task(load(plan(tmp_path, **asked), progress, callers))
         async with asyncio.timeout(30):
@@ -254,7 +254,7 @@ def test_an_interruption_while_turns_are_written_loses_none_of_them(
 
     async def main() -> None:
         callers = Callers(lambda _: 300.0, stops_after=7)
-        progress = Progress(on_folder=folders.append)
+        progress = LoadProgress(on_folder=folders.append)
         asked = {"sessions": "2", "duration_s": 60.0}
         task = asyncio.create_task(load(plan(tmp_path, **asked), progress, callers))
         assert await asyncio.to_thread(writes.wait, 30)
@@ -321,7 +321,7 @@ def test_a_full_disk_ends_the_test_and_keeps_what_was_stored(
 
 def test_how_it_goes_on_is_told(tmp_path: Path) -> None:
     told: list[Now] = []
-    progress = Progress(on_now=told.append)
+    progress = LoadProgress(on_now=told.append)
     asked = plan(tmp_path, sessions="2", duration_s=30.0)
     asyncio.run(load(asked, progress, Callers(lambda _: 300.0)))
     assert told[0].phase == "start"

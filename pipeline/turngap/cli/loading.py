@@ -218,7 +218,7 @@ def _played(plan: "LoadPlan", *, quiet: bool) -> "Loaded":
     import asyncio
 
     from turngap.load.play import load as play
-    from turngap.load.progress import Progress
+    from turngap.load.progress import LoadProgress
 
     if not quiet:
         for line in announcement(plan):
@@ -230,7 +230,7 @@ def _played(plan: "LoadPlan", *, quiet: bool) -> "Loaded":
             shown.tell(now_words(now), now.done_s, now.left_s)
 
         try:
-            return asyncio.run(play(plan, Progress(tell, folders.append)))
+            return asyncio.run(play(plan, LoadProgress(tell, folders.append)))
         except KeyboardInterrupt:
             say(_kept(folders))
             raise

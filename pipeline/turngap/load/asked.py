@@ -20,7 +20,6 @@ LONGEST_S = 86_400.0
 LONGEST_WARM_UP_S = 3600.0
 
 Mode = Literal["search", "held", "ramp", "rate"]
-On = Literal["local", "ray"]
 
 
 def ramp(lowest: int, highest: int) -> tuple[int, ...]:
@@ -113,25 +112,6 @@ def arriving(
     most = SESSIONS if max_sessions is None else max_sessions
     require_number("load.sessions", "max_sessions", most, 1, MOST_SESSIONS, whole=True)
     return {"mode": "search", "levels": (1, most) if most > 1 else (1,)}
-
-
-def running_on(executor: str, ray_address: str | None) -> dict[str, Any]:
-    """Return where the callers run, as the plan's attributes.
-
-    Raises:
-        InputError: there is no such executor, or an address for none.
-    """
-    if executor not in ("local", "ray"):
-        raise InputError(
-            "load.executor", f"executor {executor[:40]!r}: expected local or ray", hint="--on ray"
-        )
-    if ray_address is not None and executor != "ray":
-        raise InputError(
-            "load.executor",
-            "a Ray cluster's address was given, but the callers run on this machine",
-            hint="add --on ray",
-        )
-    return {"on": executor, "ray_address": ray_address}
 
 
 def require_ranges(

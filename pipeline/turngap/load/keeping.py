@@ -17,7 +17,7 @@ from turngap.core.secrets import text_without_secrets
 from turngap.load.calls import CallMark
 from turngap.load.files import LoadWriter
 from turngap.load.plan import LoadPlan
-from turngap.load.progress import Now, Phase, Progress
+from turngap.load.progress import LoadProgress, Now, Phase
 from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.schedule import Step
 from turngap.load.search import Search
@@ -40,7 +40,7 @@ class Keeper:
         InputError: the folder cannot be made, or written to.
     """
 
-    def __init__(self, plan: LoadPlan, executor: Executor, progress: Progress) -> None:
+    def __init__(self, plan: LoadPlan, executor: Executor, progress: LoadProgress) -> None:
         self._plan = plan
         self._progress = progress
         self._clock = MonotonicClock()

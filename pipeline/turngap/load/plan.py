@@ -10,7 +10,7 @@ from typing import Any, Self
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
 from turngap.core.stats import CONFIDENCE
-from turngap.load.asked import Mode, On, arriving, require_ranges, running_on
+from turngap.load.asked import Mode, arriving, require_ranges
 from turngap.load.expected import shape_of, turns_to_tell, warm_up_of
 from turngap.load.room import require_room, require_turns
 from turngap.load.schedule import (
@@ -31,6 +31,7 @@ from turngap.load.search import TARGET, Pace, Search
 from turngap.play.plan import START_S, PlayPlan, calibration_s
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
+from turngap.workers import On, require_executor
 
 CALIBRATION_TURNS = 8
 
@@ -114,12 +115,12 @@ class LoadPlan(PlayPlan):
             executor: `local` or `ray`.
 
         Raises:
-            InputError: something cannot be used, of a kind `load.…`; or there is no such scenario
-                or agent.
+            InputError: something cannot be used, of a kind `load.…` or `workers.…`; or there is no
+                such scenario or agent.
             AgentError: an engine needs what this machine lacks.
         """
         asked |= arriving(sessions, max_sessions, rate, arrivals, trace)
-        asked |= running_on(executor, ray_address)
+        asked["on"] = require_executor(executor, ray_address)
         require_ranges(budget_ms, duration_s, warm_up_s, asked)
         folder, loaded = chosen(choice.agent, names, tag, library)
         # The schedule's seed is not the business of somebody's server.
@@ -141,6 +142,7 @@ class LoadPlan(PlayPlan):
             duration_s=duration_s,
             warm_up_s=warm_up_s,
             budget_ms=budget_ms,
+            ray_address=ray_address,
             **asked,
         )
         require_room(plan)

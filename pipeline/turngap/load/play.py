@@ -17,7 +17,7 @@ from turngap.load.export import read_load_turns
 from turngap.load.figures import evidence_of, figures_of
 from turngap.load.keeping import Keeper
 from turngap.load.plan import SETTLE_S, LoadPlan
-from turngap.load.progress import Progress
+from turngap.load.progress import LoadProgress
 from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.rehearsal import rehearse
 from turngap.load.room import require_turns
@@ -25,9 +25,9 @@ from turngap.load.schedule import Step
 from turngap.load.steps import Callers, at_once, callers_for, sessions_over, why_void
 from turngap.play.run import calibrated, identified
 from turngap.play.target import Room
-from turngap.workers import Executor, LocalWorkers
+from turngap.workers import Executor, executor
 
-SILENT = Progress()
+SILENT = LoadProgress()
 
 # Of an agent of ours: when it is slow, the calls of a line overlap, and who is refused for that
 # would not be heard. A real server has its own idea of how many it takes.
@@ -68,42 +68,28 @@ class Loaded:
 
 
 async def load(
-    plan: LoadPlan, progress: Progress = SILENT, executor: Executor | None = None
+    plan: LoadPlan, progress: LoadProgress = SILENT, callers: Executor | None = None
 ) -> Loaded:
     """Play the load test and store it. An agent that fails ends it; what was played is kept.
 
     Args:
         plan: what is played.
         progress: is told how it goes on.
-        executor: where the callers run, in place of the plan's.
+        callers: where the callers run, in place of the plan's.
 
     Raises:
-        InputError: the folder cannot be made, or written to.
+        InputError: the folder cannot be made, or written to; or Ray is not installed.
     """
-    executor = executor or executor_of(plan)
-    keeper = Keeper(plan, executor, progress)
+    callers = callers or executor(plan.on, callers_for(plan), plan.ray_address)
+    keeper = Keeper(plan, callers, progress)
     progress.on_folder(keeper.folder)
     failure = None
     try:
         with keeper.kept():
-            await _LoadTest(plan, executor, keeper).run()
+            await _LoadTest(plan, callers, keeper).run()
     except TurngapError as e:
         failure = e
     return Loaded(keeper.finish(str(failure) if failure else None), keeper.folder, failure)
-
-
-def executor_of(plan: LoadPlan) -> Executor:
-    """Where the plan's callers run.
-
-    Raises:
-        InputError, AgentError: Ray is not installed, or not reachable.
-    """
-    workers = callers_for(plan)
-    if plan.on == "ray":
-        from turngap.workers.ray import RayWorkers
-
-        return RayWorkers(workers, plan.ray_address)
-    return LocalWorkers(workers)
 
 
 class _LoadTest:

@@ -36,7 +36,7 @@ class Now:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LoadProgress:
     """Whom a load test tells how it goes on.
 
     `on_now` is called about once a second, `on_folder` once, with the folder that it is stored in.

@@ -1,6 +1,7 @@
 """Work in several processes: of this machine, or of a Ray cluster."""
 
 import os
+from typing import Literal, cast, get_args
 
 from turngap.core.errors import InputError, known_names
 from turngap.workers.base import Done, Executor, Lost, Tell, Told, Work, here
@@ -12,14 +13,34 @@ __all__ = [
     "Executor",
     "LocalWorkers",
     "Lost",
+    "On",
     "Tell",
     "Told",
     "Work",
     "executor",
     "here",
+    "require_executor",
 ]
 
-EXECUTORS = ("local", "ray")
+On = Literal["local", "ray"]
+EXECUTORS: tuple[On, ...] = get_args(On)
+
+
+def require_executor(on: str, ray_address: str | None = None) -> On:
+    """Return the name of an executor that there is, and that an address, if there is one, fits.
+
+    Raises:
+        InputError: there is no such executor, or it has no address.
+    """
+    if on not in EXECUTORS:
+        raise InputError("workers.unknown", f"--on {on[:40]!r}", hint=known_names(on, EXECUTORS))
+    if ray_address is not None and on != "ray":
+        raise InputError(
+            "workers.address",
+            "--ray-address is that of a Ray cluster",
+            hint="give --on ray with it",
+        )
+    return cast(On, on)
 
 
 def executor(on: str, workers: int | None = None, ray_address: str | None = None) -> Executor:
@@ -33,16 +54,8 @@ def executor(on: str, workers: int | None = None, ray_address: str | None = None
     Raises:
         InputError: there is no such executor, Ray is not installed, or a value does not fit.
     """
-    if ray_address is not None and on != "ray":
-        raise InputError(
-            "workers.address",
-            "--ray-address is that of a Ray cluster",
-            hint="give --on ray with it",
-        )
-    if on == "local":
+    if require_executor(on, ray_address) == "local":
         return LocalWorkers(os.cpu_count() or 1 if workers is None else workers)
-    if on == "ray":
-        from turngap.workers.ray import RayWorkers
+    from turngap.workers.ray import RayWorkers
 
-        return RayWorkers(workers, ray_address)
-    raise InputError("workers.unknown", f"--on {on!r}", hint=known_names(on, EXECUTORS))
+    return RayWorkers(workers, ray_address)

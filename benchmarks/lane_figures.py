@@ -60,17 +60,24 @@ class Cell:
         return percentile(came, q, censored=len(found) - len(came))
 
     @property
-    def late_ms(self) -> float | None:
-        """How late the client itself was (p99); None of too few requests."""
-        return percentile([heard.late_ms for heard in self.heard], 0.99).value
+    def late(self) -> tuple[float, str]:
+        """How late the client itself was, ms, and as what: the highest quantile that so many tell.
+
+        Of fewer than 20 requests it is the maximum, since even p95 would say nothing.
+        """
+        late_ms = [heard.late_ms for heard in self.heard]
+        for q, name in ((0.99, "p99"), (0.95, "p95")):
+            if (found := percentile(late_ms, q).value) is not None:
+                return found, name
+        return max(late_ms, default=0.0), "at most"
 
     @property
     def void(self) -> str | None:
         """Why this says nothing of the lane."""
-        late_ms = self.late_ms
-        if late_ms is None or late_ms <= MOST_LATE_MS:
+        late_ms, name = self.late
+        if late_ms <= MOST_LATE_MS:
             return None
-        return f"the client itself was {late_ms:.0f} ms late (p99)"
+        return f"the client itself was {late_ms:.0f} ms late ({name} of {self.n})"
 
     @property
     def failed(self) -> dict[str, int]:

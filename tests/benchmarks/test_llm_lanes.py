@@ -161,9 +161,24 @@ def test_turns_that_never_opened_are_in_the_denominator() -> None:
     assert five.tokens(500, 0.5).value == 0
 
 
+@pytest.mark.parametrize(
+    ("requests", "late", "says"),
+    [
+        (99, 10, "the client itself was 25 ms late (p95 of 99)"),
+        (99, 1, None),
+        (10, 1, "the client itself was 25 ms late (at most of 10)"),
+        (10, 0, None),
+        (0, 0, None),
+    ],
+)
+def test_a_client_of_few_requests_is_judged_too(requests: int, late: int, says: str | None) -> None:
+    heard = [heard_at(n, (30, 8), late_ms=25 * (n < late)) for n in range(requests)]
+    assert Cell("x", 4, [heard]).void == says
+
+
 def test_a_client_that_was_late_says_nothing_of_the_lane() -> None:
     late = Cell("x", 4, [[heard_at(n, (30, 8), late_ms=25 * (n > 90)) for n in range(120)]])
-    assert late.void == "the client itself was 25 ms late (p99)"
+    assert late.void == "the client itself was 25 ms late (p99 of 120)"
     assert late.holds(500, 8) is None
     assert late.fits(500, 8).value == 1
 

@@ -80,8 +80,9 @@ async def test_a_slow_reader_stops_no_work_and_loses_nothing(tmp_path: Path) -> 
     async with LocalWorkers(1) as workers:
         async with aclosing(workers.run(worker_tasks.flood, [(str(done), 10_000, times)])) as said:
             assert (await anext(said)) == Told(0, (0, b"x" * 10_000))
-            while not done.exists():
-                await asyncio.to_thread(os.sched_yield)
+            async with asyncio.timeout(60):
+                while not done.exists():
+                    await asyncio.to_thread(os.sched_yield)
             rest = [each async for each in said]
         assert [each.said[0] for each in rest if isinstance(each, Told)] == list(range(1, times))
         assert rest[-1] == Done(0)

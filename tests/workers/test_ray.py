@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 import worker_tasks
+from quiet import Quiet
 
 from turngap.core.errors import InputError
 from turngap.workers import Done, Lost, Told
 
+# What Ray says of a node that takes longer than its limit, which nobody can set.
+TOO_SLOW = "timed out during startup"
+
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Two nodes of two processors each, as processes of this machine, on loopback."""
+def cluster(monkeypatch: pytest.MonkeyPatch, quiet: Quiet) -> Iterator[Any]:
+    """Two nodes of one processor each, as processes of this machine, on loopback."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -26,13 +30,16 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     nodes = Cluster()
-    few = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": 80 * 2**20}
+    few = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 * 2**20}
     try:
         try:
             nodes.add_node(node_name="left", **few)
             doomed = nodes.add_node(node_name="right", **few)
-        except Exception as e:  # no class of its own: it gives a node half a minute
-            pytest.skip(f"Ray itself started no cluster here: {e}")
+        except Exception as e:  # it has no class of its own
+            if TOO_SLOW not in str(e):
+                raise
+            with quiet.measured():
+                raise AssertionError("Ray gave a node half a minute to start") from e
         yield nodes, doomed
     finally:
         nodes.shutdown()
@@ -46,22 +53,22 @@ async def test_a_node_that_is_killed_loses_its_pieces_and_no_others(
 
     nodes, doomed = cluster
     capfd.readouterr()
-    said: dict[int, list[Any]] = {piece: [] for piece in range(6)}
+    said: dict[int, list[Any]] = {piece: [] for piece in range(3)}
     where: dict[int, str] = {}
     with (tmp_path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         async with RayWorkers(address=nodes.address) as workers:
-            assert workers.workers == 4
+            assert workers.workers == 2
             async for each in workers.run(worker_tasks.wait_for_lock, [lock.name] * len(said)):
                 said[each.piece].append(each)
                 if isinstance(each, Told) and each.said != "unlocked":
                     where[each.piece] = each.said
-                    if len(where) == 4:
+                    if len(where) == 2:
                         nodes.remove_node(doomed, allow_graceful=False)
-                if sum(isinstance(end, Lost) for told in said.values() for end in told[1:]) == 2:
+                if sum(isinstance(end, Lost) for told in said.values() for end in told[1:]) == 1:
                     fcntl.flock(lock, fcntl.LOCK_UN)
             on_right = {piece for piece in where if where[piece].endswith(" on right")}
-            assert len(on_right) == 2
+            assert len(on_right) == 1
             for piece, each in said.items():
                 if piece in on_right:
                     assert each[1:] == [Lost(piece, f"{where[piece]} is lost: {GONE}")]
@@ -71,10 +78,10 @@ async def test_a_node_that_is_killed_loses_its_pieces_and_no_others(
                         Told(piece, "unlocked"),
                         Done(piece),
                     ]
-            assert workers.workers == 2
+            assert workers.workers == 1
             again = [each async for each in workers.run(worker_tasks.count, [1, 1, 1])]
             assert [each for each in again if isinstance(each, Lost)] == []
-            assert workers.workers == 2
+            assert workers.workers == 1
     assert capfd.readouterr().out == ""
 
 

@@ -27,9 +27,14 @@ GRACE_S = 3.0
 _SET_CHILD_SUBREAPER = 36
 
 
-def end_with_parent(sign: int = signal.SIGTERM) -> None:
-    """In a child: end this process, as by this signal, when its parent is gone."""
-    _when_parent_is_gone(lambda: os.kill(os.getpid(), sign))
+def end_with_parent(sign: int = signal.SIGTERM, *, after_s: float = 0.0) -> None:
+    """In a child: end this process, as by this signal, so long after its parent is gone."""
+
+    def end() -> None:
+        threading.Event().wait(after_s)
+        os.kill(os.getpid(), sign)
+
+    _when_parent_is_gone(end)
 
 
 def _when_parent_is_gone(act: Callable[[], None]) -> None:

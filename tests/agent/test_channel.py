@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from descriptors import open_descriptors
@@ -90,3 +90,49 @@ async def test_the_other_end_s_last_words_are_heard_after_it_is_gone() -> None:
         ours.close()
         assert await theirs.receive() == ({"kind": "failed"}, None)
         assert await theirs.receive() is None
+
+
+async def test_of_states_that_wait_unsent_only_the_newest_is_told() -> None:
+    with line() as (ours, theirs):
+        while not ours._unsent:  # until the kernel takes no more
+            ours.send({"kind": "seat"})
+        for number in range(1000):
+            ours.tell_state({"taken": number})
+        assert len(ours._unsent) <= 3
+        ours.send({"kind": "last"})
+        came: list[Any] = []
+        while not came or came[-1] != {"kind": "last"}:
+            got = await theirs.receive()
+            assert got is not None
+            came.append(got[0])
+        assert came[-2] == {"taken": 999}
+        assert [said for said in came if "taken" in said] == [{"taken": 999}]
+
+
+async def test_the_line_to_one_who_reads_nothing_has_ended() -> None:
+    before, (ours, theirs) = open_descriptors(), socket.socketpair()
+    with theirs:
+        channel = Channel(ours, patience_s=0.05)
+        while not channel._unsent:
+            channel.send({"brings": True}, socket.socket())
+        assert await channel.receive() is None
+        channel.send({"brings": True}, socket.socket())
+        channel.close()
+    assert open_descriptors() == before
+
+
+async def test_one_who_reads_slowly_is_waited_for() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        channel = Channel(ours, patience_s=0.3)
+        for _ in range(100):
+            channel.send({"begun": "x" * 16_000})
+        theirs.setblocking(False)
+        while channel._unsent:
+            with suppress(BlockingIOError):
+                while theirs.recv(1 << 16):
+                    pass
+            await CLOCK.sleep_until_ns(CLOCK.now_ns() + 1_000_000)
+        assert channel._giving_up is None
+        assert not channel.ended
+        channel.close()

@@ -2,9 +2,12 @@
 
 import signal
 
+import pytest
 from fake_engines import fake_assembly
+from fastapi import FastAPI
 
-from turngap.agent.drain import Drain
+from turngap.agent.connections import Config
+from turngap.agent.drain import SWITCH_S, Drain, Server
 from turngap.agent.limits import CODE_FULL, CODE_RESTART, Limits
 from turngap.agent.seats import DRAINS, Seats, not_ready
 from turngap.agent.server import ServeSettings, create_app, create_server
@@ -74,6 +77,13 @@ async def test_the_first_sigterm_drains_a_server_and_the_second_ends_it() -> Non
     assert not server.should_exit
     server.handle_exit(signal.SIGTERM, None)
     assert server.should_exit
+
+
+def test_every_server_hands_the_interpreter_over_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[float] = []
+    monkeypatch.setattr("sys.setswitchinterval", told.append)
+    Server(Config(FastAPI(), Limits(), 1))
+    assert told == [SWITCH_S]
 
 
 async def test_an_interrupt_ends_a_server_at_once() -> None:

@@ -5,6 +5,7 @@ import gc
 import os
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -141,7 +142,9 @@ def test_a_loop_that_was_closed_while_somebody_slept_on_it_leaves_nothing() -> N
         await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(for_ms))
 
     async def sleep_for_ever() -> None:
-        left.append(asyncio.create_task(fall_asleep(1e6)))
+        task: Any = asyncio.create_task(fall_asleep(1e6))
+        task._log_destroy_pending = False
+        left.append(task)
         await others_first()
 
     def close_loops() -> None:

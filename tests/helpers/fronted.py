@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from fake_engines import Served, fake_assembly
 
 from turngap.agent.access import Access
+from turngap.agent.channel import packed
 from turngap.agent.crew import Crew
 from turngap.agent.drain import Drain
 from turngap.agent.front import Front, Hand
@@ -25,6 +26,9 @@ CLOCK = MonotonicClock()
 PATIENCE_S = 30.0
 
 
+Fate = TurngapError | OSError | str
+
+
 async def _nothing() -> None:
     return
 
@@ -37,6 +41,7 @@ class FakeProcess:
     end: socket.socket
     serving: asyncio.Task[None] | None = None
     killed: bool = False
+    stuck: bool = False
 
     async def wait(self) -> int:
         if self.serving is not None:
@@ -44,25 +49,48 @@ class FakeProcess:
         return -signal.SIGKILL if self.killed else 0
 
     def kill(self) -> None:
+        if self.killed or self.serving is None or self.serving.done():
+            raise ProcessLookupError
         self.killed = True
-        self.end.shutdown(socket.SHUT_RDWR)
+        if self.stuck:
+            self.serving.cancel()
+        else:
+            self.end.shutdown(socket.SHUT_RDWR)
+
+    async def hang(self, *, loaded: bool) -> None:
+        """Say that it is ready, if it has `loaded`, and do nothing more."""
+        with self.end:
+            if loaded:
+                self.end.send(packed({"kind": "ready"}))
+            await asyncio.Event().wait()
 
 
 @dataclass
 class Workers:
-    """What starts them: `fails` says with which errors the next ones end instead, in order."""
+    """What starts them.
+
+    Attributes:
+        fails: with which errors the next ones end instead, in order; those of the system keep them
+            from being started. One that "loads" does so for ever, and one that "hangs" has loaded.
+    """
 
     settings: ServeSettings
     most: int
-    fails: list[TurngapError] = field(default_factory=list[TurngapError])
+    fails: list[Fate] = field(default_factory=list["Fate"])
     started: list[FakeProcess] = field(default_factory=list[FakeProcess])
 
     async def start(self, number: int, end: socket.socket) -> FakeProcess:
-        process = FakeProcess(len(self.started), end.dup())
+        fate = self.fails.pop(0) if self.fails else "serves"
+        if isinstance(fate, OSError):
+            raise fate
+        process = FakeProcess(len(self.started), end.dup(), stuck=fate in ("loads", "hangs"))
         self.started.append(process)
-        if self.fails:
+        if isinstance(fate, TurngapError):
             with process.end as failing:
-                tell_failure(failing, self.fails.pop(0))
+                tell_failure(failing, fate)
+            return process
+        if process.stuck:
+            process.serving = asyncio.create_task(process.hang(loaded=fate == "hangs"))
             return process
         seats = SharedSeats(self.most)
         app = create_app(fake_assembly(), self.settings, seats)
@@ -73,12 +101,13 @@ class Workers:
 
 @dataclass(frozen=True)
 class Fronted(Served):
-    """Where it listens, and what is behind it."""
+    """Where it listens, what is behind it, and which calls the front has refused itself."""
 
     front: Front
     crew: Crew
     workers: Workers
     serving: asyncio.Task[None]
+    refused: list[str]
 
     @property
     def calls(self) -> list[int]:
@@ -104,7 +133,7 @@ async def fronted(
     limits: Limits | None = None,
     drain_s: float = 0.0,
     access: Access | None = None,
-    fails: tuple[TurngapError, ...] = (),
+    fails: tuple[Fate, ...] = (),
     ready: bool = True,
 ) -> AsyncIterator[Fronted]:
     """Serve from `count` workers; wait until they are `ready`, unless that is not wanted."""
@@ -112,7 +141,10 @@ async def fronted(
     with bind(settings) as listener:
         seats = Seats(max_sessions, settings.limits, CLOCK)
         workers = Workers(settings, max_sessions, list(fails))
-        front = Front(listener, [Hand(n) for n in range(count)], seats, settings.limits, CLOCK)
+        hands, refused = [Hand(n) for n in range(count)], list[str]()
+        front = Front(
+            *(listener, hands, seats, settings.limits, CLOCK), agent="fake", refused=refused.append
+        )
         crew = Crew(front, workers.start, Drain(seats, CLOCK, drain_s), CLOCK)
         announced = asyncio.Event()
         serving = asyncio.create_task(crew.serve(lambda said: announced.set()))
@@ -121,7 +153,7 @@ async def fronted(
                 async with asyncio.timeout(PATIENCE_S):
                     await announced.wait()
             port = listener.getsockname()[1]
-            yield Fronted(port, seats, front, crew, workers, serving)
+            yield Fronted(port, seats, front, crew, workers, serving, refused)
         finally:
             crew.end(signal.SIGINT)
             await asyncio.wait({serving})

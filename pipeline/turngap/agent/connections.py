@@ -250,11 +250,11 @@ def too_late(limits: Limits) -> str:
     return f"no complete request came within {limits.request_s:g} s"
 
 
-def refusal(status: int, words: str) -> bytes:
+def refusal(status: int, words: str, kind: str = "text/plain; charset=utf-8") -> bytes:
     """Make a whole HTTP answer, after which the connection is closed."""
     return (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
-        f"content-type: text/plain; charset=utf-8\r\ncontent-length: {len(words) + 1}\r\n"
+        f"content-type: {kind}\r\ncontent-length: {len(words) + 1}\r\n"
         f"connection: close\r\n\r\n{words}\n"
     ).encode()
 

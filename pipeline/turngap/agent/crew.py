@@ -4,11 +4,12 @@ import asyncio
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from loguru import logger
 
-from turngap.agent.channel import Channel, Message
+from turngap.agent.channel import STUCK_S, Channel, Message
 from turngap.agent.drain import Drain
 from turngap.agent.front import Front, Hand
 from turngap.core.clock import Clock, ms_to_ns
@@ -16,7 +17,8 @@ from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 
 TICK_S = 0.1
 
-# How long a worker may take to end: its lines close within 2 s, and its page's runs are written.
+# How long a worker may take to end: its lines close within 2 s, and its page's runs are written. It
+# is killed then, as is one whose line to the front has ended while it has not.
 STOP_S = 10.0
 
 # A worker that ends again and again must not take the machine from the others, which it does by
@@ -36,7 +38,11 @@ class Started(Protocol):
         ...
 
     def kill(self) -> None:
-        """End it at once."""
+        """End it at once.
+
+        Raises:
+            ProcessLookupError: it has ended.
+        """
         ...
 
 
@@ -47,7 +53,7 @@ Start = Callable[[int, socket.socket], Awaitable[Started]]
 class Crew:
     """Keeps a worker in each of a front's places, from the first that loads to the end of all.
 
-    `gone` is called with the process id of each that ended before that.
+    `gone` is called with the process id of each that ended by itself.
     """
 
     def __init__(
@@ -65,14 +71,14 @@ class Crew:
         self._gone = gone
         self._processes: dict[Hand, Started] = {}
         self._ends = asyncio.Event()
+        self._stops = False
 
     def end(self, sign: int) -> None:
-        """Take a signal: the first SIGTERM drains, any other ends the server."""
-        if sign == signal.SIGTERM and self._front.open and self._drain.begin():
+        """Take a signal: the first SIGTERM drains, any other ends the server, then one kills."""
+        drains = sign == signal.SIGTERM and self._front.open and not self._stops
+        if drains and self._drain.begin():
             self._front.tell_seats()
             return
-        if self._ends.is_set():
-            self._kill()
         self._ends.set()
 
     async def serve(self, announce: Callable[[Message], None]) -> None:
@@ -100,39 +106,69 @@ class Crew:
             for task in (*tasks, ends):
                 task.cancel()
             await asyncio.wait({*tasks, ends})
+            self._front.close()
             await self._stop()
 
     async def _all(self, announce: Callable[[Message], None]) -> None:
         """Keep all workers. The first loads alone: it may fetch weights, and compile for all."""
         first, *others = self._front.hands
         said = await self._hire(first)
-        await asyncio.gather(*(self._hire(hand) for hand in others))
-        self._front.open = True
-        announce(said)
-        await asyncio.gather(*(self._keep(hand) for hand in self._front.hands))
+
+        def keep(hand: Hand) -> None:
+            group.create_task(self._keep(hand), name=f"keeps worker {hand.number}")
+
+        async def hire(hand: Hand) -> None:
+            await self._hire(hand)
+            keep(hand)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                keep(first)
+                for hires in [group.create_task(hire(hand)) for hand in others]:
+                    await hires
+                self._front.open = True
+                announce(said)
+        except ExceptionGroup as e:
+            raise e.exceptions[0] from None  # the others were cancelled for it
 
     async def _hire(self, hand: Hand) -> Message:
         """Start a worker and wait until it takes connections; return what it says of itself.
 
         Raises:
-            TurngapError: its own error, or that it ended.
+            TurngapError: its own error, that it ended, or that it could not be started.
         """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = self._processes[hand] = await self._start(hand.number, theirs)
-        hand.channel = Channel(ours)
+        hand.channel = Channel(await self._begin(hand), STUCK_S)
         said = await self._front.listen_to(hand)
         if said is not None and said["kind"] == "ready":
             hand.ready = True
             self._front.tell_seats()
             return said
-        code = await process.wait()
         self._front.lost(hand)
+        code = await _end(self._processes[hand])
+        self._gone(self._processes[hand].pid)
         raise _own_error(said) or AgentError(
             "serve.worker",
             f"process {hand.number + 1} of the agent {_ended(code)} before it was ready",
             hint="its last words are above; with fewer --workers less memory is needed",
         )
+
+    async def _begin(self, hand: Hand) -> socket.socket:
+        """Start a worker's process; return our end of the line to it."""
+        try:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    self._processes[hand] = await self._start(hand.number, theirs)
+                except BaseException:
+                    ours.close()
+                    raise
+        except OSError as e:
+            raise AgentError(
+                "serve.worker",
+                f"process {hand.number + 1} of the agent cannot be started: {e.strerror or e}",
+                hint="with fewer --workers less memory and fewer descriptors are needed",
+            ) from e
+        return ours
 
     async def _keep(self, hand: Hand) -> None:
         """Have another take a worker's place whenever it is gone."""
@@ -141,13 +177,16 @@ class Crew:
             since_ns = self._clock.now_ns()
             if hand.ready:
                 await self._front.listen_to(hand)
-                self._tell_lost(hand, await self._processes[hand].wait())
+                calls = self._front.lost(hand)
+                self._tell_lost(hand, calls, await _end(self._processes[hand]))
             if self._drain.begun:
                 return
             if self._clock.now_ns() - since_ns > ms_to_ns(MOST_PAUSE_MS):
                 pause_ms = FIRST_PAUSE_MS
             await self._clock.sleep_until_ns(self._clock.now_ns() + ms_to_ns(pause_ms))
             pause_ms = min(MOST_PAUSE_MS, 2 * pause_ms)
+            if self._drain.begun:
+                return
             try:
                 await self._hire(hand)
             except TurngapError as e:
@@ -155,8 +194,7 @@ class Crew:
             else:
                 logger.warning(f"process {hand.number + 1} of the agent takes calls again")
 
-    def _tell_lost(self, hand: Hand, code: int) -> None:
-        calls = self._front.lost(hand)
+    def _tell_lost(self, hand: Hand, calls: int, code: int) -> None:
         self._gone(self._processes[hand].pid)
         then = "the server ends" if self._drain.begun else "another process takes its place"
         logger.error(
@@ -165,17 +203,22 @@ class Crew:
         )
 
     async def _stop(self) -> None:
-        """End all workers; kill those that do not end."""
+        """End all workers; kill those that do not end, and at once those that still load."""
+        self._stops = True
         self._ends.clear()  # a further signal kills
-        for hand in self._front.hands:
-            hand.send({"kind": "stop"})
+        for hand, process in self._processes.items():
+            if hand.ready:
+                hand.send({"kind": "stop"})
+            else:
+                _kill(process)
         waits = [asyncio.create_task(process.wait()) for process in self._processes.values()]
         again = asyncio.create_task(self._ended())
         ended = asyncio.gather(*waits)
         await asyncio.wait({ended, again}, timeout=STOP_S, return_when=asyncio.FIRST_COMPLETED)
         again.cancel()
         if not ended.done():
-            self._kill()
+            for process in self._processes.values():
+                _kill(process)
             await ended
         for hand in self._front.hands:
             self._front.lost(hand)
@@ -183,9 +226,20 @@ class Crew:
     async def _ended(self) -> None:
         await self._ends.wait()
 
-    def _kill(self) -> None:
-        for process in self._processes.values():
-            process.kill()
+
+async def _end(process: Started) -> int:
+    """Return a process's exit code once it has ended, for which it has `STOP_S`."""
+    try:
+        async with asyncio.timeout(STOP_S):
+            return await process.wait()
+    except TimeoutError:
+        _kill(process)
+    return await process.wait()
+
+
+def _kill(process: Started) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()
 
 
 def _own_error(said: Message | None) -> TurngapError | None:

@@ -9,15 +9,17 @@ import asyncio
 import itertools
 import json
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from loguru import logger
 
 from turngap.agent.channel import Channel, Message
 from turngap.agent.connections import (
+    AFTER_CLOSE_BYTES,
+    BACKLOG,
+    CLOSE_S,
     READ_BYTES,
     most_connections,
     refusal,
@@ -58,6 +60,10 @@ class Hand:
         elif connection is not None:
             connection.close()
 
+    def tell_state(self, message: Message) -> None:
+        if self.channel is not None:
+            self.channel.tell_state(message)
+
 
 @dataclass(eq=False)
 class _Open:
@@ -71,13 +77,25 @@ class _Open:
 class Front:
     """Accepts connections, counts them and the seats of all workers, and hands them over.
 
+    Args:
+        agent: its name, as its workers tell it.
+        refused: called with the reason for each call for which there is no worker.
+
     Attributes:
         hands: the workers.
         open: whether workers get connections; until then all are told that nothing is loaded.
     """
 
     def __init__(
-        self, listener: socket.socket, hands: list[Hand], seats: Seats, limits: Limits, clock: Clock
+        self,
+        listener: socket.socket,
+        hands: list[Hand],
+        seats: Seats,
+        limits: Limits,
+        clock: Clock,
+        *,
+        agent: str,
+        refused: Callable[[str], None] = lambda reason: None,
     ) -> None:
         self.hands = hands
         self.open = False
@@ -85,10 +103,17 @@ class Front:
         self._seats = seats
         self._limits = limits
         self._clock = clock
+        self._agent = agent
+        self._refused = refused
         self._most = most_connections(limits, seats.most)
         self._connections: dict[int, _Open] = {}
         self._numbers = itertools.count()
         self._reading: set[asyncio.Task[None]] = set()
+        self._lingering = 0
+
+    def close(self) -> None:
+        """Take no more connections, after `accept` was cancelled: the kernel refuses them."""
+        self._listener.close()
 
     # Connections
 
@@ -147,6 +172,8 @@ class Front:
             return False
         hand = self.hand_for(where)
         if hand is None:
+            if where is Route.CALL:
+                self._refused("other")
             await self._answer(connection, path_of(head.partition(b"\n")[0]))
             return False
         opened.route, opened.hand = where, hand
@@ -175,21 +202,44 @@ class Front:
         """Answer without a worker."""
         why = AGAIN if self.open else NOT_LOADED
         if path == "/healthz":
-            await self._refuse(connection, 200, json.dumps({"sessions": self._seats.taken}))
+            said = {"agent": self._agent, "sessions": self._seats.taken}
+            await self._refuse(connection, 200, said)
         elif path == "/readyz":
             if self.open and any(hand.ready for hand in self.hands):
                 why = not_ready(self._seats)
-            said = {"ready": not why, "sessions": self._seats.taken}
-            words = json.dumps({**said, "reason": why} if why else said)
-            await self._refuse(connection, 503 if why else 200, words)
+            said = {"agent": self._agent, "ready": not why, "sessions": self._seats.taken}
+            why_not = {"reason": why} if why else {}
+            await self._refuse(connection, 503 if why else 200, said | why_not)
         else:
             await self._refuse(connection, 503, why)
 
-    async def _refuse(self, connection: socket.socket, status: int, words: str) -> None:
+    async def _refuse(
+        self, connection: socket.socket, status: int, said: str | Mapping[str, object]
+    ) -> None:
+        words = (said,) if isinstance(said, str) else (json.dumps(said), "application/json")
+        answer = refusal(status, *words)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limits.request_s):
-                await asyncio.get_running_loop().sock_sendall(connection, refusal(status, words))
+                await asyncio.get_running_loop().sock_sendall(connection, answer)
         connection.shutdown(socket.SHUT_WR)
+        await self._linger(connection)
+
+    async def _linger(self, connection: socket.socket) -> None:
+        """Read what the client still sends, as it would be reset by a close before that.
+
+        Not for many at once: who opens more connections than allowed gets no more by it.
+        """
+        if self._lingering >= BACKLOG:
+            return
+        self._lingering += 1
+        loop, left = asyncio.get_running_loop(), AFTER_CLOSE_BYTES
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    while left > 0 and (piece := await loop.sock_recv(connection, READ_BYTES)):
+                        left -= len(piece)
+        finally:
+            self._lingering -= 1
 
     # Workers
 
@@ -238,7 +288,7 @@ class Front:
         """Tell all workers how many seats are taken, and whether new ones are."""
         said = {"taken": self._seats.taken, "coming_down": self._seats.coming_down}
         for hand in self.hands:
-            hand.send({"kind": "seats", **said, "drains": self._seats.drains})
+            hand.tell_state({"kind": "seats", **said, "drains": self._seats.drains})
 
     def _take(self, hand: Hand, message: Message) -> None:
         seat = self._seats.take(message["address"])
@@ -247,29 +297,3 @@ class Front:
         said = {"refused": seat.refused, "reason": seat.reason, "code": seat.code}
         self.tell_seats()
         hand.send({"kind": "seat", "seat": message["seat"], **said})
-
-
-@contextmanager
-def answering_while_loading(
-    listener: socket.socket, seats: Seats, limits: Limits, clock: Clock
-) -> Iterator[None]:
-    """Tell whoever connects meanwhile that nothing is loaded, from a thread of its own."""
-    began = threading.Event()
-    stop: list[Callable[[], object]] = []
-
-    async def answer() -> None:
-        accepting = asyncio.create_task(Front(listener, [], seats, limits, clock).accept())
-        loop = asyncio.get_running_loop()
-        stop.append(lambda: loop.call_soon_threadsafe(accepting.cancel))
-        began.set()
-        with suppress(asyncio.CancelledError):
-            await accepting
-
-    thread = threading.Thread(target=lambda: asyncio.run(answer()), name="turngap-loading")
-    thread.start()
-    began.wait()
-    try:
-        yield
-    finally:
-        stop[0]()
-        thread.join()

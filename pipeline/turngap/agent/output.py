@@ -1,4 +1,8 @@
-"""The agent's voice on the line, which falls silent when told to and goes on from there."""
+"""The agent's voice on the line, which falls silent when told to and goes on from there.
+
+`PromptSender` and `PromptInput` replace private parts of pipecat's transports, as nothing public
+lies where the waits are: look at them anew with each version of pipecat (`pyproject.toml` pins it).
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -169,8 +173,11 @@ class PromptInput(FastAPIWebsocketInputTransport):
 
     pipecat's own takes it through a queue, from which it waits for each packet with
     `asyncio.wait_for`: before Python 3.12 that makes a task for each of fifty packets a second. It
-    filters nothing.
+    filters nothing, and has no task that would wait at the empty queue.
     """
+
+    def _create_audio_task(self) -> None:
+        """Make none: pipecat's would take packets from a queue into which nothing is put."""
 
     async def push_audio_frame(self, frame: InputAudioRawFrame) -> None:
         if not self._paused and frame.audio:

@@ -32,11 +32,6 @@ from turngap.core.errors import AgentError
 if TYPE_CHECKING:
     from turngap.agent.session import Assembly
 
-# How soon the event loop hands the GIL to a thread that waits for it. The LLM and the voice in the
-# process need it for each token and each piece of sound. With Python's 5 ms and an event loop that
-# is half busy, a reply of 7 tokens took 50 ms (p90 118); with this 37 (p90 58): n=30 each.
-SWITCH_S = 0.0005
-
 # Where each protocol is answered: pipecat's (protobuf, and the JSON of its evals), and others'.
 PATH = "/ws"
 TWILIO_PATH = "/twilio"
@@ -170,7 +165,6 @@ def create_server(
     app: ASGIApp, limits: Limits, seats: Places, drain: Drain | None = None
 ) -> Server:
     """Make the server, which listens on the sockets given to its `serve`."""
-    sys.setswitchinterval(SWITCH_S)
     return Server(Config(app, limits, seats.most), drain)
 
 

@@ -1,4 +1,7 @@
-"""Tells observers of a conversation only what one of them looks at."""
+"""Tells observers of a conversation only what one of them looks at.
+
+It takes the place of a private part of pipecat's worker: look at that anew with each version.
+"""
 
 from pipecat.frames.frames import InputAudioRawFrame
 from pipecat.observers.base_observer import FrameProcessed, FramePushed

@@ -10,12 +10,12 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-from turngap.children import PARENT_HOLDS_STDIN
+from turngap.children import PARENT_HOLDS_STDIN, end_with_parent
+from turngap.cli.wanted import TOKEN_VARIABLE, Announce, Wanted, Where
 from turngap.core.errors import InputError, TurngapError
 
 if TYPE_CHECKING:
@@ -24,73 +24,14 @@ if TYPE_CHECKING:
     from turngap.agent.metrics import Metrics
     from turngap.agent.seats import Places, Seats
     from turngap.agent.server import ServeSettings
-    from turngap.agent.stack import Chosen
     from turngap.core.clock import Clock
     from turngap.live.answering import Answering
     from turngap.live.app import LiveServer
     from turngap.live.keeping import Keeping
     from turngap.play.target import AgentChoice
 
-TOKEN_VARIABLE = "TURNGAP_TOKEN"
-
 # Set for a worker: the descriptor of its line to the front.
 WORKER_VARIABLE = "TURNGAP_WORKER"
-
-# More processes than any machine of today has cores for calls: a bound for what is typed.
-MOST_WORKERS = 128
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Where a server listens, and how its page is reached."""
-
-    host: str
-    port: int
-    token: str | None
-
-    @property
-    def page(self) -> str:
-        query = f"/?token={quote(self.token)}" if self.token else ""
-        return f"http://{self.reachable}:{self.port}{query}"
-
-    def socket(self, path: str) -> str:
-        query = f"?token={quote(self.token)}" if self.token else ""
-        return f"ws://{self.reachable}:{self.port}{path}{query}"
-
-    @property
-    def reachable(self) -> str:
-        """A name for what listens on every address: this machine's own."""
-        return "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the flags of both commands say of the server.
-
-    Attributes:
-        drain_s: how long SIGTERM lets calls go on; None: as long as suits who started this.
-    """
-
-    choice: "AgentChoice"
-    address: tuple[str, int]
-    max_sessions: int
-    token: str | None
-    origins: tuple[str, ...]
-    workers: int = 1
-    drain_s: float | None = 0.0
-    log_level: str = "WARNING"
-
-    @property
-    def most_drain_s(self) -> float:
-        """Seconds; none where turngap started this for itself, which ends it when it is done."""
-        from turngap.agent.drain import DRAIN_S
-
-        if self.drain_s is not None:
-            return self.drain_s
-        return 0.0 if os.environ.get(PARENT_HOLDS_STDIN) else DRAIN_S
-
-
-Announce = Callable[[Where, "Chosen"], None]
 
 
 def host_agent(
@@ -128,7 +69,7 @@ def _serve_alone(
 ) -> None:
     """Serve in this process."""
     from turngap.agent import server
-    from turngap.agent.front import answering_while_loading
+    from turngap.agent.loading import answering_while_loading
     from turngap.clocks import MonotonicClock
 
     keeping, library = kept
@@ -136,7 +77,7 @@ def _serve_alone(
     seats, drain = _seats(wanted, settings, clock)
     with (
         _ended_by_sigterm(),
-        answering_while_loading(listener, seats, settings.limits, clock),
+        answering_while_loading(listener, seats, settings.limits, clock, _name(wanted.choice)),
     ):
         live = _live(wanted, settings, (keeping, library), seats)
 
@@ -157,7 +98,7 @@ def _lead(
     """Be the front of several workers."""
     from turngap.agent.crew import Crew
     from turngap.agent.front import Front, Hand
-    from turngap.agent.metrics import process_gone, shared_folder
+    from turngap.agent.metrics import metrics, process_gone, shared_folder
     from turngap.agent.stack import Chosen
     from turngap.clocks import MonotonicClock
     from turngap.play.target import resolve
@@ -168,7 +109,6 @@ def _lead(
     clock = MonotonicClock()
     seats, drain = _seats(wanted, settings, clock)
     hands = [Hand(number) for number in range(wanted.workers)]
-    front = Front(listener, hands, seats, settings.limits, clock)
     bound, port = listener.getsockname()[:2]
 
     def ready(said: dict[str, Any]) -> None:
@@ -176,19 +116,30 @@ def _lead(
         announce(Where(bound, port, settings.access.token), chosen)
 
     with shared_folder() as shared:
+        os.environ.update(shared)  # before prometheus_client is imported; workers inherit it
+        counted = metrics(clock)
+        front = Front(
+            *(listener, hands, seats, settings.limits, clock),
+            agent=_name(wanted.choice),
+            refused=counted.refused if counted is not None else lambda reason: None,
+        )
 
         def gone(pid: int) -> None:
             for folder in shared.values():
                 process_gone(folder, pid)
 
         async def lead() -> None:
-            crew = Crew(front, _starter(settings.access, shared), drain, clock, gone)
+            crew = Crew(front, _starter(settings.access), drain, clock, gone)
             loop = asyncio.get_running_loop()
             for sign in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(sign, crew.end, sign)
             await crew.serve(ready)
 
         asyncio.run(lead())
+
+
+def _name(choice: "AgentChoice") -> str:
+    return choice.name if choice.is_url else choice.stack().name
 
 
 def _require_shareable(choice: "AgentChoice", library: Path) -> None:
@@ -204,11 +155,8 @@ def _require_shareable(choice: "AgentChoice", library: Path) -> None:
             )
 
 
-def _starter(access: "Access", shared: dict[str, str]) -> Callable[[int, socket.socket], Any]:
-    """Return what starts a worker: this very command, told where its front is.
-
-    `shared` are variables for all of them.
-    """
+def _starter(access: "Access") -> Callable[[int, socket.socket], Any]:
+    """Return what starts a worker: this very command, told where its front is."""
 
     async def start(number: int, end: socket.socket) -> asyncio.subprocess.Process:
         told = {WORKER_VARIABLE: str(end.fileno()), PARENT_HOLDS_STDIN: "1"}
@@ -219,7 +167,7 @@ def _starter(access: "Access", shared: dict[str, str]) -> Callable[[int, socket.
             stdin=asyncio.subprocess.PIPE,  # held until this process ends, however it does
             stdout=sys.stderr.fileno(),  # ours is for the one line
             pass_fds=[end.fileno()],
-            env={**os.environ, **shared, **told},
+            env={**os.environ, **told},
         )
 
     return start
@@ -233,6 +181,7 @@ def _work(
     library: Path | None,
 ) -> None:
     """Be a worker of the front at the other end."""
+    from turngap.agent.crew import STOP_S
     from turngap.agent.worker import SharedSeats, Worker, tell_failure
 
     seats = SharedSeats(wanted.max_sessions)
@@ -245,6 +194,7 @@ def _work(
     # A signal for the whole group is the front's to obey: in order, and calls may go on.
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, signal.SIG_IGN)
+    end_with_parent(signal.SIGKILL, after_s=STOP_S)  # if it has not ended with its line by then
     worker = Worker(live.app, settings.limits, seats, live.close)
     chosen = live.answering.chosen().model_dump(mode="json")
 

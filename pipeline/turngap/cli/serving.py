@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turngap.cli import options
-from turngap.cli.hosting import MOST_WORKERS, TOKEN_VARIABLE, Wanted, Where, host_agent
+from turngap.cli.hosting import host_agent
 from turngap.cli.shared import say
+from turngap.cli.wanted import MOST_WORKERS, TOKEN_VARIABLE, Wanted, Where
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 

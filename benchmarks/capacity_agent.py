@@ -5,7 +5,7 @@ figures and the search. A call takes no audio, so a search takes a second.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from math import exp
 from typing import Literal
@@ -107,13 +107,16 @@ class AgentPlayer:
         self._agent = agent
         self._clock = clock
 
-    async def play(self, call: Call, dialled_ns: int) -> AsyncGenerator[Answered]:
+    async def play(
+        self, call: Call, dialled_ns: int, on_open: Callable[[], None]
+    ) -> AsyncGenerator[Answered]:
         """Play a call: a `turngap.load.calls.Player`.
 
         Raises:
             MissedCallError: the agent did not take it.
         """
         await self._agent.opened()
+        on_open()
         try:
             begins_ns = dialled_ns + round(SETUP_S * NS_PER_S)
             waited_ns = max(0, self._clock.now_ns() - begins_ns)
@@ -226,7 +229,7 @@ def held_closed_loop(
             while clock.now_ns() < until_ns:
                 call = Call(1, 0.0, 0, SHAPE, (True,) * TURNS)
                 try:
-                    async for answered in player.play(call, clock.now_ns()):
+                    async for answered in player.play(call, clock.now_ns(), lambda: None):
                         if WARM_UP_S * NS_PER_S <= clock.now_ns() < until_ns:
                             gaps.append(answered.turn.gap_ms or 0.0)
                 except MissedCallError:

@@ -93,6 +93,7 @@ def check(plan: LoadPlan, loaded: Loaded, sessions: int) -> None:
             budget_ms=plan.pass_ms,
             target=plan.target,
             at_once=figures.at_once,  # of instants that are not stored with the turns
+            caller_late_ms=figures.caller_late_ms,  # of packets that are not stored
         ),
         void=figures.void,
         confirms=figures.confirms,

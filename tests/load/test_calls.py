@@ -3,7 +3,7 @@
 import errno
 import socket
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
@@ -215,7 +215,9 @@ class _Stuck:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    async def play(self, call: Call, dialled_ns: int) -> AsyncGenerator[Answered]:
+    async def play(
+        self, call: Call, dialled_ns: int, on_open: Callable[[], None]
+    ) -> AsyncGenerator[Answered]:
         await self._clock.sleep_until_ns(dialled_ns + 1000 * NS_PER_S)
         raise MissedCallError("dropped", "never")
         yield
@@ -238,7 +240,9 @@ def test_a_call_that_does_not_end_is_hung_up_and_its_turns_are_not_reached() -> 
 
 
 class _Broken:
-    async def play(self, call: Call, dialled_ns: int) -> AsyncGenerator[Answered]:
+    async def play(
+        self, call: Call, dialled_ns: int, on_open: Callable[[], None]
+    ) -> AsyncGenerator[Answered]:
         raise ZeroDivisionError("a fault of turngap's")
         yield
 

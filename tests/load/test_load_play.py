@@ -16,6 +16,7 @@ from turngap.core.errors import AgentError, InputError
 from turngap.load.calls import Answered, CallMark, load_turn
 from turngap.load.export import read_load_turns
 from turngap.load.files import LoadWriter
+from turngap.load.lateness import CallerLate
 from turngap.load.plan import LoadPlan
 from turngap.load.play import Loaded, load
 from turngap.load.progress import LoadProgress, Now
@@ -86,7 +87,9 @@ class Callers:
                 told += 1
                 late_ms = self._late_ms(sessions_of(share))
                 turn = turn_of(number, gap_ms or 300.0, late_ms)
-                answered = Answered(turn, 0.0, 0.0, (late_ms,) * 50)
+                answered = Answered(turn, 0.0, 0.0, CallerLate({round(late_ms * 10): 50}))
+                if call.counted[number - 1]:
+                    yield answered.late
                 yield load_turn(share.step, call, number, answered)
                 if gap_ms is None:
                     yield None

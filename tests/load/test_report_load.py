@@ -57,8 +57,8 @@ def test_the_certificate_is_one_sentence() -> None:
         ("void", "≠ VOID", "Step 3 (16 sessions) is void and says nothing of the agent"),
         ("all-void", "≠ VOID", "no step says anything of the agent"),
         ("refused", "✗ NOT HELD", "30 refused, 3 late, of 120 turns"),
-        ("all-missed", "✗ NOT HELD", "4 sessions: 0.0 % of 60 turns within 800 ms"),
-        ("one-step", "? NOT SURE", "16 sessions: 97.2 % of 214 turns within 800 ms"),
+        ("all-missed", "✗ NOT HELD", "at most): 0.0 % of 60 turns within 800 ms"),
+        ("one-step", "? NOT SURE", "16 sessions (16.0 calls at once in the mean, 17 at most): "),
         ("ramp", "UP TO 16 SESSIONS HELD", "held at 1, 2, 4, 8 and 16; not sure at 24"),
         ("rate", "✓ HELD", "34.2 calls at once in the mean, 47 at most"),
         ("interrupted", "? BROKEN OFF", "broke off: interrupted in step 4"),
@@ -122,12 +122,18 @@ def test_a_certificate_below_a_void_step_stands_and_says_what_is_not_known() -> 
     assert load_json(record, Path("runs/x"))["valid"] is True
 
 
-def test_a_level_of_lines_that_mostly_waited_is_named() -> None:
-    assert caveats.fewer_words(CASES["search"]) == ""
+def test_a_level_that_was_not_held_in_calls_is_named() -> None:
+    assert caveats.off_level_words(CASES["search"]) == ""
     short = make_load([make_step(6, at_once=(4.1, 6)), make_step(8, confirms=True)])
-    assert caveats.fewer_words(short) == ""  # the certified one is what counts
-    short = make_load([make_step(8, confirms=True, at_once=(5.2, 8))])
-    assert "at 8 sessions only 5.2 calls ran at once in the mean, 8 at most" in printed(short, 200)
+    assert caveats.off_level_words(short) == ""  # the certified one is what counts
+    short = make_load([make_step(8, confirms=True, at_once=(7.1, 8))])
+    assert "at 8 sessions only 7.1 calls ran at once in the mean, 8 at most" in printed(short, 200)
+    long = make_load([make_step(8, confirms=True, at_once=(8.9, 12))])
+    assert "at 8 sessions 8.9 calls ran at once in the mean, 12 at most" in printed(long, 200)
+    assert "overlapped" in printed(long, 200)
+    for held in (7.3, 8.7):
+        near = make_load([make_step(8, confirms=True, at_once=(held, 10))])
+        assert caveats.off_level_words(near) == ""
 
 
 def test_an_accepted_late_caller_is_named() -> None:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from turngap.core.clock import NS_PER_S, Clock
 from turngap.core.results import Turn
+from turngap.load.lateness import CallerLate, Lateness
 from turngap.load.record import LoadTurn, Missed
 from turngap.load.schedule import Call, Step
 
@@ -21,7 +22,10 @@ OVERTIME_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CallMark:
-    """A call begins to run, or has ended, so long after the caller's own beginning."""
+    """A call begins to run, or has ended, so long after the caller's own beginning.
+
+    It runs while its line is open.
+    """
 
     call: int
     at_s: float
@@ -29,7 +33,8 @@ class CallMark:
 
 
 # What a share of a step tells, as it comes.
-Tell = Callable[[LoadTurn | CallMark], None]
+News = LoadTurn | CallMark | CallerLate
+Tell = Callable[[News], None]
 
 
 class MissedCallError(Exception):
@@ -48,22 +53,25 @@ class Answered:
     Attributes:
         waited_ms: how much later than intended its person could begin, for the line was not open.
         hole_ms: the longest interruption of the reply's audio; None: there was none of it.
-        late_ms: how late each packet was sent.
+        late: how late its packets were sent.
     """
 
     turn: Turn
     waited_ms: float = 0.0
     hole_ms: float | None = None
-    late_ms: tuple[float, ...] = ()
+    late: CallerLate | None = None
 
 
 class Player(Protocol):
     """Plays calls."""
 
-    def play(self, call: Call, dialled_ns: int) -> AsyncGenerator[Answered]:
+    def play(
+        self, call: Call, dialled_ns: int, on_open: Callable[[], None]
+    ) -> AsyncGenerator[Answered]:
         """Play a call that is to be dialled at `dialled_ns`, now; yield each turn when it is over.
 
-        Whoever iterates closes it when the call is to be hung up.
+        Whoever iterates closes it when the call is to be hung up. `on_open` is called once the line
+        is open.
 
         Raises:
             MissedCallError: it ended before all turns were played.
@@ -78,29 +86,40 @@ async def play_calls(
     clock: Clock,
     tell: Tell,
     *,
+    until_s: float = 0.0,
     node: str = "",
 ) -> None:
     """Dial every call at its instant from now on, and tell every turn that is over or missed.
 
-    It returns when all turns that count have been told: calls that have none left are then hung up,
-    and calls that were due later are not made. Nothing that a call does delays another.
+    It returns when all turns that count have been told, but not before `until_s`: other callers may
+    still play turns that count, under the load of all. Calls that have no such turn left are then
+    hung up, and calls that were due later are not made. Nothing that a call does delays another.
     """
     share = _Share(step, player, clock, tell, node=node)
-    await share.run(calls)
+    await share.run(calls, until_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a step brought: its turns, counted or not, and when which call ran."""
+    """What a step brought.
+
+    Attributes:
+        turns: counted or not.
+        marks: when which call ran.
+        late: how late the callers were in turns that count.
+    """
 
     turns: list[LoadTurn] = field(default_factory=list[LoadTurn])
     marks: list[CallMark] = field(default_factory=list[CallMark])
+    late: Lateness = field(default_factory=Lateness)
 
-    def take(self, said: LoadTurn | CallMark) -> None:
+    def take(self, said: News) -> None:
         if isinstance(said, LoadTurn):
             self.turns.append(said)
-        else:
+        elif isinstance(said, CallMark):
             self.marks.append(said)
+        else:
+            self.late.add(said)
 
 
 # Plays a step: callers in other processes, or a player in this event loop.
@@ -110,7 +129,7 @@ PlayStep = Callable[[Step], Awaitable[Played]]
 async def play_step(step: Step, player: Player, clock: Clock) -> Played:
     """Play a whole step in this event loop."""
     played = Played()
-    await play_calls(step.number, step.calls, player, clock, played.take)
+    await play_calls(step.number, step.calls, player, clock, played.take, until_s=step.until_s)
     return played
 
 
@@ -149,7 +168,6 @@ def load_turn(
         missed=missed,
         why=why,
         hole_ms=None if answered is None else answered.hole_ms,
-        late_ms=() if answered is None else answered.late_ms,
         node=node,
     )
 
@@ -167,14 +185,17 @@ class _Share:
         self._over = asyncio.Event()
         self._due = 0  # turns that count and have not been told
 
-    async def run(self, calls: Sequence[Call]) -> None:
-        """Make the calls until every turn that counts has been told."""
+    async def run(self, calls: Sequence[Call], until_s: float) -> None:
+        """Make the calls until every turn that counts has been told, and until then at least."""
         self._due = sum(sum(call.counted) for call in calls)
         if not self._due:
-            return
+            self._over.set()
+            if not until_s:
+                return
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._dial(calls, group), name="turngap-dial")
+                await self._clock.sleep_until_ns(self._begun_ns + round(until_s * NS_PER_S))
                 await self._over.wait()
                 raise _OverError  # hangs up the calls that are left
         except* _OverError:
@@ -193,21 +214,30 @@ class _Share:
         told: list[int] = []
         missed: Missed = "not_reached"
         why = "the call was over before this turn"
-        self._mark(call, running=True)
+        running = False
+
+        def on_open() -> None:
+            nonlocal running
+            running = True
+            self._mark(call, running=True)
+
         try:
             async with asyncio.timeout(call.shape.length_s + OVERTIME_S):
-                async with aclosing(self._player.play(call, at_ns)) as answers:
+                async with aclosing(self._player.play(call, at_ns, on_open)) as answers:
                     async for answered in answers:
                         number = answered.turn.turn
                         told.append(number)
                         turn = load_turn(self._step, call, number, answered, node=self._node)
+                        if turn.counted and answered.late is not None:
+                            self._tell(answered.late)
                         self._tell_turn(turn)
         except MissedCallError as e:
             missed, why = e.missed, e.why
         except TimeoutError:
             why = f"the call was hung up {OVERTIME_S:g} s after it should have been over"
         finally:
-            self._mark(call, running=False)
+            if running:
+                self._mark(call, running=False)
         for turn in missed_turns(self._step, call, told, missed, why, node=self._node):
             self._tell_turn(turn)
 

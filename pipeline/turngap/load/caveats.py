@@ -7,27 +7,33 @@ from turngap.load.curve import best_steps, gap_ms
 from turngap.load.record import LoadRecord
 from turngap.load.words import at_load, sessions_words
 
-# A level says too much if fewer calls than this share of it ran at once.
-FEWER = 0.85
+# A level does not say what it should if the calls at once differ from it by more than this share.
+OFF_LEVEL = 0.1
 
 
-def fewer_words(record: LoadRecord) -> str:
-    """That fewer calls ran at once than the level says; empty where enough did.
+def off_level_words(record: LoadRecord) -> str:
+    """That fewer or more calls ran at once than the level says; empty where about as many did.
 
     A level stands for so many lines that dial again at fixed times. Where conversations are over
-    sooner than planned, lines wait, and the agent holds fewer calls at once than it is said to.
+    sooner than they were in the rehearsal, lines wait; where they take longer, calls overlap.
     """
     certified = record.capacity.sessions if record.capacity else None
     told = best_steps(record.steps)
     told = [step for step in told if step.sessions == certified] or told
-    short = [s for s in told if s.sessions and s.at_once[0] < FEWER * s.sessions]
-    if not short:
+    off = [s for s in told if s.sessions and abs(s.at_once[0] / s.sessions - 1) > OFF_LEVEL]
+    if not off:
         return ""
-    step = short[-1]
+    step = off[-1]
+    fewer = step.at_once[0] < (step.sessions or 0)
+    why = (
+        "calls were over sooner than planned, or were not opened. The agent held fewer calls"
+        if fewer
+        else "calls took longer than planned, and those of a line overlapped. The agent held more"
+    )
     return (
-        f"at {sessions_words(step.sessions)} only {step.at_once[0]:.1f} calls ran at once in the "
-        f"mean, {step.at_once[1]} at most: calls were over sooner than planned. The agent was "
-        "asked as often as planned, but held fewer calls"
+        f"at {sessions_words(step.sessions)} {'only ' * fewer}{step.at_once[0]:.1f} calls ran at "
+        f"once in the mean, {step.at_once[1]} at most: {why} than its level says, though it was "
+        "asked as often as planned"
     )
 
 

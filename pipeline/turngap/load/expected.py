@@ -1,6 +1,8 @@
 """What is expected of a step before it is played: its calls, and how many turns tell."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 
 from turngap.core.stats import proportion
 from turngap.load.asked import Mode
@@ -13,14 +15,56 @@ from turngap.scenario.library import LoadedScenario
 WARM_UP_TURNS = 2
 SHORTEST_WARM_UP_S, LONGEST_DEFAULT_WARM_UP_S = 5.0, 30.0
 
+# Conversations are rehearsed as long as all together should take no longer than this.
+REHEARSED_S = 40.0
 
-def shape_of(scenario: LoadedScenario, greeted_s: float = 0.0) -> Shape:
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long this agent takes from each person's end until the next recording, or the call's end.
+
+    It is measured in calls alone, before any schedule is made: nothing that happens under load
+    changes it.
+
+    Attributes:
+        measured_s: of each turn of the scenarios that were rehearsed.
+        pace: of other scenarios, how much longer the waits for a reply are than expected.
+    """
+
+    measured_s: Mapping[str, tuple[float, ...]] = field(
+        default_factory=dict[str, tuple[float, ...]]
+    )
+    pace: float = 1.0
+
+    def of(self, scenario: LoadedScenario) -> list[float]:
+        """Seconds, of each turn."""
+        if measured := self.measured_s.get(scenario.scenario.name):
+            return list(measured)
+        expected = [wait_ms / 1000 for _, wait_ms in expected_turns_ms(scenario)]
+        waits = zip(expected, awaits_reply(scenario), strict=True)
+        return [wait_s * self.pace if awaits else wait_s for wait_s, awaits in waits]
+
+
+def awaits_reply(scenario: LoadedScenario) -> Iterator[bool]:
+    """Of each turn, whether what follows it waits for the agent."""
+    yield from (turn.when.at_ms is None for turn in scenario.scenario.turns[1:])
+    yield True
+
+
+def shape_of(scenario: LoadedScenario, greeted_s: float = 0.0, waits: Waits | None = None) -> Shape:
     """What a conversation is expected to look like, from the instant at which it is dialled."""
     at_s, ends_s = SETUP_S + greeted_s, list[float]()
-    for end_ms, wait_ms in expected_turns_ms(scenario):
+    waits_s = (waits or Waits()).of(scenario)
+    for (end_ms, _), wait_s in zip(expected_turns_ms(scenario), waits_s, strict=True):
         ends_s.append(at_s + end_ms / 1000)
-        at_s = ends_s[-1] + wait_ms / 1000
+        at_s = ends_s[-1] + wait_s
     return Shape(scenario.scenario.name, tuple(ends_s), at_s)
+
+
+def rehearsed(shapes: Sequence[Shape]) -> int:
+    """How many of these conversations are rehearsed: the first, and more while there is time."""
+    over_s = accumulate(shape.length_s for shape in shapes)
+    return max(1, sum(at_s <= REHEARSED_S for at_s in over_s))
 
 
 def turns_to_tell(target: float) -> int:

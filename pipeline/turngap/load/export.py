@@ -11,7 +11,7 @@ from turngap.core.budget import OUTCOMES
 from turngap.core.stats import Percentile
 from turngap.core.untrusted import printable
 from turngap.load.curve import knee
-from turngap.load.record import LoadRecord, LoadTurn, Missed, StepFigures
+from turngap.load.record import Certificate, LoadRecord, LoadTurn, Missed, StepFigures
 from turngap.load.report import PAGE_FILE, load_report
 from turngap.report import page
 from turngap.store.documents import exists, parse_document
@@ -33,7 +33,7 @@ def load_json(record: LoadRecord, folder: Path) -> dict[str, Any]:
         "path": str(folder),
         "valid": record.failure is None and record.finished_utc is not None and not void,
         **record.model_dump(mode="json", exclude={"capacity", "steps"}),
-        "capacity": _no_capacity(record) if found is None else asdict(found),
+        "capacity": _no_capacity(record) if found is None else _capacity(found),
         "knee": bend and {"sessions": bend[0].sessions, "grown_at": bend[1].sessions},
         "steps": [_step(step) for step in record.steps],
     }
@@ -47,15 +47,22 @@ def _no_capacity(record: LoadRecord) -> dict[str, Any]:
         else ("no capacity was searched for")
     )
     return {
-        **dict.fromkeys(("sessions", "hit_rate", "low", "not_held", "caller_late_ms")),
+        **dict.fromkeys(("sessions", "hit_rate", "low", "not_held", "caller_late_ms", "at_once")),
         "turns": 0,
         "confidence": record.confidence,
         "why": searched,
     }
 
 
+def _capacity(found: Certificate) -> dict[str, Any]:
+    return {**asdict(found), "at_once": found.at_once and _at_once(found.at_once)}
+
+
+def _at_once(at_once: tuple[float, int]) -> dict[str, Any]:
+    return {"mean": at_once[0], "most": at_once[1]}
+
+
 def _step(step: StepFigures) -> dict[str, Any]:
-    mean, most = step.at_once
     return {
         **asdict(step),
         "hit_rate": step.hit_rate.value,
@@ -63,7 +70,7 @@ def _step(step: StepFigures) -> dict[str, Any]:
         "high": step.hit_rate.high,
         "hits": step.hit_rate.hits,
         "gap_ms": _percentiles(step.gap_ms),
-        "at_once": {"mean": mean, "most": most},
+        "at_once": _at_once(step.at_once),
     }
 
 

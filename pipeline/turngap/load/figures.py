@@ -13,8 +13,8 @@ from turngap.load.confirm import Evidence
 from turngap.load.record import LoadTurn, StepFigures
 from turngap.load.schedule import Step
 
-# Of how late the caller was: the percentile that is told and judged.
-LATE_Q = 0.99
+# A person who waits for less than this for the line, or the end of a greeting, has not noticed.
+LATE_START_MS = 50.0
 
 
 def figures_of(
@@ -24,6 +24,7 @@ def figures_of(
     budget_ms: float,
     target: float,
     at_once: tuple[float, int],
+    caller_late_ms: float | None = None,
 ) -> StepFigures:
     """Make a step's figures of its turns that count.
 
@@ -33,6 +34,7 @@ def figures_of(
         budget_ms: a turn is on time within it.
         target: the share that has to be on time.
         at_once: calls that ran at the same time, in the mean and at most.
+        caller_late_ms: p99 of how late the caller sent its packets in these turns.
     """
     hits = [turn.hit(budget_ms) for turn in turns]
     latencies = [_waited_ms(turn) for turn in turns]
@@ -55,10 +57,10 @@ def figures_of(
         holes=_holes(turns),
         outcomes=dict(Counter(outcome for turn in turns if (outcome := turn.outcome) is not None)),
         refused=missed_how["refused"],
-        late_started=len({t.call for t in turns if t.waited_ms > 0 or t.missed == "late_start"}),
+        late_started=len({turn.call for turn in turns if _late_start(turn)}),
         dropped=len({turn.call for turn in turns if _broke_off(turn)}),
         at_once=at_once,
-        caller_late_ms=caller_late_ms(turns),
+        caller_late_ms=caller_late_ms,
     )
 
 
@@ -67,12 +69,6 @@ def evidence_of(figures: StepFigures) -> Evidence:
     return Evidence(
         figures.turns, figures.hit_rate.hits, figures.effective_n, figures.caller_late_ms
     )
-
-
-def caller_late_ms(turns: Sequence[LoadTurn]) -> float | None:
-    """p99 of how late the caller sent its packets in these turns; None where it sent none."""
-    late_ms = [ms for turn in turns for ms in turn.late_ms]
-    return float(np.quantile(late_ms, LATE_Q)) if late_ms else None
 
 
 def _waited_ms(turn: LoadTurn) -> float:
@@ -93,6 +89,10 @@ def _holes(turns: Sequence[LoadTurn]) -> float | None:
     """The share of the replies that a hole interrupted; None where there was no reply."""
     holes_ms = [t.hole_ms for t in turns if t.hole_ms is not None and t.played and t.played.replied]
     return sum(ms >= JITTER_MS for ms in holes_ms) / len(holes_ms) if holes_ms else None
+
+
+def _late_start(turn: LoadTurn) -> bool:
+    return turn.waited_ms >= LATE_START_MS or turn.missed == "late_start"
 
 
 def _broke_off(turn: LoadTurn) -> bool:

@@ -14,13 +14,14 @@ from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.secrets import text_without_secrets
-from turngap.load.calls import CallMark
+from turngap.load.calls import CallMark, News
 from turngap.load.files import LoadWriter
 from turngap.load.plan import LoadPlan
 from turngap.load.progress import LoadProgress, Now, Phase
 from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.schedule import Step
 from turngap.load.search import Search
+from turngap.load.steps import pooled_at_once
 from turngap.play.run import INTERRUPTED, content_hash
 from turngap.store.folders import utc_now
 from turngap.store.provenance import git_commit, this_machine
@@ -79,11 +80,13 @@ class Keeper:
             hits=0,
         )
 
-    def take(self, said: LoadTurn | CallMark) -> None:
+    def take(self, said: News) -> None:
         """Take what a caller tells: turns are stored with the next tick."""
         now = self._now
         if isinstance(said, CallMark):
             self._now = replace(now, running=now.running + (1 if said.running else -1))
+            return
+        if not isinstance(said, LoadTurn):
             return
         self._unwritten.append(said)
         if said.counted:
@@ -190,7 +193,7 @@ class Keeper:
         if self.search is not None:
             if failure:
                 self.search.stop(failure)
-            capacity = self.search.certificate()
+            capacity = self._certificate(self.search)
         ended = failure or self._void(capacity) or (capacity.why if capacity is not None else None)
         self._record = self._record.model_copy(
             update={
@@ -215,6 +218,16 @@ class Keeper:
             unknown = {capacity.not_held} - told
             steps = [step for step in steps if step is steps[-1] or step.sessions in unknown]
         return next((step.void for step in steps if step.void), None)
+
+    def _certificate(self, search: Search) -> Certificate:
+        """What is certified, with how many calls at once that was."""
+        found = search.certificate()
+        steps = [
+            step
+            for step in self._record.steps
+            if step.confirms and step.void is None and step.sessions == found.sessions
+        ]
+        return replace(found, at_once=pooled_at_once(steps))
 
 
 def _opening_record(plan: LoadPlan, executor: Executor) -> LoadRecord:

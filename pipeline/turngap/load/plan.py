@@ -11,10 +11,11 @@ from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
 from turngap.core.stats import CONFIDENCE
 from turngap.load.asked import Mode, arriving, require_ranges
-from turngap.load.expected import shape_of, turns_to_tell, warm_up_of
+from turngap.load.expected import Waits, rehearsed, shape_of, turns_to_tell, warm_up_of
 from turngap.load.room import require_room, require_turns
 from turngap.load.schedule import (
     COOL_DOWN_S,
+    LAST_REPLY_S,
     Arrivals,
     Shape,
     Step,
@@ -35,8 +36,6 @@ from turngap.workers import On, require_executor
 
 CALIBRATION_TURNS = 8
 
-# What it mostly takes: the reply to the last turn that counts.
-COOLING_S = 3.0
 # Between two steps: the agent ends its sessions.
 SETTLE_S = 2.0
 # Calls arrive at a rate for so long, where nobody says for how long.
@@ -63,6 +62,7 @@ class LoadPlan(PlayPlan):
         agent_workers: from how many processes an agent of ours serves.
         schedule_seed: the schedule follows from it.
         greeted_s: how much later a person begins since the agent speaks first.
+        waits: how long this agent takes for its replies, once it was rehearsed.
     """
 
     agent: Target
@@ -82,6 +82,7 @@ class LoadPlan(PlayPlan):
     agent_workers: int = 1
     schedule_seed: int = 1
     greeted_s: float = 0.0
+    waits: Waits | None = None
     calibration_turns: int = CALIBRATION_TURNS
 
     @classmethod
@@ -152,7 +153,7 @@ class LoadPlan(PlayPlan):
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:
         """What each scenario is expected to look like."""
-        return tuple(shape_of(scenario, self.greeted_s) for scenario in self.scenarios)
+        return tuple(shape_of(s, self.greeted_s, self.waits) for s in self.scenarios)
 
     @property
     def pass_ms(self) -> float:
@@ -176,12 +177,13 @@ class LoadPlan(PlayPlan):
     @property
     def between_s(self) -> float:
         """About how long a step takes beyond its measured window."""
-        return self.warm_up_s + COOLING_S + SETTLE_S
+        return self.warm_up_s + LAST_REPLY_S + SETTLE_S
 
     @property
     def before_s(self) -> float:
         """About how long it takes until the first step begins."""
-        return START_S + calibration_s(self.calibration_turns) + max(self.shapes[0].ends_s[0], 1.0)
+        rehearsed_s = sum(shape.length_s for shape in self.shapes[: rehearsed(self.shapes)])
+        return START_S + calibration_s(self.calibration_turns) + rehearsed_s
 
     def level_turns(self, sessions: int) -> int:
         """How many turns count at a level that is held, where nobody says for how long."""

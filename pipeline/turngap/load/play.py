@@ -139,11 +139,11 @@ class _LoadTest:
         return endpoint
 
     async def _rehearsed(self, endpoint: Endpoint) -> float:
-        """Play one turn alone; return how long the agent is given to greet in each call, ms."""
+        """Play calls alone; return how long the agent is given to greet in each call, ms."""
         self._keeper.phase("start")
-        rehearsed = await rehearse(self._plan, endpoint)
+        rehearsed = await rehearse(self._plan, endpoint.open)
         self._keeper.note_agent(dialect=rehearsed.dialect, line_rate_hz=rehearsed.rate)
-        self._plan = replace(self._plan, greeted_s=rehearsed.greeted_s)
+        self._plan = replace(self._plan, greeted_s=rehearsed.greeted_s, waits=rehearsed.waits)
         require_turns(self._plan)
         return rehearsed.greeting_ms
 
@@ -199,6 +199,7 @@ class _LoadTest:
             budget_ms=plan.pass_ms,
             target=plan.target,
             at_once=at_once(played.marks, step.window),
+            caller_late_ms=played.late.p99_ms,
         )
         void = why_void(counted, plan.starved_ms, figures.caller_late_ms)
         figures = replace(figures, void=void, confirms=confirms)

@@ -33,11 +33,11 @@ class LoadTurn(Document):
 
     `step` and `call` count from 1, `due_s` is when the person was expected to end it, from the
     beginning of the step. `counted`: it lies in the measured window. `waited_ms`: how much later
-    than intended the person could begin to speak, because the line was not open; it is part of the
-    latency of a call's first turn. `hole_ms` is the longest time that the reply's audio was
-    interrupted for; None: there was none of it. `played` is None where there is no turn, for the
-    reason `missed`, in words in `why`. `late_ms`: of each packet that was sent between the person's
-    start and the agent's onset, how late it was. `node`: the machine and process of the caller.
+    than intended the person could begin to speak, because the line was not open, or the greeting
+    came later than in a call alone; it is part of the latency of a call's first turn. `hole_ms` is
+    the longest time that the reply's audio was interrupted for; None: there was none of it.
+    `played` is None where there is no turn, for the reason `missed`, in words in `why`. `node`: the
+    machine and process of the caller.
     """
 
     step: int
@@ -52,7 +52,6 @@ class LoadTurn(Document):
     missed: Missed | None = None
     why: Said | None = None
     hole_ms: float | None = None
-    late_ms: tuple[float, ...] = ()
     node: str = ""
 
     @property
@@ -92,9 +91,9 @@ class StepFigures:
         holes: share of the replies with a hole in their audio of 20 ms or more.
         outcomes: how many turns had which outcome, or were missed for which reason.
         refused: calls that the agent refused, or that could not be opened.
-        late_started: calls whose person had to wait for the line.
+        late_started: calls whose person had to wait for the line, or for a late greeting.
         dropped: calls that broke off.
-        at_once: calls that ran at the same time, in the mean and at most.
+        at_once: calls whose lines were open at the same time, in the mean and at most.
         caller_late_ms: p99 of the lateness of the caller's packets; None where nothing was sent.
         void: why the step says nothing of the agent: the caller was late, or a worker was lost.
         confirms: whether its turns count towards the certificate of a search.
@@ -134,6 +133,8 @@ class Certificate:
         not_held: the fewest sessions looked at, above these, that were not certified.
         caller_late_ms: by how much the caller was late at most (p99) while it confirmed.
         seconds: of the measured windows of the confirming steps; None where nothing is certified.
+        at_once: calls that ran at the same time while it confirmed, in the mean and at most; None:
+            nothing is certified.
     """
 
     sessions: Sessions | None
@@ -145,6 +146,7 @@ class Certificate:
     caller_late_ms: float | None
     why: str | None = None
     seconds: float | None = None
+    at_once: tuple[NotNegative, Count] | None = None
 
 
 class LoadRecord(Document):

@@ -1,61 +1,194 @@
-"""One turn alone, before anything is measured: is there an agent, and does it speak first?"""
+"""Calls alone, before anything is measured: does an agent answer, and how long are its replies?"""
 
-from contextlib import aclosing
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass, field, replace
+from statistics import median
 
-from turngap.caller.conversation import Conversation, Patience
-from turngap.caller.endpoint import Endpoint
+from turngap.caller.conversation import Conversation, Patience, PlayedTurn
+from turngap.caller.line import Line
 from turngap.clocks import MonotonicClock
-from turngap.core.clock import NS_PER_S
+from turngap.core.clock import NS_PER_S, Clock
+from turngap.core.errors import AgentError
+from turngap.load.expected import REHEARSED_S, Waits, awaits_reply, rehearsed
 from turngap.load.plan import LoadPlan
 from turngap.load.schedule import SETUP_S
 from turngap.load.share import NOT_COMPARED
 from turngap.play.cues import cues_of
+from turngap.play.plan import expected_turns_ms
 from turngap.play.run import GREETING_MS
+from turngap.scenario.library import LoadedScenario
 
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """What one turn showed.
+    """What calls alone showed.
 
     Attributes:
         dialect, rate: of the line; the rate of the person's audio, Hz.
         greeting_ms: how long the agent is given to greet in each call.
         greeted_s: how much later the person begins for it.
+        waits: how long the agent takes for its replies.
     """
 
     dialect: str
     rate: int
     greeting_ms: float
     greeted_s: float
+    waits: Waits = field(default_factory=Waits)
 
 
-async def rehearse(plan: LoadPlan, endpoint: Endpoint) -> Rehearsed:
-    """Play the first turn of the first scenario.
+async def rehearse(
+    plan: LoadPlan,
+    opens: Callable[[Clock], AbstractAsyncContextManager[Line]],
+    *,
+    clock: Clock | None = None,
+    watch: Clock | None = None,
+) -> Rehearsed:
+    """Play the first scenario, and more of them while there is time, one call after the other.
+
+    Args:
+        plan: what is to be played.
+        opens: opens a line to the agent.
+        clock: another one than the real one.
+        watch: the `Conversation`'s.
 
     Raises:
-        AgentError: the agent cannot be reached, or hangs up.
+        AgentError: the agent cannot be reached, or hangs up in its first turn.
     """
-    greeting_ms = plan.greeting_ms
-    if greeting_ms is None:
-        greeting_ms = GREETING_MS if plan.agent.choice.is_url else 0.0
-    greeted_s = 0.0
-    clock = MonotonicClock(precise=True)
-    async with endpoint.open(clock) as line:
-        conversation = Conversation(
-            line,
-            cues_of(plan.scenarios[0], rate=line.rate)[:1],
-            clock,
-            offset=NOT_COMPARED,
-            patience=Patience(greeting_ms=greeting_ms),
+    rehearsal = _Rehearsal(plan, opens, clock or MonotonicClock(precise=True), watch)
+    scenarios = plan.scenarios[: rehearsed(plan.shapes)]
+    try:
+        async with asyncio.timeout(REHEARSED_S):
+            for scenario in scenarios:
+                await rehearsal.call(scenario)
+    except TimeoutError:
+        pass  # what was seen by then says how long its replies are
+    except AgentError:
+        if not rehearsal.answers:
+            raise
+    return rehearsal.found()
+
+
+@dataclass(slots=True)
+class RehearsedCall:
+    """A call alone.
+
+    Attributes:
+        turns: those that were played.
+        over_ns: when it was over; None: it did not come to its end.
+    """
+
+    scenario: LoadedScenario
+    turns: list[PlayedTurn] = field(default_factory=list[PlayedTurn])
+    over_ns: int | None = None
+
+    def waits_s(self, usual_ns: int) -> list[float | None]:
+        """Of each turn the wait until the next, with the usual gap; None: it does not show."""
+        waits_s: list[float | None] = [None] * len(self.scenario.scenario.turns)
+        begun_ns = [*(turn.window[0] for turn in self.turns[1:]), self.over_ns]
+        for played, next_ns, awaits in zip(
+            self.turns, begun_ns, awaits_reply(self.scenario), strict=False
+        ):
+            turn = played.turn
+            if next_ns is None or (awaits and (turn.gap_ns is None or turn.ended == "timeout")):
+                continue  # nothing, or not the reply that it owes
+            late_ns = (turn.gap_ns or 0) - usual_ns if awaits else 0
+            waits_s[turn.turn - 1] = (next_ns - turn.user_end_ns - late_ns) / NS_PER_S
+        return waits_s
+
+
+class _Rehearsal:
+    """The calls that are rehearsed, and what they show."""
+
+    def __init__(
+        self,
+        plan: LoadPlan,
+        opens: Callable[[Clock], AbstractAsyncContextManager[Line]],
+        clock: Clock,
+        watch: Clock | None,
+    ) -> None:
+        self._asked_ms = plan.greeting_ms
+        usual_ms = GREETING_MS if plan.agent.choice.is_url else 0.0
+        self._greeting_ms = usual_ms if plan.greeting_ms is None else plan.greeting_ms
+        self._opens = opens
+        self._clock = clock
+        self._watch = watch
+        self.dialect = ""
+        self._rate = 0
+        self._greeted_s: list[float] = []
+        self._calls: list[RehearsedCall] = []
+
+    @property
+    def answers(self) -> bool:
+        """Whether a turn came to its end."""
+        return any(t.turn.ended != "line_lost" for call in self._calls for t in call.turns)
+
+    async def call(self, scenario: LoadedScenario) -> None:
+        """Play a conversation, as in a call that is measured.
+
+        Raises:
+            AgentError: the line cannot be opened, or is lost.
+        """
+        begins_ns = self._clock.now_ns() + round(SETUP_S * NS_PER_S)
+        self._calls.append(call := RehearsedCall(scenario))
+        async with self._opens(self._clock) as line:
+            self.dialect, self._rate = line.dialect, line.rate
+            conversation = Conversation(
+                line,
+                cues_of(scenario, rate=line.rate),
+                self._clock,
+                offset=NOT_COMPARED,
+                patience=Patience(greeting_ms=self._greeting_ms),
+                begins_ns=begins_ns,
+                watch=self._watch,
+            )
+            async with aclosing(conversation.play()) as turns:
+                async for turn in turns:
+                    call.turns.append(turn)
+                    if turn.turn.turn == 1:
+                        self._begun(conversation, turn, begins_ns)
+        if conversation.failure is None:
+            call.over_ns = self._clock.now_ns()
+        else:
+            raise conversation.failure
+
+    def _begun(self, conversation: Conversation, first: PlayedTurn, begins_ns: int) -> None:
+        # Who does not greet now will not later; whoever says how long it may take knows better.
+        if not conversation.greeted:
+            self._greeting_ms = self._asked_ms or 0.0
+        if self._greeting_ms:
+            self._greeted_s.append(max(0.0, (first.window[0] - begins_ns) / NS_PER_S))
+
+    def found(self) -> Rehearsed:
+        """What they showed. The first greeting may be late since an agent is cold."""
+        greeted_s = min(self._greeted_s, default=0.0) if self._greeting_ms else 0.0
+        return Rehearsed(
+            self.dialect, self._rate, self._greeting_ms, greeted_s, waits_of(self._calls)
         )
-        async with aclosing(conversation.play()) as turns:
-            async for played in turns:
-                began_ns = played.window[0] - conversation.stream.t0_ns
-                greeted_s = began_ns / NS_PER_S - SETUP_S
-    if conversation.failure is not None:
-        raise conversation.failure
-    # Who does not greet now will not later; somebody who says how long it may take knows better.
-    given_ms = greeting_ms if conversation.greeted else plan.greeting_ms or 0.0
-    greeted_s = max(0.0, greeted_s) if given_ms else 0.0
-    return Rehearsed(line.dialect, line.rate, given_ms, greeted_s)
+
+
+def waits_of(calls: Sequence[RehearsedCall]) -> Waits:
+    """How long an agent takes for its replies.
+
+    The first replies of a cold agent take longer than any that follow: the gap of each turn is
+    replaced by the median of all.
+    """
+    gaps_ns = [
+        gap_ns for call in calls for t in call.turns if (gap_ns := t.turn.gap_ns) is not None
+    ]
+    usual_ns = round(median(gaps_ns)) if gaps_ns else 0
+    expected_s = found_s = 0.0
+    for call in calls:
+        expected = zip(expected_turns_ms(call.scenario), awaits_reply(call.scenario), strict=True)
+        for found, ((_, wait_ms), awaits) in zip(call.waits_s(usual_ns), expected, strict=True):
+            if found is not None and awaits:
+                expected_s, found_s = expected_s + wait_ms / 1000, found_s + found
+    waits = Waits(pace=found_s / expected_s if expected_s > 0 and found_s > 0 else 1.0)
+    measured: dict[str, tuple[float, ...]] = {}
+    for call in calls:
+        both = zip(call.waits_s(usual_ns), waits.of(call.scenario), strict=True)
+        name = call.scenario.scenario.name
+        measured[name] = tuple(other if found is None else found for found, other in both)
+    return replace(waits, measured_s=measured)

@@ -60,8 +60,8 @@ def load_report(record: LoadRecord) -> Report:
     played = report_words.scenarios_words([*record.scenario_hashes])
     subject = " · ".join([*agent, played])
     lead = [Line("answer", words.answer(record), "strong")]
-    if fewer := caveats.fewer_words(record):
-        lead.append(Line("but", fewer, "unsure"))
+    if off := caveats.off_level_words(record):
+        lead.append(Line("but", off, "unsure"))
     # Where a verdict stands in the place of the title.
     named = lines(("agent", subject), where=TERMINAL)
     return Report(

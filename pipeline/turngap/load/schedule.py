@@ -19,9 +19,12 @@ from turngap.core.errors import InputError
 # keeps before the first word (`ROOM_ON_GRID_MS`), so an agent has half a second to take a call
 # before anybody waits.
 SETUP_S = 1.2
-# Between two calls of a line: the last reply may be this much longer than expected, and the agent
-# has a moment to clear the session up, before the next call of the line overlaps with it.
-BETWEEN_CALLS_S = 1.0
+# Between two calls of a line: the agent ends a session, and a reply or two may be late, before the
+# line's next call overlaps. A line that waits is no session: in calls of 10 s it is one for 95 %.
+BETWEEN_CALLS_S = 0.5
+# The last turn that counts is played under the load of all callers for so long after its person
+# ends: then it is answered, or late.
+LAST_REPLY_S = 3.0
 # A schedule of more calls than this is a mistake: it would be a day at one call a second.
 MOST_CALLS = 100_000
 
@@ -117,6 +120,17 @@ class Step:
     def turns(self) -> int:
         """How many turns count."""
         return sum(sum(call.counted) for call in self.calls)
+
+    @property
+    def until_s(self) -> float:
+        """How long all callers call, from the beginning; 0 where no turn counts."""
+        due = (
+            due_s
+            for call in self.calls
+            for due_s, counts in zip(call.due_s, call.counted, strict=True)
+            if counts
+        )
+        return max((due_s + LAST_REPLY_S for due_s in due), default=0.0)
 
     @property
     def offered_per_s(self) -> float:

@@ -22,6 +22,7 @@ from turngap.core.errors import AgentError
 from turngap.core.results import OffsetRecord
 from turngap.core.secrets import remember_secrets
 from turngap.load.calls import Answered, MissedCallError, play_calls
+from turngap.load.lateness import CallerLate, counted_ns
 from turngap.load.schedule import SETUP_S, Call
 from turngap.play.cues import cues_of
 from turngap.play.run import undisturbed
@@ -44,6 +45,8 @@ class Share:
         step: its number.
         scenarios: those that the calls play, with their recordings: another machine lacks them.
         greeting_ms: how long the agent has to greet.
+        greeted_s: how much later the person means to begin for it, than `SETUP_S` says.
+        until_s: how long all callers call, from the beginning.
         variables: those of the environment that `endpoint` uses, which another machine lacks. They
             are secrets: no text shows them.
     """
@@ -55,6 +58,8 @@ class Share:
     budget_ms: float
     starved_ms: float
     greeting_ms: float
+    greeted_s: float
+    until_s: float
     variables: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
@@ -89,6 +94,7 @@ async def _play(share: Share, tell: Tell) -> None:
         budget_ms=share.budget_ms,
         starved_ms=share.starved_ms,
         greeting_ms=share.greeting_ms,
+        greeted_s=share.greeted_s,
     )
 
     def told(said: Any) -> None:
@@ -96,7 +102,9 @@ async def _play(share: Share, tell: Tell) -> None:
         # Nothing else collects what a turn leaves: see `undisturbed`.
         gc.collect(0)
 
-    await play_calls(share.step, share.calls, player, clock, told, node=here())
+    await play_calls(
+        share.step, share.calls, player, clock, told, until_s=share.until_s, node=here()
+    )
 
 
 class LinePlayer:
@@ -104,6 +112,7 @@ class LinePlayer:
 
     Args:
         opens: opens a line to the agent.
+        greeting_ms, greeted_s: as a `Share` has them.
         watch: the `Conversation`'s.
     """
 
@@ -116,6 +125,7 @@ class LinePlayer:
         budget_ms: float,
         starved_ms: float = STARVED_MS,
         greeting_ms: float = 0.0,
+        greeted_s: float = 0.0,
         watch: Clock | None = None,
     ) -> None:
         self._scenarios = {each.scenario.name: each for each in scenarios}
@@ -124,10 +134,13 @@ class LinePlayer:
         self._budget_ms = budget_ms
         self._starved_ms = starved_ms
         self._patience = Patience(greeting_ms=greeting_ms)
+        self._greeted_ns = round(greeted_s * NS_PER_S)
         self._watch = watch
         self._cues: dict[tuple[str, int], list[TurnCue]] = {}
 
-    async def play(self, call: Call, dialled_ns: int) -> AsyncGenerator[Answered]:
+    async def play(
+        self, call: Call, dialled_ns: int, on_open: Callable[[], None]
+    ) -> AsyncGenerator[Answered]:
         """Play a call whose person begins `SETUP_S` after it is dialled, or once they can.
 
         Raises:
@@ -137,18 +150,21 @@ class LinePlayer:
         scenario = self._scenarios[call.shape.scenario]
         async with AsyncExitStack() as stack:
             line = await self._opened(stack, dialled_ns)
+            on_open()
+            begins_ns = dialled_ns + round(SETUP_S * NS_PER_S)
             conversation = Conversation(
                 line,
                 self._cues_at(scenario, line.rate),
                 self._clock,
                 offset=NOT_COMPARED,
                 patience=self._patience,
-                begins_ns=dialled_ns + round(SETUP_S * NS_PER_S),
+                begins_ns=begins_ns,
                 watch=self._watch,
             )
             async with aclosing(conversation.play()) as turns:
                 async for played in turns:
-                    yield self._answered(scenario, conversation, played)
+                    waited_ns = self._waited_ns(conversation, played, begins_ns)
+                    yield self._answered(scenario, conversation, played, waited_ns)
         if conversation.failure is not None:
             raise MissedCallError("dropped", conversation.failure.message)
 
@@ -163,6 +179,18 @@ class LinePlayer:
             late = e.kind in (NOT_READY, UNREADY) or waited_s >= OPEN_TIMEOUT_S
             raise MissedCallError("late_start" if late else "refused", e.message) from e
 
+    def _waited_ns(self, conversation: Conversation, played: PlayedTurn, begins_ns: int) -> int:
+        """How much later than intended the person of a call's first turn began.
+
+        For the line was not open, or its greeting lasted longer than it does in a call alone.
+        """
+        if played.turn.turn > 1:
+            return 0
+        greeting_ns = 0
+        if self._patience.greeting_ms:
+            greeting_ns = played.window[0] - (begins_ns + self._greeted_ns)
+        return max(conversation.waited_ns, greeting_ns)
+
     def _cues_at(self, scenario: LoadedScenario, rate: int) -> list[TurnCue]:
         key = (scenario.scenario.name, rate)
         if key not in self._cues:
@@ -170,7 +198,11 @@ class LinePlayer:
         return self._cues[key]
 
     def _answered(
-        self, scenario: LoadedScenario, conversation: Conversation, played: PlayedTurn
+        self,
+        scenario: LoadedScenario,
+        conversation: Conversation,
+        played: PlayedTurn,
+        waited_ns: int,
     ) -> Answered:
         faults = tuple(conversation.faults)
         del conversation.faults[: len(faults)]
@@ -186,12 +218,11 @@ class LinePlayer:
         )
         # No audio is stored, and no events: a long test has too many of both.
         bare = turn.model_copy(update={"audio": None, "events": ()})
-        first = played.turn.turn == 1
         return Answered(
             bare,
-            ns_to_ms(conversation.waited_ns) if first else 0.0,
+            ns_to_ms(waited_ns),
             longest_hole_ms(conversation.heard, played.turn.onset_ns, played.window[1]),
-            tuple(round(ns_to_ms(ns), 1) for ns in played.late_ns),
+            CallerLate(counted_ns(played.late_ns)),
         )
 
 

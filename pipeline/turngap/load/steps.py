@@ -14,9 +14,9 @@ import psutil
 
 from turngap.caller.endpoint import Endpoint
 from turngap.core.clock import NS_PER_S, Clock
-from turngap.load.calls import OVERTIME_S, CallMark, Played, missed_turns
+from turngap.load.calls import OVERTIME_S, CallMark, News, Played, missed_turns
 from turngap.load.plan import LoadPlan
-from turngap.load.record import LoadTurn
+from turngap.load.record import LoadTurn, StepFigures
 from turngap.load.schedule import Call, Step, Window, shares
 from turngap.load.share import Share, play_share
 from turngap.play.run import MAX_STARVED_SHARE
@@ -76,7 +76,7 @@ class Callers:
     endpoint: Endpoint
     executor: Executor
     greeting_ms: float = 0.0
-    on_said: Callable[[LoadTurn | CallMark], None] = lambda _: None
+    on_said: Callable[[News], None] = lambda _: None
 
     async def play(self, step: Step) -> Played:
         """Play a step. The turns of a caller that is lost are missed ones, and say why.
@@ -88,7 +88,7 @@ class Callers:
         untold = [_Untold(calls) for calls in dealt]
         played = Played()
 
-        def take(said: LoadTurn | CallMark) -> None:
+        def take(said: News) -> None:
             played.take(said)
             self.on_said(said)
 
@@ -125,6 +125,8 @@ class Callers:
             budget_ms=self.plan.pass_ms,
             starved_ms=self.plan.starved_ms,
             greeting_ms=self.greeting_ms,
+            greeted_s=self.plan.greeted_s,
+            until_s=step.until_s,
             variables=self.endpoint.variables(),
         )
 
@@ -136,7 +138,7 @@ class _Untold:
         self._calls = {call.number: call for call in calls}
         self._told: dict[int, list[int]] = {number: [] for number in self._calls}
 
-    def tell(self, said: LoadTurn | CallMark) -> None:
+    def tell(self, said: News) -> None:
         if isinstance(said, LoadTurn):
             self._told[said.call].append(said.turn)
 
@@ -166,6 +168,15 @@ def at_once(marks: Sequence[CallMark], window: Window) -> tuple[float, int]:
         since_s = at_s
         running += 1 if mark.running else -1
     return area / window.measured_s, most
+
+
+def pooled_at_once(steps: Sequence[StepFigures]) -> tuple[float, int] | None:
+    """How many calls ran at the same time over several steps; None without a step."""
+    whole_s = sum(step.seconds for step in steps)
+    if not whole_s:
+        return None
+    mean = sum(step.at_once[0] * step.seconds for step in steps) / whole_s
+    return mean, max(step.at_once[1] for step in steps)
 
 
 def why_void(turns: Sequence[LoadTurn], starved_ms: float, late_ms: float | None) -> str | None:

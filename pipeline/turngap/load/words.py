@@ -38,6 +38,13 @@ def at_load(step: StepFigures) -> str:
     return sessions_words(step.sessions)
 
 
+def at_once_words(at_once: tuple[float, int] | None) -> str:
+    """How many calls that were, in brackets; empty where it is not known."""
+    if at_once is None:
+        return ""
+    return f" ({at_once[0]:.1f} calls at once in the mean, {at_once[1]} at most)"
+
+
 def percent(target: float) -> str:
     """`95 %` of a share that somebody chose."""
     return f"{100 * target:.4g} %"
@@ -94,7 +101,8 @@ def answer(record: LoadRecord) -> str:
     if found is not None and found.sessions is not None:
         late = found.caller_late_ms
         return (
-            f"{sessions_words(found.sessions)}: at least {wanted(record)}, with "
+            f"{sessions_words(found.sessions)}{at_once_words(found.at_once)}: at least "
+            f"{wanted(record)}, with "
             f"{percent(found.confidence)} confidence"
             + ("" if late is None else f"; the caller was late by at most {late:.1f} ms (p99)")
         )
@@ -110,14 +118,10 @@ def answer(record: LoadRecord) -> str:
 
 def _one(step: StepFigures, record: LoadRecord) -> str:
     held = HELD[step.holds][0]
-    at_once = ""
-    if step.sessions is None:
-        mean, most = step.at_once
-        at_once = f"; {mean:.1f} calls at once in the mean, {most} at most"
     return (
-        f"{at_load(step)}: {share(step.hit_rate)} of {words.turns_words(step.turns)} within "
-        f"{record.budget_ms:.0f} ms (95 % interval {interval(step.hit_rate)}), and "
-        f"{percent(record.target)} are asked for: {held}{at_once}"
+        f"{at_load(step)}{at_once_words(step.at_once)}: {share(step.hit_rate)} of "
+        f"{words.turns_words(step.turns)} within {record.budget_ms:.0f} ms (95 % interval "
+        f"{interval(step.hit_rate)}), and {percent(record.target)} are asked for: {held}"
     )
 
 

@@ -146,6 +146,7 @@ class Front:
         try:
             addresses = [each.address for each in self._connections.values()]
             if words := too_many((len(addresses), addresses.count(address)), self._most):
+                del self._connections[number]
                 await self._refuse(connection, 503, words)
                 return
             handed_over = await self._read(number, opened, connection)

@@ -17,9 +17,10 @@ from turngap.core.clock import NS_PER_S, ms_to_ns
 from turngap.core.results import PacingRecord, Turn
 from turngap.load.calls import Answered, MissedCallError, play_step
 from turngap.load.figures import evidence_of, figures_of
+from turngap.load.probe import Pace, Probe
 from turngap.load.record import StepFigures
 from turngap.load.schedule import SETUP_S, Call, Shape, Step, held_for, turn_s
-from turngap.load.search import TARGET, Pace, Probe, Search
+from turngap.load.search import TARGET, Search
 from turngap.load.steps import at_once
 from turngap.testing.virtual import LoopClock, in_virtual_time
 

@@ -12,9 +12,10 @@ from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.load.calls import play_step
 from turngap.load.expected import shape_of
 from turngap.load.figures import evidence_of, figures_of
+from turngap.load.probe import Pace
 from turngap.load.record import StepFigures
 from turngap.load.schedule import Step, held_for, turn_s
-from turngap.load.search import TARGET, Pace, Search
+from turngap.load.search import TARGET, Search
 from turngap.load.share import LinePlayer
 from turngap.load.steps import at_once
 from turngap.scenario.library import LoadedScenario, chosen

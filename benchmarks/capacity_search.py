@@ -7,7 +7,8 @@
 All of it is played in virtual time, by the schedule, the dialling, the counting and the search of
 `turngap load`. `trials`: against an agent of known capacity. `closed`: the same agents, as callers
 in a closed loop see them. `errors`: made-up turns of levels that do not hold, linked by their call
-or by the time. `audio`: one search with recordings, against the scripted agent (minutes of CPU).
+or by the time. `stalls`: the same where all that is late is so in rare stalls. `audio`: one search
+with recordings, against the scripted agent (minutes of CPU).
 """
 
 import argparse
@@ -30,7 +31,8 @@ from scipy.special import ndtri
 
 from turngap.core.clusters import Clusters
 from turngap.load.confirm import Evidence
-from turngap.load.search import Probe, Search
+from turngap.load.probe import Probe
+from turngap.load.search import Search
 
 CAPACITY = 12
 LIMITS: tuple[Limit, ...] = ("slows", "refuses", "queues")
@@ -38,6 +40,9 @@ LEVELS = (12, 13, 14, 16, 24)
 HELD_TURNS = 400
 CALL_TURNS = 5
 MISSED = 0.0501
+STALLED = 0.06
+STALLS_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+MOST = (4, 8, 32)
 
 
 def show_trials(trials: int) -> None:
@@ -105,8 +110,10 @@ def _late_above_8(sessions: int) -> float:
     return 0.01 if sessions <= 8 else MISSED if sessions == 9 else 0.5
 
 
-def _certified(step: Callable[[Probe, float], Evidence], late: Callable[[int], float]) -> int:
-    search = Search(32, PACE)
+def _certified(
+    step: Callable[[Probe, float], Evidence], late: Callable[[int], float], highest: int = 32
+) -> int:
+    search = Search(highest, PACE)
     while (probe := search.next()) is not None:
         search.observe(probe, step(probe, late(probe.sessions)))
     return search.certificate().sessions or 0
@@ -130,7 +137,48 @@ def _linked(
     hits = gaps <= ndtri(1 - late)
     clusters = Clusters.of_calls(call.tolist(), at_s.tolist())
     effective_n = clusters.effective_n_of(hits, gaps.tolist())
-    return Evidence(probe.turns, int(hits.sum()), effective_n)
+    return Evidence(probe.turns, int(hits.sum()), effective_n, PACE.measured_s(probe))
+
+
+# Rare stalls: all turns that end in one are late, and nothing else shows of it.
+
+
+def show_stalls(trials: int) -> None:
+    """At every level the agent stalls for more of the time than may be late: none holds."""
+    print(f"searches of 100 that certify a level with {STALLED:.0%} late in stalls, n = {trials}")
+    print("| a stall of | once in | " + " | ".join(f"up to {n}" for n in MOST) + " |")
+    print("| --- | --- |" + " --- |" * len(MOST))
+    for stall_s in STALLS_S:
+        cells = [f"{np.mean(stalled_errors(stall_s, most, trials)):.1%}" for most in MOST]
+        print(f"| {stall_s:g} s | {stall_s / STALLED:.0f} s | {' | '.join(cells)} |")
+
+
+def stalled_errors(stall_s: float, highest: int, trials: int, seed: int = 1) -> list[bool]:
+    """Of each search, whether it certifies a level though none holds."""
+    random = np.random.default_rng(seed)
+    return [
+        _certified(lambda probe, _: stalled_step(random, probe, stall_s), lambda _: 0, highest) > 0
+        for _ in range(trials)
+    ]
+
+
+def stalled_step(random: np.random.Generator, probe: Probe, stall_s: float) -> Evidence:
+    """A step of an agent that stalls by chance, `STALLED` of all time; else it is always quick."""
+    turns, seconds = np.arange(probe.turns), PACE.measured_s(probe)
+    number, line = np.divmod(turns, probe.sessions)
+    call = line * 1000 + (number + line) // CALL_TURNS
+    at_s = (turns + random.random(probe.turns)) / probe.sessions * PACE.turn_s
+    between_s = stall_s * (1 / STALLED - 1)
+    begins = np.cumsum(random.exponential(between_s, 20 + int(3 * seconds / between_s)) + stall_s)
+    # The first one may have begun before the step.
+    begins -= stall_s + (stall_s * random.random() + begins[0] if random.random() < STALLED else 0)
+    since = at_s - np.concatenate(([-np.inf], begins))[np.searchsorted(begins, at_s, "right")]
+    gaps = np.where(since < stall_s, 1500.0, 420 + 60 * random.standard_normal(probe.turns))
+    hits = gaps <= 800
+    clusters = Clusters.of_calls(call.tolist(), at_s.tolist())
+    return Evidence(
+        probe.turns, int(hits.sum()), clusters.effective_n_of(hits, gaps.tolist()), seconds
+    )
 
 
 def show_audio(trials: int) -> None:
@@ -152,15 +200,16 @@ def show_audio(trials: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--only", choices=["trials", "closed", "errors", "audio"])
+    parser.add_argument("--only", choices=["trials", "closed", "errors", "stalls", "audio"])
     asked = parser.parse_args()
     shown: dict[str, Callable[[], None]] = {
         "trials": lambda: show_trials(asked.trials),
         "closed": show_closed,
         "errors": lambda: show_errors(asked.trials),
+        "stalls": lambda: show_stalls(asked.trials),
         "audio": lambda: show_audio(asked.trials),
     }
-    for name in [asked.only] if asked.only else ["trials", "closed", "errors"]:
+    for name in [asked.only] if asked.only else ["trials", "closed", "errors", "stalls"]:
         shown[name]()
         print()
 

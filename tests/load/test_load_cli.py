@@ -9,7 +9,7 @@ import pytest
 from commandline import Finished, turngap_here
 from made_loads import hard_cases, make_load, make_step, store_load
 
-from turngap.cli.loading import now_words
+from turngap.cli.load_words import now_words
 from turngap.cli.progress import LINE_EVERY_S, Display
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError
@@ -117,6 +117,8 @@ def test_a_rate_and_a_trace_reach_the_plan(
         (holding(8, make_step(8)), 9, 3),  # nothing is known of nine
         (holding(4, make_step(4), make_step(6, 60, 30)), 8, 1),  # six surely do not hold
         (holding(4, make_step(4), make_step(9, 60, 30)), 8, 3),  # nine do not, eight may
+        (holding(4, make_step(4), make_step(6, 24, 12, seconds=20.0)), 8, 3),  # one slow spell
+        (holding(4, make_step(4, 60, 30), make_step(4)), 8, 3),  # four are certified
         (holding(None, make_step(1, 60, 30)), 1, 1),
         (holding(None, make_step(8, 60, 30, void="late")), 8, 3),  # not the agent's fault
         (CASES["rate"], 8, 3),

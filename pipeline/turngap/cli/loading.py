@@ -1,29 +1,19 @@
 """`turngap load`: how many calls at once an agent holds, measured in an open loop."""
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from turngap.cli import options
-from turngap.cli.progress import Display, minutes_words
+from turngap.cli.load_words import ASKED, announcement, exit_code, kept, now_words, sessions_words
+from turngap.cli.progress import Display
 from turngap.cli.results import show, stored_load
 from turngap.cli.shared import leave, say
 from turngap.core.budget import DEFAULT_BUDGET_MS, MAX_STARVED_MS, STARVED_MS
-from turngap.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from turngap.load.plan import LoadPlan
     from turngap.load.play import Loaded
     from turngap.load.progress import Now
-    from turngap.load.record import LoadRecord
-
-
-# What `--min-sessions` came to.
-_ASKED = {
-    ExitCode.PASS: "certified",
-    ExitCode.OVER_BUDGET: "surely not",
-    ExitCode.INCONCLUSIVE: "not sure",
-}
 
 
 def load(
@@ -209,7 +199,7 @@ def load(
     show(stored_load(loaded.path, loaded.record), json_=json_, failed=loaded.failure is not None)
     code = exit_code(loaded.record, min_sessions)
     if min_sessions is not None and loaded.failure is None:
-        say(f"{_sessions(min_sessions)} or more: {_ASKED[code]}")
+        say(f"{sessions_words(min_sessions)} or more: {ASKED[code]}")
     leave(loaded.failure, code)
 
 
@@ -232,79 +222,5 @@ def _played(plan: "LoadPlan", *, quiet: bool) -> "Loaded":
         try:
             return asyncio.run(play(plan, LoadProgress(tell, folders.append)))
         except KeyboardInterrupt:
-            say(_kept(folders))
+            say(kept(folders))
             raise
-
-
-def announcement(plan: "LoadPlan") -> list[str]:
-    """What is about to be done, and how long it takes: probably, and at most."""
-    what = {
-        "search": f"searching for the capacity, up to {_sessions(plan.most_sessions)}",
-        "held": f"holding {_sessions(plan.most_sessions)}",
-        "ramp": f"holding {len(plan.levels)} levels one after the other, up to "
-        + _sessions(plan.most_sessions),
-        "rate": f"calls at a rate, about {_sessions(plan.most_sessions)} at once",
-    }[plan.mode]
-    takes = f"{minutes_words(plan.probable_s / 60)}, at most {_at_most(plan.most_s)}"
-    return [
-        f"{what}, in real time: {takes}",
-        f"the first {plan.warm_up_s:.0f} s of each step, and its end, are left out of the figures",
-    ]
-
-
-def _sessions(n: int) -> str:
-    return "1 session" if n == 1 else f"{n:,} sessions"
-
-
-def _at_most(seconds: float) -> str:
-    """An upper bound is rounded up."""
-    minutes = math.ceil(seconds / 60)
-    return "1 minute" if minutes <= 1 else f"{minutes} minutes"
-
-
-PHASES = {
-    "calibration": "measuring turngap's own error",
-    "start": "starting the agent and the callers",
-    "warm-up": "warm-up, not counted",
-    "measured": "measured",
-    "cool-down": "cool-down, not counted",
-}
-
-
-def now_words(now: "Now") -> str:
-    """What a running load test does: `step 3, 8 sessions: measured, 8 running, 97 % of 33`."""
-    if now.step == 0:
-        return PHASES[now.phase]
-    level = "" if now.sessions is None else f", {_sessions(now.sessions)}"
-    said = f"step {now.step}{level}{' to confirm' if now.confirms else ''}: {PHASES[now.phase]}"
-    said += f", {now.running} running"
-    if now.turns:
-        said += f", {now.hits} of {now.turns} turns on time"
-    return said
-
-
-def _kept(folders: "list[Path]") -> str:
-    """What an interruption leaves."""
-    from turngap.load.report import read_load
-
-    steps = len(read_load(folders[0]).steps) if folders else 0
-    if not steps:
-        return "interrupted before the first step was over: there is nothing to show"
-    over = "the step that was over is" if steps == 1 else f"the {steps} steps that were over are"
-    return f"interrupted: {over} kept: turngap report {folders[0]}"
-
-
-def exit_code(record: "LoadRecord", min_sessions: int | None) -> ExitCode:
-    """What a load test exits with that did not fail."""
-    certified = record.capacity.sessions if record.capacity is not None else None
-    steps = [step for step in record.steps if step.void is None]
-    if min_sessions is None:
-        told = record.mode != "search" or any(step.holds is False for step in steps)
-        whole = told and len(steps) == len(record.steps)
-        return ExitCode.PASS if certified is not None or whole else ExitCode.INCONCLUSIVE
-    if certified is not None and certified >= min_sessions:
-        return ExitCode.PASS
-    # More sessions do not make an agent faster: who does not hold fewer does not hold these.
-    if any(s.holds is False and s.sessions and s.sessions <= min_sessions for s in steps):
-        return ExitCode.OVER_BUDGET
-    return ExitCode.INCONCLUSIVE

@@ -7,6 +7,7 @@ no more than that chance (Bonferroni).
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -16,6 +17,11 @@ from turngap.core.distributions import beta_quantile
 # the level and a target of 95 %, the looks come at 90, 242 and 509 turns, of levels at which 99,
 # 98.5, 98 and 97 % are on time 100, 99, 93 and 48 in 100 pass, and a level without a miss takes 90.
 LOOKS = ((0, 0.4), (4, 0.25), (14, 0.35))
+# One or two sessions bring so few turns that three looks would take half an hour.
+FEW_LOOKS = ((0, 0.8), (2, 0.2))
+# Where no turn misses, nothing shows what misses would have in common: turns that come within one
+# stall would be late together. So they tell no more than one turn in so many seconds.
+STALL_S = 2.0
 # Stop where even the fewest misses that these turns leave credible would fail the last look.
 CREDIBLE = 0.99
 # Turns may be so linked that they never tell enough: so many times the last look's end it.
@@ -32,12 +38,14 @@ class Evidence:
         turns: those that count, missed ones included.
         hits: those on time.
         effective_n: how many independent turns tell as much; at most `turns`.
+        seconds: of the measured windows.
         caller_late_ms: p99 of how late the caller was; None where nothing was sent.
     """
 
     turns: int
     hits: int
     effective_n: float
+    seconds: float
     caller_late_ms: float | None = None
 
     @property
@@ -45,24 +53,37 @@ class Evidence:
         """The share on time; 0 without a turn."""
         return self.hits / self.turns if self.turns else 0.0
 
+    @property
+    def tells(self) -> float:
+        """The effective n; without a miss no more than one turn in `STALL_S` would tell."""
+        if self.hits < self.turns:
+            return self.effective_n
+        return min(self.effective_n, self.seconds / STALL_S)
+
     def __add__(self, more: "Evidence") -> "Evidence":
-        """Pool two steps: they share neither a call nor a spell of time."""
-        turns = self.turns + more.turns
-        spread = sum(e.turns**2 / e.effective_n for e in (self, more) if e.turns)
+        """Pool two steps: they share neither a call nor a spell of time.
+
+        A step without a miss does not show how its misses would be linked: as those of the other.
+        """
+        turns, steps = self.turns + more.turns, [e for e in (self, more) if e.turns]
+        spread = sum(e.turns**2 / e.effective_n for e in steps)
+        misses = sum(e.turns - e.hits for e in steps)
+        effect = sum((e.turns - e.hits) * e.turns / e.effective_n for e in steps) / max(misses, 1)
         late = [e.caller_late_ms for e in (self, more) if e.caller_late_ms is not None]
         return Evidence(
             turns,
             self.hits + more.hits,
-            turns**2 / spread if turns else 0.0,
+            min(turns**2 / spread if turns else 0.0, turns / max(effect, 1.0)),
+            self.seconds + more.seconds,
             max(late, default=None),
         )
 
     def low(self, mistake: float) -> float:
         """Return what the true share exceeds, but for this chance of a mistake."""
-        return lower_bound(self.share, self.effective_n, mistake)
+        return lower_bound(self.share, self.tells, mistake)
 
 
-NOTHING = Evidence(0, 0, 0.0)
+NOTHING = Evidence(0, 0, 0.0, 0.0)
 
 
 def lower_bound(share: float, n: float, mistake: float) -> float:
@@ -92,29 +113,43 @@ class Confirmation:
     Args:
         mistake: the chance to certify the level though it does not hold.
         target: the share of turns that has to be on time.
+        looks: the misses of each look, and its share of the chance.
+
+    Attributes:
+        least_s: it lasts for so long at least, all steps together: as long as the first look would
+            without a miss, whatever missed.
     """
 
-    def __init__(self, mistake: float, target: float) -> None:
+    def __init__(
+        self, mistake: float, target: float, looks: Sequence[tuple[int, float]] = LOOKS
+    ) -> None:
         self.mistake, self.target = mistake, target
         self.seen = NOTHING
         self.low: float | None = None
         self.passed: bool | None = None
         self._looks = [
             (turns_needed(misses, mistake * share, target), misses, mistake * share)
-            for misses, share in LOOKS
+            for misses, share in looks
         ]
         self.planned = self._looks[-1][0]
+        self.least_s = self._looks[0][0] * STALL_S
 
     @property
     def needed(self) -> float:
         """How many more independent turns the next look needs."""
         return max(self._looks[0][0] - self.seen.effective_n, self.seen.effective_n * LEAST_PART)
 
+    @property
+    def needed_s(self) -> float:
+        """For how many more seconds it lasts at least."""
+        return max(0.0, self.least_s - self.seen.seconds)
+
     def observe(self, evidence: Evidence) -> None:
         """Take the turns of one more step, and look where enough have come."""
         self.seen += evidence
         spent = 0.0
-        while self._looks and self._looks[0][0] <= self.seen.effective_n + 1e-9:
+        long_enough = self.needed_s <= 0
+        while long_enough and self._looks and self._looks[0][0] <= self.seen.tells + 1e-9:
             spent += self._looks.pop(0)[2]
         if spent and (low := self.seen.low(spent)) >= self.target:
             self.passed, self.low = True, low
@@ -126,7 +161,7 @@ class Confirmation:
         n, e = self.seen.turns, self.seen.effective_n
         if n == 0:
             return False
-        if n > MOST_TIMES * self.planned:
+        if n > MOST_TIMES * self.planned and self.needed_s <= 0:
             return True
         last, misses, _ = self._looks[-1]
         missed = (1 - self.seen.share) * e

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from math import inf
 from typing import Literal
 
+from turngap.core.clusters import SPELL_S
 from turngap.core.stats import n_needed
 from turngap.load.record import StepFigures
+from turngap.load.search import LEAST_SPELLS
 
 # The gap grows once its p95 is so many times that of the fewest sessions. With the 60 turns of a
 # short step, p95 of an unchanged agent moves by a third between two takes; half as much again is
@@ -23,6 +25,11 @@ def best_steps(steps: Sequence[StepFigures]) -> list[StepFigures]:
         if step.sessions not in best or step.turns > best[step.sessions].turns:
             best[step.sessions] = step
     return [best[sessions] for sessions in sorted(best)]
+
+
+def surely_not_held(step: StepFigures) -> bool:
+    """Whether the step shows it: one of a few seconds may be a single slow spell."""
+    return step.holds is False and round(step.seconds / SPELL_S) >= LEAST_SPELLS
 
 
 def knee(steps: Sequence[StepFigures]) -> tuple[StepFigures, StepFigures] | None:

@@ -67,7 +67,11 @@ def figures_of(
 def evidence_of(figures: StepFigures) -> Evidence:
     """What a step's figures tell a search."""
     return Evidence(
-        figures.turns, figures.hit_rate.hits, figures.effective_n, figures.caller_late_ms
+        figures.turns,
+        figures.hit_rate.hits,
+        figures.effective_n,
+        figures.seconds,
+        figures.caller_late_ms,
     )
 
 

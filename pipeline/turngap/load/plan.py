@@ -12,6 +12,7 @@ from turngap.core.errors import InputError
 from turngap.core.stats import CONFIDENCE
 from turngap.load.asked import Mode, arriving, require_ranges
 from turngap.load.expected import Waits, rehearsed, shape_of, turns_to_tell, warm_up_of
+from turngap.load.probe import Pace
 from turngap.load.room import require_room, require_turns
 from turngap.load.schedule import (
     COOL_DOWN_S,
@@ -28,7 +29,7 @@ from turngap.load.schedule import (
     recorded,
     turn_s,
 )
-from turngap.load.search import TARGET, Pace, Search
+from turngap.load.search import TARGET, Search
 from turngap.play.plan import START_S, PlayPlan, calibration_s
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
@@ -231,7 +232,7 @@ class LoadPlan(PlayPlan):
             Pace(turn_s(self.shapes), self.between_s),
             target=self.target,
             confidence=self.confidence,
-            start=self.min_sessions,
+            asked=self.min_sessions,
         )
 
     def level_step(self, number: int, sessions: int, turns: int | None = None) -> Step:

@@ -181,7 +181,7 @@ class _LoadTest:
             elif probe.confirms or probe.sessions == 1:
                 search.stop(figures.void)
             else:  # as if none were on time: this only keeps it from looking higher
-                search.observe(probe, Evidence(figures.turns, 0, figures.turns))
+                search.observe(probe, Evidence(figures.turns, 0, figures.turns, figures.seconds))
 
     async def _played(
         self, step: Step, play: PlayStep, *, left_s: float = 0.0, confirms: bool = False

@@ -19,67 +19,24 @@ every 7.2 s, takes 523 turns in the mean: 7 minutes at p50 and 12 at p90 (40 sea
 import copy
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from turngap.core.clusters import SPELL_S
 from turngap.core.stats import CONFIDENCE
-from turngap.load.confirm import NOTHING, Confirmation, Evidence
+from turngap.load.confirm import FEW_LOOKS, LOOKS, Confirmation, Evidence
+from turngap.load.explore import NOT_EXPLORED, Exploration
 from turngap.load.levels import levels
+from turngap.load.probe import Pace, Probe, ToCome
 from turngap.load.record import Certificate
 
 TARGET = 0.95
-# A level is explored with so many turns, and with as many again where that many missed does not
-# tell. Of levels at which 97 % are on time 98 in 100 look good, of those with 85 % 13.
-EXPLORED_TURNS = 24
-GOOD_MISSES, BAD_MISSES = 1, 5
-STILL_GOOD_MISSES = 4  # of both together
 # Below this share a level is so bad that the next one down is hardly worth confirming.
 CLEARLY_BAD = 0.85
 # The third level gets an eighth of the chance of a mistake, and takes 118 turns at the least.
 MOST_CONFIRMED = 3
-# A slow spell of the machine hits all sessions, however many turns they bring: a step that confirms
-# lasts at least so many spells.
+# A level that does not hold is mostly seen after so many spells: then it is left early.
 LEAST_SPELLS = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """A level to be held next.
-
-    Attributes:
-        sessions: the level.
-        turns: how many counted turns to play at it.
-        confirms: whether the turns count towards the certificate.
-    """
-
-    sessions: int
-    turns: int
-    confirms: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How long things take, to say beforehand how long the search will.
-
-    Attributes:
-        turn_s: from one turn of a session to its next.
-        step_s: what each step takes beyond its measured window.
-    """
-
-    turn_s: float
-    step_s: float
-
-    def seconds(self, probe: Probe) -> float:
-        """How long the step lasts that plays this."""
-        return self.step_s + probe.turns * self.turn_s / probe.sessions
-
-
-@dataclass(frozen=True, slots=True)
-class ToCome:
-    """What a search still takes, at least and at most, whichever level turns out to hold."""
-
-    turns: tuple[int, int]
-    seconds: tuple[float, float]
+# A window ends between two turns: so much longer is asked for than is needed.
+SPARE = 1.05
 
 
 class Search:
@@ -94,7 +51,8 @@ class Search:
         pace: of the scenarios that are played.
         target: the share of turns that has to be on time.
         confidence: that no level is certified that does not hold.
-        start: the level to begin with, where somebody has a guess; else the middle one.
+        asked: the level that somebody asks about. The search begins there, and if exploring finds
+            it bad and it is not certified, ends with a step there that is long enough to be sure.
     """
 
     def __init__(
@@ -105,19 +63,21 @@ class Search:
         lowest: int = 1,
         target: float = TARGET,
         confidence: float = CONFIDENCE,
-        start: int | None = None,
+        asked: int | None = None,
     ) -> None:
         self.pace, self.target, self.confidence = pace, target, confidence
-        self._levels = levels(lowest, highest)
-        self._start = self._index(start)
+        self._levels = sorted({*levels(lowest, highest), *(() if asked is None else (asked,))})
+        self._asked = None if asked is None else self._levels.index(asked)
+        start = len(self._levels) // 2 if self._asked is None else self._asked
+        self._exploring = Exploration(self._levels, start)
         self._left = 1 - confidence  # of the chance of a mistake
-        self._explored: dict[int, Evidence] = {}  # by the number of the level, as all below
-        self._good: dict[int, bool] = {}
-        self._confirmed: dict[int, Confirmation] = {}
+        self._confirmed: dict[int, Confirmation] = {}  # by the number of the level
         self._now: int | None = None  # the level that is being confirmed
         self._certified: int | None = None
         self._why: str | None = None
         self._ended = False
+        self._making_sure = False
+        self._choose()
 
     def next(self) -> Probe | None:
         """Return what to play; None once there is nothing left to try."""
@@ -125,8 +85,10 @@ class Search:
             return None
         if self._now is not None:
             return self._confirming(self._now)
-        level = self._to_explore()
-        return None if level is None else Probe(self._levels[level], EXPLORED_TURNS, False)
+        if self._making_sure:
+            return self._long_enough(self._asked or 0, confirms=False)
+        level = self._exploring.next()
+        return Probe(self._levels[level], self._exploring.turns(level), confirms=False)
 
     def observe(self, probe: Probe, evidence: Evidence) -> None:
         """Take what the probe brought.
@@ -140,10 +102,13 @@ class Search:
             raise ValueError(f"{evidence}: neither hits nor effective_n can exceed the turns")
         if not evidence.turns:
             self.stop(f"no turn counted at {probe.sessions} sessions")
-        elif self._now is None:
-            self._explore(self._levels.index(probe.sessions), evidence)
-        else:
+        elif self._now is not None:
             self._confirm(self._now, evidence)
+        elif self._making_sure:
+            self._ended = True
+        else:
+            self._exploring.observe(self._levels.index(probe.sessions), evidence)
+            self._choose()
 
     def stop(self, why: str) -> None:
         """End the search; what is certified stays so."""
@@ -163,6 +128,7 @@ class Search:
             not_held=self._levels[min(above)] if above else None,
             caller_late_ms=None if done is None else done.seen.caller_late_ms,
             why=self._why or (None if done is not None else "the search has not ended"),
+            seconds=None if done is None else done.seen.seconds,
         )
 
     def to_come(self) -> ToCome:
@@ -171,68 +137,47 @@ class Search:
         turns, seconds = zip(*costs, strict=True)
         return ToCome((min(turns), max(turns)), (min(seconds), max(seconds)))
 
-    # Exploring
-
     @property
     def _looked_at(self) -> set[int]:
-        return {*self._explored, *self._confirmed}
+        return {*self._exploring.seen, *self._confirmed}
 
-    def _index(self, start: int | None) -> int:
-        if start is None:
-            return len(self._levels) // 2
-        return min(range(len(self._levels)), key=lambda i: abs(self._levels[i] - start))
-
-    def _bracket(self) -> tuple[int, int]:
-        """The highest level that looks good and the lowest that does not, or just outside."""
-        bad = min((i for i, good in self._good.items() if not good), default=len(self._levels))
-        good = max((i for i, looks in self._good.items() if looks and i < bad), default=-1)
-        return good, bad
-
-    def _to_explore(self) -> int | None:
-        unclear = [i for i in self._explored if i not in self._good]
-        if unclear:
-            return unclear[0]
-        good, bad = self._bracket()
-        if bad - good < 2:
-            return None
-        if good < self._start < bad and not self._good:
-            return self._start
-        return (good + bad) // 2
-
-    def _explore(self, level: int, evidence: Evidence) -> None:
-        again = level in self._explored
-        seen = self._explored.get(level, NOTHING) + evidence
-        self._explored[level] = seen
-        share = (seen.turns - seen.hits) / seen.turns
-        if again:
-            self._good[level] = share <= STILL_GOOD_MISSES / (2 * EXPLORED_TURNS)
-        elif share <= GOOD_MISSES / EXPLORED_TURNS:
-            self._good[level] = True
-        elif share >= BAD_MISSES / EXPLORED_TURNS:
-            self._good[level] = False
-        self._choose()
+    def _turns_in(self, seconds: float, sessions: int) -> int:
+        return math.ceil(seconds * sessions / self.pace.turn_s)
 
     # Confirming
 
     def _choose(self) -> None:
         """Begin to confirm the best level, once exploring has found it."""
-        good, bad = self._bracket()
-        if bad - good >= 2 or any(i not in self._good for i in self._explored):
+        best = self._exploring.best
+        if best is None:
             return
-        if good == self._certified:
-            self._ended = True
-        elif good < 0:
-            self.stop(self._none_holds())
+        if best == self._certified:
+            self._end()
+        elif best < 0:
+            self._end(self._none_holds())
         elif len(self._confirmed) == MOST_CONFIRMED and self._certified is None:
             failed = ", ".join(str(self._levels[i]) for i in sorted(self._confirmed))
-            self.stop(f"turns at {failed} sessions did not show it, and nothing lower was tried")
+            self._end(f"turns at {failed} sessions did not show it, and nothing lower was tried")
         else:
-            share = 1.0 if self._certified is not None else 0.5
-            self._now = good
-            self._confirmed[good] = Confirmation(self._left * share, self.target)
+            # Nothing is left to be tried after the lowest, nor where another one is certified.
+            share = 1.0 if self._certified is not None or best == 0 else 0.5
+            looks = FEW_LOOKS if self._levels[best] <= NOT_EXPLORED else LOOKS
+            self._now = best
+            self._confirmed[best] = Confirmation(self._left * share, self.target, looks)
+
+    def _end(self, why: str | None = None) -> None:
+        """End it, but for making sure that the level does not hold that somebody asks about."""
+        self._why, asked = self._why or why, self._asked
+        self._making_sure = (
+            asked is not None
+            and asked > (-1 if self._certified is None else self._certified)
+            and asked not in self._confirmed
+            and self._exploring.good.get(asked) is False
+        )
+        self._ended = not self._making_sure
 
     def _none_holds(self) -> str:
-        seen = self._confirmed[0].seen if 0 in self._confirmed else self._explored[0]
+        seen = self._confirmed[0].seen if 0 in self._confirmed else self._exploring.seen[0]
         level = self._levels[0]
         return (
             f"{seen.hits} of {seen.turns} turns were on time at {level} "
@@ -241,15 +186,18 @@ class Search:
 
     def _confirming(self, level: int) -> Probe:
         sessions, known = self._levels[level], self._confirmed[level]
-        turns = math.ceil(known.needed / self._told_by_a_turn(known.seen) - 1e-9)
         if not known.seen.turns:
-            turns = max(turns, math.ceil(LEAST_SPELLS * SPELL_S * sessions / self.pace.turn_s))
-        return Probe(sessions, turns, confirms=True)
+            return self._long_enough(level, confirms=True)
+        turns = math.ceil(known.needed / self._told_by_a_turn(known.seen) - 1e-9)
+        longer = self._turns_in(SPARE * known.needed_s, sessions)
+        return Probe(sessions, max(turns, longer), confirms=True)
+
+    def _long_enough(self, level: int, *, confirms: bool) -> Probe:
+        sessions = self._levels[level]
+        return Probe(sessions, self._turns_in(LEAST_SPELLS * SPELL_S, sessions), confirms)
 
     def _told_by_a_turn(self, seen: Evidence) -> float:
         """How much a turn tells of an independent one, as far as was seen: between half and all."""
-        if not seen.turns:
-            seen = sum(self._explored.values(), NOTHING)
         return min(1.0, max(0.5, seen.effective_n / seen.turns)) if seen.turns else 1.0
 
     def _confirm(self, level: int, evidence: Evidence) -> None:
@@ -262,24 +210,24 @@ class Search:
             self._certified = level
             self._look_above(level)
         elif self._certified is not None:
-            self._ended = True
+            self._end()
         else:
             self._left -= known.mistake
-            self._good[level] = False
+            self._exploring.good[level] = False
             if known.seen.share >= CLEARLY_BAD and level > 0:
-                self._good[level - 1] = True
+                self._exploring.good[level - 1] = True
             self._choose()
 
     def _look_above(self, level: int) -> None:
         """Go on above a certified level, where exploring has not shown that all there is bad."""
-        self._good = {i: good or i <= level for i, good in self._good.items()}
-        above = level + 1
-        seen = self._explored.get(above)
+        good, above = self._exploring.good, level + 1
+        good |= {level: True} | {i: True for i in good if i <= level}
+        seen = self._exploring.seen.get(above)
         if above in self._confirmed:
-            self._ended = True
+            self._end()
             return
         if seen is not None and seen.share >= CLEARLY_BAD:
-            self._good[above] = True
+            good[above] = True
         self._choose()
 
     # What is to come
@@ -291,7 +239,7 @@ class Search:
         if self._now is not None:
             yield from (self._now, max(self._now - 1, -1))
             return
-        good, bad = self._bracket()
+        good, bad = self._exploring.bracket()
         yield from range(good, bad)
 
     def _rest(self, holds: int) -> tuple[int, float]:
@@ -301,5 +249,6 @@ class Search:
             turns, seconds = turns + probe.turns, seconds + self.pace.seconds(probe)
             late = 0.01 if self._levels.index(probe.sessions) <= holds else 1.0
             hits = probe.turns - math.floor(late * probe.turns)
-            thought.observe(probe, Evidence(probe.turns, hits, probe.turns))
+            measured_s = self.pace.measured_s(probe)
+            thought.observe(probe, Evidence(probe.turns, hits, probe.turns, measured_s))
         return turns, seconds

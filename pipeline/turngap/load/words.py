@@ -164,9 +164,10 @@ def certificate_words(record: LoadRecord) -> str:
     if found is None or found.hit_rate is None or found.low is None:
         return ""
     return (
-        f"{tenths(found.hit_rate)} of {words.turns_words(found.turns)} that confirm it were on "
-        f"time, which is at least {tenths(found.low)} with {percent(found.confidence)} confidence "
-        "after all looks"
+        f"{tenths(found.hit_rate)} of {words.turns_words(found.turns)} that confirm it"
+        + ("" if found.seconds is None else f", in {found.seconds:.0f} s,")
+        + f" were on time, which is at least {tenths(found.low)} with "
+        f"{percent(found.confidence)} confidence after all looks"
     )
 
 

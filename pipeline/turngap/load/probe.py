@@ -1,0 +1,47 @@
+"""What a search asks to be played, and what that takes."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A level to be held next.
+
+    Attributes:
+        sessions: the level.
+        turns: how many counted turns to play at it.
+        confirms: whether the turns count towards the certificate.
+    """
+
+    sessions: int
+    turns: int
+    confirms: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things take, to say beforehand how long the search will.
+
+    Attributes:
+        turn_s: from one turn of a session to its next.
+        step_s: what each step takes beyond its measured window.
+    """
+
+    turn_s: float
+    step_s: float
+
+    def measured_s(self, probe: Probe) -> float:
+        """How long the measured window is in which this is played."""
+        return probe.turns * self.turn_s / probe.sessions
+
+    def seconds(self, probe: Probe) -> float:
+        """How long the whole step lasts."""
+        return self.step_s + self.measured_s(probe)
+
+
+@dataclass(frozen=True, slots=True)
+class ToCome:
+    """What a search still takes, at least and at most, whichever level turns out to hold."""
+
+    turns: tuple[int, int]
+    seconds: tuple[float, float]

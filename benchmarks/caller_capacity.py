@@ -20,18 +20,17 @@ On a machine with other work, give it the processor: `chrt -f 5 python benchmark
 import argparse
 import asyncio
 import cProfile
-import json
 import os
 import pstats
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
+from capacity_agents import cpu_s, pin, serving
 from endings import errors_told
 
 from turngap.caller.conversation import Conversation, Patience, TurnCue
@@ -40,15 +39,12 @@ from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.results import OffsetRecord, Quantiles
 from turngap.core.stats import percentile
-from turngap.play.calibrate import absolute_quantiles, loopback_script, plan, utterance
+from turngap.play.calibrate import absolute_quantiles, utterance
 from turngap.play.run import undisturbed
 from turngap.scenario.model import SpeechBounds
-from turngap.testing.account import Account, Truth
-from turngap.testing.agent import Reply, ScriptedAgent
 from turngap.testing.dialects import require_half
 
 NO_OFFSET = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
-REPLY_MS = 1500.0
 # What the loopback agent of another session takes to begin, and the callers to be all there.
 SETTLING_MS = 2000.0
 PATIENCE = Patience(quiet_ms=500)
@@ -93,77 +89,6 @@ class Level:
         if self.missed or any(v is not None and v > most for v, most in goals):
             return False
         return None if any(v is None for v, _ in goals) else True
-
-
-# --- the agents' processes
-
-
-async def be_agents(count: int, dialect: str, replies: Sequence[Reply]) -> None:
-    """Serve so many scripted agents; print their URLs, and once stdin has a line, their truths."""
-    accounts = [Account() for _ in range(count)]
-    script = loopback_script(replies, dialect)
-    async with AsyncExitStack() as stack:
-        agents = [
-            await stack.enter_async_context(ScriptedAgent(script=script, account=account))
-            for account in accounts
-        ]
-        print(json.dumps([agent.url for agent in agents]), flush=True)
-        with undisturbed():
-            await asyncio.to_thread(sys.stdin.readline)
-        print(json.dumps([[asdict(t) for t in a.truths] for a in accounts]), flush=True)
-
-
-@dataclass(slots=True)
-class Agents:
-    """Processes with agents, of which each has a URL and its own account."""
-
-    processes: list[asyncio.subprocess.Process]
-    urls: list[str]
-
-    def cpu_s(self) -> float:
-        return sum(cpu_s(psutil.Process(p.pid)) for p in self.processes)
-
-    async def truths(self) -> list[Mapping[int, Truth]]:
-        """End the agents; return what each injected, by the number of the utterance."""
-        said: list[list[dict[str, Any]]] = []
-        for process in self.processes:
-            out, _ = await process.communicate(b"\n")
-            said += json.loads(out)
-        return [{told["turn"]: Truth(**told) for told in account} for account in said]
-
-
-@asynccontextmanager
-async def serving(
-    sessions: int, processes: int, dialect: str, cores: set[int], seed: int
-) -> AsyncIterator[Agents]:
-    """Start agents for so many sessions in so many processes at most."""
-    started: list[asyncio.subprocess.Process] = []
-    urls: list[str] = []
-    shares = [len(range(i, sessions, processes)) for i in range(min(processes, sessions))]
-    try:
-        for number, share in enumerate(shares):
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, __file__, "--be-agents", str(share), "--dialect", dialect),
-                *("--seed", str(seed + number)),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                limit=2**26,
-            )
-            started.append(process)
-            pin(cores, process.pid)
-            assert process.stdout is not None
-            urls += json.loads(await process.stdout.readline())
-        yield Agents(started, urls)
-    finally:
-        for process in started:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-
-
-def replies_of(seed: int) -> list[Reply]:
-    """Replies as `turngap calibrate` plays them, but as long as a short sentence."""
-    return [replace(reply, speech_ms=REPLY_MS) for reply in plan(256, seed)]
 
 
 def question(rate: int) -> TurnCue:
@@ -253,17 +178,6 @@ def quantiles(values: Sequence[float]) -> Quantiles:
     return Quantiles(n=len(values), p50=p50, p95=p95, p99=p99, max=max(values, default=None))
 
 
-def cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return times.user + times.system
-
-
-def pin(cores: set[int], pid: int = 0) -> None:
-    """Keep a process on these cores, where the system can."""
-    if cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(pid, cores)
-
-
 # --- what is shown
 
 HEADER = (
@@ -325,14 +239,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--unpinned", action="store_true", help="leave the caller on all cores")
     parser.add_argument("--profile", type=Path, help="write cProfile's figures to this file")
-    parser.add_argument("--be-agents", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     with errors_told():
         require_half(arguments.dialect)
-        if arguments.be_agents is not None:
-            replies = replies_of(arguments.seed)
-            asyncio.run(be_agents(arguments.be_agents, arguments.dialect, replies))
-            return 0
         if arguments.profile is None:
             return asyncio.run(measure(arguments))
         with cProfile.Profile() as profile:

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 
 from turngap.agent.access import Access
 from turngap.agent.limits import Limits
-from turngap.agent.metrics import Metrics
+from turngap.agent.metrics import metrics
 from turngap.agent.seats import Seats
 from turngap.agent.server import ServeSettings, bind, create_server
 from turngap.caller.dialects.pipecat import audio_frame, parse, payload_of
@@ -225,7 +225,7 @@ async def serving(
     answering = answering or _own(assembly)
     seats = Seats(max_sessions, settings.limits, answering.clock)
     keeping = keeping or Keeping(tmp_path / "runs")
-    live = LiveServer(answering, settings, keeping, seats, Metrics(answering.clock))
+    live = LiveServer(answering, settings, keeping, seats, metrics(answering.clock))
     server = create_server(live.app, settings.limits, seats)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:

@@ -10,10 +10,13 @@ mistake, the search would have made it there already. So the level above may be 
 is left. No level is certified because another one is: that more sessions are no easier only chooses
 what to look at.
 
-What it takes (`python benchmarks/capacity_search.py`): 59 turns without a miss are the least with
-which 95 % can be shown with 95 % confidence; a search needs 90, as it may look more than once and
-at more than one level. An agent of 12 sessions with 1.5 % of its turns late, one turn of a session
-every 7.2 s, takes 523 turns in the mean: 7 minutes at p50 and 12 at p90 (40 searches).
+What it takes: 59 turns without a miss are the least with which 95 % can be shown with 95 %
+confidence; a search needs 90, as it may look more than once and at more than one level, and a level
+is confirmed for three minutes at least. `python benchmarks/capacity_search.py --only stalls` shows
+what that is for: stalls that make 6 % of the turns late, and show in nothing else. Of those of 4 s,
+one in 67 s, up to 10 searches in 100 see none for three minutes and certify (n = 120); of those of
+2 s, one in 33 s, 3. So stalls of more than about 2 s that come less than once in half a minute may
+be missed.
 """
 
 import copy

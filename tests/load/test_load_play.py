@@ -23,6 +23,7 @@ from turngap.load.progress import LoadProgress, Now
 from turngap.load.rehearsal import Rehearsed
 from turngap.load.report import read_load
 from turngap.load.share import Share
+from turngap.load.words import answer
 from turngap.play.run import INTERRUPTED
 from turngap.play.target import AgentChoice, Target
 from turngap.workers.base import Done, Lost, Told, Work
@@ -139,6 +140,12 @@ def test_a_search_finds_the_level_that_holds_and_stores_every_turn(tmp_path: Pat
     loaded = finished(tmp_path, callers, max_sessions=6)
     assert loaded.capacity is not None
     assert (loaded.capacity.sessions, loaded.capacity.not_held) == (3, 4)
+    confirming = [s for s in loaded.record.steps if s.confirms and s.sessions == 3]
+    mean, most = loaded.capacity.at_once or (0.0, 0)
+    assert min(s.at_once[0] for s in confirming) <= mean <= max(s.at_once[0] for s in confirming)
+    assert most == max(s.at_once[1] for s in confirming)
+    told = answer(loaded.record)
+    assert told.startswith(f"3 sessions ({mean:.1f} calls at once in the mean, {most} at most): at")
     assert loaded.record.failure is None
     assert loaded.record.finished_utc is not None
     assert sum(turn.counted for turn in loaded.turns) == sum(s.turns for s in loaded.record.steps)
@@ -320,6 +327,26 @@ def test_a_full_disk_ends_the_test_and_keeps_what_was_stored(
     assert len(record.steps) == 1
     assert record.failure == "no space left"
     assert {turn.step for turn in read_load_turns(folder)} == {1}
+
+
+def test_a_disk_that_goes_on_refusing_ends_a_step_that_would_last_for_hours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(self: LoadWriter, turns: Any) -> None:
+        if turns:
+            raise InputError("load.unwritable", "no space left")
+
+    async def main() -> Loaded:
+        asked = plan(tmp_path, sessions="2", duration_s=60.0)
+        async with asyncio.timeout(60):  # the callers would not end by themselves
+            return await load(asked, callers=Callers(lambda _: 300.0, stops_after=7))
+
+    monkeypatch.setattr(LoadWriter, "append", refuses)
+    monkeypatch.setattr(import_module("turngap.load.keeping"), "TICK_S", 0.0)
+    with pytest.raises(InputError, match="no space left"):
+        asyncio.run(main())
+    (folder,) = tmp_path.iterdir()
+    assert read_load(folder).failure == "no space left"
 
 
 def test_how_it_goes_on_is_told(tmp_path: Path) -> None:

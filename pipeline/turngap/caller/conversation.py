@@ -160,6 +160,7 @@ class Conversation:
         self._phase_ms = phase_ms
         self._begins_ns = begins_ns
         self._waited_ns = 0
+        self._first = 0
         self._listener = Listener(clock, offset=offset, speech_gap_ms=self._patience.speech_gap_ms)
         self._tracker = self._listener.tracker
         self._watch = watch
@@ -193,6 +194,11 @@ class Conversation:
         return self._waited_ns
 
     @property
+    def ready_ns(self) -> int:
+        """When the first recording could begin, but for its place on the stream's grid."""
+        return self.stream.instant_ns(self._first)
+
+    @property
     def failure(self) -> AgentError | None:
         return self._listener.failure
 
@@ -209,7 +215,7 @@ class Conversation:
         for task in tasks:
             task.add_done_callback(self._on_task_done)
         try:
-            not_before = await self._first_start()
+            not_before = self._first = await self._first_start()
             for number, cue in enumerate(self._cues, start=1):
                 async for played in self._one_turn(number, cue, not_before):
                     yield played

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from turngap.workers import Executor
 
 # How often turns are stored and the progress is told.
 TICK_S = 1.0
+# A disk that refuses turns so many times in a row will not take them later: the test ends.
+MOST_REFUSED = 10
 
 
 class Keeper:
@@ -114,20 +116,32 @@ class Keeper:
 
     @asynccontextmanager
     async def ticking(self) -> AsyncIterator[None]:
-        """Store turns and tell how it goes on, now and then, while this lasts."""
-        task = asyncio.create_task(self._tick(), name="turngap-load-tick")
+        """Store turns and tell how it goes on, now and then, while this lasts.
+
+        Raises:
+            InputError: the disk refuses the turns again and again; what goes on is cancelled.
+        """
         try:
-            yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(self._tick(), name="turngap-load-tick")
+                try:
+                    yield
+                finally:
+                    task.cancel()
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
 
     async def _tick(self) -> None:
+        refused = 0
         while True:
             self._tell()
-            with suppress(InputError):  # it is raised when the step is over, if it lasts
+            try:
                 await self._flushed()
+                refused = 0
+            except InputError:
+                refused += 1
+                if refused == MOST_REFUSED:
+                    raise
             await self._clock.sleep_until_ns(self._clock.now_ns() + round(TICK_S * NS_PER_S))
 
     def _tell(self) -> None:

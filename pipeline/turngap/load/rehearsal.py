@@ -148,18 +148,18 @@ class _Rehearsal:
                 async for turn in turns:
                     call.turns.append(turn)
                     if turn.turn.turn == 1:
-                        self._begun(conversation, turn, begins_ns)
+                        self._begun(conversation, begins_ns)
         if conversation.failure is None:
             call.over_ns = self._clock.now_ns()
         else:
             raise conversation.failure
 
-    def _begun(self, conversation: Conversation, first: PlayedTurn, begins_ns: int) -> None:
+    def _begun(self, conversation: Conversation, begins_ns: int) -> None:
         # Who does not greet now will not later; whoever says how long it may take knows better.
         if not conversation.greeted:
             self._greeting_ms = self._asked_ms or 0.0
         if self._greeting_ms:
-            self._greeted_s.append(max(0.0, (first.window[0] - begins_ns) / NS_PER_S))
+            self._greeted_s.append(max(0.0, (conversation.ready_ns - begins_ns) / NS_PER_S))
 
     def found(self) -> Rehearsed:
         """What they showed. The first greeting may be late since an agent is cold."""

@@ -188,7 +188,7 @@ class LinePlayer:
             return 0
         greeting_ns = 0
         if self._patience.greeting_ms:
-            greeting_ns = played.window[0] - (begins_ns + self._greeted_ns)
+            greeting_ns = conversation.ready_ns - (begins_ns + self._greeted_ns)
         return max(conversation.waited_ns, greeting_ns)
 
     def _cues_at(self, scenario: LoadedScenario, rate: int) -> list[TurnCue]:

@@ -44,12 +44,14 @@ STRAGGLERS = 0.008
 STALLED_S, BETWEEN_STALLS_S = 0.5, 70.0
 LATE_MS = (850.0, 2000.0)
 SLOW_MS = 1500.0
+BEYOND_MS = 15_000.0
 # A caller that is kept waiting for longer gives up.
 PATIENCE_S = 10.0
 
 # What becomes of what exceeds the capacity: all replies are slow while there are more calls; the
 # next call is refused; or its line is not open until another call has ended.
-Limit = Literal["slows", "refuses", "queues"]
+# `slows_beyond`: those calls alone are slow that begin while so many quick ones run.
+Limit = Literal["slows", "slows_beyond", "refuses", "queues"]
 
 
 @dataclass
@@ -60,11 +62,12 @@ class Agent:
     limit: Limit
     random: np.random.Generator
     running: int = 0
+    quick: int = 0
     _freed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _stall_s: float = 0.0
 
-    async def opened(self) -> None:
-        """Take a call.
+    async def opened(self) -> bool:
+        """Take a call; return whether it is beyond what the agent holds.
 
         Raises:
             MissedCallError: it is refused, or nobody has taken it for too long.
@@ -80,16 +83,20 @@ class Agent:
                 raise MissedCallError("late_start", "nobody took the call") from None
         else:
             self.running += 1
+        beyond = self.limit == "slows_beyond" and self.quick >= self.capacity
+        self.quick += not beyond
+        return beyond
 
-    async def closed(self) -> None:
+    async def closed(self, beyond: bool) -> None:
         """The caller has hung up."""
         self.running -= 1
+        self.quick -= not beyond
         async with self._freed:
             self._freed.notify()
 
     def gap_ms(self, at_s: float) -> float:
         """How long the agent takes for the reply to what ended at this instant."""
-        if self.running > self.capacity:
+        if self.limit != "slows_beyond" and self.running > self.capacity:
             return SLOW_MS * exp(SPREAD * self.random.standard_normal())
         if self.random.random() < STRAGGLERS or self._stalled(at_s):
             return self.random.uniform(*LATE_MS)
@@ -116,7 +123,7 @@ class AgentPlayer:
         Raises:
             MissedCallError: the agent did not take it.
         """
-        await self._agent.opened()
+        beyond = await self._agent.opened()
         on_open()
         try:
             begins_ns = dialled_ns + round(SETUP_S * NS_PER_S)
@@ -124,13 +131,13 @@ class AgentPlayer:
             spoken_ns = begins_ns + waited_ns + round(SPOKEN_S * NS_PER_S)
             for number in range(1, len(call.counted) + 1):
                 await self._clock.sleep_until_ns(spoken_ns)
-                gap_ms = self._agent.gap_ms(spoken_ns / NS_PER_S)
+                gap_ms = BEYOND_MS if beyond else self._agent.gap_ms(spoken_ns / NS_PER_S)
                 over_ns = spoken_ns + ms_to_ns(gap_ms) + round(REPLY_S * NS_PER_S)
                 await self._clock.sleep_until_ns(over_ns)
                 yield Answered(_turn(number, gap_ms), waited_ns / 1e6 if number == 1 else 0.0)
                 spoken_ns = over_ns + round(SPOKEN_S * NS_PER_S)
         finally:
-            await self._agent.closed()
+            await self._agent.closed(beyond)
 
 
 def _turn(number: int, gap_ms: float) -> Turn:

@@ -47,3 +47,15 @@ def test_the_search_is_not_deceived_by_an_agent_that_keeps_callers_out(limit: Li
     found = [searched(CAPACITY, seed, limit).sessions for seed in range(1, 6)]
     assert found.count(CAPACITY) >= 4
     assert max(found) < CAPACITY + 2
+
+
+def test_a_closed_loop_asks_slow_sessions_less_and_says_13_where_12_hold() -> None:
+    """Sessions from the 13th on are slow: who waits for them counts few of their turns."""
+    ours = [searched(CAPACITY, seed, "slows_beyond").sessions for seed in range(1, 5)]
+    theirs = max(
+        level
+        for level in range(10, 17)
+        if on_time(held_closed_loop(CAPACITY, "slows_beyond", level, 600.0, seed=1)) >= 0.95
+    )
+    assert max(ours) == CAPACITY
+    assert theirs > CAPACITY

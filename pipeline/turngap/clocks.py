@@ -6,10 +6,11 @@ import heapq
 import os
 import sys
 import time
+from collections.abc import Callable
 from itertools import count
 from weakref import WeakKeyDictionary, finalize
 
-from turngap.core.clock import NS_PER_S
+from turngap.core.clock import NS_PER_S, Clock
 
 # A woken process is told of a timer about 0.17 ms after its instant (p50, a virtual machine).
 # Waking so much too early and yielding for the rest keeps pacing within 0.03 ms.
@@ -46,22 +47,47 @@ class MonotonicClock:
         """Sleep to an absolute deadline, so that lateness never accumulates."""
         if deadline_ns <= time.monotonic_ns():
             return
-        loop = asyncio.get_running_loop()
-        timer = _timers.get(loop)
-        if timer is None:
-            _forget_closed_loops()
-            timer = _timers[loop] = LoopTimer()
+        timer = _loop_timer()
         if not self._precise:
             await timer.sleep(deadline_ns)
             return
         timer.precise += 1
         try:
-            spin_ns = _SPIN_NS if timer.precise <= _MOST_SPINNING else 0
-            await timer.sleep(deadline_ns - spin_ns)
+            await timer.sleep(deadline_ns - timer.early_ns)
             while time.monotonic_ns() < deadline_ns:
                 await asyncio.sleep(0)
         finally:
             timer.precise -= 1
+
+    async def pace(self, instant_ns: int, beat: Callable[[], int | None]) -> None:
+        """Do as the function `pace` does, and wake no task for a beat."""
+        timer = _loop_timer()
+        if not timer.opened():
+            await _pace_by_sleeping(self, instant_ns, beat)
+            return
+        timer.precise += self._precise
+        try:
+            await _Pacer(timer, beat, precise=self._precise).run(instant_ns)
+        finally:
+            timer.precise -= self._precise
+
+
+async def pace(clock: Clock, instant_ns: int, beat: Callable[[], int | None]) -> None:
+    """Call `beat` at an instant, and then at each instant that it returns, until that is None.
+
+    On the real clock no task is woken for a beat, which costs as much as what a beat does.
+    """
+    if isinstance(clock, MonotonicClock):
+        await clock.pace(instant_ns, beat)
+    else:
+        await _pace_by_sleeping(clock, instant_ns, beat)
+
+
+async def _pace_by_sleeping(clock: Clock, instant_ns: int, beat: Callable[[], int | None]) -> None:
+    due_ns: int | None = instant_ns
+    while due_ns is not None:
+        await clock.sleep_until_ns(due_ns)
+        due_ns = beat()
 
 
 async def others_first() -> None:
@@ -73,7 +99,7 @@ class Sleepers:
     """Who is to be woken when. It has no time of its own."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._heap: list[tuple[int, int, asyncio.Future[None], Callable[[], None] | None]] = []
         self._order = count()
         self._cancelled = 0
 
@@ -81,9 +107,17 @@ class Sleepers:
         """Return how many there are, with some of those that were cancelled."""
         return len(self._heap)
 
-    def add(self, instant_ns: int, woken: asyncio.Future[None]) -> None:
-        """Take somebody who waits for `woken`, which may be cancelled at any time."""
-        heapq.heappush(self._heap, (instant_ns, next(self._order), woken))
+    def add(
+        self,
+        instant_ns: int,
+        woken: asyncio.Future[None],
+        call: Callable[[], None] | None = None,
+    ) -> None:
+        """Take somebody who waits for `woken`, which may be cancelled at any time.
+
+        With `call`, that is called when it is due, if `woken` is not done by then.
+        """
+        heapq.heappush(self._heap, (instant_ns, next(self._order), woken, call))
 
     def next_ns(self) -> int | None:
         """Return when the next of them is due; None if nobody sleeps."""
@@ -94,9 +128,13 @@ class Sleepers:
     def wake(self, now_ns: int) -> None:
         """Wake everybody who is due by `now_ns`, in the order in which they are due."""
         while self._heap and self._heap[0][0] <= now_ns:
-            woken = heapq.heappop(self._heap)[2]
-            if not woken.done():
+            _, _, woken, call = heapq.heappop(self._heap)
+            if woken.done():
+                continue
+            if call is None:
                 woken.set_result(None)
+            else:
+                call()
 
     def cancelled(self) -> None:
         """Take note that somebody was cancelled, and forget those that were when they are many."""
@@ -122,28 +160,50 @@ class LoopTimer:
         self._timer: _Timer | None = None
         self._set_to_ns: int | None = None
 
-    async def sleep(self, instant_ns: int) -> None:
-        """Return at or after `instant_ns`; what has passed is due at once."""
-        loop = asyncio.get_running_loop()
-        timer = self._timer
-        if timer is None:
+    @property
+    def early_ns(self) -> int:
+        """How much too early somebody is woken who then spins."""
+        return _SPIN_NS if self.precise <= _MOST_SPINNING else 0
+
+    def opened(self) -> bool:
+        """Have a timer of the kernel; return False where there is none."""
+        if self._timer is None:
             descriptor = _open_timer()
             if descriptor is None:
-                while (left_ns := instant_ns - time.monotonic_ns()) > 0:
-                    await asyncio.sleep(left_ns / NS_PER_S)
-                return
-            timer = self._timer = _Timer(descriptor)
-            loop.add_reader(descriptor, self._ring)
-        woken: asyncio.Future[None] = loop.create_future()
-        self._sleepers.add(instant_ns, woken)
-        if self._set_to_ns is None or instant_ns < self._set_to_ns:
-            self._set(timer, instant_ns)
+                return False
+            self._timer = _Timer(descriptor)
+            asyncio.get_running_loop().add_reader(descriptor, self._ring)
+        return True
+
+    async def sleep(self, instant_ns: int) -> None:
+        """Return at or after `instant_ns`; what has passed is due at once."""
+        if not self.opened():
+            while (left_ns := instant_ns - time.monotonic_ns()) > 0:
+                await asyncio.sleep(left_ns / NS_PER_S)
+            return
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.add(instant_ns, woken)
+        await self.waited(woken)
+
+    def add(
+        self,
+        instant_ns: int,
+        woken: asyncio.Future[None],
+        call: Callable[[], None] | None = None,
+    ) -> None:
+        """Take somebody, as `Sleepers.add` does."""
+        self._sleepers.add(instant_ns, woken, call)
+        if self._timer is not None and (self._set_to_ns is None or instant_ns < self._set_to_ns):
+            self._set(self._timer, instant_ns)
+
+    async def waited(self, woken: asyncio.Future[None]) -> None:
+        """Wait for `woken`, which was added."""
         try:
             await woken
         except asyncio.CancelledError:
             self._sleepers.cancelled()
             if self._sleepers.next_ns() is None:
-                self.close(loop)
+                self.close(asyncio.get_running_loop())
             raise
 
     def _ring(self) -> None:
@@ -165,6 +225,43 @@ class LoopTimer:
             self._timer = self._set_to_ns = None
 
 
+class _Pacer:
+    """Calls a function at the instants that it returns, from the event loop itself."""
+
+    def __init__(self, timer: LoopTimer, beat: Callable[[], int | None], *, precise: bool) -> None:
+        self._timer = timer
+        self._beat = beat
+        self._precise = precise
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._due_ns = 0
+
+    async def run(self, instant_ns: int) -> None:
+        self._wait_until(instant_ns)
+        await self._timer.waited(self._over)
+
+    def _wait_until(self, due_ns: int) -> None:
+        self._due_ns = due_ns
+        early_ns = self._timer.early_ns if self._precise else 0
+        self._timer.add(due_ns - early_ns, self._over, self._call)
+
+    def _call(self) -> None:
+        if self._over.done():
+            return
+        if time.monotonic_ns() < self._due_ns:  # it was woken early, and yields for the rest
+            self._loop.call_soon(self._call)
+            return
+        try:
+            due_ns = self._beat()
+        except Exception as e:
+            self._over.set_exception(e)
+            return
+        if due_ns is None:
+            self._over.set_result(None)
+        else:
+            self._wait_until(due_ns)
+
+
 class _Timer:
     """A timer's descriptor, which is closed with its event loop if nobody does so before."""
 
@@ -183,6 +280,15 @@ def _forget_closed_loops() -> None:
         loop = reference()
         if loop is not None and loop.is_closed() and (timer := _timers.pop(loop, None)) is not None:
             timer.close()
+
+
+def _loop_timer() -> LoopTimer:
+    loop = asyncio.get_running_loop()
+    timer = _timers.get(loop)
+    if timer is None:
+        _forget_closed_loops()
+        timer = _timers[loop] = LoopTimer()
+    return timer
 
 
 # Python has timerfd from 3.13 on, so the C library is asked itself: two calls of plain integers.

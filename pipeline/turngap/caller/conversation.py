@@ -15,6 +15,7 @@ from turngap.caller.stream import (
     GRID_MS,
     PACKET_MS,
     LagProbe,
+    Rest,
     Sender,
     UserStream,
     loop_probe,
@@ -205,7 +206,7 @@ class Conversation:
     async def play(self) -> AsyncGenerator[PlayedTurn]:
         """Play all turns; end early, with `failure` set, if the line is lost."""
         stream = UserStream(self._stream_begins_ns(), self._line.rate)
-        self._sender = Sender(stream, self._clock, self._line.send_audio)
+        self._sender = Sender(stream, self._clock, self._line.send_audio_now)
         self._lag = loop_probe() if self._watch is None else LagProbe(self._watch)
         tasks = [
             asyncio.create_task(self._receive(), name="turngap-receive"),
@@ -240,10 +241,10 @@ class Conversation:
         self._listener.on_message(now_ns, incoming)
         self._line.played(self._listener.ear.played, self._listener.ear.dropped)
 
-    async def _tick(self, now_ns: int) -> None:
+    def _tick(self, now_ns: int) -> Rest:
         self._listener.tick(now_ns)
         self._line.played(self._listener.ear.played, self._listener.ear.dropped)
-        await self._line.send_waiting()
+        return self._line.send_waiting_now()
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         # A task ends by itself only if the line is lost. Anything else is a fault of the caller,

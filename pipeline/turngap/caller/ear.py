@@ -49,6 +49,14 @@ class _Queued:
     pcm: Pcm
     rate: int
     played: int = 0
+    _loud_to: int | None = None  # once somebody asked: the last sample that may be audible, or -1
+
+    @property
+    def loud_ahead(self) -> bool:
+        """Whether a sample that has not sounded yet may be audible."""
+        if self._loud_to is None:
+            self._loud_to = _last_loud(self.pcm)
+        return self._loud_to >= self.played
 
     @property
     def at_ns(self) -> int:
@@ -128,7 +136,6 @@ class Ear:
         self._queue: deque[_Queued] = deque()
         self._queue_end_ns = 0
         self._waiting_bytes = 0
-        self._last_loud_ns = -1  # when the last loud sample of what has arrived is due
         self._run = _Run(0, 1)
         self._track: _Detected | None = None
         self._audio_to_ns = 0  # the end of the audio that was played
@@ -146,7 +153,7 @@ class Ear:
 
         An agent may send silence or noise without end, so mere audio ahead means nothing.
         """
-        return bool(self._queue) and self._last_loud_ns >= self._queue[0].at_ns
+        return any(chunk.loud_ahead for chunk in self._queue)
 
     @property
     def waiting_bytes(self) -> int:
@@ -165,8 +172,6 @@ class Ear:
                 self._run = _Run(max(received_ns, self._queue_end_ns), rate)
             self._queue.append(_Queued(self._run.end_ns, received_ns, pcm, rate))
             self._waiting_bytes += pcm.nbytes
-            if (loud := _last_loud(pcm)) is not None:
-                self._last_loud_ns = self._run.end_ns + samples_to_ns(loud, rate)
             self._run.samples += len(pcm)
             self._queue_end_ns = self._run.end_ns
         return events
@@ -252,9 +257,9 @@ class Ear:
         return self._track.cut() if self._track else []
 
 
-def _last_loud(pcm: Pcm) -> int | None:
-    """Return the last sample that may be audible; None if none is."""
+def _last_loud(pcm: Pcm) -> int:
+    """Return the last sample that may be audible; -1 if none is."""
     level = ceil(dbfs_to_amplitude(AUDIBLE_DBFS))
     loud = ((pcm >= level) | (pcm <= -level))[::-1]
     from_the_end = int(loud.argmax())  # it stops at the first one
-    return len(pcm) - 1 - from_the_end if loud[from_the_end] else None
+    return len(pcm) - 1 - from_the_end if loud[from_the_end] else -1

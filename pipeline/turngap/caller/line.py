@@ -3,9 +3,9 @@
 import asyncio
 import traceback
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from websockets.exceptions import ConnectionClosed
 
@@ -59,6 +59,22 @@ class Peer(Protocol):
     async def recv(self) -> Message: ...
 
 
+@runtime_checkable
+class PromptPeer(Peer, Protocol):
+    """A peer that can do without a task that is woken for each message.
+
+    Attributes:
+        takes: is given each message as it arrives, if none waits for `recv`; what it does not take
+            (it returns False), `recv` returns.
+    """
+
+    takes: Callable[[Message], bool] | None
+
+    def send_now(self, message: Message) -> bool:
+        """Send a message if nothing has to be waited for; return whether it is sent."""
+        ...
+
+
 class Line:
     """An open line. `receive` hands each message with its instant of arrival to a callback.
 
@@ -71,6 +87,7 @@ class Line:
 
     def __init__(self, peer: Peer, session: Session, clock: Clock) -> None:
         self._peer = peer
+        self._prompt = peer if isinstance(peer, PromptPeer) else None
         self._session = session
         self._played = self._dropped = 0
         self.answered = False
@@ -95,8 +112,13 @@ class Line:
 
     async def send_audio(self, pcm: Pcm) -> None:
         """Send one packet at the line's rate; if the line is gone, `receive` reports it."""
+        if (rest := self.send_audio_now(pcm)) is not None:
+            await rest
+
+    def send_audio_now(self, pcm: Pcm) -> Coroutine[Any, Any, None] | None:
+        """Send one packet; if that has to wait for something, return what is to be awaited."""
         self._session.send_audio(pcm.tobytes())
-        await self.send_waiting()
+        return self.send_waiting_now()
 
     def played(self, samples: int, dropped: int) -> None:
         """Take how many samples of the agent's audio have sounded or been dropped, in all.
@@ -109,6 +131,19 @@ class Line:
         if samples > self._played:
             self._session.audio_played(samples)
             self._played = samples
+
+    def send_waiting_now(self) -> Coroutine[Any, Any, None] | None:
+        """Do as `send_waiting` does; if that has to wait, return what is to be awaited."""
+        return None if self._sent_now() else self.send_waiting()
+
+    def _sent_now(self) -> bool:
+        """Send what waits as far as that can be done at once; return whether nothing is left."""
+        waiting = self._waiting
+        waiting.extend(self._session.data_to_send())
+        if self._prompt is not None and not self._sending.locked():
+            while waiting and self._prompt.send_now(waiting[0]):
+                waiting.popleft()
+        return not waiting
 
     async def send_waiting(self) -> None:
         """Send what the dialect has to say; if the line is gone, `receive` reports it.
@@ -131,10 +166,14 @@ class Line:
         Whoever reads does not wait for a peer that reads slowly: messages that arrive meanwhile
         would be stamped late.
         """
-        self._waiting.extend(self._session.data_to_send())
-        if len(self._waiting) > MOST_UNSENT:
-            await self.send_waiting()
-        elif self._waiting and (self._answering is None or self._answering.done()):
+        if not self._sent_now():
+            if len(self._waiting) > MOST_UNSENT:
+                await self.send_waiting()
+            else:
+                self._send_meanwhile()
+
+    def _send_meanwhile(self) -> None:
+        if self._answering is None or self._answering.done():
             self._answering = asyncio.create_task(self.send_waiting(), name="turngap-answer")
 
     async def next(self) -> tuple[int, Sequence[Incoming]]:
@@ -145,17 +184,24 @@ class Line:
         Raises:
             AgentError: the line was lost, or more came than a conversation may hold.
         """
+        message = await self._next_message()
+        arrived_ns = self._peer.arrived_ns
+        said = self._said_in(message)
+        await self._answer()
+        return arrived_ns, said
+
+    async def _next_message(self) -> Message:
         try:
-            message = await self._peer.recv()
+            return await self._peer.recv()
         except ConnectionClosed as e:
             raise self._line_lost(e) from e
-        arrived_ns = self._peer.arrived_ns
+
+    def _said_in(self, message: Message) -> Sequence[Incoming]:
         if too_much := self._volume.is_over(message):
             raise AgentError("agent.too_much", f"the agent sent {too_much} in a conversation")
         said = self._read(message)
         self.answered |= any(not isinstance(incoming, Unreadable | LeftOut) for incoming in said)
-        await self._answer()
-        return arrived_ns, said
+        return said
 
     def _read(self, message: Message) -> Sequence[Incoming]:
         """Make of a message values that cannot hurt, whatever the dialect makes of it."""
@@ -197,8 +243,40 @@ class Line:
 
     async def receive(self, on_message: OnMessage) -> None:
         """Hand on messages until the line is lost (AgentError) or this is cancelled."""
-        async for at_ns, incoming in self.messages():
-            on_message(at_ns, incoming)
+        while self._early:
+            on_message(*self._early.popleft())
+        failed: Exception | None = None
+
+        def take(message: Message) -> bool:
+            nonlocal failed
+            if self._waiting:  # whoever does not read what it is sent is not read either, in time
+                return False
+            try:
+                self._hand_on(message, on_message)
+            except Exception as e:
+                failed = e
+                return False
+            if not self._sent_now():
+                self._send_meanwhile()
+            return True
+
+        if self._prompt is not None:
+            self._prompt.takes = take
+        try:
+            while True:
+                message = await self._next_message()
+                if failed is not None:
+                    raise failed
+                self._hand_on(message, on_message)
+                await self._answer()
+        finally:
+            if self._prompt is not None:
+                self._prompt.takes = None
+
+    def _hand_on(self, message: Message, on_message: OnMessage) -> None:
+        arrived_ns = self._peer.arrived_ns
+        for incoming in self._said_in(message):
+            on_message(arrived_ns, incoming)
 
     async def messages(self) -> AsyncIterator[tuple[int, Incoming]]:
         """Yield messages, each with its instant of arrival, until the line is lost (AgentError)."""

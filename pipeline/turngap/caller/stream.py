@@ -3,13 +3,14 @@
 import asyncio
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from turngap.clocks import MonotonicClock
+from turngap.clocks import MonotonicClock, pace
 from turngap.core.audio import LINE_FLOOR_DBFS, Pcm, dbfs_to_amplitude
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
 
@@ -29,6 +30,10 @@ BEAT_MS = 5.0
 OFF_PACKETS_MS = BEAT_MS / 2
 # The probe remembers at least so many beats, those of an hour: no turn is longer.
 MOST_BEATS = 720_000
+
+
+# What has to be awaited until something is done; None: it is done already.
+Rest = Coroutine[Any, Any, None] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ class Sender:
 
     stream: UserStream
     clock: Clock
-    send: Callable[[Pcm], Awaitable[None]]
+    send: Callable[[Pcm], Rest]
     late_ns: list[int] = field(default_factory=list[int])
 
     @property
@@ -107,21 +112,65 @@ class Sender:
         """The first sample not yet sent; its packet may already be on its way."""
         return len(self.late_ns) * self.stream.packet
 
-    async def run(self, on_tick: Callable[[int], Awaitable[None]]) -> None:
-        """Send until cancelled, and await `on_tick(now_ns)` after each packet."""
-        length = self.stream.packet
+    async def run(self, on_tick: Callable[[int], Rest]) -> None:
+        """Send until cancelled, and call `on_tick(now_ns)` after each packet.
+
+        No task is woken for a packet while neither `send` nor `on_tick` leaves anything to await.
+        """
         while True:
-            first = self.next_sample
-            deadline_ns = self.stream.instant_ns(first + length)
-            packet = self.stream.read(first, length)
-            await self.clock.sleep_until_ns(deadline_ns)
-            self.late_ns.append(self.clock.now_ns() - deadline_ns)
-            await self.send(packet)
-            await on_tick(self.clock.now_ns())
+            packets = _Packets(self, on_tick)
+            try:
+                await pace(self.clock, packets.deadline_ns, packets.send_next)
+            except asyncio.CancelledError:
+                packets.give_up()
+                raise
+            await packets.finish()
 
     def lateness_ns(self, from_sample: int, to_sample: int) -> list[int]:
         length = self.stream.packet
         return self.late_ns[from_sample // length : to_sample // length + 1]
+
+
+class _Packets:
+    """The packets of a `Sender` up to the first that has to be waited for."""
+
+    def __init__(self, sender: Sender, on_tick: Callable[[int], Rest]) -> None:
+        self._sender = sender
+        self._on_tick = on_tick
+        self._sending: Rest = None
+        self._ticking: Rest = None
+        self._prepare()
+
+    def _prepare(self) -> int:
+        stream, first = self._sender.stream, self._sender.next_sample
+        self._packet = stream.read(first, stream.packet)
+        self.deadline_ns = stream.instant_ns(first + stream.packet)
+        return self.deadline_ns
+
+    def send_next(self) -> int | None:
+        """Send the packet that is due; return when the next one is, or None: `finish` first."""
+        sender = self._sender
+        sender.late_ns.append(sender.clock.now_ns() - self.deadline_ns)
+        self._sending = sender.send(self._packet)
+        if self._sending is None:
+            self._ticking = self._on_tick(sender.clock.now_ns())
+            if self._ticking is None:
+                return self._prepare()
+        return None
+
+    async def finish(self) -> None:
+        """Wait for what is left of the last packet."""
+        if self._sending is not None:
+            await self._sending
+            self._ticking = self._on_tick(self._sender.clock.now_ns())
+        if self._ticking is not None:
+            await self._ticking
+
+    def give_up(self) -> None:
+        """Wait for nothing."""
+        for rest in (self._sending, self._ticking):
+            if rest is not None:
+                rest.close()
 
 
 class LagProbe:

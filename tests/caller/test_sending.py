@@ -1,12 +1,17 @@
 """The quick way to send against the library's own: order, a peer that does not read, the end."""
 
 import asyncio
+from unittest.mock import patch
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
 
 from turngap.caller.opening import Request, Socket, connect
+from turngap.caller.sending import frame_of
 from turngap.clocks import MonotonicClock
 
 CLOCK = MonotonicClock()
@@ -64,3 +69,43 @@ async def test_what_is_no_message_is_refused_as_ever() -> None:
         with pytest.raises(TypeError):
             await socket.send(3)
         await socket.close()
+
+
+@given(st.one_of(st.binary(max_size=300), st.text(max_size=300)), st.binary(min_size=4, max_size=4))
+@example(bytes(125), b"mask")
+@example(bytes(126), b"mask")
+@example(b"a" * 65_535, b"\0\0\0\0")
+@example(b"a" * 65_536, b"mask")
+def test_a_frame_is_the_one_that_the_library_makes(message: bytes | str, mask: bytes) -> None:
+    opcode = Opcode.TEXT if isinstance(message, str) else Opcode.BINARY
+    frame = Frame(opcode, message.encode() if isinstance(message, str) else message)
+    assert frame_of(message, b"") == frame.serialize(mask=False)
+    with patch("secrets.token_bytes", lambda _: mask):
+        assert frame_of(message, mask) == frame.serialize(mask=True)
+
+
+async def test_messages_are_taken_as_they_come_and_what_is_not_taken_is_received() -> None:
+    async def say(connection: ServerConnection) -> None:
+        await connection.recv()
+        for message in (b"1", "2", ["3", "4"], b"5", "6", b"last"):
+            await connection.send(message)
+        await connection.wait_closed()
+
+    taken, received = list[bytes | str](), list[bytes | str]()
+
+    def take(message: bytes | str) -> bool:
+        if message in (b"5", "6", b"last"):  # not this one, so none that follows it either
+            return False
+        taken.append(message)
+        return True
+
+    async with serve(say, "127.0.0.1", 0) as server:
+        socket = await opened(next(iter(server.sockets)).getsockname()[1])
+        socket.takes = take
+        await socket.send(b"begin")
+        while not received or received[-1] != b"last":
+            received.append(await asyncio.wait_for(socket.recv(), 60))
+        await socket.close()
+    # A message in pieces always waits for `recv`.
+    assert taken == [b"1", "2"]
+    assert received == ["34", b"5", "6", b"last"]

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from helpers.descriptors import open_descriptors
 from turngap import clocks
-from turngap.clocks import LoopTimer, MonotonicClock, Sleepers, others_first
-from turngap.core.clock import ms_to_ns
+from turngap.clocks import LoopTimer, MonotonicClock, Sleepers, others_first, pace
+from turngap.core.clock import Clock, ms_to_ns
+from turngap.testing.virtual import LoopClock, in_virtual_time
 
 each_way = pytest.mark.parametrize("precise", [False, True])
 
@@ -255,3 +256,80 @@ async def test_without_timers_of_the_kernel_asyncio_sleeps(
 def test_a_timer_that_the_kernel_does_not_know_is_an_error() -> None:
     with pytest.raises(OSError, match="a timer cannot be set"), os.fdopen(os.dup(0)) as no_timer:
         clocks._set_timer(no_timer.fileno(), 1)
+
+
+async def beats(clock: Clock, paces: int) -> list[list[tuple[int, int]]]:
+    """Pace ten beats several times at once; return when each was due, and when it came."""
+    told = [list[tuple[int, int]]() for _ in range(paces)]
+
+    async def one(number: int) -> None:
+        due_ns = clock.now_ns() + ms_to_ns(5 + number / 10)
+
+        def beat() -> int | None:
+            nonlocal due_ns
+            told[number].append((due_ns, clock.now_ns()))
+            due_ns += ms_to_ns(2)
+            return due_ns if len(told[number]) < 10 else None
+
+        await pace(clock, due_ns, beat)
+
+    await asyncio.wait_for(asyncio.gather(*map(one, range(paces))), 60)
+    return told
+
+
+@each_way
+@pytest.mark.parametrize("paces", [1, 30])
+async def test_no_beat_comes_early_and_none_is_left_out(precise: bool, paces: int) -> None:
+    for told in await beats(MonotonicClock(precise=precise), paces):
+        assert len(told) == 10
+        assert all(came >= due for due, came in told)
+
+
+def test_on_other_clocks_beats_come_by_these() -> None:
+    for told in in_virtual_time(beats(LoopClock(), 3)):
+        assert len(told) == 10
+        assert all(came == due for due, came in told)
+
+
+@each_way
+async def test_without_timers_of_the_kernel_beats_come_all_the_same(
+    precise: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clocks, "_open_timer", lambda: None)
+    (told,) = await beats(MonotonicClock(precise=precise), 1)
+    assert len(told) == 10
+    assert all(came >= due for due, came in told)
+
+
+@each_way
+async def test_what_fails_in_a_beat_is_raised_and_no_other_beat_suffers(precise: bool) -> None:
+    clock = MonotonicClock(precise=precise)
+
+    def fail() -> int | None:
+        raise LookupError("no packet")
+
+    other = asyncio.create_task(beats(clock, 1))
+    with pytest.raises(LookupError, match="no packet"):
+        await pace(clock, clock.now_ns() + ms_to_ns(6), fail)
+    assert len((await other)[0]) == 10
+
+
+@each_way
+async def test_a_pace_that_is_cancelled_has_no_further_beat_and_leaves_nothing_open(
+    precise: bool,
+) -> None:
+    clock, before, came = MonotonicClock(precise=precise), open_descriptors(), list[int]()
+
+    def beat() -> int:
+        came.append(clock.now_ns())
+        task.cancel()
+        return clock.now_ns() + 1
+
+    task = asyncio.create_task(pace(clock, clock.now_ns() + 1, beat))
+    await asyncio.wait([task], timeout=60)
+    assert task.cancelled()
+    assert len(came) <= 10  # those that were due before the task was told
+    count = len(came)
+    await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(5))
+    assert len(came) == count
+    assert open_descriptors() == before

@@ -23,6 +23,7 @@ SPEECH_GAP_MS = 300.0
 
 # A hole of less than one packet in what is played is jitter of the line, not a pause in the audio.
 JITTER_MS = 20.0
+_JITTER_NS = ms_to_ns(JITTER_MS)
 
 Speech = AgentSpeech | AgentSilence
 
@@ -228,7 +229,7 @@ class Ear:
             events += self._cut()
             last_audible_ns = self._track.last_audible_ns if self._track else 0
             self._track = _Detected(chunk.rate, self._gap_ms, last_audible_ns)
-        if at_ns - self._audio_to_ns > ms_to_ns(JITTER_MS):
+        if at_ns - self._audio_to_ns > _JITTER_NS:
             self._unbroken_since_ns = at_ns
         self.heard.append(Heard(at_ns, pcm, chunk.rate))
         self._audio_to_ns = self._fed_to_ns = at_ns + samples_to_ns(len(pcm), chunk.rate)

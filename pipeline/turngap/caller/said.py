@@ -22,6 +22,8 @@ RATES = range(8_000, 192_001)
 MOST_NAMES = 100
 MOST_CALLS = 100
 
+_INT16 = np.dtype(np.int16)
+
 Value = TypeVar("Value")
 
 
@@ -67,7 +69,7 @@ class AudioChunk:
     left_out: int = 0
 
     def __post_init__(self) -> None:
-        if self.pcm.dtype != np.int16 or self.pcm.ndim != 1 or self.rate not in RATES:
+        if self.pcm.dtype != _INT16 or self.pcm.ndim != 1 or self.rate not in RATES:
             raise UnplayableError(f"audio that is no PCM16 mono ({self.rate} Hz)")
 
 

@@ -59,6 +59,8 @@ class WavReader:
             raise _not_pcm16(f"{audio.channels} channels, {audio.rate} Hz", len(data))
         if data[:4] in _OTHERS:
             raise _not_pcm16(f"it begins as {_OTHERS[data[:4]]}", len(data))
+        if b"RIFF" not in data:  # nor does a file begin in it
+            return _chunk(data, audio.rate, wav=False, left_out=0)
         begun = data.rfind(b"RIFF", -11 if len(data) > 11 else 0)
         if begun >= 0 and _may_be_wav(data[begun:]):
             data, self._held = data[:begun], data[begun:]

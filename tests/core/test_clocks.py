@@ -329,7 +329,7 @@ async def test_a_pace_that_is_cancelled_has_no_further_beat_and_leaves_nothing_o
     await asyncio.wait([task], timeout=60)
     assert task.cancelled()
     assert len(came) <= 10  # those that were due before the task was told
-    assert open_descriptors() == before
+    assert open_descriptors() <= before  # fewer where a closed loop had left a timer
     count = len(came)
     await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(5))
     assert len(came) == count

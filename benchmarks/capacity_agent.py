@@ -26,8 +26,8 @@ from turngap.testing.virtual import LoopClock, in_virtual_time
 
 HIGHEST = 32
 WARM_UP_S, COOL_DOWN_S = 16.0, 20.0
-# Five turns: 3 s of the person, a gap that is planned as the whole budget, 3 s of the agent.
-SPOKEN_S, EXPECTED_GAP_S, REPLY_S = 3.0, DEFAULT_BUDGET_MS / 1000, 3.0
+# Five turns: 3 s of the person, a gap planned as what a rehearsal finds, 3 s of the agent.
+SPOKEN_S, EXPECTED_GAP_S, REPLY_S = 3.0, 0.42, 3.0
 TURNS = 5
 _PERIOD_S = SPOKEN_S + EXPECTED_GAP_S + REPLY_S
 SHAPE = Shape(

@@ -45,7 +45,7 @@ def test_callers_in_a_closed_loop_would_say_that_any_load_is_held(limit: Limit) 
 @pytest.mark.parametrize("limit", ["refuses", "queues"])
 def test_the_search_is_not_deceived_by_an_agent_that_keeps_callers_out(limit: Limit) -> None:
     found = [searched(CAPACITY, seed, limit).sessions for seed in range(1, 6)]
-    assert found.count(CAPACITY) >= 3  # how often it finds 12 is for the twenty trials to say
+    assert found.count(CAPACITY) >= 4
     assert max(found) < CAPACITY + 2
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from turngap.core.errors import InputError
 from turngap.load.schedule import (
-    BETWEEN_CALLS_S,
     MOST_CALLS,
     Call,
     Shape,
@@ -72,9 +71,7 @@ def test_each_line_dials_at_fixed_instants_and_begins_within_one_turn(
         if mine:
             assert mine[0].at_s <= turn_s(shapes)
         for before, after in itertools.pairwise(mine):
-            assert math.isclose(
-                after.at_s, before.at_s + before.shape.length_s + BETWEEN_CALLS_S, abs_tol=1e-6
-            )
+            assert math.isclose(after.at_s, before.at_s + before.shape.slot_s, abs_tol=1e-6)
 
 
 @given(shapes_of(), st.integers(1, 30), st.integers(1, 200), SEEDS)

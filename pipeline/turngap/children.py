@@ -51,7 +51,13 @@ def _wait_for_the_end(act: Callable[[], None]) -> None:
 
 
 def treat_hangups_as_interrupts() -> None:
-    """In a parent: let SIGTERM and SIGHUP end the work as Ctrl-C does, so that it is kept."""
+    """In a parent: let SIGTERM and SIGHUP end the work as Ctrl-C does, so that it is kept.
+
+    A script's shell lets what it starts in the background (`turngap load &`) ignore SIGINT. It is
+    taken here nevertheless, or SIGTERM, which is turned into it, would be ignored as well.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)

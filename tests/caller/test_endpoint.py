@@ -249,6 +249,18 @@ async def test_what_nobody_knows_is_told_with_what_each_attempt_met() -> None:
     assert "telnyx" in error.hint
 
 
+@pytest.mark.parametrize("code", [1012, 1013])
+async def test_an_agent_that_takes_no_new_calls_says_so_itself(code: int) -> None:
+    async def answer(socket: ServerConnection) -> None:
+        await socket.close(code, "shutting down")
+
+    async with server(answer) as url:
+        with pytest.raises(AgentError) as raised:
+            await identify(Endpoint(url), CLOCK)
+    assert raised.value.kind == "agent.takes_no_calls"
+    assert raised.value.message == f"the agent at {url} takes no new calls: shutting down"
+
+
 def test_a_phone_bot_that_greets_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     script = replace(Script(welcome_ms=200), dialect="twilio")
     tried: list[str] = []

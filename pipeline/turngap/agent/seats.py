@@ -11,7 +11,7 @@ from turngap.agent.limits import CODE_FULL, CODE_RESTART, Limits, Meters, addres
 from turngap.agent.metrics import Metrics
 from turngap.core.clock import Clock
 
-DRAINS = "this agent is shutting down and takes no new calls: connect again in a few seconds"
+DRAINS = "this agent is shutting down and takes no new calls"
 
 
 # With more seats than these, more conversations of one address may begin: one in five seconds for

@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit, urlunsplit
 
+from websockets.exceptions import ConnectionClosed
+
 from turngap.caller.dialects.registry import DialectSpec, dialect_of_host, dialects
 from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.caller.line import LINE_LOST, NOT_READY, OPEN_TIMEOUT_S, Line
 from turngap.caller.stream import PACKET_MS, UserStream
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.errors import AgentError
+from turngap.core.untrusted import MOST_SENTENCE, printable
 
 # How long each dialect's handshake may take. Most servers that speak another protocol hang up or
 # object at once. The one tried first has the usual time, because a bot that was just started may
@@ -23,6 +26,10 @@ RUNNER_PATH = "/ws-client"
 
 # It took a dialect's opening, which asks for no answer, and said nothing.
 SILENT = "agent.silent"
+
+# It closes a line with one of these codes, and says why: it restarts, or is full (RFC 6455). That
+# is so in whatever dialect it is spoken to.
+_TURNS_AWAY = (1012, 1013)
 
 # What says that the server is another one than was tried; any other error ends the search.
 _NOT_THIS = (NOT_READY, "agent.other_protocol", "agent.refused", LINE_LOST)
@@ -74,8 +81,21 @@ async def _fails(endpoint: Endpoint, clock: Clock, timeout_s: float) -> AgentErr
     except AgentError as e:
         if e.kind not in _NOT_THIS:
             raise
+        if said := _turned_away(e):
+            raise AgentError(
+                "agent.takes_no_calls", f"the agent at {endpoint.url} takes no new calls: {said}"
+            ) from e
         return e
     return AgentError(SILENT, f"it took {line.dialect}'s messages and said nothing")
+
+
+def _turned_away(error: AgentError) -> str:
+    """Why the agent takes no new calls, as it says itself; empty where it does not."""
+    closed = error.__cause__
+    frame = closed.rcvd if isinstance(closed, ConnectionClosed) else None
+    if frame is None or frame.code not in _TURNS_AWAY:
+        return ""
+    return printable(frame.reason, MOST_SENTENCE)
 
 
 async def _answers(line: Line, clock: Clock) -> bool:

@@ -157,7 +157,7 @@ def load(
     missed.
 
     Exit: 0 measured, and --min-sessions certified; 1 they surely do not hold; 2 bad input; 3 not
-    sure, or the caller itself was late; 4 the agent failed.
+    sure, or the caller itself was late; 4 the agent failed; 130 ended by Ctrl-C or SIGTERM.
     """
     from turngap.load.plan import LoadPlan
     from turngap.play.target import AgentChoice

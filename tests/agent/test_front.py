@@ -126,7 +126,7 @@ async def test_the_seats_of_all_workers_are_those_of_one_server() -> None:
             await calls(agent, stack, 2)
             code, words = await refused(agent)
             assert code == 1013
-            assert words.startswith("full: 3 of 3 conversations are running, 0 come down; try")
+            assert words.startswith("full: 3 of 3 conversations; try again later, or serve")
             status, said = await answered(agent, get("/readyz"))
             assert status == 503
             assert json.loads(said)["reason"].startswith("full: 3 of 3 conversations")

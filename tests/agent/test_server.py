@@ -103,7 +103,7 @@ async def test_a_full_agent_says_so_and_takes_the_next_when_there_is_room() -> N
         async with open_line(agent.url, PipecatSession(), CLOCK):
             with pytest.raises(AgentError) as raised:
                 await is_served(agent.url)
-            assert "code 1013 (full: 1 of 1 conversations are running" in raised.value.message
+            assert "code 1013 (full: 1 of 1 conversations; try" in raised.value.message
             assert (await agent.health())["sessions"] == 1
         await agent.sessions_become(0)
         assert await is_served(agent.url)

@@ -196,12 +196,12 @@ async def test_a_peer_that_closes_says_why(listens_first: bool) -> None:
     async def close(socket: ServerConnection) -> None:
         if listens_first:
             await socket.recv()
-        await socket.close(1013, "full: 8 conversations are running")
+        await socket.close(1013, "full: 8 of 8 conversations")
 
     async with peer(close) as url:
         error = await failure(url)
     assert error.kind == "agent.line_lost"
-    assert "code 1013 (full: 8 conversations are running)" in error.message
+    assert "code 1013 (full: 8 of 8 conversations)" in error.message
 
 
 async def test_a_peer_that_breaks_the_line() -> None:

@@ -95,13 +95,13 @@ async def test_a_seat_is_free_at_once_and_few_pipelines_may_still_come_down() ->
     seats, scope = Seats(1, Limits(), ManualClock()), asked_from("10.0.0.1")
     async with seats.seat(scope) as first:
         async with seats.seat(scope) as second:
-            assert second.refused.startswith("full: 1 of 1 conversations are running, 0 come down")
+            assert second.refused.startswith("full: 1 of 1 conversations; try again")
         first.leave()
         async with seats.seat(scope) as second:
             assert (second.refused, seats.taken, seats.coming_down) == ("", 1, 1)
             second.leave()
             async with seats.seat(scope) as third:
-                assert third.refused.startswith("full: 0 of 1 conversations are running, 2 come")
+                assert third.refused.startswith("full: 0 of 1 conversations, and 2 more are")
     assert (seats.taken, seats.coming_down) == (0, 0)
 
 

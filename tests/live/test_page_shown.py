@@ -264,7 +264,7 @@ async def test_a_conversation_that_the_server_has_forgotten_begins_anew(browser:
 @pytest.mark.parametrize(
     ("code", "reason", "words"),
     [
-        (1013, "full: 8 of 8 conversations are running", ["full: 8", "Start again"]),
+        (1013, "full: 8 of 8 conversations", ["full: 8", "Start again"]),
         (1007, "expected binary messages", ["expected binary", "Reload"]),
         (4401, "no token: open the address that turngap talk printed", ["no token: open"]),
         (4403, "not from there: open the printed address", ["not from there"]),

@@ -9,7 +9,7 @@ import pytest
 from commandline import Finished, turngap_here
 from made_loads import hard_cases, make_load, make_step, store_load
 
-from turngap.cli.load_words import now_words
+from turngap.cli.load_words import Promise, now_words
 from turngap.cli.progress import LINE_EVERY_S, Display
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError
@@ -63,7 +63,7 @@ def test_a_search_says_how_long_it_takes_and_ends_with_its_page(
     done = run(capsys)
     assert done.code == 0
     assert "searching for the capacity, up to 32 sessions, in real time: about " in done.err
-    assert " minutes, at most " in done.err
+    assert " minutes; more if turns are late\n" in done.err
     assert "of each step, and its end, are left out of the figures" in done.err
     assert "8 SESSIONS CERTIFIED" in done.out
     assert f"page: {player.folder / 'report.html'}" in done.err
@@ -182,7 +182,12 @@ def test_an_interruption_says_what_is_kept(
         (["--sessions", "4", "--rate", "1/s"], "give one of them"),
         (["--rate", "2"], "--rate 2/s"),
         (["--rate", "nan/s"], "--rate 2/s"),
-        (["--arrivals", "constant"], "beside a rate"),
+        (["--arrivals", "constant"], "--arrivals needs --rate"),
+        (["--arrivals", "constant", "--sessions", "2"], "--arrivals needs --rate"),
+        (["--rate", "1/s", "--min-sessions", "2"], "--min-sessions asks whether"),
+        (["--sessions", "2", "--duration", "0"], "--duration 0.0: expected"),
+        (["--target", "95"], "a share: 0.95"),
+        (["--confidence", "99"], "a share: 0.99"),
         (["--rate", "1/s", "--arrivals", "bursts"], "poisson or constant"),
         (["--trace", "none.txt"], "none.txt"),
         (["--duration", "nan", "--sessions", "2"], "duration"),
@@ -224,15 +229,27 @@ def test_a_stored_load_test_is_shown_again(
 
 
 def test_what_a_running_load_test_says() -> None:
-    now = Now(3, "measured", 8, True, 7, 33, 32, 60.0, 120.0)
+    now = Now(3, "measured", 8, True, 7, 60, 33, 32, 60.0, 120.0)
     assert now_words(now) == (
         "step 3, 8 sessions to confirm: measured, 7 running, 32 of 33 turns on time"
     )
-    warm = Now(1, "warm-up", None, False, 2, 0, 0, 5.0, None)
+    warm = Now(1, "warm-up", None, False, 2, 60, 0, 0, 5.0, None)
     assert now_words(warm) == "step 1: warm-up, not counted, 2 running"
-    assert now_words(Now(0, "calibration", None, False, 0, 0, 0, 0.0, None)) == (
+    assert now_words(Now(0, "calibration", None, False, 0, 0, 0, 0, 0.0, None)) == (
         "measuring turngap's own error"
     )
+
+
+def test_an_estimate_that_grows_is_said_once() -> None:
+    def later(left_s: float, sessions: int = 1) -> Now:
+        return Now(5, "measured", sessions, True, 1, 300, 100, 90, 240.0, left_s)
+
+    promise = Promise(480.0)
+    assert promise.broken(later(270.0)) is None
+    said = promise.broken(later(480.0))
+    assert said == "longer than first said: about 8 minutes to go; 1 session needs 200 more turns"
+    assert promise.broken(later(490.0)) is None
+    assert "2 sessions need 200 more turns" in (promise.broken(later(960.0, 2)) or "")
 
 
 def test_a_log_gets_a_line_now_and_then_with_the_time_left(capsys: Capsys) -> None:

@@ -25,6 +25,7 @@ from turngap.load.export import STEPS_CSV, TURNS_CSV, load_json, write_reports
 from turngap.load.record import LoadRecord
 from turngap.load.report import load_block, load_report, load_svg
 from turngap.report import page
+from turngap.report.charts import Chart
 
 CASES = hard_cases()
 EVIL = "\x1b[2J</script>\u202e\n::error::no"
@@ -159,8 +160,11 @@ def test_the_knee_is_the_last_level_before_the_gap_grows() -> None:
     assert knee([make_step(n) for n in (1, 2, 4)]) is None
     bare = dict.fromkeys(("p50", "p95"), Percentile(None, why_none="n=9"))
     too_few = [make_step(n, 9, 0, gap_ms=bare) for n in (1, 2)]
-    assert "too few turns" in words.knee_words(make_load(too_few))
+    assert "no p95 at 1 session" in words.knee_words(make_load(too_few))
+    assert "too few turns" in words.knee_words(make_load([make_step(1), too_few[1]]))
     assert "none seen" in words.knee_words(make_load([make_step(n) for n in (1, 2, 4)]))
+    first = [make_step(1, 9, 0, gap_ms=bare), make_step(2), make_step(4)]
+    assert words.knee_words(make_load(first)) == "not known: no p95 at 1 session"
     # Where too many were missed for a p95 the gap has grown, however quick the others were.
     missed = make_step(4, 60, 0, refused_turns=30)
     assert missed.gap_ms["p95"].value is None
@@ -185,6 +189,42 @@ def test_drawings_mark_the_certified_level_and_the_knee() -> None:
 @pytest.mark.parametrize("case", ["one-step", "rate", "nothing", "nothing-played", "all-void"])
 def test_fewer_than_two_levels_are_no_curve(case: str) -> None:
     assert charts(CASES[case]) == ()
+
+
+def test_every_gap_that_is_known_is_on_the_scale() -> None:
+    def gap_chart(p95: float | None) -> Chart:
+        slow = {
+            "p50": Percentile(2500.0),
+            "p95": Percentile(p95, why_none="missed" if p95 is None else None),
+        }
+        return charts(make_load([make_step(1), make_step(2), make_step(4, gap_ms=slow)]))[1]
+
+    known = gap_chart(9000.0)
+    assert "logarithmic" in known.note
+    assert "edge" not in known.note
+    assert min(dot.y for dot in known.dots) > 0
+    assert len({dot.y for dot in known.dots}) == 6
+    endless = gap_chart(None)
+    assert "1 at the upper edge: too many turns were missed" in endless.note
+    assert "logarithmic" not in charts(make_load([make_step(1), make_step(2)]))[1].note
+
+
+def test_a_rate_is_shown_as_asked_and_as_drawn() -> None:
+    step = make_step(None, 20, 0, offered_per_s=5 / 30, seconds=30.0)
+    record = make_load([step], mode="rate", arrivals="poisson", capacity=None,
+                       settings={"calls_per_s": 0.2})  # fmt: skip
+    assert words.answer(record).startswith("12/min asked; 5 calls in 30 s drawn (")
+    assert "10/min" in printed(record, 80)
+
+
+def test_calls_at_once_have_their_column_at_80_columns() -> None:
+    assert "at once" in printed(CASES["search"], 80).split("Calls at once")[1]
+
+
+def test_the_page_says_what_ci_asked_for() -> None:
+    for asked, found in ((8, "certified"), (10, "not sure")):
+        record = make_load(settings={"min_sessions": asked})
+        assert f"{asked} sessions or more: {found}" in Page(page.render(load_report(record))).text
 
 
 # --- files ------------------------------------------------------------------------------------

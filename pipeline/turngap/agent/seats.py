@@ -81,9 +81,11 @@ def not_ready(places: Places) -> str:
 
 
 def _full(places: Places) -> str:
+    ending = places.coming_down
+    still = f", and {ending} more {'is' if ending == 1 else 'are'} still ending" if ending else ""
     return (
-        f"full: {places.taken} of {places.most} conversations are running, "
-        f"{places.coming_down} come down; try again later, or serve with a higher --max-sessions"
+        f"full: {places.taken} of {places.most} conversations{still}; try again later, or serve "
+        "with a higher --max-sessions"
     )
 
 

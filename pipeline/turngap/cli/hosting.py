@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turngap.children import PARENT_HOLDS_STDIN, end_with_parent
+from turngap.cli.shared import say
 from turngap.cli.wanted import TOKEN_VARIABLE, Announce, Wanted, Where
 from turngap.core.errors import InputError, TurngapError
 
@@ -106,6 +107,8 @@ def _lead(
 
     _require_shareable(wanted.choice, library_dir(library))
     resolve(wanted.choice, library_dir(library))  # what is wrong with it is said at once
+    others = "one after the other" if wanted.workers == 2 else "in one first, then in the others"
+    say(f"loading the models in {wanted.workers} workers, {others}")
     clock = MonotonicClock()
     seats, drain = _seats(wanted, settings, clock)
     hands = [Hand(number) for number in range(wanted.workers)]

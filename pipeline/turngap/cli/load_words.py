@@ -1,6 +1,5 @@
 """What `turngap load` says before and while it runs, and what it exits with."""
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +11,9 @@ if TYPE_CHECKING:
     from turngap.load.progress import Now
     from turngap.load.record import LoadRecord
 
-# What `--min-sessions` came to.
-ASKED = {
+# What `--min-sessions` exits with, and what that means.
+_EXITS = {True: ExitCode.PASS, False: ExitCode.OVER_BUDGET, None: ExitCode.INCONCLUSIVE}
+ENOUGH = {
     ExitCode.PASS: "certified",
     ExitCode.OVER_BUDGET: "surely not",
     ExitCode.INCONCLUSIVE: "not sure",
@@ -21,7 +21,7 @@ ASKED = {
 
 
 def announcement(plan: "LoadPlan") -> list[str]:
-    """What is about to be done, and how long it takes: probably, and at most."""
+    """What is about to be done, and how long it probably takes."""
     what = {
         "search": f"searching for the capacity, up to {sessions_words(plan.most_sessions)}",
         "held": f"holding {sessions_words(plan.most_sessions)}",
@@ -29,9 +29,10 @@ def announcement(plan: "LoadPlan") -> list[str]:
         + sessions_words(plan.most_sessions),
         "rate": f"calls at a rate, about {sessions_words(plan.most_sessions)} at once",
     }[plan.mode]
-    takes = f"{minutes_words(plan.probable_s / 60)}, at most {_at_most(plan.most_s)}"
+    # A search plays more turns where some are late; elsewhere they are fixed beforehand.
+    more = "; more if turns are late" if plan.mode == "search" else ""
     return [
-        f"{what}, in real time: {takes} if the agent keeps up",
+        f"{what}, in real time: {minutes_words(plan.probable_s / 60)}{more}",
         f"the first {plan.warm_up_s:.0f} s of each step, and its end, are left out of the figures",
     ]
 
@@ -41,12 +42,6 @@ def sessions_words(n: int) -> str:
     return "1 session" if n == 1 else f"{n:,} sessions"
 
 
-def _at_most(seconds: float) -> str:
-    """An upper bound is rounded up."""
-    minutes = math.ceil(seconds / 60)
-    return "1 minute" if minutes <= 1 else f"{minutes} minutes"
-
-
 PHASES = {
     "calibration": "measuring turngap's own error",
     "start": "starting the agent and the callers",
@@ -54,6 +49,34 @@ PHASES = {
     "measured": "measured",
     "cool-down": "cool-down, not counted",
 }
+
+
+# An estimate that grows by less is as good as the one before.
+LONGER = 1.25
+LONGER_S = 60.0
+
+
+class Promise:
+    """How long somebody was told that a load test takes; says so where it takes longer."""
+
+    def __init__(self, seconds: float) -> None:
+        self._said_s = seconds
+
+    def broken(self, now: "Now") -> str | None:
+        """What to say now that the estimate has grown; None where it has not by much."""
+        if now.left_s is None:
+            return None
+        whole_s = now.done_s + now.left_s
+        if whole_s < max(LONGER * self._said_s, self._said_s + LONGER_S):
+            return None
+        self._said_s = whole_s
+        said = f"longer than first said: {minutes_words(now.left_s / 60)} to go"
+        more = now.planned - now.turns
+        if now.sessions is None or more <= 0:
+            return said
+        need = "needs" if now.sessions == 1 else "need"
+        turns = "1 more turn" if more == 1 else f"{more:,} more turns"
+        return f"{said}; {sessions_words(now.sessions)} {need} {turns}"
 
 
 def now_words(now: "Now") -> str:
@@ -81,7 +104,7 @@ def kept(folders: "list[Path]") -> str:
 
 def exit_code(record: "LoadRecord", min_sessions: int | None) -> ExitCode:
     """What a load test exits with that did not fail."""
-    from turngap.load.curve import surely_not_held
+    from turngap.load.curve import enough
 
     certified = record.capacity.sessions if record.capacity is not None else None
     steps = [step for step in record.steps if step.void is None]
@@ -89,10 +112,4 @@ def exit_code(record: "LoadRecord", min_sessions: int | None) -> ExitCode:
         told = record.mode != "search" or any(step.holds is False for step in steps)
         whole = told and len(steps) == len(record.steps)
         return ExitCode.PASS if certified is not None or whole else ExitCode.INCONCLUSIVE
-    if certified is not None and certified >= min_sessions:
-        return ExitCode.PASS
-    # More sessions do not make an agent faster: who does not hold fewer does not hold these.
-    asked = range((certified or 0) + 1, min_sessions + 1)
-    if any(surely_not_held(step) for step in steps if step.sessions in asked):
-        return ExitCode.OVER_BUDGET
-    return ExitCode.INCONCLUSIVE
+    return _EXITS[enough(certified, steps, min_sessions)]

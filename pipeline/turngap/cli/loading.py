@@ -4,7 +4,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from turngap.cli import options
-from turngap.cli.load_words import ASKED, announcement, exit_code, kept, now_words, sessions_words
+from turngap.cli.load_words import (
+    ENOUGH,
+    Promise,
+    announcement,
+    exit_code,
+    kept,
+    now_words,
+    sessions_words,
+)
 from turngap.cli.progress import Display
 from turngap.cli.results import show, stored_load
 from turngap.cli.shared import leave, say
@@ -121,13 +129,13 @@ def load(
     target: Annotated[
         float,
         options.for_limits(
-            min=0.5, max=0.999, help="The agent holds a level if this share of turns is on time."
+            help="The agent holds a level if this share of turns is on time: 0.5 to 0.999."
         ),
     ] = 0.95,
     confidence: Annotated[
         float,
         options.for_limits(
-            min=0.5, max=0.999, help="How sure the certificate is, over the whole search."
+            help="How sure the certificate is, over the whole search: 0.5 to 0.999."
         ),
     ] = 0.95,
     min_sessions: Annotated[
@@ -199,7 +207,7 @@ def load(
     show(stored_load(loaded.path, loaded.record), json_=json_, failed=loaded.failure is not None)
     code = exit_code(loaded.record, min_sessions)
     if min_sessions is not None and loaded.failure is None:
-        say(f"{sessions_words(min_sessions)} or more: {ASKED[code]}")
+        say(f"{sessions_words(min_sessions)} or more: {ENOUGH[code]}")
     leave(loaded.failure, code)
 
 
@@ -214,9 +222,12 @@ def _played(plan: "LoadPlan", *, quiet: bool) -> "Loaded":
         for line in announcement(plan):
             say(line)
     folders: list[Path] = []
+    promise = Promise(plan.probable_s)
     with Display(plan.probable_s, "s", plan.probable_s / 60) as shown:
 
         def tell(now: "Now") -> None:
+            if not quiet and (longer := promise.broken(now)) is not None:
+                say(longer)
             shown.tell(now_words(now), now.done_s, now.left_s)
 
         try:

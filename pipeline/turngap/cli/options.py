@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,15 @@ SOUND = "Sound device"
 
 
 class Command(TyperCommand):
-    """A command whose `--help` stands with the other options on output, not in a group of one."""
+    """A command whose `--help` stands with the other options on output, not in a group of one.
+
+    A paragraph of its help is one line, which is broken where the terminal is.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        paragraphs = cleandoc(self.help or "").split("\n\n")
+        self.help = "\n\n".join(" ".join(each.split("\n")) for each in paragraphs)
 
     def get_help_option(self, ctx: Any) -> Any:
         option: Any = super().get_help_option(ctx)

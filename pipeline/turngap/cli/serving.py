@@ -162,7 +162,7 @@ def serve(
         say(f"and callers at {where.socket(server.PATH)} (Ctrl-C ends it)")
         others = f"{server.TWILIO_PATH} for Twilio, {server.OPENAI_PATH} for OpenAI Realtime"
         say(f"also at {others}: docs/serving.md")
-        say("\n".join(remarks(where, max_sessions)))
+        say("\n".join(remarks(where, max_sessions, workers)))
 
     host_agent(
         Wanted(
@@ -239,11 +239,13 @@ def talk(
     )
 
 
-def remarks(where: Where, max_sessions: int) -> list[str]:
+def remarks(where: Where, max_sessions: int, workers: int = 1) -> list[str]:
     """What somebody who starts a server should know of it."""
     from turngap.agent.access import is_loopback
 
-    lines = [f"up to {max_sessions} conversations at once; more are told that it is full"]
+    most = "1 conversation" if max_sessions == 1 else f"{max_sessions} conversations"
+    shared = f", shared by {workers} workers" if workers > 1 else ""
+    lines = [f"up to {most} at once{shared}; more are told that it is full"]
     if where.token and not is_loopback(where.host):
         lines.append(
             "whoever has that address may talk to it; browsers give the microphone only to"

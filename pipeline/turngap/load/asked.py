@@ -83,24 +83,27 @@ def arriving(
         InputError: one of these cannot be used, or two of them say when calls are made.
     """
     given = {"sessions": sessions, "rate": rate, "trace": trace}
-    named = [name for name, value in given.items() if value is not None]
+    named = [f"--{name}" for name, value in given.items() if value is not None]
     if len(named) > 1:
         raise InputError(
             "load.arrivals",
             f"{' and '.join(named)} each say when calls are made: give one of them, or none to "
             "search for the most sessions that the agent holds",
         )
-    if arrivals is not None and (rate is None or arrivals not in ("poisson", "constant")):
+    hint = "for example --rate 2/s --arrivals constant"
+    if arrivals is not None and rate is None:
+        raise InputError("load.arrivals", "--arrivals needs --rate", hint=hint)
+    if arrivals is not None and arrivals not in ("poisson", "constant"):
         raise InputError(
             "load.arrivals",
-            f"arrivals {arrivals[:40]!r}: expected poisson or constant, beside a rate",
-            hint="for example --rate 2/s --arrivals constant",
+            f"--arrivals {arrivals[:40]!r}: expected poisson or constant",
+            hint=hint,
         )
     if named and max_sessions is not None:
         raise InputError(
             "load.sessions",
-            f"max_sessions says how far a search goes, and {named[0]} makes it none",
-            hint=f"drop --max-sessions, or --{named[0]}",
+            f"--max-sessions says how far a search goes, and {named[0]} makes it none",
+            hint=f"drop --max-sessions, or {named[0]}",
         )
     if rate is not None:
         return {"mode": "rate", "per_s": parse_rate(rate), "arrivals": arrivals or "poisson"}
@@ -110,7 +113,7 @@ def arriving(
         levels = parse_sessions(sessions)
         return {"mode": "held" if len(levels) == 1 else "ramp", "levels": levels}
     most = SESSIONS if max_sessions is None else max_sessions
-    require_number("load.sessions", "max_sessions", most, 1, MOST_SESSIONS, whole=True)
+    _require("load.sessions", "max_sessions", most, 1, MOST_SESSIONS, whole=True)
     return {"mode": "search", "levels": (1, most) if most > 1 else (1,)}
 
 
@@ -122,9 +125,9 @@ def require_ranges(
     Raises:
         InputError: there is one, of the kind `load.range`.
     """
-    require_number("load.range", "budget_ms", budget_ms, 1, 60_000)
+    _require("load.range", "budget_ms", budget_ms, 1, 60_000)
     if duration_s is not None:
-        require_number("load.range", "duration_s", duration_s, 1, LONGEST_S)
+        _require("load.range", "duration_s", duration_s, 1, LONGEST_S)
         if asked["mode"] == "search":
             raise InputError(
                 "load.duration",
@@ -132,7 +135,7 @@ def require_ranges(
                 hint="drop --duration, or hold a level: --sessions 16",
             )
     if warm_up_s is not None:
-        require_number("load.range", "warm_up_s", warm_up_s, 0, LONGEST_WARM_UP_S)
+        _require("load.range", "warm_up_s", warm_up_s, 0, LONGEST_WARM_UP_S)
     for name, least, most, whole in (
         ("target", 0.5, 0.999, False),
         ("confidence", 0.5, 0.999, False),
@@ -144,13 +147,13 @@ def require_ranges(
         ("greeting_ms", 0, 60_000, False),
     ):
         if asked.get(name) is not None:
-            require_number("load.range", name, asked[name], least, most, whole=whole)
+            _require("load.range", name, asked[name], least, most, whole=whole)
     asked.setdefault("starved_ms", STARVED_MS)
     least = asked.get("min_sessions")
     if least is not None and asked["mode"] != "search":
         raise InputError(
             "load.sessions",
-            "min_sessions asks whether so many are certified, which only a search does",
+            "--min-sessions asks whether so many are certified, which only a search does",
             hint=f"search up to that level: --min-sessions {least} --max-sessions {least}",
         )
     if least is not None and least > max(asked["levels"]):
@@ -160,3 +163,25 @@ def require_ranges(
             "looked at",
             hint="raise --max-sessions",
         )
+
+
+# Flags that are called otherwise than what they set.
+_FLAGS = {"duration_s": "duration", "warm_up_s": "warm-up", "calibration_turns": "calibration"}
+_SHARES = ("target", "confidence")
+
+
+def _require(
+    kind: str, name: str, value: Any, least: float, most: float, *, whole: bool = False
+) -> None:
+    """Refuse a number out of its range, by the name of its flag; a share is no per cent.
+
+    Raises:
+        InputError: of this kind.
+    """
+    flag = "--" + _FLAGS.get(name, name).replace("_", "-")
+    try:
+        require_number(kind, flag, value, least, most, whole=whole)
+    except InputError as e:
+        per_cent = name in _SHARES and isinstance(value, int | float) and 1 < value < 100
+        hint = f"a share: {value / 100:g}" if per_cent else e.hint
+        raise InputError(kind, e.message.replace("=", " ", 1), hint=hint) from None

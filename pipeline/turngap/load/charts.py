@@ -12,6 +12,7 @@ from typing import Literal
 from turngap.load import words
 from turngap.load.curve import best_steps, gap_ms, knee
 from turngap.load.record import LoadRecord, StepFigures
+from turngap.load.scale import GapScale
 from turngap.report.charts import (
     LABEL_PX,
     Chart,
@@ -28,8 +29,6 @@ from turngap.report.levels import HELD, Across, interval, share
 
 HEIGHT_PX = 150
 LOW_PX = 80
-# Gaps beyond so many budgets would flatten the others: they run over the edge.
-MOST_BUDGETS = 2.5
 # Labels of the sessions are so far apart at least, per cent of the width: a phone's has 300 pixels.
 LABEL_ROOM = 9.0
 Name = Literal["p50", "p95"]
@@ -179,10 +178,8 @@ def _gaps(drawn: _Drawn) -> Chart:
         if (value := gap_ms(step, name)) is not None
     ]
     answered = [value for value in known if value < math.inf]
-    top = min(budget_ms * MOST_BUDGETS, max([*answered, budget_ms * 1.1]) * 1.05)
-
-    def y(ms: float) -> float:
-        return round(HEIGHT_PX * (1 - min(max(ms, 0.0), top) / top), 2)
+    scale = GapScale(answered, budget_ms, HEIGHT_PX)
+    y = scale.y
 
     paths: list[Path] = []
     dots: list[Dot] = []
@@ -192,19 +189,16 @@ def _gaps(drawn: _Drawn) -> Chart:
         )
         paths += drawn_paths
         dots += drawn_dots
-    step_ms = round_step(top)
     budget = Mark(y(budget_ms), f"{budget_ms:.0f}", strong=True)
-    ticks = (
-        Mark(y(n * step_ms), f"{n * step_ms:,.0f}", grid=True)
-        for n in range(int(top / step_ms) + 1)
-    )
-    beyond = sum(value > top for value in known)
+    ticks = (Mark(y(ms), f"{ms:,.0f}", grid=True) for ms in scale.ticks())
+    endless = sum(value == math.inf for value in known)
     return Chart(
         title="Turn gap, p50 and p95",
         spoken=drawn.spoken("gap p95 in ms", lambda step: words.ms(step.gap_ms["p95"])),
         height=HEIGHT_PX,
-        note=f"Sessions at once, gap in ms. Dashed across: the {budget.label} ms budget."
-        + (f" {beyond} beyond the edge: missed turns count as endless." if beyond else ""),
+        note=f"Sessions at once, gap in ms{', on a logarithmic scale' if scale.log else ''}. "
+        f"Dashed across: the {budget.label} ms budget."
+        + (f" {endless} at the upper edge: too many turns were missed." if endless else ""),
         x_ticks=drawn.x_ticks,
         y_ticks=clear_of(ticks, budget, LABEL_PX),
         paths=paths,

@@ -32,6 +32,16 @@ def surely_not_held(step: StepFigures) -> bool:
     return step.holds is False and round(step.seconds / SPELL_S) >= LEAST_SPELLS
 
 
+def enough(certified: int | None, steps: Sequence[StepFigures], min_sessions: int) -> bool | None:
+    """Whether so many sessions are certified; False: they surely do not hold."""
+    if certified is not None and certified >= min_sessions:
+        return True
+    # More sessions do not make an agent faster: who does not hold fewer does not hold these.
+    asked = range((certified or 0) + 1, min_sessions + 1)
+    told = [step for step in steps if step.void is None and step.sessions in asked]
+    return False if any(surely_not_held(step) for step in told) else None
+
+
 def knee(steps: Sequence[StepFigures]) -> tuple[StepFigures, StepFigures] | None:
     """The last level before the gap grows, and the first at which it has; None: it does not."""
     before: StepFigures | None = None

@@ -54,7 +54,7 @@ class Keeper:
         self._writer.write(self._record)
         self._unwritten = deque[LoadTurn]()  # filled here, emptied by the thread that writes
         self._flushing = threading.Lock()
-        self._now = Now(0, "start", None, False, 0, 0, 0, 0.0, plan.probable_s)
+        self._now = Now(0, "start", None, False, 0, 0, 0, 0, 0.0, plan.probable_s)
         self._step: Step | None = None
         self._step_ns = 0
         self._left_s = plan.probable_s  # after the present step
@@ -78,6 +78,7 @@ class Keeper:
             sessions=step.sessions,
             confirms=confirms,
             running=0,
+            planned=step.turns,
             turns=0,
             hits=0,
         )

@@ -209,11 +209,6 @@ class LoadPlan(PlayPlan):
         """About how long all of it takes."""
         return self.before_s + sum(self._steps_s) / 2
 
-    @property
-    def most_s(self) -> float:
-        """How long it takes at most, if the agent and the callers keep up."""
-        return self.before_s + self._steps_s[1]
-
     @cached_property
     def _steps_s(self) -> tuple[float, float]:
         """How long all steps take, at least and at most."""

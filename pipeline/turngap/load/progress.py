@@ -18,7 +18,8 @@ class Now:
         sessions: the level that is held; None where calls arrive at a rate, and before a step.
         confirms: whether the step's turns count towards the certificate of a search.
         running: calls that are open now.
-        turns: counted turns of this step that are over, missed ones included.
+        planned: turns of this step that count.
+        turns: those that are over, missed ones included.
         hits: those of them that were on time.
         done_s: seconds that the test has run.
         left_s: seconds that it probably still takes; None: not known.
@@ -29,6 +30,7 @@ class Now:
     sessions: int | None
     confirms: bool
     running: int
+    planned: int
     turns: int
     hits: int
     done_s: float

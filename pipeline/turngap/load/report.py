@@ -62,6 +62,8 @@ def load_report(record: LoadRecord) -> Report:
     lead = [Line("answer", words.answer(record), "strong")]
     if off := caveats.off_level_words(record):
         lead.append(Line("but", off, "unsure"))
+    if (asked := words.min_sessions_words(record)) is not None:
+        lead.append(Line("--min-sessions", asked.text, asked.style, where=PAGE))
     # Where a verdict stands in the place of the title.
     named = lines(("agent", subject), where=TERMINAL)
     return Report(
@@ -134,10 +136,10 @@ def _calls(record: LoadRecord) -> Table:
     head = [
         _load_column(record),
         Column("calls"),
-        Column("at once", spare=True),
+        Column("at once"),
         Column("at most", spare=True),
         Column("refused"),
-        Column("late start"),
+        Column("late"),
         Column("dropped"),
         Column("cut in"),
         Column("no reply"),
@@ -161,9 +163,9 @@ def _calls(record: LoadRecord) -> Table:
         for step in record.steps
     ]
     caption = (
-        "Calls at once, in the mean and at most; calls that were refused, opened too late or "
-        "dropped; turns that the agent cut into or left without a reply; yield: ms until it falls "
-        "silent (p50); holes: replies with one"
+        "Calls at once in the mean (and at most, where there is room); calls that were refused, "
+        "opened late or dropped; turns that the agent cut into or left without a reply; yield: ms "
+        "until it falls silent (p50); holes: replies with one"
     )
     return Table(head, rows, caption)
 

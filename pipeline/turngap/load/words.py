@@ -5,11 +5,12 @@ from collections import Counter
 from turngap.core.budget import STARVED_MS
 from turngap.core.stats import Percentile
 from turngap.core.untrusted import printable
-from turngap.load.curve import best_steps, gap_ms, knee
+from turngap.load.curve import best_steps, enough, gap_ms, knee
 from turngap.load.record import LoadRecord, StepFigures
 from turngap.report import words
 from turngap.report.levels import HELD, interval, share, tenths
 from turngap.report.sections import Cell
+from turngap.report.words import Style
 
 # Why a planned turn was missed, in words; the outcomes of played turns have their own.
 MISSED = {
@@ -27,15 +28,30 @@ def sessions_words(n: int | None) -> str:
 
 
 def load_words(step: StepFigures) -> str:
-    """A step's load: sessions, or calls a second where calls arrive at a rate."""
-    return f"{step.offered_per_s:.3g}/s" if step.sessions is None else f"{step.sessions:,}"
+    """A step's load: sessions, or how often calls were dialled where they arrive at a rate."""
+    return rate_words(step.offered_per_s) if step.sessions is None else f"{step.sessions:,}"
+
+
+def rate_words(per_s: float) -> str:
+    """Calls a second or a minute, as `--rate` takes them: `2/s`, `12/min`."""
+    return f"{per_s:.3g}/s" if per_s >= 1 else f"{60 * per_s:.3g}/min"
 
 
 def at_load(step: StepFigures) -> str:
     """The same in a sentence."""
     if step.sessions is None:
-        return f"{step.offered_per_s:.3g} calls/s"
+        n = round(step.offered_per_s * step.seconds)
+        return f"{n:,} call{'s' * (n != 1)} in {step.seconds:.0f} s"
     return sessions_words(step.sessions)
+
+
+def _loaded(step: StepFigures, record: LoadRecord) -> str:
+    """The same, with the rate that was asked for."""
+    asked = record.settings.get("calls_per_s")
+    if step.sessions is not None or not isinstance(asked, int | float):
+        return at_load(step)
+    how = "drawn" if record.arrivals == "poisson" else "dialled"
+    return f"{rate_words(asked)} asked; {at_load(step)} {how}"
 
 
 def at_once_words(at_once: tuple[float, int] | None) -> str:
@@ -119,7 +135,7 @@ def answer(record: LoadRecord) -> str:
 def _one(step: StepFigures, record: LoadRecord) -> str:
     held = HELD[step.holds][0]
     return (
-        f"{at_load(step)}{at_once_words(step.at_once)}: {share(step.hit_rate)} of "
+        f"{_loaded(step, record)}{at_once_words(step.at_once)}: {share(step.hit_rate)} of "
         f"{words.turns_words(step.turns)} within {record.budget_ms:.0f} ms (95 % interval "
         f"{interval(step.hit_rate)}), and {percent(record.target)} are asked for: {held}"
     )
@@ -139,11 +155,31 @@ def _listed(items: list[str]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
+# What `--min-sessions` came to.
+_ENOUGH: dict[bool | None, tuple[str, Style]] = {
+    True: ("certified", "good"),
+    False: ("surely not", "bad"),
+    None: ("not sure", "unsure"),
+}
+
+
+def min_sessions_words(record: LoadRecord) -> Cell | None:
+    """What CI asked for and came to: `8 sessions or more: certified`; None where it did not."""
+    asked = record.settings.get("min_sessions")
+    if not isinstance(asked, int) or record.failure is not None:
+        return None
+    certified = record.capacity.sessions if record.capacity else None
+    found, style = _ENOUGH[enough(certified, record.steps, asked)]
+    return Cell(f"{sessions_words(asked)} or more: {found}", style)
+
+
 def knee_words(record: LoadRecord) -> str:
     """Where the gap begins to grow; empty where fewer than two levels were played."""
     drawn = best_steps(record.steps)
     if len(drawn) < 2:
         return ""
+    if gap_ms(drawn[0], "p95") is None:
+        return f"not known: no p95 at {sessions_words(drawn[0].sessions)}"
     if sum(gap_ms(step, "p95") is not None for step in drawn) < 2:
         return "not known: too few turns for a p95 of the gap"
     found = knee(record.steps)

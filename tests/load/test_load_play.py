@@ -13,7 +13,8 @@ from made_calls import turn_of
 
 from turngap.caller.endpoint import Endpoint
 from turngap.core.errors import AgentError, InputError
-from turngap.load.calls import Answered, CallMark, load_turn
+from turngap.load import presence
+from turngap.load.calls import Answered, CallMark, load_turn, missed_turns
 from turngap.load.export import read_load_turns
 from turngap.load.files import LoadWriter
 from turngap.load.lateness import CallerLate
@@ -23,7 +24,7 @@ from turngap.load.progress import LoadProgress, Now
 from turngap.load.rehearsal import Rehearsed
 from turngap.load.report import read_load
 from turngap.load.share import Share
-from turngap.load.words import answer
+from turngap.load.words import answer, verdict
 from turngap.play.run import INTERRUPTED
 from turngap.play.target import AgentChoice, Target
 from turngap.workers.base import Done, Lost, Told, Work
@@ -294,6 +295,35 @@ def test_an_agent_that_is_not_there_is_an_error_and_stored(
     assert loaded.record.failure == "nothing can be reached"
     assert loaded.record.steps == ()
     assert loaded.turns == ()
+
+
+def test_an_agent_that_crashes_ends_the_test_and_voids_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Crashes(Callers):
+        async def _told(self, share: Share) -> AsyncIterator[Any]:
+            if share.step == 1:
+                async for said in super()._told(share):
+                    yield said
+                return
+            for call in share.calls[: len(share.calls) // 2]:
+                for turn in missed_turns(share.step, call, [], "refused", "nobody listens"):
+                    yield turn
+            await asyncio.Event().wait()
+
+    # Nothing listens at port 1.
+    monkeypatch.setattr(presence, "GONE_S", 0.0)
+    monkeypatch.setattr(presence, "LOOK_EVERY_S", 0.01)
+    loaded = finished(tmp_path, Crashes(lambda _: 300.0), sessions="1..2", duration_s=30.0)
+    assert loaded.failure is not None
+    assert loaded.failure.exit_code == 4
+    assert "the agent is gone: nothing has listened at ws://127.0.0.1:1" in str(loaded.failure)
+    first, second = loaded.record.steps
+    assert first.void is None
+    assert second.void == "the agent was gone from 0 s on"
+    assert second.outcomes == {"refused": second.turns}
+    assert {turn.step for turn in loaded.turns} == {1, 2}
+    assert verdict(loaded.record).text == "? BROKEN OFF"
 
 
 def test_a_fault_of_turngaps_own_is_stored_too(

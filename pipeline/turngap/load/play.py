@@ -11,12 +11,13 @@ from turngap.caller.endpoint import Endpoint
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import TurngapError
-from turngap.load.calls import PlayStep
+from turngap.load.calls import News, Played, PlayStep
 from turngap.load.confirm import Evidence
 from turngap.load.export import read_load_turns
 from turngap.load.figures import evidence_of, figures_of
 from turngap.load.keeping import Keeper
 from turngap.load.plan import SETTLE_S, LoadPlan
+from turngap.load.presence import AgentGoneError, Presence
 from turngap.load.progress import LoadProgress
 from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.rehearsal import rehearse
@@ -101,6 +102,7 @@ class _LoadTest:
         self._keeper = keeper
         self._clock = MonotonicClock()
         self._endpoint: Endpoint | None = None
+        self._presence: Presence | None = None
 
     async def run(self) -> None:
         """Start what is needed, and play all steps.
@@ -112,7 +114,8 @@ class _LoadTest:
             endpoint = self._endpoint = await self._serving(stack)
             greeting_ms = await self._rehearsed(endpoint)
             await stack.enter_async_context(self._executor)
-            callers = Callers(self._plan, endpoint, self._executor, greeting_ms, self._keeper.take)
+            self._presence = Presence(endpoint.url, endpoint.knock, self._clock)
+            callers = Callers(self._plan, endpoint, self._executor, greeting_ms, self._take)
             if self._plan.mode == "search":
                 await self._find(callers.play)
             elif self._plan.mode == "rate":
@@ -186,12 +189,33 @@ class _LoadTest:
     async def _played(
         self, step: Step, play: PlayStep, *, left_s: float = 0.0, confirms: bool = False
     ) -> StepFigures:
-        """Play a step and store its figures."""
-        plan = self._plan
+        """Play a step and store its figures.
+
+        Raises:
+            AgentGoneError: the agent is gone; what was played of the step is stored as void.
+        """
         if step.number > 1:
             await self._settled()
         self._keeper.begin(step, left_s, confirms=confirms)
-        played = await play(step)
+        if self._presence is None:
+            raise AssertionError("the agent has been reached")
+        try:
+            played = await self._presence.during(step, play(step))
+        except AgentGoneError as e:
+            await self._ended(step, self._presence.played, confirms=confirms, gone=e.void)
+            raise
+        return await self._ended(step, played, confirms=confirms)
+
+    def _take(self, said: News) -> None:
+        self._keeper.take(said)
+        if self._presence is not None:
+            self._presence.take(said)
+
+    async def _ended(
+        self, step: Step, played: Played, *, confirms: bool, gone: str | None = None
+    ) -> StepFigures:
+        """Store a step's figures."""
+        plan = self._plan
         counted = [turn for turn in played.turns if turn.counted]
         figures = figures_of(
             step,
@@ -201,7 +225,7 @@ class _LoadTest:
             at_once=at_once(played.marks, step.window),
             caller_late_ms=played.late.p99_ms,
         )
-        void = why_void(counted, plan.starved_ms, figures.caller_late_ms)
+        void = gone or why_void(counted, plan.starved_ms, figures.caller_late_ms)
         figures = replace(figures, void=void, confirms=confirms)
         await self._keeper.end(figures)
         return figures

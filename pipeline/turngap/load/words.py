@@ -88,10 +88,11 @@ def verdict(record: LoadRecord) -> Cell:
         return Cell(f"✓ {sessions_words(found.sessions).upper()} CERTIFIED", "good")
     if not record.steps:
         return Cell("✗ NOT MEASURED", "bad")
-    if any(step.void for step in record.steps):
-        return Cell("≠ VOID", "odd")
     if record.finished_utc is None:
         return Cell("? BROKEN OFF", "unsure")
+    # A search goes on below a step that was to explore and is void.
+    if record.steps[-1].void or any(step.void and step.confirms for step in record.steps):
+        return Cell("≠ VOID", "odd")
     if record.mode == "search":
         return Cell("✗ NOTHING CERTIFIED", "bad" if not_even_one(record) else "unsure")
     holds = {step.holds for step in record.steps}

@@ -154,6 +154,16 @@ def test_an_agent_that_fails_ends_it_with_4_and_what_was_played(
     assert "next:" not in done.err
 
 
+def test_an_agent_that_is_not_there_is_said_once(player: FakePlayer, capsys: Capsys) -> None:
+    player.record = CASES["nothing-played"]
+    player.failure = AgentError("agent.unreachable", "the agent cannot be reached")
+    done = run(capsys)
+    assert done.code == 4
+    assert (done.out + done.err).count("the agent cannot be reached") == 1
+    assert f"stored in {player.folder}" in done.err
+    assert "synthetic" not in done.out + done.err
+
+
 @pytest.mark.parametrize(
     ("case", "says"),
     [

@@ -9,6 +9,7 @@ import pytest
 from html_page import Page
 from made_loads import (
     CERTIFIED,
+    SEARCH,
     hard_cases,
     load_turns,
     make_load,
@@ -135,6 +136,30 @@ def test_a_level_that_was_not_held_in_calls_is_named() -> None:
     for held in (7.3, 8.7):
         near = make_load([make_step(8, confirms=True, at_once=(held, 10))])
         assert caveats.off_level_words(near) == ""
+
+
+def test_a_killed_test_is_not_complete() -> None:
+    killed = make_load(SEARCH[:3], capacity=None, ended="", finished_utc=None)
+    assert words.verdict(killed).text == "? BROKEN OFF"
+    text = " ".join(printed(killed).split())
+    assert "broke off: it ended in step 4 without saying why" in text
+    assert "broke off" not in printed(CASES["search"])
+
+
+def test_a_void_step_that_was_to_explore_is_no_headline() -> None:
+    void = make_step(9, void="the caller was late")
+    steps = [void, make_step(8, 180, 20, confirms=True)]
+    nothing = make_load(steps, capacity=CASES["not-sure"].capacity)
+    assert words.verdict(nothing).text == "✗ NOTHING CERTIFIED"
+    confirming = make_step(8, void="the caller was late", confirms=True)
+    assert words.verdict(make_load([confirming, make_step(4)], capacity=None)).text == "≠ VOID"
+    killed = make_load([void], capacity=None, finished_utc=None)
+    assert words.verdict(killed).text == "? BROKEN OFF"
+
+
+def test_where_there_are_no_figures_nothing_is_said_of_voices() -> None:
+    assert "synthetic voices" in printed(CASES["search"])
+    assert "synthetic voices" not in printed(CASES["nothing-played"])
 
 
 def test_an_accepted_late_caller_is_named() -> None:

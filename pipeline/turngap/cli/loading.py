@@ -17,6 +17,7 @@ from turngap.cli.progress import Display
 from turngap.cli.results import show, stored_load
 from turngap.cli.shared import leave, say
 from turngap.core.budget import DEFAULT_BUDGET_MS, MAX_STARVED_MS, STARVED_MS
+from turngap.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from turngap.load.plan import LoadPlan
@@ -204,6 +205,9 @@ def load(
         out=out,
     )
     loaded = _played(plan, quiet=json_)
+    if loaded.failure is not None and not loaded.record.steps and not json_:
+        say(f"stored in {loaded.path}")  # there is nothing to show but the error
+        leave(loaded.failure, ExitCode.AGENT_FAILED)
     show(stored_load(loaded.path, loaded.record), json_=json_, failed=loaded.failure is not None)
     code = exit_code(loaded.record, min_sessions)
     if min_sessions is not None and loaded.failure is None:

@@ -71,6 +71,16 @@ def not_measured(record: LoadRecord) -> list[str]:
     return said
 
 
+def broken_off(record: LoadRecord) -> str:
+    """Why it has no end; empty where it has one. Who is killed (`kill -9`) could not say why."""
+    if record.finished_utc is not None:
+        return ""
+    if record.failure:
+        return f"The load test broke off: {printable(record.failure)}"
+    step = len(record.steps) + 1
+    return f"The load test broke off: it ended in step {step} without saying why, or it still runs"
+
+
 def voids(record: LoadRecord) -> list[str]:
     """Which steps say nothing of the agent, and why."""
     return [

@@ -54,8 +54,8 @@ def load_svg(record: LoadRecord, name: str) -> str:
 def load_report(record: LoadRecord) -> Report:
     """The answer, the steps that it rests on, and what is not measured."""
     warnings = caveats.voids(record)
-    if record.failure:
-        warnings = [f"The load test broke off: {record.failure}", *warnings]
+    if off := caveats.broken_off(record):
+        warnings = [off, *warnings]
     agent = report_words.agent_words(record.name, record.agent)
     played = report_words.scenarios_words([*record.scenario_hashes])
     subject = " · ".join([*agent, played])
@@ -72,7 +72,7 @@ def load_report(record: LoadRecord) -> Report:
         when=report_words.instant(record.started_utc),
         verdict=words.verdict(record),
         lead=lead,
-        stand_ins=report_words.stand_ins_words(record.stand_ins),
+        stand_ins=report_words.stand_ins_words(record.stand_ins if record.steps else ()),
         warnings=warnings,
         sections=[
             Section("Against load", [Drawing(chart) for chart in charts.charts(record)]),

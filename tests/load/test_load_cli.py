@@ -98,6 +98,28 @@ def test_flags_reach_the_plan(player: FakePlayer, capsys: Capsys) -> None:
     assert (player.plans[-1].min_sessions, player.plans[-1].levels) == (4, (1, 6))
 
 
+def test_the_next_step_is_the_command_that_was_given(
+    player: FakePlayer, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "s3cret-s3cret-s3cret")
+    run(
+        capsys, "--dialect", "twilio", "--header", "X-Api-Key: ${MY_KEY}", "--start", "python b.py",
+        "--budget-ms", "900", "--target", "0.9", "--max-sessions", "16", "--seed", "3",
+    )  # fmt: skip
+    command = player.plans[0].command
+    assert command == (
+        "turngap load quick-questions --agent ws://127.0.0.1:9/ws --dialect twilio --header "
+        "'X-Api-Key: ${MY_KEY}' --start 'python b.py' --seed 3 --budget-ms 900 --target 0.9"
+    )
+    player.record = make_load(settings={"command": command})
+    done = run(capsys)
+    assert f"let CI run {command} --min-sessions 8 --max-sessions 8 (docs" in done.err
+    run(capsys, "--header", "Authorization: Bearer s3cret-s3cret-s3cret")
+    assert "s3cret" not in player.plans[-1].command
+    turngap_here(capsys, "load", "--llm", "sim", "--set", "llm.ttft_ms=400", "--warm-up", "30")
+    assert player.plans[-1].command == ("turngap load --llm sim --set llm.ttft_ms=400 --warm-up 30")
+
+
 def test_a_rate_and_a_trace_reach_the_plan(
     player: FakePlayer, capsys: Capsys, tmp_path: Path
 ) -> None:

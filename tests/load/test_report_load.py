@@ -322,7 +322,7 @@ def test_nothing_that_an_agent_says_is_obeyed() -> None:
 @pytest.mark.parametrize(
     ("case", "says"),
     [
-        ("search", "turngap load --min-sessions 8"),
+        ("search", "turngap load --min-sessions 8 --max-sessions 8 (docs"),
         ("void", "--callers"),
         ("refused", "--max-sessions"),
         ("one-step", "--duration SECONDS"),

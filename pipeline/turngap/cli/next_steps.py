@@ -145,7 +145,9 @@ def after_load(record: "LoadRecord") -> str | None:
         return "call from more processes (--callers), or from another machine: docs/load.md"
     found = record.capacity
     if found is not None and found.sessions is not None:
-        return f"keep it: let CI run turngap load --min-sessions {found.sessions} (docs/load.md)"
+        most = f"--min-sessions {found.sessions} --max-sessions {found.sessions}"
+        command = record.settings.get("command", "turngap load")
+        return f"keep it: let CI run {command} {most} (docs/load.md)"
     if any(step.outcomes.get("refused") for step in record.steps):
         return "calls were refused: how many does the agent accept? (serve --max-sessions)"
     if all(step.holds is None for step in record.steps):

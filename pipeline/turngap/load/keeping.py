@@ -279,6 +279,7 @@ def _asked(plan: LoadPlan) -> dict[str, Any]:
         "calls_per_s": plan.per_s,
         "duration_s": plan.duration_s,
         "min_sessions": plan.min_sessions,
+        "command": plan.command,
         "callers": plan.callers,
         "agent_workers": plan.agent_workers,
         **(plan.settings or {}),

@@ -10,6 +10,7 @@ from typing import Any, Self
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
 from turngap.core.stats import CONFIDENCE
+from turngap.load.again import LOAD, command_of
 from turngap.load.asked import Mode, arriving, require_ranges
 from turngap.load.expected import Waits, rehearsed, shape_of, turns_to_tell, warm_up_of
 from turngap.load.probe import Pace
@@ -63,6 +64,7 @@ class LoadPlan(PlayPlan):
         agent_workers: from how many processes an agent of ours serves.
         schedule_seed: the schedule follows from it.
         greeted_s: how much later a person begins since the agent speaks first.
+        command: what asks for it again, but for how many sessions.
         waits: how long this agent takes for its replies, once it was rehearsed.
     """
 
@@ -84,6 +86,7 @@ class LoadPlan(PlayPlan):
     schedule_seed: int = 1
     greeted_s: float = 0.0
     waits: Waits | None = None
+    command: str = LOAD
     calibration_turns: int = CALIBRATION_TURNS
 
     @classmethod
@@ -134,10 +137,13 @@ class LoadPlan(PlayPlan):
                 "its own affair",
                 hint="drop --agent-workers",
             )
+        more = {"budget_ms": budget_ms, "warm_up_s": warm_up_s, "ray_address": ray_address}
+        command = command_of(choice, names, tag, library, asked | more)
         shapes = [shape_of(scenario) for scenario in loaded]
         if warm_up_s is None:
             warm_up_s = warm_up_of(shapes, asked["mode"])
         plan = cls(
+            command=command,
             scenarios=loaded,
             agent=agent,
             schedule_seed=1 if choice.seed is None else choice.seed,

@@ -63,7 +63,7 @@ def load_report(record: LoadRecord) -> Report:
     if off := caveats.off_level_words(record):
         lead.append(Line("but", off, "unsure"))
     if (asked := words.min_sessions_words(record)) is not None:
-        lead.append(Line("--min-sessions", asked.text, asked.style, where=PAGE))
+        lead.append(Line("for CI", asked.text, asked.style, where=PAGE))
     # Where a verdict stands in the place of the title.
     named = lines(("agent", subject), where=TERMINAL)
     return Report(

@@ -13,3 +13,11 @@ for (const tools of document.querySelectorAll(".tools")) {
   tools.hidden = false;
   show();
 }
+
+const hint = () => {
+  for (const wide of document.querySelectorAll(".wide")) {
+    wide.classList.toggle("scrolls", wide.scrollWidth > wide.clientWidth + 1);
+  }
+};
+addEventListener("resize", hint);
+hint();

@@ -1,0 +1,71 @@
+"""The command that asks for a load test again, without its secrets."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
+from turngap.core.secrets import text_without_secrets
+from turngap.core.stats import CONFIDENCE
+from turngap.load.search import TARGET
+from turngap.play.target import AgentChoice
+
+LOAD = "turngap load"
+# What changes the answer, with its flag and what it is where nobody says.
+_FLAGS: dict[str, tuple[str, Any]] = {
+    "agent_workers": ("--agent-workers", 1),
+    "budget_ms": ("--budget-ms", DEFAULT_BUDGET_MS),
+    "target": ("--target", TARGET),
+    "confidence": ("--confidence", CONFIDENCE),
+    "starved_ms": ("--starved-ms", STARVED_MS),
+    "warm_up_s": ("--warm-up", None),
+    "callers": ("--callers", None),
+    "on": ("--on", "local"),
+    "ray_address": ("--ray-address", None),
+}
+
+
+def command_of(
+    choice: AgentChoice,
+    names: Sequence[str],
+    tag: str | None,
+    library: Path | None,
+    asked: Mapping[str, Any],
+) -> str:
+    """Return the command that asks for it, but for how many sessions; `${NAME}` in it stays.
+
+    Args:
+        choice: the agent.
+        names: of scenarios, or their files.
+        tag: of the scenarios.
+        library: their folder.
+        asked: further attributes of the plan.
+    """
+    flags = [("--tag", tag), ("--scenarios", library), *_agent_flags(choice)]
+    for name, (flag, usual) in _FLAGS.items():
+        value = asked.get(name, usual)
+        flags.append((flag, None if value == usual else _number(value)))
+    given = [f"{flag} {_quoted(value)}" for flag, value in flags if value is not None]
+    at = [choice.endpoint.flags] if choice.is_url else []
+    return " ".join([LOAD, *map(_quoted, names), *at, *given])
+
+
+def _agent_flags(choice: AgentChoice) -> list[tuple[str, Any]]:
+    """What chooses the agent, but for the flags of a URL."""
+    named = not choice.is_url and choice.agent != AgentChoice().agent
+    return [
+        ("--agent", choice.agent if named else None),
+        ("--start", choice.start),
+        *((f"--{kind}", backend) for kind, backend in choice.backends.items()),
+        *(("--set", assignment) for assignment in choice.sets),
+        ("--seed", choice.seed),
+    ]
+
+
+def _number(value: Any) -> Any:
+    return f"{value:g}" if isinstance(value, float) else value
+
+
+def _quoted(value: Any) -> str:
+    return shlex.quote(text_without_secrets(str(value)))

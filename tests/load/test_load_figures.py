@@ -63,6 +63,16 @@ def test_every_turn_that_counts_is_in_the_denominator() -> None:
     assert evidence_of(found).effective_n == found.effective_n
 
 
+def test_who_waited_for_the_line_and_why_calls_were_refused_is_counted() -> None:
+    turns = [turn_of(1, 300.0), turn_of(2, 300.0, waited_ms=600.0), turn_of(3, 900.0)]
+    turns += [missed(4, "refused"), missed(4, "refused"), missed(5, "dropped")]
+    turns += [missed(6, "refused").model_copy(update={"why": "full"}), missed(7, "late_start")]
+    found = figures(turns)
+    assert (found.hit_rate.hits, found.waited) == (1, 1)
+    assert found.outcomes["answered"] == found.hit_rate.hits + found.waited
+    assert found.reasons == {"a reason": 2, "full": 1}
+
+
 def test_missed_turns_and_cut_ins_are_slower_than_any_that_was_answered() -> None:
     gaps = [300.0 + i for i in range(30)]
     turns = [turn_of(i, gap) for i, gap in enumerate(gaps)]

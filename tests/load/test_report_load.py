@@ -162,6 +162,29 @@ def test_where_there_are_no_figures_nothing_is_said_of_voices() -> None:
     assert "synthetic voices" not in printed(CASES["nothing-played"])
 
 
+def test_why_calls_were_refused_is_named_and_they_are_not_called_short() -> None:
+    reasons = {
+        "nothing can be reached at ws://bot: [Errno 111]": 2,
+        "the line was lost: closed by the agent with code 1013 (full: 1 of 1 conversations)": 1,
+    }
+    step = make_step(4, 8, 0, calls=4, refused=3, reasons=reasons, at_once=(1.0, 1))
+    record = make_load([step], mode="held", capacity=None)
+    text = printed(record, 250)
+    full = "'closed by the agent with code 1013 (full: 1 of 1 conversations)'"
+    assert f"of 4 calls, 3 refused: 2 not reachable, 1 {full}" in text
+    assert full in Page(page.render(load_report(record))).text
+    assert "sooner than planned" not in text
+    assert "calls were refused or dropped" in text
+    assert caveats.refused_words(CASES["one-step"]) == ""
+
+
+def test_turns_that_waited_for_the_line_are_missed_ones() -> None:
+    step = make_step(4, 60, 1, waited=2, outcomes={"answered": 59, "late": 1})
+    record = make_load([step], mode="held", capacity=None)
+    assert "2 waited for the line, 1 late, of 60 turns" in words.missed_words(record)
+    assert words.outcomes_words(step) == "57 answered, 1 late, 2 waited for the line"
+
+
 def test_an_accepted_late_caller_is_named() -> None:
     assert "--starved-ms" not in words.caller_words(make_load())
     assert "from 50 ms on (--starved-ms" in words.caller_words(make_load(caller_late_limit_ms=50))

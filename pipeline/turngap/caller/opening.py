@@ -25,7 +25,7 @@ from turngap.caller.arrival import StampedSocket, arrived_ns, connect_stamped
 from turngap.caller.intake import MOST_MESSAGE_BYTES, MOST_QUEUED, QUEUED_AGAIN
 from turngap.caller.sending import PromptSends
 from turngap.core.clock import Clock
-from turngap.core.errors import AgentError, InputError, url_meant
+from turngap.core.errors import NOTHING_THERE, AgentError, InputError, url_meant
 from turngap.core.untrusted import MOST_SENTENCE, printable
 
 CLOSE_TIMEOUT_S = 2.0
@@ -159,9 +159,7 @@ def _in_words(request: Request) -> Iterator[None]:
 
 def _unreachable(request: Request, error: Exception, hint: str) -> AgentError:
     why = printable(str(error), MOST_SENTENCE) or type(error).__name__
-    return AgentError(
-        "agent.unreachable", f"nothing can be reached at {request.shown}: {why}", hint=hint
-    )
+    return AgentError("agent.unreachable", f"{NOTHING_THERE} at {request.shown}: {why}", hint=hint)
 
 
 def _no_tls(request: Request, error: ssl.SSLError) -> AgentError:

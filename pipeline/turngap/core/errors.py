@@ -47,6 +47,10 @@ class InputError(TurngapError):
     """A file, flag or value that cannot be used as given (exit code 2)."""
 
 
+# So begins what is said where nobody answers.
+NOTHING_THERE = "nothing can be reached"
+
+
 class AgentError(TurngapError):
     """The agent, or a service behind it, failed or is not there (exit code 4)."""
 

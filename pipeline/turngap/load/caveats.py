@@ -1,12 +1,16 @@
 """What a load test does not say, and what its answer must not be read without."""
 
+from collections import Counter
 from urllib.parse import urlsplit
 
-from turngap.core.untrusted import printable
+from turngap.core.errors import NOTHING_THERE
+from turngap.core.untrusted import MOST_SENTENCE, printable
 from turngap.load.curve import best_steps, gap_ms
 from turngap.load.record import LoadRecord
 from turngap.load.words import at_load, sessions_words
 
+# So many reasons are named for calls that were refused or broke off.
+MOST_REASONS = 3
 # A level does not say what it should if the calls at once differ from it by more than this share.
 OFF_LEVEL = 0.1
 
@@ -25,8 +29,9 @@ def off_level_words(record: LoadRecord) -> str:
         return ""
     step = off[-1]
     fewer = step.at_once[0] < (step.sessions or 0)
+    sooner = "refused or dropped" if step.refused or step.dropped else "over sooner than planned"
     why = (
-        "calls were over sooner than planned, or were not opened. The agent held fewer calls"
+        f"calls were {sooner}. The agent held fewer calls"
         if fewer
         else "calls took longer than planned, and those of a line overlapped. The agent held more"
     )
@@ -69,6 +74,30 @@ def not_measured(record: LoadRecord) -> list[str]:
     if any(step.sessions is None for step in record.steps):
         said.append("a capacity in sessions: calls arrived at a rate")
     return said
+
+
+def refused_words(record: LoadRecord) -> str:
+    """How many calls were refused or broke off, and why most of them; empty where none was."""
+    failed = {
+        "refused": sum(step.refused for step in record.steps),
+        "dropped": sum(step.dropped for step in record.steps),
+    }
+    how = " and ".join(f"{n:,} {name}" for name, n in failed.items() if n)
+    if not how:
+        return ""
+    why = Counter[str]()
+    for step in record.steps:
+        for reason, n in step.reasons.items():
+            why[_reason(reason)] += n
+    calls = sum(step.calls for step in record.steps)
+    reasons = ", ".join(f"{n:,} {reason}" for reason, n in why.most_common(MOST_REASONS))
+    return f"of {calls:,} calls, {how}{': ' * bool(reasons)}{reasons}"
+
+
+def _reason(why: str) -> str:
+    if why.startswith(NOTHING_THERE):
+        return "not reachable"
+    return f"'{printable(why.removeprefix('the line was lost: '), MOST_SENTENCE)}'"
 
 
 def broken_off(record: LoadRecord) -> str:

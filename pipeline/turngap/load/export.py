@@ -148,6 +148,7 @@ def step_row(number: int, step: StepFigures) -> dict[str, Any]:
         "caller_late_ms": step.caller_late_ms,
         "void": printable(step.void or ""),
         **{f"turns_{name}": step.outcomes.get(name, 0) for name in _BECAME},
+        "turns_waited": step.waited,
     }
 
 

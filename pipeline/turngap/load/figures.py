@@ -15,6 +15,8 @@ from turngap.load.schedule import Step
 
 # A person who waits for less than this for the line, or the end of a greeting, has not noticed.
 LATE_START_MS = 50.0
+# So many reasons are kept for calls that were refused or broke off.
+MOST_REASONS = 5
 
 
 def figures_of(
@@ -61,6 +63,8 @@ def figures_of(
         dropped=len({turn.call for turn in turns if _broke_off(turn)}),
         at_once=at_once,
         caller_late_ms=caller_late_ms,
+        waited=sum(turn.outcome == "answered" and not turn.hit(budget_ms) for turn in turns),
+        reasons=_reasons(turns),
     )
 
 
@@ -93,6 +97,15 @@ def _holes(turns: Sequence[LoadTurn]) -> float | None:
     """The share of the replies that a hole interrupted; None where there was no reply."""
     holes_ms = [t.hole_ms for t in turns if t.hole_ms is not None and t.played and t.played.replied]
     return sum(ms >= JITTER_MS for ms in holes_ms) / len(holes_ms) if holes_ms else None
+
+
+def _reasons(turns: Sequence[LoadTurn]) -> dict[str, int]:
+    """Why calls were refused, or broke off, the most frequent reasons first."""
+    why = {t.call: t.why or "" for t in turns if t.missed in ("refused", "dropped")}
+    for turn in turns:
+        if turn.played is not None and turn.played.ended == "line_lost":
+            why.setdefault(turn.call, turn.played.why_no_gap or "the line was lost")
+    return dict(Counter(why.values()).most_common(MOST_REASONS))
 
 
 def _late_start(turn: LoadTurn) -> bool:

@@ -1,6 +1,6 @@
 """What a load test leaves on disk: `load.json`, and each turn in `turns.jsonl`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -93,6 +93,8 @@ class StepFigures:
         refused: calls that the agent refused, or that could not be opened.
         late_started: calls whose person had to wait for the line, or for a late greeting.
         dropped: calls that broke off.
+        waited: turns whose gap was within the budget but for the wait for the line, or a greeting.
+        reasons: how many calls were refused, or broke off, for which reason: the most frequent.
         at_once: calls whose lines were open at the same time, in the mean and at most.
         caller_late_ms: p99 of the lateness of the caller's packets; None where nothing was sent.
         void: why the step says nothing of the agent: the caller was late, or a worker was lost.
@@ -118,6 +120,8 @@ class StepFigures:
     caller_late_ms: float | None
     void: str | None = None
     confirms: bool = False
+    waited: Count = 0
+    reasons: dict[Said, Count] = field(default_factory=dict[Said, Count])
 
 
 @dataclass(frozen=True, slots=True)

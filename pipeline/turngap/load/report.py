@@ -202,6 +202,7 @@ def _reading(record: LoadRecord) -> Lines:
         ("next", words.next_words(record)),
         ("knee", words.knee_words(record)),
         ("missed", words.missed_words(record)),
+        ("refused", caveats.refused_words(record)),
         ("ended", words.ended(record)),
         *(("not said", said) for said in caveats.not_measured(record)),
     )

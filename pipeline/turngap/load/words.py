@@ -19,6 +19,7 @@ MISSED = {
     "dropped": "dropped",
     "not_reached": "not reached",
     "worker_lost": "lost with a caller",
+    "waited": "waited for the line",
 }
 
 
@@ -225,7 +226,7 @@ def missed_words(record: LoadRecord) -> str:
     """What became of the turns that were not on time, over all steps; empty where all were."""
     found = Counter[str]()
     for step in record.steps:
-        found.update(step.outcomes)
+        found.update(became(step))
     total = found.total()
     each = [
         f"{n:,} {MISSED.get(name, name.replace('_', ' '))}"
@@ -240,8 +241,16 @@ def missed_words(record: LoadRecord) -> str:
 def outcomes_words(step: StepFigures) -> str:
     """`112 answered, 5 late, 3 refused`."""
     return ", ".join(
-        f"{n:,} {MISSED.get(name, name.replace('_', ' '))}" for name, n in step.outcomes.items()
+        f"{n:,} {MISSED.get(name, name.replace('_', ' '))}" for name, n in became(step).items()
     )
+
+
+def became(step: StepFigures) -> dict[str, int]:
+    """How many turns had which outcome; of those answered in time, who waited is apart."""
+    if not step.waited:
+        return step.outcomes
+    answered = step.outcomes.get("answered", 0) - step.waited
+    return {**step.outcomes, "answered": answered, "waited": step.waited}
 
 
 def caller_words(record: LoadRecord) -> str:

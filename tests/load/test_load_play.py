@@ -12,7 +12,8 @@ import pytest
 from made_calls import turn_of
 
 from turngap.caller.endpoint import Endpoint
-from turngap.core.errors import AgentError, InputError
+from turngap.cli.load_words import exit_code
+from turngap.core.errors import AgentError, ExitCode, InputError
 from turngap.load import presence
 from turngap.load.calls import Answered, CallMark, load_turn, missed_turns
 from turngap.load.export import read_load_turns
@@ -153,6 +154,17 @@ def test_a_search_finds_the_level_that_holds_and_stores_every_turn(tmp_path: Pat
     assert {step.holds for step in loaded.record.steps if step.sessions == 4} == {False}
     assert any(step.confirms and step.sessions == 3 for step in loaded.record.steps)
     assert repr(loaded) == f"<Loaded {str(loaded.path)!r}: 3 sessions certified>"
+
+
+def test_a_search_ends_once_the_level_that_is_asked_for_surely_does_not_hold(
+    tmp_path: Path,
+) -> None:
+    callers = Callers(lambda share: 300.0 if sessions_of(share) <= 3 else 1500.0)
+    loaded = finished(tmp_path, callers, max_sessions=6, min_sessions=6)
+    assert {step.sessions for step in loaded.record.steps} == {6}
+    assert len(loaded.record.steps) <= 2
+    assert exit_code(loaded.record, 6) == ExitCode.OVER_BUDGET
+    assert "6 sessions surely do not hold" in answer(loaded.record)
 
 
 def test_a_ramp_holds_each_of_its_levels(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 The agent is started, or reached, once; the callers are processes that live through all steps.
 """
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from turngap.core.clock import NS_PER_S
 from turngap.core.errors import TurngapError
 from turngap.load.calls import News, Played, PlayStep
 from turngap.load.confirm import Evidence
+from turngap.load.curve import enough
 from turngap.load.export import read_load_turns
 from turngap.load.figures import evidence_of, figures_of
 from turngap.load.keeping import Keeper
@@ -23,6 +25,7 @@ from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.rehearsal import rehearse
 from turngap.load.room import require_turns
 from turngap.load.schedule import Step
+from turngap.load.search import Search
 from turngap.load.steps import Callers, at_once, callers_for, sessions_over, why_void
 from turngap.play.run import calibrated, identified
 from turngap.play.target import Room
@@ -167,6 +170,7 @@ class _LoadTest:
         """
         search = self._keeper.search = self._plan.search()
         number = lost = 0
+        steps: list[StepFigures] = []
         while (probe := search.next()) is not None:
             number += 1
             figures = await self._played(
@@ -175,8 +179,10 @@ class _LoadTest:
                 left_s=sum(search.to_come().seconds) / 2 - search.pace.seconds(probe),
                 confirms=probe.confirms,
             )
+            steps.append(figures)
             if figures.void is None:
                 search.observe(probe, evidence_of(figures))
+                self._end_if_too_few(search, steps)
             elif figures.outcomes.get("worker_lost"):
                 lost += 1
                 if lost > MOST_LOST:
@@ -185,6 +191,13 @@ class _LoadTest:
                 search.stop(figures.void)
             else:  # as if none were on time: this only keeps it from looking higher
                 search.observe(probe, Evidence(figures.turns, 0, figures.turns, figures.seconds))
+
+    def _end_if_too_few(self, search: Search, steps: Sequence[StepFigures]) -> None:
+        """End a search that was asked about so many sessions as surely do not hold."""
+        asked = self._plan.min_sessions
+        if asked is not None and enough(search.certificate().sessions, steps, asked) is False:
+            said = "1 session surely does" if asked == 1 else f"{asked} sessions surely do"
+            search.stop(f"{said} not hold, and so many are asked for")
 
     async def _played(
         self, step: Step, play: PlayStep, *, left_s: float = 0.0, confirms: bool = False

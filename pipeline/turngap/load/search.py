@@ -55,7 +55,8 @@ class Search:
         target: the share of turns that has to be on time.
         confidence: that no level is certified that does not hold.
         asked: the level that somebody asks about. The search begins there, and if exploring finds
-            it bad and it is not certified, ends with a step there that is long enough to be sure.
+            it bad, goes on with a step there that is long enough to be sure: whoever asked may then
+            `stop` it.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Search:
         self._certified: int | None = None
         self._why: str | None = None
         self._ended = False
-        self._making_sure = False
+        self._making_sure = self._made_sure = False
         self._choose()
 
     def next(self) -> Probe | None:
@@ -108,10 +109,15 @@ class Search:
         elif self._now is not None:
             self._confirm(self._now, evidence)
         elif self._making_sure:
-            self._ended = True
+            self._making_sure, self._made_sure = False, True
+            self._choose()
         else:
             self._exploring.observe(self._levels.index(probe.sessions), evidence)
-            self._choose()
+            asked = self._asked
+            bad = asked is not None and self._exploring.good.get(asked) is False
+            self._making_sure = bad and not self._made_sure and asked not in self._confirmed
+            if not self._making_sure:
+                self._choose()
 
     def stop(self, why: str) -> None:
         """End the search; what is certified stays so."""
@@ -169,15 +175,7 @@ class Search:
             self._confirmed[best] = Confirmation(self._left * share, self.target, looks)
 
     def _end(self, why: str | None = None) -> None:
-        """End it, but for making sure that the level does not hold that somebody asks about."""
-        self._why, asked = self._why or why, self._asked
-        self._making_sure = (
-            asked is not None
-            and asked > (-1 if self._certified is None else self._certified)
-            and asked not in self._confirmed
-            and self._exploring.good.get(asked) is False
-        )
-        self._ended = not self._making_sure
+        self._ended, self._why = True, self._why or why
 
     def _none_holds(self) -> str:
         seen = self._confirmed[0].seen if 0 in self._confirmed else self._exploring.seen[0]
@@ -253,5 +251,8 @@ class Search:
             late = 0.01 if self._levels.index(probe.sessions) <= holds else 1.0
             hits = probe.turns - math.floor(late * probe.turns)
             measured_s = self.pace.measured_s(probe)
+            asked = self._asked is not None and probe.sessions <= self._levels[self._asked]
+            if asked and late == 1 and (thought._making_sure or probe.confirms):
+                break  # whoever asked knows enough
             thought.observe(probe, Evidence(probe.turns, hits, probe.turns, measured_s))
         return turns, seconds

@@ -135,7 +135,7 @@ def _calls(record: LoadRecord) -> Table:
     """What became of the calls, and what was heard in them."""
     head = [
         _load_column(record),
-        Column("calls"),
+        Column("calls", spare=True),
         Column("at once"),
         Column("at most", spare=True),
         Column("refused"),

@@ -361,3 +361,4 @@ def test_what_is_worth_doing_next(case: str, says: str) -> None:
 
 def test_after_a_failure_there_is_nothing_to_suggest() -> None:
     assert after_load(CASES["interrupted"]) is None
+    assert after_load(make_load(SEARCH[:3], capacity=None, finished_utc=None)) is None

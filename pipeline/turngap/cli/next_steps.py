@@ -139,7 +139,7 @@ def after_simulation(record: "SimulationRecord") -> str:
 
 def after_load(record: "LoadRecord") -> str | None:
     """A late caller first; then what would make the answer sure, or keep it."""
-    if record.failure is not None or not record.steps:
+    if record.failure is not None or record.finished_utc is None or not record.steps:
         return None
     if any(step.void is not None for step in record.steps):
         return "call from more processes (--callers), or from another machine: docs/load.md"

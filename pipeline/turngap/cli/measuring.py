@@ -75,7 +75,7 @@ def replay(
     """Call an agent with recorded speech, and measure every turn.
 
     Exit: 0 played, 1 below --min-hit-rate, 2 bad input or nowhere to store it (a full disk),
-    3 invalid because turngap itself was late too often, 4 the agent failed.
+    3 invalid because turngap itself was late too often, 4 the agent failed, 130 interrupted.
     """
     from turngap.play.plan import ReplayPlan
     from turngap.play.target import AgentChoice

@@ -172,14 +172,16 @@ async def test_sigterm_lets_the_calls_of_all_processes_end(tmp_path: Path) -> No
                 for _ in range(2)  # one with each process
             ]
             os.kill(process.pid, signal.SIGTERM)
+            assert process.stderr is not None
+            while b"waiting up to 60 s for 2 calls to end" not in await process.stderr.readline():
+                assert not process.stderr.at_eof()
             with pytest.raises(AgentError, match=r"code 1012 \(this agent is shutting down"):
                 async with open_line(ready["url"], PipecatSession(), clock) as line:
                     await line.clock_offset()
             assert [(await line.clock_offset()).n for line in lines] == [12] * 2
             assert process.returncode is None
-        said, log = await asyncio.wait_for(process.communicate(), 60)
+        said, _ = await asyncio.wait_for(process.communicate(), 60)
     finally:
         with suppress(ProcessLookupError):
             process.kill()
     assert (process.returncode, said) == (0, b"")
-    assert b"waiting up to 60 s for 2 calls to end" in log

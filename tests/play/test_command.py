@@ -237,8 +237,8 @@ def test_a_command_that_cannot_be_run_is_refused(command: str, kind: str, hint: 
     "command",
     [
         "sh -c 'cd bot; python bot.py >log 2>&1 && echo $PORT'",
-        'python -c "import bot; bot.main();"',
-        "python bot.py '$PORT' \\$PORT ws://h/?a=1&b=2",
+        'sh -c "import bot; bot.main();"',
+        "sh bot.py '$PORT' \\$PORT ws://h/?a=1&b=2",
     ],
 )
 def test_what_is_quoted_is_no_shells(command: str):

@@ -198,10 +198,9 @@ class _Share:
                 await self._clock.sleep_until_ns(self._begun_ns + round(until_s * NS_PER_S))
                 await self._over.wait()
                 raise _OverError  # hangs up the calls that are left
-        except* _OverError:
-            pass
-        except* Exception as errors:
-            raise errors.exceptions[0] from None
+        except ExceptionGroup as errors:  # raised from `except*` it would stay a group
+            if own := errors.split(_OverError)[1]:
+                raise own.exceptions[0] from None
 
     async def _dial(self, calls: Sequence[Call], group: asyncio.TaskGroup) -> None:
         for call in calls:

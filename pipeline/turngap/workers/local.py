@@ -76,11 +76,20 @@ class LocalWorker:
                     env={**os.environ, PARENT_HOLDS_STDIN: "1"},
                     start_new_session=True,  # a Ctrl-C in the terminal is the parent's
                 )
-        except OSError as e:
+        except BaseException as e:
             ours.close()
             printed.close()
-            raise _not_started(e.strerror or str(e)) from e
-        worker = cls(name, process, *await asyncio.open_connection(sock=ours), printed)
+            if isinstance(e, OSError):
+                raise _not_started(e.strerror or str(e)) from e
+            raise
+        try:
+            line = await asyncio.open_connection(sock=ours)
+        except BaseException:
+            process.kill()
+            ours.close()
+            printed.close()
+            raise
+        worker = cls(name, process, *line, printed)
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await worker._send(packed((name, list(path))))
@@ -137,18 +146,27 @@ class LocalWorker:
 
     async def end(self, sign: int = signal.SIGTERM, *, after_s: float = 0.0) -> None:
         """End the process, if it has not ended by itself by then. Takes a few seconds at most."""
-        for each, patience_s in ((None, after_s), (sign, STOP_TIMEOUT_S), (signal.SIGKILL, None)):
-            if each is not None:
+        try:
+            for each, patience_s in (
+                (None, after_s),
+                (sign, STOP_TIMEOUT_S),
+                (signal.SIGKILL, None),
+            ):
+                if each is not None:
+                    with suppress(ProcessLookupError):
+                        self._process.send_signal(each)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(patience_s):
+                        await self._process.wait()
+                        break
+        finally:
+            if not self.ended:  # who waited for it was cancelled
                 with suppress(ProcessLookupError):
-                    self._process.send_signal(each)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(patience_s):
-                    await self._process.wait()
-                    break
-        self._read_last_words()
-        self._writer.close()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+                    self._process.kill()
+            self._read_last_words()
+            self._writer.close()
+            if self._process.stdin is not None:
+                self._process.stdin.close()
 
     _last_words = ""
 

@@ -94,7 +94,10 @@ class Pool(ABC):
 
     async def _ready_worker(self, slot: int) -> Worker:
         worker = self._slots[slot]
-        if worker is None or worker.ended:
+        if worker is not None and worker.ended:
+            await worker.end()  # which closes what it held
+            worker = None
+        if worker is None:
             worker = self._slots[slot] = await self._start(slot)
         return worker
 

@@ -1,6 +1,8 @@
 """The server's log has a bound, whatever makes the server write."""
 
+import sys
 from collections.abc import Iterator
+from io import StringIO
 
 import pytest
 from loguru import logger
@@ -90,3 +92,16 @@ def test_a_message_without_end_is_cut_before_it_is_cleaned(
     logger.warning("x" * 1_000_000)
     assert cleaned[0] <= 10 * LINE_CHARS + 2
     assert len(log.texts[0]) <= LINE_CHARS + 2
+
+
+def test_a_log_whose_stderr_is_closed_can_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = StringIO(), StringIO()
+    monkeypatch.setattr(sys, "stderr", first)
+    logs.set_log_level("WARNING")
+    for _ in range(1000):
+        logger.warning("x" * LINE_CHARS)
+    first.close()
+    monkeypatch.setattr(sys, "stderr", second)
+    logs.set_log_level("WARNING")
+    assert "entries of the log were left out" in second.getvalue()
+    logger.remove()

@@ -71,6 +71,11 @@ class _ToLoguru(logging.Handler):
         logger.opt(exception=record.exc_info).log(level, "{}", record.getMessage())
 
 
+def _write(text: str) -> None:
+    # Whichever stderr there is by then: that of today may be closed before the log is.
+    sys.stderr.write(text)
+
+
 def set_log_level(level: str) -> None:
     """Set the log's level on stderr; at debug level pipecat logs what becomes of every frame.
 
@@ -82,7 +87,7 @@ def set_log_level(level: str) -> None:
             "serve.log_level", f"no log level {level!r}", hint=f"known: {', '.join(LOG_LEVELS)}"
         )
     logger.remove()
-    log = BoundedLog(sys.stderr.write, MonotonicClock())
+    log = BoundedLog(_write, MonotonicClock())
     form = "{time:HH:mm:ss.SSS} {level} {message}"
     # `diagnose` would print the values of variables below a traceback, keys among them.
     logger.add(log, level=level.upper(), format=form, diagnose=False)

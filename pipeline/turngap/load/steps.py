@@ -22,9 +22,9 @@ from turngap.load.share import Share, play_share
 from turngap.play.run import MAX_STARVED_SHARE
 from turngap.workers.base import Executor, Lost, Told
 
-# So many took 0.49 of a core, were 0.64 ms late (p99) and heard gaps to 0.19 (p50) and 0.78 ms
-# (p99, n = 251), with real-time priority on a busy machine (`benchmarks/caller_capacity.py`). The
-# other half is to spare, since a caller that is late makes the whole step void.
+# So many took 0.40 of a core, were 0.7 ms late (p99) and heard gaps to 0.27 (p50) and 0.81 ms (p99,
+# n = 316) on two quiet cores; twice as many took 0.62 (`benchmarks/caller_capacity.py`). The rest is
+# to spare, since a caller that is late makes the whole step void.
 SESSIONS_PER_CALLER = 50
 # A caller that has told nothing for so long after it should have been done is lost.
 GRACE_S = 60.0

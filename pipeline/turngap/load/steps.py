@@ -23,8 +23,8 @@ from turngap.play.run import MAX_STARVED_SHARE
 from turngap.workers.base import Executor, Lost, Told
 
 # So many took 0.40 of a core, were 0.7 ms late (p99) and heard gaps to 0.27 (p50) and 0.81 ms (p99,
-# n = 316) on two quiet cores; twice as many took 0.62 (`benchmarks/caller_capacity.py`). The rest is
-# to spare, since a caller that is late makes the whole step void.
+# n = 316) on two quiet cores; twice as many took 0.62 (`benchmarks/caller_capacity.py`). The rest
+# is to spare, since a caller that is late makes the whole step void.
 SESSIONS_PER_CALLER = 50
 # A caller that has told nothing for so long after it should have been done is lost.
 GRACE_S = 60.0

@@ -7,6 +7,7 @@ figures and the search. A call takes no audio, so a search takes a second.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import exp
 from typing import Literal
 
@@ -16,7 +17,9 @@ from turngap.core.budget import DEFAULT_BUDGET_MS, outcome_of
 from turngap.core.clock import NS_PER_S, ms_to_ns
 from turngap.core.results import PacingRecord, Turn
 from turngap.load.calls import Answered, MissedCallError, play_step
-from turngap.load.figures import evidence_of, figures_of
+from turngap.load.confirm import Evidence
+from turngap.load.figures import cut_short, evidence_of, evidence_so_far, figures_of
+from turngap.load.presence import Presence
 from turngap.load.probe import Pace, Probe
 from turngap.load.record import StepFigures
 from turngap.load.schedule import SETUP_S, Call, Shape, Step, held_for, turn_s
@@ -163,8 +166,14 @@ def _turn(number: int, gap_ms: float) -> Turn:
     )
 
 
-def held_open_loop(capacity: int, limit: Limit, probe: Probe, *seed: int) -> StepFigures:
-    """Hold a level as `turngap load` does, and count as it does."""
+def held_open_loop(
+    capacity: int,
+    limit: Limit,
+    probe: Probe,
+    *seed: int,
+    decided: Callable[[Evidence], bool] = lambda _: False,
+) -> StepFigures:
+    """Hold a level as `turngap load` does, until that is decided, and count as it does."""
     window, calls = held_for(
         [SHAPE],
         probe.sessions,
@@ -178,16 +187,27 @@ def held_open_loop(capacity: int, limit: Limit, probe: Probe, *seed: int) -> Ste
     async def main() -> StepFigures:
         clock, random = LoopClock(), np.random.default_rng((probe.sessions, *seed))
         player = AgentPlayer(Agent(capacity, limit, random), clock)
-        played = await play_step(step, player, clock)
-        return figures_of(
+        presence = Presence("ws://agent", listens, clock)
+        played = await presence.during(
             step,
-            [turn for turn in played.turns if turn.counted],
+            play_step(step, player, clock, presence.take),
+            lambda so_far: decided(evidence_so_far(step, so_far.turns, DEFAULT_BUDGET_MS)),
+        )
+        counted = [turn for turn in played.turns if turn.counted]
+        measured = cut_short(step, counted)
+        return figures_of(
+            measured,
+            counted,
             budget_ms=DEFAULT_BUDGET_MS,
             target=TARGET,
-            at_once=at_once(played.marks, step.window),
+            at_once=at_once(played.marks, measured.window),
         )
 
     return in_virtual_time(main())
+
+
+async def listens() -> None:
+    """Stand for the agent, which is always there."""
 
 
 @dataclass(frozen=True)
@@ -212,8 +232,9 @@ def searched(capacity: int, seed: int, limit: Limit = "slows", highest: int = HI
     """Search for the most sessions that an agent of this capacity holds."""
     search, steps, seconds = Search(highest, PACE), list[StepFigures](), 0.0
     while (probe := search.next()) is not None:
-        steps.append(held_open_loop(capacity, limit, probe, seed, len(steps)))
-        seconds += PACE.seconds(probe)
+        decided = partial(search.decided, probe)
+        steps.append(held_open_loop(capacity, limit, probe, seed, len(steps), decided=decided))
+        seconds += PACE.step_s + steps[-1].seconds
         search.observe(probe, evidence_of(steps[-1]))
     return Trial(search, steps, seconds)
 

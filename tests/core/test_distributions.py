@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from turngap.core.distributions import (
+    beta_binomial_share,
     beta_quantile,
     beta_share,
     normal_quantile,
@@ -60,3 +61,14 @@ def test_a_quantile_gives_its_share_back(share: float, a: float, b: float) -> No
     # Where the distribution is steep, the next float is far in share.
     assert below[0] <= share * (1 + 1e-9)
     assert below[1] >= share * (1 - 1e-9)
+
+
+@given(st.integers(0, 20), st.integers(1, 400), st.floats(0.5, 40), st.floats(0.5, 400))
+def test_beta_binomial_shares_are_scipys(most: int, tries: int, a: float, b: float) -> None:
+    expected = stats.betabinom.cdf(most, tries, a, b)
+    assert beta_binomial_share(most, tries, a, b) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+def test_no_tries_have_no_hits() -> None:
+    assert beta_binomial_share(0, 0.0, 1.0, 1.0) == 1.0
+    assert beta_binomial_share(-1, 5.0, 1.0, 1.0) == 0.0

@@ -10,7 +10,7 @@ from made_records import make_turn
 
 from turngap.core.stats import percentile
 from turngap.load.calls import CallMark
-from turngap.load.figures import evidence_of, figures_of
+from turngap.load.figures import cut_short, evidence_of, evidence_so_far, figures_of
 from turngap.load.record import LoadTurn, StepFigures
 from turngap.load.schedule import Shape, Step, Window, held
 from turngap.load.steps import at_once
@@ -45,6 +45,17 @@ def missed(number: int, how: str) -> LoadTurn:
 
 def figures(turns: list[LoadTurn]) -> StepFigures:
     return figures_of(STEP, turns, budget_ms=800.0, target=0.95, at_once=(4.0, 4))
+
+
+def test_a_step_that_was_ended_early_lasted_until_its_last_turn() -> None:
+    turns = [turn_of(number, 300.0 + 100 * number) for number in range(3, 9)]
+    cut = cut_short(STEP, turns)
+    assert cut.window.measured_s == 30.0
+    found = figures_of(cut, turns, budget_ms=800.0, target=0.95, at_once=(4.0, 4))
+    assert found.not_played == STEP.turns - 6
+    so_far = evidence_so_far(STEP, [*turns, turn_of(2, 1.0, counted=False)], 800.0)
+    assert (so_far.turns, so_far.hits, so_far.seconds) == (6, 3, 30.0)
+    assert evidence_so_far(STEP, [], 800.0).turns == 0
 
 
 def test_every_turn_that_counts_is_in_the_denominator() -> None:

@@ -1,6 +1,7 @@
 """The search for the most sessions: what it plays, what it is sure of, and how often it errs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -113,6 +114,37 @@ def test_all_looks_together_err_no_more_often_than_they_may(mistake: float, targ
         passed += missed[: misses + 1].sum()
         missed[: misses + 1], played = 0.0, turns
     assert mistake / 2 < passed <= mistake
+
+
+def test_a_step_is_ended_once_the_rest_of_it_would_change_nothing() -> None:
+    search = Search(32, PACE)
+    probe = search.next()
+    assert probe is not None and not probe.confirms
+    assert not search.decided(probe, seen(replace(probe, turns=4), 0))
+    cut = replace(probe, turns=7)
+    assert not search.decided(probe, seen(cut, 3))
+    assert search.decided(probe, seen(cut, 2))
+    search.observe(probe, seen(cut, 2))
+    assert (lower := search.next()) is not None
+    assert lower.sessions < probe.sessions
+
+
+def test_a_confirming_step_is_ended_where_it_is_hopeless_and_not_for_one_stall() -> None:
+    search = Search(4, PACE)
+    while (probe := search.next()) is not None and not probe.confirms:
+        search.observe(probe, seen(probe, probe.turns))
+    assert probe is not None
+    assert not search.decided(probe, seen(replace(probe, turns=8), 3))
+    assert not search.decided(probe, seen(replace(probe, turns=60), 57))
+    assert search.decided(probe, seen(replace(probe, turns=30), 22))
+    assert not search.decided(replace(probe, turns=1), seen(replace(probe, turns=30), 22))
+
+
+def test_a_level_that_somebody_asks_about_is_played_to_its_end() -> None:
+    search = Search(32, PACE, asked=8)
+    probe = search.next()
+    assert probe is not None and probe.sessions == 8
+    assert not search.decided(probe, seen(replace(probe, turns=20), 0))
 
 
 def test_turns_that_are_linked_are_looked_at_later() -> None:

@@ -106,6 +106,30 @@ def test_a_caller_that_fails_ends_the_step_as_before() -> None:
         in_virtual_time(main())
 
 
+def test_a_step_ends_once_what_it_says_is_decided() -> None:
+    async def step() -> tuple[Played, float]:
+        clock = LoopClock()
+
+        async def fine() -> None: ...
+
+        presence = Presence("ws://bot/ws", fine, clock)
+
+        async def calls() -> Played:
+            for call in STEP.calls:
+                await clock.sleep_until_ns(round(call.at_s * NS_PER_S))
+                for said in told(call, gone=False):
+                    presence.take(said)
+            raise AssertionError("nobody plays it to its end")
+
+        played = await presence.during(STEP, calls(), lambda so_far: len(so_far.turns) >= 6)
+        return played, clock.now_ns() / NS_PER_S
+
+    played, at_s = in_virtual_time(step())
+    third_s = sorted(call.at_s for call in STEP.calls)[2]
+    assert third_s <= at_s <= third_s + 2
+    assert 6 <= len(played.turns) < 2 * len(STEP.calls)
+
+
 def test_who_is_cancelled_leaves_nothing_behind() -> None:
     async def never() -> Played:
         await asyncio.Event().wait()

@@ -126,10 +126,17 @@ class Played:
 PlayStep = Callable[[Step], Awaitable[Played]]
 
 
-async def play_step(step: Step, player: Player, clock: Clock) -> Played:
-    """Play a whole step in this event loop."""
+async def play_step(
+    step: Step, player: Player, clock: Clock, also: Tell = lambda _: None
+) -> Played:
+    """Play a whole step in this event loop; `also` is told each thing as it comes."""
     played = Played()
-    await play_calls(step.number, step.calls, player, clock, played.take, until_s=step.until_s)
+
+    def tell(said: News) -> None:
+        played.take(said)
+        also(said)
+
+    await play_calls(step.number, step.calls, player, clock, tell, until_s=step.until_s)
     return played
 
 

@@ -71,6 +71,16 @@ def not_measured(record: LoadRecord) -> list[str]:
     few = [s.gap_ms["p95"].why_none for s in record.steps if gap_ms(s, "p95") is None]
     if len(few) == len(record.steps):
         said.append(f"p95 of the gap: too few turns ({printable(few[0] or '')})")
+    cut = {
+        sessions_words(step.sessions): None
+        for step in record.steps
+        if step.not_played and not step.void
+    }
+    if cut:
+        said.append(
+            f"what {' and '.join(cut)} would have ended with: so many turns had missed that the "
+            "search needed no more of them, and their figures are of the turns until then"
+        )
     if any(step.sessions is None for step in record.steps):
         said.append("a capacity in sessions: calls arrived at a rate")
     return said

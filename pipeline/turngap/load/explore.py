@@ -7,7 +7,7 @@ from turngap.load.confirm import NOTHING, Evidence
 EXPLORED_TURNS = 24
 # Of few sessions turns take long: so many of each, and at least so many of all, will do.
 TURNS_EACH, LEAST_EXPLORED = 3, 12
-GOOD_SHARE, BAD_SHARE = 1 / 24, 5 / 24
+GOOD_SHARE, BAD_SHARE = 1 / 20, 5 / 24
 STILL_GOOD_SHARE = 4 / 48  # of both together
 # The fewest sessions take longest: one of these is confirmed at once where no other is left.
 NOT_EXPLORED = 2
@@ -54,6 +54,16 @@ class Exploration:
     def turns(self, level: int) -> int:
         """How many turns to look at."""
         return min(EXPLORED_TURNS, max(LEAST_EXPLORED, TURNS_EACH * self._levels[level]))
+
+    def bad_with(self, level: int, evidence: Evidence) -> bool:
+        """Whether so many of a step's turns have missed that the rest of them changes nothing."""
+        seen = self.seen.get(level, NOTHING)
+        turns = self.turns(level)
+        misses, most = evidence.turns - evidence.hits, BAD_SHARE * turns
+        if level in self.seen:
+            misses += seen.turns - seen.hits
+            most = STILL_GOOD_SHARE * (seen.turns + turns) + 1
+        return misses >= most - 1e-9
 
     def observe(self, level: int, evidence: Evidence) -> None:
         """Take the turns of a step."""

@@ -149,6 +149,7 @@ def step_row(number: int, step: StepFigures) -> dict[str, Any]:
         "void": printable(step.void or ""),
         **{f"turns_{name}": step.outcomes.get(name, 0) for name in _BECAME},
         "turns_waited": step.waited,
+        "turns_not_played": step.not_played,
     }
 
 

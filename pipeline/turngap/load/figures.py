@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from turngap.caller.ear import JITTER_MS
 from turngap.core.clusters import Clusters
 from turngap.core.stats import percentile, percentile_of, proportion_of
-from turngap.load.confirm import Evidence
+from turngap.load.confirm import NOTHING, Evidence
 from turngap.load.record import LoadTurn, StepFigures
 from turngap.load.schedule import Step
 
@@ -40,7 +41,7 @@ def figures_of(
     """
     hits = [turn.hit(budget_ms) for turn in turns]
     latencies = [_waited_ms(turn) for turn in turns]
-    clusters = Clusters.of_calls([turn.call for turn in turns], [turn.due_s for turn in turns])
+    clusters = _clusters(turns)
     effective_n = clusters.effective_n_of(np.array(hits), latencies) if turns else 0.0
     hit_rate = proportion_of(hits, clusters, latencies)
     missed = {turn.call: turn.missed for turn in turns if turn.missed is not None}
@@ -65,7 +66,29 @@ def figures_of(
         caller_late_ms=caller_late_ms,
         waited=sum(turn.outcome == "answered" and not turn.hit(budget_ms) for turn in turns),
         reasons=_reasons(turns),
+        not_played=max(0, step.turns - len(turns)),
     )
+
+
+def cut_short(step: Step, turns: Sequence[LoadTurn]) -> Step:
+    """Return a step as it was measured: where turns that count are missing, until the last one."""
+    if len(turns) == step.turns:
+        return step
+    window = step.window
+    until_s = max((turn.due_s for turn in turns), default=window.warm_up_s)
+    measured_s = min(window.measured_s, until_s - window.warm_up_s)
+    return replace(step, window=replace(window, measured_s=measured_s))
+
+
+def evidence_so_far(step: Step, turns: Sequence[LoadTurn], budget_ms: float) -> Evidence:
+    """What a step's turns tell a search while it is played."""
+    turns = [turn for turn in turns if turn.counted]
+    if not turns:
+        return NOTHING
+    hits = np.array([turn.hit(budget_ms) for turn in turns])
+    effective_n = _clusters(turns).effective_n_of(hits, [_waited_ms(turn) for turn in turns])
+    seconds = cut_short(step, turns).window.measured_s
+    return Evidence(len(turns), int(hits.sum()), effective_n, seconds)
 
 
 def evidence_of(figures: StepFigures) -> Evidence:
@@ -77,6 +100,10 @@ def evidence_of(figures: StepFigures) -> Evidence:
         figures.seconds,
         figures.caller_late_ms,
     )
+
+
+def _clusters(turns: Sequence[LoadTurn]) -> Clusters:
+    return Clusters.of_calls([turn.call for turn in turns], [turn.due_s for turn in turns])
 
 
 def _waited_ms(turn: LoadTurn) -> float:

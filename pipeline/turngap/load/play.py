@@ -3,9 +3,10 @@
 The agent is started, or reached, once; the callers are processes that live through all steps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from turngap.caller.endpoint import Endpoint
@@ -16,7 +17,7 @@ from turngap.load.calls import News, Played, PlayStep
 from turngap.load.confirm import Evidence
 from turngap.load.curve import enough
 from turngap.load.export import read_load_turns
-from turngap.load.figures import evidence_of, figures_of
+from turngap.load.figures import cut_short, evidence_of, evidence_so_far, figures_of
 from turngap.load.keeping import Keeper
 from turngap.load.plan import SETTLE_S, LoadPlan
 from turngap.load.presence import AgentGoneError, Presence
@@ -178,6 +179,7 @@ class _LoadTest:
                 play,
                 left_s=sum(search.to_come().seconds) / 2 - search.pace.seconds(probe),
                 confirms=probe.confirms,
+                decided=partial(search.decided, probe),
             )
             steps.append(figures)
             if figures.void is None:
@@ -200,9 +202,15 @@ class _LoadTest:
             search.stop(f"{said} not hold, and so many are asked for")
 
     async def _played(
-        self, step: Step, play: PlayStep, *, left_s: float = 0.0, confirms: bool = False
+        self,
+        step: Step,
+        play: PlayStep,
+        *,
+        left_s: float = 0.0,
+        confirms: bool = False,
+        decided: Callable[[Evidence], bool] = lambda _: False,
     ) -> StepFigures:
-        """Play a step and store its figures.
+        """Play a step, until the evidence has decided what it says, and store its figures.
 
         Raises:
             AgentGoneError: the agent is gone; what was played of the step is stored as void.
@@ -213,7 +221,11 @@ class _LoadTest:
         if self._presence is None:
             raise AssertionError("the agent has been reached")
         try:
-            played = await self._presence.during(step, play(step))
+            played = await self._presence.during(
+                step,
+                play(step),
+                lambda so_far: decided(evidence_so_far(step, so_far.turns, self._plan.pass_ms)),
+            )
         except AgentGoneError as e:
             await self._ended(step, self._presence.played, confirms=confirms, gone=e.void)
             raise
@@ -230,12 +242,13 @@ class _LoadTest:
         """Store a step's figures."""
         plan = self._plan
         counted = [turn for turn in played.turns if turn.counted]
+        measured = cut_short(step, counted)
         figures = figures_of(
-            step,
+            measured,
             counted,
             budget_ms=plan.pass_ms,
             target=plan.target,
-            at_once=at_once(played.marks, step.window),
+            at_once=at_once(played.marks, measured.window),
             caller_late_ms=played.late.p99_ms,
         )
         void = gone or why_void(counted, plan.starved_ms, figures.caller_late_ms)

@@ -18,6 +18,8 @@ LOOK_EVERY_S = 1.0
 
 # Asks whether anything listens where the agent was: `Endpoint.knock`.
 Knock = Callable[[], Awaitable[None]]
+# Whether what is left of a step would change nothing.
+Decided = Callable[[Played], bool]
 
 
 class AgentGoneError(AgentError):
@@ -53,27 +55,30 @@ class Presence:
         elif _may_be_gone(said) and self._missing_ns is None:
             self._missing_ns = self._clock.now_ns()
 
-    async def during(self, step: Step, playing: Awaitable[Played]) -> Played:
-        """Play a step for as long as the agent is there.
+    async def during(
+        self, step: Step, playing: Awaitable[Played], decided: Decided = lambda _: False
+    ) -> Played:
+        """Play a step for as long as the agent is there, and it is not `decided` what it says.
 
         Raises:
             AgentGoneError: it is not; `played` has what was played of the step.
         """
         self._begun_ns, self._missing_ns, self.played = self._clock.now_ns(), None, Played()
         task = asyncio.ensure_future(playing)
-        looking = asyncio.create_task(self._look(step), name="turngap-load-presence")
+        looking = asyncio.create_task(self._look(step, decided), name="turngap-load-presence")
         try:
             await asyncio.wait({task, looking}, return_when=asyncio.FIRST_COMPLETED)
-            if looking.done() and not task.done():
-                looking.result()
-            return await task
+            if not looking.done() or task.done():
+                return await task
+            looking.result()
         finally:
             for each in (task, looking):
                 each.cancel()
             await asyncio.gather(task, looking, return_exceptions=True)
+        return self.played
 
-    async def _look(self, step: Step) -> None:
-        while True:
+    async def _look(self, step: Step, decided: Decided) -> None:
+        while not decided(self.played):
             await self._clock.sleep_until_ns(self._clock.now_ns() + round(LOOK_EVERY_S * NS_PER_S))
             since_ns = self._missing_ns
             if since_ns is None:

@@ -99,6 +99,8 @@ class StepFigures:
         caller_late_ms: p99 of the lateness of the caller's packets; None where nothing was sent.
         void: why the step says nothing of the agent: the caller was late, or a worker was lost.
         confirms: whether its turns count towards the certificate of a search.
+        not_played: turns that were planned, but the step was ended before they were over: so many
+            had missed that a search needed no more of them.
     """
 
     sessions: Sessions | None
@@ -121,6 +123,7 @@ class StepFigures:
     void: str | None = None
     confirms: bool = False
     waited: Count = 0
+    not_played: Count = 0
     reasons: dict[Said, Count] = field(default_factory=dict[Said, Count])
 
 

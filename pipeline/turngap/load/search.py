@@ -22,10 +22,18 @@ be missed.
 import copy
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from turngap.core.clusters import SPELL_S
 from turngap.core.stats import CONFIDENCE
-from turngap.load.confirm import FEW_LOOKS, LOOKS, Confirmation, Evidence
+from turngap.load.confirm import (
+    ALL_BUT_NONE,
+    FEW_LOOKS,
+    LEAST_CHANCE,
+    LOOKS,
+    Confirmation,
+    Evidence,
+)
 from turngap.load.explore import NOT_EXPLORED, Exploration
 from turngap.load.levels import levels
 from turngap.load.probe import Pace, Probe, ToCome
@@ -34,8 +42,8 @@ from turngap.load.record import Certificate
 TARGET = 0.95
 # Below this share a level is so bad that the next one down is hardly worth confirming.
 CLEARLY_BAD = 0.85
-# The third level gets an eighth of the chance of a mistake, and takes 118 turns at the least.
-MOST_CONFIRMED = 3
+# The fourth level gets a sixteenth of the chance of a mistake: it takes 131 turns at the least.
+MOST_CONFIRMED = 4
 # A level that does not hold is mostly seen after so many spells: then it is left early.
 LEAST_SPELLS = 12
 # A window ends between two turns: so much longer is asked for than is needed.
@@ -46,7 +54,7 @@ class Search:
     """Says what to play next, until it is sure of a level or has nothing left to try.
 
         while (probe := search.next()) is not None:
-            search.observe(probe, evidence_of(played(probe)))
+            search.observe(probe, evidence_of(played(probe)))  # or what was played until `decided`
         certificate = search.certificate()
 
     Args:
@@ -119,6 +127,19 @@ class Search:
             if not self._making_sure:
                 self._choose()
 
+    def decided(self, probe: Probe, evidence: Evidence) -> bool:
+        """Whether the rest of a probe would change nothing: so many of its turns have missed.
+
+        It may then be ended, and observed as it is. Where somebody asks about the level it is
+        played to its end, so that it tells them more.
+        """
+        level = self._levels.index(probe.sessions)
+        if probe != self.next() or self._making_sure or self._is_asked(level):
+            return False
+        if self._now is not None:
+            return self._confirmed[self._now].hopeless_with(evidence)
+        return self._exploring.bad_with(level, evidence)
+
     def stop(self, why: str) -> None:
         """End the search; what is certified stays so."""
         self._ended, self._why = True, self._why or why
@@ -153,6 +174,10 @@ class Search:
     def _turns_in(self, seconds: float, sessions: int) -> int:
         return math.ceil(seconds * sessions / self.pace.turn_s)
 
+    def _is_asked(self, level: int) -> bool:
+        """Whether somebody asks about this level, or a higher one."""
+        return self._asked is not None and level <= self._asked
+
     # Confirming
 
     def _choose(self) -> None:
@@ -171,8 +196,9 @@ class Search:
             # Nothing is left to be tried after the lowest, nor where another one is certified.
             share = 1.0 if self._certified is not None or best == 0 else 0.5
             looks = FEW_LOOKS if self._levels[best] <= NOT_EXPLORED else LOOKS
+            least = ALL_BUT_NONE if self._is_asked(best) else LEAST_CHANCE
             self._now = best
-            self._confirmed[best] = Confirmation(self._left * share, self.target, looks)
+            self._confirmed[best] = Confirmation(self._left * share, self.target, looks, least)
 
     def _end(self, why: str | None = None) -> None:
         self._ended, self._why = True, self._why or why
@@ -214,10 +240,22 @@ class Search:
             self._end()
         else:
             self._left -= known.mistake
-            self._exploring.good[level] = False
-            if known.seen.share >= CLEARLY_BAD and level > 0:
-                self._exploring.good[level - 1] = True
+            self._go_below(level, known.seen.share)
             self._choose()
+
+    def _go_below(self, level: int, share: float) -> None:
+        """Go on below a level that failed: where it was near with the next one.
+
+        If that failed too, exploring was misled: then with one that looked good, if there is such
+        a one not more than a quarter lower.
+        """
+        good, below = self._exploring.good, max(0, level - 1)
+        if len(self._confirmed) > 1:
+            quarter = max(0, level - max(2, level // 4))
+            below = max([i for i, looks in good.items() if looks and i < level] + [quarter])
+        good[level] = False
+        if share >= CLEARLY_BAD and level > 0:
+            good |= dict.fromkeys(range(below + 1, level), False) | {below: True}
 
     def _look_above(self, level: int) -> None:
         """Go on above a certified level, where exploring has not shown that all there is bad."""
@@ -247,12 +285,22 @@ class Search:
         """Turns and seconds until the end, if 1 % are late up to this level, and all above it."""
         thought, turns, seconds = copy.deepcopy(self), 0, 0.0
         while (probe := thought.next()) is not None:
-            turns, seconds = turns + probe.turns, seconds + self.pace.seconds(probe)
             late = 0.01 if self._levels.index(probe.sessions) <= holds else 1.0
-            hits = probe.turns - math.floor(late * probe.turns)
-            measured_s = self.pace.measured_s(probe)
-            asked = self._asked is not None and probe.sessions <= self._levels[self._asked]
+            played = thought._played_of(probe) if late == 1 else probe
+            turns, seconds = turns + played.turns, seconds + self.pace.seconds(played)
+            hits = played.turns - math.floor(late * played.turns)
+            measured_s = self.pace.measured_s(played)
+            asked = self._is_asked(self._levels.index(probe.sessions))
             if asked and late == 1 and (thought._making_sure or probe.confirms):
                 break  # whoever asked knows enough
-            thought.observe(probe, Evidence(probe.turns, hits, probe.turns, measured_s))
+            thought.observe(probe, Evidence(played.turns, hits, played.turns, measured_s))
         return turns, seconds
+
+    def _played_of(self, probe: Probe) -> Probe:
+        """What is played of a probe of which every turn misses."""
+        for turns in range(1, probe.turns):
+            played = replace(probe, turns=turns)
+            missed = Evidence(turns, 0, turns, self.pace.measured_s(played))
+            if self.decided(probe, missed):
+                return played
+        return probe

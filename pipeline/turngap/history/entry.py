@@ -1,0 +1,56 @@
+"""One row of the history: what a stored folder says of itself, whatever made it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+# What made the folder: the command's name, but for a conversation on the live page.
+Kind = Literal["replay", "talk", "check", "compare", "load", "turns", "simulate"]
+# A folder that cannot be read has its reason in `why`, and no figures.
+Status = Literal["finished", "unfinished", "failed", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A stored run, check, comparison, curve, simulation or load test.
+
+    A figure is None where the kind has none, or where there were too few turns for it.
+
+    Attributes:
+        path: of its folder, as it can be given to `turngap report`.
+        label: what the user called it (`--label`); empty without one.
+        agent: as people know it: the stack's name, or the URL without its secrets. Of a comparison
+            the agent that the backends stood behind.
+        commit: of the user's checkout; ends in `-dirty` where files differed.
+        started_utc: ISO 8601.
+        valid: whether its figures can be used; `why` has the reasons why not, the failure first.
+        verdict: in a word or two: `pass`, `regressed`, `8 sessions`; empty where there is none.
+        machine: the machine's fingerprint.
+        played: tells what was played: the same digest means the same scenarios and recordings.
+        n: turns that count.
+        gap_ms: `p50` and `p95`.
+        hits, cut_ins: of the `n` turns, those answered within the budget, and those cut into.
+    """
+
+    path: str
+    kind: Kind
+    status: Status
+    label: str = ""
+    agent: str = ""
+    commit: str | None = None
+    started_utc: str = ""
+    valid: bool = False
+    why: tuple[str, ...] = ()
+    verdict: str = ""
+    machine: str = ""
+    played: str = ""
+    budget_ms: float | None = None
+    metrics_version: int | None = None
+    n: int = 0
+    gap_ms: dict[str, float | None]
+    hits: int | None = None
+    cut_ins: int | None = None
+
+    @property
+    def hit_rate(self) -> float | None:
+        """The share of the turns that were answered within the budget."""
+        return None if self.hits is None or not self.n else self.hits / self.n

@@ -57,8 +57,14 @@ _REACHING = _set(
     "get make take give put let want need bring send find keep tell buy use see say ask try show "
     "wants needs getting making taking giving putting looking going trying"
 )
+# These stand for a thing where a question asks what it is: "how much is that". Elsewhere a phrase
+# goes on behind them: "the reason is that", "what I mean is that".
+_DEMONSTRATIVES = _set("this that these those")
+_BE = _set("is are was were")
 _POLITE = _set("please thanks thank you cheers")
 _ANSWERS = _set("yes yeah yep no nope okay ok sure right correct exactly fine hello hi bye goodbye")
+_INTERROGATIVES = _set("what who whose which where when how")
+_SUBJECTS = _set("i we he she they you it")
 _QUESTION = _set(
     "what who whom whose which where when why how is are was were do does did can could will would "
     "should have has may"
@@ -127,9 +133,19 @@ def ending_of(words: list[str]) -> Ending:
     if not before and last in _ANSWERS:
         return "answer"
     asks = words[0].partition("'")[0] in _QUESTION
+    if _asks_what_that_is(words):
+        return "question"
     if last in _PARTICLES and before and before[-1] in _PRONOUNS:
         return "question" if asks else "statement"
     return _phrase(last, asks=asks)
+
+
+def _asks_what_that_is(words: list[str]) -> bool:
+    """Return whether they are "what is that", or "how much is that" with any word in the middle."""
+    if not (3 <= len(words) <= 4 and words[-1] in _DEMONSTRATIVES and words[-2] in _BE):
+        return False
+    asked = words[1:-2]
+    return words[0] in _INTERROGATIVES and not set(asked) & (_SUBJECTS | _LINKS)
 
 
 def _phrase(last: str, *, asks: bool) -> Ending:

@@ -19,8 +19,8 @@ from commandline import SCENARIOS, ScriptedProcess
 from fake_agents import NEW, OLD, FakeAgents, stand_in
 
 import turngap
-from turngap.play.run import INTERRUPTED, RunInProgress
-from turngap.store.folders import run_folders
+from turngap.play.run import RunInProgress
+from turngap.store.folders import INTERRUPTED, run_folders
 from turngap.store.runs import Run
 from turngap.testing.agent import Reply, Script
 

@@ -26,8 +26,8 @@ from turngap.load.rehearsal import Rehearsed
 from turngap.load.report import read_load
 from turngap.load.share import Share
 from turngap.load.words import answer, verdict
-from turngap.play.run import INTERRUPTED
 from turngap.play.target import AgentChoice, Target
+from turngap.store.folders import INTERRUPTED
 from turngap.workers.base import Done, Lost, Told, Work
 
 # By its name: `turngap.load` is the function.

@@ -5,7 +5,15 @@ from typing import Literal
 
 from turngap.core.budget import Outcome
 from turngap.core.cut_ins import CutIns
-from turngap.core.results import METRICS_VERSION, Document, MachineRecord, Settings, Stored, TurnKey
+from turngap.core.results import (
+    METRICS_VERSION,
+    Document,
+    Label,
+    MachineRecord,
+    Settings,
+    Stored,
+    TurnKey,
+)
 from turngap.core.starvation import Starvation
 
 # The record's file in a check's folder.
@@ -145,7 +153,8 @@ class CheckRecord(Document):
     """`check.json`.
 
     `why` says in words what decided: which metric, or why the two cannot be compared. `starved_ms`
-    is how late the caller might be before a turn counted as starved; `stand_ins` as in a run.
+    is how late the caller might be before a turn counted as starved. `stand_ins` and `label` are as
+    in a run.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -171,6 +180,7 @@ class CheckRecord(Document):
     noise: NoiseRecord | None
     baseline: BaselineUse | None = None
     saved: SaveRecord | None = None
+    label: Label = ""
 
 
 class BaselineTurn(Stored):

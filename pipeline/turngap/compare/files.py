@@ -32,9 +32,8 @@ def comparison_json(record: ComparisonRecord, folder: Path) -> dict[str, Any]:
         backend["cut_ins"] = stored.cut_ins and stored.cut_ins.as_json()
         backend["hit_rate_ci95"] = [backend["hit_rate"]["low"], backend["hit_rate"]["high"]]
         backend["hit_rate"] = backend["hit_rate"]["value"]
-    valid = record.failure is None and all(b.valid for b in record.backends)
     inconclusive = [words.inconclusive(pair) for pair in record.inconclusive]
-    return {"path": str(folder), "valid": valid, "inconclusive": inconclusive, **document}
+    return {"path": str(folder), "valid": record.valid, "inconclusive": inconclusive, **document}
 
 
 def write_reports(record: ComparisonRecord, folder: Path) -> Path:

@@ -22,11 +22,11 @@ from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import SIMULATED_LLM
 from turngap.play.plan import SILENT, PlayPlan, Progress
-from turngap.play.run import INTERRUPTED, RunInProgress, play_in_turns
+from turngap.play.run import RunInProgress, play_in_turns
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
 from turngap.store.documents import write_document
-from turngap.store.folders import new_folder, utc_now
+from turngap.store.folders import INTERRUPTED, new_folder, utc_now
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run
 

@@ -9,6 +9,7 @@ from turngap.core.results import (
     Document,
     HeldOutRecord,
     JudgedWith,
+    Label,
     MachineRecord,
     Said,
     Settings,
@@ -144,7 +145,7 @@ class ComparisonRecord(Document):
     """The whole of `compare.json`.
 
     `judged_with`: the model that judged the turns of all backends; None where none was asked.
-    `stand_ins` as in a run, of any of the backends.
+    `stand_ins` as in a run, of any of the backends; `label` as in a run.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -163,7 +164,13 @@ class ComparisonRecord(Document):
     crossings: tuple[CrossingRecord, ...]
     failure: Said | None = None
     stand_ins: tuple[str, ...] = ()
+    label: Label = ""
     settings: Settings
+
+    @property
+    def valid(self) -> bool:
+        """Whether the figures of every backend can be used."""
+        return self.failure is None and all(backend.valid for backend in self.backends)
 
     @property
     def inconclusive(self) -> list[PairRecord]:

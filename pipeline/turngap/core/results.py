@@ -43,6 +43,16 @@ Spoken = Annotated[
 Events = Annotated[tuple[dict[str, Any], ...], AfterValidator(texts_without_secrets)]
 
 
+# What the user calls a measurement, so that it is found again: one short line.
+MOST_LABEL = 100
+Label = Annotated[
+    str,
+    Field(max_length=MOST_LABEL),
+    AfterValidator(text_without_secrets),
+    PlainSerializer(text_without_secrets),
+]
+
+
 def _notes(notes: dict[str, int]) -> dict[str, int]:
     cleaned: Counter[str] = Counter()
     for note, times in notes.items():
@@ -448,7 +458,8 @@ class RunRecord(Document):
     what is known of the agent's models beside this run. `found`: what its engines chose of what ran
     on its machine, in a line by kind. `voices`: what spoke the turns without a recording, by
     scenario. `pieces`: empty but for a run that was continued, of which the other fields are the
-    first piece's; `clock_offset` and `calibration` are then the worst of all pieces'.
+    first piece's; `clock_offset` and `calibration` are then the worst of all pieces'. `label`: what
+    the user calls the run.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -477,3 +488,4 @@ class RunRecord(Document):
     valid: bool = True
     why_invalid: tuple[Said, ...] = ()
     failure: Said | None = None
+    label: Label = ""

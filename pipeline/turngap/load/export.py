@@ -26,12 +26,9 @@ _BECAME = (*OUTCOMES, *get_args(Missed))
 def load_json(record: LoadRecord, folder: Path) -> dict[str, Any]:
     """What `--json` prints. Scripts rely on its keys: more may come, none goes."""
     found, bend = record.capacity, knee(record.steps)
-    # A certificate holds whatever became of steps with more sessions.
-    sure = found is not None and found.sessions is not None
-    void = not sure and any(step.void is not None for step in record.steps)
     return {
         "path": str(folder),
-        "valid": record.failure is None and record.finished_utc is not None and not void,
+        "valid": record.valid,
         **record.model_dump(mode="json", exclude={"capacity", "steps"}),
         "capacity": _no_capacity(record) if found is None else _capacity(found),
         "knee": bend and {"sessions": bend[0].sessions, "grown_at": bend[1].sessions},

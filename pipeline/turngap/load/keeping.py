@@ -22,8 +22,8 @@ from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.schedule import Step
 from turngap.load.search import Search
 from turngap.load.steps import pooled_at_once
-from turngap.play.run import INTERRUPTED, content_hash
-from turngap.store.folders import utc_now
+from turngap.play.run import content_hash
+from turngap.store.folders import INTERRUPTED, utc_now
 from turngap.store.provenance import git_commit, this_machine
 from turngap.workers import Executor
 

@@ -10,6 +10,7 @@ from turngap.core.results import (
     BudgetMs,
     CalibrationRecord,
     Document,
+    Label,
     MachineRecord,
     NotNegative,
     Said,
@@ -162,7 +163,7 @@ class LoadRecord(Document):
     `mode`: a search for the capacity, one held level, a ramp of levels, or calls at a rate.
     `ended`: why it ended where it did, in words. `finished_utc` is None where it broke off; its
     steps are then those that were over. `caller_late_limit_ms`: a step whose caller was later than
-    this is void.
+    this is void. `label`: what the user calls the test.
     """
 
     kind: Literal["load"] = "load"
@@ -191,4 +192,20 @@ class LoadRecord(Document):
     ended: Said = ""
     caller_late_limit_ms: float = STARVED_MS
     failure: Said | None = None
+    label: Label = ""
     settings: Settings
+
+    @property
+    def certified(self) -> bool:
+        """Whether a search certified a capacity, which holds whatever became of other steps."""
+        return self.capacity is not None and self.capacity.sessions is not None
+
+    @property
+    def void(self) -> str | None:
+        """Why a step that the answer rests on says nothing of the agent; None where none does."""
+        return None if self.certified else next((s.void for s in self.steps if s.void), None)
+
+    @property
+    def valid(self) -> bool:
+        """Whether its figures can be used."""
+        return self.failure is None and self.finished_utc is not None and self.void is None

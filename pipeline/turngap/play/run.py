@@ -40,7 +40,7 @@ from turngap.play.plan import SILENT, PlayPlan, Progress, ReplayPlan
 from turngap.play.target import Target
 from turngap.play.turn_record import turn_record
 from turngap.scenario.library import LoadedScenario
-from turngap.store.folders import utc_now
+from turngap.store.folders import INTERRUPTED, utc_now
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run
 from turngap.store.writer import RunWriter
@@ -51,9 +51,6 @@ MAX_STARVED_SHARE = 0.05
 
 # A greeting through LLM and TTS was seen to take one to two seconds.
 GREETING_MS = 3000.0
-
-# Why a run that Ctrl-C ended has failed.
-INTERRUPTED = "interrupted by the user"
 
 # Python hands the interpreter lock on after this long; the default, 5 ms, is a quarter of a packet.
 SWITCH_INTERVAL_S = 0.0005

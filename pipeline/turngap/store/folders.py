@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from turngap.core.errors import InputError, known_names
 from turngap.core.results import RunRecord
@@ -20,6 +21,11 @@ AUDIO_DIR = "audio"
 RUN_HINT = "give a run's folder or name, or `latest`; `turngap replay` makes one"
 
 NOT_ENDED = "the run has not ended"
+# What a run stores as its failure if the user ended it.
+INTERRUPTED = "interrupted by the user"
+
+# How a run came to its end. Only a finished one is ever `latest`.
+RunStatus = Literal["finished", "unfinished", "failed"]
 
 
 def utc_now() -> str:
@@ -59,6 +65,20 @@ def unfinished(record: RunRecord, how_far: str) -> RunRecord:
         return record
     why = (f"unfinished: {how_far}",)
     return record.model_copy(update={"valid": False, "why_invalid": why})
+
+
+def status_of(record: RunRecord, turns: int) -> RunStatus:
+    """How a run that holds so many turns came to its end.
+
+    A run that the user interrupted, that was killed, or that is being played is unfinished, and so
+    is one that lacks turns; it can be continued. One that an error ended has failed. A finished run
+    may be invalid all the same.
+    """
+    if record.finished_utc is None or record.failure == INTERRUPTED:
+        return "unfinished"
+    if record.failure is not None or not turns:
+        return "failed"
+    return "unfinished" if turns < record.planned_turns else "finished"
 
 
 def new_folder(out: Path | None, name: str, started: datetime | None = None) -> Path:

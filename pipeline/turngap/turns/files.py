@@ -46,8 +46,7 @@ def _run_of(folder: Path, name: str) -> Run:
 
 def turns_json(record: TurnsRecord, folder: Path) -> dict[str, Any]:
     """What `--json` prints. Scripts rely on its keys: more may come, none goes."""
-    valid = record.failure is None and all(point.valid for point in record.points)
-    return {"path": str(folder), "valid": valid, **record.model_dump(mode="json")}
+    return {"path": str(folder), "valid": record.valid, **record.model_dump(mode="json")}
 
 
 def write_reports(record: TurnsRecord, runs: Sequence[Run], folder: Path) -> Path:

@@ -5,7 +5,15 @@ from typing import Self
 from pydantic import model_validator
 
 from turngap.core.cut_ins import PausesOfLength
-from turngap.core.results import METRICS_VERSION, Document, MachineRecord, Said, Settings, Stored
+from turngap.core.results import (
+    METRICS_VERSION,
+    Document,
+    Label,
+    MachineRecord,
+    Said,
+    Settings,
+    Stored,
+)
 from turngap.core.stats import Percentile, Proportion
 
 TURNS_FILE = "turns.json"
@@ -79,7 +87,8 @@ class TurnsRecord(Document):
     the points; `waiting` is what the most patient of them had been like, had it waited longer;
     `silence` an agent that knows nothing but how long it has been quiet. `share` and `gap_ms` are
     where the curves are read. `labelled`: recorded turns whose pauses are labelled, of `recorded`.
-    `virtual`: played in virtual time, so that gaps are lower bounds. `stand_ins` as in a run.
+    `virtual`: played in virtual time, so that gaps are lower bounds. `stand_ins` and `label`
+    as in a run.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -103,7 +112,13 @@ class TurnsRecord(Document):
     silence: CurveRecord
     failure: Said | None = None
     stand_ins: tuple[str, ...] = ()
+    label: Label = ""
     settings: Settings
+
+    @property
+    def valid(self) -> bool:
+        """Whether the figures of every point can be used."""
+        return self.failure is None and all(point.valid for point in self.points)
 
     @model_validator(mode="after")
     def _knows_the_same_pauses_at_each_point(self) -> Self:

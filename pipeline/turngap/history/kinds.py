@@ -1,0 +1,326 @@
+"""What each kind of stored folder says of itself, as an `Entry`."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from turngap.check.record import CHECK_FILE, CheckRecord
+from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
+from turngap.core.errors import InputError
+from turngap.core.results import RunRecord
+from turngap.core.stats import Percentile
+from turngap.core.untrusted import printable
+from turngap.fleet.record import SIMULATION_FILE, LoadFigures, SimulationRecord
+from turngap.history.entry import Entry, Kind, Status
+from turngap.history.figures import NO_FIGURES, Figures, figures_of
+from turngap.load.record import LOAD_FILE, LoadRecord, StepFigures
+from turngap.store.documents import read_document
+from turngap.store.folders import INTERRUPTED, RUN_FILE, read_record, status_of
+from turngap.store.outcomes import read_outcomes
+from turngap.turns.record import TURNS_FILE as CURVE_FILE
+from turngap.turns.record import TurnsRecord
+
+_HINT = "delete the folder, or measure again"
+# A reason or a name in a list: the whole is in the folder.
+_MOST_WORDS = 300
+
+
+def read_entry(folder: Path, kind: Kind) -> Entry:
+    """Read what a folder of that kind says of itself; its texts are printable.
+
+    Raises:
+        InputError: it cannot be read, is damaged, or of another version.
+    """
+    return _READERS[kind](folder)
+
+
+def _run(folder: Path) -> Entry:
+    record = read_record(folder)
+    played, figures = figures_of(read_outcomes(folder))
+    status, of = status_of(record, played), ""
+    if record.planned_turns:
+        of = f" of {record.planned_turns}"
+    why = [] if record.valid else list(record.why_invalid) or ["no reason was stored"]
+    if status == "unfinished":
+        why = [record.failure or "it was ended, or is being played"]
+        why = [f"unfinished: {played}{of} turns: {why[0]}"]
+        if record.failure is None and record.finished_utc is not None:
+            why = [f"unfinished: only {played}{of} turns were played"]
+    elif record.failure is not None:
+        why.insert(0, record.failure)
+    return Entry(
+        path=str(folder),
+        kind="talk" if record.settings.get("live") is True else "replay",
+        status=status,
+        **_about_run(record),
+        valid=record.valid and status == "finished",
+        why=_words(why),
+        budget_ms=record.budget_ms,
+        metrics_version=record.metrics_version,
+        **figures.fields(),
+    )
+
+
+def _about_run(record: RunRecord) -> dict[str, Any]:
+    return {
+        "label": _word(record.label),
+        "agent": _agent(record.name, record.agent),
+        # Of an agent from another checkout, that is what was measured.
+        "commit": _commit(record.agent.get("commit") or record.commit),
+        "started_utc": _word(record.started_utc),
+        "machine": _word(record.machine.fingerprint),
+        "played": played_digest(record.scenario_hashes),
+    }
+
+
+def _check(folder: Path) -> Entry:
+    """A check, with the figures of its candidate."""
+    record = read_document(folder / CHECK_FILE, CheckRecord, hint=_HINT)
+    side = record.candidate
+    if side.run is None:
+        raise InputError("document.damaged", f"{CHECK_FILE}: names no run of the candidate")
+    run = _run(_beside(folder, side.run))
+    ended = read_record(_beside(folder, side.run))
+    status: Status = "finished"
+    if ended.failure is not None or ended.finished_utc is None:
+        status = run.status
+    why: list[str] = []
+    if record.verdict == "cannot_compare":
+        why += record.why
+    if not run.valid:
+        why += run.why
+    if run.n and side.turns != (held := figures_of(read_outcomes(_beside(folder, side.run)))[0]):
+        why.append(f"the candidate's run holds {held} of the {side.turns} turns that were judged")
+    return replace(
+        run,
+        path=str(folder),
+        kind="check",
+        status=status,
+        label=_word(record.label),
+        started_utc=_word(record.started_utc),
+        machine=_word(record.machine.fingerprint),
+        valid=not why and status == "finished",
+        why=_words(why),
+        verdict=record.verdict.replace("_", " "),
+        metrics_version=record.metrics_version,
+    )
+
+
+def _comparison(folder: Path) -> Entry:
+    record = read_document(folder / COMPARISON_FILE, ComparisonRecord, hint=_HINT)
+    backends = record.backends
+    figures = Figures(sum(backend.turns for backend in backends))
+    if len(backends) == 1:
+        only = backends[0]
+        figures = Figures(
+            only.hit_rate.n,
+            _values(only.gap_ms),
+            only.hit_rate.hits,
+            None if only.cut_ins is None else only.cut_ins.hits,
+        )
+    why = [record.failure or ""]
+    why += [f"{b.name}: {b.why_invalid}" for b in backends if not b.valid]
+    verdict = _several(len(backends), "backend")
+    return Entry(
+        path=str(folder),
+        kind="compare",
+        status=_ended(record.failure),
+        label=_word(record.label),
+        agent=_word(record.agent),
+        commit=_commit(record.commit),
+        started_utc=_word(record.started_utc),
+        valid=record.valid,
+        why=_words(why),
+        verdict=f"{verdict}, inconclusive" if record.inconclusive else verdict,
+        machine=_word(record.machine.fingerprint),
+        played=_played_beside(folder, (backend.run for backend in backends)),
+        budget_ms=record.budget_ms,
+        metrics_version=record.metrics_version,
+        **figures.fields(),
+    )
+
+
+def _curve(folder: Path) -> Entry:
+    record = read_document(folder / CURVE_FILE, TurnsRecord, hint=_HINT)
+    points = record.points
+    figures = Figures(sum(point.turns for point in points))
+    if len(points) == 1:
+        _, figures = figures_of(read_outcomes(_beside(folder, points[0].run)))
+    why = [record.failure or ""]
+    for point in points:
+        name = f"{record.setting}={point.value}: " if point.value is not None else ""
+        why += [name + reason for reason in point.why_invalid]
+    return Entry(
+        path=str(folder),
+        kind="turns",
+        status=_ended(record.failure),
+        label=_word(record.label),
+        agent=_word(record.agent),
+        commit=_commit(record.commit),
+        started_utc=_word(record.started_utc),
+        valid=record.valid,
+        why=_words(why),
+        verdict=_several(len(points), "value") if record.setting else "",
+        machine=_word(record.machine.fingerprint),
+        played=_played_beside(folder, (point.run for point in points)),
+        metrics_version=record.metrics_version,
+        **figures.fields(),
+    )
+
+
+def _load(folder: Path) -> Entry:
+    """A load test, with the figures of the level that it certified or held."""
+    record = read_document(folder / LOAD_FILE, LoadRecord, hint=_HINT)
+    step = _decisive(record)
+    figures = NO_FIGURES
+    if step is not None:
+        rate, cut_ins = step.hit_rate, step.outcomes.get("cut_in", 0)
+        figures = Figures(rate.n, _values(step.gap_ms), rate.hits, cut_ins)
+    status = _ended(record.failure)
+    if status == "finished" and record.finished_utc is None:
+        status = "unfinished"
+    why = [record.failure or "", "" if record.failure else record.void or ""]
+    if status == "unfinished" and record.failure is None:
+        why = ["unfinished: it was ended, or is being played"]
+    return Entry(
+        path=str(folder),
+        kind="load",
+        status=status,
+        label=_word(record.label),
+        agent=_agent(record.name, record.agent),
+        commit=_commit(record.commit),
+        started_utc=_word(record.started_utc),
+        valid=record.valid,
+        why=_words(why),
+        verdict=_held(record, step),
+        machine=_word(record.machine.fingerprint),
+        played=played_digest(record.scenario_hashes),
+        budget_ms=record.budget_ms,
+        **figures.fields(),
+    )
+
+
+def _decisive(record: LoadRecord) -> StepFigures | None:
+    """The step with the most turns at the level that is certified; without one, that was held."""
+    steps = [step for step in record.steps if step.void is None and step.turns]
+    if record.certified and record.capacity is not None:
+        steps = [step for step in steps if step.sessions == record.capacity.sessions]
+    elif len(record.steps) != 1:
+        return None
+    return max(steps, key=lambda step: step.turns, default=None)
+
+
+def _held(record: LoadRecord, step: StepFigures | None) -> str:
+    if record.certified and record.capacity is not None:
+        return _several(record.capacity.sessions or 0, "session")
+    if record.mode == "search" and record.finished_utc is not None:
+        return "void" if record.void else "nothing certified"
+    if record.finished_utc is None or step is None:
+        return ""
+    level = "" if step.sessions is None else f"{_several(step.sessions, 'session')} "
+    return level + {True: "held", False: "not held", None: "not sure"}[step.holds]
+
+
+def _simulation(folder: Path) -> Entry:
+    """A simulation, with the figures of the most calls that it says are held."""
+    record = read_document(folder / SIMULATION_FILE, SimulationRecord, hint=_HINT)
+    figures, verdict = NO_FIGURES, ""
+    held = None if record.capacity is None else record.capacity.held
+    if record.capacity is not None:
+        verdict = "holds none" if held is None else f"{held:,.0f} calls"
+    load: LoadFigures | None = next((each for each in record.loads if each.calls == held), None)
+    if load is None and len(record.loads) == 1:
+        load = record.loads[0]
+    if load is not None:
+        figures = Figures(load.turns, _values(load.gap_ms), load.hit_rate.hits)
+    return Entry(
+        path=str(folder),
+        kind="simulate",
+        status="finished",
+        agent=_word(record.name),
+        commit=_commit(record.commit),
+        started_utc=_word(record.started_utc),
+        valid=True,
+        verdict=verdict,
+        machine=_word(record.machine.fingerprint),
+        budget_ms=record.budget_ms,
+        **figures.fields(),
+    )
+
+
+# The file that makes a folder one of a kind, in the order in which they are looked for: a load test
+# has turns, too.
+FILES: tuple[tuple[str, Kind], ...] = (
+    (CHECK_FILE, "check"),
+    (SIMULATION_FILE, "simulate"),
+    (COMPARISON_FILE, "compare"),
+    (CURVE_FILE, "turns"),
+    (LOAD_FILE, "load"),
+    (RUN_FILE, "replay"),
+)
+_READERS: dict[Kind, Callable[[Path], Entry]] = {
+    "replay": _run,
+    "check": _check,
+    "compare": _comparison,
+    "turns": _curve,
+    "load": _load,
+    "simulate": _simulation,
+}
+
+
+def _beside(folder: Path, name: str) -> Path:
+    """A run's folder beside a record, which may come from anybody and must not lead elsewhere."""
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise InputError("document.damaged", f"{printable(name, 100)!r} is no folder beside it")
+    return folder / name
+
+
+def _played_beside(folder: Path, names: Iterable[str]) -> str:
+    """What was played in the runs beside a record; empty where none of them can be read."""
+    for name in names:
+        try:
+            return played_digest(read_record(_beside(folder, name)).scenario_hashes)
+        except InputError:
+            continue
+    return ""
+
+
+def played_digest(scenario_hashes: Mapping[str, str]) -> str:
+    """Tell what was played: the same scenarios with the same recordings have the same digest."""
+    if not scenario_hashes:
+        return ""
+    return hashlib.sha256(repr(sorted(scenario_hashes.items())).encode()).hexdigest()[:12]
+
+
+def _ended(failure: str | None) -> Status:
+    if failure is None:
+        return "finished"
+    return "unfinished" if failure == INTERRUPTED else "failed"
+
+
+def _agent(name: str, described: Mapping[str, Any]) -> str:
+    return _word(str(described.get("url") or described.get("stack") or name))
+
+
+def _commit(commit: object) -> str | None:
+    text = _word(str(commit or ""))
+    return text if re.fullmatch(r"[0-9a-fA-F]{4,64}(-dirty)?", text) else None
+
+
+def _values(percentiles: Mapping[str, Percentile]) -> dict[str, float | None]:
+    return {name: percentiles[name].value for name in ("p50", "p95")}
+
+
+def _several(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' * (n != 1)}"
+
+
+def _word(text: str) -> str:
+    return printable(text, _MOST_WORDS)
+
+
+def _words(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, map(_word, texts))))

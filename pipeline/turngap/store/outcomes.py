@@ -1,0 +1,75 @@
+"""What became of a run's turns, read without all else that is stored of them.
+
+`turngap.store.runs` reads and checks a run whole, at a millisecond a turn. A list of a thousand
+runs needs of each turn what is here, which takes a twentieth of that.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from turngap.core.budget import REPLIED, SILENT, Outcome
+from turngap.core.errors import InputError
+from turngap.core.results import Turn
+from turngap.core.untrusted import harmless
+from turngap.store.documents import exists
+from turngap.store.folders import RUN_HINT, TURNS_FILE
+from turngap.store.runs import is_json, read_lines
+
+
+class TurnOutcome(BaseModel):
+    """What became of a turn; the fields are those of a `Turn`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+    schema_version: int
+    scenario: str
+    turn: int
+    repeat: int
+    outcome: Outcome
+    gap_ms: float | None
+    left_out: str | None = None
+
+    @property
+    def replied(self) -> bool:
+        """Whether the agent replied after the person's end, within the budget or late."""
+        return self.outcome in REPLIED
+
+    @property
+    def silent(self) -> bool:
+        """Whether a reply was due and none came."""
+        return self.outcome in SILENT
+
+
+_READ = TypeAdapter(TurnOutcome)
+
+
+def read_outcomes(folder: Path) -> Iterator[TurnOutcome]:
+    """Yield what became of each turn of a run; a last line that was cut off is left out.
+
+    Raises:
+        InputError: `turns.jsonl` cannot be read, is damaged (with the line), or is of another
+            version. Damage in what is not read here goes unnoticed.
+    """
+    file = folder / TURNS_FILE
+    if not exists(file):
+        return
+    for number, line in enumerate(read_lines(file), start=1):
+        try:
+            turn = _READ.validate_json(line)
+        except ValidationError as e:
+            if not line.endswith(b"\n") and not is_json(line):
+                return
+            problem = e.errors(include_url=False)[0]
+            at = ".".join(map(str, problem["loc"])) or "Turn"
+            what = f"{harmless(str(file))}:{number}: {at}: {problem['msg']}"
+            raise InputError("document.damaged", what, hint=RUN_HINT) from e
+        if turn.schema_version != (read := Turn.current_version()):
+            raise InputError(
+                "document.version",
+                f"{harmless(str(file))}:{number}: found schema version {turn.schema_version}, this "
+                f"turngap reads {read}",
+                hint=RUN_HINT,
+            )
+        yield turn

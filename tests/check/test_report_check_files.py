@@ -125,12 +125,60 @@ def test_markdown_says_the_verdict_first_and_its_tables_are_whole(record):
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
     wanted = bool(record.metrics) + bool(record.stages) + bool(record.budgets)
     assert len(tables) >= wanted
-    assert re.search(r"```sh\nturngap check .*\n```\n$", text)
+    assert re.search(r"```sh\nturngap check .*\n```\n\n</details>\n$", text)
 
 
 def test_markdown_names_the_moved_stage_and_how_to_decide():
     assert r"Moved: llm\_first\_token +41 ms" in markdown(regressed_check())
     assert "To decide: about 47 more pairs of turns" in markdown(undecided_check())
+
+
+def test_the_summary_says_in_a_sentence_what_got_slower_by_how_much_and_where():
+    slower, same = markdown(regressed_check()), markdown(make_check())
+    assert (
+        "- In short: The typical turn is 41 ms slower (95 % interval +36 to +46). The stage that "
+        r"moved is llm\_first\_token: +41 ms in the typical pair."
+    ) in slower
+    assert "- In short: The typical turn is 1.2 ms slower (95 % interval −4.1 to +6.3)." in same
+    fewer = make_metric("hit rate", unit="share", verdict="regressed", difference=0.2, low=0.1,
+                        high=0.3, limit=0.1)  # fmt: skip
+    lost = regressed_check(metrics=(fewer,), moved_stage=None)
+    assert "- In short: The hit rate changed by −20 points (95 % interval −30 to −10)." in (
+        markdown(lost)
+    )
+    for record in (incomparable_check(), budgets_only_check()):
+        assert "In short" not in markdown(record)
+
+
+def test_the_summary_shows_the_worst_pairs_as_waterfalls_one_below_the_other(tmp_path):
+    record = stored(tmp_path, regressed_check(), turns=12)
+    _, candidate, reference = read_check(tmp_path)
+    write_reports(record, tmp_path, candidate, reference)
+    text = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    folds = re.findall(r"<details( open)?><summary>(.*?)</summary>(.*?)</details>", text, re.DOTALL)
+    pairs = [(opened, body) for opened, title, body in folds if "slower than the ref" in title]
+    assert [bool(opened) for opened, _ in pairs] == [True, False, False]
+    for _, body in pairs:
+        assert re.search(r"\nllm\\_first\\_token \+\d+ ms\n", body)
+        block = body.split("```text\n")[1].split("\n```")[0]
+        before, after = block.split("B, the candidate")
+        assert before.startswith("A, the reference")
+        drawn = [max(part.splitlines(), key=lambda row: row.count("█")) for part in (before, after)]
+        assert 0 < drawn[0].count("█") < drawn[1].count("█")
+    assert [title for _, title, _ in folds if title == "Stages"]
+
+
+def test_a_reply_cannot_end_the_block_that_shows_it(tmp_path):
+    hostile = "```\n<script>x</script>\n</details> @team"
+    turns = [[make_turn(turn=n, marks_ms=scaled(by), scenario=hostile, transcript=hostile,
+                        reply=hostile) for n in (1, 2)] for by in (1.5, 1.0)]  # fmt: skip
+    write_reports(regressed_check(), tmp_path, make_run(turns[0]), make_run(turns[1]))
+    text = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    outside = re.sub(r"^```(?:text|sh)\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    assert text.count("```text\n") == 2
+    assert "script>x" not in outside
+    assert "@" not in outside
+    assert text.count("```") == 6
 
 
 def test_markdown_tells_how_to_do_it_again():

@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.text import Text
 
 from turngap.check import charts, words
+from turngap.check.pull_request import short_words, waterfalls
 from turngap.check.record import CheckRecord, CheckVerdict, SideRecord
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES, STARVED_MS
 from turngap.core.summary import counted_turns
@@ -16,6 +17,8 @@ from turngap.report.charts import Agent, domain_of, gap_chart
 from turngap.report.run import facts, take, wait_ms
 from turngap.report.sections import (
     EVERYWHERE,
+    FILES,
+    MARKDOWN,
     NOWHERE,
     PAGE,
     TERMINAL,
@@ -61,6 +64,8 @@ def check_report(
     """The check; with the runs that it played also their turns, for a page in `folder`."""
     look = words.look_of(record)
     lead = [Line("why", why, "strong") for why in words.why_words(record)]
+    if short := short_words(record):
+        lead.append(Line("in short", short, where=MARKDOWN))
     if cut_ins := words.cut_ins_words(record):
         lead.append(Line("cut-ins", cut_ins))
     if line := words.lines_words(record):
@@ -86,10 +91,10 @@ def check_report(
         warnings=() if candidate is None else _problems(record, candidate, reference),
         sections=[
             Section("Metrics", _metrics(record)),
-            Section("Stages", _stages(record, candidate, reference)),
+            Section("Stages", _stages(record, candidate, reference), folded=True),
             Section("Budgets", _budgets(record)),
             *drawn,
-            Section("How it was measured", _measured(record, candidate, reference)),
+            Section("How it was measured", _measured(record, candidate, reference), folded=True),
         ],
     )
 
@@ -266,7 +271,9 @@ def _drawn(
         else "Turns that were not answered within their budget."
     )
     cards = _cards(worst, folder or candidate.path.parent, candidate, reference)
-    items = [lines(("which", about), where=PAGE), cards] if worst else []
+    if not worst:
+        return found
+    items = [lines(("which", about), where=FILES), cards, *waterfalls(worst, record.verdict)]
     return [*found, Section("Worst turns", items)]
 
 

@@ -3,11 +3,12 @@
 No text in it can become a link, a tag or a part of a table.
 """
 
+import html
 import re
 from collections.abc import Iterable, Sequence
 
-from turngap.core.untrusted import printable
-from turngap.report.sections import Code, Figures, Item, Line, Lines, Report, Table
+from turngap.core.untrusted import harmless, printable
+from turngap.report.sections import Code, Figures, Folded, Item, Line, Lines, Report, Table
 
 # Whatever could start a tag, link, mention, table cell or emphasis, as in CommonMark and GFM.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~])")
@@ -15,13 +16,16 @@ _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "://": "&#58;
 
 
 def markdown(report: Report) -> str:
-    """The whole report, but for its drawings and single turns."""
+    """The whole report, but for its drawings."""
     verdict = f": {report.verdict.text}" if report.verdict else ""
     blocks = [f"## turngap {report.command}{escaped(verdict)}", escaped(report.subject)]
     blocks += [f"**{escaped(warning)}**" for warning in report.warnings]
-    blocks += [_lines(report.lead), escaped(report.stand_ins)]
+    blocks += [_lines(report.lead_seen("markdown")), escaped(report.stand_ins)]
     for section in report.sections:
-        if found := [_item(item) for item in section.seen("markdown")]:
+        found = [_item(item) for item in section.seen("markdown")]
+        if found and section.folded:
+            blocks.append(_folded(section.title, found))
+        elif found:
             blocks += [f"### {escaped(section.title)}", *found]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -41,8 +45,21 @@ def _item(item: Item) -> str:
         case Code():
             text = printable(item.text).replace("`", "")
             return f"{escaped(item.about)}\n\n```sh\n{text}\n```"
+        case Folded():
+            # Without a backtick no line can end the block.
+            rows = [harmless(row, len(row)) for row in item.text.replace("`", "'").splitlines()]
+            text = "\n".join(["```text", *rows, "```"])
+            return _folded(item.title, [escaped(item.about), text], is_open=item.open)
         case _:
             return ""
+
+
+def _folded(title: str, blocks: Iterable[str], *, is_open: bool = False) -> str:
+    """Blocks below a title that unfolds them. The title is HTML, where no backslash escapes."""
+    opening = "<details open>" if is_open else "<details>"
+    plain = html.escape(printable(title)).replace("@", "&#64;").replace("`", "&#96;")
+    summary = f"<summary>{plain}</summary>"
+    return "\n\n".join(filter(None, [f"{opening}{summary}", *blocks, "</details>"]))
 
 
 def escaped(text: str) -> str:

@@ -18,6 +18,7 @@ PAGE: frozenset[Medium] = frozenset({"page"})
 TERMINAL: frozenset[Medium] = frozenset({"terminal"})
 NOWHERE: frozenset[Medium] = frozenset()
 FILES: frozenset[Medium] = frozenset({"page", "markdown"})
+MARKDOWN: frozenset[Medium] = frozenset({"markdown"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,20 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
+class Folded:
+    """Lines as they stand on a terminal, below a title that unfolds them.
+
+    `open`: they are unfolded at first.
+    """
+
+    title: str
+    about: str
+    text: str
+    open: bool = False
+    where: frozenset[Medium] = MARKDOWN
+
+
+@dataclass(frozen=True, slots=True)
 class Take:
     """One agent's take of a turn. `audio` links to its recording; `missing`: it is not there."""
 
@@ -190,15 +205,16 @@ class Drawing:
     where: frozenset[Medium] = PAGE
 
 
-Item = Table | Lines | Figures | Code | Cards | Drawing
+Item = Table | Lines | Figures | Code | Folded | Cards | Drawing
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Items under a title."""
+    """Items under a title. `folded`: Markdown hides them below it, since few readers want them."""
 
     title: str
     items: Sequence[Item]
+    folded: bool = False
 
     def seen(self, medium: Medium) -> list[Item]:
         """The items that a medium shows; empty ones are left out."""
@@ -244,6 +260,10 @@ class Report:
     stand_ins: str = ""
     warnings: Sequence[str] = ()
     about: Sequence[str] = field(default_factory=tuple)
+
+    def lead_seen(self, medium: Medium) -> list[Line]:
+        """The sentences that come first on a medium."""
+        return Lines(self.lead).seen(medium)
 
 
 def lines(*named: tuple[str, str] | None, where: frozenset[Medium] = EVERYWHERE) -> Lines:

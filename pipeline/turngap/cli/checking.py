@@ -84,7 +84,8 @@ def check(
     until_decided: Annotated[
         bool,
         options.for_play(
-            "--until-decided", help="Go on with more rounds for as long as it is undecided."
+            "--until-decided/--no-until-decided",
+            help="Go on with more rounds for as long as it is undecided.",
         ),
     ] = False,
     max_minutes: Annotated[

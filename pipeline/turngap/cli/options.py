@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from turngap.cli.repository import FromTheFile, from_the_file, refused
 from turngap.core.budget import MAX_STARVED_MS
 
 AGENT, PLAYED, LIMITS, OUTPUT = "Agent", "Scenarios", "Limits", "Output"
@@ -25,6 +26,28 @@ class Command(TyperCommand):
         super().__init__(*args, **kwargs)
         paragraphs = cleandoc(self.help or "").split("\n\n")
         self.help = "\n\n".join(" ".join(each.split("\n")) for each in paragraphs)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the flags; what they leave open, the repository's file may say.
+
+        Raises:
+            InputError: the file cannot be used, or holds a value that its option does not take.
+        """
+        ctx.default_map = from_the_file(self.name or "", ctx)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as e:
+            raise refused(e, ctx) or e from e
+
+    def invoke(self, ctx: Any) -> Any:
+        if isinstance(ctx.default_map, FromTheFile):
+            ctx.default_map.tell()
+        return super().invoke(ctx)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Show the options with turngap's own defaults, also beside a file that is broken."""
+        ctx.default_map = None
+        super().format_help(ctx, formatter)
 
     def get_help_option(self, ctx: Any) -> Any:
         option: Any = super().get_help_option(ctx)

@@ -1,0 +1,140 @@
+"""What the repository's file adds to a command, where no flag and no variable says otherwise."""
+
+import re
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from turngap.cli.shared import say
+from turngap.core.errors import InputError
+from turngap.core.secrets import text_without_secrets
+from turngap.defaults.replaced import OF_THE_AGENT, REPLACED
+
+if TYPE_CHECKING:
+    from turngap.defaults.file import Defaults
+
+# The commands that take all that they know; others take where runs and scenarios are.
+CALLERS = ("replay", "check", "turns", "sweep", "compare", "load", "talk", "serve")
+_PLACES = ("out", "library")
+# These serve or compare an agent that turngap starts itself, so a URL is none for them.
+_STACKS_ONLY = ("serve", "sweep", "compare")
+# An option's name in the file, where it is another one than its name in Python.
+_NAMES = {"root": "out"}
+
+_COMMANDS = {"start": "the agent", "start_against": "the reference"}
+# Where `${NAME}` stands for what an environment variable holds.
+_EXPANDED = ("agent", "header", "against", "against_header")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class FromTheFile:
+    """The default map of one command: click asks it for what nobody gave.
+
+    The file is read when it is first asked, so that `--help` works beside a broken one.
+    """
+
+    def __init__(self, command: str, ctx: Any, read: Callable[[], "Defaults | None"]) -> None:
+        self._command = command
+        self._ctx = ctx
+        self._read = read
+        self._defaults: Defaults | None = None
+        self._values: dict[str, Any] | None = None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return what the file says of an option; `default` where it says nothing."""
+        key = _NAMES.get(name, name)
+        value = self._said().get(key)
+        if value is None or self._left_out(key, value):
+            return default
+        return [f"{k}={v:g}" for k, v in value.items()] if isinstance(value, dict) else value
+
+    def where(self, name: str) -> str:
+        """Return the file and the line of a value that was taken."""
+        key = _NAMES.get(name, name)
+        return self._defaults.where(self._command, key) if self._defaults else ""
+
+    def tell(self) -> None:
+        """Say on stderr what was added, as flags; a command and variables by themselves."""
+        taken = {
+            param: self._ctx.params[param.name]
+            for param in self._ctx.command.params
+            if self._source(param.name) == "DEFAULT_MAP"
+        }
+        if not taken or self._defaults is None:
+            return
+        flags = " ".join(_flag(param, value) for param, value in taken.items())
+        where = self._defaults.name
+        say(f"{where} adds: {text_without_secrets(flags)}")
+        for param, value in taken.items():
+            if whose := _COMMANDS.get(param.name):
+                say(f"{where} starts {whose} with this command: {text_without_secrets(value)}")
+        opened = " ".join(_flag(p, value) for p, value in taken.items() if p.name in _EXPANDED)
+        if sent := sorted(set(_VARIABLE.findall(opened))):
+            say(f"{where} sends what these environment variables hold: {', '.join(sent)}")
+
+    def _said(self) -> dict[str, Any]:
+        if self._values is None:
+            self._defaults = self._read()
+            said = {} if self._defaults is None else self._defaults.of(self._command)
+            known = _PLACES if self._command not in CALLERS else tuple(said)
+            self._values = {name: said[name] for name in known if name in said}
+            self._drop_url()
+        return self._values
+
+    def _drop_url(self) -> None:
+        values = self._values or {}
+        if self._command in _STACKS_ONLY and "://" in values.get("agent", ""):
+            for name in ("agent", *OF_THE_AGENT):
+                values.pop(name, None)
+
+    def _left_out(self, name: str, value: Any) -> bool:
+        """Whether something was given that this says nothing of."""
+        if self._given("resume"):  # a run goes on as it began; the file may be another today
+            return name != "out"
+        if name == "baseline" and self._given("save"):
+            return str(self._ctx.params["save"]) == value
+        return any(name in others and self._given(by) for by, others in REPLACED.items())
+
+    def _given(self, name: str) -> bool:
+        return self._source(name) in ("COMMANDLINE", "ENVIRONMENT")
+
+    def _source(self, name: str) -> str:
+        """Where a value came from, by name: typer may bring a click of its own."""
+        return str(getattr(self._ctx.get_parameter_source(name), "name", ""))
+
+
+def from_the_file(command: str, ctx: Any) -> FromTheFile:
+    """Return the default map of a command."""
+
+    def read() -> "Defaults | None":
+        from turngap.defaults.file import read_defaults
+
+        return read_defaults()
+
+    return FromTheFile(command, ctx, read)
+
+
+def refused(error: Any, ctx: Any) -> InputError | None:
+    """Return the error for a value of the file that its option does not take; else None."""
+    param = getattr(error, "param", None)
+    if param is None or not isinstance(ctx.default_map, FromTheFile):
+        return None
+    if str(getattr(ctx.get_parameter_source(param.name), "name", "")) != "DEFAULT_MAP":
+        return None
+    where, option = ctx.default_map.where(param.name), _option(param).lstrip("-")
+    said = str(error.message).replace("Input should be", "expected")
+    return InputError("config.value", f"{where}: {option}: {said}")
+
+
+def _option(param: Any) -> str:
+    return max(param.opts, key=len)
+
+
+def _flag(param: Any, value: Any) -> str:
+    """An option as one would type it."""
+    words = [str(each) for each in value] if isinstance(value, list | tuple) else [str(value)]
+    if param.param_type_name == "argument":
+        return shlex.join(words)
+    if isinstance(value, bool):
+        return _option(param) if value else max(param.secondary_opts, key=len)
+    return " ".join(f"{_option(param)} {shlex.quote(word)}" for word in words)

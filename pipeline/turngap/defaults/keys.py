@@ -1,0 +1,128 @@
+"""The keys of `turngap.toml`: the names of the commands' options, each with its type.
+
+`scenarios` and `library` are called as in Python: the names to play, and the folder that has them.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+def _listed(value: Any) -> Any:
+    """One text where a list may stand is a list of it."""
+    return [value] if isinstance(value, str) else value
+
+
+Text = Annotated[str, Field(min_length=1)]
+Texts = Annotated[list[Text], BeforeValidator(_listed)]
+
+
+class Shared(BaseModel):
+    """What several commands take; it stands at the top of the file. None: not said."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        alias_generator=lambda name: name.rstrip("_").replace("_", "-"),
+    )
+
+    agent: Text | None = None
+    start: Text | None = None
+    dialect: Text | None = None
+    header: Texts | None = None
+    subprotocol: Texts | None = None
+    llm: Text | None = None
+    stt: Text | None = None
+    tts: Text | None = None
+    set_: Texts | None = None
+    seed: int | None = None
+    scenarios: Texts | None = None
+    tag: Text | None = None
+    library: Text | None = None
+    phases: int | None = None
+    calibration: int | None = None
+    starved_ms: float | None = None
+    out: Text | None = None
+
+
+class Check(Shared):
+    """`[check]`."""
+
+    against: Text | None = None
+    start_against: Text | None = None
+    against_dialect: Text | None = None
+    against_header: Texts | None = None
+    against_set: Texts | None = None
+    baseline: Text | None = None
+    rounds: int | None = None
+    until_decided: bool | None = None
+    max_minutes: float | None = None
+    limit_p50_ms: float | None = None
+    limit_p95_ms: float | None = None
+    budget: dict[str, float] | None = None
+    target: float | None = None
+
+
+class Replay(Shared):
+    """`[replay]`."""
+
+    marks: bool | None = None
+    repeat: int | None = None
+    greeting_ms: float | None = None
+    budget_ms: float | None = None
+    min_hit_rate: float | None = None
+
+
+class Turns(Shared):
+    """`[turns]`."""
+
+    rounds: int | None = None
+
+
+class Compare(Shared):
+    """`[compare]`; its LLMs are a list."""
+
+    llm: Texts | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    price: Texts | None = None
+    rounds: int | None = None
+    budget_ms: float | None = None
+
+
+class Load(Shared):
+    """`[load]`."""
+
+    agent_workers: int | None = None
+    sessions: Text | None = None
+    max_sessions: int | None = None
+    rate: Text | None = None
+    arrivals: Text | None = None
+    duration: float | None = None
+    warm_up: float | None = None
+    callers: int | None = None
+    budget_ms: float | None = None
+    target: float | None = None
+    confidence: float | None = None
+    min_sessions: int | None = None
+
+
+class Document(Shared):
+    """The whole file."""
+
+    check: Check = Check()
+    replay: Replay = Replay()
+    turns: Turns = Turns()
+    compare: Compare = Compare()
+    load: Load = Load()
+
+
+TABLES: dict[str, type[Shared]] = {
+    "check": Check,
+    "replay": Replay,
+    "turns": Turns,
+    "compare": Compare,
+    "load": Load,
+}
+# What means something else in a command than at the top of the file.
+OF_THEIR_OWN = {"compare": ("llm",)}
+SHARED = tuple(Shared.model_fields)

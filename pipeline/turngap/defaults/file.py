@@ -141,11 +141,11 @@ def _refused(error: ValidationError, text: str, prefix: tuple[str, ...], path: P
     found: list[tuple[int, str]] = []
     kind, hint = "config.value", ""
     for problem in problems(error):
-        at = tuple(str(part) for part in problem["loc"] if isinstance(part, str))
+        at: list[str] = [part for part in problem["loc"] if isinstance(part, str)]
         line = line_of(text, (*prefix, *at))
         said = f"{path}:{line}: {'.'.join(at) or 'turngap'}: {reason(problem)}"
         found.append((line, harmless(said)))
-        if reason(problem) == UNKNOWN_KEY and not hint:
+        if at and reason(problem) == UNKNOWN_KEY and not hint:
             kind = "config.unknown_key"
             known = TABLES[at[0]] if len(at) > 1 and at[0] in TABLES else Document
             hint = known_names(at[-1], [_key(name) for name in known.model_fields])

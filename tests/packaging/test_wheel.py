@@ -1,5 +1,6 @@
 """What is built from this checkout, built as an installer would, with the same backend."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import pytest
+from release import RefusedError, install, tried
+
+import turngap
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,12 +106,16 @@ def test_the_wheel_holds_no_tests_no_caches_no_runs(built: Built) -> None:
     assert parts & {"tests", "__pycache__", "runs", "training", "benchmarks", ".venv"} == set()
 
 
-def test_the_sdist_holds_what_the_wheel_is_made_of(built: Built, tmp_path: Path) -> None:
+def test_the_sdist_makes_the_same_wheel_to_the_byte(built: Built, tmp_path: Path) -> None:
+    # In another folder, with other times and modes of the files.
     source, out = tmp_path / "source", tmp_path / "dist"
     unpack(built.sdist, source)
+    for file in source.rglob("*.py"):
+        file.chmod(0o600)
     build(source, out, "--target", "wheel")
     again = Built(next(out.glob("*.whl")), built.sdist)
     assert sorted(again.in_wheel) == sorted(built.in_wheel)
+    assert again.wheel.read_bytes() == built.wheel.read_bytes()
 
 
 def test_the_sdist_holds_sources_only(built: Built) -> None:
@@ -144,3 +152,21 @@ print(Path(turngap.__file__).parent, library, len(loaded), len(specs()), sep="\\
     assert Path(library) == site / "turngap/_scenarios"
     assert int(scenarios) == len(list((ROOT / "scenarios").glob("*.yaml")))
     assert int(backends) >= 4
+
+
+def test_the_wheel_installs_into_an_empty_environment_and_works_there(
+    built: Built, tmp_path: Path
+) -> None:
+    environment, elsewhere = tmp_path / "environment", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    try:
+        install(built.wheel, environment)
+    except RefusedError as e:
+        if "error sending request" in str(e):
+            pytest.skip("no package registry can be reached")
+        raise
+    wanted = ("--version",), ("scenarios", "--json"), ("backends", "--json")
+    version, scenarios, backends = tried(environment, wanted, elsewhere)
+    assert version == f"turngap {turngap.__version__}\n"
+    assert len(json.loads(scenarios)) == len(list((ROOT / "scenarios").glob("*.yaml")))
+    assert all("pipecat" in backend["missing"] for backend in json.loads(backends))

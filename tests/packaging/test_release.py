@@ -1,0 +1,162 @@
+"""tools/release.py and what it needs: a release is refused until all of it says the same."""
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import release
+from release import LINK, addressed, unprepared, version
+from ruamel.yaml import YAML
+
+import turngap
+
+ROOT = Path(__file__).parents[2]
+PUBLISH = ROOT / ".github/workflows/publish.yml"
+GUIDE = ROOT / "docs/releasing.md"
+HERE = turngap.__version__
+REPOSITORY = "https://example.com/somebody/turngap"
+
+
+def jobs() -> dict[str, Any]:
+    return YAML(typ="safe").load(PUBLISH.read_text(encoding="utf-8"))["jobs"]
+
+
+# --- one version ------------------------------------------------------------------------------
+
+
+def test_the_version_has_one_place_and_the_citation_repeats_it() -> None:
+    assert version(ROOT) == HERE
+    assert unprepared(ROOT, None) == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["dynamic"] == ["version"]
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Path:
+    """Sources that were prepared as docs/releasing.md says."""
+    (tmp_path / "pipeline/turngap").mkdir(parents=True)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "pipeline/turngap/__init__.py").write_text(f'__version__ = "{HERE}"\n')
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    (tmp_path / "CITATION.cff").write_text(f"{citation}date-released: 2027-01-31\n")
+    (tmp_path / "CHANGELOG.md").write_text(f"## [Unreleased]\n\n## [{HERE}] - 2027-01-31\n")
+    (tmp_path / "README.md").write_text((ROOT / "README.md").read_text(encoding="utf-8"))
+    edit = re.search(r"^ *(sed -i .*)$", GUIDE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert edit is not None
+    subprocess.run(shlex.split(edit[1]), cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def test_what_was_prepared_as_the_guide_says_may_be_released(prepared: Path) -> None:
+    assert unprepared(prepared, f"v{HERE}") == []
+    readme = (prepared / "README.md").read_text(encoding="utf-8")
+    assert "pip install turngap " in readme
+    assert "URL-OF-THIS-REPOSITORY" not in readme
+    assert "./turngap" not in readme
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "said"),
+    [
+        ("pipeline/turngap/__init__.py", HERE, "9.9.9", "CITATION.cff has version"),
+        ("CHANGELOG.md", f"[{HERE}] - 2027-01-31", f"[{HERE}]", "CHANGELOG.md has no section"),
+        ("CITATION.cff", "2027-01-31", "2027-01-30", "date-released 2027-01-30"),
+        ("README.md", "# turngap", "# turngap is not on\nPyPI yet", "README.md says"),
+    ],
+)
+def test_each_thing_that_was_forgotten_is_named(
+    prepared: Path, file: str, before: str, after: str, said: str
+) -> None:
+    path = prepared / file
+    path.write_text(path.read_text(encoding="utf-8").replace(before, after, 1))
+    assert any(said in problem for problem in unprepared(prepared, f"v{HERE}"))
+
+
+def test_a_tag_of_another_version_is_refused(prepared: Path) -> None:
+    (problem,) = unprepared(prepared, "v9.9.9")
+    assert problem == f"the tag is v9.9.9, and __version__ is {HERE}: expected v{HERE}"
+
+
+def test_an_unprepared_release_ends_the_command_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(release, "build_twice", lambda *_: pytest.fail("it was built"))
+    with pytest.raises(SystemExit, match="the tag is v9"):
+        release.main(["--tag", "v9.9.9", "--out", str(tmp_path)])
+
+
+# --- the same bytes ---------------------------------------------------------------------------
+
+
+def test_two_builds_that_differ_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def odd(source: Path, out: Path, *_: object) -> dict[str, str]:
+        return {"a.whl": out.name, "a.tar.gz": "the same"}
+
+    monkeypatch.setattr(release, "export", lambda _, to, __: to.mkdir())
+    monkeypatch.setattr(release, "build", odd)
+    with pytest.raises(release.RefusedError, match="differ"):
+        release.build_twice("HEAD", tmp_path, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- links ------------------------------------------------------------------------------------
+
+
+def test_links_and_pictures_of_the_readme_work_on_a_packages_page() -> None:
+    text = "![A](docs/a.svg) [B](b.md#c) [D](#d) [E](https://example.org/) URL-OF-THIS-REPOSITORY"
+    assert addressed(text, REPOSITORY, "v1.2.3").split() == [
+        f"![A]({REPOSITORY}/raw/v1.2.3/docs/a.svg)",
+        f"[B]({REPOSITORY}/blob/v1.2.3/b.md#c)",
+        "[D](#d)",
+        "[E](https://example.org/)",
+        REPOSITORY,
+    ]
+
+
+def test_every_link_of_the_readme_is_found_and_leads_to_a_file() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    paths = [link["path"].partition("#")[0] for link in LINK.finditer(readme)]
+    assert len(paths) > 10
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
+    assert not LINK.search(addressed(readme, REPOSITORY, "v1.2.3"))
+
+
+# --- who may publish --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "file"),
+    [("github-workflows", PUBLISH), ("citation-file-format", ROOT / "CITATION.cff")],
+    ids=lambda each: getattr(each, "name", each),
+)
+def test_the_file_keeps_to_its_schema(schema: str, file: Path) -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}"]
+    done = subprocess.run([*command, file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_only_the_job_that_runs_nothing_of_the_project_may_publish() -> None:
+    workflow = YAML(typ="safe").load(PUBLISH.read_text(encoding="utf-8"))
+    assert workflow["permissions"] == {"contents": "read"}
+    assert "permissions" not in jobs()["build"]
+    publish = jobs()["publish"]
+    assert publish["permissions"] == {"id-token": "write"}
+    assert publish["environment"] == "pypi"
+    assert publish["if"] == "github.ref_type == 'tag'"
+    assert publish["needs"] == "build"
+    used = [step.get("uses", "").partition("@")[0] for step in publish["steps"]]
+    assert used == ["actions/download-artifact", "pypa/gh-action-pypi-publish"]
+    assert "secrets." not in PUBLISH.read_text(encoding="utf-8")
+
+
+def test_the_workflow_writes_nothing_of_a_tags_name_into_a_script() -> None:
+    scripts = [step["run"] for job in jobs().values() for step in job["steps"] if "run" in step]
+    assert any("tools/release.py" in script for script in scripts)
+    assert not any("${{" in script for script in scripts)

@@ -2,32 +2,20 @@
 
 import pytest
 from every_document import every_document
+from history_runs import stored
 from made_checks import make_turns, store
-from made_records import every_outcome, make_record
+from made_records import every_outcome
 
 from turngap.core.results import RunRecord
 from turngap.history.entry import Entry
 from turngap.history.reading import entries
 from turngap.store.folders import INTERRUPTED
 from turngap.store.runs import read_run
-from turngap.store.writer import RunWriter
 
 
 def only(root) -> Entry:
     (entry,) = entries([root])
     return entry
-
-
-def stored(root, turns=None, **changes):
-    """A run's folder; without `finished_utc` it was killed."""
-    turns = every_outcome() if turns is None else turns
-    record = make_record(**{"planned_turns": len(turns)} | changes)
-    with RunWriter.create(root, "embedded", record) as writer:
-        for turn in turns:
-            writer.append_turn(turn)
-        if record.finished_utc is not None:
-            writer.finish(record)
-    return writer.path
 
 
 def test_every_kind_is_listed_in_the_order_in_which_it_began(tmp_path):

@@ -24,6 +24,7 @@ from turngap.cli import (
     measuring,
     protocols,
     recording,
+    remembering,
     results,
     serving,
     simulating,
@@ -151,6 +152,12 @@ def _epilog(examples: tuple[str, ...]) -> str:
 for _panel, _command, _examples in _COMMANDS:
     app.command(cls=Command, epilog=_epilog(_examples), rich_help_panel=_panel)(_command)
 _CHECKS = ("turngap dialects", "turngap dialects check ws://127.0.0.1:8765/ws")
+_HISTORY = (
+    "turngap history",
+    "turngap history --where kind=check --where agent=embedded --since 30d",
+    "turngap history --runs runs --runs ../other/runs --csv history.csv",
+)
+app.add_typer(remembering.app, name="history", epilog=_epilog(_HISTORY), rich_help_panel=STORED)
 app.add_typer(protocols.app, name="dialects", epilog=_epilog(_CHECKS), rich_help_panel=STORED)
 
 

@@ -260,6 +260,10 @@ RunsFolder = Annotated[
         "--runs", help="Look for stored runs in this folder. Default: ./runs.", is_eager=True
     ),
 ]
+RunsFolders = Annotated[
+    list[Path] | None,
+    for_output("--runs", help="Look for stored runs in this folder. Repeatable. Default: ./runs."),
+]
 Json = Annotated[
     bool, for_output("--json", help="Print one JSON document on stdout, and nothing else there.")
 ]

@@ -53,7 +53,7 @@ def block(report: Report, width: int) -> Text:
         for item in section.seen("terminal"):
             is_table = isinstance(item, Table)
             found += [Text()] if is_table or after_table else []
-            found += _item(item, width)
+            found += item_lines(item, width)
             after_table = is_table
     return joined(found)
 
@@ -135,7 +135,8 @@ def _head(report: Report, width: int) -> Text:
     return text
 
 
-def _item(item: Item, width: int) -> list[Text]:
+def item_lines(item: Item, width: int) -> list[Text]:
+    """An item alone, as lines."""
     match item:
         case Table():
             return _table(item, width)

@@ -1,0 +1,123 @@
+"""`turngap history`."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turngap.cli import options
+from turngap.cli.next_steps import say_next, say_next_of_a_list
+from turngap.cli.shared import print_block, print_json, say
+from turngap.core.errors import InputError
+
+if TYPE_CHECKING:
+    from turngap.history.entry import Entry
+
+# A list of fewer folders is there before a progress bar is.
+_LONG = 100
+
+app = typer.Typer(no_args_is_help=False)
+
+Where = Annotated[
+    list[str] | None,
+    options.for_output(
+        "--where",
+        metavar="KEY=TEXT",
+        help="Only those whose label, agent or verdict has this text in it, of this kind or "
+        "status, or whose commit, machine or played begins with it: --where kind=check. Repeat it "
+        "for several keys, all of which must be met; of several texts for one key, any.",
+    ),
+]
+Since = Annotated[
+    str | None,
+    options.for_output(
+        metavar="DAY|AGO",
+        help="Only those that began then or later: 2026-11-20, 2026-11-20T15:00 (UTC), or 7d.",
+    ),
+]
+Valid = Annotated[
+    bool,
+    options.for_output(
+        "--valid", help="Only those whose figures can be used: finished, and measured well."
+    ),
+]
+Last = Annotated[
+    int | None, options.for_output(min=1, help="Only so many of the newest that are left.")
+]
+
+
+@app.callback(invoke_without_command=True)
+def history(
+    ctx: typer.Context,
+    roots: options.RunsFolders = None,
+    where: Where = None,
+    since: Since = None,
+    valid: Valid = False,
+    last: Last = None,
+    csv: Annotated[
+        Path | None, options.for_output(help="Also write the list to this file, as CSV.")
+    ] = None,
+    json_: options.Json = False,
+) -> None:
+    """List what was measured before: runs, checks, comparisons, curves, simulations, load tests.
+
+    The newest is last. Failed, unfinished and unreadable ones are listed as such, with the reason.
+    Exit: 0 listed, 2 bad input.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from turngap.history.filters import Wanted
+    from turngap.history.listing import list_block, list_csv, list_json
+
+    wanted = Wanted.of(where or (), since=since, valid=valid, last=last)
+    found = entries_in(roots)
+    shown = wanted.among(found)
+    if csv is not None:
+        _write(csv, list_csv(shown))
+    if json_:
+        print_json(list_json(shown))
+        return
+    if shown:
+        print_block(lambda width: list_block(shown, width))
+        say_next_of_a_list(f"show one of them again: turngap report {Path(shown[-1].path)}")
+        return
+    folders = ", ".join(map(str, roots or [Path("runs")]))
+    say(f"none of {len(found)} in {folders} is as asked" if found else f"nothing in {folders}")
+    if not found:
+        say_next("measure something: turngap replay")
+
+
+def entries_in(roots: Sequence[Path] | None) -> "list[Entry]":
+    """Everything that is stored in these folders (`./runs` by default), with progress if slow.
+
+    Raises:
+        InputError: a folder that was given cannot be listed.
+    """
+    from turngap.cli.progress import Display
+    from turngap.history.reading import entries
+
+    shown: Display | None = None
+    with ExitStack() as stack:
+
+        def on_read(done: int, of: int) -> None:
+            nonlocal shown
+            if of < _LONG:
+                return
+            if shown is None:
+                shown = stack.enter_context(Display(of, "folders"))
+            shown.reach(done)
+
+        return entries(roots or (), on_read)
+
+
+def _write(file: Path, text: str) -> None:
+    """Write to where the user says, which may be no file: not by way of one beside it."""
+    try:
+        file.write_text(text, encoding="utf-8", errors="replace", newline="")
+    except OSError as e:
+        raise InputError(
+            "history.unwritable", f"cannot write {file}: {e.strerror or e}", hint="--csv FILE"
+        ) from e
+    say(f"written: {file}")

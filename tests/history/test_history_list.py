@@ -1,0 +1,146 @@
+"""`turngap history`: what it prints, filters and writes."""
+
+import csv
+from datetime import UTC, datetime
+
+import pytest
+from commandline import turngap_here
+from every_document import every_document
+from history_runs import stored
+from made_records import make_turn
+
+from turngap.core.errors import InputError
+from turngap.history.entry import Entry
+from turngap.history.filters import Wanted
+from turngap.history.listing import CSV_COLUMNS, list_block, list_csv, list_json
+from turngap.history.reading import entries
+
+KEYS = {"path", "kind", "label", "agent", "commit", "n", "gap_ms", "hit_rate", "valid"}
+
+
+def entry(path="runs/x", **changes) -> Entry:
+    values = {"kind": "replay", "status": "finished", "valid": True, "n": 8, "hits": 6}
+    gap_ms = {"p50": 400.0, "p95": None}
+    return Entry(path=path, **(values | {"gap_ms": gap_ms, "cut_ins": 1} | changes))
+
+
+def test_json_has_the_keys_that_scripts_rely_on(tmp_path, capsys):
+    every_document(tmp_path)
+    done = turngap_here(capsys, "history", "--runs", tmp_path, "--json")
+    runs = done.document()["runs"]
+    assert (done.code, len(runs)) == (0, 5)
+    assert all(run.keys() >= KEYS for run in runs)
+    (run,) = [run for run in runs if run["kind"] == "replay"]
+    assert (run["n"], run["hit_rate"], run["gap_ms"]["p95"]) == (6, 1.0, None)
+
+
+def test_the_list_names_every_folder_and_why_one_cannot_be_used(tmp_path, capsys):
+    folders = every_document(tmp_path)
+    stored(tmp_path, finished_utc=None)
+    done = turngap_here(capsys, "history", "--runs", tmp_path)
+    for kind in ("run", "check", "compare", "turns", "load"):
+        assert folders[kind].name in done.out
+    assert "? unfinished" in done.out
+    assert "it was ended, or is being played" in " ".join(done.out.split())
+
+
+def test_csv_has_a_row_for_each_entry(tmp_path, capsys):
+    file = tmp_path / "history.csv"
+    stored(tmp_path / "runs", label='a, "b"\nc')
+    done = turngap_here(capsys, "history", "--runs", tmp_path / "runs", "--csv", file)
+    with file.open(newline="") as written:
+        (row,) = csv.DictReader(written)
+    assert tuple(row) == CSV_COLUMNS
+    assert (row["label"], row["n"], row["gap_p95_ms"]) == ('a, "b" c', "7", "")
+    assert "written" in done.err
+    done = turngap_here(capsys, "history", "--runs", tmp_path / "runs", "--csv", tmp_path)
+    assert (done.code, "cannot write" in done.err) == (2, True)
+
+
+def test_nothing_stored_is_no_error_and_a_folder_that_is_not_there_is(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    done = turngap_here(capsys, "history")
+    assert (done.code, done.out) == (0, "")
+    assert "turngap replay" in done.err
+    assert turngap_here(capsys, "history", "--json").document() == {"runs": []}
+    done = turngap_here(capsys, "history", "--runs", "gone")
+    assert (done.code, "cannot list gone" in done.err) == (2, True)
+    (tmp_path / "file").write_text("")
+    assert turngap_here(capsys, "history", "--runs", "file").code == 2
+
+
+@pytest.mark.parametrize(
+    ("where", "kept"),
+    [
+        (["kind=check"], ["b"]),
+        (["kind=check", "kind=replay"], ["a", "b", "c"]),
+        (["label=NIGHT"], ["a", "b"]),
+        (["label=night", "commit=7AE"], ["a"]),
+        (["agent=ws://"], ["c"]),
+        (["status=failed"], ["c"]),
+        (["commit=zzz"], []),
+    ],
+)
+def test_where_keeps_what_meets_every_key(where, kept):
+    rows = [
+        entry("a", label="nightly", commit="7ae7a1d", agent="embedded"),
+        entry("b", kind="check", label="nightly 2", commit=None, agent="embedded"),
+        entry("c", status="failed", valid=False, agent="ws://127.0.0.1:1"),
+    ]
+    assert [row.path for row in Wanted.of(where).among(rows)] == kept
+
+
+def test_since_last_and_valid():
+    rows = [entry(str(day), started_utc=f"2026-11-{day}T12:00:00+00:00") for day in range(10, 20)]
+    rows[3] = entry("13", started_utc="2026-11-13T12:00:00+00:00", valid=False)
+
+    def kept(**asked):
+        now = datetime(2026, 11, 20, tzinfo=UTC)
+        return [row.path for row in Wanted.of(now=now, **asked).among(rows)]
+
+    assert kept(since="2026-11-18") == ["18", "19"]
+    assert kept(since="2026-11-18T12:00:01") == ["19"]
+    assert kept(since="35h") == ["19"]
+    assert kept(since="1w", valid=True, last=7) == ["14", "15", "16", "17", "18", "19"]
+    assert kept(last=2) == ["18", "19"]
+
+
+@pytest.mark.parametrize("bad", ["kind", "kind=chek", "nope=1", "=x", "kind=\x1b[31m"])
+def test_what_is_no_filter_is_refused_with_what_there_is(bad):
+    with pytest.raises(InputError, match="--where") as e:
+        Wanted.of([bad])
+    assert e.value.hint
+    with pytest.raises(InputError, match="--since"):
+        Wanted.of(since=bad)
+
+
+def test_texts_of_others_cannot_command_a_terminal(tmp_path):
+    stored(tmp_path, label="\x1b[31mred\u202e", agent={"url": "ws://x/\x07\x1b]0;t\x07"})
+    bad = tmp_path / "\x1b[2Jrun\n"
+    bad.mkdir()
+    (bad / "run.json").write_text("{")
+    (tmp_path / "\udcff").mkdir()
+    (tmp_path / "\udcff" / "run.json").write_text("{")
+    found = entries([tmp_path])
+    assert len(found) == 3
+    for width in (40, 80, 200):
+        plain = list_block(found, width).plain
+        assert all(line.isprintable() for line in plain.split("\n"))
+    list_csv(found).encode()
+    str(list_json(found)).encode()
+
+
+def test_a_wide_list_shows_all_and_a_narrow_one_the_figures():
+    rows = [entry("runs/20261120T152803Z-embedded", agent="embedded", commit="7ae7a1d")]
+    assert "7ae7a1d" in list_block(rows, 120).plain
+    narrow = list_block(rows, 80).plain
+    assert "7ae7a1d" not in narrow
+    assert "75 %" in narrow
+
+
+def test_cut_ins_and_the_hit_rate_stand_side_by_side(tmp_path):
+    stored(tmp_path, [make_turn(), make_turn(turn=2, marks_ms={"agent_onset": -40.0})])
+    (found,) = entries([tmp_path])
+    assert (found.hit_rate, found.cut_ins) == (0.5, 1)

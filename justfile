@@ -23,6 +23,10 @@ lint: setup
 type: setup
     .venv/bin/pyright
 
+# build the site of the documentation into build/site; --serve shows it while you write
+docs *args: setup
+    .venv/bin/python tools/docs_site.py {{args}}
+
 # play scenarios against an agent
 replay *args:
     ./run replay {{args}}

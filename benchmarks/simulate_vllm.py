@@ -219,6 +219,7 @@ def basis(found: Found, fitted: Fit) -> list[str]:
         f"{part.sequence_us / 1000:.3f} ms for each sequence in it and "
         f"{part.prompt_us / 1000:.2f} ms for each prompt; from a reply to the next request "
         f"{_spread([each.turn_ms for each in found.calibrations])} ms",
+        "",
         *(
             f"- {_kind(typical)}: {_spread([step.ms for step in steps])} ms measured, "
             f"{predicted_ms(fitted.server, typical):.2f} fitted"

@@ -17,7 +17,7 @@ def turngap_commands(text: str) -> Iterator[list[str]]:
     """Each `turngap …` and `./run …` of a shell script, as the arguments of turngap."""
     for line in text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True) if line.count('"') % 2 == 0 else []
-        if words[:1] in (["turngap"], ["./run"]) and words[1:2] != ["test"]:
+        if words[:1] in (["turngap"], ["./run"]) and words[1:2] not in (["setup"], ["test"]):
             command = takewhile(lambda word: word not in SHELL, words[1:])
             yield [word for word in command if word != "…"]
 

@@ -20,7 +20,7 @@ from turngap.load.calls import Answered, MissedCallError, play_step
 from turngap.load.confirm import Evidence
 from turngap.load.figures import cut_short, evidence_of, evidence_so_far, figures_of
 from turngap.load.presence import Presence
-from turngap.load.probe import Pace, Probe
+from turngap.load.probe import MAX_MINUTES, Pace, Probe
 from turngap.load.record import StepFigures
 from turngap.load.schedule import SETUP_S, Call, Shape, Step, held_for, turn_s
 from turngap.load.search import TARGET, Search
@@ -230,7 +230,11 @@ class Trial:
 
 def searched(capacity: int, seed: int, limit: Limit = "slows", highest: int = HIGHEST) -> Trial:
     """Search for the most sessions that an agent of this capacity holds."""
-    search, steps, seconds = Search(highest, PACE), list[StepFigures](), 0.0
+    search, steps, seconds = (
+        Search(highest, PACE, most_s=60 * MAX_MINUTES),
+        list[StepFigures](),
+        0.0,
+    )
     while (probe := search.next()) is not None:
         decided = partial(search.decided, probe)
         steps.append(held_open_loop(capacity, limit, probe, seed, len(steps), decided=decided))

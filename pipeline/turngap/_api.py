@@ -530,6 +530,7 @@ async def load(  # noqa: D417
     sessions: int | str | None = None,
     max_sessions: int | None = None,
     min_sessions: int | None = None,
+    max_minutes: float = 10.0,
     rate: str | None = None,
     arrivals: str | None = None,
     trace: str | Path | None = None,
@@ -569,6 +570,7 @@ async def load(  # noqa: D417
         sessions: a level to hold, `16`, or a ramp, `"1..64"`. Without it, `rate` and `trace` the
             most sessions are searched for, up to `max_sessions` (32).
         min_sessions: the search begins there.
+        max_minutes: a search that has certified a level starts no further step after this time.
         rate: calls arrive at it, as `"2/s"` or `"30/min"`; `arrivals` is `"poisson"` or
             `"constant"`.
         trace: a file of recorded instants, a number of seconds in each line.
@@ -614,6 +616,7 @@ async def load(  # noqa: D417
         sessions=sessions,
         max_sessions=max_sessions,
         min_sessions=min_sessions,
+        max_minutes=max_minutes,
         rate=rate,
         arrivals=arrivals,
         trace=_path(trace),

@@ -13,6 +13,7 @@ from scipy.special import ndtri
 from scipy.stats import beta, binom
 
 from turngap.core.clusters import Clusters
+from turngap.load.ahead import to_come
 from turngap.load.confirm import (
     LOOKS,
     NOTHING,
@@ -270,7 +271,7 @@ def test_a_miss_now_and_then_costs_turns_and_not_the_level() -> None:
 
 def test_it_says_beforehand_how_long_it_will_take() -> None:
     search = Search(32, PACE)
-    told = search.to_come()
+    told = to_come(search)
     assert search.next() == Probe(15, 24, confirms=False)
     for capacity in (0, 3, 12, 32):
         search, turns, seconds = Search(32, PACE), 0, 0.0
@@ -281,7 +282,7 @@ def test_it_says_beforehand_how_long_it_will_take() -> None:
             search.observe(probe, seen(probe, hits))
         assert told.turns[0] <= turns <= told.turns[1]
         assert told.seconds[0] <= seconds <= told.seconds[1]
-        assert search.to_come().seconds == (0.0, 0.0)
+        assert to_come(search).seconds == (0.0, 0.0)
 
 
 def test_it_begins_with_a_guess_and_confirms_for_three_minutes() -> None:

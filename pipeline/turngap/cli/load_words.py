@@ -85,6 +85,8 @@ def now_words(now: "Now") -> str:
         return PHASES[now.phase]
     level = "" if now.sessions is None else f", {sessions_words(now.sessions)}"
     said = f"step {now.step}{level}{' to confirm' if now.confirms else ''}: {PHASES[now.phase]}"
+    if now.certified is not None:
+        said = f"{sessions_words(now.certified)} certified; {said}"
     said += f", {now.running} running"
     if now.turns:
         said += f", {now.hits} of {now.turns} turns on time"

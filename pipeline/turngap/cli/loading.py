@@ -18,6 +18,7 @@ from turngap.cli.results import show, stored_load
 from turngap.cli.shared import leave, say
 from turngap.core.budget import DEFAULT_BUDGET_MS, MAX_STARVED_MS, STARVED_MS
 from turngap.core.errors import ExitCode
+from turngap.load.probe import MAX_MINUTES
 
 if TYPE_CHECKING:
     from turngap.load.plan import LoadPlan
@@ -147,6 +148,14 @@ def load(
             "3 if that is uncertain.",
         ),
     ] = None,
+    max_minutes: Annotated[
+        float,
+        options.for_limits(
+            min=0.1,
+            help="A search that has certified a level starts no further step after this time, to "
+            "certify more.",
+        ),
+    ] = MAX_MINUTES,
     starved_ms: Annotated[
         float,
         options.for_limits(
@@ -200,6 +209,7 @@ def load(
         target=target,
         confidence=confidence,
         min_sessions=min_sessions,
+        max_minutes=max_minutes,
         starved_ms=starved_ms,
         calibration_turns=calibration,
         out=out,

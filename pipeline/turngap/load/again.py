@@ -8,6 +8,7 @@ from typing import Any
 from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
 from turngap.core.secrets import text_without_secrets
 from turngap.core.stats import CONFIDENCE
+from turngap.load.probe import MAX_MINUTES
 from turngap.load.search import TARGET
 from turngap.play.target import AgentChoice
 
@@ -19,6 +20,7 @@ _FLAGS: dict[str, tuple[str, Any]] = {
     "target": ("--target", TARGET),
     "confidence": ("--confidence", CONFIDENCE),
     "starved_ms": ("--starved-ms", STARVED_MS),
+    "max_minutes": ("--max-minutes", MAX_MINUTES),
     "warm_up_s": ("--warm-up", None),
     "callers": ("--callers", None),
     "on": ("--on", "local"),

@@ -141,6 +141,7 @@ def require_ranges(
         ("confidence", 0.5, 0.999, False),
         ("starved_ms", 1, MAX_STARVED_MS, False),
         ("min_sessions", 1, MOST_SESSIONS, True),
+        ("max_minutes", 0.1, LONGEST_S / 60, False),
         ("callers", 1, MOST_CALLERS, True),
         ("agent_workers", 1, MOST_AGENT_WORKERS, True),
         ("calibration_turns", 0, 10_000, True),

@@ -22,12 +22,11 @@ FEW_LOOKS = ((0, 0.8), (2, 0.2))
 # Where no turn misses, nothing shows what misses would have in common: turns that come within one
 # stall would be late together. So they tell no more than one turn in so many seconds.
 STALL_S = 2.0
-# Stop between two steps where the last look is passed with less than this chance, by the misses so
-# far (Jeffreys' prior): minutes more for so little are better spent on fewer sessions. In the
-# middle of a step, which is looked at every second, and of a level that somebody asks about, only
-# when it is all but sure. Of 40 searches of an agent that slows down from session 13 on 39 find 12
-# so; with 0.1 it is 37.
-LEAST_CHANCE, ALL_BUT_NONE = 0.05, 0.01
+# A level that passes its last look with less than this chance, by the misses so far (Jeffreys'
+# prior), waits until a lower one is certified: minutes for so little come after what is likely.
+LEAST_CHANCE = 0.2
+# It is given up for good when it is all but sure to fail.
+ALL_BUT_NONE = 0.01
 # In the middle of a step, so few misses may be a single stall.
 FEW_MISSES = 5
 # Turns may be so linked that they never tell enough: so many times the last look's end it.
@@ -120,11 +119,12 @@ class Confirmation:
         mistake: the chance to certify the level though it does not hold.
         target: the share of turns that has to be on time.
         looks: the misses of each look, and its share of the chance.
-        least_chance: it is given up below this chance to pass.
+        least_chance: below this chance to pass it is `unlikely` to.
 
     Attributes:
         least_s: it lasts for so long at least, all steps together: as long as the first look would
             without a miss, whatever missed.
+        patient: whether it goes on however unlikely it is to pass.
     """
 
     def __init__(
@@ -136,6 +136,7 @@ class Confirmation:
     ) -> None:
         self.mistake, self.target = mistake, target
         self._least_chance = least_chance
+        self.patient = False
         self.seen = NOTHING
         self.low: float | None = None
         self.passed: bool | None = None
@@ -165,8 +166,13 @@ class Confirmation:
             spent += self._looks.pop(0)[2]
         if spent and (low := self.seen.low(spent)) >= self.target:
             self.passed, self.low = True, low
-        elif not self._looks or self._hopeless(self.seen, self._least_chance):
+        elif not self._looks or self._hopeless(self.seen, ALL_BUT_NONE):
             self.passed = False
+
+    @property
+    def unlikely(self) -> bool:
+        """Whether the last look will probably not be passed, as far as the turns so far tell."""
+        return self._hopeless(self.seen, self._least_chance)
 
     def hopeless_with(self, evidence: Evidence) -> bool:
         """Whether the last look will hardly be passed, as these turns, too, tell.

@@ -83,6 +83,10 @@ class Keeper:
             hits=0,
         )
 
+    def certified(self, sessions: int | None) -> None:
+        """Tell what a search has certified so far."""
+        self._now = replace(self._now, certified=sessions)
+
     def take(self, said: News) -> None:
         """Take what a caller tells: turns are stored with the next tick."""
         now = self._now
@@ -279,6 +283,7 @@ def _asked(plan: LoadPlan) -> dict[str, Any]:
         "calls_per_s": plan.per_s,
         "duration_s": plan.duration_s,
         "min_sessions": plan.min_sessions,
+        "max_minutes": plan.max_minutes,
         "command": plan.command,
         "callers": plan.callers,
         "agent_workers": plan.agent_workers,

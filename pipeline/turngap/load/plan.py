@@ -11,9 +11,10 @@ from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
 from turngap.core.stats import CONFIDENCE
 from turngap.load.again import LOAD, command_of
+from turngap.load.ahead import to_come
 from turngap.load.asked import Mode, arriving, require_ranges
 from turngap.load.expected import Waits, rehearsed, shape_of, turns_to_tell, warm_up_of
-from turngap.load.probe import Pace
+from turngap.load.probe import MAX_MINUTES, Pace
 from turngap.load.room import require_room, require_turns
 from turngap.load.schedule import (
     COOL_DOWN_S,
@@ -59,6 +60,7 @@ class LoadPlan(PlayPlan):
         duration_s: of each measured window; None: as long as its turns take.
         target: the share of turns that has to be on time.
         min_sessions: what CI asks for: it changes nothing but the search's first guess.
+        max_minutes: a search that has certified a level begins no further step after so long.
         callers: how many processes call; None: as many as it takes.
         on: where they run.
         agent_workers: from how many processes an agent of ours serves.
@@ -79,6 +81,7 @@ class LoadPlan(PlayPlan):
     target: float = TARGET
     confidence: float = CONFIDENCE
     min_sessions: int | None = None
+    max_minutes: float = MAX_MINUTES
     callers: int | None = None
     on: On = "local"
     ray_address: str | None = None
@@ -219,7 +222,7 @@ class LoadPlan(PlayPlan):
     def _steps_s(self) -> tuple[float, float]:
         """How long all steps take, at least and at most."""
         if self.mode == "search":
-            return self.search().to_come().seconds
+            return to_come(self.search()).seconds
         if self.mode == "rate":
             whole_s = self.between_s + self.rate_s
         else:
@@ -234,6 +237,7 @@ class LoadPlan(PlayPlan):
             target=self.target,
             confidence=self.confidence,
             asked=self.min_sessions,
+            most_s=60 * self.max_minutes - self.before_s,
         )
 
     def level_step(self, number: int, sessions: int, turns: int | None = None) -> Step:

@@ -13,6 +13,7 @@ from turngap.caller.endpoint import Endpoint
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import TurngapError
+from turngap.load.ahead import to_come
 from turngap.load.calls import News, Played, PlayStep
 from turngap.load.confirm import Evidence
 from turngap.load.curve import enough
@@ -177,13 +178,14 @@ class _LoadTest:
             figures = await self._played(
                 self._plan.level_step(number, probe.sessions, probe.turns),
                 play,
-                left_s=sum(search.to_come().seconds) / 2 - search.pace.seconds(probe),
+                left_s=sum(to_come(search).seconds) / 2 - search.pace.seconds(probe),
                 confirms=probe.confirms,
                 decided=partial(search.decided, probe),
             )
             steps.append(figures)
             if figures.void is None:
                 search.observe(probe, evidence_of(figures))
+                self._keeper.certified(search.certificate().sessions)
                 self._end_if_too_few(search, steps)
             elif figures.outcomes.get("worker_lost"):
                 lost += 1

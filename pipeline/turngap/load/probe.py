@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+# For so long a search goes on to certify more sessions than it has.
+MAX_MINUTES = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:

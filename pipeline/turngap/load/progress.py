@@ -23,6 +23,7 @@ class Now:
         hits: those of them that were on time.
         done_s: seconds that the test has run.
         left_s: seconds that it probably still takes; None: not known.
+        certified: the most sessions that are certified so far; None: none are.
     """
 
     step: int
@@ -35,6 +36,7 @@ class Now:
     hits: int
     done_s: float
     left_s: float | None
+    certified: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ The chance that it certifies any level that does not hold is at most one less th
 first level that it confirms may be wrong with half of that chance, and each level after one that
 failed with half of what is left. What a certified level was given is free again: had it been a
 mistake, the search would have made it there already. So the level above may be tried with all that
-is left. No level is certified because another one is: that more sessions are no easier only chooses
+is left. A level that will hardly pass waits until a lower one is certified, with the chance that it
+was given kept for it, so that something is certified early. No level is certified because another one is: that more sessions are no easier only chooses
 what to look at.
 
 What it takes: 59 turns without a miss are the least with which 95 % can be shown with 95 %
@@ -19,10 +20,7 @@ one in 67 s, up to 10 searches in 100 see none for three minutes and certify (n 
 be missed.
 """
 
-import copy
 import math
-from collections.abc import Iterator
-from dataclasses import replace
 
 from turngap.core.clusters import SPELL_S
 from turngap.core.stats import CONFIDENCE
@@ -36,7 +34,7 @@ from turngap.load.confirm import (
 )
 from turngap.load.explore import NOT_EXPLORED, Exploration
 from turngap.load.levels import levels
-from turngap.load.probe import Pace, Probe, ToCome
+from turngap.load.probe import Pace, Probe
 from turngap.load.record import Certificate
 
 TARGET = 0.95
@@ -65,6 +63,7 @@ class Search:
         asked: the level that somebody asks about. The search begins there, and if exploring finds
             it bad, goes on with a step there that is long enough to be sure: whoever asked may then
             `stop` it.
+        most_s: once a level is certified, no further step begins after so many seconds.
     """
 
     def __init__(
@@ -76,6 +75,7 @@ class Search:
         target: float = TARGET,
         confidence: float = CONFIDENCE,
         asked: int | None = None,
+        most_s: float = math.inf,
     ) -> None:
         self.pace, self.target, self.confidence = pace, target, confidence
         self._levels = sorted({*levels(lowest, highest), *(() if asked is None else (asked,))})
@@ -84,10 +84,13 @@ class Search:
         self._exploring = Exploration(self._levels, start)
         self._left = 1 - confidence  # of the chance of a mistake
         self._confirmed: dict[int, Confirmation] = {}  # by the number of the level
+        # Levels that are likely to fail wait until one is certified, or nothing else is left.
+        self._postponed: list[int] = []
         self._now: int | None = None  # the level that is being confirmed
         self._certified: int | None = None
         self._why: str | None = None
         self._ended = False
+        self._most_s, self._played_s = most_s, 0.0
         self._making_sure = self._made_sure = False
         self._choose()
 
@@ -126,6 +129,9 @@ class Search:
             self._making_sure = bad and not self._made_sure and asked not in self._confirmed
             if not self._making_sure:
                 self._choose()
+        self._played_s += self.pace.step_s + evidence.seconds
+        if self._certified is not None and self._played_s >= self._most_s:
+            self._end()
 
     def decided(self, probe: Probe, evidence: Evidence) -> bool:
         """Whether the rest of a probe would change nothing: so many of its turns have missed.
@@ -134,7 +140,7 @@ class Search:
         played to its end, so that it tells them more.
         """
         level = self._levels.index(probe.sessions)
-        if probe != self.next() or self._making_sure or self._is_asked(level):
+        if probe != self.next() or self._making_sure or self.is_asked(probe.sessions):
             return False
         if self._now is not None:
             return self._confirmed[self._now].hopeless_with(evidence)
@@ -161,12 +167,6 @@ class Search:
             seconds=None if done is None else done.seen.seconds,
         )
 
-    def to_come(self) -> ToCome:
-        """Play the rest of the search in thought, for each level that may be the one that holds."""
-        costs = [self._rest(holds) for holds in self._open_levels()] or [(0, 0.0)]
-        turns, seconds = zip(*costs, strict=True)
-        return ToCome((min(turns), max(turns)), (min(seconds), max(seconds)))
-
     @property
     def _looked_at(self) -> set[int]:
         return {*self._exploring.seen, *self._confirmed}
@@ -174,9 +174,25 @@ class Search:
     def _turns_in(self, seconds: float, sessions: int) -> int:
         return math.ceil(seconds * sessions / self.pace.turn_s)
 
-    def _is_asked(self, level: int) -> bool:
-        """Whether somebody asks about this level, or a higher one."""
-        return self._asked is not None and level <= self._asked
+    def open_levels(self) -> list[int]:
+        """Return the levels that may be the most that hold; 0: none does."""
+        if self._ended:
+            return []
+        if self._now is not None:
+            found = [self._now, self._now - 1]
+        else:
+            good, bad = self._exploring.bracket()
+            found = list(range(good, bad))
+        return [0 if i < 0 else self._levels[i] for i in found]
+
+    def is_asked(self, sessions: int) -> bool:
+        """Return whether somebody asks about so many sessions, or more."""
+        return self._asked is not None and sessions <= self._levels[self._asked]
+
+    @property
+    def makes_sure(self) -> bool:
+        """Whether the next step is to show that the level that somebody asks about does not hold."""
+        return self._making_sure
 
     # Confirming
 
@@ -188,15 +204,18 @@ class Search:
         if best == self._certified:
             self._end()
         elif best < 0:
-            self._end(self._none_holds())
+            if not self._resume():
+                self._end(self._none_holds())
         elif len(self._confirmed) == MOST_CONFIRMED and self._certified is None:
+            if self._resume():
+                return
             failed = ", ".join(str(self._levels[i]) for i in sorted(self._confirmed))
             self._end(f"turns at {failed} sessions did not show it, and nothing lower was tried")
         else:
             # Nothing is left to be tried after the lowest, nor where another one is certified.
             share = 1.0 if self._certified is not None or best == 0 else 0.5
             looks = FEW_LOOKS if self._levels[best] <= NOT_EXPLORED else LOOKS
-            least = ALL_BUT_NONE if self._is_asked(best) else LEAST_CHANCE
+            least = ALL_BUT_NONE if self.is_asked(self._levels[best]) else LEAST_CHANCE
             self._now = best
             self._confirmed[best] = Confirmation(self._left * share, self.target, looks, least)
 
@@ -230,18 +249,36 @@ class Search:
     def _confirm(self, level: int, evidence: Evidence) -> None:
         known = self._confirmed[level]
         known.observe(evidence)
-        if known.passed is None:
+        if known.passed is None and not (known.unlikely and self._may_postpone(level)):
             return
         self._now = None
         if known.passed:
             self._certified = level
             self._look_above(level)
         elif self._certified is not None:
-            self._end()
+            self._exploring.good[level] = False
+            self._look_above(self._certified)
         else:
+            if known.passed is None:
+                self._postponed.append(level)
+                known.patient = True
             self._left -= known.mistake
             self._go_below(level, known.seen.share)
             self._choose()
+
+    def _may_postpone(self, level: int) -> bool:
+        """Whether a level that is likely to fail can wait until a lower one is certified."""
+        patient = self._confirmed[level].patient
+        few = len(self._confirmed) < MOST_CONFIRMED
+        return self._certified is None and level > 0 and few and not patient
+
+    def _resume(self) -> bool:
+        """Go on with a level that was postponed, the lowest; return whether there is one."""
+        if not self._postponed:
+            return False
+        self._postponed.sort(reverse=True)
+        self._now = self._postponed.pop()
+        return True
 
     def _go_below(self, level: int, share: float) -> None:
         """Go on below a level that failed: where it was near with the next one.
@@ -262,45 +299,11 @@ class Search:
         good, above = self._exploring.good, level + 1
         good |= {level: True} | {i: True for i in good if i <= level}
         seen = self._exploring.seen.get(above)
+        if self._resume():
+            return
         if above in self._confirmed:
             self._end()
             return
         if seen is not None and seen.share >= CLEARLY_BAD:
             good[above] = True
         self._choose()
-
-    # What is to come
-
-    def _open_levels(self) -> Iterator[int]:
-        """Levels that may be the most that hold, from just outside the lowest; -1: none does."""
-        if self._ended:
-            return
-        if self._now is not None:
-            yield from (self._now, max(self._now - 1, -1))
-            return
-        good, bad = self._exploring.bracket()
-        yield from range(good, bad)
-
-    def _rest(self, holds: int) -> tuple[int, float]:
-        """Turns and seconds until the end, if 1 % are late up to this level, and all above it."""
-        thought, turns, seconds = copy.deepcopy(self), 0, 0.0
-        while (probe := thought.next()) is not None:
-            late = 0.01 if self._levels.index(probe.sessions) <= holds else 1.0
-            played = thought._played_of(probe) if late == 1 else probe
-            turns, seconds = turns + played.turns, seconds + self.pace.seconds(played)
-            hits = played.turns - math.floor(late * played.turns)
-            measured_s = self.pace.measured_s(played)
-            asked = self._is_asked(self._levels.index(probe.sessions))
-            if asked and late == 1 and (thought._making_sure or probe.confirms):
-                break  # whoever asked knows enough
-            thought.observe(probe, Evidence(played.turns, hits, played.turns, measured_s))
-        return turns, seconds
-
-    def _played_of(self, probe: Probe) -> Probe:
-        """What is played of a probe of which every turn misses."""
-        for turns in range(1, probe.turns):
-            played = replace(probe, turns=turns)
-            missed = Evidence(turns, 0, turns, self.pace.measured_s(played))
-            if self.decided(probe, missed):
-                return played
-        return probe

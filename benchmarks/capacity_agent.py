@@ -230,11 +230,8 @@ class Trial:
 
 def searched(capacity: int, seed: int, limit: Limit = "slows", highest: int = HIGHEST) -> Trial:
     """Search for the most sessions that an agent of this capacity holds."""
-    search, steps, seconds = (
-        Search(highest, PACE, most_s=60 * MAX_MINUTES),
-        list[StepFigures](),
-        0.0,
-    )
+    search = Search(highest, PACE, most_s=60 * MAX_MINUTES)
+    steps, seconds = list[StepFigures](), 0.0
     while (probe := search.next()) is not None:
         decided = partial(search.decided, probe)
         steps.append(held_open_loop(capacity, limit, probe, seed, len(steps), decided=decided))

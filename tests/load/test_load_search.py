@@ -141,6 +141,58 @@ def test_a_confirming_step_is_ended_where_it_is_hopeless_and_not_for_one_stall()
     assert not search.decided(replace(probe, turns=1), seen(replace(probe, turns=30), 22))
 
 
+def explored_to(most: int, highest: int = 32) -> tuple[Search, Probe]:
+    """A search that is about to confirm this level."""
+    search = Search(highest, PACE)
+    while (probe := search.next()) is not None and not probe.confirms:
+        search.observe(probe, seen(probe, probe.turns if probe.sessions <= most else 0))
+    assert probe is not None
+    assert probe.sessions == most
+    return search, probe
+
+
+def test_a_level_that_will_hardly_pass_waits_until_a_lower_one_is_certified() -> None:
+    search, probe = explored_to(9)
+    search.observe(probe, seen(probe, probe.turns - 3))
+    assert search.certificate().sessions is None
+    played: list[int] = []
+    while search.certificate().sessions is None:
+        probe = search.next()
+        assert probe is not None
+        played.append(probe.sessions)
+        search.observe(probe, seen(probe, probe.turns))
+    assert set(played) == {8}
+    again = search.next()
+    assert again is not None
+    assert (again.sessions, again.confirms) == (9, True)
+    assert search.certificate().not_held == 9
+    while (probe := search.next()) is not None:
+        search.observe(probe, seen(probe, probe.turns))
+    assert search.certificate().sessions == 9
+
+
+def test_a_level_that_waited_is_tried_where_nothing_lower_holds() -> None:
+    search, probe = explored_to(5, highest=8)
+    search.observe(probe, seen(probe, probe.turns - 3))
+    again: list[int] = []
+    while (probe := search.next()) is not None:
+        again.append(probe.sessions)
+        search.observe(probe, seen(probe, probe.turns if probe.sessions == 5 else 0))
+    assert again[-1] == 5
+    assert search.certificate().sessions == 5
+
+
+def test_once_a_level_is_certified_no_step_begins_after_the_time_that_was_given() -> None:
+    search = Search(32, PACE, most_s=1.0)
+    while (probe := search.next()) is not None:
+        search.observe(probe, seen(probe, probe.turns if probe.sessions <= 8 else 0))
+    assert search.certificate().sessions == 8
+    search = Search(32, PACE, most_s=1.0)
+    while (probe := search.next()) is not None:
+        search.observe(probe, seen(probe, 0))
+    assert search.certificate().sessions is None
+
+
 def test_a_level_that_somebody_asks_about_is_played_to_its_end() -> None:
     search = Search(32, PACE, asked=8)
     probe = search.next()

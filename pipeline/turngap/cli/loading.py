@@ -118,6 +118,14 @@ def load(
             help="With --on ray: the cluster's address. Default: a cluster on this machine alone.",
         ),
     ] = None,
+    max_minutes: Annotated[
+        float,
+        options.for_play(
+            min=0.1,
+            help="A search that has certified a level starts no further step after this time, to "
+            "certify more.",
+        ),
+    ] = MAX_MINUTES,
     calibration: options.CalibrationTurns = options.CALIBRATION_TURNS,
     budget_ms: Annotated[
         float,
@@ -148,14 +156,6 @@ def load(
             "3 if that is uncertain.",
         ),
     ] = None,
-    max_minutes: Annotated[
-        float,
-        options.for_limits(
-            min=0.1,
-            help="A search that has certified a level starts no further step after this time, to "
-            "certify more.",
-        ),
-    ] = MAX_MINUTES,
     starved_ms: Annotated[
         float,
         options.for_limits(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 # For so long a search goes on to certify more sessions than it has.
-MAX_MINUTES = 10.0
+MAX_MINUTES = 15.0
 
 
 @dataclass(frozen=True, slots=True)

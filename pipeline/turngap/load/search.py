@@ -7,9 +7,9 @@ The chance that it certifies any level that does not hold is at most one less th
 first level that it confirms may be wrong with half of that chance, and each level after one that
 failed with half of what is left. What a certified level was given is free again: had it been a
 mistake, the search would have made it there already. So the level above may be tried with all that
-is left. A level that will hardly pass waits until a lower one is certified, with the chance that it
-was given kept for it, so that something is certified early. No level is certified because another one is: that more sessions are no easier only chooses
-what to look at.
+is left. A level that will hardly pass waits, with the chance that it was given, until a lower one
+is certified, so that something is certified early. No level is certified because another one is:
+that more sessions are no easier only chooses what to look at.
 
 What it takes: 59 turns without a miss are the least with which 95 % can be shown with 95 %
 confidence; a search needs 90, as it may look more than once and at more than one level, and a level
@@ -191,7 +191,7 @@ class Search:
 
     @property
     def makes_sure(self) -> bool:
-        """Whether the next step is to show that the level that somebody asks about does not hold."""
+        """Whether the next step is to show that the level that is asked about does not hold."""
         return self._making_sure
 
     # Confirming
@@ -259,11 +259,12 @@ class Search:
             self._exploring.good[level] = False
             self._look_above(self._certified)
         else:
+            if not known.patient:  # else it was left before, and is now what was left last
+                self._left -= known.mistake
+                self._go_below(level, known.seen.share)
             if known.passed is None:
                 self._postponed.append(level)
                 known.patient = True
-            self._left -= known.mistake
-            self._go_below(level, known.seen.share)
             self._choose()
 
     def _may_postpone(self, level: int) -> bool:

@@ -23,6 +23,7 @@ import pytest
 
 from turngap.core.errors import InconclusiveError, LatencyError, TurngapError
 from turngap.pytest_plugin.options import Options, add_options
+from turngap.pytest_plugin.repository import header
 from turngap.pytest_plugin.rows import INCONCLUSIVE, ROWS, write_rows
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Read the options, so that a wrong one ends pytest before anything is played."""
     config.addinivalue_line("markers", _MARKER)
     config.stash[_OPTIONS] = Options.of(config)
+
+
+def pytest_report_header() -> str | None:
+    """Name the repository's file, and the command that it starts."""
+    return header()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,7 +12,8 @@ from turngap.core.errors import InconclusiveError, InputError, LatencyError, Tur
 from turngap.pytest_plugin.compared import Comparison, baseline_file, compare, invalid, save
 from turngap.pytest_plugin.lock import one_at_a_time
 from turngap.pytest_plugin.measured import MeasuredRun
-from turngap.pytest_plugin.options import Options
+from turngap.pytest_plugin.options import DEFAULTS, Options
+from turngap.pytest_plugin.repository import said
 from turngap.pytest_plugin.rows import INCONCLUSIVE, Row
 from turngap.report import words
 from turngap.store.runs import Run
@@ -66,7 +67,8 @@ class Turngap:
         __tracebackhide__ = True
         if self._options.rounds:
             settings["repeat"] = self._options.rounds
-        run = MeasuredRun(self._play(_api.replay, agent, settings, settings={"test": self._nodeid}))
+        ours = {"settings": {"test": self._nodeid}}
+        run = MeasuredRun(self._play("replay", _api.replay, agent, settings, **ours))
         if not run.valid:
             self._refused.append(run)
             raise invalid(run)
@@ -87,31 +89,31 @@ class Turngap:
         __tracebackhide__ = True
         if self._options.rounds:
             settings["rounds"] = self._options.rounds
-        comparison = Comparison(self._play(_api.check, agent, settings))
+        comparison = Comparison(self._play("check", _api.check, agent, settings))
         self.checks.append(comparison)
         return comparison
 
     def _play(
         self,
+        command: str,
         play: Callable[..., Result],
         agent: str | None,
         given: Mapping[str, Any],
         **ours: Any,
     ) -> Result:
-        """Play alone on this machine, by what the call says over the marker over the options."""
+        """Play alone on this machine: the call wins over the marker, the options and the file."""
         __tracebackhide__ = True
-        _refuse_unknown(given, keywords(play), "turngap")
+        allowed = keywords(play)
+        _refuse_unknown(given, allowed, "turngap")
         options = self._options
-        chosen: dict[str, Any] = {
-            "agent": options.agent,
-            "calibration": options.calibration,
-            "starved_ms": options.starved_ms,
-        }
-        known = {name: value for name, value in self._marker.items() if name in keywords(play)}
+        known = {name: value for name, value in self._marker.items() if name in allowed}
+        in_options = {"calibration": options.calibration, "starved_ms": options.starved_ms}
         if agent is None and "agent" not in {*known, *given}:
-            chosen["start"] = options.start
-        for layer in (known, {"agent": agent}, given):
+            in_options |= {"agent": options.agent, "start": options.start}
+        chosen: dict[str, Any] = {}
+        for layer in (in_options, known, {"agent": agent}, given):
             chosen |= {name: value for name, value in layer.items() if value is not None}
+        chosen = {**DEFAULTS, **said(command, chosen, allowed), **chosen}
         try:
             with one_at_a_time():
                 return play(**chosen, out=self._folder(), **ours)

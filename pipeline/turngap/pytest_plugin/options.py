@@ -11,12 +11,14 @@ import pytest
 from turngap.core.budget import MAX_STARVED_MS, STARVED_MS
 
 INCONCLUSIVE = ("fail", "skip")
+# What holds where neither a test, nor an option, nor the repository's file says otherwise.
+DEFAULTS: dict[str, Any] = {"agent": "embedded", "calibration": 8, "starved_ms": STARVED_MS}
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for on the command line, or else in the ini file.
+    """What was asked for on the command line, or else in the ini file; None: in neither.
 
     Attributes:
         out: where runs are kept; None: in pytest's temporary folder, which it clears by and by.
@@ -35,10 +37,10 @@ class Options:
     save: str | None
     compare: str | None
     rounds: int | None
-    agent: str
+    agent: str | None
     start: str | None
-    calibration: int
-    starved_ms: float
+    calibration: int | None
+    starved_ms: float | None
     skip_inconclusive: bool
 
     @classmethod
@@ -56,7 +58,7 @@ class Options:
                 f"ini option turngap_inconclusive is {inconclusive!r}: expected fail or skip"
             )
         calibration = config.getini("turngap_calibration")
-        if not str(calibration).isdecimal():
+        if calibration and not str(calibration).isdecimal():
             raise pytest.UsageError(
                 f"ini option turngap_calibration is {calibration!r}: expected a number of turns, "
                 "0 for none"
@@ -68,9 +70,9 @@ class Options:
             save=config.getoption("turngap_save"),
             compare=config.getoption("turngap_compare"),
             rounds=config.getoption("turngap_rounds"),
-            agent=_either(config, "agent") or "embedded",
+            agent=_either(config, "agent"),
             start=_either(config, "start"),
-            calibration=int(calibration),
+            calibration=int(calibration) if calibration else None,
             starved_ms=_starved_ms(config),
             skip_inconclusive=inconclusive == "skip",
         )
@@ -80,10 +82,10 @@ def _either(config: pytest.Config, name: str) -> str | None:
     return config.getoption(f"turngap_{name}") or config.getini(f"turngap_{name}") or None
 
 
-def _starved_ms(config: pytest.Config) -> float:
+def _starved_ms(config: pytest.Config) -> float | None:
     typed, text = config.getoption("turngap_starved_ms"), config.getini("turngap_starved_ms")
     try:
-        return typed or _lateness(str(text))
+        return typed or (_lateness(str(text)) if text else None)
     except ArgumentTypeError as e:
         raise pytest.UsageError(f"ini option turngap_starved_ms is {e}") from None
 
@@ -146,8 +148,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "agent": {
         "metavar": "AGENT",
-        "help": "Agent of tests that name none: a stack, a .toml file or a ws:// URL; default "
-        "embedded.",
+        "help": "Agent of tests that name none: a stack, a .toml file or a ws:// URL; default: "
+        "that of turngap.toml, or embedded.",
     },
     "start": {
         "metavar": "COMMAND",
@@ -168,10 +170,11 @@ _INI = {
     "start": ("The command that starts that agent (--turngap-start).", ""),
     "inconclusive": ("fail or skip (--turngap-inconclusive).", ""),
     "calibration": (
-        "Known gaps to measure before each run, which takes about a second each; 0 for none.",
-        "8",
+        "Known gaps to measure before each run, which takes about a second each; 0 for none; "
+        "default 8.",
+        "",
     ),
-    "starved_ms": (f"{_STARVED} (--turngap-starved-ms)", f"{STARVED_MS:g}"),
+    "starved_ms": (f"{_STARVED} (--turngap-starved-ms) Default {STARVED_MS:g}.", ""),
 }
 
 

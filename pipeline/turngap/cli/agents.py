@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turngap.cli import options
+from turngap.cli.installing import for_this_environment
 from turngap.cli.next_steps import say_next, say_next_of_a_list
 from turngap.cli.shared import print_block, print_json, print_text, table
 from turngap.core.errors import ExitCode, InputError, known_names
@@ -49,7 +50,8 @@ def backends(
         # In lines that can be copied: none is folded.
         if lacks := [*row["missing"], *row["missing_by_default"]]:
             print_text(f"{row['name']} lacks {', '.join(lacks)}:")
-            print_text("\n".join(f"  {remedy}" for remedy in dict.fromkeys(row["remedy"])))
+            steps = [for_this_environment(remedy) for remedy in dict.fromkeys(row["remedy"])]
+            print_text("\n".join(f"  {step}" for step in steps))
         if name is not None:
             print_text(f"\nsettings of {row['kind']} backend {name}:")
             print_block(lambda _, row=row: table(row["settings"]))
@@ -164,7 +166,7 @@ def doctor(library: options.Library = None, json_: options.Json = False) -> None
             mark = "ok" if check.ok else "NO" if check.needed else "-"
             print_text(f"{mark:3} {check.name}: {check.detail}")
             if check.remedy:
-                print_text(f"    {check.remedy}")
+                print_text(f"    {for_this_environment(check.remedy)}")
             for download in check.downloads:
                 print_text(f"    {_downloaded(download)}")
     if json_:

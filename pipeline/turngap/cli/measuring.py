@@ -262,7 +262,9 @@ def calibrate(
         print_json(document)
     else:
         print_block(lambda width: block(document, width))
-        say_next("measure an agent with this instrument: turngap replay")
+        say_next(
+            "measure your bot with this instrument: turngap replay --agent ws://HOST:PORT/PATH"
+        )
     if any("error" in each for each in found):
         raise typer.Exit(ExitCode.AGENT_FAILED)
 

@@ -26,7 +26,17 @@ NOT_IN_BASE = {
     *("pipecat", "numba", "llvmlite", "onnxruntime", "openai", "PIL", "rapidfuzz", "scipy"),
     *("huggingface_hub", "torch", "transformers", "ctranslate2", "tokenizers", "pocketsphinx"),
     *("espeakng_loader", "num2words", "sounddevice", "piper", "faster_whisper", "sherpa_onnx"),
-    *("anthropic", "nvidia", "resampy", "nltk", "av", "prometheus_client", "ray", "msgpack"),
+    *(
+        "anthropic",
+        "nvidia",
+        "resampy",
+        "nltk",
+        "av",
+        "prometheus_client",
+        "ray",
+        "msgpack",
+        "pyarrow",
+    ),
 }
 # Takes the place of an installation without them.
 WITHOUT = f"""
@@ -85,7 +95,7 @@ def test_the_base_does_not_reach_what_is_heavy() -> None:
 
 def test_each_extra_with_an_engine_brings_the_agent_that_it_is_for() -> None:
     without = {name for name, needs in EXTRAS.items() if "turngap[agent]" not in needs}
-    assert without == {"agent", "simulate", "audio", "voice", "ray"}
+    assert without == {"agent", "simulate", "audio", "voice", "ray", "parquet", "prometheus"}
 
 
 # --- what runs --------------------------------------------------------------------------------

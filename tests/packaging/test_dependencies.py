@@ -49,6 +49,8 @@ AGENT = declared(*EXTRA["agent"], *EXTRA["simulate"])
 AUDIO = declared(*EXTRA["audio"])
 # Workers on a cluster, imported where they are asked for (turngap/workers/ray.py).
 RAY = declared(*EXTRA["ray"])
+# What writes files of turns for other programs, imported where it is asked for.
+EXPORTS = declared(*EXTRA["parquet"], *EXTRA["prometheus"])
 # Libraries that are opened, not imported (turngap_services/cuda.py).
 OPENED = {"nvidia-cublas-cu12"}
 # An extra names turngap itself for what another extra brings.
@@ -57,7 +59,10 @@ EXTRAS = declared(*(r for extra in EXTRA.values() for r in extra)) - {"turngap"}
 
 @pytest.mark.parametrize(
     ("folder", "allowed"),
-    [("pipeline", BASE | AGENT | AUDIO | RAY), ("services/turngap_services", BASE | EXTRAS)],
+    [
+        ("pipeline", BASE | AGENT | AUDIO | RAY | EXPORTS),
+        ("services/turngap_services", BASE | EXTRAS),
+    ],
 )
 def test_every_import_is_declared(folder: str, allowed: set[str]) -> None:
     distributions = packages_distributions()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from turngap import __version__
 from turngap.backends import Kind
+from turngap.core.budget import GAP_BUCKETS_S
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ REASONS: Final = ("full", "begins", "draining", "access", "other")
 OUTCOMES: Final = ("answered", "unheard", "failed")
 ENGINES: Final[tuple[Kind, ...]] = ("stt", "llm", "tts", "turn")
 
-# People among themselves take 0.2 s, and 0.8 s is the budget.
-GAP_S = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 6.0)
 ENGINE_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.5, 3.0, 6.0)
 LAG_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
 LAG_EVERY_MS = 100.0
@@ -100,7 +99,7 @@ class Metrics:
             "agent_gap",
             "From the person's last sound to the first audible sample written to the line, as the "
             "agent knows it: without the line, and not what the caller hears",
-            GAP_S,
+            GAP_BUCKETS_S,
         )
         self._engines = histogram(
             "engine_wait",

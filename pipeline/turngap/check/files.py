@@ -13,8 +13,7 @@ from turngap.core.errors import InputError
 from turngap.report import page
 from turngap.report.markdown import markdown
 from turngap.store.documents import read_document
-from turngap.store.folders import read_record
-from turngap.store.runs import Run, read_run
+from turngap.store.runs import Run, read_run_beside
 
 PAGE_FILE = "check.html"
 TEXT_WIDTH = 100
@@ -79,20 +78,5 @@ def _still_borne(record: CheckRecord, candidate: Run, reference: Run | None) -> 
 
 
 def _read_side(folder: Path, side: SideRecord) -> Run | None:
-    """The run beside `check.json`; a check that failed at once has one without turns.
-
-    Its name must be one: a stored check may come from anybody, and is not to lead elsewhere.
-    """
-    if side.run is None:
-        return None
-    if Path(side.run).name != side.run or side.run in ("", ".", ".."):
-        raise InputError(
-            "document.damaged", f"{folder / CHECK_FILE}: {side.run!r} is no folder beside it"
-        )
-    path = folder / side.run
-    try:
-        return read_run(path)
-    except InputError as e:
-        if e.kind != "run.empty":
-            raise
-        return Run(read_record(path), (), path)
+    """The run beside `check.json`; a check that failed at once has one without turns."""
+    return None if side.run is None else read_run_beside(folder / CHECK_FILE, side.run)

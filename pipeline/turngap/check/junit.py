@@ -1,19 +1,18 @@
 """A check as JUnit XML, which CI servers show test by test."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from turngap.check import words as check_words
 from turngap.check.record import CheckRecord, CheckVerdict, MetricVerdict
 from turngap.core.untrusted import printable
-from turngap.report.junit import Case, document
+from turngap.report.junit import Case, document, times
 
 SUITE = "turngap check"
 
 
 def junit(record: CheckRecord, console_text: str) -> bytes:
     """The document. A regression is a failure; no verdict is a skipped test with its reason."""
-    seconds, started = _times(record)
+    seconds, started = times(record.started_utc, record.finished_utc)
     return document(
         SUITE,
         _cases(record),
@@ -75,13 +74,3 @@ def _properties(record: CheckRecord) -> list[tuple[str, str]]:
     if record.reference is not None:
         pairs.append(("reference", check_words.side_words(record.reference)))
     return pairs
-
-
-def _times(record: CheckRecord) -> tuple[str, str]:
-    """How long the check took in s, and when it began; nothing made up where that is not told."""
-    try:
-        started = datetime.fromisoformat(record.started_utc)
-        seconds = (datetime.fromisoformat(record.finished_utc) - started).total_seconds()
-    except (ValueError, TypeError):
-        return "0", ""
-    return f"{max(seconds, 0.0):.3f}", f"{started:%Y-%m-%dT%H:%M:%S}"

@@ -116,6 +116,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap report",
         "turngap report runs/NAME --html",
         "turngap report --svg waterfall.svg",
+        "turngap report --csv turns.csv --junit turns.xml",
     )),
     (STORED, judging.judge, (
         "turngap judge --transcribe pocketsphinx",

@@ -1,13 +1,23 @@
 """`turngap report`, and how whatever is stored is shown."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turngap.cli import options
+from turngap.cli.exporting import (
+    Csv,
+    Exports,
+    Junit,
+    Parquet,
+    Prometheus,
+    run_exports,
+    runs_exports,
+    write_exports,
+)
 from turngap.cli.next_steps import (
     after_check,
     after_comparison,
@@ -40,6 +50,7 @@ class Stored:
     svg: Callable[[], str]
     write_html: Callable[[], Path]
     next_step: Callable[[], str | None]
+    exports: Exports = field(default_factory=Exports)
 
 
 def report(
@@ -58,12 +69,20 @@ def report(
     svg: Annotated[
         Path | None, options.for_output(help="Write what is printed to this SVG file.")
     ] = None,
+    csv: Csv = None,
+    parquet: Parquet = None,
+    junit: Junit = None,
+    prometheus: Prometheus = None,
     json_: options.Json = False,
 ) -> None:
-    """Show what is stored again, from its files alone: runs, checks, comparisons, load tests."""
+    """Show what is stored again, from its files alone: runs, checks, comparisons, load tests.
+
+    --csv and --parquet write all turns as one table, with the columns of docs/data.md.
+    """
     from rich.console import Group
 
     stored = [_stored(name, root) for name in runs or ["latest"]]
+    write_exports([one.exports for one in stored], csv, parquet, junit, prometheus)
     for one in stored:
         if html:
             say(f"written: {one.write_html()}")
@@ -126,6 +145,7 @@ def stored_run(run: "Run") -> Stored:
         svg=lambda: run_svg(run),
         write_html=lambda: write_html(run),
         next_step=lambda: after_run(run),
+        exports=run_exports(run),
     )
 
 
@@ -139,7 +159,8 @@ def stored_check(
     folder: Path, record: "CheckRecord", candidate: "Run", reference: "Run | None"
 ) -> Stored:
     """A check in its folder."""
-    from turngap.check.files import PAGE_FILE, check_json, write_reports
+    from turngap.check.files import PAGE_FILE, check_json, check_text, write_reports
+    from turngap.check.junit import junit
     from turngap.check.report import check_block, check_svg
 
     def write_html() -> Path:
@@ -152,6 +173,10 @@ def stored_check(
         svg=lambda: check_svg(record, folder.name),
         write_html=write_html,
         next_step=lambda: after_check(record),
+        exports=runs_exports(
+            lambda: [candidate, *([reference] if reference else [])],
+            junit=lambda: junit(record, check_text(record)),
+        ),
     )
 
 
@@ -163,7 +188,7 @@ def _stored_comparison(folder: Path) -> Stored:
 
 def stored_comparison(folder: Path, record: "ComparisonRecord") -> Stored:
     """A comparison in its folder."""
-    from turngap.compare.files import comparison_json, write_reports
+    from turngap.compare.files import comparison_json, read_runs, write_reports
     from turngap.compare.report import comparison_block, comparison_svg
 
     return Stored(
@@ -172,6 +197,7 @@ def stored_comparison(folder: Path, record: "ComparisonRecord") -> Stored:
         svg=lambda: comparison_svg(record, folder.name),
         write_html=lambda: write_reports(record, folder),
         next_step=lambda: after_comparison(record, folder),
+        exports=runs_exports(lambda: read_runs(record, folder)),
     )
 
 
@@ -202,7 +228,7 @@ def _stored_load(folder: Path) -> Stored:
 
 def stored_load(folder: Path, record: "LoadRecord") -> Stored:
     """A load test in its folder."""
-    from turngap.load.export import load_json, write_reports
+    from turngap.load.export import load_json, turns_table, write_reports
     from turngap.load.report import load_block, load_svg
 
     return Stored(
@@ -211,6 +237,7 @@ def stored_load(folder: Path, record: "LoadRecord") -> Stored:
         svg=lambda: load_svg(record, folder.name),
         write_html=lambda: write_reports(record, folder),
         next_step=lambda: after_load(record),
+        exports=Exports(table=lambda: turns_table(record, folder)),
     )
 
 
@@ -231,6 +258,7 @@ def stored_turns(folder: Path, record: "TurnsRecord", runs: "Sequence[Run]") -> 
         svg=lambda: turns_svg(record, runs, folder.name),
         write_html=lambda: write_reports(record, runs, folder),
         next_step=lambda: after_turns(record),
+        exports=runs_exports(lambda: runs),
     )
 
 

@@ -9,6 +9,7 @@ from turngap.compare.report import comparison_report
 from turngap.report import page
 from turngap.report.markdown import markdown
 from turngap.store.documents import read_document
+from turngap.store.runs import Run, read_run_beside
 
 MARKDOWN_FILE = "compare.md"
 PAGE_FILE = "report.html"
@@ -23,6 +24,15 @@ def read_comparison(folder: Path) -> ComparisonRecord:
         InputError: it cannot be read, is damaged, or of another version.
     """
     return read_document(folder / COMPARISON_FILE, ComparisonRecord, hint=_HINT)
+
+
+def read_runs(record: ComparisonRecord, folder: Path) -> list[Run]:
+    """Read the run of each backend.
+
+    Raises:
+        InputError: one is missing, damaged, or of another version.
+    """
+    return [read_run_beside(folder / COMPARISON_FILE, b.run) for b in record.backends if b.run]
 
 
 def comparison_json(record: ComparisonRecord, folder: Path) -> dict[str, Any]:

@@ -10,6 +10,10 @@ LLM_WINDOW_MS = 450.0
 # languages; 200 to 400 ms holds the bulk).
 NATURAL_MS = (200.0, 400.0)
 
+# Where the buckets of a histogram of gaps end, in s: at every named band, so that the share within
+# each of them can be read off.
+GAP_BUCKETS_S = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 6.0)
+
 Outcome = Literal["answered", "late", "no_reply", "cut_in", "abandoned", "error"]
 OUTCOMES: tuple[Outcome, ...] = ("answered", "late", "no_reply", "cut_in", "abandoned", "error")
 # The agent spoke after the person had ended, within the budget or not.

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 
 from turngap.core.budget import REPLIED, STARVED_MS, Outcome, TurnEnd
 from turngap.core.clock import LONGEST_MS
+from turngap.core.columns import TURN_COLUMNS, Row, row_of
 from turngap.core.events import ToolCall
 from turngap.core.secrets import (
     header_without_secret,
@@ -16,7 +17,7 @@ from turngap.core.secrets import (
     texts_without_secrets,
     without_secrets,
 )
-from turngap.core.stages import STAGES, Stage
+from turngap.core.stages import Stage
 from turngap.core.stats import Proportion
 
 # Changes whenever a figure would come out differently from the same events.
@@ -225,13 +226,6 @@ class JudgeRecord(Stored):
     source: Literal["agent text", "transcribed"] = "agent text"
 
 
-_COLUMNS_BEFORE_STAGES = (
-    *("scenario", "turn", "repeat", "phase_ms", "say", "outcome", "budget_ms"),
-    *("gap_ms", "why_no_gap", "error", "left_out"),
-)
-_COLUMNS_AFTER_STAGES = ("yield_ms", "transcript", "reply", "right", "llm")
-
-
 class Turn(Document):
     """One line of `turns.jsonl`.
 
@@ -325,20 +319,13 @@ class Turn(Document):
         told = [e for e in found if str(e.get("text", event)).strip()]
         return [at for e in told if isinstance(at := e.get(field), int)]
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Row:
         """The turn as a flat row of plain values, for a table of turns.
 
-        The columns are the same for every turn: `scenario`, `turn`, `repeat`, `phase_ms`, `say`,
-        `outcome`, `budget_ms`, `gap_ms`, `why_no_gap`, `error`, `left_out`, one column for each
-        stage (`endpoint_ms`, `transcript_ms` … `unattributed_ms`; None where the turn lacks the
-        stage), `yield_ms`, `transcript`, `reply`, `right`, `llm`, `starved` and `audio`.
+        The columns are the same for every turn: `turngap.core.columns.TURN_COLUMNS`, which
+        docs/data.md lists. Where the turn has no value for one, it is None.
         """
-        spent = self.stage_ms
-        row = {name: getattr(self, name) for name in _COLUMNS_BEFORE_STAGES}
-        row |= {f"{stage}_ms": spent.get(stage) for stage in STAGES}
-        row |= {name: getattr(self, name) for name in _COLUMNS_AFTER_STAGES}
-        audio = None if self.audio is None else self.audio.file
-        return row | {"starved": self.pacing.starved, "audio": audio}
+        return row_of(TURN_COLUMNS, self)
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
         for name in ("scenario", "turn", "repeat", "outcome", "gap_ms"):

@@ -1,26 +1,23 @@
 """A load test's page, its figures as JSON, and its steps and turns as CSV."""
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from turngap.core.budget import OUTCOMES
+from turngap.core.columns import row_of
 from turngap.core.stats import Percentile
-from turngap.core.untrusted import printable
+from turngap.load.columns import STEP_COLUMNS, TURN_COLUMNS
 from turngap.load.curve import knee
-from turngap.load.record import Certificate, LoadRecord, LoadTurn, Missed, StepFigures
+from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.report import PAGE_FILE, load_report
 from turngap.report import page
 from turngap.store.documents import exists, parse_document
 from turngap.store.folders import TURNS_FILE
 from turngap.store.runs import is_json, read_lines
+from turngap.store.tables import Table, csv_text
 
 STEPS_CSV, TURNS_CSV = "steps.csv", "turns.csv"
-# What may become of a turn: a column of `steps.csv` each.
-_BECAME = (*OUTCOMES, *get_args(Missed))
 
 
 def load_json(record: LoadRecord, folder: Path) -> dict[str, Any]:
@@ -93,73 +90,14 @@ def read_load_turns(folder: Path) -> Iterator[LoadTurn]:
             yield parse_document(line.removesuffix(b"\n"), LoadTurn, f"{file}:{number}")
 
 
-def turn_row(turn: LoadTurn, budget_ms: float) -> dict[str, Any]:
-    """A turn as a flat row: the columns are the same for every turn, played or not."""
-    played = turn.played
-    return {
-        "step": turn.step,
-        "call": turn.call,
-        "line": turn.line,
-        "scenario": printable(turn.scenario),
-        "turn": turn.turn,
-        "due_s": turn.due_s,
-        "counted": turn.counted,
-        "outcome": turn.outcome,
-        "on_time": turn.hit(budget_ms),
-        "latency_ms": turn.latency_ms,
-        "waited_ms": turn.waited_ms,
-        "gap_ms": None if played is None else played.gap_ms,
-        "yield_ms": None if played is None else played.yield_ms,
-        "hole_ms": turn.hole_ms,
-        "why": printable(turn.why or (played and played.why_no_gap) or ""),
-        "starved": None if played is None else played.pacing.starved,
-        "node": printable(turn.node),
-    }
+def turns_table(record: LoadRecord, folder: Path) -> Table:
+    """Each turn that was planned as a row, played or not.
 
-
-def step_row(number: int, step: StepFigures) -> dict[str, Any]:
-    """A step as a flat row."""
-    mean, most = step.at_once
-    return {
-        "step": number,
-        "sessions": step.sessions,
-        "confirms": step.confirms,
-        "offered_per_s": step.offered_per_s,
-        "seconds": step.seconds,
-        "calls": step.calls,
-        "turns": step.turns,
-        "hits": step.hit_rate.hits,
-        "hit_rate": step.hit_rate.value,
-        "low": step.hit_rate.low,
-        "high": step.hit_rate.high,
-        "effective_n": step.effective_n,
-        "holds": step.holds,
-        **{f"gap_{name}_ms": p.value for name, p in step.gap_ms.items()},
-        "yield_ms": step.yield_ms.value,
-        "holes": step.holes,
-        "at_once_mean": mean,
-        "at_once_most": most,
-        "calls_refused": step.refused,
-        "calls_late_started": step.late_started,
-        "calls_dropped": step.dropped,
-        "caller_late_ms": step.caller_late_ms,
-        "void": printable(step.void or ""),
-        **{f"turns_{name}": step.outcomes.get(name, 0) for name in _BECAME},
-        "turns_waited": step.waited,
-        "turns_not_played": step.not_played,
-    }
-
-
-def _csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows of equal keys as CSV with a line of names; None is an empty cell; empty without any."""
-    text = io.StringIO()
-    writer: csv.DictWriter[str] | None = None
-    for row in rows:
-        if writer is None:
-            writer = csv.DictWriter(text, list(row), lineterminator="\n")
-            writer.writeheader()
-        writer.writerow(row)
-    return text.getvalue()
+    Raises:
+        InputError: the file cannot be read, or is damaged (with the line).
+    """
+    turns = ((turn, record.budget_ms) for turn in read_load_turns(folder))
+    return Table(TURN_COLUMNS, (row_of(TURN_COLUMNS, turn) for turn in turns))
 
 
 def write_reports(record: LoadRecord, folder: Path) -> Path:
@@ -168,8 +106,7 @@ def write_reports(record: LoadRecord, folder: Path) -> Path:
     Raises:
         InputError: the folder cannot be written to, or its turns are damaged.
     """
-    steps = (step_row(number, step) for number, step in enumerate(record.steps, start=1))
-    turns = (turn_row(turn, record.budget_ms) for turn in read_load_turns(folder))
-    page.write(folder / STEPS_CSV, _csv(steps))
-    page.write(folder / TURNS_CSV, _csv(turns))
+    steps = (row_of(STEP_COLUMNS, step) for step in enumerate(record.steps, start=1))
+    page.write(folder / STEPS_CSV, csv_text(Table(STEP_COLUMNS, steps)))
+    page.write(folder / TURNS_CSV, csv_text(turns_table(record, folder)))
     return page.write(folder / PAGE_FILE, page.render(load_report(record)))

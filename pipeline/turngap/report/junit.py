@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 from xml.etree import ElementTree
 
@@ -12,13 +13,14 @@ from turngap.core.untrusted import printable, xml_text
 class Case:
     """One test case. `why` stands with a failure, or with what was skipped.
 
-    `kind`: what sort of failure it is, as JUnit's attribute `type`.
+    `kind`: what sort of failure it is, as JUnit's attribute `type`. `seconds`: what it took.
     """
 
     name: str
     status: Literal["passed", "failed", "skipped"]
     why: str = ""
     kind: str = "failed"
+    seconds: float | None = None
 
 
 def document(
@@ -56,9 +58,20 @@ def document(
     return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
 
 
+def times(started_utc: str, finished_utc: str | None) -> tuple[str, str]:
+    """How long it took in s, and when it began; nothing made up where that is not told."""
+    try:
+        started = datetime.fromisoformat(started_utc)
+        seconds = (datetime.fromisoformat(finished_utc or "") - started).total_seconds()
+    except (ValueError, TypeError):
+        return "0", ""
+    return f"{max(seconds, 0.0):.3f}", f"{started:%Y-%m-%dT%H:%M:%S}"
+
+
 def _append(suite: ElementTree.Element, classname: str, case: Case) -> None:
     name, message = xml_text(printable(case.name)), xml_text(case.why)
     attributes = {"classname": classname, "name": name}
+    attributes |= {} if case.seconds is None else {"time": f"{case.seconds:.6f}"}
     element = ElementTree.SubElement(suite, "testcase", attributes)
     if case.status == "failed":
         failure = ElementTree.SubElement(

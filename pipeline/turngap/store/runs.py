@@ -5,7 +5,6 @@
 `turngap.store.writer` writes it, `turngap.store.folders` finds it.
 """
 
-import csv
 import json
 import os
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from turngap.store.documents import (
 )
 from turngap.store.files import open_regular, unreadable
 from turngap.store.folders import RUN_FILE, RUN_HINT, TURNS_FILE, find_run, read_record, unfinished
+from turngap.store.tables import Table, run_rows, turns_table, write_csv, write_parquet
 
 if TYPE_CHECKING:
     from turngap.core.cut_ins import CutIns
@@ -126,12 +126,15 @@ class Run:
     def rows(self) -> list[dict[str, Any]]:
         """The turns as flat rows, for `pandas.DataFrame` or `polars.DataFrame`.
 
-        `Turn.row` lists the columns, which are the same in every run.
+        The columns are the same in every run, and in CSV and Parquet. docs/data.md says what each
+        of them holds.
         """
-        return [turn.row() for turn in self.turns]
+        return run_rows(self)
 
     def to_csv(self, path: str | Path) -> Path:
         """Write the rows as a CSV file, with a line of column names; None is an empty cell.
+
+        A text that a spreadsheet would take for a formula gets an apostrophe before it.
 
         Returns:
             The file's path.
@@ -139,17 +142,24 @@ class Run:
         Raises:
             InputError: the run has no turns, or the file cannot be written.
         """
-        rows, file = self.rows(), Path(path)
-        if not rows:
+        return write_csv(Path(path), self._table())
+
+    def to_parquet(self, path: str | Path) -> Path:
+        """Write the rows as a Parquet file, with the types and descriptions of the columns.
+
+        Returns:
+            The file's path.
+
+        Raises:
+            InputError: the run has no turns, the file cannot be written, or pyarrow, which the
+                extra `parquet` brings, is not installed.
+        """
+        return write_parquet(Path(path), self._table())
+
+    def _table(self) -> Table:
+        if not self.turns:
             raise InputError("run.empty", f"{self.path}: the run holds no turn to write")
-        try:
-            with file.open("w", encoding="utf-8", errors="replace", newline="") as f:
-                writer = csv.DictWriter(f, rows[0])
-                writer.writeheader()
-                writer.writerows(rows)
-        except OSError as e:
-            raise InputError("csv.unwritable", f"cannot write {file}: {e.strerror or e}") from e
-        return file
+        return turns_table([self])
 
     def __repr__(self) -> str:
         rate = self.hit_rate
@@ -210,6 +220,25 @@ def read_run(path: Path) -> Run:
         why = f" ({record.failure})" if record.failure else ""
         raise InputError("run.empty", f"{path}: the run holds no finished turn{why}", hint=RUN_HINT)
     return Run(record, tuple(turns), path, tuple(problems))
+
+
+def read_run_beside(file: Path, name: str) -> Run:
+    """Read the run that a stored document names, beside itself; it may hold no turn.
+
+    Its name must be one: a stored document may come from anybody, and is not to lead elsewhere.
+
+    Raises:
+        InputError: the name is a path, or the run cannot be read.
+    """
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise InputError("document.damaged", f"{file}: {name!r} is no folder beside it")
+    path = file.parent / name
+    try:
+        return read_run(path)
+    except InputError as e:
+        if e.kind != "run.empty":
+            raise
+        return Run(read_record(path), (), path)
 
 
 def rewritten(run: Run, record: RunRecord, turns: tuple[Turn, ...]) -> Run:

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from turngap.core.errors import InputError
 from turngap.report import page
 from turngap.report.markdown import markdown
 from turngap.store.documents import read_document
-from turngap.store.folders import read_record
-from turngap.store.runs import Run, read_run
+from turngap.store.runs import Run, read_run_beside
 from turngap.turns.record import TURNS_FILE, TurnsRecord
 from turngap.turns.report import turns_report
 
@@ -26,22 +24,7 @@ def read_turns(folder: Path) -> tuple[TurnsRecord, list[Run]]:
         InputError: it or a run cannot be read, is damaged, or of another version.
     """
     record = read_document(folder / TURNS_FILE, TurnsRecord, hint=_HINT)
-    return record, [_run_of(folder, point.run) for point in record.points]
-
-
-def _run_of(folder: Path, name: str) -> Run:
-    """Read a run beside `turns.json`, which may come from anybody and must not lead elsewhere."""
-    if Path(name).name != name or name in ("", ".", ".."):
-        raise InputError(
-            "document.damaged", f"{folder / TURNS_FILE}: {name!r} is no folder beside it"
-        )
-    path = folder / name
-    try:
-        return read_run(path)
-    except InputError as e:
-        if e.kind != "run.empty":
-            raise
-        return Run(read_record(path), (), path)
+    return record, [read_run_beside(folder / TURNS_FILE, point.run) for point in record.points]
 
 
 def turns_json(record: TurnsRecord, folder: Path) -> dict[str, Any]:

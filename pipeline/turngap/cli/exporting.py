@@ -1,0 +1,135 @@
+"""What `turngap report` writes for other programs: CSV, Parquet, JUnit and Prometheus' text."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from turngap.cli import options
+from turngap.cli.shared import say
+from turngap.core.errors import InputError
+
+if TYPE_CHECKING:
+    from turngap.store.runs import Run
+    from turngap.store.tables import Table
+
+Csv = Annotated[
+    Path | None,
+    options.for_output(metavar="FILE", help="Write all turns to this CSV file, a row each."),
+]
+Parquet = Annotated[
+    Path | None,
+    options.for_output(
+        metavar="FILE", help="Write all turns to this Parquet file (with the extra `parquet`)."
+    ),
+]
+Junit = Annotated[
+    Path | None,
+    options.for_output(
+        metavar="FILE",
+        help="Write JUnit XML: each turn of a run is a test, or each metric of a check.",
+    ),
+]
+Prometheus = Annotated[
+    Path | None,
+    options.for_output(
+        metavar="FILE",
+        help="Write a run's figures in Prometheus' text format, for a textfile collector (with the "
+        "extra `prometheus`).",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Exports:
+    """What can be written of something stored; None where there is no such thing of it."""
+
+    table: "Callable[[], Table] | None" = None
+    junit: Callable[[], bytes] | None = None
+    prometheus: Callable[[], bytes] | None = None
+
+
+def runs_exports(
+    runs: "Callable[[], Sequence[Run]]", junit: Callable[[], bytes] | None = None
+) -> Exports:
+    """What can be written of something that was made of runs."""
+
+    def table() -> "Table":
+        from turngap.store.tables import turns_table
+
+        return turns_table(runs())
+
+    return Exports(table, junit)
+
+
+def run_exports(run: "Run") -> Exports:
+    """What can be written of one run."""
+
+    def junit() -> bytes:
+        from turngap.report.run_junit import run_junit
+
+        return run_junit(run)
+
+    def prometheus() -> bytes:
+        from turngap.report.prometheus import prometheus_text
+
+        return prometheus_text(run)
+
+    return Exports(runs_exports(lambda: [run]).table, junit, prometheus)
+
+
+def write_exports(
+    stored: Sequence[Exports],
+    csv: Path | None,
+    parquet: Path | None,
+    junit: Path | None,
+    prometheus: Path | None,
+) -> None:
+    """Write the files that are asked for, and name each.
+
+    Raises:
+        InputError: something of what is stored cannot be written so, or a file cannot be written.
+    """
+    from turngap.store.tables import write_csv, write_file, write_parquet
+
+    if junit is not None:
+        made = _only("--junit", "a run or a check", [one.junit for one in stored])
+        say(f"written: {write_file(junit, made, 'junit')}")
+    if prometheus is not None:
+        made = _only("--prometheus", "a run", [one.prometheus for one in stored])
+        say(f"written: {write_file(prometheus, made, 'prometheus')}")
+    if csv is not None:
+        say(f"written: {write_csv(csv, _table('--csv', stored))}")
+    if parquet is not None:
+        say(f"written: {write_parquet(parquet, _table('--parquet', stored))}")
+
+
+def _only(flag: str, of: str, ways: Sequence[Callable[[], bytes] | None]) -> bytes:
+    """The document of the one thing that was given."""
+    if len(ways) != 1:
+        raise InputError(
+            "report.one", f"{flag} writes {of}, and {len(ways)} are given", hint="give one of them"
+        )
+    way = ways[0]
+    if way is None:
+        nor = "neither" if " or " in of else "none"
+        raise InputError("report.no_such_export", f"{flag} writes {of}, and this is {nor}")
+    return way()
+
+
+def _table(flag: str, stored: Sequence[Exports]) -> "Table":
+    """All turns of all that was given, one after the other."""
+    from turngap.store.tables import Table
+
+    if any(one.table is None for one in stored):
+        raise InputError(
+            "report.no_such_export", f"{flag} writes turns, and a simulation stores none"
+        )
+    tables = [one.table() for one in stored if one.table is not None]
+    if any(table.columns is not tables[0].columns for table in tables):
+        raise InputError(
+            "report.two_tables",
+            f"{flag} writes one table, and the turns of load tests have other columns",
+            hint="give load tests by themselves",
+        )
+    return Table(tables[0].columns, (row for table in tables for row in table.rows))

@@ -1,0 +1,57 @@
+"""A run as JUnit XML: each turn is a test, which CI servers show one by one."""
+
+from collections.abc import Iterator
+
+from turngap.core.results import Turn
+from turngap.core.untrusted import printable
+from turngap.report import words
+from turngap.report.junit import Case, document, times
+from turngap.store.runs import Run
+from turngap.store.tables import agent_name
+
+SUITE = "turngap run"
+
+
+def run_junit(run: Run) -> bytes:
+    """The document. A test's `time` is the turn's gap, so that a CI server draws it over builds.
+
+    A turn that was answered within its budget passes, any other fails with its outcome as `type`.
+    What bears no verdict is skipped: every turn of an invalid run, and turns that are left out.
+    """
+    seconds, started = times(run.record.started_utc, run.record.finished_utc)
+    return document(
+        SUITE,
+        [_case(run, turn) for turn in run.turns],
+        properties=dict(_properties(run)),
+        output=repr(run),
+        seconds=seconds,
+        started=started,
+    )
+
+
+def _case(run: Run, turn: Turn) -> Case:
+    gap_s = None if turn.gap_ms is None or turn.gap_ms < 0 else turn.gap_ms / 1000
+    name, outcome = words.turn_name(turn), turn.outcome
+    if turn.phase_ms:
+        name += f", phase {turn.phase_ms:g} ms"
+    what = [outcome, *words.gap_words(turn)[:1], words.why_words(turn) or ""]
+    message = ": ".join(filter(None, (what[0], "; ".join(filter(None, what[1:])))))
+    if turn.pacing.starved:
+        message += "; turngap itself was late in this turn"
+    if not run.valid:
+        return Case(name, "skipped", f"{words.validity_words(run.record)} ({message})")
+    if turn.left_out is not None:
+        return Case(name, "skipped", f"left out: {printable(turn.left_out)} ({message})")
+    status = "passed" if outcome == "answered" else "failed"
+    return Case(name, status, message, kind=outcome, seconds=gap_s)
+
+
+def _properties(run: Run) -> Iterator[tuple[str, str]]:
+    yield "run", printable(run.path.name)
+    yield "agent", printable(agent_name(run))
+    yield "commit", printable(run.record.commit or "none")
+    yield "valid", words.validity_words(run.record)
+    yield "hit_rate", str(run.hit_rate)
+    yield "cut_ins", str(run.cut_ins)
+    yield "gap_ms", str(run.gap_ms)
+    yield "machine", printable(run.record.machine.fingerprint)

@@ -1,0 +1,198 @@
+"""Tables of turns as files: CSV and Parquet, from the columns of `turngap.core.columns`.
+
+docs/data.md says what the columns hold; `tools/data_page.py` makes it from them.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from turngap.core.columns import TURN_COLUMNS, Cell, Column, Row, row_of
+from turngap.core.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from turngap.store.runs import Run
+
+# What a spreadsheet takes for a formula when a cell begins with it, in its East Asian width, too
+# (https://owasp.org/www-community/attacks/CSV_Injection). Spaces and quotes before it may be
+# dropped, and a spreadsheet that separates cells by semicolons begins another cell after each.
+_FORMULA = r"[\s\"']*[=+\-@＝＋－＠]"
+_CELL_BEGINS = r"(?:\A|(?<=[;\t\r\n]))"
+_UNSAFE = re.compile(f"{_CELL_BEGINS}(?={_FORMULA})")
+_MADE_SAFE = re.compile(f"{_CELL_BEGINS}'(?={_FORMULA})")
+
+
+def agent_name(run: "Run") -> str:
+    """The agent as people know it: the name of a stack, or the URL; empty where neither is told."""
+    return str(run.record.agent.get("stack") or run.record.agent.get("url") or "")
+
+
+# What each turn's row begins with, so that the rows of several runs can stand in one table.
+RUN_COLUMNS: "Sequence[Column[Run]]" = (
+    Column("run", "text", "The name of the run's folder.", lambda run: run.path.name),
+    Column(
+        "agent",
+        "text",
+        "The agent: the name of a stack, or the URL without its secrets.",
+        agent_name,
+        True,
+    ),
+    Column(
+        "commit",
+        "text",
+        "The commit of your checkout; it ends in `-dirty` where files differed.",
+        lambda run: run.record.commit,
+        True,
+    ),
+    Column(
+        "valid",
+        "boolean",
+        "Whether the run's figures can be used. Its report says why not.",
+        lambda run: run.valid,
+    ),
+)
+COLUMNS: Sequence[Column[Any]] = (*RUN_COLUMNS, *TURN_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows, which have a value for each of the columns; they can be read once."""
+
+    columns: Sequence[Column[Any]]
+    rows: Iterable[Mapping[str, Any]]
+
+
+def run_rows(run: "Run") -> list[Row]:
+    """Each turn of a run as a row: the columns are `COLUMNS`."""
+    of_run = row_of(RUN_COLUMNS, run)
+    return [of_run | turn.row() for turn in run.turns]
+
+
+def turns_table(runs: Iterable["Run"]) -> Table:
+    """The turns of these runs, one run after the other."""
+    return Table(COLUMNS, (row for run in runs for row in run_rows(run)))
+
+
+# --- CSV ----------------------------------------------------------------------------------------
+
+
+def csv_text(table: Table) -> str:
+    """Write the line of names, then a line for each row.
+
+    Numbers have as many digits as it takes to read the very same number again, booleans are `true`
+    and `false`, and a missing value is an empty cell. No cell is a formula (`safe_cell`).
+    """
+    names = [column.name for column in table.columns]
+    lines = (_line(_written(row[name]) for name in names) for row in table.rows)
+    return "".join((_line(names), *lines))
+
+
+def safe_cell(text: str) -> str:
+    """Put an apostrophe before what a spreadsheet would run as a formula.
+
+    What an agent said ends up in a spreadsheet, and `=HYPERLINK(…)` must stay a text there. No
+    other text is changed, and `text_of_cell` gives back the very text.
+    """
+    return _UNSAFE.sub("'", text)
+
+
+def text_of_cell(cell: str) -> str:
+    """Give back the text that `safe_cell` wrote."""
+    return _MADE_SAFE.sub("", cell)
+
+
+def _written(value: Cell) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return safe_cell(value) if isinstance(value, str) else repr(value)
+
+
+def _line(cells: Iterable[str]) -> str:
+    # A writer whose lines end in a line feed alone would not quote a carriage return.
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\r\n").writerow(cells)
+    return line.getvalue().removesuffix("\r\n") + "\n"
+
+
+# --- Parquet ------------------------------------------------------------------------------------
+
+
+def parquet_bytes(table: Table) -> bytes:
+    """The table as a Parquet file, whose schema describes each column.
+
+    Raises:
+        InputError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as e:
+        raise InputError(
+            "extra.missing",
+            "Parquet files are written by pyarrow, which is not installed here",
+            hint="pip install 'turngap[parquet]'",
+        ) from e
+    rows, schema = list(table.rows), arrow_schema(table.columns)
+    cells = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.Table.from_arrays(cells, schema=schema), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def arrow_schema(columns: Sequence[Column[Any]]) -> "pa.Schema":
+    """The columns with their types, which of them may be null, and what they hold."""
+    import pyarrow as pa
+
+    types = {
+        "text": pa.string(),
+        "integer": pa.int64(),
+        "number": pa.float64(),
+        "boolean": pa.bool_(),
+    }
+    return pa.schema(
+        pa.field(c.name, types[c.type], nullable=c.optional, metadata={"description": c.about})
+        for c in columns
+    )
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def write_csv(file: Path, table: Table) -> Path:
+    """Write a table as a CSV file, in UTF-8; returns its path.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    return write_file(file, csv_text(table).encode("utf-8"), "csv")
+
+
+def write_parquet(file: Path, table: Table) -> Path:
+    """Write a table as a Parquet file; returns its path.
+
+    Raises:
+        InputError: the file cannot be written, or pyarrow is not installed.
+    """
+    return write_file(file, parquet_bytes(table), "parquet")
+
+
+def write_file(file: Path, content: bytes, what: str) -> Path:
+    """Write to where the user says, which may be no file: not by way of one beside it.
+
+    Raises:
+        InputError: it cannot be written; the error is of the kind `{what}.unwritable`.
+    """
+    try:
+        file.write_bytes(content)
+    except (OSError, ValueError) as e:  # a NUL in its name
+        why = getattr(e, "strerror", None) or e
+        raise InputError(f"{what}.unwritable", f"cannot write {file}: {why}") from e
+    return file

@@ -1,0 +1,93 @@
+"""Write the tables of docs/data.md from the columns and metrics themselves.
+
+    python tools/data_page.py           # write them
+    python tools/data_page.py --check   # exit 1 if the page is not what would be written
+
+Each table stands between a line `<!-- made by tools/data_page.py: NAME -->` and `<!-- end -->`; the
+words around the tables are written by hand.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from turngap.core.columns import TURN_COLUMNS, Column
+from turngap.load.columns import STEP_COLUMNS
+from turngap.load.columns import TURN_COLUMNS as LOAD_TURN_COLUMNS
+from turngap.report.prometheus import METRICS
+from turngap.store.tables import RUN_COLUMNS
+
+PAGE = Path(__file__).parents[1] / "docs" / "data.md"
+_TABLE = re.compile(r"(<!-- made by tools/data_page\.py: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def columns_table(columns: Sequence[Column[Any]]) -> str:
+    """The columns as Markdown."""
+    rows = (
+        (f"`{c.name}`", c.type + (" or missing" if c.optional else ""), c.about) for c in columns
+    )
+    return markdown(("column", "type", "what it holds"), rows)
+
+
+def metrics_table() -> str:
+    """The metrics of a run as Markdown."""
+    rows = (
+        (
+            f"`{metric.name}`",
+            metric.type,
+            ", ".join(f"`{label}`" for label in ("agent", *metric.labels)),
+            f"{metric.about}.",
+        )
+        for metric in METRICS
+    )
+    return markdown(("metric", "type", "labels", "what it says"), rows)
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown, with a line at its end."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(
+        "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |\n" for line in lines
+    )
+
+
+def tables() -> Mapping[str, str]:
+    """Each table of the page, by its name."""
+    return {
+        "run": columns_table(RUN_COLUMNS),
+        "turns": columns_table(TURN_COLUMNS),
+        "load-turns": columns_table(LOAD_TURN_COLUMNS),
+        "load-steps": columns_table(STEP_COLUMNS),
+        "prometheus": metrics_table(),
+    }
+
+
+def made(page: str) -> str:
+    """The page with its tables as they are now.
+
+    Raises:
+        ValueError: it lacks a table, or has one that there is not.
+    """
+    now = tables()
+    named = [name for _, name, _ in _TABLE.findall(page)]
+    if sorted(named) != sorted(now):
+        raise ValueError(f"the page has the tables {named}, expected {list(now)}")
+    return _TABLE.sub(lambda found: f"{found[1]}\n{now[found[2]]}\n{found[3]}", page)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the page, or look whether it is up to date."""
+    page = PAGE.read_text(encoding="utf-8")
+    if (wanted := made(page)) == page:
+        return 0
+    if "--check" in arguments:
+        sys.stderr.write("docs/data.md is out of date: run python tools/data_page.py\n")
+        return 1
+    PAGE.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,19 +1,12 @@
 """docs/data.md says what the columns and metrics are, since it is made from them."""
 
-import importlib.util
 import re
 from pathlib import Path
 
+import data_page
 import pytest
 
 from turngap.store.tables import text_of_cell
-
-ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("data_page", ROOT / "tools" / "data_page.py")
-assert SPEC is not None
-assert SPEC.loader is not None
-data_page = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(data_page)
 
 
 def test_the_page_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:

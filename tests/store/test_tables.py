@@ -54,7 +54,7 @@ ODD = [
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     turns = [*every_outcome(), *ODD]
-    record = make_record(planned_turns=len(turns))
+    record = make_record(planned_turns=len(turns), label="before the fix")
     with RunWriter.create(tmp_path_factory.mktemp("runs"), "replay", record) as writer:
         for turn in turns:
             writer.append_turn(turn)
@@ -106,7 +106,8 @@ def row_of_json(document: dict[str, Any], turn: dict[str, Any]) -> dict[str, Any
     told = {
         "run": Path(document["run"]).name,
         "agent": document["agent"]["stack"],
-        "commit": document["commit"],
+        "commit": document["agent"].get("commit") or document["commit"],
+        "label": document["label"],
         "valid": document["valid"],
         **turn,
         **{c.name: spent.get(c.name.removesuffix("_ms")) for c in COLUMNS if c.name in STAGE_MS},

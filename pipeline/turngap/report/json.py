@@ -32,6 +32,7 @@ def run_json(run: Run) -> dict[str, Any]:
                 "metrics_version",
                 "turngap_version",
                 "commit",
+                "label",
                 "started_utc",
                 "finished_utc",
                 "machine",

@@ -29,25 +29,32 @@ _MADE_SAFE = re.compile(f"{_CELL_BEGINS}'(?={_FORMULA})")
 
 
 def agent_name(run: "Run") -> str:
-    """The agent as people know it: the name of a stack, or the URL; empty where neither is told."""
-    return str(run.record.agent.get("stack") or run.record.agent.get("url") or "")
+    """The agent as people know it, and as `turngap history` lists it: a URL, a stack, or a name."""
+    told = run.record.agent
+    return str(told.get("url") or told.get("stack") or run.record.name)
+
+
+def _commit(run: "Run") -> Cell:
+    return str(run.record.agent.get("commit") or run.record.commit or "")
 
 
 # What each turn's row begins with, so that the rows of several runs can stand in one table.
 RUN_COLUMNS: "Sequence[Column[Run]]" = (
     Column("run", "text", "The name of the run's folder.", lambda run: run.path.name),
+    Column("label", "text", "What `--label` gave.", lambda run: run.record.label, True),
     Column(
         "agent",
         "text",
-        "The agent: the name of a stack, or the URL without its secrets.",
+        "The agent, as `turngap history` lists it: its URL without secrets, or the name of its "
+        "stack.",
         agent_name,
-        True,
     ),
     Column(
         "commit",
         "text",
-        "The commit of your checkout; it ends in `-dirty` where files differed.",
-        lambda run: run.record.commit,
+        "The commit of what was measured: of the agent's checkout where it came from one, else of "
+        "yours. It ends in `-dirty` where files differed.",
+        _commit,
         True,
     ),
     Column(

@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as arrow_parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,7 +140,7 @@ def test_csv_holds_the_rows_to_the_last_digit(run: Run, tmp_path: Path) -> None:
 
 
 def test_parquet_holds_the_rows_to_the_last_digit(run: Run, tmp_path: Path) -> None:
-    table = pa.parquet.read_table(run.to_parquet(tmp_path / "turns.parquet"))
+    table = arrow_parquet.read_table(run.to_parquet(tmp_path / "turns.parquet"))
     assert_same(table.to_pylist(), run.rows())
     for column in COLUMNS:
         field = table.schema.field(column.name)
@@ -160,10 +159,10 @@ def test_another_reader_of_csv_gets_the_same_table_as_from_parquet(
     run: Run, tmp_path: Path
 ) -> None:
     schema = arrow_schema(COLUMNS)
-    table = pa.csv.read_csv(
+    table = arrow_csv.read_csv(
         run.to_csv(tmp_path / "turns.csv"),
-        parse_options=pa.csv.ParseOptions(newlines_in_values=True),
-        convert_options=pa.csv.ConvertOptions(
+        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        convert_options=arrow_csv.ConvertOptions(
             column_types=schema, strings_can_be_null=True, null_values=[""]
         ),
     )
@@ -256,7 +255,7 @@ def test_a_safe_cell_gives_back_its_text_and_begins_no_cell_with_a_formula(text:
     )
 )
 def test_any_table_can_be_read_back(rows: list[tuple[Any, ...]]) -> None:
-    columns = (
+    columns: tuple[Column[Any], ...] = (
         Column("a", "text", ".", lambda row: row[0]),
         Column("b", "number", ".", lambda row: row[1], True),
         Column("c", "boolean", ".", lambda row: row[2], True),

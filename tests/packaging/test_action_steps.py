@@ -329,6 +329,15 @@ def test_budgets_alone_start_one_version(job: Job) -> None:
     assert out["verdict"] == "pass"
 
 
+@pytest.mark.parametrize("file", ["turngap.toml", "pyproject.toml"])
+def test_what_the_repository_says_itself_is_not_said_again(job: Job, file: str) -> None:
+    assert Inputs.of(job.env).scenarios == ("quick-questions",)
+    (job.checkout / file).write_text('[tool.turngap]\nscenarios = ["coffee-order"]\n')
+    assert Inputs.of(job.env).scenarios == ()
+    Inputs.of({**job.env, "GATE_BASE": "none"})
+    assert Inputs.of({**job.env, "GATE_SCENARIOS": "cough"}).scenarios == ("cough",)
+
+
 # Which commit is compared with.
 
 

@@ -66,7 +66,7 @@ class Inputs:
         inputs = cls(
             start=given("START"),
             url=given("URL", f"ws://127.0.0.1:{PORT}/ws"),
-            scenarios=_words("scenarios", given("SCENARIOS", "quick-questions")),
+            scenarios=_words("scenarios", given("SCENARIOS") or _scenarios_of(folder)),
             install=given("INSTALL"),
             folder=folder,
             base=given("BASE"),
@@ -95,12 +95,29 @@ class Inputs:
             raise GateError(f"there is no folder {self.folder}", "check your repository out first")
         if self.base.startswith("-"):
             raise GateError(f"base {self.base!r} is no branch, tag or commit")
-        if self.base == "none" and not self.budgets:
+        if self.base == "none" and not self.budgets and not has_defaults(self.folder):
             raise GateError("with base: none there is nothing to check", "give budgets")
         if not re.fullmatch(r"[\w][\w.-]{0,59}", self.name, re.ASCII):
             raise GateError(f"name {self.name!r}: letters, digits, '.', '_' and '-', at most 60")
         if self.turngap and not re.fullmatch(r"[\w.+!-]{1,60}", self.turngap, re.ASCII):
             raise GateError(f"turngap {self.turngap!r} is no version", "for example 0.1.0")
+
+
+def has_defaults(folder: Path) -> bool:
+    """Whether the repository says in a file of its own what `turngap check` is to do."""
+    for each in (folder, *folder.parents):
+        project = each / "pyproject.toml"
+        if (each / "turngap.toml").is_file():
+            return True
+        if project.is_file() and "[tool.turngap" in project.read_text("utf-8", errors="replace"):
+            return True
+        if (each / ".git").exists():
+            break
+    return False
+
+
+def _scenarios_of(folder: Path) -> str:
+    return "" if has_defaults(folder) else "quick-questions"
 
 
 def _words(name: str, text: str) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def served() -> Iterator[FakeGitHub]:
 
         do_GET = do_POST = do_PATCH = _any  # noqa: N815 (names of http.server)
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:

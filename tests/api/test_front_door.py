@@ -171,7 +171,7 @@ def test_ctrl_c_ends_it_and_what_was_played_is_stored(
     with pytest.raises(KeyboardInterrupt):
         play()
     assert signal.getsignal(signal.SIGINT) is before
-    run = Run.load()
+    run = Run.load(run_folders(Path("runs"))[-1])
     assert len(run.turns) == 3
     assert run.record.failure == INTERRUPTED
 
@@ -194,7 +194,7 @@ def test_cancelling_the_async_twin_ends_the_play(
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert Run.load().record.failure == INTERRUPTED
+        assert Run.load(run_folders(Path("runs"))[-1]).record.failure == INTERRUPTED
 
     asyncio.run(main())
 

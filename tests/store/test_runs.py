@@ -13,10 +13,18 @@ import soundfile
 from made_records import every_outcome, make_record, make_turn
 
 from turngap.core.errors import ExitCode, InputError
-from turngap.core.results import METRICS_VERSION
+from turngap.core.results import METRICS_VERSION, PlanRecord
 from turngap.core.secrets import REMOVED
 from turngap.store.documents import encode
-from turngap.store.folders import find_run, latest_run, read_record, run_folders, utc_now
+from turngap.store.folders import (
+    INTERRUPTED,
+    find_run,
+    latest_run,
+    latest_to_resume,
+    read_record,
+    run_folders,
+    utc_now,
+)
 from turngap.store.runs import read_run
 from turngap.store.writer import RunWriter
 
@@ -282,13 +290,50 @@ def test_latest_run_survives_a_damaged_neighbour(tmp_path):
     assert latest_run(tmp_path) == path
 
 
-def test_a_run_that_was_stopped_before_its_first_turn_is_not_the_latest(tmp_path):
-    later = {"started_utc": "2027-01-01T00:00:00+00:00"}
-    empty = RunWriter.create(tmp_path, "empty", make_record(**later))
-    empty.finish(make_record(**later, failure="interrupted by the user"))
-    assert latest_run(tmp_path) == empty.path  # there is no other: it says why
-    assert latest_run(tmp_path) != (path := written(tmp_path))
+LATER = {"started_utc": "2027-01-01T00:00:00+00:00"}
+PLAN = PlanRecord(agent="embedded", library="scenarios", files=(), rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("turns", "changes", "became"),
+    [
+        ([], {"failure": "no answer"}, "has failed: no answer"),
+        ([], {"failure": INTERRUPTED}, "is unfinished, with 0 of 7 turns"),
+        (None, {"failure": "the line was lost"}, "has failed: the line was lost"),
+        (None, {"failure": INTERRUPTED}, "is unfinished, with 7 of 7 turns"),
+        ([make_turn()], {}, "is unfinished, with 1 of 7 turns"),
+        (None, {"finished_utc": None}, "is unfinished, with 7 of 7 turns"),
+    ],
+)
+def test_a_run_that_failed_or_is_unfinished_is_never_the_latest(tmp_path, turns, changes, became):
+    bad = written(tmp_path, turns, **LATER, **changes)
+    with pytest.raises(InputError, match="no finished run") as e:
+        latest_run(tmp_path)
+    assert became in str(e.value)
+    assert bad.name in e.value.hint
+    path = written(tmp_path)
+    assert latest_run(tmp_path) == find_run("latest", tmp_path) == path
+
+
+def test_an_invalid_run_that_is_finished_may_be_the_latest(tmp_path):
+    written(tmp_path)
+    path = written(tmp_path, **LATER, valid=False, why_invalid=("late",))
     assert latest_run(tmp_path) == path
+
+
+def test_a_conversation_that_nobody_planned_may_be_the_latest(tmp_path):
+    path = written(tmp_path, [make_turn()], planned_turns=0)
+    assert latest_run(tmp_path) == path
+
+
+def test_the_latest_to_resume_lacks_turns_and_says_how_it_was_played(tmp_path):
+    whole = written(tmp_path, plan=PLAN)
+    assert latest_to_resume(tmp_path) == whole  # nothing is missing
+    none = written(tmp_path, [], plan=PLAN, failure="no answer", **LATER)
+    assert latest_to_resume(tmp_path) == none
+    some = written(tmp_path, [make_turn()], plan=PLAN, failure=INTERRUPTED)
+    written(tmp_path, [make_turn()], **LATER)
+    assert latest_to_resume(tmp_path) == some
 
 
 KILLED = """
@@ -308,7 +353,7 @@ def test_sigkill_loses_no_finished_turn(tmp_path):
     here = str(Path(__file__).parents[1] / "helpers")
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), here], check=False)
     assert done.returncode == -signal.SIGKILL
-    run = read_run(latest_run(tmp_path))
+    run = read_run(run_folders(tmp_path)[-1])
     assert [t.turn for t in run.turns] == [1, 2, 3]
     assert not run.valid
     assert run.record.why_invalid == ("unfinished: 3 of 7 planned turns were played",)

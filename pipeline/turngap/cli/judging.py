@@ -24,7 +24,8 @@ def judge(
     run: Annotated[
         str,
         typer.Argument(
-            help="A run or a comparison: its folder, its name, or `latest`.",
+            help="A run or a comparison: its folder, its name, or `latest`, the finished run that "
+            "began last.",
             autocompletion=options.run_names,
         ),
     ] = "latest",

@@ -46,8 +46,9 @@ def replay(
         options.for_play(
             metavar="RUN|latest",
             help="Finish an interrupted run: play its missing turns with the same settings, into "
-            "the same folder. Secrets are not stored, so give --agent or --set again if they held "
-            "one; and give --start again, as no stored command is run unasked.",
+            "the same folder. `latest` is the latest that lacks turns. Secrets are not stored, so "
+            "give --agent or --set again if they held one; and give --start again, as no stored "
+            "command is run unasked.",
             autocompletion=options.run_names,
         ),
     ] = None,
@@ -147,7 +148,7 @@ def _resumed(
         InputError: another setting is given, or the run cannot be continued.
     """
     from turngap.play.resume import changes_since, continued, read_unfinished
-    from turngap.store.folders import find_run
+    from turngap.store.folders import find_run, latest_to_resume
 
     # By name: typer may bring a click of its own.
     sources = {
@@ -163,7 +164,8 @@ def _resumed(
             "own settings",
             hint="drop it, or start a new run without --resume",
         )
-    run = read_unfinished(find_run(name, out))
+    folder = latest_to_resume(out) if name == "latest" else find_run(name, out)
+    run = read_unfinished(folder)
     again = agent if sources["agent"] in ("COMMANDLINE", "ENVIRONMENT") else None
     plan = continued(
         run, agent=again, start=start, headers=headers or (), sets=sets or (), library=library

@@ -57,7 +57,7 @@ def report(
     runs: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Folders, names, or `latest`, the run that began last. Default: latest.",
+            help="Folders, names, or `latest`, the finished run that began last. Default: latest.",
             autocompletion=options.run_names,
             show_default=False,
         ),

@@ -40,7 +40,8 @@ def simulate(
         list[str] | None,
         options.for_play(
             "--from",
-            help="Draw the turns from this stored run, or `latest`.",
+            help="Draw the turns from this stored run, or `latest`, the finished one that began "
+            "last.",
             autocompletion=options.run_names,
         ),
     ] = None,

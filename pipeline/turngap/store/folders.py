@@ -1,5 +1,6 @@
 """The folders of runs: where one is made, which one is meant, and what its `run.json` says."""
 
+import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,11 +15,14 @@ from turngap.store.documents import (
     is_file,
     read_document,
 )
+from turngap.store.files import open_regular, unreadable
 
 RUN_FILE = "run.json"
 TURNS_FILE = "turns.jsonl"
 AUDIO_DIR = "audio"
 RUN_HINT = "give a run's folder or name, or `latest`; `turngap replay` makes one"
+
+_PIECE = 2**20
 
 NOT_ENDED = "the run has not ended"
 # What a run stores as its failure if the user ended it.
@@ -124,22 +128,71 @@ def unwritable(root: Path, error: OSError) -> InputError:
 
 
 def latest_run(root: Path | None = None) -> Path:
-    """The folder of the run that started last in `root` (default `./runs`) and holds a turn.
+    """The folder of the finished run that started last in `root` (default `./runs`).
 
-    One that was interrupted before its first turn has nothing to show; it counts only where there
-    is no other, so that its reason is told.
+    One that failed, was interrupted or is being played is never the latest, nor is one that cannot
+    be read.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none; it says what became of the last one.
     """
     root = root or DEFAULT_ROOT
-    if folders := run_folders(root):
-        return next((f for f in reversed(folders) if holds_turns(f)), folders[-1])
-    raise InputError("run.none", f"no run in {root}", hint=RUN_HINT)
+    folders = run_folders(root)
+    for folder in reversed(folders):
+        try:
+            if status_of(read_record(folder), turns_in(folder)) == "finished":
+                return folder
+        except InputError:
+            continue
+    if not folders:
+        raise InputError("run.none", f"no run in {root}", hint=RUN_HINT)
+    raise InputError(
+        "run.none",
+        f"no finished run in {root}: the last of {len(folders)}, {folders[-1].name}, "
+        f"{_what_became_of(folders[-1])}",
+        hint=f"show it: turngap report {folders[-1]}, or play what it lacks: turngap replay "
+        f"--resume {folders[-1]}",
+    )
+
+
+def latest_to_resume(root: Path | None = None) -> Path:
+    """The folder of the run that started last of those that lack turns and can be continued.
+
+    One that holds turns goes before one that holds none. If none lacks turns, it is `latest_run`.
+
+    Raises:
+        InputError: there is no run, or none that is finished or can be continued.
+    """
+    empty: Path | None = None
+    for folder in reversed(run_folders(root or DEFAULT_ROOT)):
+        try:
+            record, turns = read_record(folder), turns_in(folder)
+        except InputError:
+            continue
+        if record.plan is None or (record.finished_utc and turns >= record.planned_turns):
+            continue
+        if turns:
+            return folder
+        empty = empty or folder
+    return empty or latest_run(root)
+
+
+def _what_became_of(folder: Path) -> str:
+    try:
+        record, turns = read_record(folder), turns_in(folder)
+    except InputError as e:
+        return f"cannot be read: {e}"
+    why = record.failure or "it holds no turn"
+    if status_of(record, turns) == "failed":
+        return f"has failed: {why}"
+    of = f" of {record.planned_turns}" if record.planned_turns else ""
+    return f"is unfinished, with {turns}{of} turns"
 
 
 def find_run(name_or_path: str, root: Path | None = None) -> Path:
     """The folder that is meant by a path, by a folder's name in `root`, or by `latest`.
+
+    `latest` is the finished run that started last.
 
     Raises:
         InputError: there is none; the hint names the latest few.
@@ -166,6 +219,25 @@ def run_folders(root: Path) -> list[Path]:
         return []
     folders = [path.parent for path in root.glob(f"*/{RUN_FILE}")]
     return sorted(folders, key=_start_order)
+
+
+def turns_in(folder: Path) -> int:
+    """How many lines of turns a run holds; the last may be cut off, or lack its end.
+
+    Raises:
+        InputError: the file of its turns cannot be read.
+    """
+    file = folder / TURNS_FILE
+    if not exists(file):
+        return 0
+    try:
+        with os.fdopen(open_regular(file), "rb") as opened:
+            lines, end = 0, b"\n"
+            while piece := opened.read(_PIECE):
+                lines, end = lines + piece.count(b"\n"), piece[-1:]
+            return lines + (end != b"\n")
+    except OSError as e:
+        raise unreadable(file, "document", e.strerror or str(e)) from e
 
 
 def holds_turns(folder: Path) -> bool:

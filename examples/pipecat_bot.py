@@ -1,12 +1,12 @@
 """A stock pipecat bot to measure, as it is or with two lines for turngap's marks.
 
-    python examples/pipecat_bot.py [--marks] [--port 8765]
+    python examples/pipecat_bot.py [--marks] [--otlp http://127.0.0.1:4318] [--port 8765]
     turngap replay quick-questions --agent ws://127.0.0.1:8765/ws
     turngap replay quick-questions --agent ws://127.0.0.1:8765/phone --dialect twilio
 
 At /phone it answers calls of Twilio, Telnyx, Plivo and Exotel. Only the engines are turngap's, so
 that it runs offline, and with --marks the observer. Its LLM is simulated: it says what the
-scenarios expect.
+scenarios expect. With --otlp it sends pipecat's own traces, under those of whoever calls.
 """
 
 import argparse
@@ -54,6 +54,7 @@ def engine(kind: Kind, name: str, **settings: object):
 async def from_client(websocket: WebSocket) -> None:
     """A conversation with a client of pipecat's."""
     await websocket.accept()
+    under_the_caller(websocket)
     await bot(websocket, ProtobufFrameSerializer())
 
 
@@ -61,8 +62,30 @@ async def from_client(websocket: WebSocket) -> None:
 async def from_phone(websocket: WebSocket) -> None:
     """A phone call; its first messages tell whose it is."""
     await websocket.accept()
+    under_the_caller(websocket)
     name, call = await parse_telephony_websocket(websocket)
     await bot(websocket, PHONES[name](call))
+
+
+def under_the_caller(websocket: WebSocket) -> None:
+    """Hang what is traced from here on under the caller's span, if it sent a `traceparent`."""
+    if app.state.otlp:
+        from opentelemetry import context, propagate
+
+        context.attach(propagate.extract(websocket.headers))
+
+
+def trace_to(collector: str) -> None:
+    """Set up pipecat's tracing; what was traced is sent at the latest when the bot ends."""
+    from opentelemetry import trace
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace import TracerProvider
+    from pipecat.utils.tracing.setup import setup_tracing
+
+    setup_tracing("pipecat-bot", OTLPSpanExporter(f"{collector.rstrip('/')}/v1/traces"))
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, TracerProvider):
+        app.router.add_event_handler("shutdown", provider.shutdown)
 
 
 # Without the companies' keys nobody can hang up for real.
@@ -112,7 +135,8 @@ async def bot(websocket: WebSocket, serializer: FrameSerializer) -> None:
                 aggregators.assistant(),
             ]
         ),
-        params=PipelineParams(audio_out_sample_rate=22_050),
+        params=PipelineParams(audio_out_sample_rate=22_050, enable_metrics=bool(app.state.otlp)),
+        enable_tracing=bool(app.state.otlp),
     )
     if app.state.marks:
         from turngap import MarksObserver
@@ -132,9 +156,12 @@ def main() -> None:
     """Serve on loopback."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--marks", action="store_true")
+    parser.add_argument("--otlp", metavar="URL")
     parser.add_argument("--port", type=int, default=8765)
     arguments = parser.parse_args()
-    app.state.marks = arguments.marks
+    app.state.marks, app.state.otlp = arguments.marks, arguments.otlp
+    if arguments.otlp:
+        trace_to(arguments.otlp)
     print(f"listens on ws://127.0.0.1:{arguments.port}/ws")
     uvicorn.run(app, host="127.0.0.1", port=arguments.port, log_level="warning")
 

@@ -76,6 +76,11 @@ class MonotonicClock:
             timer.precise -= self._precise
 
 
+def wall_ns() -> int:
+    """The date, in ns since 1970: for others' tools, and never for a difference of two instants."""
+    return time.time_ns()
+
+
 async def pace(clock: Clock, instant_ns: int, beat: Callable[[], int | None]) -> None:
     """Call `beat` at an instant, and then at each instant that it returns, until that is None.
 

@@ -95,7 +95,8 @@ def test_the_base_does_not_reach_what_is_heavy() -> None:
 
 def test_each_extra_with_an_engine_brings_the_agent_that_it_is_for() -> None:
     without = {name for name, needs in EXTRAS.items() if "turngap[agent]" not in needs}
-    assert without == {"agent", "simulate", "audio", "voice", "ray", "parquet", "prometheus"}
+    engineless = {"agent", "simulate", "audio", "voice", "ray", "parquet", "prometheus", "otlp"}
+    assert without == engineless
 
 
 # --- what runs --------------------------------------------------------------------------------

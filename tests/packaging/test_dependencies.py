@@ -51,6 +51,8 @@ AUDIO = declared(*EXTRA["audio"])
 RAY = declared(*EXTRA["ray"])
 # What writes files of turns for other programs, imported where it is asked for.
 EXPORTS = declared(*EXTRA["parquet"], *EXTRA["prometheus"])
+# What `--otlp` sends with (turngap/telemetry/sender.py).
+OTLP = declared(*EXTRA["otlp"])
 # Libraries that are opened, not imported (turngap_services/cuda.py).
 OPENED = {"nvidia-cublas-cu12"}
 # An extra names turngap itself for what another extra brings.
@@ -60,7 +62,7 @@ EXTRAS = declared(*(r for extra in EXTRA.values() for r in extra)) - {"turngap"}
 @pytest.mark.parametrize(
     ("folder", "allowed"),
     [
-        ("pipeline", BASE | AGENT | AUDIO | RAY | EXPORTS),
+        ("pipeline", BASE | AGENT | AUDIO | RAY | EXPORTS | OTLP),
         ("services/turngap_services", BASE | EXTRAS),
     ],
 )

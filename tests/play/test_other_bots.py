@@ -3,11 +3,13 @@
 import shlex
 import socket
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from commandline import ROOT, turngap
+from otlp_collector import Collector, Span, collector
 
 from turngap.core.stages import UNATTRIBUTED, USUAL_MARKS
 
@@ -28,12 +30,22 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """The turns of each bot, all played at the same time."""
+def there() -> Iterator[Collector]:
+    with collector() as kept:
+        yield kept
+
+
+@pytest.fixture(scope="module")
+def replayed(
+    tmp_path_factory: pytest.TempPathFactory, there: Collector
+) -> dict[str, list[dict[str, Any]]]:
+    """The turns of each bot, all played at the same time; that with marks is traced, too."""
 
     def replay(name: str) -> list[dict[str, Any]]:
         out, port = tmp_path_factory.mktemp("runs"), free_port()
         options, path, called = BOTS[name]
+        if name == "marks":
+            options, called = [*options, "--otlp", there.url], [*called, "--otlp", there.url]
         bot = [sys.executable, str(ROOT / "examples" / "pipecat_bot.py"), "--port", str(port)]
         done = turngap(
             "replay", "quick-questions", "--start", shlex.join([*bot, *options]),
@@ -65,3 +77,33 @@ def test_a_bot_is_measured_as_it_is_and_explained_with_marks(
         else:
             assert names == [UNATTRIBUTED, "agent_onset"]
             assert turn["stages"][0]["ms"] > 300
+
+
+def test_what_a_bot_traces_hangs_under_the_heard_turns_beside_what_it_claims(
+    replayed: dict[str, list[dict[str, Any]]], there: Collector
+) -> None:
+    spans = there.spans
+    root = next(span for span in spans if span.name.startswith("invoke_agent"))
+    tree = [span for span in spans if span.trace == root.trace]
+    by_id = {span.id: span for span in tree}
+
+    def above(span: Span) -> list[str]:
+        return [] if not span.parent else [span.parent, *above(by_id[span.parent])]
+
+    # One tree: whatever has the trace hangs under the one root, the bot's spans, too.
+    assert all(span is root or above(span)[-1] == root.id for span in tree)
+    (conversation,) = (span for span in tree if span.name == "conversation")
+    assert (conversation.service, conversation.parent) == ("pipecat-bot", root.id)
+    latency = "turn.user_bot_latency_seconds"
+    claimed = [
+        span.attributes[latency] * 1000
+        for span in sorted(tree, key=lambda span: span.start_ns)
+        if span.name == "turn" and latency in span.attributes
+    ]
+    turns = sorted((s for s in tree if s.name == "turngap.turn"), key=lambda span: span.start_ns)
+    heard = [span.attributes["turngap.gap_ms"] for span in turns]
+    assert heard == [turn["gap_ms"] for turn in replayed["marks"]]
+    # What pipecat says in its own span stands beside what was heard, and is shorter.
+    assert [span.attributes["turngap.agent.gap_ms"] for span in turns] == pytest.approx(claimed)
+    assert {span.attributes["turngap.agent.gap_source"] for span in turns} == {"pipecat"}
+    assert all(span.attributes["turngap.gap_difference_ms"] > 0 for span in turns)

@@ -23,6 +23,7 @@ from turngap import __version__
 from turngap.backends import Kind
 from turngap.core.budget import GAP_BUCKETS_S
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
+from turngap.telemetry.names import STAGE_S
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -40,7 +41,6 @@ REASONS: Final = ("full", "begins", "draining", "access", "other")
 OUTCOMES: Final = ("answered", "unheard", "failed")
 ENGINES: Final[tuple[Kind, ...]] = ("stt", "llm", "tts", "turn")
 
-ENGINE_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.5, 3.0, 6.0)
 LAG_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
 LAG_EVERY_MS = 100.0
 
@@ -106,7 +106,7 @@ class Metrics:
             "Waits for an engine in a turn, queueing included. stt: from the end of the turn to "
             "its transcript, 0 if that was there; llm: from the request to the first token; tts: "
             "from the first text to the first audio",
-            ENGINE_S,
+            STAGE_S,
             "engine",
         )
         self._lag = histogram(

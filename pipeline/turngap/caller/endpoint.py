@@ -3,9 +3,9 @@
 import os
 import re
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
@@ -80,6 +80,21 @@ class Endpoint:
         given += [("--header", header_without_secret(each)) for each in self.headers]
         given += [("--subprotocol", text_without_secrets(each)) for each in self.subprotocols]
         return " ".join(f"{flag} {shlex.quote(value)}" for flag, value in given)
+
+    @property
+    def host_and_port(self) -> tuple[str | None, int | None]:
+        """As far as the URL tells them; None where a variable stands for them."""
+        try:
+            parts = urlsplit(self.url)
+            return (None, None) if "$" in parts.netloc else (parts.hostname, parts.port)
+        except ValueError:
+            return None, None
+
+    def with_headers(self, headers: Sequence[str]) -> "Endpoint":
+        """The same endpoint, opened with further headers; the user's own win."""
+        given = {header.partition(":")[0].strip().lower() for header in self.headers}
+        new = [h for h in headers if h.partition(":")[0].strip().lower() not in given]
+        return replace(self, headers=(*self.headers, *new)) if new else self
 
     def opening(self) -> tuple[str, dict[str, str], tuple[str, ...]]:
         """Return the URL, the headers and the subprotocols, with every variable filled in.

@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from turngap.cli import options
 from turngap.cli.progress import played
 from turngap.cli.results import show, stored_check
 from turngap.cli.shared import leave
+from turngap.cli.telling import telemetry_of
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import ExitCode, InputError
 
@@ -23,6 +26,7 @@ EXIT_CODES = {
 
 
 def check(
+    ctx: typer.Context,
     scenarios: options.Scenarios = None,
     agent: options.Agent = "embedded",
     start: options.Start = None,
@@ -119,6 +123,7 @@ def check(
         ),
     ] = None,
     out: options.Out = None,
+    otlp: options.Otlp = None,
     json_: options.Json = False,
 ) -> None:
     """Compare an agent with a reference, and fail if it got slower or cuts in more.
@@ -162,6 +167,7 @@ def check(
         starved_ms=starved_ms,
         calibration_turns=calibration,
         out=out,
+        telemetry=telemetry_of(ctx, otlp),
     )
     what = "in 1 round" if plan.rounds == 1 else f"in {plan.rounds} rounds"
     if plan.reference is not None:

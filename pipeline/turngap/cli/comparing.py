@@ -4,10 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from turngap.cli import options
 from turngap.cli.progress import played
 from turngap.cli.results import show, stored_comparison
 from turngap.cli.shared import leave, say
+from turngap.cli.telling import telemetry_of
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import AgentError, ExitCode, TurngapError
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def compare(
+    ctx: typer.Context,
     scenarios: options.Scenarios = None,
     agent: options.Agent = "embedded",
     llm: Annotated[
@@ -52,6 +56,7 @@ def compare(
     budget_ms: options.BudgetMs = None,
     starved_ms: options.StarvedMs = STARVED_MS,
     out: options.Out = None,
+    otlp: options.Otlp = None,
     json_: options.Json = False,
 ) -> None:
     """Compare LLMs on the same recordings: speed, cut-ins, right answers, price, long tasks.
@@ -76,6 +81,7 @@ def compare(
         budget_ms=budget_ms,
         out=out,
         starved_ms=starved_ms,
+        telemetry=telemetry_of(ctx, otlp),
     )
     plan.targets()
     from turngap.judge.play import judge_backend  # needs what the agent needs

@@ -1,6 +1,7 @@
 """`turngap replay` and `turngap calibrate`."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ from turngap.cli import options
 from turngap.cli.next_steps import after_run, say_next
 from turngap.cli.progress import Display, announce
 from turngap.cli.shared import print_block, print_json, say, show_failure
+from turngap.cli.telling import telemetry_of
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 # What may be given along with --resume; all else is as the run began.
 _WITH_RESUME = frozenset(
     {"resume", "agent", "start", "header", "set_", "library", "min_hit_rate", "out", "json_"}
+    | {"otlp"}
 )
 
 
@@ -71,6 +74,7 @@ def replay(
     ] = None,
     starved_ms: options.StarvedMs = STARVED_MS,
     out: options.Out = None,
+    otlp: options.Otlp = None,
     json_: options.Json = False,
 ) -> None:
     """Call an agent with recorded speech, and measure every turn.
@@ -83,8 +87,10 @@ def replay(
     from turngap.report.json import run_json
     from turngap.report.run import summary_block, write_html
 
+    telemetry = telemetry_of(ctx, otlp)
     if resume is not None:
         plan = _resumed(ctx, resume, out, agent, start, header, set_, library)
+        plan = replace(plan, telemetry=telemetry)
         if (whole := plan.continues) is not None and whole.complete:
             say(f"nothing is missing: all {len(whole.turns)} turns of {whole.path} were played")
             if json_:
@@ -113,6 +119,7 @@ def replay(
             calibration_turns=calibration,
             greeting_ms=greeting_ms,
             starved_ms=starved_ms,
+            telemetry=telemetry,
         )
     run, failure = _play(plan, quiet=json_)
     page: Path | None = None

@@ -264,6 +264,16 @@ RunsFolders = Annotated[
     list[Path] | None,
     for_output("--runs", help="Look for stored runs in this folder. Repeatable. Default: ./runs."),
 ]
+Otlp = Annotated[
+    str | None,
+    for_output(
+        "--otlp",
+        metavar="URL",
+        help="Send a trace of each conversation, and histograms, to an OpenTelemetry collector at "
+        "this URL (http://HOST:4318). The agent gets a `traceparent` header, so that its own spans "
+        "hang under ours. Default: where OTEL_EXPORTER_OTLP_ENDPOINT says.",
+    ),
+]
 Json = Annotated[
     bool, for_output("--json", help="Print one JSON document on stdout, and nothing else there.")
 ]

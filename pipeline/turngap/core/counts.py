@@ -4,6 +4,10 @@ from collections.abc import Mapping
 
 # How far a recogniser was behind what was said, in ms.
 BEHIND = "stt_behind_ms"
+# The gap as the agent knows it, in ms: by its own marks, and by pipecat's own measurement, which
+# pipecat's traces hold as `turn.user_bot_latency_seconds`.
+AGENT_GAP = "agent_gap_ms"
+USER_BOT_LATENCY = "user_bot_latency_ms"
 # Of these the greatest counts; all others are added up.
 _GREATEST = frozenset({BEHIND})
 

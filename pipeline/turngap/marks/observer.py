@@ -52,6 +52,8 @@ from pipecat.services.tts_service import TTSService
 from pipecat.transports.base_output import BaseOutputTransport
 
 from turngap.backends import COUNTS, Decision, Kind
+from turngap.core.clock import ns_to_ms
+from turngap.core.counts import AGENT_GAP, USER_BOT_LATENCY
 from turngap.core.messages import PING
 from turngap.core.tokens import COLD
 from turngap.marks.failures import failure_of, kind_of
@@ -60,6 +62,7 @@ from turngap.marks.versions import (
     EagerEndOfTurnCancelFrame,
     FirstPushes,
     is_guess,
+    on_user_bot_latency,
     tool_error,
 )
 from turngap.marks.waste import GUESS, Waste, costs
@@ -132,6 +135,7 @@ class MarksObserver(BaseObserver):
             return
         worker.add_observer(self)
         self.report_to(rtvi)
+        on_user_bot_latency(worker, lambda ms: self.count(USER_BOT_LATENCY, ms))
 
     def report_to(self, rtvi: RTVIProcessor) -> None:
         """Send the marks as RTVI server messages, and answer the caller's clock pings."""
@@ -320,6 +324,8 @@ class MarksObserver(BaseObserver):
     def _report(self, turn: AgentTurn) -> None:
         for name, n in self._waste.take(self._price()).items():
             turn.counts[name] = turn.counts.get(name, 0) + n
+        if turn.silent_ns is not None and "sent" in turn.marks:
+            turn.counts[AGENT_GAP] = ns_to_ms(turn.marks["sent"] - turn.silent_ns)
         if self._rtvi is None:
             return
         message = {"turngap": "marks", "turn": turn.number, "marks": dict(turn.marks)}

@@ -1,5 +1,8 @@
 """What differs between the versions of pipecat that a bot may have, from 1.8 on."""
 
+from collections.abc import Callable
+from typing import Any
+
 from pipecat.frames.frames import Frame, FunctionCallResultFrame, LLMContextFrame, SystemFrame
 from pipecat.observers.base_observer import FramePushed
 
@@ -13,7 +16,13 @@ except ImportError:  # 1.8 makes no guesses, so it withdraws none
         """Stands for a frame that this version never pushes."""
 
 
-__all__ = ["EagerEndOfTurnCancelFrame", "FirstPushes", "is_guess", "tool_error"]
+__all__ = [
+    "EagerEndOfTurnCancelFrame",
+    "FirstPushes",
+    "is_guess",
+    "on_user_bot_latency",
+    "tool_error",
+]
 
 # A frame passes all processors of a pipeline within far fewer frames than this.
 _REMEMBERED = 10_000
@@ -46,3 +55,19 @@ def is_guess(frame: LLMContextFrame) -> bool:
 def tool_error(frame: FunctionCallResultFrame) -> str | None:
     """Return why a tool failed; before 1.9 no frame says so."""
     return getattr(frame, "error", None)
+
+
+def on_user_bot_latency(worker: Any, told: Callable[[float], None]) -> None:
+    """Tell pipecat's own measurement of each reply, in ms, where the bot is traced.
+
+    It is the figure that its traces hold as `turn.user_bot_latency_seconds`. Nothing is measured
+    for it: without `enable_tracing`, or in a version that keeps it elsewhere, nothing is told.
+    """
+    observer = getattr(worker, "_user_bot_latency_observer", None)
+    if observer is None:
+        return
+
+    async def on_latency_measured(_: Any, seconds: float) -> None:
+        told(seconds * 1000)
+
+    observer.add_event_handler("on_latency_measured", on_latency_measured)

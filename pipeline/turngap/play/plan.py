@@ -16,6 +16,7 @@ from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import LoadedScenario, chosen
 from turngap.scenario.model import AFTER_REPLY_MS, When
 from turngap.store.runs import Run
+from turngap.telemetry.telemetry import OFF, Telemetry
 
 # Samples of a voice-activity window at 16 kHz: the grid that phases are positions on.
 VAD_WINDOW = 512
@@ -46,6 +47,7 @@ class PlayPlan:
         greeting_ms: how long an agent has to speak first; None: the first line shows.
         out: the folder in which runs are stored, `./runs` by default.
         settings: what the user asked for, stored with each run.
+        telemetry: where conversations are told; whoever made it closes it.
     """
 
     scenarios: Sequence[LoadedScenario]
@@ -57,6 +59,7 @@ class PlayPlan:
     greeting_ms: float | None = None
     out: Path | None = None
     settings: dict[str, Any] | None = None
+    telemetry: Telemetry = OFF
 
     @property
     def agents(self) -> int:

@@ -44,6 +44,7 @@ from turngap.store.folders import INTERRUPTED, utc_now
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run
 from turngap.store.writer import RunWriter
+from turngap.telemetry.telemetry import ToldConversation, conversation_about
 from turngap.testing.dialects import HALVES
 
 # Above this share of starved turns even p95 rests on turns that the caller itself delayed.
@@ -81,6 +82,7 @@ class RunInProgress:
         continues: Run | None = None,
     ) -> None:
         self.target = target
+        self._name = name
         self._plan = plan
         self._on_turn = on_turn
         opening = _opening_record(plan, target, settings or plan.settings or {})
@@ -119,8 +121,36 @@ class RunInProgress:
                 is stored.
         """
         clock = MonotonicClock(precise=True)
-        async with endpoint.open(clock) as line:
-            await self.play_over(line, clock, scenario, repeat=repeat, phase=phase)
+        try:
+            with self._told(endpoint, clock, scenario, repeat, phase) as told:
+                async with endpoint.with_headers(told.headers).open(clock) as line:
+                    await self.play_over(
+                        line, clock, scenario, repeat=repeat, phase=phase, told=told
+                    )
+        finally:
+            await self._plan.telemetry.between()
+
+    def _told(
+        self,
+        endpoint: Endpoint,
+        clock: Clock,
+        scenario: LoadedScenario,
+        repeat: int,
+        phase: int,
+    ) -> ToldConversation:
+        """Begin to tell telemetry of a conversation."""
+        about = conversation_about(
+            self.folder.name,
+            scenario.scenario.name,
+            repeat,
+            phase * 1000 / RATE,
+            server=endpoint.host_and_port,
+            commit=self._opening.commit,
+        )
+        agent = self.target.choice.shown
+        # One side of a check or a comparison has a name of its own.
+        agent = agent if self._name == self.target.choice.name else f"{agent} {self._name}"
+        return self._plan.telemetry.conversation(about, agent, clock)
 
     async def play_over(
         self,
@@ -131,6 +161,7 @@ class RunInProgress:
         repeat: int = 1,
         phase: int = 0,
         watch: Clock | None = None,
+        told: ToldConversation | None = None,
     ) -> None:
         """Play one conversation over a line that is open; `watch` is the `Conversation`'s.
 
@@ -159,7 +190,10 @@ class RunInProgress:
                 faults = tuple(conversation.faults)
                 del conversation.faults[: len(faults)]
                 where = (scenario, repeat, phase)
+                before = len(self.turns)
                 await _in_a_thread(self._keep, where, conversation, played, faults)
+                if told is not None and len(self.turns) > before:
+                    told.turn(self.turns[-1], played.turn.ended_ns)
                 gc.collect(0)
         self._greets = conversation.greeted or bool(self._greets)
         if conversation.failure is not None:

@@ -23,6 +23,7 @@ from turngap.backends import AGENT, BackendSettings, BackendSpec, Kind, find
 from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.core.errors import AgentError, InputError, url_meant
 from turngap.core.results import HeldOutRecord
+from turngap.core.secrets import text_without_secrets
 from turngap.play.command import argv_of, require_free, started
 from turngap.play.process import running
 from turngap.scenario.model import Scenario, UserTurn
@@ -81,6 +82,13 @@ class AgentChoice:
         if self.checkout is not None:
             return f"{self.checkout.folder.name}-{self.checkout.stack}"
         return "remote" if self.is_url else Path(self.agent).stem
+
+    @property
+    def shown(self) -> str:
+        """The name, or where it is without its query and its secrets: `127.0.0.1:8765/ws`."""
+        if not self.is_url:
+            return self.name
+        return text_without_secrets(self.agent).partition("?")[0].partition("://")[2]
 
     def stack(self) -> Stack:
         """The stack with its overrides.

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turngap.core.clock import ns_to_ms
-from turngap.core.counts import add_counts
+from turngap.core.counts import AGENT_GAP, USER_BOT_LATENCY, add_counts
 from turngap.core.events import AgentMarks, Event, calls_of
 from turngap.core.results import MarkRecord
 from turngap.core.spoken import OUTSIDE
@@ -16,6 +16,7 @@ from turngap.core.turns import TrackedTurn
 # Of a reply; what was never heard adds nothing to them.
 _OF_THE_REPLY = frozenset(
     {"hold_ms", TTFT, RATE, WINDOW, THOUGHT, THOUGHT_MS, COLD, OTHERS, OUTSIDE, *SERVER.values()}
+    | {AGENT_GAP, USER_BOT_LATENCY}
 )
 
 

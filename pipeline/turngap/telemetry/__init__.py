@@ -1,0 +1,1 @@
+"""Sends what was heard to an OpenTelemetry collector: a trace a conversation, and histograms."""

@@ -1,0 +1,325 @@
+"""OpenTelemetry's SDK, used so that nothing of it runs during a turn.
+
+Spans are made of what has been stored, once a conversation is over, and wait in memory until they
+are sent. What sends them is a thread of ours and not the SDK's, which would wake whenever it likes.
+"""
+
+import logging
+import math
+import os
+import re
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+
+from turngap import __version__
+from turngap.core.budget import GAP_BUCKETS_S
+from turngap.core.secrets import text_without_secrets
+from turngap.core.untrusted import MOST_SENTENCE, printable
+from turngap.telemetry.destination import Destination
+from turngap.telemetry.names import CLAIMED, GAP, METRICS, STAGE_S, STAGES, TURNS, YIELD
+
+# The exporter tries again for so long, unless the environment says otherwise. Its own default,
+# 10 s, would keep whoever waits at the end of a run for a collector that is down.
+TIMEOUT_S = 3.0
+# So many spans go out in one request, as with the SDK's own processor.
+BATCH = 512
+# A collector that takes nothing must not fill the memory: about 2 KB a span.
+MOST_KEPT = 50_000
+_BUCKETS = {**dict.fromkeys((GAP, CLAIMED, YIELD), GAP_BUCKETS_S), STAGES: STAGE_S}
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """The identity of a conversation's trace, given out before its first span is made."""
+
+    trace_id: int
+    span_id: int
+    sampled: bool
+
+    @property
+    def traceparent(self) -> str:
+        """The header that hangs what an agent traces under the conversation (W3C)."""
+        return f"00-{self.trace_id:032x}-{self.span_id:016x}-{int(self.sampled):02x}"
+
+
+class Sender:
+    """Makes spans and figures of what was measured, and sends them when it is told to.
+
+    Its methods are for one thread; only `send` is for another one.
+    """
+
+    def __init__(self, where: Destination) -> None:
+        self._ids = _GivenIds()
+        self._kept = _Kept()
+        resource = _resource()
+        self._provider = TracerProvider(
+            resource=resource, id_generator=self._ids, shutdown_on_exit=False
+        )
+        self._provider.add_span_processor(self._kept)
+        self._tracer = self._provider.get_tracer("turngap", __version__)
+        self._spans = self._figures = None
+        if where.traces is not None:
+            self._spans = OTLPSpanExporter(where.traces, timeout=_timeout_s("TRACES"))
+        if where.metrics is not None:
+            exporter = OTLPMetricExporter(where.metrics, timeout=_timeout_s("METRICS"))
+            self._figures = _Noted(exporter)
+        readers = []
+        if self._figures is not None:
+            # Of an endless interval, so that it is read when we say so and never by itself.
+            readers = [PeriodicExportingMetricReader(self._figures, math.inf)]
+        self._meters = MeterProvider(readers, resource, shutdown_on_exit=False)
+        self._instruments = self._made_instruments()
+        self.sent = 0
+        self._told = False  # whether there are figures that have not been sent
+
+    # --- what is measured -----------------------------------------------------------------------
+
+    def ids(self, *, sampled: bool = True) -> Ids:
+        """Give out the identity of a trace; `OTEL_TRACES_SAMPLER` decides whether it is kept."""
+        trace_id, span_id = self._ids.fresh()
+        if sampled:
+            decision = self._provider.sampler.should_sample(None, trace_id, "conversation")
+            sampled = decision.decision.is_sampled()
+        return Ids(trace_id, span_id, sampled and self._spans is not None)
+
+    def span(
+        self,
+        name: str,
+        start_ns: int,
+        attributes: Mapping[str, Any],
+        under: Span | None = None,
+        ids: Ids | None = None,
+    ) -> Span:
+        """Begin a span at an instant of the wall clock; whoever gets it ends it."""
+        if ids is not None:
+            self._ids.given(ids)
+        return self._tracer.start_span(
+            name,
+            Context() if under is None else set_span_in_context(under, Context()),
+            SpanKind.INTERNAL if ids is None else SpanKind.CLIENT,
+            attributes=attributes,
+            start_time=start_ns,
+        )
+
+    @staticmethod
+    def fail(span: Span, why: str) -> None:
+        """Mark a span as failed."""
+        span.set_status(Status(StatusCode.ERROR, text_without_secrets(why)))
+
+    def count(
+        self, name: str, value: float, attributes: Mapping[str, Any], span: Span | None = None
+    ) -> None:
+        """Add a figure; with a span that is sampled, it is an exemplar of its bucket."""
+        instrument = self._instruments[name]
+        context = Context() if span is None else set_span_in_context(span, Context())
+        if name == TURNS:
+            instrument.add(value, attributes, context)
+        else:
+            instrument.record(max(value, 0.0), attributes, context)
+        self._told = True
+
+    def _made_instruments(self) -> dict[str, Any]:
+        meter = self._meters.get_meter("turngap", __version__)
+        return {
+            name: meter.create_counter(name, unit, words)
+            if kind == "counter"
+            else meter.create_histogram(
+                name, unit, words, explicit_bucket_boundaries_advisory=_BUCKETS[name]
+            )
+            for name, (unit, kind, words) in METRICS.items()
+        }
+
+    # --- sending --------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """How many spans have not been sent, those that were dropped included."""
+        return len(self._kept.spans) + self._kept.dropped
+
+    @property
+    def figures_waiting(self) -> bool:
+        return self._told and self._figures is not None
+
+    def send(self) -> str | None:
+        """Send what waits; return why that failed, or None. It may take the exporter's timeout."""
+        with _told_why() as why:
+            try:
+                failed = self._send()
+            except Exception as e:  # an exporter's own fault must not end a measurement
+                failed = f"{type(e).__name__}: {e}"
+        return None if failed is None else _in_words([failed, *why])
+
+    def _send(self) -> str | None:
+        kept = self._kept.spans
+        while kept and self._spans is not None:
+            batch = kept[:BATCH]
+            if self._spans.export(batch) is not SpanExportResult.SUCCESS:
+                return "the collector did not take the spans"
+            del kept[: len(batch)]
+            self.sent += len(batch)
+        if self.figures_waiting and self._figures is not None:
+            self._told = False
+            self._meters.force_flush()
+            if not self._figures.taken:
+                self._told = True
+                return "the collector did not take the figures"
+        return None
+
+    def stop(self) -> None:
+        """Let go of what is being sent."""
+        for exporter in (self._spans, self._figures):
+            if exporter is not None:
+                exporter.shutdown()
+
+
+class Thread:
+    """A thread for one delivery, which does not keep the process alive."""
+
+    def __init__(self, sender: Sender) -> None:
+        self.done: Future[str | None] = Future()
+
+        def run() -> None:
+            self.done.set_running_or_notify_cancel()
+            self.done.set_result(sender.send())
+
+        threading.Thread(target=run, name="turngap-otlp", daemon=True).start()
+
+
+class _Kept(SpanProcessor):
+    """Keeps spans until they are sent."""
+
+    def __init__(self) -> None:
+        self.spans: list[ReadableSpan] = []
+        self.dropped = 0
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if span.context is None or not span.context.trace_flags.sampled:
+            return
+        if len(self.spans) < MOST_KEPT:
+            self.spans.append(span)
+        else:
+            self.dropped += 1
+
+
+class _GivenIds(RandomIdGenerator):
+    """Random ids, but for a span whose ids were given out before."""
+
+    def __init__(self) -> None:
+        self._trace_id: int | None = None
+        self._span_id: int | None = None
+
+    def given(self, ids: Ids) -> None:
+        self._trace_id, self._span_id = ids.trace_id, ids.span_id
+
+    def fresh(self) -> tuple[int, int]:
+        return super().generate_trace_id(), super().generate_span_id()
+
+    def generate_trace_id(self) -> int:
+        given, self._trace_id = self._trace_id, None
+        return super().generate_trace_id() if given is None else given
+
+    def generate_span_id(self) -> int:
+        given, self._span_id = self._span_id, None
+        return super().generate_span_id() if given is None else given
+
+
+class _Noted(MetricExporter):
+    """Notes whether the collector took the figures, which the SDK's reader tells nobody."""
+
+    def __init__(self, exporter: OTLPMetricExporter) -> None:
+        super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
+        self._exporter = exporter
+        self.taken = False
+
+    def export(
+        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
+    ) -> MetricExportResult:
+        result = self._exporter.export(metrics_data, timeout_millis, **kwargs)
+        self.taken = result is MetricExportResult.SUCCESS
+        return result
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
+        self._exporter.shutdown(timeout_millis, **kwargs)
+
+
+@contextmanager
+def _told_why() -> Iterator[Sequence[str]]:
+    """Take what the exporter complains of from the log, where it would be said again and again."""
+    logger, said = logging.getLogger("opentelemetry"), list[str]()
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    handler, before = Keep(logging.WARNING), logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield said
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before
+
+
+def _timeout_s(signal: str) -> float | None:
+    """How long the exporter may take; None: as the environment says."""
+    names = (f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
+    return None if any(os.environ.get(name) for name in names) else TIMEOUT_S
+
+
+def _resource() -> Resource:
+    """What sends: as the environment describes it, and turngap where that says nothing."""
+    given = Resource.create().attributes
+    ours = {
+        "service.name": "turngap",
+        "service.version": __version__,
+        "service.instance.id": str(uuid.uuid4()),
+    }
+    named = not str(given.get("service.name", "unknown_service")).startswith("unknown_service")
+    return Resource.create(
+        {k: v for k, v in ours.items() if not (k in given and (k != "service.name" or named))}
+    )
+
+
+# The SDK's last word on a delivery that it tried several times, without the reason.
+_NO_REASON = "due to timeout, max retries or shutdown"
+_ERRNO = re.compile(r"\[Errno -?\d+\] ([^'\")]+)")
+_REASON = re.compile(
+    r"(?:Transient error |reason: )(.+?)(?: encountered while exporting.*)?$", re.S
+)
+
+
+def _in_words(said: Sequence[str]) -> str:
+    """Why nothing was taken, of all that the SDK said of it."""
+    why = next((each for each in reversed(said) if _NO_REASON not in each), said[-1])
+    if (found := _REASON.search(why)) is not None:
+        why = found[1]
+    if "timed out" in why.lower():
+        why = "it did not answer in time"
+    elif (found := _ERRNO.search(why)) is not None:
+        why = found[1].lower()
+    return printable(text_without_secrets(why), MOST_SENTENCE)

@@ -1,0 +1,92 @@
+"""Where telemetry goes, and what is said where it cannot."""
+
+import pytest
+
+from turngap.core.errors import AgentError, InputError
+from turngap.telemetry import destination
+from turngap.telemetry.destination import Destination
+from turngap.telemetry.telemetry import OFF, telemetry_to
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ENDPOINT", "PROTOCOL", "TRACES_ENDPOINT", "METRICS_ENDPOINT"):
+        monkeypatch.delenv(f"OTEL_EXPORTER_OTLP_{name}", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("url", "traces"),
+    [
+        ("http://localhost:4318", "http://localhost:4318/v1/traces"),
+        ("https://host/otlp/", "https://host/otlp/v1/traces"),
+        ("http://host:4318/v1/traces", "http://host:4318/v1/traces"),
+        ("http://host:4318/v1/metrics", "http://host:4318/v1/traces"),
+        ("http://[::1]:4318?team=a", "http://[::1]:4318/v1/traces?team=a"),
+    ],
+)
+def test_the_path_of_a_signal_is_added_to_the_flags_url(url: str, traces: str) -> None:
+    where = Destination.of(url)
+    assert where.traces == traces
+    assert where.metrics == traces.replace("traces", "metrics")
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:4318", "grpc://host:4317", "http://", "http://host:port", "http://h:99999"]
+)
+def test_what_is_no_url_of_http_is_refused(url: str) -> None:
+    with pytest.raises(InputError) as refused:
+        telemetry_to(url)
+    assert refused.value.kind == "otlp.url"
+
+
+def test_a_password_in_the_url_is_shown_nowhere() -> None:
+    where = Destination.of("https://me:a1b2c3d4e5@host:4318")
+    assert "a1b2c3d4e5" not in where.shown
+    assert where.traces == "https://me:a1b2c3d4e5@host:4318/v1/traces"
+
+
+def test_the_urls_of_signals_are_used_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://a/own")
+    assert Destination.of_environment() == Destination("http://a/own", "http://a/own", None)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://b")
+    assert Destination.of_environment() == Destination(
+        "http://b", "http://a/own", "http://b/v1/metrics"
+    )
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
+    found = Destination.of_environment()
+    assert found is not None
+    assert found.metrics is None
+
+
+def test_no_variable_no_telemetry() -> None:
+    assert telemetry_to(None) is OFF
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("OTEL_SDK_DISABLED", "true", "OTEL_SDK_DISABLED is set"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "turngap speaks http/protobuf"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317", "is no URL of a collector"),
+    ],
+)
+def test_an_environment_that_cannot_be_followed_is_spoken_of_and_fails_nothing(
+    name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv(name, value)
+    telemetry = telemetry_to(None)
+    assert not telemetry.on
+    words = telemetry.close()
+    assert words is not None
+    assert words.startswith("telemetry is not sent: ")
+    assert said in words
+
+
+def test_without_the_extra_the_flag_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = destination.OTLP.__class__("module", "no_such_module", destination.OTLP.remedy)
+    monkeypatch.setattr(destination, "OTLP", lacking)
+    with pytest.raises(AgentError, match="pip install 'turngap\\[otlp\\]'"):
+        telemetry_to("http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    assert "pip install" in str(telemetry_to(None).close())

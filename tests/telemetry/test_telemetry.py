@@ -1,0 +1,238 @@
+"""What a collector gets of the turns that were told, and what a collector that fails changes."""
+
+import logging
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from made_records import MARKS_MS, USER_END_NS, make_turn, scaled
+from otlp_collector import Collector, Span, collector
+
+from turngap.core.clock import NS_PER_S
+from turngap.core.results import Turn
+from turngap.telemetry.names import CONVERSATION, GAP, METRICS, STAGE, STAGES, TURN, TURNS
+from turngap.telemetry.telemetry import Telemetry, conversation_about, telemetry_to
+from turngap.testing.clock import ManualClock
+
+SECRET = "sk-a1b2c3d4e5f6g7h8"
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "ENDPOINT",
+        "HEADERS",
+        "PROTOCOL",
+        "TIMEOUT",
+        "TRACES_ENDPOINT",
+        "METRICS_ENDPOINT",
+    ):
+        monkeypatch.delenv(f"OTEL_EXPORTER_OTLP_{name}", raising=False)
+
+
+@pytest.fixture
+def there() -> Iterator[Collector]:
+    with collector() as kept:
+        yield kept
+
+
+def tell(telemetry: Telemetry, *turns: Turn, **about: Any) -> tuple[str, ...]:
+    """A conversation of these turns; returns the headers that its agent got."""
+    clock = ManualClock(start_ns=USER_END_NS - NS_PER_S)
+    known = conversation_about("the-run", "coffee-order", 1, 0.0, **about)
+    with telemetry.conversation(known, "embedded", clock) as told:
+        for turn in turns:
+            told.turn(turn, USER_END_NS + NS_PER_S)
+    return told.headers
+
+
+def told_of(there: Collector, *turns: Turn) -> list[Span]:
+    telemetry = telemetry_to(there.url)
+    tell(telemetry, *turns)
+    telemetry.close()
+    return there.spans
+
+
+def named(spans: list[Span], name: str) -> list[Span]:
+    return [span for span in spans if span.name == name]
+
+
+def test_a_conversation_is_one_tree_of_turns_and_stages(there: Collector) -> None:
+    telemetry = telemetry_to(there.url)
+    turn = make_turn(counts={"user_bot_latency_ms": 333.25, "agent_gap_ms": 340.0})
+    (header,) = tell(telemetry, turn, make_turn(turn=2, marks_ms=None, ended="timeout"))
+    assert telemetry.close() == (
+        f"telemetry of 1 conversation sent to {there.url}: {len(there.spans)} spans"
+    )
+    spans = there.spans
+    (root,) = (span for span in spans if not span.parent)
+    assert root.name == "invoke_agent embedded"
+    assert header == f"traceparent: 00-{root.trace}-{root.id}-01"
+    assert {span.trace for span in spans} == {root.trace}
+    first, second = named(spans, "turngap.turn")
+    assert first.parent == second.parent == root.id
+    assert first.attributes["turngap.gap_ms"] == 398.25
+    assert first.attributes["turngap.agent.gap_ms"] == 333.25
+    assert first.attributes["turngap.agent.gap_source"] == "pipecat"
+    assert first.attributes["turngap.gap_difference_ms"] == 65.0
+    assert first.attributes["turngap.outcome"] == "answered"
+    assert first.attributes["turngap.cut_in"] is False
+    stages = [span for span in spans if span.parent == first.id]
+    assert [span.name for span in stages] == [f"turngap.{s.name}" for s in turn.stages]
+    # To the nanosecond, on a clock of which a double would hold a quarter of a microsecond.
+    assert sum(span.end_ns - span.start_ns for span in stages) == turn.gap_ns
+    assert all(a.end_ns == b.start_ns for a, b in pairwise(stages))
+    assert second.attributes["turngap.outcome"] == "no_reply"
+    assert "turngap.gap_ms" not in second.attributes
+    assert second.failed == second.attributes["turngap.why_no_gap"]
+    assert {span.service for span in spans} == {"turngap"}
+
+
+def test_every_attribute_and_figure_is_one_of_those_that_are_listed(there: Collector) -> None:
+    turns = [
+        make_turn(llm="small", yield_ms=120.0, error="it broke off", left_out="a cold start"),
+        make_turn(turn=2, marks_ms=scaled(-0.5)),
+        make_turn(turn=3, marks_ms=scaled(3)),
+    ]
+    telemetry = telemetry_to(there.url)
+    tell(telemetry, *turns, commit="abc", label="x", server=("localhost", 8765))
+    telemetry.close()
+    for span in there.spans:
+        listed = TURN if span.name == "turngap.turn" else STAGE if span.parent else CONVERSATION
+        assert set(span.attributes) <= set(listed), span.name
+    assert {(name, unit) for name, unit, _, _ in there.points} <= {
+        (name, unit) for name, (unit, _, _) in METRICS.items()
+    }
+
+
+def test_a_cut_in_is_told_and_has_no_stages(there: Collector) -> None:
+    spans = told_of(there, make_turn(marks_ms=scaled(-0.5)))
+    (turn,) = named(spans, "turngap.turn")
+    assert turn.attributes["turngap.cut_in"] is True
+    assert turn.attributes["turngap.gap_ms"] == -199.125
+    assert turn.start_ns <= turn.end_ns
+    assert not [span for span in spans if span.parent == turn.id]
+    assert {a["turngap.outcome"] for name, _, a, _ in there.points if name == TURNS} == {"cut_in"}
+    assert GAP not in {name for name, *_ in there.points}
+
+
+def test_the_histogram_has_the_gaps_in_seconds_and_exemplars_that_lead_to_their_turns(
+    there: Collector,
+) -> None:
+    spans = told_of(there, make_turn(), make_turn(turn=2, marks_ms=scaled(3)))
+    points = {a["turngap.outcome"]: p for n, _, a, p in there.points if n == GAP}
+    assert points["answered"].sum == pytest.approx(0.39825)
+    assert points["late"].count == 1
+    turns = {span.attributes["turngap.outcome"]: span for span in named(spans, "turngap.turn")}
+    for outcome, point in points.items():
+        assert point.exemplars[0].span_id.hex() == turns[outcome].id
+        assert point.exemplars[0].as_double == point.sum
+    stages = [(a["turngap.stage"], p.sum) for n, _, a, p in there.points if n == STAGES]
+    assert sum(spent for _, spent in stages) == pytest.approx(4 * 0.39825)
+    assert {name for name, _ in stages} == set(MARKS_MS)
+
+
+def test_a_turn_that_no_figure_counts_is_in_the_trace_alone(there: Collector) -> None:
+    spans = told_of(there, make_turn(left_out="a cold start"), make_turn(turn=2))
+    assert len(named(spans, "turngap.turn")) == 2
+    assert sum(p.as_int for n, _, _, p in there.points if n == TURNS) == 1
+
+
+def test_what_was_said_is_sent_only_if_it_is_wanted(
+    there: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = make_turn(reply="Your code is 1234.")
+    (quiet,) = named(told_of(there, turn), "turngap.turn")
+    assert not {"turngap.say", "turngap.reply", "turngap.transcript"} & set(quiet.attributes)
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
+    there.requests.clear()
+    (open_,) = named(told_of(there, turn), "turngap.turn")
+    assert open_.attributes["turngap.reply"] == "Your code is 1234."
+
+
+def test_no_secret_goes_out(there: Collector) -> None:
+    turn = make_turn(marks_ms=None, ended="timeout", error=f"401: bad key {SECRET}")
+    telemetry = telemetry_to(there.url)
+    tell(telemetry, turn, label=f"--token {SECRET}")
+    telemetry.close()
+    assert there.spans
+    assert not any(SECRET.encode() in body for _, _, body in there.requests)
+
+
+def test_the_environment_names_where_it_goes_and_who_sends_it(
+    there: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"{there.url}/base")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"x-team={SECRET}")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "nightly")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=ci")
+    telemetry = telemetry_to(None)
+    tell(telemetry, make_turn())
+    telemetry.close()
+    assert {path for path, *_ in there.requests} == {"/base/v1/traces", "/base/v1/metrics"}
+    assert {headers.get("x-team") for _, headers, _ in there.requests} == {SECRET}
+    assert {span.service for span in there.spans} == {"nightly"}
+
+
+def test_without_a_destination_nothing_is_told_and_no_header_sent() -> None:
+    telemetry = telemetry_to(None)
+    assert tell(telemetry, make_turn()) == ()
+    assert telemetry.close() is None
+
+
+def test_a_sampler_that_keeps_nothing_tells_the_agent_so(
+    there: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    telemetry = telemetry_to(there.url)
+    (header,) = tell(telemetry, make_turn())
+    telemetry.close()
+    assert header.endswith("-00")
+    assert not there.spans
+    assert sum(p.as_int for n, _, _, p in there.points if n == TURNS) == 1  # figures count all
+
+
+@pytest.mark.parametrize(("status", "why"), [(400, "Bad Request"), (503, "Service Unavailable")])
+def test_a_collector_that_refuses_is_spoken_of_once(
+    status: int, why: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with collector(status=status) as refusing:
+        telemetry = telemetry_to(refusing.url)
+        tell(telemetry, make_turn())
+        words = telemetry.close()
+    assert words is not None
+    assert words.startswith("telemetry: 12 of 12 spans and the histograms could not be sent to")
+    assert why in words
+    assert capfd.readouterr() == ("", "")
+    assert logging.getLogger("opentelemetry").propagate
+
+
+def test_a_collector_that_is_down_is_spoken_of_once(capfd: pytest.CaptureFixture[str]) -> None:
+    telemetry = telemetry_to("http://127.0.0.1:9")
+    tell(telemetry, make_turn())
+    assert str(telemetry.close()).endswith("http://127.0.0.1:9: connection refused")
+    assert capfd.readouterr() == ("", "")
+
+
+async def test_a_slow_collector_is_waited_for_once_and_all_is_sent_at_the_end() -> None:
+    with collector(holds=True) as slow:
+        telemetry = telemetry_to(slow.url)
+        for _ in range(3):
+            tell(telemetry, make_turn())
+            await telemetry.between()  # the first waits half a second; the others do not
+        assert telemetry._thread is not None
+        assert not telemetry._thread.done.done()
+        slow.held.set()
+        assert str(telemetry.close()).startswith("telemetry of 3 conversations sent")
+        assert len({span.trace for span in slow.spans}) == 3
+
+
+async def test_what_is_sent_between_conversations_is_sent_once(there: Collector) -> None:
+    telemetry = telemetry_to(there.url)
+    for _ in range(3):
+        tell(telemetry, make_turn())
+        await telemetry.between()
+    telemetry.close()
+    ids = [span.id for span in there.spans]
+    assert len(ids) == len(set(ids)) == 3 * 12

@@ -80,7 +80,7 @@ def collector(*, status: int = 200, holds: bool = False) -> Iterator[Collector]:
             self.send_response(kept.status)
             self.end_headers()
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

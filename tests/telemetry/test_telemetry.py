@@ -11,8 +11,9 @@ from otlp_collector import Collector, Span, collector
 
 from turngap.core.clock import NS_PER_S
 from turngap.core.results import Turn
+from turngap.telemetry.conversation import conversation_about
 from turngap.telemetry.names import CONVERSATION, GAP, METRICS, STAGE, STAGES, TURN, TURNS
-from turngap.telemetry.telemetry import Telemetry, conversation_about, telemetry_to
+from turngap.telemetry.telemetry import Telemetry, telemetry_to
 from turngap.testing.clock import ManualClock
 
 SECRET = "sk-a1b2c3d4e5f6g7h8"

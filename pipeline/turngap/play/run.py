@@ -44,7 +44,7 @@ from turngap.store.folders import INTERRUPTED, utc_now
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run
 from turngap.store.writer import RunWriter
-from turngap.telemetry.telemetry import ToldConversation, conversation_about
+from turngap.telemetry.conversation import ToldConversation, conversation_about
 from turngap.testing.dialects import HALVES
 
 # Above this share of starved turns even p95 rests on turns that the caller itself delayed.

@@ -4,15 +4,12 @@ Spans are made of what has been stored, once a conversation is over, and wait in
 are sent. What sends them is a thread of ours and not the SDK's, which would wake whenever it likes.
 """
 
-import logging
 import math
 import os
-import re
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +32,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 from turngap import __version__
 from turngap.core.budget import GAP_BUCKETS_S
 from turngap.core.secrets import text_without_secrets
-from turngap.core.untrusted import MOST_SENTENCE, printable
+from turngap.telemetry.complaints import in_words, told_why
 from turngap.telemetry.destination import Destination
 from turngap.telemetry.names import CLAIMED, GAP, METRICS, STAGE_S, STAGES, TURNS, YIELD
 
@@ -163,12 +160,12 @@ class Sender:
 
     def send(self) -> str | None:
         """Send what waits; return why that failed, or None. It may take the exporter's timeout."""
-        with _told_why() as why:
+        with told_why() as why:
             try:
                 failed = self._send()
             except Exception as e:  # an exporter's own fault must not end a measurement
                 failed = f"{type(e).__name__}: {e}"
-        return None if failed is None else _in_words([failed, *why])
+        return None if failed is None else in_words([failed, *why])
 
     def _send(self) -> str | None:
         kept = self._kept.spans
@@ -266,25 +263,6 @@ class _Noted(MetricExporter):
         self._exporter.shutdown(timeout_millis, **kwargs)
 
 
-@contextmanager
-def _told_why() -> Iterator[Sequence[str]]:
-    """Take what the exporter complains of from the log, where it would be said again and again."""
-    logger, said = logging.getLogger("opentelemetry"), list[str]()
-
-    class Keep(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            said.append(record.getMessage())
-
-    handler, before = Keep(logging.WARNING), logger.propagate
-    logger.addHandler(handler)
-    logger.propagate = False
-    try:
-        yield said
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = before
-
-
 def _timeout_s(signal: str) -> float | None:
     """How long the exporter may take; None: as the environment says."""
     names = (f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
@@ -303,23 +281,3 @@ def _resource() -> Resource:
     return Resource.create(
         {k: v for k, v in ours.items() if not (k in given and (k != "service.name" or named))}
     )
-
-
-# The SDK's last word on a delivery that it tried several times, without the reason.
-_NO_REASON = "due to timeout, max retries or shutdown"
-_ERRNO = re.compile(r"\[Errno -?\d+\] ([^'\")]+)")
-_REASON = re.compile(
-    r"(?:Transient error |reason: )(.+?)(?: encountered while exporting.*)?$", re.S
-)
-
-
-def _in_words(said: Sequence[str]) -> str:
-    """Why nothing was taken, of all that the SDK said of it."""
-    why = next((each for each in reversed(said) if _NO_REASON not in each), said[-1])
-    if (found := _REASON.search(why)) is not None:
-        why = found[1]
-    if "timed out" in why.lower():
-        why = "it did not answer in time"
-    elif (found := _ERRNO.search(why)) is not None:
-        why = found[1].lower()
-    return printable(text_without_secrets(why), MOST_SENTENCE)

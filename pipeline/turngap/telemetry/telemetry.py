@@ -1,40 +1,23 @@
 """Telemetry of what is played: its conversations are told here, and sent when they are over."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import wait
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from turngap.clocks import MonotonicClock, wall_ns
-from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
+from turngap.clocks import MonotonicClock
+from turngap.core.clock import NS_PER_S, Clock
 from turngap.core.errors import AgentError, InputError
 from turngap.core.results import Turn
-from turngap.telemetry.attributes import (
-    FAILED,
-    Attributes,
-    claimed_ms,
-    contents_wanted,
-    conversation_attributes,
-    stage_attributes,
-    turn_attributes,
-)
+from turngap.telemetry.attributes import claimed_ms, contents_wanted
+from turngap.telemetry.conversation import ToldConversation
 from turngap.telemetry.destination import OTLP, Destination, remember_headers, why_unsendable
-from turngap.telemetry.names import (
-    CLAIMED,
-    GAP,
-    INVOKE_AGENT,
-    STAGE_SPAN,
-    STAGES,
-    TURN_SPAN,
-    TURNS,
-    YIELD,
-)
+from turngap.telemetry.names import CLAIMED, GAP, STAGES, TURNS, YIELD
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from turngap.telemetry.sender import Ids, Sender, Thread
+    from turngap.telemetry.sender import Sender, Thread
 
 # Between two conversations nobody waits longer than this for the collector. After the first time
 # that it is slower, or refuses, all the rest is sent at the end.
@@ -69,7 +52,7 @@ class Telemetry:
 
     def conversation(
         self, about: Mapping[str, Any], agent: str, clock: Clock, *, sampled: bool = True
-    ) -> "ToldConversation":
+    ) -> ToldConversation:
         """Begin to tell of a conversation; `about` are attributes that are known by now.
 
         Without `sampled` it has no trace, and the agent is told to make none.
@@ -182,129 +165,3 @@ def telemetry_to(url: str | None) -> Telemetry:
     if url and OTLP.remedy in why_not:
         raise AgentError("otlp.missing", f"--otlp: {why_not}", hint=OTLP.remedy)
     return Telemetry(where, why_not)
-
-
-class ToldConversation:
-    """A conversation while it is played, used as a context; its spans are made when it is over.
-
-    Attributes:
-        headers: those that its WebSocket is opened with, so that the agent's own spans hang under
-            it: each `Name: value`.
-    """
-
-    def __init__(
-        self,
-        telemetry: Telemetry,
-        sender: "Sender | None",
-        ids: "Ids | None",
-        clock: Clock,
-        *,
-        about: Mapping[str, Any],
-        agent: str,
-        contents: bool,
-    ) -> None:
-        self._telemetry, self._sender, self._ids, self._clock = telemetry, sender, ids, clock
-        self._about, self._agent, self._contents = dict(about), agent, contents
-        self._turns: list[tuple[Turn, int | None]] = []
-        self._begun_ns = clock.now_ns()
-        self.headers = () if ids is None else (f"traceparent: {ids.traceparent}",)
-
-    def note(self, **about: Any) -> None:
-        """Add attributes of turngap's that came to be known, by their names without `turngap.`."""
-        self._about |= {f"turngap.{name}": value for name, value in about.items()}
-
-    def turn(self, turn: Turn, ended_ns: int | None = None) -> None:
-        """Tell a turn that is over, and when it was; nothing is computed before all are."""
-        if self._sender is not None:
-            self._turns.append((turn, ended_ns))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        if (sender := self._sender) is None or self._ids is None:
-            return
-        self._sender = None
-        # The caller's clock has no date: both are read once, when nobody speaks.
-        now_ns = self._clock.now_ns()
-        date_ns = wall_ns() - now_ns
-        root = None
-        if self._ids.sampled:
-            root = self._root(sender, date_ns)
-            if kind is not None:
-                sender.fail(root, f"{error}" or kind.__name__)
-        for turn, ended_ns in self._turns:
-            span = root and self._turn(sender, root, turn, ended_ns, date_ns)
-            self._telemetry.count(self._agent, turn, span)
-        if root is not None:
-            root.end(max(now_ns, *(self._end_ns(t, e) for t, e in self._turns), 0) + date_ns)
-        self._telemetry.told()
-
-    def _root(self, sender: "Sender", date_ns: int) -> "Span":
-        told = self._about | {"turngap.turns": len(self._turns)}
-        attributes = conversation_attributes(told, self._agent)
-        name, begun_ns = f"{INVOKE_AGENT} {self._agent}", self._begun_ns
-        if self._turns:
-            begun_ns = min(begun_ns, self._start_ns(self._turns[0][0]))
-        return sender.span(name, begun_ns + date_ns, attributes, ids=self._ids)
-
-    def _turn(
-        self, sender: "Sender", root: "Span", turn: Turn, ended_ns: int | None, date_ns: int
-    ) -> "Span":
-        conversation = str(self._about.get("gen_ai.conversation.id", ""))
-        attributes = turn_attributes(turn, conversation, contents=self._contents)
-        span = sender.span(TURN_SPAN, self._start_ns(turn) + date_ns, attributes, root)
-        if turn.outcome in FAILED:
-            sender.fail(span, turn.error or turn.why_no_gap or turn.outcome)
-        for name, start_ns, end_ns, told in _stages(turn):
-            sender.span(f"{STAGE_SPAN}{name}", start_ns + date_ns, told, span).end(end_ns + date_ns)
-        span.end(self._end_ns(turn, ended_ns) + date_ns)
-        return span
-
-    @staticmethod
-    def _start_ns(turn: Turn) -> int:
-        return _mark(turn, "user_end") - ms_to_ns(turn.speech_ms or 0.0)
-
-    @staticmethod
-    def _end_ns(turn: Turn, ended_ns: int | None) -> int:
-        return max(ended_ns or 0, *(mark.at_ns for mark in turn.marks if mark.vantage == "caller"))
-
-
-def _mark(turn: Turn, name: str) -> int:
-    return next(mark.at_ns for mark in turn.marks if mark.name == name)
-
-
-def _stages(turn: Turn) -> Sequence[tuple[str, int, int, Attributes]]:
-    """Each stage with its instants on the caller's clock; none of a turn that was cut into."""
-    if turn.gap_ns is None or turn.gap_ns < 0:
-        return ()
-    found: list[tuple[str, int, int, Attributes]] = []
-    at_ns = _mark(turn, "user_end")
-    for stage in turn.stages:
-        found.append((stage.name, at_ns, at_ns + stage.ns, stage_attributes(stage, turn)))
-        at_ns += stage.ns
-    return found
-
-
-def conversation_about(
-    run: str,
-    scenario: str,
-    repeat: int,
-    phase_ms: float,
-    *,
-    server: tuple[str | None, int | None] = (None, None),
-    **more: Any,
-) -> Attributes:
-    """What is known of a conversation before it begins; `more` are turngap's own attributes."""
-    about: Attributes = {
-        "gen_ai.conversation.id": f"{run}/{scenario}/{repeat}/{phase_ms:g}",
-        "server.address": server[0],
-        "server.port": server[1],
-        "turngap.run": run,
-        "turngap.scenario": scenario,
-        "turngap.repeat": repeat,
-        "turngap.phase_ms": phase_ms,
-    }
-    return about | {f"turngap.{name}": value for name, value in more.items()}

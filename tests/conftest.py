@@ -41,6 +41,10 @@ os.environ.update(HF_HOME=_HUB_HOME.name, HF_ENDPOINT="http://127.0.0.1:9")
 for _name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "TURNGAP_PINS"):
     os.environ.pop(_name, None)
 
+# The index of the history is in the user's cache, which is not the tests'.
+_CACHE = tempfile.TemporaryDirectory(prefix="turngap-cache-")
+os.environ["TURNGAP_CACHE"] = _CACHE.name
+
 # A shell starts its background jobs with SIGINT ignored, and their children inherit that; some
 # tests interrupt what they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

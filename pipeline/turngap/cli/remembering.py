@@ -96,6 +96,7 @@ def entries_in(roots: Sequence[Path] | None) -> "list[Entry]":
         InputError: a folder that was given cannot be listed.
     """
     from turngap.cli.progress import Display
+    from turngap.history.index import Index
     from turngap.history.reading import entries
 
     shown: Display | None = None
@@ -109,7 +110,7 @@ def entries_in(roots: Sequence[Path] | None) -> "list[Entry]":
                 shown = stack.enter_context(Display(of, "folders"))
             shown.reach(done)
 
-        return entries(roots or (), on_read)
+        return entries(roots or (), on_read, index=Index())
 
 
 def _write(file: Path, text: str) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from turngap.history.entry import Entry, Kind, Status
 from turngap.history.figures import NO_FIGURES, Figures, figures_of
 from turngap.load.record import LOAD_FILE, LoadRecord, StepFigures
 from turngap.store.documents import read_document
-from turngap.store.folders import INTERRUPTED, RUN_FILE, read_record, status_of
+from turngap.store.folders import INTERRUPTED, RUN_FILE, TURNS_FILE, read_record, status_of
 from turngap.store.outcomes import read_outcomes
 from turngap.turns.record import TURNS_FILE as CURVE_FILE
 from turngap.turns.record import TurnsRecord
@@ -269,6 +269,22 @@ _READERS: dict[Kind, Callable[[Path], Entry]] = {
     "load": _load,
     "simulate": _simulation,
 }
+
+
+def files_behind(folder: Path, kind: Kind) -> Iterator[tuple[str, Path]]:
+    """The files that the entry of a folder of that kind may have been read from, by their names.
+
+    Raises:
+        OSError: the folder cannot be listed.
+    """
+    record = next(name for name, each in FILES if each == kind)
+    yield record, folder / record
+    if kind == "replay":
+        yield TURNS_FILE, folder / TURNS_FILE
+    elif kind in ("check", "compare", "turns"):
+        for run in sorted(path for path in folder.iterdir() if path.is_dir()):
+            for name in (RUN_FILE, TURNS_FILE):
+                yield f"{run.name}/{name}", run / name
 
 
 def _beside(folder: Path, name: str) -> Path:

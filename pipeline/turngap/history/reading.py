@@ -3,8 +3,9 @@
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -13,7 +14,8 @@ from turngap.core.errors import InputError
 from turngap.core.untrusted import harmless
 from turngap.history.entry import Entry, Kind
 from turngap.history.figures import NO_FIGURES
-from turngap.history.kinds import FILES, read_entry
+from turngap.history.index import Index, Known, stamp_of
+from turngap.history.kinds import FILES, files_behind, read_entry
 from turngap.store.documents import DEFAULT_ROOT
 from turngap.store.folders import RUN_FILE
 
@@ -29,14 +31,21 @@ _UNDONE: tuple[tuple[re.Pattern[str], Kind], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A folder that may hold something, and how it is named to people."""
+    """A folder that may hold something: its path as people know it, and where it really lies."""
 
     folder: Path
-    shown: str
+    parent: str
+    name: str
+
+
+OnRead = Callable[[int, int], None]
 
 
 def entries(
-    roots: Sequence[Path] = (), on_read: Callable[[int, int], None] = lambda done, of: None
+    roots: Sequence[Path] = (),
+    on_read: OnRead = lambda done, of: None,
+    *,
+    index: Index | None = None,
 ) -> list[Entry]:
     """Read everything that is stored in these folders, in the order in which it began.
 
@@ -46,18 +55,54 @@ def entries(
     Args:
         roots: folders of stored folders, or such folders themselves; by default `./runs`, which may
             be missing.
-        on_read: told how many of how many folders have been looked at.
+        on_read: told how many have been read of those that the index does not know.
+        index: what is known from before; without one, everything is read.
 
     Raises:
         InputError: a folder that was given is not there, or cannot be listed.
     """
-    found = _folders(roots)
+    folders, whole = _folders(roots)
+    known = {parent: index.known(parent) if index else {} for parent in folders}
     listed: list[Entry] = []
-    for done, one in enumerate(found, start=1):
-        if (entry := _entry(one)) is not None:
+    new: list[tuple[Found, _Read]] = []
+    for found in (each for here in folders.values() for each in here):
+        read = _looked_at(found)
+        stamp, entry = known[found.parent].get(found.name, ("", None))
+        if entry is not None and stamp == read.stamp:
+            listed.append(replace(entry, path=str(found.folder)))
+        else:
+            new.append((found, read))
+    fresh: dict[str, Known] = {parent: {} for parent in folders}
+    for done, (found, read) in enumerate(new, start=1):
+        entry, lasting = _entry(found, read.kind)
+        if entry is not None:
             listed.append(entry)
-        on_read(done, len(found))
+            if lasting and read.stamp:
+                fresh[found.parent][found.name] = (read.stamp, entry)
+        on_read(done, len(new))
+    if index is not None:
+        for parent, here in folders.items():
+            gone = known[parent].keys() - {found.name for found in here}
+            index.remember(parent, fresh[parent], gone if parent in whole else ())
     return sorted(listed, key=lambda entry: (began(entry), entry.path))
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a folder looks like before it is read: its kind, and its files' stamp."""
+
+    kind: Kind | None = None
+    stamp: str = ""
+
+
+def _looked_at(found: Found) -> _Read:
+    try:
+        kind = _kind(found.folder)
+        if kind is None:
+            return _Read()
+        return _Read(kind, stamp_of(files_behind(found.folder, kind)))
+    except OSError:
+        return _Read()
 
 
 def began(entry: Entry) -> datetime:
@@ -69,44 +114,53 @@ def began(entry: Entry) -> datetime:
         return datetime.min.replace(tzinfo=UTC)
 
 
-def _folders(roots: Sequence[Path]) -> list[Found]:
-    """Each folder once, whatever links lead to it."""
-    found: dict[tuple[int, int], Found] = {}
+def _folders(roots: Sequence[Path]) -> tuple[dict[str, list[Found]], set[str]]:
+    """Each folder once, whatever links lead to it, by the folder that it lies in.
+
+    Beside them come those of the latter of which this is everything.
+    """
+    seen: set[tuple[int, int]] = set()
+    folders: dict[str, list[Found]] = {}
+    whole: set[str] = set()
     for root in roots or (DEFAULT_ROOT,):
-        for path, status in _within(root, needed=bool(roots)):
-            found.setdefault((status.st_dev, status.st_ino), Found(path, str(path)))
-    return list(found.values())
+        real = os.path.realpath(root)
+        paths = _within(root, needed=bool(roots))
+        if paths is None:
+            parent, paths = os.path.dirname(real), [(root, os.path.basename(real))]  # noqa: PTH119, PTH120
+        else:
+            parent = real
+            whole.add(real)
+        for path, name in paths:
+            with suppress(OSError):  # a link to nothing, or it has just been deleted
+                status = path.stat()
+                place = (status.st_dev, status.st_ino)
+                if stat.S_ISDIR(status.st_mode) and place not in seen:
+                    seen.add(place)
+                    folders.setdefault(parent, []).append(Found(path, parent, name))
+    return folders, whole
 
 
-def _within(root: Path, *, needed: bool) -> Iterator[tuple[Path, os.stat_result]]:
+def _within(root: Path, *, needed: bool) -> list[tuple[Path, str]] | None:
+    """What lies in a folder, with the names; None: it is a stored folder itself."""
     try:
-        status = root.stat()
-        if not stat.S_ISDIR(status.st_mode):
+        if not stat.S_ISDIR(root.stat().st_mode):
             raise NotADirectoryError(None, "it is no folder")
         if _kind(root) is not None:
-            yield root, status
-            return
-        paths = sorted(path for path in root.iterdir() if not path.name.startswith("."))
+            return None
+        return sorted((path, path.name) for path in root.iterdir() if path.name[0] != ".")
     except (OSError, ValueError) as e:
         if not needed and isinstance(e, FileNotFoundError):
-            return
+            return []
         why = getattr(e, "strerror", None) or str(e)
         raise InputError(
             "history.no_folder",
             f"cannot list {harmless(str(root))}: {why}",
             hint="give a folder of stored runs: --runs DIR",
         ) from e
-    for path in paths:
-        try:
-            status = path.stat()
-        except OSError:  # a link to nothing, or it has just been deleted
-            continue
-        if stat.S_ISDIR(status.st_mode):
-            yield path, status
 
 
-def _kind(folder: Path) -> tuple[str, Kind] | None:
-    """The file that makes it a stored folder, and of which kind; None if there is none.
+def _kind(folder: Path) -> Kind | None:
+    """What kind of a stored folder it is, by the file that makes it one; None: of none.
 
     Raises:
         OSError: the folder cannot be searched.
@@ -116,29 +170,29 @@ def _kind(folder: Path) -> tuple[str, Kind] | None:
             os.lstat(folder / name)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        return name, kind
+        return kind
     return None
 
 
-def _entry(found: Found) -> Entry | None:
-    """What the folder says of itself; None if it holds nothing of turngap."""
-    try:
-        kind = _kind(found.folder)
-    except OSError as e:
-        return _without(found, "unreadable", _undone_kind(found.folder), e.strerror or str(e))
+def _entry(found: Found, kind: Kind | None) -> tuple[Entry | None, bool]:
+    """What the folder says of itself, and whether that changes with its files alone.
+
+    None: it holds nothing of turngap.
+    """
     if kind is None:
-        return _undone(found)
+        return _undone(found), False
     try:
-        return read_entry(found.folder, kind[1])
+        return read_entry(found.folder, kind), True
     except InputError as e:
-        return _without(found, "unreadable", kind[1], str(e))
+        return _without(found, "unreadable", kind, str(e)), e.kind.startswith("document.damaged")
 
 
 def _undone(found: Found) -> Entry | None:
     """A folder of ours that was not finished: its own record comes last, or never came."""
-    if _OURS.fullmatch(found.folder.name) is None:
-        return None
     try:
+        _kind(found.folder)
+        if _OURS.fullmatch(found.folder.name) is None:
+            return None
         inner = [path for path in found.folder.iterdir() if (path / RUN_FILE).is_file()]
         empty = not any(found.folder.iterdir())
     except OSError as e:
@@ -166,7 +220,7 @@ def _without(
 ) -> Entry:
     """An entry that has a reason in the place of its figures."""
     return Entry(
-        path=found.shown,
+        path=str(found.folder),
         kind=kind,
         status=status,
         started_utc=_by_name(found.folder),

@@ -103,8 +103,8 @@ def test_the_figures_are_those_of_the_run() -> None:
     }
     p50 = run.gap_ms.p50.value
     assert p50 is not None
-    assert found["turngap_run_turn_gap_quantile_seconds"][("0.5",)] == p50 / 1000
-    assert set(found["turngap_run_turn_gap_quantile_seconds"]) <= {("0.5",), ("0.9",), ("0.95",)}
+    assert found["turngap_run_turn_gap_percentile_seconds"][("p50",)] == p50 / 1000
+    assert set(found["turngap_run_turn_gap_percentile_seconds"]) <= {("p50",), ("p90",), ("p95",)}
     assert found["turngap_run_started_timestamp_seconds"] == {(): 1795188483.25}
     ((told, always),) = found["turngap_run_info"].items()
     assert (sorted(told), always) == (sorted(("x", "7ae7a1d", "730e11888299", "0.1.0")), 1.0)
@@ -126,7 +126,7 @@ def test_a_reply_that_did_not_come_is_in_the_last_bucket_alone() -> None:
 def test_what_is_not_known_is_left_out_and_never_0() -> None:
     found = figures(make_run(every_outcome()[2:3], finished_utc=None, started_utc="yesterday"))
     for name in (
-        "turngap_run_turn_gap_quantile_seconds",
+        "turngap_run_turn_gap_percentile_seconds",
         "turngap_run_right_ratio",
         "turngap_run_stage_seconds",
         "turngap_run_started_timestamp_seconds",

@@ -54,7 +54,7 @@ def _share(name: str, about: str, of: Callable[[Run], Proportion]) -> Sequence[M
 def _gaps(of: Callable[[Percentile], float | None]) -> Callable[[Run], Samples]:
     def samples(run: Run) -> Samples:
         for name, found in run.summary.gap_ms.items():
-            yield {"quantile": f"0.{name[1:]}".rstrip("0")}, _seconds(of(found))
+            yield {"percentile": name}, _seconds(of(found))
 
     return samples
 
@@ -126,22 +126,22 @@ METRICS: Sequence[Metric] = (
         lambda run: run.summary.right,
     ),
     Metric(
-        "turngap_run_turn_gap_quantile_seconds",
+        "turngap_run_turn_gap_percentile_seconds",
         "Percentiles of the turn gap; a reply that was due and did not come is slower than any",
         _gaps(lambda found: found.value),
-        ("quantile",),
+        ("percentile",),
     ),
     Metric(
-        "turngap_run_turn_gap_quantile_seconds_low",
-        "Lower 95 % bound of turngap_run_turn_gap_quantile_seconds",
+        "turngap_run_turn_gap_percentile_seconds_low",
+        "Lower 95 % bound of turngap_run_turn_gap_percentile_seconds",
         _gaps(lambda found: found.low),
-        ("quantile",),
+        ("percentile",),
     ),
     Metric(
-        "turngap_run_turn_gap_quantile_seconds_high",
-        "Upper 95 % bound of turngap_run_turn_gap_quantile_seconds",
+        "turngap_run_turn_gap_percentile_seconds_high",
+        "Upper 95 % bound of turngap_run_turn_gap_percentile_seconds",
         _gaps(lambda found: found.high),
-        ("quantile",),
+        ("percentile",),
     ),
     Metric(
         "turngap_run_turn_gap_seconds",

@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,11 @@ from fake_github import TOKEN, FakeGitHub, served  # noqa: E402 (found only now)
 CASES = {"slower": ("regressed", 1, 5), "same": ("pass", 0, 15)}
 INSTALL = f"pip install --quiet uv && uv pip install --quiet '{ROOT}[embedded]'"
 LLM = 'engine("llm", "sim")'
+SHORTER = {
+    "It's ten past nine now.": "Ten past nine.",
+    "It's sunny, about twenty degrees.": "Sunny, twenty.",
+    "Yes, light rain tomorrow afternoon.": "Yes, rain.",
+}
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -49,11 +55,22 @@ def commit(folder: Path, llm: str, about: str) -> None:
     git(folder, "commit", "-q", "-m", about)
 
 
+def scenario_in(folder: Path) -> None:
+    """Copy quick-questions with shorter replies, since every turn is played in real time."""
+    shutil.copytree(ROOT / "scenarios/quick-questions", folder / "quick-questions")
+    text = (ROOT / "scenarios/quick-questions.yaml").read_text(encoding="utf-8")
+    for long, short in SHORTER.items():
+        if long not in text:
+            sys.exit(f"scenarios/quick-questions.yaml has no reply {long!r} any more")
+        text = text.replace(long, short)
+    (folder / "quick-questions.yaml").write_text(text, encoding="utf-8")
+
+
 def origin_in(folder: Path, slower_ms: float) -> Path:
     """A repository whose branches `slower` and `same` are pull requests merged into main."""
     folder.mkdir()
     git(folder, "init", "-q", "-b", "main")
-    (folder / "scenarios").symlink_to(ROOT / "scenarios")
+    scenario_in(folder / "scenarios")
     first = {"main": 150.0, "slower": 150.0 + slower_ms, "same": 150.0}
     for name, ms in first.items():
         if name != "main":
@@ -71,7 +88,9 @@ def step(name: str, environment: dict[str, str]) -> int:
     return subprocess.run(command, env=environment, check=False).returncode
 
 
-def job(case: str, rounds: int, origin: Path, folder: Path, github: FakeGitHub) -> tuple[str, int]:
+def job(
+    case: str, rounds: int, options: str, *, origin: Path, folder: Path, github: FakeGitHub
+) -> tuple[str, int]:
     """Both steps as GitHub runs them; the verdict and the job's exit code."""
     folder.mkdir()
     git(folder, "clone", "-q", "--depth=1", "-b", case, f"file://{origin}", "checkout")
@@ -96,6 +115,7 @@ def job(case: str, rounds: int, origin: Path, folder: Path, github: FakeGitHub) 
         "GATE_START": 'python examples/bot.py --marks --port "$PORT"',
         "GATE_ROUNDS": str(rounds),
         "GATE_NAME": case,
+        "GATE_OPTIONS": options,
     }
     if code := step("measure", environment):
         return "failed", code
@@ -110,6 +130,7 @@ def main() -> None:
     parser.add_argument("--only", choices=CASES)
     parser.add_argument("--slower-ms", type=float, default=80.0)
     parser.add_argument("--rounds", type=int, help="instead of those that a verdict takes")
+    parser.add_argument("--options", default="", help="for turngap check, as --starved-ms 60")
     parser.add_argument("--keep", type=Path, help="a new folder, which stays")
     arguments = parser.parse_args()
     failed: list[str] = []
@@ -122,7 +143,8 @@ def main() -> None:
         for case, (verdict, code, rounds) in CASES.items():
             if arguments.only in (None, case):
                 before = len(github.comments)
-                found = job(case, arguments.rounds or rounds, origin, folder / case, github)
+                given = {"origin": origin, "folder": folder / case, "github": github}
+                found = job(case, arguments.rounds or rounds, arguments.options, **given)
                 comments = github.comments[before:]
                 print(f"\n{case}: {found[0]}, exit code {found[1]}, {len(comments)} comment")
                 for comment in comments:

@@ -1,5 +1,6 @@
 """Tells what was measured: the summary, one comment on the pull request, and the exit code."""
 
+import html
 import json
 import re
 from pathlib import Path
@@ -95,7 +96,7 @@ def escaped(text: str) -> str:
 def _in_short(text: str) -> str:
     """The sentence of the check's summary that says what changed; empty where there is none."""
     found = re.search(r"^- In short: (.*)$", text, re.MULTILINE)
-    return re.sub(r"\\(.)", r"\1", found[1]) if found else ""
+    return html.unescape(re.sub(r"\\(.)", r"\1", found[1])) if found else ""
 
 
 def _summarise(environment: Environment, text: str) -> None:

@@ -72,7 +72,7 @@ def _played(step: Step, scenarios: Sequence[LoadedScenario], capacity: int) -> S
     script = Script(replies=cast("tuple[Reply, ...]", replies))
 
     @asynccontextmanager
-    async def opens() -> AsyncIterator[Line]:
+    async def opens(_: object) -> AsyncIterator[Line]:
         replies.running += 1
         try:
             async with line_to(script) as line:

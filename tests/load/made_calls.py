@@ -93,7 +93,7 @@ def played(step: Step, scenario: LoadedScenario, opens: Opens) -> tuple[Played, 
     async def main() -> Played:
         clock = LoopClock()
 
-        def opens_next() -> AbstractAsyncContextManager[Line]:
+        def opens_next(_: object) -> AbstractAsyncContextManager[Line]:
             asked[len(asked) + 1] = clock.now_ns() / NS_PER_S
             return opens(len(asked), clock)
 

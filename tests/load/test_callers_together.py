@@ -19,7 +19,7 @@ def played_by(step: Step, share: tuple[Call, ...]) -> Played:
         clock, told = LoopClock(), Played()
         player = LinePlayer(
             [TWO_TURNS],
-            lambda: line_to(ANSWERS, clock=clock),
+            lambda _: line_to(ANSWERS, clock=clock),
             clock,
             budget_ms=BUDGET_MS,
             watch=clock,

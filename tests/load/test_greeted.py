@@ -35,7 +35,7 @@ def first_turns(step: Step, greeted_s: float, grows_ms: float) -> list[LoadTurn]
     async def main() -> Played:
         clock = LoopClock()
 
-        def opens() -> AbstractAsyncContextManager[Line]:
+        def opens(_: object) -> AbstractAsyncContextManager[Line]:
             nonlocal calls
             calls += 1
             return line_to(greeting(USUAL_MS + (calls - 1) * grows_ms), clock=clock)

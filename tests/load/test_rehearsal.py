@@ -58,7 +58,7 @@ def calls_at_once(script: Script, found: Rehearsed) -> tuple[float, int]:
         clock = LoopClock()
         player = LinePlayer(
             [ONE, OTHER],
-            lambda: line_to(script, clock=clock),
+            lambda _: line_to(script, clock=clock),
             clock,
             budget_ms=BUDGET_MS,
             greeting_ms=found.greeting_ms,

@@ -6,11 +6,17 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from commandline import SCENARIOS
 from made_records import MARKS_MS, USER_END_NS, make_turn, scaled
 from otlp_collector import Collector, Span, collector
 
+from turngap.caller.endpoint import Endpoint
 from turngap.core.clock import NS_PER_S
 from turngap.core.results import Turn
+from turngap.load.calls import Answered, load_turn
+from turngap.load.schedule import Call, Shape, Step, Window
+from turngap.load.telling import ToldSteps
+from turngap.play.target import AgentChoice, resolve
 from turngap.telemetry.conversation import conversation_about
 from turngap.telemetry.names import CONVERSATION, GAP, METRICS, STAGE, STAGES, TURN, TURNS
 from turngap.telemetry.telemetry import Telemetry, telemetry_to
@@ -237,3 +243,49 @@ async def test_what_is_sent_between_conversations_is_sent_once(there: Collector)
     telemetry.close()
     ids = [span.id for span in there.spans]
     assert len(ids) == len(set(ids)) == 3 * 12
+
+
+# --- a load test --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("calls", "traced"), [(5, 5), (20, 20), (1000, 20)])
+async def test_of_a_step_a_few_calls_are_traced_and_all_turns_counted(
+    calls: int, traced: int, there: Collector
+) -> None:
+    shape = Shape("made", (0.36,), 1.0)
+    step = Step(
+        1, 8, Window(0, 10, 0), tuple(Call(n, 0.0, 0, shape, (True,)) for n in range(1, calls + 1))
+    )
+    telemetry = telemetry_to(there.url)
+    told = ToldSteps(telemetry, "a-load", resolve(AgentChoice("ws://127.0.0.1:9/ws"), SCENARIOS))
+    headers = told.headers(step, Endpoint("ws://127.0.0.1:9/ws"))
+    assert len(headers) == calls
+    assert sum(header.endswith("-01") for (header,) in headers.values()) == traced
+    turns = [
+        load_turn(1, call, 1, Answered(make_turn(), waited_ms=100.0)) for call in step.calls[:-1]
+    ]
+    refused = load_turn(1, step.calls[-1], 1, None, missed="refused", why="HTTP 503")
+    await told.ended([*turns, refused])
+    telemetry.close()
+    roots = [span for span in there.spans if not span.parent]
+    assert {f"traceparent: 00-{r.trace}-{r.id}-01" for r in roots} <= {
+        h for (h,) in headers.values()
+    }
+    assert traced - 1 <= len(roots) <= traced
+    assert {root.attributes["turngap.sessions"] for root in roots} == {8}
+    counted = {a["turngap.outcome"]: p for n, _, a, p in there.points if n == TURNS}
+    assert {outcome: p.as_int for outcome, p in counted.items()} == {
+        "answered": calls - 1,
+        "refused": 1,
+    }
+    (gap,) = (p for n, _, _, p in there.points if n == GAP)
+    # Counted from the intended instant: a caller who waits for the line waits for the agent.
+    assert gap.sum == pytest.approx((calls - 1) * 0.49825)
+
+
+def test_of_callers_on_other_machines_no_call_is_traced(there: Collector) -> None:
+    step = Step(1, 1, Window(0, 10, 0), (Call(1, 0.0, 0, Shape("made", (0.36,), 1.0), (True,)),))
+    agent = resolve(AgentChoice("ws://127.0.0.1:9/ws"), SCENARIOS)
+    told = ToldSteps(telemetry_to(there.url), "a-load", agent, traces=False)
+    ((header,),) = told.headers(step, Endpoint("ws://127.0.0.1:9/ws")).values()
+    assert header.endswith("-00")

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from turngap.cli import options
 from turngap.cli.load_words import (
     ENOUGH,
@@ -16,6 +18,7 @@ from turngap.cli.load_words import (
 from turngap.cli.progress import Display
 from turngap.cli.results import show, stored_load
 from turngap.cli.shared import leave, say
+from turngap.cli.telling import telemetry_of
 from turngap.core.budget import DEFAULT_BUDGET_MS, MAX_STARVED_MS, STARVED_MS
 from turngap.core.errors import ExitCode
 from turngap.load.probe import MAX_MINUTES
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 
 def load(
+    ctx: typer.Context,
     scenarios: options.Scenarios = None,
     agent: options.Agent = "embedded",
     start: options.Start = None,
@@ -166,6 +170,7 @@ def load(
         ),
     ] = STARVED_MS,
     out: options.Out = None,
+    otlp: options.Otlp = None,
     json_: options.Json = False,
 ) -> None:
     """Find how many calls at once an agent holds, and how sure that is.
@@ -213,6 +218,7 @@ def load(
         starved_ms=starved_ms,
         calibration_turns=calibration,
         out=out,
+        telemetry=telemetry_of(ctx, otlp),
     )
     loaded = _played(plan, quiet=json_)
     if loaded.failure is not None and not loaded.record.steps and not json_:

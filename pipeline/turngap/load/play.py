@@ -29,6 +29,7 @@ from turngap.load.room import require_turns
 from turngap.load.schedule import Step
 from turngap.load.search import Search
 from turngap.load.steps import Callers, at_once, callers_for, sessions_over, why_void
+from turngap.load.telling import ToldSteps
 from turngap.play.run import calibrated, identified
 from turngap.play.target import Room
 from turngap.workers import Executor, executor
@@ -108,6 +109,9 @@ class _LoadTest:
         self._clock = MonotonicClock()
         self._endpoint: Endpoint | None = None
         self._presence: Presence | None = None
+        self._telling = ToldSteps(
+            plan.telemetry, keeper.folder.name, plan.agent, traces=plan.on == "local"
+        )
 
     async def run(self) -> None:
         """Start what is needed, and play all steps.
@@ -120,7 +124,14 @@ class _LoadTest:
             greeting_ms = await self._rehearsed(endpoint)
             await stack.enter_async_context(self._executor)
             self._presence = Presence(endpoint.url, endpoint.knock, self._clock)
-            callers = Callers(self._plan, endpoint, self._executor, greeting_ms, self._take)
+            callers = Callers(
+                self._plan,
+                endpoint,
+                self._executor,
+                greeting_ms,
+                self._take,
+                lambda step: self._telling.headers(step, endpoint),
+            )
             if self._plan.mode == "search":
                 await self._find(callers.play)
             elif self._plan.mode == "rate":
@@ -256,6 +267,7 @@ class _LoadTest:
         void = gone or why_void(counted, plan.starved_ms, figures.caller_late_ms)
         figures = replace(figures, void=void, confirms=confirms)
         await self._keeper.end(figures)
+        await self._telling.ended(played.turns)
         return figures
 
     async def _settled(self) -> None:

@@ -34,7 +34,7 @@ from turngap.workers.base import Tell
 # would load the agent with what no caller of its own does.
 NOT_COMPARED = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
 
-OpenLine = Callable[[], AbstractAsyncContextManager[Line]]
+OpenLine = Callable[[Call], AbstractAsyncContextManager[Line]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class Share:
         until_s: how long all callers call, from the beginning.
         variables: those of the environment that `endpoint` uses, which another machine lacks. They
             are secrets: no text shows them.
+        headers: further ones that a call is opened with, by its number.
     """
 
     step: int
@@ -61,6 +62,7 @@ class Share:
     greeted_s: float
     until_s: float
     variables: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    headers: Mapping[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
 
 
 def play_share(share: Share, tell: Tell) -> None:
@@ -89,7 +91,7 @@ async def _play(share: Share, tell: Tell) -> None:
     clock = MonotonicClock(precise=True)
     player = LinePlayer(
         share.scenarios,
-        lambda: share.endpoint.open(clock),
+        lambda call: share.endpoint.with_headers(share.headers.get(call.number, ())).open(clock),
         clock,
         budget_ms=share.budget_ms,
         starved_ms=share.starved_ms,
@@ -111,7 +113,7 @@ class LinePlayer:
     """Plays each call over a line of its own: a `turngap.load.calls.Player`.
 
     Args:
-        opens: opens a line to the agent.
+        opens: opens a line to the agent for a call.
         greeting_ms, greeted_s: as a `Share` has them.
         watch: the `Conversation`'s.
     """
@@ -149,7 +151,7 @@ class LinePlayer:
         """
         scenario = self._scenarios[call.shape.scenario]
         async with AsyncExitStack() as stack:
-            line = await self._opened(stack, dialled_ns)
+            line = await self._opened(stack, call, dialled_ns)
             on_open()
             begins_ns = dialled_ns + round(SETUP_S * NS_PER_S)
             conversation = Conversation(
@@ -168,9 +170,9 @@ class LinePlayer:
         if conversation.failure is not None:
             raise MissedCallError("dropped", conversation.failure.message)
 
-    async def _opened(self, stack: AsyncExitStack, dialled_ns: int) -> Line:
+    async def _opened(self, stack: AsyncExitStack, call: Call, dialled_ns: int) -> Line:
         try:
-            return await stack.enter_async_context(self._opens())
+            return await stack.enter_async_context(self._opens(call))
         except AgentError as e:
             if is_of_this_machine(e.__cause__):
                 why = f"this machine could not open a call: {e.message}"

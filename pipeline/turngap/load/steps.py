@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -69,6 +69,7 @@ class Callers:
     Attributes:
         greeting_ms: how long the agent has to greet.
         on_said: is told each thing that a caller tells, as it comes.
+        headers: returns further ones that each call of a step is opened with, by its number.
     """
 
     plan: LoadPlan
@@ -76,6 +77,7 @@ class Callers:
     executor: Executor
     greeting_ms: float = 0.0
     on_said: Callable[[News], None] = lambda _: None
+    headers: Callable[[Step], Mapping[int, tuple[str, ...]]] = lambda _: {}
 
     async def play(self, step: Step) -> Played:
         """Play a step. The turns of a caller that is lost are missed ones, and say why.
@@ -84,6 +86,7 @@ class Callers:
             AgentError: no caller can be started.
         """
         dealt = shares(step, self._callers(step))
+        headers = self.headers(step)
         untold = [_Untold(calls) for calls in dealt]
         played = Played()
 
@@ -97,7 +100,7 @@ class Callers:
 
         try:
             async with asyncio.timeout(_longest_s(step)):
-                pieces = [self._share(step, calls) for calls in dealt]
+                pieces = [self._share(step, calls, headers) for calls in dealt]
                 async with aclosing(self.executor.run(play_share, pieces)) as told:
                     async for each in told:
                         if isinstance(each, Told):
@@ -115,7 +118,9 @@ class Callers:
             return self.executor.workers
         return min(self.executor.workers, ceil(step.sessions / SESSIONS_PER_CALLER))
 
-    def _share(self, step: Step, calls: tuple[Call, ...]) -> Share:
+    def _share(
+        self, step: Step, calls: tuple[Call, ...], headers: Mapping[int, tuple[str, ...]]
+    ) -> Share:
         return Share(
             step=step.number,
             calls=calls,
@@ -127,6 +132,7 @@ class Callers:
             greeted_s=self.plan.greeted_s,
             until_s=step.until_s,
             variables=self.endpoint.variables(),
+            headers={c.number: headers[c.number] for c in calls if c.number in headers},
         )
 
 

@@ -1,6 +1,7 @@
 """A conversation as it is told: its turns while it is played, its spans when it is over."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -44,18 +45,38 @@ class ToldConversation:
     ) -> None:
         self._telemetry, self._sender, self._ids, self._clock = telemetry, sender, ids, clock
         self._about, self._agent, self._contents = dict(about), agent, contents
-        self._turns: list[tuple[Turn, int | None]] = []
-        self._begun_ns = clock.now_ns()
+        self._turns: list[_Told] = []
+        self._begun_ns, self._ended_ns = clock.now_ns(), None
+        self._why = ""
         self.headers = () if ids is None else (f"traceparent: {ids.traceparent}",)
 
     def note(self, **about: Any) -> None:
         """Add attributes of turngap's that came to be known, by their names without `turngap.`."""
         self._about |= {f"turngap.{name}": value for name, value in about.items()}
 
-    def turn(self, turn: Turn, ended_ns: int | None = None) -> None:
-        """Tell a turn that is over, and when it was; nothing is computed before all are."""
+    def turn(
+        self,
+        turn: Turn,
+        ended_ns: int | None = None,
+        *,
+        waited_ms: float = 0.0,
+        counts: bool = True,
+    ) -> None:
+        """Tell a turn that is over, and when it was; nothing is computed before all are.
+
+        `waited_ms` is how much later than intended the person began. If the turn does not count,
+        it is in the trace alone.
+        """
         if self._sender is not None:
-            self._turns.append((turn, ended_ns))
+            self._turns.append(_Told(turn, ended_ns, waited_ms, counts))
+
+    def lasted(self, begun_ns: int, ended_ns: int) -> None:
+        """Say when it was, on the caller's clock, where it is told only afterwards."""
+        self._begun_ns, self._ended_ns = begun_ns, ended_ns
+
+    def failed(self, why: str) -> None:
+        """Say that the call ended before all of its turns were played, and why."""
+        self._why = why
 
     def __enter__(self) -> Self:
         return self
@@ -72,43 +93,57 @@ class ToldConversation:
         root = None
         if self._ids.sampled:
             root = self._root(sender, date_ns)
-            if kind is not None:
-                sender.fail(root, f"{error}" or kind.__name__)
-        for turn, ended_ns in self._turns:
-            span = root and self._turn(sender, root, turn, ended_ns, date_ns)
-            self._telemetry.count(self._agent, turn, span)
+            if kind is not None or self._why:
+                sender.fail(root, self._why if kind is None else f"{error}" or kind.__name__)
+        for told in self._turns:
+            span = root and self._turn(sender, root, told, date_ns)
+            if told.counts:
+                self._telemetry.count(self._agent, told.turn, span, told.waited_ms)
         if root is not None:
-            root.end(max(now_ns, *(self._end_ns(t, e) for t, e in self._turns), 0) + date_ns)
-        self._telemetry.told()
+            over_ns = now_ns if self._ended_ns is None else self._ended_ns
+            root.end(max(over_ns, self._begun_ns, *(told.end_ns for told in self._turns)) + date_ns)
+            self._telemetry.told()
 
     def _root(self, sender: "Sender", date_ns: int) -> "Span":
         told = self._about | {"turngap.turns": len(self._turns)}
         attributes = conversation_attributes(told, self._agent)
         name, begun_ns = f"{INVOKE_AGENT} {self._agent}", self._begun_ns
         if self._turns:
-            begun_ns = min(begun_ns, self._start_ns(self._turns[0][0]))
+            begun_ns = min(begun_ns, self._turns[0].start_ns)
         return sender.span(name, begun_ns + date_ns, attributes, ids=self._ids)
 
-    def _turn(
-        self, sender: "Sender", root: "Span", turn: Turn, ended_ns: int | None, date_ns: int
-    ) -> "Span":
+    def _turn(self, sender: "Sender", root: "Span", told: "_Told", date_ns: int) -> "Span":
+        turn = told.turn
         conversation = str(self._about.get("gen_ai.conversation.id", ""))
         attributes = turn_attributes(turn, conversation, contents=self._contents)
-        span = sender.span(TURN_SPAN, self._start_ns(turn) + date_ns, attributes, root)
+        if told.waited_ms:
+            attributes["turngap.waited_ms"] = told.waited_ms
+        span = sender.span(TURN_SPAN, told.start_ns + date_ns, attributes, root)
         if turn.outcome in FAILED:
             sender.fail(span, turn.error or turn.why_no_gap or turn.outcome)
-        for name, start_ns, end_ns, told in _stages(turn):
-            sender.span(f"{STAGE_SPAN}{name}", start_ns + date_ns, told, span).end(end_ns + date_ns)
-        span.end(self._end_ns(turn, ended_ns) + date_ns)
+        for name, start_ns, end_ns, said in _stages(turn):
+            sender.span(f"{STAGE_SPAN}{name}", start_ns + date_ns, said, span).end(end_ns + date_ns)
+        span.end(told.end_ns + date_ns)
         return span
 
-    @staticmethod
-    def _start_ns(turn: Turn) -> int:
-        return _mark(turn, "user_end") - ms_to_ns(turn.speech_ms or 0.0)
 
-    @staticmethod
-    def _end_ns(turn: Turn, ended_ns: int | None) -> int:
-        return max(ended_ns or 0, *(mark.at_ns for mark in turn.marks if mark.vantage == "caller"))
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A turn as it was told, with its instants on the caller's clock."""
+
+    turn: Turn
+    ended_ns: int | None
+    waited_ms: float
+    counts: bool
+
+    @property
+    def start_ns(self) -> int:
+        return _mark(self.turn, "user_end") - ms_to_ns(self.turn.speech_ms or 0.0)
+
+    @property
+    def end_ns(self) -> int:
+        heard = (mark.at_ns for mark in self.turn.marks if mark.vantage == "caller")
+        return max(self.ended_ns or 0, *heard, self.start_ns)
 
 
 def _mark(turn: Turn, name: str) -> int:

@@ -46,6 +46,8 @@ TURN = {
     "its `turn.user_bot_latency_seconds`, or `marks`, from the agent's own marks.",
     "turngap.gap_difference_ms": "The heard gap minus the claimed one.",
     "turngap.lead_ms": "The part of the gap in which the agent played silence.",
+    "turngap.waited_ms": "`load`: how much later than intended the person could begin. The "
+    "histogram of gaps includes it.",
     "turngap.yield_ms": "Barge-in: from the person's onset to silence at the caller's ear.",
     "turngap.right": "Whether the answer was right, where that was judged.",
     "turngap.tools": "The tools that the agent called.",
@@ -78,7 +80,11 @@ METRICS = {
     CLAIMED: ("s", "histogram", "The same gap as the agent claims it, where it told."),
     STAGES: ("s", "histogram", "What each stage of these turns took; `turngap.stage` names it."),
     YIELD: ("s", "histogram", "Barge-in: from the person's onset to silence."),
-    TURNS: ("{turn}", "counter", "Turns by `turngap.outcome`."),
+    TURNS: (
+        "{turn}",
+        "counter",
+        "Turns by `turngap.outcome`; of `load` also those that were missed, as `refused`.",
+    ),
 }
 METRIC_ATTRIBUTES = ("gen_ai.agent.name", "turngap.outcome", "turngap.stage")
 

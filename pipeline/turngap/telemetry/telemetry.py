@@ -68,8 +68,13 @@ class Telemetry:
             contents=self._contents,
         )
 
-    def count(self, agent: str, turn: Turn, span: "Span | None" = None) -> None:
-        """Add a turn to the figures, unless no figure of a run counts it."""
+    def count(
+        self, agent: str, turn: Turn, span: "Span | None" = None, waited_ms: float = 0.0
+    ) -> None:
+        """Add a turn to the figures, unless no figure of a run counts it.
+
+        What was waited before the person could begin is part of the gap.
+        """
         if (sender := self._sender) is None or turn.left_out is not None:
             return
         of = {"gen_ai.agent.name": agent, "turngap.outcome": turn.outcome}
@@ -78,12 +83,17 @@ class Telemetry:
             sender.count(YIELD, turn.yield_ms / 1000, of, span)
         if not turn.replied or turn.gap_ms is None:
             return
-        sender.count(GAP, turn.gap_ms / 1000, of, span)
+        sender.count(GAP, (turn.gap_ms + waited_ms) / 1000, of, span)
         claim, _ = claimed_ms(turn)
         if claim is not None:
             sender.count(CLAIMED, claim / 1000, of, span)
         for name, ms in turn.stage_ms.items():
             sender.count(STAGES, ms / 1000, of | {"turngap.stage": name}, span)
+
+    def count_missed(self, agent: str, missed: str) -> None:
+        """Count a turn that could not be played, by what became of it."""
+        if self._sender is not None:
+            self._sender.count(TURNS, 1, {"gen_ai.agent.name": agent, "turngap.outcome": missed})
 
     def told(self) -> None:
         """Note that a conversation has been told."""

@@ -11,7 +11,6 @@ scenarios expect. With --otlp it sends pipecat's own traces, under those of whoe
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -39,8 +38,9 @@ from pipecat.workers.runner import WorkerRunner
 
 from turngap.backends import Kind, find
 from turngap.clocks import MonotonicClock
+from turngap.scenario.library import library_dir
 
-LIBRARY = Path(__file__).parents[1] / "scenarios"
+LIBRARY = library_dir()
 app = FastAPI()
 
 

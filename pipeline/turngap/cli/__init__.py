@@ -27,6 +27,7 @@ from turngap.cli import (
     remembering,
     results,
     serving,
+    setting_up,
     simulating,
     turn_taking,
 )
@@ -137,6 +138,12 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap calibrate --dialect twilio",
         "turngap calibrate --dialect all",
     )),
+    (STORED, setting_up.init, (
+        "turngap init",
+        "turngap init --yes",
+        'turngap init --start "python bot.py" --agent ws://127.0.0.1:8765/ws',
+    )),
+    (STORED, setting_up.config, ("turngap config",)),
     (STORED, agents.doctor, ("turngap doctor",)),
     (STORED, agents.fetch, (
         "turngap fetch local",

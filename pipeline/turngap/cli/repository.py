@@ -132,7 +132,8 @@ def _option(param: Any) -> str:
 
 def _flag(param: Any, value: Any) -> str:
     """An option as one would type it."""
-    words = [str(each) for each in value] if isinstance(value, list | tuple) else [str(value)]
+    values = value if isinstance(value, list | tuple) else [value]
+    words = [f"{each:g}" if isinstance(each, float) else str(each) for each in values]
     if param.param_type_name == "argument":
         return shlex.join(words)
     if isinstance(value, bool):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # A bot loads its models in seconds; one that fetches them first takes minutes.
 START_TIMEOUT_S = 300.0
 LOOK_EVERY_MS = 100
+SETTLE_MS = 300
 # How often whoever waits is told so: looking at what a process listens to takes milliseconds.
 TELL_EVERY_S = 2
 CONNECT_TIMEOUT_S = 1.0
@@ -58,6 +59,32 @@ async def started(
     async with child(["turngap.children", *argv], log) as process:
         await _serves(process, command, url, log, waits)
         yield
+
+
+@asynccontextmanager
+async def served_by(command: str, log: Path) -> AsyncIterator[list[int]]:
+    """Start an agent that says nowhere where it serves; yields the ports at which it listens.
+
+    Raises:
+        InputError: the command cannot be run.
+        AgentError: it ended before it listened anywhere, or does not listen in time.
+    """
+    async with child(["turngap.children", *argv_of(command)], log) as process:
+        clock = MonotonicClock()
+        begun_ns = clock.now_ns()
+        while not (ports := ports_of(process.pid)):
+            if (code := process.returncode) is not None:
+                raise ended(f"{_named(command)}: the agent did not start", code, log)
+            now_ns = clock.now_ns()
+            if now_ns - begun_ns > START_TIMEOUT_S * NS_PER_S:
+                raise AgentError(
+                    "agent.slow_start",
+                    f"{_named(command)} listens at no port after {START_TIMEOUT_S:g} s",
+                )
+            await clock.sleep_until_ns(now_ns + LOOK_EVERY_MS * NS_PER_MS)
+        # Another server of the same process, as one for metrics, may have been the first.
+        await clock.sleep_until_ns(clock.now_ns() + SETTLE_MS * NS_PER_MS)
+        yield ports_of(process.pid) or ports
 
 
 def argv_of(command: str) -> list[str]:
@@ -195,6 +222,12 @@ def _by_whom(port: int) -> str:
 
 def _elsewhere(pid: int) -> str:
     """The ports at which a process or its children listen, in words."""
+    ports = ports_of(pid)
+    return f" (it listens at {', '.join(map(str, ports))})" if ports else ""
+
+
+def ports_of(pid: int) -> list[int]:
+    """Return the TCP ports at which a process or its children listen."""
     import psutil
 
     ports: set[int] = set()
@@ -202,7 +235,7 @@ def _elsewhere(pid: int) -> str:
         root = psutil.Process(pid)
         for process in (root, *root.children(recursive=True)):
             ports.update(_listening(process))
-    return f" (it listens at {', '.join(map(str, sorted(ports)))})" if ports else ""
+    return sorted(ports)
 
 
 def _listening(process: "psutil.Process") -> Iterator[int]:

@@ -1,0 +1,1 @@
+"""`turngap init`: looks for the bot, tries to reach it, and writes what a repository needs."""

@@ -1,0 +1,228 @@
+"""`turngap init`: what it finds, what it asks, what it writes, and the check that then follows."""
+
+import os
+import socket
+import subprocess
+import sys
+import tomllib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commandline import ROOT, turngap_here
+from ruamel.yaml import YAML
+from virtual_agents import VirtualAgents
+
+from turngap.core.errors import InputError
+from turngap.play import target
+from turngap.setup import look, reach
+from turngap.setup.files import Chosen, contents, write
+from turngap.testing.agent import Reply, Script
+
+Capsys = pytest.CaptureFixture[str]
+WRITTEN = ["turngap.toml", "tests/test_turn_gap.py", ".github/workflows/turn-gap.yml"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TURNGAP_AGENT", raising=False)
+    monkeypatch.delenv("TURNGAP_CONFIG", raising=False)
+    monkeypatch.setattr(look, "USUAL_PORTS", ())
+    return tmp_path
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Commands, in place of the processes that they would start."""
+    commands: list[str] = []
+
+    @asynccontextmanager
+    async def start(command: str, url: str, log: Path, waits: object) -> AsyncIterator[None]:
+        commands.append(command)
+        yield
+
+    for module in (reach, target):
+        monkeypatch.setattr(module, "started", start)
+    monkeypatch.setattr(target, "require_free", lambda command, url: None)
+    return commands
+
+
+def test_with_only_a_bot_a_check_reaches_a_verdict_without_a_flag(
+    folder: Path,
+    capsys: Capsys,
+    started: list[str],
+    virtual_agents: VirtualAgents,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The bot is one in memory; the test of the real one is in tests/play/test_init_on_a_bot.py."""
+    (folder / "bot.py").write_text('import pipecat\nif __name__ == "__main__":\n    pass\n')
+    url = virtual_agents.url_of(Script(replies=(Reply(after_ms=300),)))
+
+    @asynccontextmanager
+    async def served_by(command: str, log: Path) -> AsyncIterator[list[int]]:
+        started.append(command)
+        yield [8765]
+
+    async def answers(*_: object) -> reach.Endpoint:
+        return reach.Endpoint(url, "pipecat")
+
+    monkeypatch.setattr(reach, "served_by", served_by)
+    monkeypatch.setattr(reach, "_first_that_answers", answers)
+    done = turngap_here(capsys, "init", "--yes")
+    assert done.code == 0, done.err
+    done = turngap_here(capsys, "check", "--json")
+    assert done.code == 0, done.err
+    assert done.document()["verdict"] == "pass"
+    assert len(started) == 2
+    assert started[0].endswith("bot.py")
+    assert f"turngap.toml starts the agent with this command: {started[0]}" in done.err
+
+
+def test_a_url_is_called_and_three_files_are_written(
+    folder: Path, capsys: Capsys, virtual_agents: VirtualAgents
+) -> None:
+    url = virtual_agents.url_of(Script(replies=(Reply(),)))
+    done = turngap_here(
+        capsys, "init", "--agent", url, "--dialect", "pipecat", "--budget-ms", "700", "--json"
+    )
+    assert done.code == 0, done.err
+    assert done.document() == {
+        "written": WRITTEN,
+        "agent": url,
+        "start": "",
+        "dialect": "pipecat",
+    }
+    said = tomllib.loads((folder / "turngap.toml").read_text())
+    assert (said["agent"], said["dialect"]) == (url, "pipecat")
+    assert said["check"]["budget"] == {"gap": 700}
+    shown = turngap_here(capsys, "config", "--json").document()
+    assert {"key": "budget", "value": "gap = 700", "for": "check", "from": "turngap.toml:9"} in (
+        shown["defaults"]
+    )
+
+
+def test_nobody_is_asked_without_a_terminal(folder: Path, capsys: Capsys) -> None:
+    done = turngap_here(capsys, "init", "--yes")
+    assert (done.code, "nothing that looks like a bot" in done.err) == (2, True)
+    (folder / "bot.py").write_text('import pipecat\nif __name__ == "__main__":\n    pass\n')
+    done = turngap_here(capsys, "init")
+    assert done.code == 2
+    assert "found here: start bot.py" in done.err
+    assert "turngap init --yes takes the first" in done.err
+    assert [each.name for each in folder.iterdir()] == ["bot.py"]
+
+
+def test_an_agent_that_is_not_there_leaves_nothing(folder: Path, capsys: Capsys) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"ws://127.0.0.1:{server.getsockname()[1]}/ws"
+    done = turngap_here(capsys, "init", "--agent", url)
+    assert (done.code, [*folder.iterdir()]) == (4, [])
+    done = turngap_here(capsys, "init", "--agent", url, "--no-try")
+    assert (done.code, (folder / "turngap.toml").exists()) == (0, True)
+
+
+def test_files_that_are_there_stay_unless_told(folder: Path, capsys: Capsys) -> None:
+    arguments = ("init", "--agent", "ws://127.0.0.1:9/ws", "--no-try")
+    (folder / "tests").mkdir()
+    (folder / WRITTEN[1]).write_text("mine")
+    done = turngap_here(capsys, *arguments)
+    assert done.code == 0, done.err
+    assert f"kept {WRITTEN[1]}" in done.out
+    (folder / "turngap.toml").write_text('agent = "stock"\n')
+    done = turngap_here(capsys, *arguments)
+    assert (done.code, "turngap.toml is there already" in done.err) == (2, True)
+    assert (folder / "turngap.toml").read_text() == 'agent = "stock"\n'
+    assert (folder / WRITTEN[1]).read_text() == "mine"
+    assert turngap_here(capsys, *arguments, "--force").code == 0
+    assert "mine" not in (folder / WRITTEN[1]).read_text()
+    assert "ws://127.0.0.1:9/ws" in (folder / "turngap.toml").read_text()
+
+
+def test_defaults_in_pyproject_stay_the_only_ones(folder: Path, capsys: Capsys) -> None:
+    (folder / "pyproject.toml").write_text('[tool.turngap]\nagent = "stock"\n')
+    done = turngap_here(capsys, "init", "--agent", "stock")
+    assert (done.code, "two files would disagree" in done.err) == (2, True)
+
+
+def test_no_link_leads_out_of_the_repository(folder: Path, tmp_path_factory: Any) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (folder / "tests").symlink_to(elsewhere)
+    with pytest.raises(InputError, match="leads out"):
+        write(folder, contents(Chosen("embedded")), force=True)
+    assert not list(elsewhere.iterdir())
+
+
+def test_bots_are_found_and_other_files_are_not(folder: Path) -> None:
+    program = 'if __name__ == "__main__":\n    pass\n'
+    (folder / "src").mkdir()
+    (folder / "src" / "agent.py").write_text(
+        f'from pipecat.frames import x\n@app.websocket("/voice")\n# --port\n{program}'
+    )
+    (folder / "parts.py").write_text("import pipecat\n")
+    (folder / "other.py").write_text(f"# import pipecat is not here\nimport os\n{program}")
+    (folder / "latin.py").write_bytes(b"import pipecat\n# \xe9\n")
+    (folder / ".venv").mkdir()
+    (folder / ".venv" / "bot.py").write_text(f"import pipecat\n{program}")
+    (folder / "gone.py").symlink_to("nowhere.py")
+    os.mkfifo(folder / "pipe.py")
+    agent, parts = look.bots(folder)
+    assert (str(agent.file), agent.program, agent.takes_port) == ("src/agent.py", True, True)
+    assert agent.paths == ("/voice", "/ws", "/ws-client", "/")
+    assert (str(parts.file), parts.program) == ("parts.py", False)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        Chosen("embedded"),
+        Chosen(
+            "wss://a.example:9/x?y=\"'",
+            "sh -c 'a \"b\" \\ {{ ${{ c }} }}' --port 8765",
+            'twilio,parameters={lang="en"}',
+            ('X: "${KEY}"',),
+            (),
+            812.5,
+            0.95,
+            True,
+        ),
+    ],
+)
+def test_what_is_written_can_be_read(chosen: Chosen) -> None:
+    files = contents(chosen)
+    said = tomllib.loads(files["turngap.toml"])
+    assert said["agent"] == chosen.agent
+    assert said.get("start", "") == chosen.start
+    assert said.get("dialect", "") == chosen.dialect
+    assert tuple(said.get("header", ())) == chosen.headers
+    assert said["check"]["budget"] == {"gap": chosen.gap_ms}
+    compile(files[WRITTEN[1]], WRITTEN[1], "exec")
+    (job,) = YAML(typ="safe").load(files[WRITTEN[2]])["jobs"].values()
+    action = YAML(typ="safe").load((ROOT / "action.yml").read_text())["inputs"]
+    assert job["steps"][-1]["with"].keys() <= action.keys()
+    if chosen.takes_port:
+        assert job["steps"][-1]["with"]["start"].endswith('--port "$PORT"')
+        assert job["steps"][-1]["with"]["url"].startswith("wss://a.example:$PORT/")
+
+
+def test_a_person_at_a_terminal_is_asked(folder: Path, capsys: Capsys) -> None:
+    """With a real pseudo-terminal: the prompts are rich's."""
+    master, slave = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "turngap", "init", "--no-try"],
+        stdin=slave, stdout=slave, stderr=slave, cwd=folder,
+    ) as asked:  # fmt: skip
+        os.close(slave)
+        os.write(master, b"nonsense\nws://127.0.0.1:9/mine\npython bot.py\n700\n")
+        shown = b""
+        with suppress(OSError):  # the other end is closed
+            while piece := os.read(master, 4096):
+                shown += piece
+        os.close(master)
+    assert asked.returncode == 0, shown
+    assert b"How long may the turn gap be" in shown
+    said = tomllib.loads((folder / "turngap.toml").read_text())
+    assert (said["agent"], said["start"]) == ("ws://127.0.0.1:9/mine", "python bot.py")
+    assert said["check"]["budget"] == {"gap": 700}

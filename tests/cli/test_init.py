@@ -15,6 +15,7 @@ from commandline import ROOT, turngap_here
 from ruamel.yaml import YAML
 from virtual_agents import VirtualAgents
 
+from turngap.caller.endpoint import Endpoint
 from turngap.core.errors import InputError
 from turngap.play import target
 from turngap.setup import look, reach
@@ -59,20 +60,28 @@ def test_with_only_a_bot_a_check_reaches_a_verdict_without_a_flag(
 ) -> None:
     """The bot is one in memory; the test of the real one is in tests/play/test_init_on_a_bot.py."""
     (folder / "bot.py").write_text('import pipecat\nif __name__ == "__main__":\n    pass\n')
-    url = virtual_agents.url_of(Script(replies=(Reply(after_ms=300),)))
+    url = virtual_agents.url_of(Script(replies=(Reply(),)))
 
     @asynccontextmanager
     async def served_by(command: str, log: Path) -> AsyncIterator[list[int]]:
         started.append(command)
         yield [8765]
 
-    async def answers(*_: object) -> reach.Endpoint:
-        return reach.Endpoint(url, "pipecat")
+    async def answers(*_: object) -> Endpoint:
+        return Endpoint(url, "pipecat")
 
+    async def knock(self: Endpoint, **_: float) -> None:
+        """There is no socket to knock at."""
+
+    monkeypatch.setattr(Endpoint, "knock", knock)
     monkeypatch.setattr(reach, "served_by", served_by)
     monkeypatch.setattr(reach, "_first_that_answers", answers)
     done = turngap_here(capsys, "init", "--yes")
     assert done.code == 0, done.err
+    with (folder / "turngap.toml").open("r+") as file:
+        text = file.read()
+        file.seek(0)
+        file.write(f"calibration = 0\n{text}")  # the known gaps are those of a real socket
     done = turngap_here(capsys, "check", "--json")
     assert done.code == 0, done.err
     assert done.document()["verdict"] == "pass"
@@ -99,9 +108,11 @@ def test_a_url_is_called_and_three_files_are_written(
     assert (said["agent"], said["dialect"]) == (url, "pipecat")
     assert said["check"]["budget"] == {"gap": 700}
     shown = turngap_here(capsys, "config", "--json").document()
-    assert {"key": "budget", "value": "gap = 700", "for": "check", "from": "turngap.toml:9"} in (
-        shown["defaults"]
-    )
+    (budget,) = [row for row in shown["defaults"] if row["key"] == "budget"]
+    line = int(budget.pop("from").removeprefix("turngap.toml:"))
+    assert budget == {"key": "budget", "value": "gap = 700", "for": "check"}
+    lines = (folder / "turngap.toml").read_text().splitlines()
+    assert lines[line - 1].startswith("budget = ")
 
 
 def test_nobody_is_asked_without_a_terminal(folder: Path, capsys: Capsys) -> None:

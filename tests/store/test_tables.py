@@ -47,6 +47,8 @@ ODD = [
         judged=JudgeRecord(right=True),
     ),
     make_turn(turn=12, marks_ms={"agent_onset": 300.0}, starved=True, audio=None),
+    make_turn(turn=13, counts={"agent_gap_ms": 372.5}),
+    make_turn(turn=14, counts={"agent_gap_ms": 372.5, "user_bot_latency_ms": 333.3333}),
 ]
 
 
@@ -101,7 +103,9 @@ def row_of_json(document: dict[str, Any], turn: dict[str, Any]) -> dict[str, Any
     for stage in turn["stages"]:
         spent[stage["name"]] = spent.get(stage["name"], 0.0) + stage["ms"]
     right = {"right": True, "wrong": False, "not_judged": None}
-    pacing, audio = turn["pacing"], turn["audio"] or {}
+    pacing, audio, counts = turn["pacing"], turn["audio"] or {}, turn["counts"]
+    sources = {"user_bot_latency_ms": "pipecat", "agent_gap_ms": "marks"}
+    claims = next(((counts[name], by) for name, by in sources.items() if name in counts), None)
     told = {
         "run": Path(document["run"]).name,
         "agent": document["agent"]["stack"],
@@ -110,6 +114,8 @@ def row_of_json(document: dict[str, Any], turn: dict[str, Any]) -> dict[str, Any
         "valid": document["valid"],
         **turn,
         **{c.name: spent.get(c.name.removesuffix("_ms")) for c in COLUMNS if c.name in STAGE_MS},
+        "claimed_gap_ms": claims[0] if claims else None,
+        "claimed_by": claims[1] if claims else None,
         "right": right[turn["answer"]["verdict"]],
         "right_by_sound": turn["transcribed"] and right[turn["transcribed"]["verdict"]],
         "right_by_judge": turn["judged"] and turn["judged"]["right"],

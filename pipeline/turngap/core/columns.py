@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from turngap.core.counts import claimed_gap
 from turngap.core.stages import STAGES, UNATTRIBUTED
 
 if TYPE_CHECKING:
@@ -111,6 +112,20 @@ TURN_COLUMNS: "Sequence[Column[Turn]]" = (
         "integer",
         "The same gap, exactly, in ns: the stages of a turn sum to it.",
         lambda turn: turn.gap_ns,
+        True,
+    ),
+    Column(
+        "claimed_gap_ms",
+        "number",
+        "The gap as the agent itself claims it, in ms, where it tells.",
+        lambda turn: claimed_gap(turn.counts)[0],
+        True,
+    ),
+    Column(
+        "claimed_by",
+        "text",
+        "Where the claim is from: `pipecat`, which is its own measurement, or the agent's `marks`.",
+        lambda turn: claimed_gap(turn.counts)[1],
         True,
     ),
     Column("why_no_gap", "text", "Why there is no gap.", lambda turn: turn.why_no_gap, True),

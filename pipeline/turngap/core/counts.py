@@ -12,6 +12,17 @@ USER_BOT_LATENCY = "user_bot_latency_ms"
 _GREATEST = frozenset({BEHIND})
 
 
+def claimed_gap(counts: Mapping[str, float]) -> tuple[float | None, str | None]:
+    """Return the gap in ms as the agent claims it, and by what it does; None where it tells none.
+
+    `pipecat` is that framework's own measurement, and `marks` are those of the agent.
+    """
+    for name, source in ((USER_BOT_LATENCY, "pipecat"), (AGENT_GAP, "marks")):
+        if (ms := counts.get(name)) is not None:
+            return ms, source
+    return None, None
+
+
 def add_counts(counts: dict[str, float], more: Mapping[str, float]) -> None:
     """Add further figures to `counts`."""
     for name, n in more.items():

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from turngap.core.counts import AGENT_GAP, USER_BOT_LATENCY
+from turngap.core.counts import claimed_gap
 from turngap.core.results import Turn
 from turngap.core.secrets import texts_without_secrets
 from turngap.core.stages import Stage
@@ -70,10 +70,7 @@ def stage_attributes(stage: Stage, turn: Turn) -> Attributes:
 
 def claimed_ms(turn: Turn) -> tuple[float | None, str | None]:
     """The gap as the agent claims it, and by what it does; None where it did not tell."""
-    for name, source in ((USER_BOT_LATENCY, "pipecat"), (AGENT_GAP, "marks")):
-        if (ms := turn.counts.get(name)) is not None:
-            return ms, source
-    return None, None
+    return claimed_gap(turn.counts)
 
 
 def difference_ms(turn: Turn) -> float | None:

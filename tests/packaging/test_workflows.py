@@ -1,4 +1,4 @@
-"""The workflows, README.md and docs/ call only commands that exist."""
+"""The workflows call only commands that exist; tests/docs does the same for the pages."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[2]
 OURS = ROOT / ".github/workflows/latency.yml"
 EXAMPLE = ROOT / "docs/github-actions.yml"
 GUIDE = ROOT / "docs/ci.md"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def steps(file: Path) -> list[dict[str, Any]]:
@@ -66,22 +65,6 @@ def test_the_workflow_to_copy_needs_no_released_package() -> None:
     assert "git init --quiet .turngap-action" in fetch
     (given,) = uses_of(EXAMPLE, "./.turngap-action")
     assert "turngap" not in given
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda f: f.name)
-def test_what_a_page_shows_can_be_called(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    blocks = re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
-    for command in (c for block in blocks for c in turngap_commands(block)):
-        parse(command)
-    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
-        compile(block, str(page), "exec")
-
-
-def test_the_pages_show_commands() -> None:
-    for page in (ROOT / "README.md", GUIDE):
-        blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-        assert [c for block in blocks for c in turngap_commands(block)]
 
 
 def test_the_guide_names_the_plugins_options_and_no_other(pytestconfig: pytest.Config) -> None:

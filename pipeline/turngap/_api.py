@@ -26,6 +26,7 @@ from turngap.clocks import MonotonicClock
 from turngap.core.budget import DEFAULT_BUDGET_MS, MAX_STARVED_MS, STARVED_MS
 from turngap.core.clock import ms_to_ns
 from turngap.core.errors import InputError, TurngapError
+from turngap.core.labels import checked_label
 from turngap.core.results import Turn
 from turngap.core.secrets import remember_secrets, text_without_secrets
 
@@ -214,6 +215,7 @@ async def replay(
     starved_ms: float = STARVED_MS,
     calibration: int = CALIBRATION_TURNS,
     library: str | Path | None = None,
+    label: str = "",
     out: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     on_turn: OnTurn = lambda _: None,
@@ -251,6 +253,7 @@ async def replay(
         starved_ms: how late the caller may be before a turn counts as starved.
         calibration: known gaps to measure first, about a second each; 0 for none.
         library: the folder of scenarios; by default `./scenarios`, or the one that ships.
+        label: what to call it in `turngap history`, in a line.
         out: where runs are stored; by default `./runs`.
         settings: anything else to store with the run, for example the test that played it.
         on_turn: is called with each turn when it is stored, in another thread.
@@ -293,6 +296,7 @@ async def replay(
         rounds=repeat,
         phase=round(phase_ms * RATE / 1000),
         budget_ms=budget_ms,
+        label=checked_label(label),
         out=_path(out),
         calibration_turns=calibration,
         greeting_ms=greeting_ms,
@@ -341,6 +345,7 @@ async def check(  # noqa: D417
     starved_ms: float = STARVED_MS,
     calibration: int = CALIBRATION_TURNS,
     library: str | Path | None = None,
+    label: str = "",
     out: str | Path | None = None,
     on_turn: OnTurn = lambda _: None,
 ) -> "Checked":
@@ -375,7 +380,7 @@ async def check(  # noqa: D417
         until_decided: plays on while undecided, and begins no further round after `max_minutes`.
         max_minutes: see `until_decided`.
         scenarios, tag, llm, stt, tts, sets, seed, starved_ms: as in `replay`.
-        calibration, library, out, on_turn: as in `replay`.
+        calibration, library, label, out, on_turn: as in `replay`.
 
     Returns:
         The check: its `verdict` (`pass`, `regressed`, `undecided` or `cannot_compare`), its
@@ -424,6 +429,7 @@ async def check(  # noqa: D417
         max_minutes=max_minutes,
         starved_ms=starved_ms,
         calibration_turns=calibration,
+        label=checked_label(label),
         out=_path(out),
     )
     refuse(plan)
@@ -462,6 +468,7 @@ async def compare(  # noqa: D417
     seed: int | None = None,
     starved_ms: float = STARVED_MS,
     library: str | Path | None = None,
+    label: str = "",
     out: str | Path | None = None,
     on_turn: OnTurn = lambda _: None,
 ) -> Compared:
@@ -478,7 +485,7 @@ async def compare(  # noqa: D417
         phases: how many positions on the agent's 32 ms grid the rounds go through.
         prices: US dollars per million tokens in and out, by a backend's label.
         scenarios, tag, budget_ms, stt, tts, sets, seed, starved_ms: as in `replay`.
-        library, out, on_turn: as in `replay`.
+        library, label, out, on_turn: as in `replay`.
 
     Returns:
         The comparison: its `record`, with the figures of each backend, and its folder `path`.
@@ -508,6 +515,7 @@ async def compare(  # noqa: D417
         rounds=rounds,
         phases=phases,
         budget_ms=budget_ms,
+        label=checked_label(label),
         out=_path(out),
         starved_ms=starved_ms,
     )
@@ -554,6 +562,7 @@ async def load(  # noqa: D417
     starved_ms: float = STARVED_MS,
     calibration: int = CALIBRATION_TURNS,
     library: str | Path | None = None,
+    label: str = "",
     out: str | Path | None = None,
     on_now: "Callable[[Now], None]" = lambda _: None,
 ) -> "Loaded":
@@ -583,7 +592,7 @@ async def load(  # noqa: D417
         seed: of the schedule, and for engines that draw random numbers.
         on_now: is told about once a second how it goes on, in another thread.
         agent, start, dialect, headers, subprotocols, scenarios, tag, llm, stt: as in `replay`.
-        tts, sets, greeting_ms, starved_ms, calibration, library, out: as in `replay`.
+        tts, sets, greeting_ms, starved_ms, calibration, library, label, out: as in `replay`.
 
     Returns:
         The load test: its `capacity` (`sessions`, `low`, `why`), its `record` with every step, its
@@ -632,6 +641,7 @@ async def load(  # noqa: D417
         greeting_ms=greeting_ms,
         starved_ms=starved_ms,
         calibration_turns=calibration,
+        label=checked_label(label),
         out=_path(out),
     )
     loaded = await play(plan, LoadProgress(on_now=on_now))

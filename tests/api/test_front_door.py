@@ -279,11 +279,12 @@ def test_a_comparison_has_the_figures_of_each_backend(monkeypatch: pytest.Monkey
     fake = FakeAgents()
     stand_in(monkeypatch, fake, lambda target: target.choice.sets[-1])
     llms = ("one=sim,seed=1", "two=sim,seed=2")
-    settings = quick(prices={"one": (0.1, 0.4)})
+    settings = quick(prices={"one": (0.1, 0.4)}, label="two of them")
     del settings["calibration"]
     compared = turngap.compare(*llms, **settings)
     assert [backend.name for backend in compared.record.backends] == ["one", "two"]
     assert (compared.path / "report.html").is_file()
+    assert compared.record.label == "two of them"
     assert "one, two" in repr(compared)
     assert {url for url, *_ in fake.played} == {"llm.seed=1", "llm.seed=2"}
     fake.dies_after = len(fake.played)

@@ -247,7 +247,7 @@ def test_an_interruption_keeps_what_was_finished(tmp_path: Path) -> None:
     async def main() -> None:
         callers = Callers(lambda _: 300.0, stops_after=7)
         progress = LoadProgress(on_folder=folders.append)
-        asked = {"sessions": "2", "duration_s": 60.0}
+        asked = {"sessions": "2", "duration_s": 60.0, "label": "nightly"}
         task = asyncio.create_task(load(plan(tmp_path, **asked), progress, callers))
         async with asyncio.timeout(30):
             while not folders or not list(read_load_turns(folders[0])):
@@ -259,6 +259,7 @@ def test_an_interruption_keeps_what_was_finished(tmp_path: Path) -> None:
         asyncio.run(main())
     record = read_load(folders[0])
     assert (record.failure, record.ended, record.finished_utc) == (INTERRUPTED, INTERRUPTED, None)
+    assert record.label == "nightly"
     assert len(list(read_load_turns(folders[0]))) == 7
     assert record.steps == ()
 

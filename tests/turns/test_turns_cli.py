@@ -69,7 +69,9 @@ def measured(capsys: Capsys, tmp_path: Path, *arguments: str | Path) -> TurnsRec
 def test_an_agent_that_cannot_be_varied_has_a_point_and_what_waiting_would_do(
     hasty: str, library: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
-    record = measured(capsys, tmp_path, "--agent", hasty, "--scenarios", library)
+    asked = ("--agent", hasty, "--scenarios", library, "--label", "hasty")
+    record = measured(capsys, tmp_path, *asked)
+    assert record.label == "hasty"
     (point,) = record.points
     # Pauses of 1000, 1200, 1400 and 1600 ms are longer than its hold.
     assert (point.heard.hits, point.heard.n, point.gap_n) == (4, 9, 5)

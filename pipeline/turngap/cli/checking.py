@@ -122,6 +122,7 @@ def check(
             help="Store this run as a baseline. With a reference or budgets: only if it passes."
         ),
     ] = None,
+    label: options.Label = "",
     out: options.Out = None,
     otlp: options.Otlp = None,
     json_: options.Json = False,
@@ -166,6 +167,7 @@ def check(
         max_minutes=max_minutes,
         starved_ms=starved_ms,
         calibration_turns=calibration,
+        label=label,
         out=out,
         telemetry=telemetry_of(ctx, otlp),
     )

@@ -169,6 +169,7 @@ def load(
             "a search looks at fewer sessions, or ends where it was to confirm.",
         ),
     ] = STARVED_MS,
+    label: options.Label = "",
     out: options.Out = None,
     otlp: options.Otlp = None,
     json_: options.Json = False,
@@ -217,6 +218,7 @@ def load(
         max_minutes=max_minutes,
         starved_ms=starved_ms,
         calibration_turns=calibration,
+        label=label,
         out=out,
         telemetry=telemetry_of(ctx, otlp),
     )

@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 
 from turngap.cli.repository import FromTheFile, from_the_file, refused
 from turngap.core.budget import MAX_STARVED_MS
+from turngap.core.labels import checked_label
 
 AGENT, PLAYED, LIMITS, OUTPUT = "Agent", "Scenarios", "Limits", "Output"
 SOUND = "Sound device"
@@ -249,6 +250,16 @@ StarvedMs = Annotated[
         max=MAX_STARVED_MS,
         help="Mark a turn as starved if turngap itself was this late in sending or reading. Raise "
         "it on a busy machine; gaps may then be wrong by up to this much.",
+    ),
+]
+Label = Annotated[
+    str,
+    for_output(
+        "--label",
+        metavar="TEXT",
+        help="What to call this in `turngap history`, in a line: --label 'before the change'.",
+        callback=checked_label,
+        show_default=False,
     ),
 ]
 Out = Annotated[

@@ -50,6 +50,7 @@ def turns(
         ),
     ] = False,
     starved_ms: options.StarvedMs = STARVED_MS,
+    label: options.Label = "",
     out: options.Out = None,
     json_: options.Json = False,
 ) -> None:
@@ -71,7 +72,7 @@ def turns(
         subprotocols=tuple(subprotocol or ()),
     )
     asked: dict[str, Any] = {"rounds": rounds, "phases": phases, "out": out}
-    asked["starved_ms"] = starved_ms
+    asked |= {"starved_ms": starved_ms, "label": label}
     _measure(choice, scenarios, tag, library, vary, json_=json_, virtual=virtual, **asked)
 
 
@@ -91,6 +92,7 @@ def sweep(
     rounds: Rounds = 1,
     phases: options.Phases = 1,
     starved_ms: options.StarvedMs = STARVED_MS,
+    label: options.Label = "",
     out: options.Out = None,
     json_: options.Json = False,
 ) -> None:
@@ -101,7 +103,7 @@ def sweep(
     """
     turns(
         scenarios, agent, None, "", None, None, llm, stt, tts, set_, setting, seed, tag, library,
-        rounds, phases, False, starved_ms, out, json_,
+        rounds, phases, False, starved_ms, label, out, json_,
     )  # fmt: skip
 
 

@@ -203,6 +203,7 @@ def _record(
         crossings=tuple(crossings(sides)),
         failure=failure,
         stand_ins=tuple(dict.fromkeys(name for run in stored for name in run.record.stand_ins)),
+        label=plan.label,
         settings={"seed": plan.choice.seed, "starved_ms": plan.starved_ms},
     )
 

@@ -10,6 +10,7 @@ from turngap.core.budget import REPLIED, STARVED_MS, Outcome, TurnEnd
 from turngap.core.clock import LONGEST_MS
 from turngap.core.columns import TURN_COLUMNS, Row, row_of
 from turngap.core.events import ToolCall
+from turngap.core.labels import MOST_LABEL
 from turngap.core.secrets import (
     header_without_secret,
     spoken_without_secrets,
@@ -44,8 +45,6 @@ Spoken = Annotated[
 Events = Annotated[tuple[dict[str, Any], ...], AfterValidator(texts_without_secrets)]
 
 
-# What the user calls a measurement, so that it is found again: one short line.
-MOST_LABEL = 100
 Label = Annotated[
     str,
     Field(max_length=MOST_LABEL),

@@ -272,6 +272,7 @@ def _opening_record(plan: LoadPlan, executor: Executor) -> LoadRecord:
         steps=(),
         capacity=None,
         caller_late_limit_ms=plan.starved_ms,
+        label=plan.label,
         settings=_asked(plan),
     )
 

@@ -24,7 +24,8 @@ def next_piece(run: Run, opening: RunRecord) -> RunRecord:
     A piece that was killed does not know its turns: it has those that no earlier one has.
     """
     if not run.turns:
-        return opening.model_copy(update={"settings": run.record.settings})
+        kept = {"settings": run.record.settings, "label": run.record.label}
+        return opening.model_copy(update=kept)
     known = run.record.pieces or (_piece(run.record, 0),)
     others = sum(piece.turns for piece in known[:-1])
     last = known[-1].model_copy(update={"turns": len(run.turns) - others})

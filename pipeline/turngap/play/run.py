@@ -390,6 +390,7 @@ def _opening_record(plan: PlayPlan, target: Target, settings: dict[str, Any]) ->
         stand_ins=target.stand_ins(s.scenario for s in plan.scenarios),
         held_out=target.held_out(),
         plan=plan.record(),
+        label=plan.label,
     )
 
 

@@ -195,6 +195,7 @@ def _record(
         silence=silence_curve(played, recordings),
         failure=None if failure is None else str(failure),
         stand_ins=tuple(dict.fromkeys(name for run in runs for name in run.record.stand_ins)),
+        label=plan.label,
         settings={"seed": plan.choice.seed, "starved_ms": plan.starved_ms},
     )
 

@@ -98,6 +98,7 @@ class Load(Shared):
     rate: Text | None = None
     arrivals: Text | None = None
     duration: float | None = None
+    max_minutes: float | None = None
     warm_up: float | None = None
     callers: int | None = None
     budget_ms: float | None = None

@@ -23,6 +23,7 @@ from turngap.check.record import (
 from turngap.core.budget import SILENT
 from turngap.core.distributions import beta_quantile, beta_share, normal_quantile
 from turngap.core.paired import (
+    CENSORED_MS,
     TOLERANCE_MS,
     Exchanges,
     Floats,
@@ -94,8 +95,6 @@ FAILED: dict[str, Failed] = {
     HIT_RATE: lambda reading: reading.outcome != "answered",
     CUT_INS: lambda reading: reading.outcome == "cut_in",
 }
-# A turn without a reply is slower than any with one; longer than any caller waits.
-CENSORED_MS = 10_000.0
 # Of the width that is left, `turns_needed` lets the estimate take this much (80 % of cases).
 _LUCK = 1 + normal_quantile(0.8) / normal_quantile(1 - MISSED)
 

@@ -29,6 +29,7 @@ from turngap.cli import (
     serving,
     setting_up,
     simulating,
+    trending,
     turn_taking,
 )
 from turngap.cli.options import Command
@@ -165,6 +166,8 @@ _HISTORY = (
     "turngap history --where kind=check --where agent=embedded --since 30d",
     "turngap history --runs runs --runs ../other/runs --csv history.csv",
 )
+_TREND = ("turngap history trend", "turngap history trend --where label=nightly --html trend.html")
+remembering.app.command(cls=Command, epilog=_epilog(_TREND))(trending.trend)
 app.add_typer(remembering.app, name="history", epilog=_epilog(_HISTORY), rich_help_panel=STORED)
 app.add_typer(protocols.app, name="dialects", epilog=_epilog(_CHECKS), rich_help_panel=STORED)
 

@@ -67,6 +67,7 @@ def history(
     Exit: 0 listed, 2 bad input.
     """
     if ctx.invoked_subcommand is not None:
+        _refuse_options(ctx, ctx.invoked_subcommand)
         return
     from turngap.history.filters import Wanted
     from turngap.history.listing import list_block, list_csv, list_json
@@ -87,6 +88,20 @@ def history(
     say(f"none of {len(found)} in {folders} is as asked" if found else f"nothing in {folders}")
     if not found:
         say_next("measure something: turngap replay")
+
+
+def _refuse_options(ctx: typer.Context, command: str) -> None:
+    """Nobody would read an option that stands before a subcommand.
+
+    Raises:
+        InputError: there is one.
+    """
+    if any(ctx.params.values()):
+        raise InputError(
+            "history.options",
+            f"options of `turngap history` stand before `{command}`, which does not see them",
+            hint=f"give them after `{command}`: turngap history {command} --runs DIR",
+        )
 
 
 def entries_in(roots: Sequence[Path] | None) -> "list[Entry]":

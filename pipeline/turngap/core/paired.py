@@ -178,6 +178,8 @@ def resampled_quantiles(values: Floats, q: float, pairs: Exchanges) -> Floats:
 
 # Shifts up to this are real on a quiet machine and matter to nobody.
 TOLERANCE_MS = 3.0
+# A turn without a reply is slower than any with one; longer than any caller waits.
+CENSORED_MS = 10_000.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,14 @@ turn takes, what its run adds, and chance. What a run adds is known far better t
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turngap.core.paired import shift
+
+Key = TypeVar("Key", bound=Hashable)
 
 # A turn counts for no more than this in its run's balance, however late it was.
 LIMIT_MS = 30.0
@@ -32,14 +35,14 @@ class RunLevel:
     turns: int
 
 
-def run_levels(runs: Sequence[Mapping[Hashable, float]]) -> list[RunLevel]:
+def run_levels(runs: Sequence[Mapping[Key, float]]) -> list[RunLevel]:
     """The level of each run, given its turns' gaps in ms by what tells the turns apart.
 
     Only turns that were taken in at least half of the runs count. A level is the middle of all
     turns' typical gaps, plus what the run adds to each of its own: runs with other turns compare.
     """
     taken = [key for run in runs for key in run]
-    counts: dict[Hashable, int] = {}
+    counts: dict[Key, int] = {}
     for key in taken:
         counts[key] = counts.get(key, 0) + 1
     shared = [key for key, count in counts.items() if 2 * count >= len(runs)]
@@ -63,6 +66,7 @@ def _fitted(gaps: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.
     """What each turn takes, in the median over the runs, and what each run adds to its turns."""
     gaps = gaps[:, ~np.all(np.isnan(gaps), axis=0)]
     added = np.zeros(len(gaps))
+    typical = np.nanmedian(gaps, axis=0)
     for _ in range(_ROUNDS):
         typical = np.nanmedian(gaps - added[:, None], axis=0)
         before, added = added, np.array([_added(row - typical) for row in gaps])

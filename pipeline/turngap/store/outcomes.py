@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from turngap.core.budget import REPLIED, SILENT, Outcome
 from turngap.core.errors import InputError
-from turngap.core.results import Turn
+from turngap.core.results import Turn, TurnKey
 from turngap.core.untrusted import harmless
 from turngap.store.documents import exists
 from turngap.store.folders import RUN_HINT, TURNS_FILE
@@ -26,10 +26,16 @@ class TurnOutcome(BaseModel):
     schema_version: int
     scenario: str
     turn: int
+    phase_ms: float = 0.0
     repeat: int
     outcome: Outcome
     gap_ms: float | None
     left_out: str | None = None
+
+    @property
+    def key(self) -> TurnKey:
+        """As `Turn.key`: what finds the turn's twin in another run."""
+        return (self.scenario, self.turn, self.phase_ms, self.repeat)
 
     @property
     def replied(self) -> bool:

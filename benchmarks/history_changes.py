@@ -1,0 +1,211 @@
+"""Does `turngap history trend` name the run at which an agent became slower, and no other?
+
+    python benchmarks/history_changes.py
+    python benchmarks/history_changes.py --change 10 --seeds 50 --first-seed 2000
+    python benchmarks/history_changes.py --keep made --seeds 1
+    turngap history trend --runs made/1000
+
+Stores 30 runs a seed in a folder, each with a commit of its own, the agent slower by 25 ms from run
+18 on; and as many again without a change. Then it reads them as the command does. The thresholds
+were chosen on other seeds (0 to 149), with a coarser noise.
+
+The noise was measured: 14 runs of 12 turns of four scenarios against the `embedded` stack (its
+language model is simulated and its voices are synthetic) on a virtual machine with two cores. Four
+were played while it had little else to do, and ten while seven other builds and test runs took it.
+A made run is
+
+- in one case of fifteen a slow one: it adds to each turn what one of the ten added to the same
+  turn. After a slow run, the next one is slow in three cases of ten;
+- or else a quiet one: it adds to each turn twice the deviation of some turn in some quiet run, and
+  to all of them a level of its own, normal with a standard deviation of 5 ms. (The four quiet runs,
+  a minute apart, differed by 1.3; from day to day more was seen.)
+
+turngap marks nine of the ten slow runs invalid for its own lateness, and would leave them out of a
+trend; here they count as valid, since not every machine that slows an agent slows the caller.
+"""
+
+import argparse
+import hashlib
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turngap import __version__
+from turngap.core.budget import DEFAULT_BUDGET_MS, outcome_of
+from turngap.core.clock import ms_to_ns
+from turngap.core.results import PacingRecord, RunRecord, Turn
+from turngap.history.reading import entries
+from turngap.history.trend import Trend, trends
+from turngap.store.documents import encode, write_atomically
+from turngap.store.folders import RUN_FILE, TURNS_FILE
+from turngap.store.provenance import this_machine
+
+Floats = NDArray[np.float64]
+
+# The gaps in ms, one run a row: while the machine had little to do,
+QUIET_MS = np.array(
+    [
+        [217, 209, 207, 385, 240, 290, 535, 591, 518, 235, 315, 210],
+        [209, 215, 206, 391, 242, 294, 533, 591, 519, 250, 321, 213],
+        [207, 205, 209, 387, 248, 293, 532, 589, 522, 238, 331, 218],
+        [219, 212, 212, 385, 249, 290, 533, 593, 524, 238, 320, 216],
+    ],
+    dtype=np.float64,
+)
+# and while it had far too much.
+SLOW_MS = np.array(
+    [
+        [238, 214, 205, 434, 247, 297, 551, 923, 1047, 237, 325, 206],
+        [218, 233, 237, 419, 286, 351, 633, 639, 587, 388, 357, 278],
+        [217, 210, 254, 394, 264, 295, 538, 609, 552, 535, 330, 250],
+        [224, 273, 231, 415, 260, 315, 548, 622, 549, 250, 333, 212],
+        [414, 243, 305, 407, 316, 309, 555, 615, 535, 285, 363, 276],
+        [308, 249, 398, 428, 449, 314, 532, 624, 529, 297, 351, 303],
+        [226, 236, 219, 394, 296, 300, 543, 604, 590, 388, 410, 278],
+        [690, 218, 224, 422, 322, 540, 559, 622, 558, 253, 392, 279],
+        [396, 967, 1152, 581, 966, 870, 1578, 846, 618, 459, 378, 324],
+        [395, 234, 405, 420, 441, 314, 622, 657, 609, 264, 393, 235],
+    ],
+    dtype=np.float64,
+)
+TYPICAL_MS = np.median(QUIET_MS, axis=0)
+SLOW, SLOW_AGAIN = 1 / 15, 0.3
+DAY_MS, TIMES = 5.0, 2.0
+SCENARIOS = ("order-status", "quick-questions", "smart-home", "table-booking")
+BEGAN = datetime(2026, 9, 1, 3, 0, tzinfo=UTC)
+
+
+def gaps_of(seed: int, runs: int, change_ms: float, at: int) -> Floats:
+    """Gaps in ms, one run a row; from run `at` on (counted from 1), all are longer."""
+    rng = np.random.default_rng(seed)
+    quiet = (QUIET_MS - np.median(QUIET_MS, axis=1, keepdims=True)) - (
+        TYPICAL_MS - np.median(TYPICAL_MS)
+    )
+    slow, found = False, np.empty((runs, len(TYPICAL_MS)))
+    for run in range(runs):
+        slow = rng.random() < (SLOW_AGAIN if slow else SLOW)
+        if slow:
+            added = SLOW_MS[rng.integers(len(SLOW_MS))] - TYPICAL_MS
+        else:
+            added = rng.normal(0, DAY_MS) + TIMES * rng.choice(quiet.ravel(), len(TYPICAL_MS))
+        found[run] = TYPICAL_MS + added + (change_ms if run + 1 >= at else 0.0)
+    return found
+
+
+def commit_of(number: int) -> str:
+    """The made-up commit of a run."""
+    return hashlib.sha1(f"run {number}".encode(), usedforsecurity=False).hexdigest()
+
+
+def store(root: Path, gaps: Floats) -> None:
+    """Store the runs as `turngap replay` does, a night apart."""
+    machine = this_machine()
+    for number, row in enumerate(gaps, start=1):
+        began = BEGAN + timedelta(days=number)
+        record = RunRecord(
+            turngap_version=__version__,
+            commit=commit_of(number),
+            name="embedded",
+            started_utc=began.isoformat(),
+            finished_utc=(began + timedelta(minutes=1)).isoformat(),
+            machine=machine,
+            agent={"stack": "embedded"},
+            settings={},
+            scenario_hashes=dict.fromkeys(SCENARIOS, "made up"),
+            planned_turns=len(row),
+            budget_ms=DEFAULT_BUDGET_MS,
+        )
+        folder = root / f"{began:%Y%m%dT%H%M%SZ}-embedded"
+        folder.mkdir(parents=True)
+        turns = [_turn(place, gap) for place, gap in enumerate(row.tolist())]
+        write_atomically(folder / TURNS_FILE, b"".join(map(encode, turns)))
+        write_atomically(folder / RUN_FILE, encode(record, indent=2))
+
+
+def _turn(place: int, gap_ms: float) -> Turn:
+    return Turn(
+        scenario=SCENARIOS[place // 3],
+        turn=place % 3 + 1,
+        repeat=1,
+        say="",
+        outcome=outcome_of(gap_ms, DEFAULT_BUDGET_MS, "reply_done"),
+        ended="reply_done",
+        budget_ms=DEFAULT_BUDGET_MS,
+        gap_ns=ms_to_ns(gap_ms),
+        gap_ms=gap_ms,
+        why_no_gap=None,
+        stages=(),
+        transcript="",
+        reply="",
+        lead_ms=None,
+        yield_ms=None,
+        marks=(),
+        pacing=PacingRecord(packets=100, late_ms_p50=0.1, late_ms_max=1.0, starved=False),
+        audio=None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The runs that a trend named, of one series."""
+
+    seed: int
+    numbers: tuple[int, ...]
+
+    def near(self, at: int) -> bool:
+        return any(abs(number - at) <= 1 for number in self.numbers)
+
+
+def named(root: Path, seed: int, gaps: Floats) -> Named:
+    """Store a series and read its trend."""
+    store(root, gaps)
+    (trend,) = trends(entries([root]))
+    return Named(seed, _numbers(trend))
+
+
+def _numbers(trend: Trend) -> tuple[int, ...]:
+    return tuple(move.number for move in trend.moves)
+
+
+def _say(what: str, found: Sequence[Named]) -> None:
+    told = ", ".join(f"{n.seed}: {'+'.join(map(str, n.numbers)) or 'none'}" for n in found)
+    sys.stdout.write(f"{what} ({told})\n")
+
+
+def main() -> int:
+    """Print both counts; exit with 1 unless 19 of 20 are named, and at most 1 of 20 falsely."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--seeds", type=int, default=20, help="so many series of each sort")
+    parser.add_argument("--first-seed", type=int, default=1000)
+    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--at", type=int, default=18, help="the first slower run, from 1")
+    parser.add_argument("--change", type=float, default=25.0, help="ms")
+    parser.add_argument("--keep", type=Path, help="store the series in this folder, and keep them")
+    args = parser.parse_args()
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    with tempfile.TemporaryDirectory() as folder:
+        root = args.keep or Path(folder)
+        moved = [
+            named(root / str(seed), seed, gaps_of(seed, args.runs, args.change, args.at))
+            for seed in seeds
+        ]
+        still = [
+            named(root / f"{seed}-still", seed, gaps_of(seed + 500_000, args.runs, 0.0, args.at))
+            for seed in seeds
+        ]
+    right = sum(one.near(args.at) for one in moved)
+    alone = sum(one.near(args.at) and len(one.numbers) == 1 for one in moved)
+    falsely = sum(bool(one.numbers) for one in still)
+    _say(f"run {args.at} ± 1 named in {right} of {args.seeds}, and nothing else in {alone}", moved)
+    _say(f"without a change, something named in {falsely} of {args.seeds}", still)
+    return 0 if right >= 0.95 * args.seeds and falsely <= 0.05 * args.seeds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

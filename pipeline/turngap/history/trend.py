@@ -1,0 +1,194 @@
+"""The trend: how slow an agent was from run to run, and at which of them that changed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turngap.core.changes import LEAST_BESIDE, Change, changes
+from turngap.core.errors import InputError
+from turngap.core.paired import CENSORED_MS, TOLERANCE_MS
+from turngap.core.results import TurnKey
+from turngap.core.run_levels import run_levels
+from turngap.history.entry import Entry
+from turngap.store.outcomes import read_outcomes
+
+# Of longer series the newest runs are looked at: what moved before then is no news.
+MOST_RUNS = 200
+
+# Reads the gap in ms of each turn of a run.
+ReadGaps = Callable[[Entry], Mapping[TurnKey, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A run of a series. `ms`: its level; `turns`: how many turns tell it."""
+
+    entry: Entry
+    ms: float
+    turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A change of level at a run. `number` counts the series' runs from 1.
+
+    `commits` are those that may have brought it: of the runs in which the change lies with 95 %
+    confidence, those that another commit came before. It is empty where none did.
+    """
+
+    change: Change
+    entry: Entry
+    commits: tuple[str, ...]
+
+    @property
+    def number(self) -> int:
+        return self.change.at + 1
+
+    @property
+    def same_commit(self) -> bool:
+        """Whether no run in question was of another commit than the one before it."""
+        return not self.commits
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """One series: the same agent, played the same scenarios, on one machine.
+
+    `why_none` is why no change could be looked for; `left_out` are runs of the series that could
+    not be used, each with its reason.
+    """
+
+    agent: str
+    played: str
+    machine: str
+    points: tuple[Point, ...]
+    moves: tuple[Move, ...]
+    left_out: tuple[tuple[Entry, str], ...] = ()
+    why_none: str | None = None
+
+
+def gaps_of(entry: Entry) -> Mapping[TurnKey, float]:
+    """The gap of each turn that was due a reply; without one it is longer than any caller waits.
+
+    Raises:
+        InputError: its turns cannot be read.
+    """
+    gaps: dict[TurnKey, float] = {}
+    for turn in read_outcomes(Path(entry.path)):
+        if turn.left_out is None and turn.silent:
+            gaps[turn.key] = CENSORED_MS
+        elif turn.left_out is None and turn.replied and turn.gap_ms is not None:
+            gaps[turn.key] = turn.gap_ms
+    return gaps
+
+
+def trends(entries: Sequence[Entry], read: ReadGaps = gaps_of) -> list[Trend]:
+    """The series among these entries, in the order in which they began.
+
+    A series holds replays of one agent that were played the same on the same machine, with figures
+    of one metrics version. Checks, comparisons and load tests are none.
+    """
+    series: dict[tuple[object, ...], list[Entry]] = {}
+    for entry in entries:
+        if entry.kind == "replay" and entry.played:
+            key = (entry.agent, entry.played, entry.machine, entry.metrics_version)
+            series.setdefault(key, []).append(entry)
+    return [_trend(found[-MOST_RUNS:], read) for found in series.values()]
+
+
+def _trend(entries: Sequence[Entry], read: ReadGaps) -> Trend:
+    used: list[tuple[Entry, Mapping[TurnKey, float]]] = []
+    left_out: list[tuple[Entry, str]] = []
+    for entry in entries:
+        if not entry.valid:
+            left_out.append((entry, entry.why[0] if entry.why else "it is not valid"))
+            continue
+        try:
+            used.append((entry, read(entry)))
+        except InputError as e:
+            left_out.append((entry, str(e)))
+    points: list[Point] = []
+    for (entry, _), level in zip(used, run_levels([gaps for _, gaps in used]), strict=True):
+        if level.ms is None:
+            left_out.append((entry, f"it shares {level.turns} turns with the others: too few"))
+        else:
+            points.append(Point(entry, level.ms, level.turns))
+    why_none = None
+    if len(points) < 2 * LEAST_BESIDE:
+        why_none = f"{len(points)} valid runs; a change needs {LEAST_BESIDE} on either side of it"
+    first = entries[0]
+    return Trend(
+        agent=first.agent,
+        played=first.played,
+        machine=first.machine,
+        points=tuple(points),
+        moves=tuple(_moves(points)),
+        left_out=tuple(left_out),
+        why_none=why_none,
+    )
+
+
+def _moves(points: Sequence[Point]) -> list[Move]:
+    found = changes([point.ms for point in points])
+    return [
+        Move(change, points[change.at].entry, _commits(points, change))
+        for change in found
+        if abs(change.difference) >= TOLERANCE_MS
+    ]
+
+
+def _commits(points: Sequence[Point], change: Change) -> tuple[str, ...]:
+    """The commits that came in with the runs in question; one that is not known is `unknown`."""
+    return tuple(
+        dict.fromkeys(
+            points[i].entry.commit or "unknown"
+            for i in range(max(1, change.first), change.last + 1)
+            if points[i].entry.commit != points[i - 1].entry.commit
+        )
+    )
+
+
+def trends_json(found: Sequence[Trend]) -> dict[str, Any]:
+    """What `--json` prints. Scripts rely on its keys: more may come, none goes."""
+    return {"series": [_document(trend) for trend in found]}
+
+
+def _document(trend: Trend) -> dict[str, Any]:
+    return {
+        "agent": trend.agent,
+        "played": trend.played,
+        "machine": trend.machine,
+        "runs": [
+            {
+                "number": number,
+                "path": point.entry.path,
+                "label": point.entry.label,
+                "commit": point.entry.commit,
+                "started_utc": point.entry.started_utc,
+                "level_ms": point.ms,
+                "turns": point.turns,
+                "p50_ms": point.entry.gap_ms["p50"],
+            }
+            for number, point in enumerate(trend.points, start=1)
+        ],
+        "changes": [
+            {
+                "number": move.number,
+                "path": move.entry.path,
+                "commit": move.entry.commit,
+                "commits": list(move.commits),
+                "first_number": move.change.first + 1,
+                "last_number": move.change.last + 1,
+                "p_value": move.change.p_value,
+                "before_ms": move.change.before,
+                "after_ms": move.change.after,
+                "difference_ms": move.change.difference,
+                "low_ms": move.change.low,
+                "high_ms": move.change.high,
+            }
+            for move in trend.moves
+        ],
+        "left_out": [{"path": entry.path, "why": why} for entry, why in trend.left_out],
+        "why_none": trend.why_none,
+    }

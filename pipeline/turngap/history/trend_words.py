@@ -1,0 +1,134 @@
+"""What a trend says, and how it is drawn."""
+
+from collections.abc import Sequence
+
+from turngap.core.untrusted import printable
+from turngap.history.listing import commit_words, ms
+from turngap.history.trend import Move, Point, Trend
+from turngap.report import words
+from turngap.report.charts import Chart, Dot, Mark, Path, Rule, polyline, round_step
+
+HEIGHT_PX = 220
+# Nothing below fills a drawing: on a quiet machine it is noise.
+_LEAST_MS = 20.0
+
+
+def signed_ms(value: float) -> str:
+    """A difference in ms, its sign always shown."""
+    return f"+{words.ms(value)}" if value >= 0.05 else words.ms(value)
+
+
+def subject_words(trend: Trend) -> str:
+    """The agent and what it was played, as far as the entries know."""
+    return f"{printable(trend.agent) or 'agent'} · played {trend.played[:7]}"
+
+
+def sure_words(p_value: float) -> str:
+    """How often a series without a change looks like that."""
+    return "p ≤ 0.001" if p_value <= 0.001 else f"p = {p_value:.3f}"
+
+
+def interval_words(move: Move) -> str:
+    """The 95 % interval of the size."""
+    low, high = move.change.low, move.change.high
+    if low is None or high is None:
+        return "too few runs for an interval"
+    return f"{signed_ms(low)} to {signed_ms(high)}"
+
+
+def where_words(move: Move) -> str:
+    """Between which runs the change lies."""
+    first, last = move.change.first + 1, move.change.last + 1
+    return f"run {first}" if first == last else f"runs {first} to {last}"
+
+
+def commits_words(move: Move) -> str:
+    """The commits that may have brought it."""
+    if move.same_commit:
+        return "none: no commit came in there"
+    return ", ".join(commit_words(None if c == "unknown" else c) for c in move.commits)
+
+
+def move_sentence(move: Move) -> str:
+    """The change in a sentence: where, by how much, how sure, and who may be to blame."""
+    slower = "slower" if move.change.difference > 0 else "quicker"
+    of = f" (commit {commit_words(move.entry.commit)})" if move.entry.commit else ""
+    size = f"{words.ms(abs(move.change.difference))} ms {slower} from run {move.number}{of} on"
+    sure = f"95 % interval {interval_words(move)} ms; {sure_words(move.change.p_value)}"
+    if move.same_commit:
+        blame = "No other commit came in there: look at the machine, the network and the backends"
+    elif len(move.commits) == 1:
+        blame = f"The change lies at {where_words(move)} with 95 % confidence, and commit "
+        blame += f"{commits_words(move)} came in there"
+    else:
+        blame = f"The change lies at {where_words(move)} with 95 % confidence: any of the commits "
+        blame += commits_words(move)
+    return f"{size}; {sure}. {blame}."
+
+
+def trend_chart(trend: Trend) -> Chart | None:
+    """A dot for each run, a line for each level, an upright rule at each change."""
+    points = trend.points
+    if not points:
+        return None
+    values = [point.ms for point in points]
+    middle, half = (min(values) + max(values)) / 2, (max(values) - min(values)) * 0.6
+    half = max(half, _LEAST_MS / 2)
+    low, high = middle - half, middle + half
+
+    def x(number: float) -> float:
+        return round(100 * (number - 0.5) / len(points), 3)
+
+    def y(value: float) -> float:
+        return round(HEIGHT_PX * (high - value) / (high - low), 2)
+
+    step = round_step(high - low, 6)
+    ticks = [n * step for n in range(int(low // step) + 1, int(high // step) + 1)]
+    every = max(1, round_step(len(points), 6)) if len(points) > 6 else 1
+    numbers = range(1, len(points) + 1)
+    bounds = [0, *(move.change.at for move in trend.moves), len(points)]
+    return Chart(
+        spoken=f"Level of {len(points)} runs. "
+        + (" ".join(map(move_sentence, trend.moves)) or "No change was found."),
+        height=HEIGHT_PX,
+        name="trend",
+        note="One dot a run, the oldest to the left: the gap of a typical turn, in ms, from the "
+        "turns that the runs share. Lines are the levels between changes; an upright rule stands "
+        "at the first run of a new one.",
+        x_ticks=[Mark(x(n), str(n)) for n in numbers if n % every == 0 or (n == 1 and every <= 2)],
+        y_ticks=[Mark(y(value), words.ms(value), grid=True) for value in ticks],
+        paths=[
+            Path(polyline([(x(a + 0.5), y(level)), (x(b + 0.5), y(level))]), "b")
+            for a, b, level in zip(bounds, bounds[1:], _levels(trend), strict=False)
+        ],
+        rules=[
+            Rule(
+                x(move.change.at + 0.5),
+                f"run {move.number}, {commit_words(move.entry.commit)}: "
+                f"{signed_ms(move.change.difference)} ms",
+                "target",
+            )
+            for move in trend.moves
+        ],
+        dots=[
+            Dot(x(n), y(point.ms), title=_dot_words(n, point), r=3.5)
+            for n, point in zip(numbers, points, strict=True)
+        ],
+    )
+
+
+def _levels(trend: Trend) -> Sequence[float]:
+    if not trend.moves:
+        values = sorted(point.ms for point in trend.points)
+        return [values[len(values) // 2]]
+    return [trend.moves[0].change.before, *(move.change.after for move in trend.moves)]
+
+
+def _dot_words(number: int, point: Point) -> str:
+    entry = point.entry
+    when = words.instant(entry.started_utc) if entry.started_utc else ""
+    label = f", {printable(entry.label)}" if entry.label else ""
+    return (
+        f"run {number}: {words.ms(point.ms)} ms, p50 {ms(entry.gap_ms['p50'])}, commit "
+        f"{commit_words(entry.commit)}{label}, {when}"
+    )

@@ -1,0 +1,94 @@
+"""Changes of level in a series, and what is known of their place and size."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import mannwhitneyu
+
+from turngap.core.changes import LEAST_BESIDE, changes, shift_between
+
+
+def series(seed: int = 1, n: int = 30, at: int | None = 17, size: float = 25.0) -> np.ndarray:
+    values = np.random.default_rng(seed).normal(300, 5, n)
+    if at is not None:
+        values[at:] += size
+    return values
+
+
+@pytest.mark.parametrize("size", [25.0, -25.0])
+def test_a_change_is_found_where_it_is_with_its_size(size):
+    (found,) = changes(series(size=size).tolist())
+    assert (found.at, found.p_value) == (17, 0.001)
+    assert found.first <= 17 <= found.last
+    assert found.low is not None and found.high is not None
+    assert found.low < size < found.high
+    assert found.low < found.difference < found.high
+    assert found.after - found.before == pytest.approx(size, abs=5)
+
+
+def test_several_changes_are_told_in_their_order():
+    values = series(n=40, at=12)
+    values[27:] -= 40
+    assert [found.at for found in changes(values.tolist())] == [12, 27]
+
+
+def test_slow_runs_here_and_there_are_no_change_and_do_not_move_one():
+    values = series()
+    values[[2, 9, 15, 24]] += [60, 500, 90, 40]
+    (found,) = changes(values.tolist())
+    assert found.at == 17
+    values[17:] -= 25
+    assert changes(values.tolist()) == []
+
+
+def test_a_series_without_a_change_seldom_has_one():
+    named = sum(bool(changes(series(seed, at=None).tolist())) for seed in range(60))
+    assert named <= 3
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [5.0] * 30, [1.0, 9.0] * 3, [1.0] * 29 + [9.0]])
+def test_a_series_too_short_or_of_one_level_has_none(values):
+    assert changes(values) == []
+
+
+def test_a_step_without_noise_is_exact():
+    (found,) = changes([1.0] * 15 + [2.0] * 15)
+    assert (found.at, found.first, found.last, found.difference) == (15, 15, 15, 1.0)
+
+
+def test_a_value_that_is_not_finite_is_refused():
+    with pytest.raises(ValueError, match="finite"):
+        changes([1.0, float("nan")])
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.floats(-1e6, 1e6), max_size=20), st.integers(0, 3))
+def test_what_is_found_lies_inside_the_series_and_is_the_same_again(values, seed):
+    found = changes(values, alpha=0.2, seed=seed)
+    assert found == changes(values, alpha=0.2, seed=seed)
+    bounds = [0, *(change.at for change in found), len(values)]
+    assert not found or min(np.diff(bounds)) >= LEAST_BESIDE
+    for change in found:
+        assert 0 < change.first <= change.at <= change.last < len(values)
+
+
+@pytest.mark.parametrize(("m", "n"), [(4, 4), (5, 9), (17, 13), (50, 50), (60, 45)])
+def test_the_interval_ends_where_the_test_begins_to_reject(m, n):
+    rng = np.random.default_rng(m * n)
+    before, after = rng.normal(0, 1, m), rng.normal(1, 1, n)
+    middle, low, high = shift_between(before, after)
+    assert low is not None and high is not None
+    assert low < middle < high
+
+    def p_value(shift: float) -> float:
+        method = "exact" if m * n <= 2500 else "asymptotic"
+        return mannwhitneyu(after - shift, before, method=method).pvalue
+
+    for end, outwards in ((low, -1e-9), (high, 1e-9)):
+        assert p_value(end + outwards) <= 0.052
+        assert p_value(end - outwards) > 0.046
+
+
+def test_of_too_few_values_there_is_no_interval():
+    assert shift_between(np.array([1.0, 2.0, 3.0]), np.array([5.0, 6.0, 7.0])) == (4.0, None, None)

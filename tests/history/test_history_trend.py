@@ -1,0 +1,150 @@
+"""`turngap history trend`: the series, where they changed, and what is said of it."""
+
+from dataclasses import replace
+
+import history_changes as made
+import pytest
+from commandline import turngap_here
+from html_page import Page
+
+from turngap.core.errors import InputError
+from turngap.history.entry import Entry
+from turngap.history.page import history_report, trends_block
+from turngap.history.trend import Move, Trend, trends
+from turngap.history.trend_words import move_sentence
+from turngap.report import page
+
+# None of those that the benchmark judges on, nor of those that it was tuned on.
+SEED = 300
+
+
+def entry(number: int, **changes) -> Entry:
+    values = {"kind": "replay", "status": "finished", "valid": True, "agent": "embedded"}
+    values |= {"started_utc": f"2026-09-{number:02d}T03:00:00+00:00", "played": "ab12cd34ef"}
+    values |= {"commit": made.commit_of(number), "machine": "730e", "metrics_version": 4, "n": 12}
+    return Entry(path=f"runs/{number}", gap_ms={"p50": 300.0, "p95": None}, **(values | changes))
+
+
+def found(entries, change_ms=25.0, at=18) -> list[Trend]:
+    gaps = made.gaps_of(SEED, 40, change_ms, at)
+
+    def read(of: Entry):
+        row = gaps[int(of.path.rpartition("/")[2]) - 1]
+        return {("x", turn, 0.0, 1): float(gap) for turn, gap in enumerate(row)}
+
+    return trends(entries, read)
+
+
+def only_move(found_: list[Trend]) -> Move:
+    (trend,) = found_
+    (move,) = trend.moves
+    return move
+
+
+def test_the_command_names_the_run_and_the_commit_of_stored_runs(tmp_path, capsys):
+    runs, file = tmp_path / "runs", tmp_path / "trend.html"
+    made.store(runs, made.gaps_of(SEED, 30, 25.0, 18))
+    done = turngap_here(capsys, "history", "trend", "--runs", runs, "--html", file, "--json")
+    assert done.code == 0
+    (series,) = done.document()["series"]
+    (change,) = series["changes"]
+    assert abs(change["number"] - 18) <= 1
+    assert made.commit_of(18) in change["commits"]
+    assert change["low_ms"] < 25 < change["high_ms"]
+    assert change["p_value"] <= 0.01
+    assert [run["number"] for run in series["runs"]] == list(range(1, 31))
+    assert (series["agent"], series["left_out"], series["why_none"]) == ("embedded", [], None)
+    shown = Page(file.read_text())
+    shown.assert_safe()
+    assert f"{made.commit_of(18)[:9]}" in shown.text
+    assert len(shown.all("circle")) == 30
+    done = turngap_here(capsys, "history", "trend", "--runs", runs)
+    assert "slower from run" in " ".join(done.out.split())
+    assert "turngap history diff" in done.err
+
+
+def test_nothing_is_named_where_nothing_changed(tmp_path, capsys):
+    made.store(tmp_path, made.gaps_of(SEED, 30, 0.0, 18))
+    done = turngap_here(capsys, "history", "trend", "--runs", tmp_path)
+    assert "no change of level in 30 runs" in done.out
+
+
+def test_there_is_a_series_for_each_agent_machine_and_what_was_played():
+    entries = [entry(n) for n in range(1, 31)]
+    entries += [entry(n, agent="stock") for n in (31, 32)]
+    entries += [entry(33, machine="other"), entry(34, played="0"), entry(35, metrics_version=3)]
+    entries += [entry(36, kind="check"), entry(37, kind="load")]
+    sizes = [len(trend.points) for trend in found(entries)]
+    assert sizes == [30, 2, 1, 1, 1]
+
+
+def test_runs_that_cannot_be_used_are_left_out_with_their_reason():
+    entries = [entry(n) for n in range(1, 31)]
+    entries[3] = replace(entries[3], valid=False, why=("the caller was starved",))
+
+    def read(of: Entry):
+        if of.path == "runs/6":
+            raise InputError("document.damaged", "turns.jsonl:3 is damaged")
+        return {("x", turn, 0.0, 1): 300.0 for turn in range(12 if of.path != "runs/9" else 2)}
+
+    (trend,) = trends(entries, read)
+    assert len(trend.points) == 27
+    assert [(e.path, why) for e, why in trend.left_out] == [
+        ("runs/4", "the caller was starved"),
+        ("runs/6", "turns.jsonl:3 is damaged"),
+        ("runs/9", "it shares 2 turns with the others: too few"),
+    ]
+    text = " ".join(trends_block([trend], 100).plain.split())
+    assert "3 of 30 runs: the caller was starved; 2 other reasons" in text
+
+
+def test_a_change_within_one_commit_blames_none():
+    move = only_move(found([entry(n, commit="abc") for n in range(1, 31)]))
+    assert move.same_commit
+    assert "No other commit came in there" in move_sentence(move)
+
+
+def test_a_quicker_agent_is_said_to_be_quicker():
+    move = only_move(found([entry(n) for n in range(1, 31)], change_ms=-40.0))
+    assert "ms quicker from run 18" in move_sentence(move)
+
+
+def test_too_few_runs_say_how_many_it_takes():
+    (trend,) = found([entry(n) for n in range(1, 7)])
+    assert trend.why_none == "6 valid runs; a change needs 4 on either side of it"
+    assert "not known: 6 valid runs" in trends_block([trend], 100).plain
+    (trend,) = found([entry(1, valid=False)])
+    assert trend.points == ()
+
+
+def test_shifts_that_matter_to_nobody_are_not_named():
+    def read(of: Entry):
+        late = int(of.path.rpartition("/")[2]) > 15
+        return {("x", turn, 0.0, 1): 300.0 + 2.5 * late for turn in range(12)}
+
+    (trend,) = trends([entry(n) for n in range(1, 31)], read)
+    assert trend.moves == ()
+
+
+@pytest.mark.parametrize("agent", ["<script>alert(1)</script>", "\x1b[31mred", ""])
+def test_what_an_entry_says_is_text_on_the_page(agent):
+    entries = [entry(n, agent=agent, label=agent) for n in range(1, 31)]
+    Page(page.render(history_report(entries, found(entries)))).assert_safe()
+
+
+def test_without_a_replay_there_is_a_next_step(tmp_path, capsys):
+    done = turngap_here(capsys, "history", "trend", "--runs", tmp_path)
+    assert (done.code, done.out) == (0, "")
+    assert "turngap replay" in done.err
+    assert turngap_here(capsys, "history", "trend", "--runs", tmp_path, "--json").document() == {
+        "series": []
+    }
+    html = tmp_path / "none.html"
+    assert turngap_here(capsys, "history", "trend", "--runs", tmp_path, "--html", html).code == 0
+    Page(html.read_text()).assert_safe()
+
+
+def test_options_before_the_subcommand_are_refused(tmp_path, capsys):
+    done = turngap_here(capsys, "history", "--runs", tmp_path, "trend")
+    assert done.code == 2
+    assert "after `trend`" in done.err

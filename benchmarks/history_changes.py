@@ -1,13 +1,13 @@
 """Does `turngap history trend` name the run at which an agent became slower, and no other?
 
     python benchmarks/history_changes.py
-    python benchmarks/history_changes.py --change 10 --seeds 50 --first-seed 2000
+    python benchmarks/history_changes.py --change 10 --seeds 50 --first-seed 5000
     python benchmarks/history_changes.py --keep made --seeds 1
-    turngap history trend --runs made/1000
+    turngap history trend --runs made/3000
 
 Stores 30 runs a seed in a folder, each with a commit of its own, the agent slower by 25 ms from run
-18 on; and as many again without a change. Then it reads them as the command does. The thresholds
-were chosen on other seeds (0 to 149), with a coarser noise.
+18 on; and as many again without a change. Then it reads them as the command does. What is tuned
+was tuned on seeds below 3000.
 
 The noise was measured: 14 runs of 12 turns of four scenarios against the `embedded` stack (its
 language model is simulated and its voices are synthetic) on a virtual machine with two cores. Four
@@ -182,7 +182,7 @@ def main() -> int:
     """Print both counts; exit with 1 unless 19 of 20 are named, and at most 1 of 20 falsely."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--seeds", type=int, default=20, help="so many series of each sort")
-    parser.add_argument("--first-seed", type=int, default=1000)
+    parser.add_argument("--first-seed", type=int, default=3000)
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--at", type=int, default=18, help="the first slower run, from 1")
     parser.add_argument("--change", type=float, default=25.0, help="ms")

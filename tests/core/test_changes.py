@@ -19,7 +19,8 @@ def series(seed: int = 1, n: int = 30, at: int | None = 17, size: float = 25.0) 
 @pytest.mark.parametrize("size", [25.0, -25.0])
 def test_a_change_is_found_where_it_is_with_its_size(size):
     (found,) = changes(series(size=size).tolist())
-    assert (found.at, found.p_value) == (17, 0.001)
+    assert found.at == 17
+    assert found.p_value <= 0.01
     assert found.first <= 17 <= found.last
     assert found.low is not None and found.high is not None
     assert found.low < size < found.high

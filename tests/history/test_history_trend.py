@@ -106,12 +106,13 @@ def test_a_change_within_one_commit_blames_none():
 
 def test_a_quicker_agent_is_said_to_be_quicker():
     move = only_move(found([entry(n) for n in range(1, 31)], change_ms=-40.0))
-    assert "ms quicker from run 18" in move_sentence(move)
+    assert abs(move.number - 18) <= 1
+    assert f"ms quicker from run {move.number}" in move_sentence(move)
 
 
 def test_too_few_runs_say_how_many_it_takes():
     (trend,) = found([entry(n) for n in range(1, 7)])
-    assert trend.why_none == "6 valid runs; a change needs 4 on either side of it"
+    assert trend.why_none == "6 valid runs, and it takes 14 to tell a change from chance"
     assert "not known: 6 valid runs" in trends_block([trend], 100).plain
     (trend,) = found([entry(1, valid=False)])
     assert trend.points == ()

@@ -6,6 +6,9 @@ most, and asks how often a shuffled series has a place as good. Then it goes on 
 It assumes no distribution, and no number of changes. MongoDB and Apache Otava find changes of
 benchmarks with it. (Otava itself brings the clients of four databases, and pins numpy.)
 
+What is shuffled here are pairs of neighbours: a machine that is busy during one run often still is
+during the next, which makes spells that single values would seldom make by chance.
+
 Where E-divisive finds a change, its place is taken from a fit of two levels (`_places`), since a
 machine errs to one side: it slows a run, and makes none faster.
 """
@@ -21,15 +24,19 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 # A series without a change is said to have one in at most this share of series.
-ALPHA = 0.01
+ALPHA = 0.015
 CONFIDENCE = 0.95
 # A level needs at least so many values: of fewer, a spell of a busy machine makes one.
 LEAST_BESIDE = 4
 SHUFFLES = 999
 RESAMPLES = 499
-# A value counts for no more than this many typical deviations from the series' middle: a run on a
-# machine that stood still says that once, however long it stood.
-_FARTHEST = 3.0
+# Values are shuffled in blocks of so many.
+BLOCK = 2
+# In a series of fewer values, too few shuffles differ for any change to be beyond chance.
+LEAST = 14
+# A value counts for no more than so many typical deviations below and above the series' middle. A
+# machine that stands still slows a run, and that says the same however long it stood.
+_BELOW, _ABOVE = 3.0, 1.0
 # Of a normal distribution, the standard deviation by the median absolute deviation.
 _DEVIATIONS = 1.4826
 # The level that a side has for the fit: its lower quartile. In 150 made-up series (30 values, one
@@ -69,8 +76,7 @@ def changes(
 ) -> list[Change]:
     """The changes of level in `values`, in their order; deterministic for a seed.
 
-    Each has at least `least` values on either side before the next one, so that there is none in
-    fewer than twice as many values. All have to be finite.
+    Each has at least `least` values on either side before the next one. Values have to be finite.
     """
     series = np.asarray(values, dtype=np.float64)
     if not np.all(np.isfinite(series)):
@@ -93,14 +99,14 @@ def changes(
 
 
 def _near(series: Floats) -> Floats:
-    """The values, none of them farther off than `_FARTHEST` typical deviations."""
+    """The values, none of them farther off than `_BELOW` and `_ABOVE`."""
     if not len(series):
         return series
     middle = float(np.median(series))
     spread = _DEVIATIONS * float(np.median(np.abs(series - middle)))
     if spread == 0:  # most are the same: what the others are is all that there is to see
         return series
-    return np.clip(series, middle - _FARTHEST * spread, middle + _FARTHEST * spread)
+    return np.clip(series, middle - _BELOW * spread, middle + _ABOVE * spread)
 
 
 def _distances(values: Floats) -> Floats:
@@ -167,12 +173,20 @@ def _p_value(
         room = max(1, _AT_ONCE // (n * n))
         for begin in range(0, SHUFFLES, room):
             count = min(room, SHUFFLES - begin)
-            order = rng.permuted(np.tile(np.arange(n), (count, 1)), axis=1)
+            order = _orders(n, count, rng)
             shuffled = distances[order[:, :, None], order[:, None, :]]
             scores = _scores(shuffled, least).max(axis=-1)
             highest[begin : begin + count] = np.maximum(highest[begin : begin + count], scores)
     slack = 1e-9 * max(1.0, abs(score))
     return (1 + int(np.count_nonzero(highest >= score - slack))) / (1 + SHUFFLES)
+
+
+def _orders(n: int, count: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """So many orders of `n` places, one a row, each of which leaves blocks together."""
+    blocks = rng.permuted(np.tile(np.arange(-(-n // BLOCK)), (count, 1)), axis=1)
+    places = (blocks[:, :, None] * BLOCK + np.arange(BLOCK)).reshape(count, -1)
+    order = places[places < n].reshape(count, n)
+    return (order + rng.integers(0, BLOCK, (count, 1))) % n
 
 
 def _change(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turngap.core.changes import LEAST_BESIDE, Change, changes
+from turngap.core.changes import LEAST, Change, changes
 from turngap.core.errors import InputError
 from turngap.core.paired import CENSORED_MS, TOLERANCE_MS
 from turngap.core.results import TurnKey
@@ -115,8 +115,9 @@ def _trend(entries: Sequence[Entry], read: ReadGaps) -> Trend:
         else:
             points.append(Point(entry, level.ms, level.turns))
     why_none = None
-    if len(points) < 2 * LEAST_BESIDE:
-        why_none = f"{len(points)} valid runs; a change needs {LEAST_BESIDE} on either side of it"
+    if len(points) < LEAST:
+        one = "1 valid run" if len(points) == 1 else f"{len(points)} valid runs"
+        why_none = f"{one}, and it takes {LEAST} to tell a change from chance"
     first = entries[0]
     return Trend(
         agent=first.agent,

@@ -84,7 +84,7 @@ def test_the_interval_ends_where_the_test_begins_to_reject(m, n):
 
     def p_value(shift: float) -> float:
         method = "exact" if m * n <= 2500 else "asymptotic"
-        return mannwhitneyu(after - shift, before, method=method).pvalue
+        return float(mannwhitneyu(after - shift, before, method=method).pvalue)
 
     for end, outwards in ((low, -1e-9), (high, 1e-9)):
         assert p_value(end + outwards) <= 0.052

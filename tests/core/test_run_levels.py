@@ -35,7 +35,7 @@ def test_one_turn_without_a_reply_does_not_make_a_run_slow():
 def test_a_run_that_shares_too_few_turns_has_no_level():
     runs = [dict.fromkeys(range(8), 300.0) for _ in range(4)]
     runs.append(dict.fromkeys(range(4, 20), 300.0))
-    runs.append({"other": 1.0})
+    runs.append({99: 1.0})
     levels = run_levels(runs)
     assert levels[4] == RunLevel(None, 4)
     assert levels[5] == RunLevel(None, 0)

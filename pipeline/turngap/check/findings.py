@@ -68,7 +68,7 @@ def record_of(played: Played) -> CheckRecord:
         finished_utc=utc_now(),
         machine=this_machine(),
         reference=_reference_side(reference, played.stored),
-        candidate=_side(played.candidate),
+        candidate=side_of(played.candidate),
         scenarios=tuple(s.scenario.name for s in plan.scenarios),
         rounds=played.rounds,
         phases=plan.phases,
@@ -169,7 +169,8 @@ def why_not_saved(record: CheckRecord, plan: CheckPlan, obstacles: Sequence[str]
     return f"the verdict is {record.verdict}"
 
 
-def _side(run: Run) -> SideRecord:
+def side_of(run: Run) -> SideRecord:
+    """A run as one side of a comparison."""
     return SideRecord(
         agent=run.record.agent,
         run=run.path.name,
@@ -183,7 +184,7 @@ def _side(run: Run) -> SideRecord:
 
 def _reference_side(run: Run | None, stored: BaselineRecord | None) -> SideRecord | None:
     if run is not None:
-        return _side(run)
+        return side_of(run)
     if stored is None:
         return None
     return SideRecord(

@@ -168,6 +168,8 @@ _HISTORY = (
 )
 _TREND = ("turngap history trend", "turngap history trend --where label=nightly --html trend.html")
 remembering.app.command(cls=Command, epilog=_epilog(_TREND))(trending.trend)
+_DIFF = ("turngap history diff runs/NAME latest", "turngap history diff A B --html diff.html")
+remembering.app.command(cls=Command, epilog=_epilog(_DIFF))(trending.diff)
 app.add_typer(remembering.app, name="history", epilog=_epilog(_HISTORY), rich_help_panel=STORED)
 app.add_typer(protocols.app, name="dialects", epilog=_epilog(_CHECKS), rich_help_panel=STORED)
 

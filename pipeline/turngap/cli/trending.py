@@ -1,15 +1,19 @@
-"""`turngap history trend`, and the page of the history."""
+"""`turngap history trend` and `turngap history diff`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from turngap.cli import options
 from turngap.cli.next_steps import say_next
 from turngap.cli.remembering import Last, Since, Where, entries_in
-from turngap.cli.shared import print_block, print_json, say
+from turngap.cli.shared import leave, print_block, print_json, say
+from turngap.core.errors import InputError
 
 if TYPE_CHECKING:
     from turngap.history.trend import Trend
+    from turngap.store.runs import Run
 
 
 def trend(
@@ -57,3 +61,84 @@ def _say_next(found: "list[Trend]") -> None:
             before, after = (series.points[i].entry.path for i in (at - 1, at))
             say_next(f"see what moved: turngap history diff {before} {after}")
             return
+
+
+def diff(
+    before: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", help="The older run: its folder or name.", autocompletion=options.run_names
+        ),
+    ],
+    after: Annotated[
+        str,
+        typer.Argument(
+            metavar="B",
+            help="The newer run, or `latest`.",
+            autocompletion=options.run_names,
+        ),
+    ],
+    root: options.RunsFolder = None,
+    limit_p50_ms: Annotated[
+        float,
+        options.for_limits(min=1, help="Regressed if the gap's p50 is this much slower, or more."),
+    ] = 30.0,
+    limit_p95_ms: Annotated[
+        float,
+        options.for_limits(min=1, help="Regressed if the gap's p95 is this much slower, or more."),
+    ] = 100.0,
+    html: Annotated[
+        Path | None,
+        options.for_output(
+            help="Also write a page with the waterfalls of the worst pairs to this file."
+        ),
+    ] = None,
+    json_: options.Json = False,
+) -> None:
+    """Show what differs between two stored runs, over the turns that both took.
+
+    They are judged as `turngap check` judges two agents; nothing is played. What cannot be compared
+    is refused with the reasons: two machines, changed recordings, another metrics version.
+
+    Exit: 0 pass, 1 regressed, 2 bad input, 3 undecided or not comparable.
+    """
+    from turngap.check.stored import compare_stored, diff_json, diff_report
+    from turngap.cli.checking import exit_code
+    from turngap.core.paired import Limits
+    from turngap.report import page, terminal
+
+    reference, candidate = _run(before, root), _run(after, root)
+    if reference.path.resolve() == candidate.path.resolve():
+        raise InputError(
+            "history.same_run", f"{before} and {after} are the same run", hint="give two runs"
+        )
+    record = compare_stored(reference, candidate, Limits(limit_p50_ms, limit_p95_ms))
+    folder = Path() if html is None else html.parent
+    shown = diff_report(record, reference, candidate, folder)
+    if html is not None:
+        say(f"written: {page.write(html, page.render(shown))}")
+    if json_:
+        print_json(diff_json(record, reference, candidate))
+    else:
+        print_block(lambda width: terminal.block(shown, width))
+    leave(None, exit_code(record))
+
+
+def _run(name: str, root: Path | None) -> "Run":
+    """The stored run of that name.
+
+    Raises:
+        InputError: there is none, or it is a check or another folder that holds several runs.
+    """
+    from turngap.store.folders import RUN_FILE, find_run
+    from turngap.store.runs import read_run
+
+    folder = find_run(name, root)
+    inner = sorted(path.parent.name for path in folder.glob(f"*/{RUN_FILE}"))
+    if inner and not (folder / RUN_FILE).exists():
+        raise InputError(
+            "history.not_a_run",
+            f"{name} is no single run: it holds {', '.join(inner)}",
+            hint=f"give one of those: {folder / inner[0]}",
+        )
+    return read_run(folder)

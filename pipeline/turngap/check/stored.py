@@ -1,0 +1,176 @@
+"""Two stored runs compared as a check compares what it plays, without playing anything."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from turngap.check import baseline as baselines
+from turngap.check import words
+from turngap.check.findings import noise_of, side_of, too_starved, verdict_of
+from turngap.check.lines import lines_differ
+from turngap.check.record import CheckRecord
+from turngap.check.report import check_report
+from turngap.check.verdict import Judgement, judge
+from turngap.core.paired import Limits
+from turngap.core.untrusted import printable
+from turngap.report import words as report_words
+from turngap.report.sections import Line, Report
+from turngap.store.folders import started_at, utc_now
+from turngap.store.runs import Run
+
+
+def compare_stored(reference: Run, candidate: Run, limits: Limits | None = None) -> CheckRecord:
+    """Judge a run by an older one, over the turns that both took.
+
+    Where they do not compare, the verdict says so and `why` has every reason.
+    """
+    limits = limits or Limits()
+    pairs = baselines.pairs_of(
+        baselines.readings(reference.turns), baselines.readings(candidate.turns)
+    )
+    reasons = why_not_comparable(reference, candidate)
+    if not reasons and not pairs:
+        reasons = ["no turn was taken in both: neither the same scenarios nor the same rounds"]
+    judgement = None if reasons else judge(pairs, limits)
+    verdict, why = verdict_of(judgement, ())
+    if not reasons and (starved := too_starved(candidate.turns, judgement)) is not None:
+        reasons = [starved]
+    if reasons:
+        verdict, why = "cannot_compare", tuple(reasons)
+    record, shared = candidate.record, [pair.key for pair in pairs]
+    return CheckRecord(
+        verdict=verdict,
+        why=why,
+        started_utc=record.started_utc,
+        finished_utc=utc_now(),
+        machine=record.machine,
+        reference=side_of(reference),
+        candidate=side_of(candidate),
+        scenarios=tuple(dict.fromkeys(str(key[0]) for key in shared)),
+        rounds=len({key[3] for key in shared}),
+        phases=max(1, len({key[2] for key in shared})),
+        starved_ms=record.starved_ms,
+        stand_ins=tuple(dict.fromkeys((*record.stand_ins, *reference.record.stand_ins))),
+        budgets=(),
+        noise=noise_of(reference.turns, limits),
+        **_judged(judgement),
+    )
+
+
+def _judged(judgement: Judgement | None) -> dict[str, Any]:
+    if judgement is None:
+        return {"pairs": 0, "left_out": 0, "metrics": (), "stages": (), "moved_stage": None}
+    return {
+        "pairs": judgement.n,
+        "left_out": judgement.left_out,
+        "starvation": judgement.starvation,
+        "metrics": judgement.metrics,
+        "stages": judgement.stages,
+        "moved_stage": judgement.moved_stage,
+    }
+
+
+def why_not_comparable(reference: Run, candidate: Run) -> list[str]:
+    """Every reason why a difference between two stored runs says nothing about their agents."""
+    then, now = reference.record, candidate.record
+    reasons: list[str] = []
+    for name, run in (("reference", reference), ("candidate", candidate)):
+        if run.record.failure is not None:
+            reasons.append(f"the {name}'s run ended early: {run.record.failure}")
+    if then.machine.fingerprint != now.machine.fingerprint:
+        reasons.append(
+            f"they were played on two machines: {then.machine.cpu}, {then.machine.cores} cores "
+            f"({then.machine.fingerprint}), and {now.machine.cpu}, {now.machine.cores} cores "
+            f"({now.machine.fingerprint})"
+        )
+    if then.metrics_version != now.metrics_version:
+        reasons.append(
+            f"their figures are of metrics versions {then.metrics_version} and "
+            f"{now.metrics_version}"
+        )
+    if then.starved_ms != now.starved_ms:
+        reasons.append(
+            f"the reference's caller might be {then.starved_ms:g} ms late, the candidate's "
+            f"{now.starved_ms:g}"
+        )
+    changed = [
+        name
+        for name, content in now.scenario_hashes.items()
+        if then.scenario_hashes.get(name, content) != content
+    ]
+    if changed:
+        reasons.append(
+            f"these scenarios or their recordings changed in between: {', '.join(changed)}"
+        )
+    if (line := lines_differ(then.agent, now.agent)) is not None:
+        reasons.append(line)
+    return reasons
+
+
+def diff_report(record: CheckRecord, reference: Run, candidate: Run, folder: Path) -> Report:
+    """The comparison as a check's report, for a terminal or for a page in `folder`."""
+    report = check_report(record, candidate, reference, folder)
+    # A check says how many more rounds would decide: these two have been played.
+    kept = [line for line in report.lead if line.label != "to decide"]
+    lead = [*kept, *(Line(name, text) for name, text in _about(reference, candidate))]
+    return replace(
+        report,
+        command="history diff",
+        subject=f"{printable(candidate.path.name)} against {printable(reference.path.name)}",
+        lead=lead,
+    )
+
+
+def _about(reference: Run, candidate: Run) -> list[tuple[str, str]]:
+    apart = abs(started_at(candidate.record) - started_at(reference.record))
+    found = [
+        (
+            "apart",
+            f"the runs began {_apart_words(apart)} apart, not side by side: whatever the machine "
+            "did in between counts as a difference of the agents",
+        )
+    ]
+    theirs, ours = ({turn.key for turn in run.turns} for run in (reference, candidate))
+    if theirs != ours:
+        found.append(
+            (
+                "paired",
+                f"{report_words.turns_words(len(theirs & ours))} that both took; "
+                f"{len(theirs - ours)} of the reference and {len(ours - theirs)} of the candidate "
+                "have no twin",
+            )
+        )
+    commits = _commits((reference, candidate))
+    if commits:
+        found.append(("commits", commits))
+    return found
+
+
+def _apart_words(apart: timedelta) -> str:
+    minutes = apart.total_seconds() / 60
+    if minutes < 90:
+        return f"{minutes:.0f} min"
+    return f"{minutes / 60:.0f} h" if minutes < 48 * 60 else f"{apart.days} days"
+
+
+def _commits(runs: Iterable[Run]) -> str:
+    told: Sequence[str] = [
+        printable(str(run.record.agent.get("commit") or run.record.commit or "unknown"))
+        for run in runs
+    ]
+    return f"the same, {told[0]}" if told[0] == told[1] else " → ".join(told)
+
+
+def diff_json(record: CheckRecord, reference: Run, candidate: Run) -> dict[str, Any]:
+    """What `--json` prints: the keys of a check, and both folders."""
+    return {
+        **record.model_dump(mode="json"),
+        "reference_path": str(reference.path),
+        "candidate_path": str(candidate.path),
+        "differences": [
+            {"name": name, "reference": before, "candidate": after}
+            for name, before, after in words.differences(record)
+        ],
+    }

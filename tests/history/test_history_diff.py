@@ -1,0 +1,103 @@
+"""`turngap history diff`: two stored runs judged as a check judges them, or refused."""
+
+from pathlib import Path
+
+import pytest
+from commandline import turngap_here
+from every_document import every_document
+from history_runs import stored
+from html_page import Page
+from made_records import MARKS_MS, make_record, make_turn
+
+LATER = {"started_utc": "2026-11-22T15:28:03.250+00:00"}
+
+
+def turns(slower_ms: float = 0.0, n: int = 40, **changes):
+    """Turns of as many conversations, whose reply comes later by so much."""
+    jitter = (0.0, 4.0, -3.0, 1.0, -2.0)
+    found = []
+    for i in range(n):
+        late = slower_ms + jitter[i % 5]
+        marks = {m: at + (late if at > 300 else 0.0) for m, at in MARKS_MS.items()}
+        found.append(make_turn(repeat=i + 1, marks_ms=marks, audio=None, **changes))
+    return found
+
+
+@pytest.fixture
+def reference(tmp_path) -> Path:
+    return stored(tmp_path, turns())
+
+
+def diff(capsys, *arguments):
+    return turngap_here(capsys, "history", "diff", *arguments)
+
+
+def test_a_slower_run_is_regressed_and_its_stage_is_named(tmp_path, reference, capsys):
+    slow = stored(tmp_path, turns(80.0), commit="new", **LATER)
+    file = tmp_path / "diff.html"
+    done = diff(capsys, reference.name, "latest", "--runs", tmp_path, "--html", file, "--json")
+    document = done.document()
+    assert (done.code, document["verdict"]) == (1, "regressed")
+    assert document["moved_stage"] == "llm_first_token"
+    (p50,) = [m for m in document["metrics"] if m["name"] == "gap p50"]
+    assert p50["low"] < 80 < p50["high"]
+    assert document["candidate_path"] == str(slow)
+    shown = Page(file.read_text())
+    shown.assert_safe()
+    assert "2 days apart" in shown.text
+    assert "7ae7a1d → new" in shown.text
+    done = diff(capsys, reference, slow)
+    assert "REGRESSED" in done.out
+    assert "to decide" not in done.out
+
+
+def test_the_same_agent_passes(tmp_path, reference, capsys):
+    again = stored(tmp_path, turns(1.0, n=60), **LATER)
+    done = diff(capsys, reference, again, "--json")
+    assert done.document()["verdict"] == "undecided"  # of 40 turns 10 % may be lost unseen
+    assert next(m["verdict"] for m in done.document()["metrics"]) == "pass"
+    done = diff(capsys, reference, again)
+    assert "40 turns that both took; 0 of the reference and 20 of the candidate" in " ".join(
+        done.out.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (
+            {"machine": make_record().machine.model_copy(update={"fingerprint": "other"})},
+            "two machines",
+        ),
+        ({"metrics_version": 1}, "metrics versions"),
+        ({"scenario_hashes": {"coffee-order": "changed"}}, "changed in between: coffee-order"),
+        ({"starved_ms": 40.0}, "might be 10 ms late, the candidate's 40"),
+        ({"failure": "the line was lost"}, "ended early: the line was lost"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_with_the_reason(
+    tmp_path, reference, capsys, changes, why
+):
+    other = stored(tmp_path, turns(), **LATER, **changes)
+    done = diff(capsys, reference, other, "--json")
+    document = done.document()
+    assert (done.code, document["verdict"], document["metrics"]) == (3, "cannot_compare", [])
+    assert why in "; ".join(document["why"])
+    assert "CANNOT COMPARE" in diff(capsys, reference, other).out
+
+
+def test_runs_without_a_turn_in_common_are_refused(tmp_path, reference, capsys):
+    other = stored(tmp_path, turns(scenario="pizza-order"), **LATER)
+    done = diff(capsys, reference, other, "--json")
+    assert (done.code, done.document()["verdict"]) == (3, "cannot_compare")
+    assert "no turn was taken in both" in done.document()["why"][0]
+
+
+def test_what_is_no_run_is_bad_input_and_says_what_to_give(tmp_path, reference, capsys):
+    check = every_document(tmp_path / "all")["check"]
+    done = diff(capsys, reference, check)
+    assert done.code == 2
+    assert "is no single run: it holds" in done.err
+    assert diff(capsys, reference, tmp_path / "gone").code == 2
+    done = diff(capsys, reference, reference)
+    assert (done.code, "the same run" in done.err) == (2, True)

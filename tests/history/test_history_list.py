@@ -12,7 +12,7 @@ from made_records import make_turn
 from turngap.core.errors import InputError
 from turngap.history.entry import Entry
 from turngap.history.filters import Wanted
-from turngap.history.listing import CSV_COLUMNS, list_block, list_csv, list_json
+from turngap.history.listing import COLUMNS, list_block, list_csv, list_json
 from turngap.history.reading import entries
 
 KEYS = {"path", "kind", "label", "agent", "commit", "n", "gap_ms", "hit_rate", "valid"}
@@ -46,12 +46,12 @@ def test_the_list_names_every_folder_and_why_one_cannot_be_used(tmp_path, capsys
 
 def test_csv_has_a_row_for_each_entry(tmp_path, capsys):
     file = tmp_path / "history.csv"
-    stored(tmp_path / "runs", label='a, "b"\nc')
+    stored(tmp_path / "runs", label='=a, "b"\nc')
     done = turngap_here(capsys, "history", "--runs", tmp_path / "runs", "--csv", file)
     with file.open(newline="") as written:
         (row,) = csv.DictReader(written)
-    assert tuple(row) == CSV_COLUMNS
-    assert (row["label"], row["n"], row["gap_p95_ms"]) == ('a, "b" c', "7", "")
+    assert list(row) == [column.name for column in COLUMNS]
+    assert (row["label"], row["n"], row["gap_p95_ms"]) == ('\'=a, "b" c', "7", "")
     assert "written" in done.err
     done = turngap_here(capsys, "history", "--runs", tmp_path / "runs", "--csv", tmp_path)
     assert (done.code, "cannot write" in done.err) == (2, True)

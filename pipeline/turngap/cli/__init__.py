@@ -164,7 +164,7 @@ _CHECKS = ("turngap dialects", "turngap dialects check ws://127.0.0.1:8765/ws")
 _HISTORY = (
     "turngap history",
     "turngap history --where kind=check --where agent=embedded --since 30d",
-    "turngap history --runs runs --runs ../other/runs --csv history.csv",
+    "turngap history --runs runs --runs RUN --csv history.csv",
 )
 _TREND = ("turngap history trend", "turngap history trend --where label=nightly --html trend.html")
 remembering.app.command(cls=Command, epilog=_epilog(_TREND))(trending.trend)

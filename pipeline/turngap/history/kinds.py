@@ -1,8 +1,6 @@
 """What each kind of stored folder says of itself, as an `Entry`."""
 
-import hashlib
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,21 +9,29 @@ from turngap.check.record import CHECK_FILE, CheckRecord
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
 from turngap.core.errors import InputError
 from turngap.core.results import RunRecord
-from turngap.core.stats import Percentile
-from turngap.core.untrusted import printable
 from turngap.fleet.record import SIMULATION_FILE, LoadFigures, SimulationRecord
 from turngap.history.entry import Entry, Kind, Status
 from turngap.history.figures import NO_FIGURES, Figures, figures_of
+from turngap.history.parts import (
+    beside,
+    commit_of,
+    ended,
+    played_beside,
+    played_digest,
+    several,
+    texts,
+    values,
+    word,
+)
 from turngap.load.record import LOAD_FILE, LoadRecord, StepFigures
 from turngap.store.documents import read_document
-from turngap.store.folders import INTERRUPTED, RUN_FILE, TURNS_FILE, read_record, status_of
+from turngap.store.folders import RUN_FILE, TURNS_FILE, read_record, status_of
 from turngap.store.outcomes import read_outcomes
+from turngap.store.tables import agent_called
 from turngap.turns.record import TURNS_FILE as CURVE_FILE
 from turngap.turns.record import TurnsRecord
 
 _HINT = "delete the folder, or measure again"
-# A reason or a name in a list: the whole is in the folder.
-_MOST_WORDS = 300
 
 
 def read_entry(folder: Path, kind: Kind) -> Entry:
@@ -57,7 +63,7 @@ def _run(folder: Path) -> Entry:
         status=status,
         **_about_run(record),
         valid=record.valid and status == "finished",
-        why=_words(why),
+        why=texts(why),
         budget_ms=record.budget_ms,
         metrics_version=record.metrics_version,
         **figures.fields(),
@@ -66,12 +72,12 @@ def _run(folder: Path) -> Entry:
 
 def _about_run(record: RunRecord) -> dict[str, Any]:
     return {
-        "label": _word(record.label),
-        "agent": _agent(record.name, record.agent),
+        "label": word(record.label),
+        "agent": word(agent_called(record.name, record.agent)),
         # Of an agent from another checkout, that is what was measured.
-        "commit": _commit(record.agent.get("commit") or record.commit),
-        "started_utc": _word(record.started_utc),
-        "machine": _word(record.machine.fingerprint),
+        "commit": commit_of(record.agent.get("commit") or record.commit),
+        "started_utc": word(record.started_utc),
+        "machine": word(record.machine.fingerprint),
         "played": played_digest(record.scenario_hashes),
     }
 
@@ -82,8 +88,8 @@ def _check(folder: Path) -> Entry:
     side = record.candidate
     if side.run is None:
         raise InputError("document.damaged", f"{CHECK_FILE}: names no run of the candidate")
-    run = _run(_beside(folder, side.run))
-    ended = read_record(_beside(folder, side.run))
+    run = _run(beside(folder, side.run))
+    ended = read_record(beside(folder, side.run))
     status: Status = "finished"
     if ended.failure is not None or ended.finished_utc is None:
         status = run.status
@@ -92,18 +98,18 @@ def _check(folder: Path) -> Entry:
         why += record.why
     if not run.valid:
         why += run.why
-    if run.n and side.turns != (held := figures_of(read_outcomes(_beside(folder, side.run)))[0]):
+    if run.n and side.turns != (held := figures_of(read_outcomes(beside(folder, side.run)))[0]):
         why.append(f"the candidate's run holds {held} of the {side.turns} turns that were judged")
     return replace(
         run,
         path=str(folder),
         kind="check",
         status=status,
-        label=_word(record.label),
-        started_utc=_word(record.started_utc),
-        machine=_word(record.machine.fingerprint),
+        label=word(record.label),
+        started_utc=word(record.started_utc),
+        machine=word(record.machine.fingerprint),
         valid=not why and status == "finished",
-        why=_words(why),
+        why=texts(why),
         verdict=record.verdict.replace("_", " "),
         metrics_version=record.metrics_version,
     )
@@ -117,26 +123,26 @@ def _comparison(folder: Path) -> Entry:
         only = backends[0]
         figures = Figures(
             only.hit_rate.n,
-            _values(only.gap_ms),
+            values(only.gap_ms),
             only.hit_rate.hits,
             None if only.cut_ins is None else only.cut_ins.hits,
         )
     why = [record.failure or ""]
     why += [f"{b.name}: {b.why_invalid}" for b in backends if not b.valid]
-    verdict = _several(len(backends), "backend")
+    verdict = several(len(backends), "backend")
     return Entry(
         path=str(folder),
         kind="compare",
-        status=_ended(record.failure),
-        label=_word(record.label),
-        agent=_word(record.agent),
-        commit=_commit(record.commit),
-        started_utc=_word(record.started_utc),
+        status=ended(record.failure),
+        label=word(record.label),
+        agent=word(record.agent),
+        commit=commit_of(record.commit),
+        started_utc=word(record.started_utc),
         valid=record.valid,
-        why=_words(why),
+        why=texts(why),
         verdict=f"{verdict}, inconclusive" if record.inconclusive else verdict,
-        machine=_word(record.machine.fingerprint),
-        played=_played_beside(folder, (backend.run for backend in backends)),
+        machine=word(record.machine.fingerprint),
+        played=played_beside(folder, (backend.run for backend in backends)),
         budget_ms=record.budget_ms,
         metrics_version=record.metrics_version,
         **figures.fields(),
@@ -148,7 +154,7 @@ def _curve(folder: Path) -> Entry:
     points = record.points
     figures = Figures(sum(point.turns for point in points))
     if len(points) == 1:
-        _, figures = figures_of(read_outcomes(_beside(folder, points[0].run)))
+        _, figures = figures_of(read_outcomes(beside(folder, points[0].run)))
     why = [record.failure or ""]
     for point in points:
         name = f"{record.setting}={point.value}: " if point.value is not None else ""
@@ -156,16 +162,16 @@ def _curve(folder: Path) -> Entry:
     return Entry(
         path=str(folder),
         kind="turns",
-        status=_ended(record.failure),
-        label=_word(record.label),
-        agent=_word(record.agent),
-        commit=_commit(record.commit),
-        started_utc=_word(record.started_utc),
+        status=ended(record.failure),
+        label=word(record.label),
+        agent=word(record.agent),
+        commit=commit_of(record.commit),
+        started_utc=word(record.started_utc),
         valid=record.valid,
-        why=_words(why),
-        verdict=_several(len(points), "value") if record.setting else "",
-        machine=_word(record.machine.fingerprint),
-        played=_played_beside(folder, (point.run for point in points)),
+        why=texts(why),
+        verdict=several(len(points), "value") if record.setting else "",
+        machine=word(record.machine.fingerprint),
+        played=played_beside(folder, (point.run for point in points)),
         metrics_version=record.metrics_version,
         **figures.fields(),
     )
@@ -178,8 +184,8 @@ def _load(folder: Path) -> Entry:
     figures = NO_FIGURES
     if step is not None:
         rate, cut_ins = step.hit_rate, step.outcomes.get("cut_in", 0)
-        figures = Figures(rate.n, _values(step.gap_ms), rate.hits, cut_ins)
-    status = _ended(record.failure)
+        figures = Figures(rate.n, values(step.gap_ms), rate.hits, cut_ins)
+    status = ended(record.failure)
     if status == "finished" and record.finished_utc is None:
         status = "unfinished"
     why = [record.failure or "", "" if record.failure else record.void or ""]
@@ -189,14 +195,14 @@ def _load(folder: Path) -> Entry:
         path=str(folder),
         kind="load",
         status=status,
-        label=_word(record.label),
-        agent=_agent(record.name, record.agent),
-        commit=_commit(record.commit),
-        started_utc=_word(record.started_utc),
+        label=word(record.label),
+        agent=word(agent_called(record.name, record.agent)),
+        commit=commit_of(record.commit),
+        started_utc=word(record.started_utc),
         valid=record.valid,
-        why=_words(why),
+        why=texts(why),
         verdict=_held(record, step),
-        machine=_word(record.machine.fingerprint),
+        machine=word(record.machine.fingerprint),
         played=played_digest(record.scenario_hashes),
         budget_ms=record.budget_ms,
         **figures.fields(),
@@ -215,12 +221,12 @@ def _decisive(record: LoadRecord) -> StepFigures | None:
 
 def _held(record: LoadRecord, step: StepFigures | None) -> str:
     if record.certified and record.capacity is not None:
-        return _several(record.capacity.sessions or 0, "session")
+        return several(record.capacity.sessions or 0, "session")
     if record.mode == "search" and record.finished_utc is not None:
         return "void" if record.void else "nothing certified"
     if record.finished_utc is None or step is None:
         return ""
-    level = "" if step.sessions is None else f"{_several(step.sessions, 'session')} "
+    level = "" if step.sessions is None else f"{several(step.sessions, 'session')} "
     return level + {True: "held", False: "not held", None: "not sure"}[step.holds]
 
 
@@ -235,17 +241,17 @@ def _simulation(folder: Path) -> Entry:
     if load is None and len(record.loads) == 1:
         load = record.loads[0]
     if load is not None:
-        figures = Figures(load.turns, _values(load.gap_ms), load.hit_rate.hits)
+        figures = Figures(load.turns, values(load.gap_ms), load.hit_rate.hits)
     return Entry(
         path=str(folder),
         kind="simulate",
         status="finished",
-        agent=_word(record.name),
-        commit=_commit(record.commit),
-        started_utc=_word(record.started_utc),
+        agent=word(record.name),
+        commit=commit_of(record.commit),
+        started_utc=word(record.started_utc),
         valid=True,
         verdict=verdict,
-        machine=_word(record.machine.fingerprint),
+        machine=word(record.machine.fingerprint),
         budget_ms=record.budget_ms,
         **figures.fields(),
     )
@@ -285,58 +291,3 @@ def files_behind(folder: Path, kind: Kind) -> Iterator[tuple[str, Path]]:
         for run in sorted(path for path in folder.iterdir() if path.is_dir()):
             for name in (RUN_FILE, TURNS_FILE):
                 yield f"{run.name}/{name}", run / name
-
-
-def _beside(folder: Path, name: str) -> Path:
-    """A run's folder beside a record, which may come from anybody and must not lead elsewhere."""
-    if Path(name).name != name or name in ("", ".", ".."):
-        raise InputError("document.damaged", f"{printable(name, 100)!r} is no folder beside it")
-    return folder / name
-
-
-def _played_beside(folder: Path, names: Iterable[str]) -> str:
-    """What was played in the runs beside a record; empty where none of them can be read."""
-    for name in names:
-        try:
-            return played_digest(read_record(_beside(folder, name)).scenario_hashes)
-        except InputError:
-            continue
-    return ""
-
-
-def played_digest(scenario_hashes: Mapping[str, str]) -> str:
-    """Tell what was played: the same scenarios with the same recordings have the same digest."""
-    if not scenario_hashes:
-        return ""
-    return hashlib.sha256(repr(sorted(scenario_hashes.items())).encode()).hexdigest()[:12]
-
-
-def _ended(failure: str | None) -> Status:
-    if failure is None:
-        return "finished"
-    return "unfinished" if failure == INTERRUPTED else "failed"
-
-
-def _agent(name: str, described: Mapping[str, Any]) -> str:
-    return _word(str(described.get("url") or described.get("stack") or name))
-
-
-def _commit(commit: object) -> str | None:
-    text = _word(str(commit or ""))
-    return text if re.fullmatch(r"[0-9a-fA-F]{4,64}(-dirty)?", text) else None
-
-
-def _values(percentiles: Mapping[str, Percentile]) -> dict[str, float | None]:
-    return {name: percentiles[name].value for name in ("p50", "p95")}
-
-
-def _several(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' * (n != 1)}"
-
-
-def _word(text: str) -> str:
-    return printable(text, _MOST_WORDS)
-
-
-def _words(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(filter(None, map(_word, texts))))

@@ -1,8 +1,6 @@
 """The history as a list: on a terminal, as JSON and as CSV."""
 
-import csv
 import dataclasses
-import io
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,11 +8,13 @@ from typing import Any
 
 from rich.text import Text
 
+from turngap.core.columns import Column, row_of
 from turngap.core.untrusted import printable
 from turngap.history.entry import Entry
-from turngap.report import terminal, words
-from turngap.report.sections import TERMINAL, Cell, Column, Item, Line, Lines, Table
+from turngap.report import sections, terminal, words
+from turngap.report.sections import TERMINAL, Cell, Item, Line, Lines
 from turngap.report.words import Style
+from turngap.store.tables import Table, csv_text
 
 # So many reasons are printed below the list, the newest ones; `--json` has all of them.
 MOST_REASONS = 10
@@ -26,10 +26,33 @@ CAPTION = (
     "there are too few turns for it. Of a check, the figures are the candidate's; of a load test, "
     "those of the level that it certifies"
 )
-CSV_COLUMNS = (
-    *("path", "kind", "status", "label", "agent", "commit", "started_utc", "valid", "verdict"),
-    *("machine", "played", "budget_ms", "metrics_version", "n", "gap_p50_ms", "gap_p95_ms"),
-    *("hits", "hit_rate", "cut_ins", "why"),
+COLUMNS: Sequence[Column[Entry]] = (
+    Column("path", "text", "Its folder.", lambda entry: entry.path),
+    Column("kind", "text", "What made it.", lambda entry: entry.kind),
+    Column("status", "text", "How it ended.", lambda entry: entry.status),
+    Column("label", "text", "What `--label` gave.", lambda entry: entry.label, True),
+    Column("agent", "text", "The agent.", lambda entry: entry.agent, True),
+    Column("commit", "text", "The commit of your checkout.", lambda entry: entry.commit, True),
+    Column("started_utc", "text", "When it began.", lambda entry: entry.started_utc, True),
+    Column("valid", "boolean", "Whether its figures can be used.", lambda entry: entry.valid),
+    Column("verdict", "text", "Its verdict.", lambda entry: entry.verdict, True),
+    Column("machine", "text", "The machine's fingerprint.", lambda entry: entry.machine, True),
+    Column("played", "text", "A digest of what was played.", lambda entry: entry.played, True),
+    Column("budget_ms", "number", "The budget.", lambda entry: entry.budget_ms, True),
+    Column(
+        "metrics_version",
+        "integer",
+        "How figures were made of events.",
+        lambda entry: entry.metrics_version,
+        True,
+    ),
+    Column("n", "integer", "Turns that count.", lambda entry: entry.n),
+    Column("gap_p50_ms", "number", "The gap's median.", lambda entry: entry.gap_ms["p50"], True),
+    Column("gap_p95_ms", "number", "Its p95.", lambda entry: entry.gap_ms["p95"], True),
+    Column("hits", "integer", "Turns within the budget.", lambda entry: entry.hits, True),
+    Column("hit_rate", "number", "Their share.", lambda entry: entry.hit_rate, True),
+    Column("cut_ins", "integer", "Turns cut into.", lambda entry: entry.cut_ins, True),
+    Column("why", "text", "Why it cannot be used.", lambda entry: "; ".join(entry.why), True),
 )
 
 
@@ -39,18 +62,8 @@ def list_json(entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def list_csv(entries: Sequence[Entry]) -> str:
-    """The list as CSV, with a line of column names; None is an empty cell."""
-    out = io.StringIO(newline="")
-    writer = csv.DictWriter(out, CSV_COLUMNS, extrasaction="ignore")
-    writer.writeheader()
-    for entry in entries:
-        row = _document(entry)
-        writer.writerow(
-            row
-            | {f"gap_{name}_ms": row["gap_ms"][name] for name in ("p50", "p95")}
-            | {"why": "; ".join(entry.why)}
-        )
-    return out.getvalue()
+    """The list as CSV; numbers, booleans and missing values are as in any table of turns."""
+    return csv_text(Table(COLUMNS, (row_of(COLUMNS, entry) for entry in entries)))
 
 
 def _document(entry: Entry) -> dict[str, Any]:
@@ -66,22 +79,22 @@ def list_block(entries: Sequence[Entry], width: int) -> Text:
     return terminal.joined(found)
 
 
-def list_table(entries: Sequence[Entry]) -> Table:
+def list_table(entries: Sequence[Entry]) -> sections.Table:
     """A row for each entry, in their order."""
     name = namer(entries)
     labels = any(entry.label for entry in entries)
     head = [
-        Column("folder"),
-        Column("kind", left=True, spare=True),
-        *([Column("label", left=True)] if labels else []),
-        Column("agent", left=True, spare=True),
-        Column("commit", left=True, spare=True),
-        Column("n"),
-        Column("hit rate"),
-        Column("cut in"),
-        Column("p50"),
-        Column("p95"),
-        Column("result", left=True),
+        sections.Column("folder"),
+        sections.Column("kind", left=True, spare=True),
+        *([sections.Column("label", left=True)] if labels else []),
+        sections.Column("agent", left=True, spare=True),
+        sections.Column("commit", left=True, spare=True),
+        sections.Column("n"),
+        sections.Column("hit rate"),
+        sections.Column("cut in"),
+        sections.Column("p50"),
+        sections.Column("p95"),
+        sections.Column("result", left=True),
     ]
     rows = [
         [
@@ -99,7 +112,7 @@ def list_table(entries: Sequence[Entry]) -> Table:
         ]
         for entry in entries
     ]
-    return Table(head, rows, CAPTION)
+    return sections.Table(head, rows, CAPTION)
 
 
 def reasons(entries: Sequence[Entry]) -> Lines:

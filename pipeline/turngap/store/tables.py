@@ -28,10 +28,14 @@ _UNSAFE = re.compile(f"{_CELL_BEGINS}(?={_FORMULA})")
 _MADE_SAFE = re.compile(f"{_CELL_BEGINS}'(?={_FORMULA})")
 
 
+def agent_called(name: str, described: Mapping[str, Any]) -> str:
+    """The agent as people know it: its URL, the name of its stack, or else that of the run."""
+    return str(described.get("url") or described.get("stack") or name)
+
+
 def agent_name(run: "Run") -> str:
-    """The agent as people know it, and as `turngap history` lists it: a URL, a stack, or a name."""
-    told = run.record.agent
-    return str(told.get("url") or told.get("stack") or run.record.name)
+    """The agent of a run, as `turngap history` lists it."""
+    return agent_called(run.record.name, run.record.agent)
 
 
 def _commit(run: "Run") -> Cell:

@@ -1,0 +1,72 @@
+"""What the readers of all kinds share: texts that can be shown, and the runs beside a record."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from turngap.core.errors import InputError
+from turngap.core.stats import Percentile
+from turngap.core.untrusted import printable
+from turngap.history.entry import Status
+from turngap.store.folders import INTERRUPTED, read_record
+
+# A reason or a name in a list: the whole is in the folder.
+_MOST_WORDS = 300
+
+
+def beside(folder: Path, name: str) -> Path:
+    """A run's folder beside a record, which may come from anybody and must not lead elsewhere."""
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise InputError("document.damaged", f"{printable(name, 100)!r} is no folder beside it")
+    return folder / name
+
+
+def played_beside(folder: Path, names: Iterable[str]) -> str:
+    """What was played in the runs beside a record; empty where none of them can be read."""
+    for name in names:
+        try:
+            return played_digest(read_record(beside(folder, name)).scenario_hashes)
+        except InputError:
+            continue
+    return ""
+
+
+def played_digest(scenario_hashes: Mapping[str, str]) -> str:
+    """Tell what was played: the same scenarios with the same recordings have the same digest."""
+    if not scenario_hashes:
+        return ""
+    return hashlib.sha256(repr(sorted(scenario_hashes.items())).encode()).hexdigest()[:12]
+
+
+def ended(failure: str | None) -> Status:
+    """How it ended, by what is stored as its failure."""
+    if failure is None:
+        return "finished"
+    return "unfinished" if failure == INTERRUPTED else "failed"
+
+
+def commit_of(commit: object) -> str | None:
+    """A commit; None for what is none."""
+    text = word(str(commit or ""))
+    return text if re.fullmatch(r"[0-9a-fA-F]{4,64}(-dirty)?", text) else None
+
+
+def values(percentiles: Mapping[str, Percentile]) -> dict[str, float | None]:
+    """The two percentiles of an entry, without their intervals."""
+    return {name: percentiles[name].value for name in ("p50", "p95")}
+
+
+def several(n: int, what: str) -> str:
+    """`8 sessions`."""
+    return f"{n:,} {what}{'s' * (n != 1)}"
+
+
+def word(text: str) -> str:
+    """A text in one line that can be shown anywhere."""
+    return printable(text, _MOST_WORDS)
+
+
+def texts(given: Iterable[str]) -> tuple[str, ...]:
+    """The same of several, without empty ones; each once."""
+    return tuple(dict.fromkeys(filter(None, map(word, given))))

@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).parents[2]
 OURS = ROOT / ".github/workflows/latency.yml"
 EXAMPLE = ROOT / "docs/github-actions.yml"
+SITE = ROOT / ".github/workflows/docs.yml"
 GUIDE = ROOT / "docs/ci.md"
 
 
@@ -49,7 +50,7 @@ def test_our_own_gate_compares_with_the_base_and_comments() -> None:
     assert job["permissions"] == {"contents": "read", "pull-requests": "write"}
 
 
-@pytest.mark.parametrize("file", [OURS, EXAMPLE], ids=lambda f: f.name)
+@pytest.mark.parametrize("file", [OURS, EXAMPLE, SITE], ids=lambda f: f.name)
 def test_a_workflow_pins_its_actions_and_wants_no_secret(file: Path) -> None:
     used = [step["uses"] for step in steps(file) if not step.get("uses", "./").startswith("./")]
     assert used

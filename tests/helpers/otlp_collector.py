@@ -34,12 +34,13 @@ class Span:
 
 @dataclass
 class Collector:
-    """What has arrived; `status` is answered, after `held` is set."""
+    """What has arrived; `status` is answered after `held` is set, and 405 at what it refuses."""
 
     url: str = ""
     status: int = 200
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     held: Event = field(default_factory=Event)
+    refuses: str = ""
 
     @property
     def spans(self) -> list[Span]:
@@ -77,7 +78,7 @@ def collector(*, status: int = 200, holds: bool = False) -> Iterator[Collector]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             kept.held.wait(30)
             kept.requests.append((self.path, dict(self.headers), body))
-            self.send_response(kept.status)
+            self.send_response(405 if self.path == kept.refuses else kept.status)
             self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:

@@ -215,6 +215,16 @@ def test_a_collector_that_refuses_is_spoken_of_once(
     assert logging.getLogger("opentelemetry").propagate
 
 
+def test_of_a_collector_that_takes_traces_alone_it_is_said(there: Collector) -> None:
+    there.refuses = "/v1/metrics"
+    telemetry = telemetry_to(there.url)
+    tell(telemetry, make_turn())
+    assert telemetry.close() == (
+        f"telemetry of 1 conversation sent to {there.url}: 12 spans, without the histograms: "
+        "Method Not Allowed (set OTEL_METRICS_EXPORTER=none if it takes none)"
+    )
+
+
 def test_a_collector_that_is_down_is_spoken_of_once(capfd: pytest.CaptureFixture[str]) -> None:
     telemetry = telemetry_to("http://127.0.0.1:9")
     tell(telemetry, make_turn())

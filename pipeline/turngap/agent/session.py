@@ -35,6 +35,7 @@ from turngap.agent.speculation import Announcer, AudioGate, DiscreetRTVI, Guesse
 from turngap.agent.stack import Chosen, Stack, found_of, held_out_of, resolved
 from turngap.agent.switching import LlmSwitch, Memory, Offers, offers_of
 from turngap.agent.tools import PROMPT, toolbox, tools
+from turngap.agent.tracing import send_traces, under_the_caller
 from turngap.agent.voice.feed import SpeechFeed
 from turngap.agent.voice.heard import HeardKeeper, Ledger, MadeCounter
 from turngap.agent.voice.speech_output import Speaking, speaking
@@ -138,7 +139,8 @@ async def _converse(
     spoken = protocol or PipecatProtobuf(assembly.clock, rate, traced=assembly.traced)
     taking: TurnTaking = assembly.create("turn")
     transport = _transport(assembly, socket, spoken, taking)
-    worker = _worker(assembly, transport, spoken, taking, memory or Memory())
+    traced = under_the_caller(socket.headers)
+    worker = _worker(assembly, transport, spoken, taking, memory or Memory(), traced=traced)
 
     async def on_client_disconnected(*_: object) -> None:
         await worker.cancel()
@@ -147,6 +149,8 @@ async def _converse(
     runner = WorkerRunner(handle_sigint=False)
     await runner.add_workers(worker)
     await runner.run()
+    if traced:
+        await send_traces()
 
 
 def _transport(
@@ -170,6 +174,8 @@ def _worker(
     protocol: WireProtocol,
     taking: TurnTaking,
     memory: Memory,
+    *,
+    traced: bool = False,
 ) -> PipelineWorker:
     guesses = Guesses() if taking.speculates else None
     made = guesses.let_through if guesses else None
@@ -219,7 +225,8 @@ def _worker(
         rtvi_processor=DiscreetRTVI(guesses) if guesses else None,
         # A caller may be silent for any time; the server closes connections that were lost.
         idle_timeout_secs=None,
-        enable_turn_tracking=False,  # nobody asks pipecat which turn it is
+        enable_turn_tracking=traced,  # nobody else asks pipecat which turn it is
+        enable_tracing=traced,
     )
     observe_sparingly(worker)
     if observer is not None and protocol.written is not None:

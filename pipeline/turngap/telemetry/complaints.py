@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import MOST_SENTENCE, printable
 
-# The SDK's last word on a delivery that it tried several times, without the reason.
-_NO_REASON = "due to timeout, max retries or shutdown"
 _ERRNO = re.compile(r"\[Errno -?\d+\] ([^'\")]+)")
 _REASON = re.compile(
     r"(?:Transient error |reason: )(.+?)(?: encountered while exporting.*)?$", re.S
@@ -36,10 +34,12 @@ def told_why() -> Iterator[Sequence[str]]:
 
 
 def in_words(said: Sequence[str]) -> str:
-    """Why nothing was taken, of all that the SDK said of it."""
-    why = next((each for each in reversed(said) if _NO_REASON not in each), said[-1])
-    if (found := _REASON.search(why)) is not None:
-        why = found[1]
+    """Why nothing was taken: the first reason that the SDK gave, or else its first words.
+
+    Its last attempt may fail for nothing but that its time is over.
+    """
+    reasons = [found[1] for found in map(_REASON.search, said) if found is not None]
+    why = (reasons or list(said))[0]
     if "timed out" in why.lower():
         why = "it did not answer in time"
     elif (found := _ERRNO.search(why)) is not None:

@@ -69,7 +69,7 @@ class Sender:
     def __init__(self, where: Destination) -> None:
         self._ids = _GivenIds()
         self._kept = _Kept()
-        resource = _resource()
+        resource = resource_of("turngap")
         self._provider = TracerProvider(
             resource=resource, id_generator=self._ids, shutdown_on_exit=False
         )
@@ -269,15 +269,14 @@ def _timeout_s(signal: str) -> float | None:
     return None if any(os.environ.get(name) for name in names) else TIMEOUT_S
 
 
-def _resource() -> Resource:
-    """What sends: as the environment describes it, and turngap where that says nothing."""
+def resource_of(name: str) -> Resource:
+    """What sends: as the environment describes it, and this name where that has none."""
     given = Resource.create().attributes
     ours = {
-        "service.name": "turngap",
+        "service.name": name,
         "service.version": __version__,
         "service.instance.id": str(uuid.uuid4()),
     }
-    named = not str(given.get("service.name", "unknown_service")).startswith("unknown_service")
-    return Resource.create(
-        {k: v for k, v in ours.items() if not (k in given and (k != "service.name" or named))}
-    )
+    if str(given.get("service.name", "")).startswith("unknown_service"):
+        given = {key: value for key, value in given.items() if key != "service.name"}
+    return Resource.create({key: value for key, value in ours.items() if key not in given})

@@ -144,9 +144,13 @@ class Telemetry:
 
     def _words(self, sender: "Sender", why: str | None) -> str:
         where = "" if self._where is None else self._where.shown
+        of = f"{self._conversations} conversation" + ("" if self._conversations == 1 else "s")
+        sent = f"telemetry of {of} sent to {where}: {sender.sent} spans"
         if why is None:
-            of = f"{self._conversations} conversation" + ("" if self._conversations == 1 else "s")
-            return f"telemetry of {of} sent to {where}: {sender.sent} spans"
+            return sent
+        if not sender.waiting and sender.sent:  # a collector of traces alone
+            hint = "set OTEL_METRICS_EXPORTER=none if it takes none"
+            return f"{sent}, without the histograms: {why} ({hint})"
         lost = [f"{sender.waiting} of {sender.waiting + sender.sent} spans"]
         lost += ["the histograms"] if sender.figures_waiting else []
         return f"telemetry: {' and '.join(lost)} could not be sent to {where}: {why}"

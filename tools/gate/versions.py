@@ -93,10 +93,11 @@ class Repository:
             return name
         few = ["--depth=1"] if self._git("rev-parse", "--is-shallow-repository") == "true" else []
         fetched = self._git("fetch", "--quiet", "--no-tags", *few, "origin", name)
-        found = "FETCH_HEAD" if fetched is not None else name
-        return self._git(
-            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{found}^{{commit}}"
-        )
+        for each in ("FETCH_HEAD",) if fetched is not None else (name, f"origin/{name}"):
+            there = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{each}^{{commit}}")
+            if (commit := self._git(*there)) is not None:
+                return commit
+        return None
 
     @contextmanager
     def checked_out(self, commit: str, folder: Path) -> Iterator[Path]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from turngap.core.columns import TURN_COLUMNS, Column
+from turngap.history.listing import COLUMNS as HISTORY_COLUMNS
 from turngap.load.columns import STEP_COLUMNS
 from turngap.load.columns import TURN_COLUMNS as LOAD_TURN_COLUMNS
 from turngap.report.prometheus import METRICS
@@ -58,6 +59,7 @@ def tables() -> Mapping[str, str]:
     return {
         "run": columns_table(RUN_COLUMNS),
         "turns": columns_table(TURN_COLUMNS),
+        "history": columns_table(HISTORY_COLUMNS),
         "load-turns": columns_table(LOAD_TURN_COLUMNS),
         "load-steps": columns_table(STEP_COLUMNS),
         "prometheus": metrics_table(),

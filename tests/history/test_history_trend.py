@@ -149,3 +149,16 @@ def test_options_before_the_subcommand_are_refused(tmp_path, capsys):
     done = turngap_here(capsys, "history", "--runs", tmp_path, "trend")
     assert done.code == 2
     assert "after `trend`" in done.err
+
+
+def test_the_list_has_a_page_too(tmp_path, capsys):
+    file = tmp_path / "history.html"
+    made.store(tmp_path / "runs", made.gaps_of(SEED, 3, 0.0, 18))
+    done = turngap_here(capsys, "history", "--runs", tmp_path / "runs", "--html", file)
+    assert (done.code, "written" in done.err) == (0, True)
+    shown = Page(file.read_text())
+    shown.assert_safe()
+    assert "3 valid runs, and it takes 14" in shown.text
+    assert (
+        turngap_here(capsys, "history", "--runs", tmp_path / "runs", "--html", tmp_path).code == 2
+    )

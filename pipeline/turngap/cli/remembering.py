@@ -59,6 +59,10 @@ def history(
     csv: Annotated[
         Path | None, options.for_output(help="Also write the list to this file, as CSV.")
     ] = None,
+    html: Annotated[
+        Path | None,
+        options.for_output(help="Also write the list and the trends to this file, as a page."),
+    ] = None,
     json_: options.Json = False,
 ) -> None:
     """List what was measured before: runs, checks, comparisons, curves, simulations, load tests.
@@ -71,12 +75,16 @@ def history(
         return
     from turngap.history.filters import Wanted
     from turngap.history.listing import list_block, list_csv, list_json
+    from turngap.history.page import write_page
+    from turngap.history.trend import trends
 
     wanted = Wanted.of(where or (), since=since, valid=valid, last=last)
     found = entries_in(roots)
     shown = wanted.among(found)
     if csv is not None:
         _write(csv, list_csv(shown))
+    if html is not None:
+        say(f"written: {write_page(html, shown, trends(shown))}")
     if json_:
         print_json(list_json(shown))
         return

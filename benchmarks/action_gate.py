@@ -5,8 +5,8 @@
 It makes a repository with the bot of examples/, two pull requests as GitHub would merge them, and
 runs the action's two steps on each, with a GitHub of its own on loopback. The slower bot has to end
 as `regressed` with exit code 1, the same one as `pass` with 0, and each has to leave one comment.
-In real time: 4 minutes for the slower bot and 12 for the same one, and 2 more to install them. The
-machine has to be quiet.
+In real time: 4 minutes for the slower bot and 11 for the same one, and up to 2 more for each to
+install. The machine has to be quiet.
 """
 
 import argparse

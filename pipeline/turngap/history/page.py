@@ -29,9 +29,9 @@ from turngap.report.sections import (
 _READ = (
     "Each turn is held against the same turn of the other runs; a run's level is what it adds to "
     "all of its turns. E-divisive finds where the level changed, and a shuffled series says how "
-    f"sure that is: about {100 * ALPHA:g} % of series without a change are said to have one. A spell of "
-    "a busy machine is a change of level, too, and no figure tells it from a slower agent: "
-    "`turngap check --against` plays both commits side by side, and does."
+    f"sure that is: about {100 * ALPHA:g} % of series without a change are said to have one. A "
+    "spell of a busy machine is a change of level, too, and no figure tells it from a slower "
+    "agent: `turngap check --against` plays both commits side by side, and does."
 )
 
 

@@ -168,6 +168,17 @@ def test_the_summary_shows_the_worst_pairs_as_waterfalls_one_below_the_other(tmp
     assert [title for _, title, _ in folds if title == "Stages"]
 
 
+def test_a_turn_with_a_starved_caller_is_no_worst_pair_where_there_is_another(tmp_path):
+    def run(by, starved):
+        return make_run([make_turn(turn=n, marks_ms=scaled(by), starved=n in starved)
+                         for n in (1, 2)])  # fmt: skip
+
+    for starved, shown in (({1}, ["2"]), ({1, 2}, ["1", "2"])):
+        write_reports(regressed_check(), tmp_path, run(1.5, starved), run(1.0, set()))
+        text = (tmp_path / "summary.md").read_text(encoding="utf-8")
+        assert re.findall(r"<summary>coffee-order, turn (\d)", text) == shown
+
+
 def test_a_reply_cannot_end_the_block_that_shows_it(tmp_path):
     hostile = "```\n<script>x</script>\n</details> @team"
     turns = [[make_turn(turn=n, marks_ms=scaled(by), scenario=hostile, transcript=hostile,

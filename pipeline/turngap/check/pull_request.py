@@ -53,7 +53,12 @@ def _changed(metric: MetricVerdict) -> str:
 
 
 def waterfalls(pairs: Sequence[charts.TurnPair], verdict: CheckVerdict) -> list[Folded]:
-    """The first few of `pairs`, worst first; the first is unfolded where there is a regression."""
+    """The first few of `pairs`, worst first; the first is unfolded where there is a regression.
+
+    Pairs beside which the caller was starved are shown only where there is no other: they may read
+    long for the machine's sake.
+    """
+    shown = [p for p in pairs if not _starved(p)] or pairs
     return [
         Folded(
             title=f"{report_words.turn_name(pair.candidate)}: {charts.heading(pair)}",
@@ -61,8 +66,12 @@ def waterfalls(pairs: Sequence[charts.TurnPair], verdict: CheckVerdict) -> list[
             text=_text(pair),
             open=number == 0 and verdict == "regressed",
         )
-        for number, pair in enumerate(pairs[:MOST_PAIRS])
+        for number, pair in enumerate(shown[:MOST_PAIRS])
     ]
+
+
+def _starved(pair: charts.TurnPair) -> bool:
+    return any(t is not None and t.pacing.starved for t in (pair.reference, pair.candidate))
 
 
 def _text(pair: charts.TurnPair) -> str:

@@ -1,5 +1,7 @@
 """What `entries` says of each kind of stored folder, whatever state it is in."""
 
+import os
+
 import pytest
 from every_document import every_document
 from history_runs import stored
@@ -85,6 +87,28 @@ def test_what_cannot_be_read_is_listed_with_its_reason(tmp_path):
     assert "run.json" in entry.why[0]
     stored(tmp_path, turns=make_turns(3))
     assert [entry.status for entry in entries([tmp_path])] == ["unreadable", "finished"]
+
+
+@pytest.mark.parametrize("size", [2**25 + 2, 5 * 2**30], ids=["one line", "all of it"])
+def test_what_is_too_large_is_not_read_to_its_end(tmp_path, size):
+    turns = stored(tmp_path) / "turns.jsonl"
+    turns.write_bytes(b"")
+    os.truncate(turns, size)
+    entry = only(tmp_path)
+    assert entry.status == "unreadable"
+    assert "larger than" in entry.why[0]
+
+
+@pytest.mark.parametrize("cut", [1, 40, 900])
+def test_a_last_turn_that_was_cut_off_is_left_out(tmp_path, cut):
+    path = stored(tmp_path, finished_utc=None)
+    turns = path / "turns.jsonl"
+    lines = turns.read_bytes().splitlines(keepends=True)
+    turns.write_bytes(b"".join(lines[:-1]) + lines[-1][:cut])
+    assert (only(tmp_path).n, only(tmp_path).status) == (6, "unfinished")
+    turns.write_bytes(b"".join([lines[0], lines[1][:cut] + b"\n", *lines[2:]]))
+    assert only(tmp_path).status == "unreadable"
+    assert "turns.jsonl:2" in only(tmp_path).why[0]
 
 
 def test_what_is_not_turngaps_is_left_out(tmp_path):

@@ -13,7 +13,8 @@ from turngap.core.budget import REPLIED, SILENT, Outcome
 from turngap.core.errors import InputError
 from turngap.core.results import Turn, TurnKey
 from turngap.core.untrusted import harmless
-from turngap.store.documents import exists
+from turngap.store.documents import MAX_RUN_BYTES, exists
+from turngap.store.files import unreadable
 from turngap.store.folders import RUN_HINT, TURNS_FILE
 from turngap.store.runs import is_json, read_lines
 
@@ -61,6 +62,8 @@ def read_outcomes(folder: Path) -> Iterator[TurnOutcome]:
     file = folder / TURNS_FILE
     if not exists(file):
         return
+    if file.stat().st_size > MAX_RUN_BYTES:  # before all of that is read
+        raise unreadable(file, "document", f"it is larger than {MAX_RUN_BYTES / 2**20:g} MiB")
     for number, line in enumerate(read_lines(file), start=1):
         try:
             turn = _READ.validate_json(line)

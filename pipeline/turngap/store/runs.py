@@ -68,7 +68,8 @@ class Run:
         """Read a stored run.
 
         Args:
-            name: a run's folder, the name of a folder in `root`, or `latest`.
+            name: a run's folder, the name of a folder in `root`, or `latest`, the finished run that
+                began last.
             root: where runs are kept; by default `./runs`.
 
         Raises:

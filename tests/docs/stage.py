@@ -84,7 +84,7 @@ def furnish(folder: Path) -> None:
 def name_runs(folder: Path) -> None:
     """Have runs by the names that pages give them: one whole, and one that broke off."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        asked = ["replay", "quick-questions", "--agent", OLD, "--out", "named"]
+        asked = ["replay", "quick-questions", "--repeat", "2", "--agent", OLD, "--out", "named"]
         turngap.cli.app(asked, standalone_mode=False)
     (made,) = (folder / "named").iterdir()
     shutil.copytree(made, folder / "RUN")
@@ -94,9 +94,9 @@ def name_runs(folder: Path) -> None:
 
 
 def own_scenario(folder: Path, name: str, tags: str = "[]") -> None:
-    """A copy of a shipped conversation."""
+    """The first turn of a shipped conversation."""
     text = (SCENARIOS / "quick-questions.yaml").read_text(encoding="utf-8")
-    text = text.replace("quick-questions/", f"{name}/")
+    text = "  - say:".join(text.replace("quick-questions/", f"{name}/").split("  - say:")[:2])
     shutil.copytree(SCENARIOS / "quick-questions", folder / name, dirs_exist_ok=True)
     lines = [line for line in text.splitlines() if not line.startswith(("name:", "tags:"))]
     there = "\n".join([f"name: {name}", f"tags: {tags}", *lines])

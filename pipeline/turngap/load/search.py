@@ -40,6 +40,7 @@ from turngap.load.record import Certificate
 TARGET = 0.95
 # Below this share a level is so bad that the next one down is hardly worth confirming.
 CLEARLY_BAD = 0.85
+NOTHING_LEFT = 1e-9  # of the chance of a mistake
 # The fourth level gets a sixteenth of the chance of a mistake: it takes 131 turns at the least.
 MOST_CONFIRMED = 4
 # A level that does not hold is mostly seen after so many spells: then it is left early.
@@ -130,8 +131,8 @@ class Search:
             if not self._making_sure:
                 self._choose()
         self._played_s += self.pace.step_s + evidence.seconds
-        if self._certified is not None and self._played_s >= self._most_s:
-            self._end()
+        if not self._ended and self._certified is not None and self._played_s >= self._most_s:
+            self._end(f"the time for it was over ({self._most_s / 60:.0f} minutes)")
 
     def decided(self, probe: Probe, evidence: Evidence) -> bool:
         """Whether the rest of a probe would change nothing: so many of its turns have missed.
@@ -154,7 +155,8 @@ class Search:
         """What is sure so far; `why` says why nothing is, or why the search ended early."""
         level = self._certified
         done = None if level is None else self._confirmed[level]
-        above = [i for i in self._looked_at if level is None or i > level]
+        unsure = {*self._postponed, self._now, *(i for i, g in self._exploring.good.items() if g)}
+        above = [i for i in self._looked_at - unsure if level is None or i > level]
         return Certificate(
             sessions=None if level is None else self._levels[level],
             hit_rate=None if done is None else done.seen.share,
@@ -183,6 +185,7 @@ class Search:
         else:
             good, bad = self._exploring.bracket()
             found = list(range(good, bad))
+        found += self._postponed
         return [0 if i < 0 else self._levels[i] for i in found]
 
     def is_asked(self, sessions: int) -> bool:
@@ -211,6 +214,8 @@ class Search:
                 return
             failed = ", ".join(str(self._levels[i]) for i in sorted(self._confirmed))
             self._end(f"turns at {failed} sessions did not show it, and nothing lower was tried")
+        elif self._left <= NOTHING_LEFT:  # a level above the certified one has had it all
+            self._end()
         else:
             # Nothing is left to be tried after the lowest, nor where another one is certified.
             share = 1.0 if self._certified is not None or best == 0 else 0.5
@@ -256,10 +261,11 @@ class Search:
             self._certified = level
             self._look_above(level)
         elif self._certified is not None:
+            self._left -= 0.0 if known.patient else known.mistake
             self._exploring.good[level] = False
             self._look_above(self._certified)
         else:
-            if not known.patient:  # else it was left before, and is now what was left last
+            if not known.patient:  # else what it was given was taken off when it was left
                 self._left -= known.mistake
                 self._go_below(level, known.seen.share)
             if known.passed is None:

@@ -138,7 +138,7 @@ async def accepted(end: End) -> WebSocket:
         elif message["type"] == "websocket.close":
             end.die()
 
-    socket = WebSocket({"type": "websocket"}, receive, send)
+    socket = WebSocket({"type": "websocket", "headers": []}, receive, send)
     socket.client_state = WebSocketState.CONNECTED
     await socket.accept()
     return socket

@@ -1,6 +1,7 @@
 """What a collector gets of the turns that were told, and what a collector that fails changes."""
 
 import logging
+import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -17,7 +18,9 @@ from turngap.load.calls import Answered, load_turn
 from turngap.load.schedule import Call, Shape, Step, Window
 from turngap.load.telling import ToldSteps
 from turngap.play.target import AgentChoice, resolve
+from turngap.telemetry import exporters, sender
 from turngap.telemetry.conversation import conversation_about
+from turngap.telemetry.exporters import SpanExporters
 from turngap.telemetry.names import CONVERSATION, GAP, METRICS, STAGE, STAGES, TURN, TURNS
 from turngap.telemetry.telemetry import Telemetry, telemetry_to
 from turngap.testing.clock import ManualClock
@@ -232,17 +235,61 @@ def test_a_collector_that_is_down_is_spoken_of_once(capfd: pytest.CaptureFixture
     assert capfd.readouterr() == ("", "")
 
 
-async def test_a_slow_collector_is_waited_for_once_and_all_is_sent_at_the_end() -> None:
+async def test_nothing_is_under_way_once_the_next_conversation_begins() -> None:
     with collector(holds=True) as slow:
         telemetry = telemetry_to(slow.url)
+        threads: list[object] = []
         for _ in range(3):
             tell(telemetry, make_turn())
-            await telemetry.between()  # the first waits half a second; the others do not
-        assert telemetry._thread is not None
-        assert not telemetry._thread.done.done()
+            await telemetry.between()  # the first waits for the thread; the others send nothing
+            assert telemetry._thread is not None
+            assert telemetry._thread.done.done()
+            threads.append(telemetry._thread)
+        assert len(set(threads)) == 1
         slow.held.set()
         assert str(telemetry.close()).startswith("telemetry of 3 conversations sent")
         assert len({span.trace for span in slow.spans}) == 3
+
+
+def test_between_conversations_no_request_is_begun_once_time_is_up(
+    there: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "BATCH", 5)
+    telemetry = telemetry_to(there.url)
+    tell(telemetry, make_turn())
+    over = threading.Event()
+    assert telemetry._sender is not None
+    export = SpanExporters.export
+
+    def slow(exporters: SpanExporters, *args: Any, **options: Any) -> bool:
+        over.set()  # while the first is under way
+        return export(exporters, *args, **options)
+
+    monkeypatch.setattr(SpanExporters, "export", slow)
+    assert telemetry._sender.send(over) is None  # which is no failure
+    assert len(there.requests) == 1
+    assert telemetry._sender.waiting == 12 - 5
+    assert str(telemetry.close()).endswith("12 spans")
+    assert len(there.spans) == 12
+
+
+@pytest.mark.parametrize(("given", "brief_s"), [(None, 0.5), ("7", 0.5), ("0.25", 0.25)])
+def test_what_is_sent_between_conversations_has_a_deadline_of_its_own(
+    given: str | None, brief_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[float | None] = []
+    for name in ("OTLPSpanExporter", "OTLPMetricExporter"):
+        real = getattr(exporters, name)
+
+        def noted(url: str, timeout: float | None, real: Any = real) -> Any:
+            made.append(timeout)
+            return real(url, timeout=timeout)
+
+        monkeypatch.setattr(exporters, name, noted)
+    if given is not None:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", given)
+    telemetry_to("http://127.0.0.1:9")
+    assert made == [exporters.TIMEOUT_S if given is None else None, brief_s] * 2
 
 
 async def test_what_is_sent_between_conversations_is_sent_once(there: Collector) -> None:

@@ -5,27 +5,19 @@ are sent. What sends them is a thread of ours and not the SDK's, which would wak
 """
 
 import math
-import os
 import threading
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from threading import Event
 from typing import Any
 
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import (
-    MetricExporter,
-    MetricExportResult,
-    MetricsData,
-    PeriodicExportingMetricReader,
-)
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
@@ -34,11 +26,9 @@ from turngap.core.budget import GAP_BUCKETS_S
 from turngap.core.secrets import text_without_secrets
 from turngap.telemetry.complaints import in_words, told_why
 from turngap.telemetry.destination import Destination
+from turngap.telemetry.exporters import FigureExporter, SpanExporters
 from turngap.telemetry.names import CLAIMED, GAP, METRICS, STAGE_S, STAGES, TURNS, YIELD
 
-# The exporter tries again for so long, unless the environment says otherwise. Its own default,
-# 10 s, would keep whoever waits at the end of a run for a collector that is down.
-TIMEOUT_S = 3.0
 # So many spans go out in one request, as with the SDK's own processor.
 BATCH = 512
 # A collector that takes nothing must not fill the memory: about 2 KB a span.
@@ -68,19 +58,15 @@ class Sender:
 
     def __init__(self, where: Destination) -> None:
         self._ids = _GivenIds()
-        self._kept = _Kept()
+        self._kept = Kept()
         resource = resource_of("turngap")
         self._provider = TracerProvider(
             resource=resource, id_generator=self._ids, shutdown_on_exit=False
         )
         self._provider.add_span_processor(self._kept)
         self._tracer = self._provider.get_tracer("turngap", __version__)
-        self._spans = self._figures = None
-        if where.traces is not None:
-            self._spans = OTLPSpanExporter(where.traces, timeout=_timeout_s("TRACES"))
-        if where.metrics is not None:
-            exporter = OTLPMetricExporter(where.metrics, timeout=_timeout_s("METRICS"))
-            self._figures = _Noted(exporter)
+        self._spans = None if where.traces is None else SpanExporters(where.traces)
+        self._figures = None if where.metrics is None else FigureExporter(where.metrics)
         readers = []
         if self._figures is not None:
             # Of an endless interval, so that it is read when we say so and never by itself.
@@ -158,25 +144,33 @@ class Sender:
     def figures_waiting(self) -> bool:
         return self._told and self._figures is not None
 
-    def send(self) -> str | None:
-        """Send what waits; return why that failed, or None. It may take the exporter's timeout."""
+    def send(self, brief: Event | None = None) -> str | None:
+        """Send what waits; return why that failed, or None.
+
+        A request may take the exporter's timeout. With `brief` it may take `BRIEF_S` at most, and
+        none is begun once that is set: what is left waits, and is no failure.
+        """
         with told_why() as why:
             try:
-                failed = self._send()
+                failed = self._send(brief)
             except Exception as e:  # an exporter's own fault must not end a measurement
                 failed = f"{type(e).__name__}: {e}"
         return None if failed is None else in_words([failed, *why])
 
-    def _send(self) -> str | None:
+    def _send(self, brief: Event | None) -> str | None:
+        def over() -> bool:
+            return brief is not None and brief.is_set()
+
         kept = self._kept.spans
-        while kept and self._spans is not None:
+        while kept and self._spans is not None and not over():
             batch = kept[:BATCH]
-            if self._spans.export(batch) is not SpanExportResult.SUCCESS:
+            if not self._spans.export(batch, brief=brief is not None):
                 return "the collector did not take the spans"
             del kept[: len(batch)]
             self.sent += len(batch)
-        if self.figures_waiting and self._figures is not None:
+        if self.figures_waiting and self._figures is not None and not over():
             self._told = False
+            self._figures.brief = brief is not None
             self._meters.force_flush()
             if not self._figures.taken:
                 self._told = True
@@ -185,25 +179,32 @@ class Sender:
 
     def stop(self) -> None:
         """Let go of what is being sent."""
-        for exporter in (self._spans, self._figures):
-            if exporter is not None:
-                exporter.shutdown()
+        for exporters in (self._spans, self._figures):
+            if exporters is not None:
+                exporters.shutdown()
 
 
 class Thread:
-    """A thread for one delivery, which does not keep the process alive."""
+    """A thread for one delivery, which does not keep the process alive.
 
-    def __init__(self, sender: Sender) -> None:
+    Args:
+        sender: what it sends with.
+        brief: whether somebody waits to play on, so that it ends soon after `stop` is set.
+    """
+
+    def __init__(self, sender: Sender, *, brief: bool = False) -> None:
         self.done: Future[str | None] = Future()
+        self.stop = threading.Event()
+        # Nobody can take it back: it runs, and whoever waits for it sees its end.
+        self.done.set_running_or_notify_cancel()
 
         def run() -> None:
-            self.done.set_running_or_notify_cancel()
-            self.done.set_result(sender.send())
+            self.done.set_result(sender.send(self.stop if brief else None))
 
         threading.Thread(target=run, name="turngap-otlp", daemon=True).start()
 
 
-class _Kept(SpanProcessor):
+class Kept(SpanProcessor):
     """Keeps spans until they are sent."""
 
     def __init__(self) -> None:
@@ -239,34 +240,6 @@ class _GivenIds(RandomIdGenerator):
     def generate_span_id(self) -> int:
         given, self._span_id = self._span_id, None
         return super().generate_span_id() if given is None else given
-
-
-class _Noted(MetricExporter):
-    """Notes whether the collector took the figures, which the SDK's reader tells nobody."""
-
-    def __init__(self, exporter: OTLPMetricExporter) -> None:
-        super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
-        self._exporter = exporter
-        self.taken = False
-
-    def export(
-        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
-    ) -> MetricExportResult:
-        result = self._exporter.export(metrics_data, timeout_millis, **kwargs)
-        self.taken = result is MetricExportResult.SUCCESS
-        return result
-
-    def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        return self._exporter.force_flush(timeout_millis)
-
-    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
-        self._exporter.shutdown(timeout_millis, **kwargs)
-
-
-def _timeout_s(signal: str) -> float | None:
-    """How long the exporter may take; None: as the environment says."""
-    names = (f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
-    return None if any(os.environ.get(name) for name in names) else TIMEOUT_S
 
 
 def resource_of(name: str) -> Resource:

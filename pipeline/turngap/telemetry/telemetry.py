@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
     from turngap.telemetry.sender import Sender, Thread
 
-# Between two conversations nobody waits longer than this for the collector. After the first time
-# that it is slower, or refuses, all the rest is sent at the end.
+# Between two conversations so much time is given to the collector: then no request is begun, and
+# one that is under way ends within `exporters.BRIEF_S`. After the first time that it is slower, or
+# refuses, all the rest is sent at the end.
 BETWEEN_S = 0.5
+# A request that even then does not end, as where no name server answers, is waited for so long.
+STUCK_S = 10.0
 # And at the end nobody waits longer than this.
 AT_THE_END_S = 10.0
 
@@ -100,14 +103,18 @@ class Telemetry:
         self._conversations += 1
 
     async def between(self) -> None:
-        """Send what is there, between two conversations; it takes `BETWEEN_S` at most."""
+        """Send what is there, between two conversations; when it returns, nothing is being sent.
+
+        It takes about a second at most. What was not sent by then waits for the next time.
+        """
         if self._sender is None or not self._patient:
             return
-        done = asyncio.wrap_future(self._begun(self._sender).done)
-        try:
-            self._patient = await asyncio.wait_for(done, BETWEEN_S) is None
-        except TimeoutError:
-            self._patient = False
+        thread = self._begun(self._sender, brief=True)
+        done = asyncio.wrap_future(thread.done)
+        await asyncio.wait([done], timeout=BETWEEN_S)
+        thread.stop.set()
+        await asyncio.wait([done], timeout=STUCK_S)
+        self._patient = done.done() and done.result() is None
 
     def close(self, at_most_s: float = AT_THE_END_S) -> str | None:
         """Send the rest, and return a sentence on what was sent; None: nothing was to be.
@@ -134,12 +141,12 @@ class Telemetry:
         sender.stop()
         return self._words(sender, why)
 
-    def _begun(self, sender: "Sender") -> "Thread":
+    def _begun(self, sender: "Sender", *, brief: bool = False) -> "Thread":
         """The delivery that runs, or a new one."""
         from turngap.telemetry.sender import Thread
 
         if self._thread is None or self._thread.done.done():
-            self._thread = Thread(sender)
+            self._thread = Thread(sender, brief=brief)
         return self._thread
 
     def _words(self, sender: "Sender", why: str | None) -> str:

@@ -72,7 +72,10 @@ def test_the_same_agent_passes(tmp_path, reference, capsys):
         ({"metrics_version": 1}, "metrics versions"),
         ({"scenario_hashes": {"coffee-order": "changed"}}, "changed in between: coffee-order"),
         ({"starved_ms": 40.0}, "might be 10 ms late, the candidate's 40"),
-        ({"failure": "the line was lost"}, "ended early: the line was lost"),
+        ({"failure": "the line was lost"}, "candidate's run ended early: the line was lost"),
+        ({"finished_utc": None}, "candidate's run has no end: it was killed, or is being played"),
+        ({"planned_turns": 60}, "candidate's run holds 40 of 60 planned turns"),
+        ({"valid": False, "why_invalid": ("no replies",)}, "run is not valid: no replies"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_with_the_reason(
@@ -84,6 +87,47 @@ def test_what_cannot_be_compared_is_refused_with_the_reason(
     assert (done.code, document["verdict"], document["metrics"]) == (3, "cannot_compare", [])
     assert why in "; ".join(document["why"])
     assert "CANNOT COMPARE" in diff(capsys, reference, other).out
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"finished_utc": None}, "the reference's run has no end"),
+        ({"planned_turns": 60}, "the reference's run holds 40 of 60 planned turns"),
+        ({"valid": False}, "the reference's run is not valid: no reason was stored"),
+    ],
+)
+def test_a_reference_that_cannot_be_used_is_refused_too(tmp_path, reference, capsys, changes, why):
+    other = stored(tmp_path / "other", turns(), **LATER, **changes)
+    document = diff(capsys, other, reference, "--json").document()
+    assert document["verdict"] == "cannot_compare"
+    assert why in "; ".join(document["why"])
+
+
+def test_a_starved_reference_is_refused(tmp_path, reference, capsys):
+    # Its turns that have no twin are starved: no pair shows it.
+    late = [*turns(), *turns(scenario="pizza-order", starved=True)]
+    starved = stored(tmp_path, late, **LATER)
+    document = diff(capsys, starved, reference, "--json").document()
+    assert document["verdict"] == "cannot_compare"
+    assert "in the reference's run, the caller was starved in 40 of 80" in document["why"][0]
+
+
+def test_another_budget_moves_no_hit_rate(tmp_path, reference, capsys):
+    tight = stored(tmp_path, turns(budget_ms=300.0), budget_ms=300.0, **LATER)
+    for one, other, ms in ((reference, tight, "800"), (tight, reference, "300")):
+        document = diff(capsys, one, other, "--json").document()
+        (hits,) = [m for m in document["metrics"] if m["name"] == "hit rate"]
+        assert (hits["difference"], document["rejudged"]) == (0, 40)
+        text = " ".join(diff(capsys, one, other).out.split())
+        assert f"40 turns of the reference were played under another budget ({ms} ms)" in text
+
+
+def test_a_diff_took_no_longer_than_its_judging(tmp_path, reference, capsys):
+    again = stored(tmp_path, turns(), **LATER)
+    document = diff(capsys, reference, again, "--json").document()
+    assert document["started_utc"] == document["finished_utc"]
+    assert document["started_utc"] != LATER["started_utc"]
 
 
 def test_runs_without_a_turn_in_common_are_refused(tmp_path, reference, capsys):

@@ -61,11 +61,19 @@ def matched(baseline: BaselineRecord, turns: Sequence[Turn]) -> Matched:
 
 
 def _judged(turn: BaselineTurn, budget_ms: float) -> Reading:
-    outcome = turn.outcome
-    if outcome in REPLIED:
-        outcome = outcome_of(turn.gap_ms, budget_ms, "reply_done")
     error_ms = turn.caller_error_ms
-    return Reading(outcome, turn.gap_ms, turn.stages, budget_ms, error_ms, starved=error_ms > 0)
+    return judged_by(
+        Reading(turn.outcome, turn.gap_ms, turn.stages, turn.budget_ms, error_ms, error_ms > 0),
+        budget_ms,
+    )
+
+
+def judged_by(reading: Reading, budget_ms: float) -> Reading:
+    """A turn's reading, as it would be under another budget."""
+    outcome = reading.outcome
+    if outcome in REPLIED:
+        outcome = outcome_of(reading.gap_ms, budget_ms, "reply_done")
+    return replace(reading, outcome=outcome, budget_ms=budget_ms)
 
 
 def more_pairs(

@@ -13,38 +13,46 @@ from turngap.check.lines import lines_differ
 from turngap.check.record import CheckRecord
 from turngap.check.report import check_report
 from turngap.check.verdict import Judgement, judge
-from turngap.core.paired import Limits
+from turngap.core.paired import Limits, Pair
+from turngap.core.results import Turn
 from turngap.core.untrusted import printable
 from turngap.report import words as report_words
 from turngap.report.sections import Line, Report
-from turngap.store.folders import started_at, utc_now
+from turngap.store.folders import started_at, status_of, utc_now
 from turngap.store.runs import Run
 
 
 def compare_stored(reference: Run, candidate: Run, limits: Limits | None = None) -> CheckRecord:
     """Judge a run by an older one, over the turns that both took.
 
-    Where they do not compare, the verdict says so and `why` has every reason.
+    Both are judged by the candidate's budgets. Where they do not compare, the verdict says so and
+    `why` has every reason. The record's instants are those of the judging: nothing was played.
     """
-    limits = limits or Limits()
-    pairs = baselines.pairs_of(
-        baselines.readings(reference.turns), baselines.readings(candidate.turns)
-    )
+    limits, judged = limits or Limits(), utc_now()
+    twins = _twins(reference, candidate)
+    pairs = [
+        Pair(
+            now.key,
+            baselines.judged_by(baselines.reading_of(then), now.budget_ms),
+            baselines.reading_of(now),
+        )
+        for then, now in twins
+    ]
     reasons = why_not_comparable(reference, candidate)
     if not reasons and not pairs:
         reasons = ["no turn was taken in both: neither the same scenarios nor the same rounds"]
     judgement = None if reasons else judge(pairs, limits)
     verdict, why = verdict_of(judgement, ())
-    if not reasons and (starved := too_starved(candidate.turns, judgement)) is not None:
-        reasons = [starved]
+    if not reasons:
+        reasons = _starved(reference, candidate, judgement)
     if reasons:
         verdict, why = "cannot_compare", tuple(reasons)
     record, shared = candidate.record, [pair.key for pair in pairs]
     return CheckRecord(
         verdict=verdict,
         why=why,
-        started_utc=record.started_utc,
-        finished_utc=utc_now(),
+        started_utc=judged,
+        finished_utc=judged,
         machine=record.machine,
         reference=side_of(reference),
         candidate=side_of(candidate),
@@ -57,6 +65,26 @@ def compare_stored(reference: Run, candidate: Run, limits: Limits | None = None)
         noise=noise_of(reference.turns, limits),
         **_judged(judgement),
     )
+
+
+def _twins(reference: Run, candidate: Run) -> list[tuple[Turn, Turn]]:
+    """The turns that both took, in the candidate's order."""
+    known = {turn.key: turn for turn in reference.turns}
+    return [(known[turn.key], turn) for turn in candidate.turns if turn.key in known]
+
+
+def _rejudged(reference: Run, candidate: Run) -> list[float]:
+    """The budgets in ms of those turns of the reference that had another than their twins."""
+    twins = _twins(reference, candidate)
+    return [then.budget_ms for then, now in twins if then.budget_ms != now.budget_ms]
+
+
+def _starved(reference: Run, candidate: Run, judgement: Judgement | None) -> list[str]:
+    """Why a late caller forbids a verdict; empty where it does not."""
+    if (why := too_starved(candidate.turns, judgement)) is not None:
+        return [why]
+    why = too_starved(reference.turns, None)
+    return [] if why is None else [f"in the reference's run, {why}"]
 
 
 def _judged(judgement: Judgement | None) -> dict[str, Any]:
@@ -77,8 +105,8 @@ def why_not_comparable(reference: Run, candidate: Run) -> list[str]:
     then, now = reference.record, candidate.record
     reasons: list[str] = []
     for name, run in (("reference", reference), ("candidate", candidate)):
-        if run.record.failure is not None:
-            reasons.append(f"the {name}'s run ended early: {run.record.failure}")
+        if (why := _why_not_usable(run)) is not None:
+            reasons.append(f"the {name}'s run {why}")
     if then.machine.fingerprint != now.machine.fingerprint:
         reasons.append(
             f"they were played on two machines: {then.machine.cpu}, {then.machine.cores} cores "
@@ -107,6 +135,20 @@ def why_not_comparable(reference: Run, candidate: Run) -> list[str]:
     if (line := lines_differ(then.agent, now.agent)) is not None:
         reasons.append(line)
     return reasons
+
+
+def _why_not_usable(run: Run) -> str | None:
+    """Why nothing follows from a run's figures; None where they can be used."""
+    record, turns = run.record, len(run.turns)
+    if record.failure is not None:
+        return f"ended early: {record.failure}"
+    if record.finished_utc is None:
+        return "has no end: it was killed, or is being played"
+    if status_of(record, turns) != "finished":
+        return f"holds {turns} of {record.planned_turns} planned turns"
+    if not record.valid:
+        return f"is not valid: {'; '.join(record.why_invalid) or 'no reason was stored'}"
+    return None
 
 
 def diff_report(record: CheckRecord, reference: Run, candidate: Run, folder: Path) -> Report:
@@ -142,6 +184,15 @@ def _about(reference: Run, candidate: Run) -> list[tuple[str, str]]:
                 "have no twin",
             )
         )
+    if rejudged := _rejudged(reference, candidate):
+        theirs_ms = ", ".join(f"{ms:g}" for ms in sorted(set(rejudged)))
+        found.append(
+            (
+                "budget",
+                f"{report_words.turns_words(len(rejudged))} of the reference were played under "
+                f"another budget ({theirs_ms} ms) and are judged by the candidate's",
+            )
+        )
     commits = _commits((reference, candidate))
     if commits:
         found.append(("commits", commits))
@@ -169,6 +220,7 @@ def diff_json(record: CheckRecord, reference: Run, candidate: Run) -> dict[str, 
         **record.model_dump(mode="json"),
         "reference_path": str(reference.path),
         "candidate_path": str(candidate.path),
+        "rejudged": len(_rejudged(reference, candidate)),
         "differences": [
             {"name": name, "reference": before, "candidate": after}
             for name, before, after in words.differences(record)

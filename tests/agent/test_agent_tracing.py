@@ -2,12 +2,16 @@
 
 import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from opentelemetry import trace
 from otlp_collector import Collector, collector
 
-from turngap.agent import tracing
+from turngap.agent import session, tracing, tracing_sdk
+from turngap.agent.tracing_sdk import Tracing
+from turngap.telemetry.sender import BATCH
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -17,12 +21,13 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     """A collector that the environment names, for a process that has no provider yet."""
     for name in ("PROTOCOL", "TRACES_ENDPOINT", "METRICS_ENDPOINT"):
         monkeypatch.delenv(f"OTEL_EXPORTER_OTLP_{name}", raising=False)
-    tracing._provider.cache_clear()
+    tracing._tracing.cache_clear()
     monkeypatch.setattr(trace, "set_tracer_provider", lambda _: None)  # one a process, for good
+    monkeypatch.setattr(tracing_sdk, "SEND_S", 30.0)  # a busy machine is no slow collector
     with collector() as kept:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", kept.url)
         yield kept
-    tracing._provider.cache_clear()
+    tracing._tracing.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -43,12 +48,10 @@ async def test_what_the_caller_does_not_ask_for_is_not_traced(
 async def test_a_sampled_conversation_hangs_under_the_callers_span(there: Collector) -> None:
     async def conversation() -> None:
         assert tracing.under_the_caller({"traceparent": f"00-{TRACE}-{SPAN}-01"})
-        provider = tracing._provider()
-        assert provider is not None
-        provider.get_tracer("pipecat.turn").start_span("conversation").end()
-        await tracing.send_traces()
+        trace_a("conversation")
 
     await asyncio.create_task(conversation())  # a session has a task, and a context, of its own
+    sent()
     (span,) = there.spans
     assert (span.trace, span.parent) == (TRACE, SPAN)
     assert span.service == "turngap-agent"
@@ -60,4 +63,63 @@ async def test_without_a_collector_nothing_is_traced(
 ) -> None:
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT")
     assert not tracing.under_the_caller({"traceparent": f"00-{TRACE}-{SPAN}-01"})
-    await tracing.send_traces()
+    assert tracing.send_traces() is None
+
+
+async def test_a_collector_that_does_not_answer_holds_no_session(there: Collector) -> None:
+    there.held.clear()
+    trace_a("conversation")
+    first = tracing.send_traces()  # which does not wait for the collector
+    assert first is not None
+    there.held.set()
+    first.result(30)
+    assert [span.name for span in there.spans] == ["conversation"]
+
+
+async def test_no_span_is_sent_before_a_conversation_is_over(there: Collector) -> None:
+    for n in range(3 * BATCH):
+        trace_a(f"span {n}")
+    assert not there.requests
+    sent()
+    assert len(there.spans) == 3 * BATCH
+
+
+async def test_what_cannot_be_sent_in_time_waits_for_the_next_conversations_end(
+    there: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace_a("first")
+    with monkeypatch.context() as patch:
+        patch.setattr(tracing_sdk, "SEND_S", 0.0)
+        sent()
+    assert not there.requests
+    trace_a("second")
+    sent()
+    assert [span.name for span in there.spans] == ["first", "second"]
+
+
+def test_the_sdk_is_there_before_anybody_calls(
+    there: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(session, "ready_to_trace", lambda: asked.append(True))
+    bare: Any = SimpleNamespace(engines={}, offers=SimpleNamespace(prepare=bool), domain=None)
+    session.Assembly.prepare(bare)
+    assert asked
+    tracing.ready_to_trace()
+    assert tracing._tracing.cache_info().currsize == 1
+
+
+def made_tracing() -> Tracing:
+    made = tracing._tracing()
+    assert made is not None
+    return made
+
+
+def trace_a(name: str) -> None:
+    made_tracing().provider.get_tracer("pipecat.turn").start_span(name).end()
+
+
+def sent() -> None:
+    sending = tracing.send_traces()
+    assert sending is not None
+    sending.result(30)

@@ -35,7 +35,7 @@ from turngap.agent.speculation import Announcer, AudioGate, DiscreetRTVI, Guesse
 from turngap.agent.stack import Chosen, Stack, found_of, held_out_of, resolved
 from turngap.agent.switching import LlmSwitch, Memory, Offers, offers_of
 from turngap.agent.tools import PROMPT, toolbox, tools
-from turngap.agent.tracing import send_traces, under_the_caller
+from turngap.agent.tracing import ready_to_trace, send_traces, under_the_caller
 from turngap.agent.voice.feed import SpeechFeed
 from turngap.agent.voice.heard import HeardKeeper, Ledger, MadeCounter
 from turngap.agent.voice.speech_output import Speaking, speaking
@@ -80,6 +80,7 @@ class Assembly:
         self.offers.prepare()
         if self.domain is not None:
             self.domain.knows("")  # the first check takes 70 ms
+        ready_to_trace()
 
     def chosen(self) -> Chosen:
         """Return what was chosen when the engines were made ready, for whoever keeps a run."""
@@ -150,7 +151,7 @@ async def _converse(
     await runner.add_workers(worker)
     await runner.run()
     if traced:
-        await send_traces()
+        send_traces()
 
 
 def _transport(

@@ -4,8 +4,8 @@ The caller wants them if its handshake has a `traceparent` that is sampled, and 
 OTEL_EXPORTER_OTLP_ENDPOINT says where they go. In all other conversations nothing is traced.
 """
 
-import asyncio
 from collections.abc import Mapping
+from concurrent.futures import Future
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -15,16 +15,17 @@ from turngap.core.errors import InputError
 from turngap.telemetry.destination import Destination, remember_headers, why_unsendable
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
+    from turngap.agent.tracing_sdk import Tracing
 
-# Spans are sent when a conversation is over. Until then they wait, so many at most.
-MOST_WAITING = 4096
-_NEVER_MS = 3_600_000
+
+def ready_to_trace() -> None:
+    """Bring OpenTelemetry's SDK, where it is wanted: before anybody calls, as it takes long."""
+    _tracing()
 
 
 def under_the_caller(headers: Mapping[str, str]) -> bool:
     """Hang what this task traces from now on under the caller's span; return whether it is to."""
-    if not headers.get("traceparent") or _provider() is None:
+    if not headers.get("traceparent") or _tracing() is None:
         return False
     from opentelemetry import context, propagate, trace
 
@@ -35,14 +36,16 @@ def under_the_caller(headers: Mapping[str, str]) -> bool:
     return True
 
 
-async def send_traces() -> None:
-    """Send what a conversation left; a collector that fails is the log's concern alone."""
-    if (provider := _provider()) is not None:
-        await asyncio.to_thread(provider.force_flush)
+def send_traces() -> "Future[None] | None":
+    """Begin to send what a conversation left, which nobody needs to wait for.
+
+    A collector that fails is the log's concern alone.
+    """
+    return None if (tracing := _tracing()) is None else tracing.send()
 
 
 @cache
-def _provider() -> "TracerProvider | None":
+def _tracing() -> "Tracing | None":
     """What spans are made with in this process; None: nobody wants any, or they cannot be sent."""
     try:
         where = Destination.of_environment()
@@ -54,22 +57,7 @@ def _provider() -> "TracerProvider | None":
     if why := why_unsendable(where):
         logger.warning(f"nothing is traced: {why}")
         return None
-    from opentelemetry import trace
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-    from turngap.telemetry.sender import resource_of
+    from turngap.agent.tracing_sdk import Tracing
 
     remember_headers()
-    provider = TracerProvider(resource=resource_of("turngap-agent"))
-    provider.add_span_processor(
-        BatchSpanProcessor(
-            OTLPSpanExporter(where.traces),
-            max_queue_size=MOST_WAITING,
-            max_export_batch_size=MOST_WAITING,
-            schedule_delay_millis=_NEVER_MS,
-        )
-    )
-    trace.set_tracer_provider(provider)
-    return provider
+    return Tracing(where.traces)

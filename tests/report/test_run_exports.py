@@ -78,6 +78,16 @@ def test_the_suite_counts_its_tests_and_says_what_was_measured() -> None:
     assert (told["agent"], told["commit"], told["run"]) == ("embedded", "7ae7a1d", "x")
 
 
+def test_the_commit_is_that_of_what_was_measured_in_every_export() -> None:
+    run = make_run([make_turn()], agent={"stack": "mine", "commit": "0ddba11-dirty"})
+    (row,) = run.rows()
+    ((info, _),) = figures(run)["turngap_run_info"].items()
+    root = ElementTree.fromstring(run_junit(run))
+    (told,) = (p.get("value") for p in root.iter("property") if p.get("name") == "commit")
+    assert row["commit"] == told == "0ddba11-dirty"
+    assert "0ddba11-dirty" in info
+
+
 # --- Prometheus ---------------------------------------------------------------------------------
 
 
@@ -86,7 +96,7 @@ def figures(run: Run) -> dict[str, dict[tuple[str, ...], float]]:
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(prometheus_text(run).decode()):
         for sample in family.samples:
-            assert sample.labels["agent"] in ("embedded", 'x"\\ {y}</failure>')
+            assert sample.labels["agent"] in ("embedded", "mine", 'x"\\ {y}</failure>')
             of = tuple(v for k, v in sample.labels.items() if k != "agent")
             found.setdefault(sample.name, {})[of] = sample.value
     return found

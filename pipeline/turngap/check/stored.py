@@ -207,10 +207,7 @@ def _apart_words(apart: timedelta) -> str:
 
 
 def _commits(runs: Iterable[Run]) -> str:
-    told: Sequence[str] = [
-        printable(str(run.record.agent.get("commit") or run.record.commit or "unknown"))
-        for run in runs
-    ]
+    told: Sequence[str] = [printable(run.record.measured_commit or "unknown") for run in runs]
     return f"the same, {told[0]}" if told[0] == told[1] else " → ".join(told)
 
 

@@ -475,3 +475,11 @@ class RunRecord(Document):
     why_invalid: tuple[Said, ...] = ()
     failure: Said | None = None
     label: Label = ""
+
+    @property
+    def measured_commit(self) -> str:
+        """The commit of what was measured; empty if unknown.
+
+        Of an agent from another checkout it is that one's, else that around the working directory.
+        """
+        return str(self.agent.get("commit") or self.commit or "")

@@ -74,8 +74,7 @@ def _about_run(record: RunRecord) -> dict[str, Any]:
     return {
         "label": word(record.label),
         "agent": word(agent_called(record.name, record.agent)),
-        # Of an agent from another checkout, that is what was measured.
-        "commit": commit_of(record.agent.get("commit") or record.commit),
+        "commit": commit_of(record.measured_commit),
         "started_utc": word(record.started_utc),
         "machine": word(record.machine.fingerprint),
         "played": played_digest(record.scenario_hashes),

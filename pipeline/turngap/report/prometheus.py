@@ -72,7 +72,7 @@ def _outcomes(run: Run) -> Samples:
 def _told(run: Run) -> Samples:
     told = {
         "run": run.path.name,
-        "commit": run.record.commit or "",
+        "commit": run.record.measured_commit,
         "machine": run.record.machine.fingerprint,
         "version": run.record.turngap_version,
     }

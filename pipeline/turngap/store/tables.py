@@ -38,10 +38,6 @@ def agent_name(run: "Run") -> str:
     return agent_called(run.record.name, run.record.agent)
 
 
-def _commit(run: "Run") -> Cell:
-    return str(run.record.agent.get("commit") or run.record.commit or "")
-
-
 # What each turn's row begins with, so that the rows of several runs can stand in one table.
 RUN_COLUMNS: "Sequence[Column[Run]]" = (
     Column("run", "text", "The name of the run's folder.", lambda run: run.path.name),
@@ -58,7 +54,7 @@ RUN_COLUMNS: "Sequence[Column[Run]]" = (
         "text",
         "The commit of what was measured: of the agent's checkout where it came from one, else of "
         "yours. It ends in `-dirty` where files differed.",
-        _commit,
+        lambda run: run.record.measured_commit,
         True,
     ),
     Column(

@@ -145,12 +145,19 @@ def test_only_the_job_that_runs_nothing_of_the_project_may_publish() -> None:
     publish = jobs()["publish"]
     assert publish["permissions"] == {"id-token": "write"}
     assert publish["environment"] == "pypi"
-    assert publish["if"] == "github.ref_type == 'tag'"
+    assert publish["if"] == "github.event_name == 'push' && github.ref_type == 'tag'"
     assert publish["needs"] == "build"
     used = [re.split(r"@(?=[0-9a-f]{40}$)", step.get("uses", "")) for step in publish["steps"]]
     names = ["actions/download-artifact", "pypa/gh-action-pypi-publish"]
     assert [name for name, _commit in used] == names
     assert "secrets." not in PUBLISH.read_text(encoding="utf-8")
+
+
+def test_what_builds_is_the_version_that_the_guide_names() -> None:
+    scripts = " ".join(step.get("run", "") for step in jobs()["build"]["steps"])
+    pinned = dict(re.findall(r"\b(hatchling|uv)==([\d.]+)", scripts))
+    assert set(pinned) == {"hatchling", "uv"}
+    assert f"hatchling {pinned['hatchling']}" in GUIDE.read_text(encoding="utf-8")
 
 
 def test_the_workflow_writes_nothing_of_a_tags_name_into_a_script() -> None:

@@ -14,6 +14,8 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).parents[2]
 OURS = ROOT / ".github/workflows/latency.yml"
 EXAMPLE = ROOT / "docs/github-actions.yml"
+PUBLISH = ROOT / ".github/workflows/publish.yml"
+ACTION = ROOT / "action.yml"
 SITE = ROOT / ".github/workflows/docs.yml"
 GUIDE = ROOT / "docs/ci.md"
 
@@ -50,11 +52,24 @@ def test_our_own_gate_compares_with_the_base_and_comments() -> None:
     assert job["permissions"] == {"contents": "read", "pull-requests": "write"}
 
 
-@pytest.mark.parametrize("file", [OURS, EXAMPLE, SITE], ids=lambda f: f.name)
-def test_a_workflow_pins_its_actions_and_wants_no_secret(file: Path) -> None:
-    used = [step["uses"] for step in steps(file) if not step.get("uses", "./").startswith("./")]
+@pytest.mark.parametrize("file", [OURS, SITE, PUBLISH, ACTION], ids=lambda f: f.name)
+def test_what_we_run_is_pinned_to_a_commit_and_its_version_is_told(file: Path) -> None:
+    used = re.findall(r"uses: (?!\./)(.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
     assert used
-    assert [u for u in used if not re.fullmatch(r"actions/[\w-]+@v\d+", u)] == []
+    pinned = re.compile(r"(actions|pypa)/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+    assert [each for each in used if not pinned.fullmatch(each)] == []
+
+
+def test_a_push_to_main_is_measured_to_its_end() -> None:
+    together = YAML(typ="safe").load(OURS.read_text(encoding="utf-8"))["concurrency"]
+    assert together["cancel-in-progress"] == "${{ github.event_name == 'pull_request' }}"
+    assert "github.sha" in together["group"]
+
+
+@pytest.mark.parametrize("file", [OURS, EXAMPLE, SITE], ids=lambda f: f.name)
+def test_a_workflow_wants_no_secret_and_may_only_read(file: Path) -> None:
+    used = [step["uses"] for step in steps(file) if not step.get("uses", "./").startswith("./")]
+    assert {use.partition("/")[0] for use in used} == {"actions"}
     text = file.read_text(encoding="utf-8")
     assert "secrets." not in text
     assert YAML(typ="safe").load(text)["permissions"] == {"contents": "read"}

@@ -46,7 +46,7 @@ class PullRequest:
         Raises:
             CommentError: GitHub did not let us.
         """
-        body = _cut(f"{marker}\n{body}")
+        body = f"{marker}\n{_cut(body)}"
         for each in self._comments():
             if str(each.get("body", "")).startswith(marker) and self._is_ours(each):
                 done = self._ask("PATCH", f"{self._issues}/comments/{int(each['id'])}", body)
@@ -104,9 +104,9 @@ def _why(status: int) -> str:
 
 
 def _cut(body: str) -> str:
-    """At most as much as a comment holds, cut before a part that can be unfolded."""
+    """About as much as a comment holds, cut before a part that can be unfolded, or a line."""
     if len(body) <= MOST_CHARACTERS:
         return body
     kept = body[:MOST_CHARACTERS]
-    end = kept.rfind("\n<details")
-    return f"{kept[: end if end > 0 else 0]}\n\nThe rest is in the job's summary.\n"
+    end = next((at for each in ("\n<details", "\n") if (at := kept.rfind(each)) > 0), len(kept))
+    return f"{kept[:end]}\n\nThe rest is in the job's summary.\n"

@@ -29,6 +29,7 @@ class Inputs:
 
     Attributes:
         folder: the version to measure, where the bot is started.
+        scenarios: what is played; empty: not said here.
         base: a branch, a tag or a commit; empty for the pull request's base, `none` for budgets.
         turngap: the version to install from the registry; empty for the action's own checkout.
         baseline: a file of a runner of your own that holds what earlier versions were like.
@@ -65,8 +66,8 @@ class Inputs:
         baseline = given("BASELINE")
         inputs = cls(
             start=given("START"),
-            url=given("URL", f"ws://127.0.0.1:{PORT}/ws"),
-            scenarios=_words("scenarios", given("SCENARIOS") or _scenarios_of(folder)),
+            url=given("URL", f"ws://127.0.0.1:{PORT}/ws").replace("${PORT}", PORT),
+            scenarios=_words("scenarios", given("SCENARIOS")),
             install=given("INSTALL"),
             folder=folder,
             base=given("BASE"),
@@ -80,6 +81,7 @@ class Inputs:
             options=_words("options", given("OPTIONS")),
         )
         inputs._refuse()
+        Telling.of(environment)
         return inputs
 
     def _refuse(self) -> None:
@@ -95,29 +97,42 @@ class Inputs:
             raise GateError(f"there is no folder {self.folder}", "check your repository out first")
         if self.base.startswith("-"):
             raise GateError(f"base {self.base!r} is no branch, tag or commit")
-        if self.base == "none" and not self.budgets and not has_defaults(self.folder):
-            raise GateError("with base: none there is nothing to check", "give budgets")
         if not re.fullmatch(r"[\w][\w.-]{0,59}", self.name, re.ASCII):
             raise GateError(f"name {self.name!r}: letters, digits, '.', '_' and '-', at most 60")
         if self.turngap and not re.fullmatch(r"[\w.+!-]{1,60}", self.turngap, re.ASCII):
             raise GateError(f"turngap {self.turngap!r} is no version", "for example 0.1.0")
 
 
-def has_defaults(folder: Path) -> bool:
-    """Whether the repository says in a file of its own what `turngap check` is to do."""
-    for each in (folder, *folder.parents):
-        project = each / "pyproject.toml"
-        if (each / "turngap.toml").is_file():
-            return True
-        if project.is_file() and "[tool.turngap" in project.read_text("utf-8", errors="replace"):
-            return True
-        if (each / ".git").exists():
-            break
-    return False
+@dataclass(frozen=True)
+class Telling:
+    """What is done with the outcome.
+
+    Attributes:
+        comments: whether the pull request gets a comment.
+        lenient: whether a job without a verdict passes, with a warning.
+    """
+
+    comments: bool = True
+    lenient: bool = False
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "Telling":
+        """Read `GATE_COMMENT` and `GATE_INCONCLUSIVE`.
+
+        Raises:
+            GateError: one of them is another word.
+        """
+        comment = _one_of("comment", environment.get("GATE_COMMENT", ""), ("true", "false"))
+        unsure = _one_of("inconclusive", environment.get("GATE_INCONCLUSIVE", ""), ("fail", "warn"))
+        return cls(comment == "true", unsure == "warn")
 
 
-def _scenarios_of(folder: Path) -> str:
-    return "" if has_defaults(folder) else "quick-questions"
+def _one_of(name: str, text: str, words: tuple[str, ...]) -> str:
+    """The word that is given; the first where none is."""
+    word = text.strip().lower() or words[0]
+    if word not in words:
+        raise GateError(f"{name} {text!r} is neither {' nor '.join(words)}")
+    return word
 
 
 def _words(name: str, text: str) -> tuple[str, ...]:

@@ -3,11 +3,12 @@
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gate.github import CommentError, PullRequest
-from gate.inputs import AGENT_FAILED, INCONCLUSIVE
+from gate.inputs import AGENT_FAILED, INCONCLUSIVE, GateError, Telling
 from gate.measure import STATE_FILE, State
 from gate.runner import Environment, annotate, event_of
 
@@ -26,33 +27,53 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]()#|~<>&@!])")
 
 def tell(environment: Environment) -> int:
     """Write summary and comment; the exit code that the job is to end with."""
-    folder = Path(environment.get("GATE_OUT", "").strip() or ".")
+    try:
+        telling, wrong = Telling.of(environment), 0
+    except GateError as e:
+        annotate("error", "turngap: wrong input", str(e))
+        telling, wrong = Telling(comments=False), e.exit_code
+    out = environment.get("GATE_OUT", "").strip()
+    folder = Path(out) if out else None
     state = state_in(folder)
     text = text_of(state, folder, environment)
     _summarise(environment, text)
-    if environment.get("GATE_COMMENT", "").strip().lower() != "false":
+    if telling.comments:
         _comment(environment, text)
-    lenient = environment.get("GATE_INCONCLUSIVE", "").strip() == "warn"
     kind, meaning = OUTCOMES.get(state.exit_code, FAILED)
-    if state.exit_code == INCONCLUSIVE and lenient:
+    if state.exit_code == INCONCLUSIVE and telling.lenient:
         kind = "warning"
     annotate(kind, f"turngap: {state.verdict.replace('_', ' ')}", _in_short(text) or meaning)
-    return 0 if kind != "error" else state.exit_code
+    return wrong or (0 if kind != "error" else state.exit_code)
 
 
-def state_in(folder: Path) -> State:
-    """What `measure` left; a failure where it left nothing."""
+def state_in(folder: Path | None) -> State:
+    """What `measure` left; a failure where it left nothing that can be believed.
+
+    A file of that name in the checkout is none of ours.
+    """
+    failed = State("failed", AGENT_FAILED, why="The step that measures left nothing.")
+    if folder is None:
+        return failed
     try:
-        return State(**json.loads((folder / STATE_FILE).read_text(encoding="utf-8")))
+        state = State(**json.loads((folder / STATE_FILE).read_text(encoding="utf-8")))
+        texts = (state.verdict, state.check, state.head, state.base, state.base_name, state.why)
+        is_well_formed = type(state.exit_code) is int and all(type(t) is str for t in texts)
     except (OSError, ValueError, TypeError):
-        return State("failed", AGENT_FAILED, why="The step that measures left nothing.")
+        return failed
+    if not is_well_formed or not re.fullmatch(r"(?!\.)[\w.-]*", state.check, re.ASCII):
+        return failed
+    if state.exit_code == 0 and state.verdict != "pass":
+        return replace(state, exit_code=INCONCLUSIVE)
+    return state
 
 
-def text_of(state: State, folder: Path, environment: Environment) -> str:
+def text_of(state: State, folder: Path | None, environment: Environment) -> str:
     """The check's summary, below which versions it compares and where its pages are."""
     try:
+        if folder is None or not state.check:
+            raise FileNotFoundError
         written = (folder / state.check / "summary.md").read_text(encoding="utf-8")
-    except OSError:
+    except (OSError, ValueError):
         why = escaped(state.why or "turngap check left no summary.")
         written = f"## turngap: {escaped(state.verdict.upper())}\n\n{why}\n"
     head, _, rest = written.partition("\n")
@@ -62,17 +83,24 @@ def text_of(state: State, folder: Path, environment: Environment) -> str:
 
 def compared_words(state: State, environment: Environment) -> str:
     """Which versions were measured; on a pull request GitHub makes a link of a commit."""
-    event = event_of(environment)
-    pull = event.get("pull_request")
-    head = str(pull.get("head", {}).get("sha", "")) if isinstance(pull, dict) else ""
-    new = f"Commit {_commit(head or state.head)}" if head or state.head else "This version"
+    new = _new_words(state, environment)
     name = "" if environment.get("GATE_NAME", "turngap") == "turngap" else environment["GATE_NAME"]
     start = f"**{escaped(name)}**: " if name else ""
     if state.base:
         return f"{start}{new} against {escaped(state.base_name)} ({_commit(state.base)})."
     if state.base_name:
         return f"{start}{new} against the baseline {escaped(state.base_name)}."
-    return f"{start}{new}."
+    return f"{start}{new.rstrip(',')}."
+
+
+def _new_words(state: State, environment: Environment) -> str:
+    """The version at hand. On a pull request that is what GitHub made of it and its base."""
+    pull = event_of(environment).get("pull_request")
+    merged = state.head and state.head == environment.get("GITHUB_SHA")
+    if isinstance(pull, dict) and merged and (head := str(pull.get("head", {}).get("sha", ""))):
+        into = escaped(str(pull.get("base", {}).get("ref", ""))) or "its base"
+        return f"Commit {_commit(head)}, merged into {into},"
+    return f"Commit {_commit(state.head)}" if state.head else "This version"
 
 
 def _commit(commit: str) -> str:

@@ -96,8 +96,19 @@ class Repository:
         for each in ("FETCH_HEAD",) if fetched is not None else (name, f"origin/{name}"):
             there = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{each}^{{commit}}")
             if (commit := self._git(*there)) is not None:
+                if fetched is None:
+                    print(f"turngap: {name} cannot be fetched; {each} is {commit[:12]} here")
                 return commit
         return None
+
+    def tree_of(self, commit: str) -> str | None:
+        """What names all files of a commit."""
+        return self._git("rev-parse", f"{commit}^{{tree}}")
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether a file that git keeps differs from HEAD's."""
+        return self._git("diff", "--quiet", "HEAD") is None
 
     @contextmanager
     def checked_out(self, commit: str, folder: Path) -> Iterator[Path]:
@@ -109,6 +120,20 @@ class Repository:
         finally:
             self._git("worktree", "remove", "--force", str(folder))
             self._git("worktree", "prune")
+
+
+def refuse_event(environment: Environment) -> None:
+    """Refuse the events on which a fork's code would run beside the repository's secrets.
+
+    Raises:
+        GateError: this is one of them.
+    """
+    kind = environment.get("GITHUB_EVENT_NAME", "")
+    if kind in ("pull_request_target", "workflow_run"):
+        raise GateError(
+            f"this action does not run on {kind}, where the code of a fork would get your secrets",
+            "use pull_request",
+        )
 
 
 def base_of(
@@ -126,11 +151,6 @@ def base_of(
         return None
     name, commit = inputs.base, inputs.base
     kind = environment.get("GITHUB_EVENT_NAME", "")
-    if kind in ("pull_request_target", "workflow_run"):
-        raise GateError(
-            f"this action does not run on {kind}, where the code of a fork would get your secrets",
-            "use pull_request",
-        )
     parents = repository.parents
     if not name and kind == "pull_request":
         base = event.get("pull_request", {}).get("base", {})
@@ -155,6 +175,12 @@ def base_of(
             f"the base version {commit} is neither here nor can it be fetched",
             "does it exist? With `persist-credentials: false` also give `fetch-depth: 0` to "
             "actions/checkout",
+        )
+    changed_here = repository.is_changed and environment.get("GITHUB_ACTIONS") != "true"
+    if repository.tree_of(found) == repository.tree_of("HEAD") and not changed_here:
+        raise GateError(
+            f"the base version {name} ({found[:7]}) is the same as the version at hand",
+            "give another base, and check out the version that is to be measured",
         )
     return Base(found, name or found[:7])
 

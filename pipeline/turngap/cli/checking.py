@@ -42,7 +42,8 @@ def check(
         str | None,
         options.for_agent(
             help="The reference, measured in turns with the agent: a stack's name, a stack file, a "
-            "ws:// URL, or the folder of another checkout of turngap.",
+            "ws:// URL, or the folder of another checkout of turngap. An empty text: none, also "
+            "where the repository's file names one.",
             autocompletion=options.stack_names,
         ),
     ] = None,
@@ -151,7 +152,7 @@ def check(
         scenarios or (),
         tag,
         library,
-        against=against,
+        against=against or None,
         against_sets=against_set or (),
         start_against=start_against,
         against_dialect=against_dialect,

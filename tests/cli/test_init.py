@@ -1,6 +1,7 @@
 """`turngap init`: what it finds, what it asks, what it writes, and the check that then follows."""
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commandline import ROOT, turngap_here
+from commandline import turngap_here
 from ruamel.yaml import YAML
 from virtual_agents import VirtualAgents
 
@@ -19,7 +20,8 @@ from turngap.caller.endpoint import Endpoint
 from turngap.core.errors import InputError
 from turngap.play import target
 from turngap.setup import look, reach
-from turngap.setup.files import Chosen, contents, write
+from turngap.setup.chosen import Chosen
+from turngap.setup.files import contents, write
 from turngap.testing.agent import Reply, Script
 
 Capsys = pytest.CaptureFixture[str]
@@ -90,7 +92,7 @@ def test_with_only_a_bot_a_check_reaches_a_verdict_without_a_flag(
     assert f"turngap.toml starts the agent with this command: {started[0]}" in done.err
 
 
-def test_a_url_is_called_and_three_files_are_written(
+def test_a_url_is_called_and_the_files_are_written(
     folder: Path, capsys: Capsys, virtual_agents: VirtualAgents
 ) -> None:
     url = virtual_agents.url_of(Script(replies=(Reply(),)))
@@ -99,7 +101,7 @@ def test_a_url_is_called_and_three_files_are_written(
     )
     assert done.code == 0, done.err
     assert done.document() == {
-        "written": WRITTEN,
+        "written": WRITTEN[:2],  # its host is none of this machine's
         "agent": url,
         "start": "",
         "dialect": "pipecat",
@@ -147,9 +149,68 @@ def test_files_that_are_there_stay_unless_told(folder: Path, capsys: Capsys) -> 
     assert (done.code, "turngap.toml is there already" in done.err) == (2, True)
     assert (folder / "turngap.toml").read_text() == 'agent = "stock"\n'
     assert (folder / WRITTEN[1]).read_text() == "mine"
+    (folder / WRITTEN[2]).write_text("mine, too")
     assert turngap_here(capsys, *arguments, "--force").code == 0
-    assert "mine" not in (folder / WRITTEN[1]).read_text()
+    assert [(folder / name).read_text() for name in WRITTEN[1:]] == ["mine", "mine, too"]
     assert "ws://127.0.0.1:9/ws" in (folder / "turngap.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--header", "Authorization: Bearer sk-abcdefgh12345678abcdefgh"),
+        ("--header", "X-Api-Key:hunter2hunter2"),
+        ("--agent", "ws://127.0.0.1:9/ws?token=a1b2c3d4e5f6"),
+        ("--start", "python bot.py --api-key a1b2c3d4e5f6"),
+        ("--dialect", "twilio,parameters={token=a1b2c3d4e5f6}"),
+    ],
+)
+def test_no_secret_is_written_down(folder: Path, capsys: Capsys, given: tuple[str, str]) -> None:
+    done = turngap_here(capsys, "init", "--agent", "ws://127.0.0.1:9/ws", "--no-try", *given)
+    assert (done.code, [*folder.iterdir()]) == (2, []), done.err
+    assert "environment variable" in done.err
+    assert "12345678" not in done.err
+
+
+def test_a_header_reaches_the_defaults_and_the_workflow(folder: Path, capsys: Capsys) -> None:
+    header = "Authorization: Bearer ${API_KEY}"
+    arguments = ("--agent", "ws://127.0.0.1:9/ws", "--no-try", "--header", header)
+    done = turngap_here(capsys, "init", *arguments)
+    assert done.code == 0, done.err
+    assert tomllib.loads((folder / "turngap.toml").read_text())["header"] == [header]
+    (job,) = YAML(typ="safe").load(folder / WRITTEN[2])["jobs"].values()
+    action = job["steps"][-1]
+    assert shlex.split(action["with"]["options"]) == ["--header", header]
+    assert action["env"] == {"API_KEY": "${{ secrets.API_KEY }}"}
+
+
+def test_what_is_left_to_adapt_is_named(folder: Path, capsys: Capsys) -> None:
+    done = turngap_here(capsys, "init", "--agent", "ws://127.0.0.1:9/ws", "--no-try")
+    lines = (folder / WRITTEN[2]).read_text().splitlines()
+    numbers = [n for n, line in enumerate(lines, 1) if "# yours" in line]
+    assert any("URL-OF-THE-TURNGAP-REPOSITORY" in lines[n - 1] for n in numbers)
+    assert f'marked "yours": {", ".join(map(str, numbers))}' in done.err
+
+
+def test_an_agent_elsewhere_gets_no_workflow(folder: Path, capsys: Capsys) -> None:
+    arguments = ("--agent", "wss://prod.example/ws", "--no-try", "--json")
+    done = turngap_here(capsys, "init", *arguments)
+    assert done.document()["written"] == WRITTEN[:2]
+    assert "no workflow was written: the agent is at prod.example" in done.err
+
+
+def test_below_the_root_the_workflow_lies_at_the_root(
+    folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / ".git").mkdir()
+    below = folder / "bots" / "one"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    done = turngap_here(capsys, "init", "--agent", "ws://127.0.0.1:9/ws", "--no-try", "--json")
+    assert done.document()["written"] == [*WRITTEN[:2], f"../../{WRITTEN[2]}"]
+    assert (below / "turngap.toml").exists()
+    (job,) = YAML(typ="safe").load(folder / WRITTEN[2])["jobs"].values()
+    assert job["steps"][-1]["with"]["working-directory"] == "bots/one"
 
 
 def test_defaults_in_pyproject_stay_the_only_ones(folder: Path, capsys: Capsys) -> None:
@@ -210,12 +271,6 @@ def test_what_is_written_can_be_read(chosen: Chosen) -> None:
     assert tuple(said.get("header", ())) == chosen.headers
     assert said["check"]["budget"] == {"gap": chosen.gap_ms}
     compile(files[WRITTEN[1]], WRITTEN[1], "exec")
-    (job,) = YAML(typ="safe").load(files[WRITTEN[2]])["jobs"].values()
-    action = YAML(typ="safe").load((ROOT / "action.yml").read_text())["inputs"]
-    assert job["steps"][-1]["with"].keys() <= action.keys()
-    if chosen.takes_port:
-        assert job["steps"][-1]["with"]["start"].endswith('--port "$PORT"')
-        assert job["steps"][-1]["with"]["url"].startswith("wss://a.example:$PORT/")
 
 
 def test_a_person_at_a_terminal_is_asked(folder: Path, capsys: Capsys) -> None:

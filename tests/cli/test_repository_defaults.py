@@ -260,7 +260,7 @@ def test_paths_are_those_of_the_files_folder(
     assert (found := read_defaults()) is not None
     assert found.of("check") == {
         "agent": "../stacks/mine.toml",
-        "start": "env -C .. python bot.py",
+        "start": """sh -c 'cd -- "$0" && exec "$@"' .. python bot.py""",
         "library": "../scenarios",
         "scenarios": ["coffee-order", "../mine/one.yaml"],
         "out": "../measured",

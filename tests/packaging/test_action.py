@@ -17,6 +17,7 @@ WORKFLOWS = [*sorted((ROOT / ".github/workflows").glob("*.yml")), ROOT / "docs/g
 AUDITS = {
     "template-injection", "dangerous-triggers", "excessive-permissions", "github-env",
     "insecure-commands", "bot-conditions", "overprovisioned-secrets", "secrets-inherit",
+    "artipacked",
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 
 if TYPE_CHECKING:
-    from turngap.setup.files import Chosen
+    from turngap.setup.chosen import Chosen
     from turngap.setup.look import Bot
     from turngap.setup.reach import Asked
 
@@ -44,7 +44,7 @@ def init(
         options.for_output("--yes", "-y", help="Ask nothing: take what is found, and run it."),
     ] = False,
     force: Annotated[
-        bool, options.for_output("--force", help="Replace files that are there already.")
+        bool, options.for_output("--force", help="Replace turngap.toml. Other files stay.")
     ] = False,
     json_: options.Json = False,
 ) -> None:
@@ -55,21 +55,44 @@ def init(
 
     Exit: 0 written, 2 bad input or files that are there already, 4 no agent could be reached.
     """
-    from turngap.setup.files import contents, write
+    from turngap.setup.chosen import require_no_secrets
+    from turngap.setup.files import WORKFLOW, contents, write
+    from turngap.setup.workflow import lines_to_adapt, why_none
 
     folder = Path()
     _require_none_yet(folder, force)
+    require_no_secrets(agent or "", start or "", dialect, header or ())
     chosen = _chosen(folder, agent, start, dialect, tuple(header or ()), yes=yes, try_=try_)
     chosen = _with_limits(chosen, budget_ms, target, ask=_asks(yes) and not agent and not start)
-    files = contents(chosen)
-    written = write(folder, files, force=force)
+    root = _root()
+    files = contents(chosen, Path.cwd().relative_to(root))
+    written = write(folder, files, force=force, root=root)
     if json_:
         found = {"agent": chosen.agent, "start": chosen.start, "dialect": chosen.dialect}
         print_json({"written": written, **found})
     else:
         for name in files:
             print_text(f"wrote {name}" if name in written else f"kept {name}, which was there")
-    say_next("is it fast enough? turngap check")
+    workflow = next((name for name in files if name.endswith(WORKFLOW)), None)
+    if workflow is None:
+        say(why_none(chosen))
+    steps = ["is it fast enough? turngap check"]
+    if workflow in written and (lines := lines_to_adapt(files[workflow])):
+        numbers = ", ".join(map(str, lines))
+        steps.append(f'then adapt the lines of {workflow} that are marked "yours": {numbers}')
+    say_next("; ".join(steps))
+
+
+def _root() -> Path:
+    """The repository's root, where GitHub looks for workflows; outside of one, this folder.
+
+    A `.git` that a stranger has put above is none.
+    """
+    from turngap.defaults.file import repository_of
+    from turngap.defaults.owner import strangers
+
+    root = repository_of(Path.cwd())
+    return Path.cwd() if root is None or strangers(root / ".git") else root
 
 
 def config(json_: options.Json = False) -> None:
@@ -151,7 +174,7 @@ def _chosen(
 ) -> "Chosen":
     """What is known after looking, asking and trying."""
     from turngap.clocks import MonotonicClock
-    from turngap.setup.files import Chosen
+    from turngap.setup.chosen import Chosen
     from turngap.setup.reach import Asked, reached
 
     if agent is not None and "://" not in agent:

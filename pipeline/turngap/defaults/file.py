@@ -14,6 +14,7 @@ from turngap.core.problems import UNKNOWN_KEY, problems, reason
 from turngap.core.untrusted import harmless
 from turngap.defaults.keys import OF_THEIR_OWN, SHARED, TABLES, Document, Shared
 from turngap.defaults.lines import line_of
+from turngap.defaults.owner import require_own
 from turngap.store.files import MAX_TOML_BYTES, parse_toml, read_bytes
 
 FILE = "turngap.toml"
@@ -25,6 +26,8 @@ VARIABLE = "TURNGAP_CONFIG"
 _AGENTS = ("agent", "against")
 _COMMANDS = ("start", "start_against")
 _PATHS = ("library", "baseline", "out")
+# Before a folder and a command: `env -C` is GNU's alone. The shell sees no word of the command.
+_IN_A_FOLDER = """sh -c 'cd -- "$0" && exec "$@"'"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,8 @@ def read_defaults() -> Defaults | None:
     Outside of a repository only the working directory counts.
 
     Raises:
-        InputError: the file cannot be used; each wrong key is named with its line.
+        InputError: the file cannot be used; each wrong key is named with its line. Or it is
+            another user's, and `TURNGAP_CONFIG` does not name it.
     """
     named = os.environ.get(VARIABLE)
     if named == "none":
@@ -89,11 +93,14 @@ def read_defaults() -> Defaults | None:
 
 def _folders(here: Path) -> list[Path]:
     """Where to look, the nearest first."""
+    root = repository_of(here)
     above = [here, *here.parents]
-    for depth, folder in enumerate(above):
-        if (folder / ".git").exists():
-            return above[: depth + 1]
-    return [here]
+    return [here] if root is None else above[: above.index(root) + 1]
+
+
+def repository_of(here: Path) -> Path | None:
+    """The root of the repository around an absolute path; None outside of one."""
+    return next((each for each in (here, *here.parents) if (each / ".git").exists()), None)
 
 
 def _read(file: Path, *, required: bool = False) -> Defaults | None:
@@ -113,7 +120,11 @@ def _read(file: Path, *, required: bool = False) -> Defaults | None:
     prefix = TABLE if in_pyproject else ()
     for part in prefix:
         values = values.get(part) if isinstance(values, dict) else None
-    return None if values is None else _checked(values, text, prefix, shown)
+    if values is None:
+        return None
+    if not required:
+        require_own(shown, VARIABLE)
+    return _checked(values, text, prefix, shown)
 
 
 def _checked(values: Any, text: str, prefix: tuple[str, ...], path: Path) -> Defaults:
@@ -164,7 +175,7 @@ def _said(model: Shared, folder: Path, path: Path) -> dict[str, Any]:
         for name in said.keys() & {*_AGENTS}:
             said[name] = _agent_from_here(folder, said[name])
         for name in said.keys() & {*_COMMANDS}:
-            said[name] = f"env -C {shlex.quote(str(folder))} {said[name]}"
+            said[name] = f"{_IN_A_FOLDER} {shlex.quote(str(folder))} {said[name]}"
         if "scenarios" in said:
             said["scenarios"] = [_scenario_from_here(folder, each) for each in said["scenarios"]]
     return said
@@ -196,4 +207,4 @@ def _scenario_from_here(folder: Path, name: str) -> str:
     return _from_here(folder, name) if is_path else name
 
 
-__all__ = ["FILE", "SHARED", "VARIABLE", "Defaults", "read_defaults"]
+__all__ = ["FILE", "SHARED", "VARIABLE", "Defaults", "read_defaults", "repository_of"]

@@ -1,86 +1,66 @@
 """The files that `turngap init` writes: the defaults, a test, and a workflow."""
 
 import json
-import re
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from turngap.core.errors import InputError
 from turngap.defaults.file import FILE
+from turngap.setup.chosen import ROUNDS, Chosen, require_no_secrets
+from turngap.setup.workflow import in_ci
 from turngap.store.documents import write_atomically, writing
 
-_TEMPLATES = {
-    FILE: FILE,
-    "tests/test_turn_gap.py": "test_turn_gap.py.txt",
-    ".github/workflows/turn-gap.yml": "turn-gap.yml",
-}
-_PORT = re.compile(r"^(wss?://[^/?#]*):\d+")
-_PORT_OPTION = re.compile(r"\s--port[ =]\S+")
-_PYTHON = re.compile(r"^\S*/python[\d.]*(?= )")
-
-# 12 rounds of the three turns of `quick-questions` are 36: at 35 without a miss, Wilson's lower
-# bound reaches 90 %.
-SCENARIO = "quick-questions"
-ROUNDS = 12
+TEST = "tests/test_turn_gap.py"
+WORKFLOW = ".github/workflows/turn-gap.yml"
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """What the files are made of.
+def contents(chosen: Chosen, below: Path = Path()) -> dict[str, str]:
+    """Each file's text by its path, as it is seen from the folder `below` the repository's root.
 
-    Attributes:
-        agent: its URL, or the name of a stack.
-        start: the command that starts it; empty: it runs already, or turngap starts it.
-        dialect: of its URL; empty: not known.
-        headers: of its URL.
-        scenarios: what is played; empty: all of the library.
-        gap_ms: the budget.
-        target: the share of turns that must keep it.
-        takes_port: whether `--port` can be added to the command.
+    For an agent that no action can start there is no workflow, which lies at the root.
+
+    Raises:
+        InputError: there is a secret in what would be written.
     """
-
-    agent: str
-    start: str = ""
-    dialect: str = ""
-    headers: tuple[str, ...] = ()
-    scenarios: tuple[str, ...] = (SCENARIO,)
-    gap_ms: float = 800.0
-    target: float = 0.9
-    takes_port: bool = False
-
-
-def contents(chosen: Chosen) -> dict[str, str]:
-    """Each file's text by its path in the repository."""
-    texts = _environment()
+    require_no_secrets(chosen.agent, chosen.start, chosen.dialect, chosen.headers)
     words = {
         "chosen": replace(chosen, gap_ms=_short(chosen.gap_ms), target=_short(chosen.target)),
         "rounds": ROUNDS,
-        "in_ci": _in_ci(chosen),
-        "url": _PORT.sub(r"\1:$PORT", chosen.agent),
+        "ci": in_ci(chosen),
+        "below": "" if below == Path() else below.as_posix(),
     }
+    templates = {FILE: FILE, TEST: "test_turn_gap.py.txt"}
+    if words["ci"] is not None:
+        templates[os.path.relpath(WORKFLOW, below)] = "turn-gap.yml"
+    texts = _environment()
     return {
-        file: texts.get_template(template).render(words) for file, template in _TEMPLATES.items()
+        file: texts.get_template(template).render(words) for file, template in templates.items()
     }
 
 
-def write(folder: Path, files: Mapping[str, str], *, force: bool) -> list[str]:
+def write(
+    folder: Path, files: Mapping[str, str], *, force: bool, root: Path | None = None
+) -> list[str]:
     """Write files, each whole; returns the paths of those written.
 
-    Without `force` those that are there already stay, and are not among them.
+    Those that are there already stay, and are not among them; `force` replaces the defaults, but
+    no test and no workflow, which people adapt. `root` is the repository's, by default the folder.
 
     Raises:
-        InputError: a file cannot be written, or a link in its path leads out of the folder.
+        InputError: a file cannot be written, or a link in its path leads out of the repository.
     """
     written: list[str] = []
     for name, text in files.items():
         file = folder / name
-        if (file.exists() or file.is_symlink()) and not force:
+        if (file.exists() or file.is_symlink()) and not (force and name == FILE):
             continue
-        if not file.parent.resolve().is_relative_to(folder.resolve()):
-            raise InputError("init.outside", f"{name}: a link in its path leads out of {folder}")
+        within = (root or folder).resolve()
+        if not file.parent.resolve().is_relative_to(within):
+            raise InputError("init.outside", f"{name}: a link in its path leads out of {within}")
         with writing(file, "init.unwritable"):
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, text.encode())
@@ -116,9 +96,3 @@ def _json(value: str | Sequence[str]) -> str:
 
 def _short(number: float) -> float | int:
     return int(number) if number == int(number) else number
-
-
-def _in_ci(chosen: Chosen) -> str:
-    """The command in CI, where an environment is active and two versions run side by side."""
-    start = _PYTHON.sub("python", chosen.start or "python bot.py")
-    return f'{_PORT_OPTION.sub("", start)} --port "$PORT"' if chosen.takes_port else start

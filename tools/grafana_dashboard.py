@@ -171,9 +171,10 @@ HEARD: Sequence[Panel] = (
 )
 
 RUNS: Sequence[Panel] = (
+    # An invalid run has none of the figures drawn here (`turngap.report.prometheus`).
     Panel(
         "Hit rate of the last run",
-        "With its 95 % interval.",
+        "With its 95 % interval. Nothing is drawn of an invalid run.",
         bounds("turngap_run_hit_ratio"),
         unit="percentunit",
         top=1.0,

@@ -2,6 +2,7 @@
 
 import math
 import sys
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -143,6 +144,34 @@ def test_what_is_not_known_is_left_out_and_never_0() -> None:
         "turngap_run_finished_timestamp_seconds",
     ):
         assert name not in found
+
+
+def test_an_invalid_run_has_no_figure_of_the_agent() -> None:
+    turns = [make_turn(turn=1 + i, starved=True) for i in range(20)]
+    found = figures(make_run(turns, valid=False, why_invalid=("the caller was late",)))
+    assert found["turngap_run_valid"] == {(): 0.0}
+    assert found["turngap_run_starved_turns"] == {(): 20.0}
+    assert set(found) == {
+        "turngap_run_info",
+        "turngap_run_valid",
+        "turngap_run_started_timestamp_seconds",
+        "turngap_run_finished_timestamp_seconds",
+        "turngap_run_budget_seconds",
+        "turngap_run_starved_turns",
+    }
+
+
+def test_an_instant_without_a_zone_is_utc_wherever_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        found = figures(make_run(every_outcome(), started_utc="2026-11-20T15:28:03.250"))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert found["turngap_run_started_timestamp_seconds"] == {(): 1795188483.25}
 
 
 def test_what_a_stored_run_says_cannot_break_the_format() -> None:

@@ -13,7 +13,7 @@ import soundfile
 from made_records import every_outcome, make_record, make_turn
 
 from turngap.core.errors import ExitCode, InputError
-from turngap.core.results import METRICS_VERSION, PlanRecord
+from turngap.core.results import METRICS_VERSION, PlanRecord, RunRecord
 from turngap.core.secrets import REMOVED
 from turngap.store.documents import encode
 from turngap.store.folders import (
@@ -288,6 +288,37 @@ def test_latest_run_survives_a_damaged_neighbour(tmp_path):
     broken = written(tmp_path, started_utc="2027-01-01T00:00:00+00:00")
     (broken / "run.json").write_text("{")
     assert latest_run(tmp_path) == path
+
+
+def test_a_hidden_folder_is_never_the_latest(tmp_path):
+    path = written(tmp_path)
+    hidden = written(tmp_path, started_utc="2027-01-01T00:00:00+00:00")
+    hidden.rename(tmp_path / ".old")
+    assert run_folders(tmp_path) == [path]
+    assert latest_run(tmp_path) == path
+
+
+def test_each_run_is_read_once_to_find_the_latest(tmp_path, monkeypatch):
+    paths = [written(tmp_path, started_utc=f"2026-11-20T15:28:03.{i}+00:00") for i in range(3)]
+    (paths[-1] / "turns.jsonl").unlink()
+    reads: list[Path] = []
+
+    def read(path: Path) -> RunRecord:
+        reads.append(path)
+        return read_record(path)
+
+    monkeypatch.setattr("turngap.store.folders.read_record", read)
+    assert latest_run(tmp_path) == paths[-2]
+    assert sorted(reads) == sorted(paths)
+
+
+def test_a_start_before_the_first_year_cannot_be_ordered_and_comes_first(tmp_path):
+    first, path = (written(tmp_path) for _ in range(2))
+    text = (first / "run.json").read_text()
+    (first / "run.json").write_text(
+        text.replace("2026-11-20T15:28:03.250+00:00", "0001-01-01T00:00:00+14:00")
+    )
+    assert run_folders(tmp_path) == [first, path]
 
 
 LATER = {"started_utc": "2027-01-01T00:00:00+00:00"}

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import get_args
 
 from turngap.core.errors import InputError, known_names
+from turngap.core.instants import instant
 from turngap.core.untrusted import printable
 from turngap.history.entry import Entry, Kind, Status
 from turngap.history.reading import began
@@ -107,9 +108,8 @@ def _instant(text: str, now: datetime) -> datetime:
     if ago := _AGO.fullmatch(text.strip()):
         return now - timedelta(hours=int(ago[1]) * _HOURS[ago[2]])
     try:
-        at = datetime.fromisoformat(text.strip())
-        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
-    except (ValueError, OverflowError) as e:
+        return instant(text.strip())
+    except ValueError as e:
         raise InputError(
             "history.since",
             f"--since {printable(text, 100)!r}: expected a day, an instant in UTC, or how long ago",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from turngap.core.errors import InputError
+from turngap.core.instants import instant
 from turngap.core.untrusted import harmless
 from turngap.history.entry import Entry, Kind
 from turngap.history.figures import NO_FIGURES
@@ -108,9 +109,8 @@ def _looked_at(found: Found) -> _Read:
 def began(entry: Entry) -> datetime:
     """When it began; an instant without a zone is UTC. Whatever does not tell comes first."""
     try:
-        at = datetime.fromisoformat(entry.started_utc)
-        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
+        return instant(entry.started_utc)
+    except ValueError:
         return datetime.min.replace(tzinfo=UTC)
 
 

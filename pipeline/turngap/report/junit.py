@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal
 from xml.etree import ElementTree
 
+from turngap.core.instants import instant
 from turngap.core.untrusted import printable, xml_text
 
 
@@ -61,9 +61,9 @@ def document(
 def times(started_utc: str, finished_utc: str | None) -> tuple[str, str]:
     """How long it took in s, and when it began; nothing made up where that is not told."""
     try:
-        started = datetime.fromisoformat(started_utc)
-        seconds = (datetime.fromisoformat(finished_utc or "") - started).total_seconds()
-    except (ValueError, TypeError):
+        started = instant(started_utc)
+        seconds = (instant(finished_utc or "") - started).total_seconds()
+    except ValueError:
         return "0", ""
     return f"{max(seconds, 0.0):.3f}", f"{started:%Y-%m-%dT%H:%M:%S}"
 

@@ -6,12 +6,12 @@ many calls is `/metrics` of `turngap serve`, and what turngap sends by OpenTelem
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Literal
 
 from turngap.core.budget import GAP_BUCKETS_S, OUTCOMES
 from turngap.core.errors import InputError
+from turngap.core.instants import instant
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import counted_turns, due_ms
 from turngap.core.untrusted import printable
@@ -30,6 +30,8 @@ class Metric:
 
     Attributes:
         of: yields each sample with its labels; one without a value is left out.
+        of_any_run: whether an invalid run has it, too. It has none of those that would be taken for
+            a measurement of the agent.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Metric:
     of: Callable[[Run], Samples]
     labels: tuple[str, ...] = ()
     type: Literal["gauge", "histogram"] = "gauge"
+    of_any_run: bool = False
 
 
 def _one(of: Callable[[Run], float | None]) -> Callable[[Run], Samples]:
@@ -93,21 +96,25 @@ METRICS: Sequence[Metric] = (
         "Always 1; the labels say which run of the agent this is",
         _told,
         ("run", "commit", "machine", "version"),
+        of_any_run=True,
     ),
     Metric(
         "turngap_run_valid",
-        "1 if the run's figures can be used, else 0",
+        "1 if the run's figures can be used, else 0, and then they are left out",
         _one(lambda run: int(run.valid)),
+        of_any_run=True,
     ),
     Metric(
         "turngap_run_started_timestamp_seconds",
         "When the run began, in seconds since 1970",
         _one(lambda run: _instant(run.record.started_utc)),
+        of_any_run=True,
     ),
     Metric(
         "turngap_run_finished_timestamp_seconds",
         "When the run ended, in seconds since 1970",
         _one(lambda run: _instant(run.record.finished_utc)),
+        of_any_run=True,
     ),
     Metric("turngap_run_turns", "Turns of the run, by outcome", _outcomes, ("outcome",)),
     *_share(
@@ -160,11 +167,13 @@ METRICS: Sequence[Metric] = (
         "turngap_run_budget_seconds",
         "The budget of the run",
         _one(lambda run: run.record.budget_ms / 1000),
+        of_any_run=True,
     ),
     Metric(
         "turngap_run_starved_turns",
         "Turns in which turngap itself was later than the run accepts",
         _one(lambda run: run.summary.starved),
+        of_any_run=True,
     ),
 )
 
@@ -196,6 +205,8 @@ def _register(registry: "CollectorRegistry", run: Run) -> None:
     class Figures:
         def collect(self) -> Iterator[GaugeMetricFamily | HistogramMetricFamily]:
             for metric in METRICS:
+                if not (run.valid or metric.of_any_run):
+                    continue
                 if metric.type == "histogram":
                     *buckets, (_, total) = metric.of(run)
                     ends = [(labels["le"], n or 0) for labels, n in buckets]
@@ -222,6 +233,6 @@ def _seconds(ms: float | None) -> float | None:
 def _instant(utc: str | None) -> float | None:
     """Seconds since 1970; None where a stored instant is none."""
     try:
-        return None if utc is None else datetime.fromisoformat(utc).timestamp()
+        return None if utc is None else instant(utc).timestamp()
     except ValueError:
         return None

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal
 
+from turngap.core import instants
 from turngap.core.budget import LLM_WINDOW_MS, STARVED_MS, Outcome
 from turngap.core.cut_ins import CutIns, TooEarly, false_endpoints, heard_cut_in
 from turngap.core.events import ToolCall
@@ -182,7 +182,7 @@ def _pauses_words(cut_ins: CutIns) -> str:
 def instant(utc: str) -> str:
     """A stored instant for reading; what is none is shown as it is."""
     try:
-        return f"{datetime.fromisoformat(utc):%Y-%m-%d %H:%M:%S} UTC"
+        return f"{instants.instant(utc):%Y-%m-%d %H:%M:%S} UTC"
     except ValueError:
         return printable(utc)
 

@@ -2,11 +2,14 @@
 
 import os
 import re
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 from turngap.core.errors import InputError, known_names
+from turngap.core.instants import instant
 from turngap.core.results import RunRecord
 from turngap.store.documents import (
     DEFAULT_ROOT,
@@ -38,14 +41,17 @@ def utc_now() -> str:
 
 
 def started_at(record: RunRecord) -> datetime:
-    """When the run started; an instant without a zone is UTC, as the field's name says."""
+    """When the run started.
+
+    Raises:
+        InputError: it does not tell.
+    """
     try:
-        started = datetime.fromisoformat(record.started_utc)
+        return instant(record.started_utc)
     except ValueError as e:
         raise InputError(
             "run.started_utc", f"started_utc {record.started_utc!r} is not an ISO 8601 instant"
         ) from e
-    return started.astimezone(UTC) if started.tzinfo else started.replace(tzinfo=UTC)
 
 
 def read_record(path: Path) -> RunRecord:
@@ -137,21 +143,21 @@ def latest_run(root: Path | None = None) -> Path:
         InputError: there is none; it says what became of the last one.
     """
     root = root or DEFAULT_ROOT
-    folders = run_folders(root)
-    for folder in reversed(folders):
-        try:
-            if status_of(read_record(folder), turns_in(folder)) == "finished":
-                return folder
-        except InputError:
-            continue
-    if not folders:
+    stored = _stored(root)
+    for each in reversed(stored):
+        with suppress(InputError):
+            record, turns = each.read()
+            if status_of(record, turns) == "finished":
+                return each.folder
+    if not stored:
         raise InputError("run.none", f"no run in {root}", hint=RUN_HINT)
+    last = stored[-1].folder
     raise InputError(
         "run.none",
-        f"no finished run in {root}: the last of {len(folders)}, {folders[-1].name}, "
-        f"{_what_became_of(folders[-1])}",
-        hint=f"show it: turngap report {folders[-1]}, or play what it lacks: turngap replay "
-        f"--resume {folders[-1]}",
+        f"no finished run in {root}: the last of {len(stored)}, {last.name}, "
+        f"{_what_became_of(stored[-1])}",
+        hint=f"show it: turngap report {last}, or play what it lacks: turngap replay "
+        f"--resume {last}",
     )
 
 
@@ -164,22 +170,22 @@ def latest_to_resume(root: Path | None = None) -> Path:
         InputError: there is no run, or none that is finished or can be continued.
     """
     empty: Path | None = None
-    for folder in reversed(run_folders(root or DEFAULT_ROOT)):
+    for each in reversed(_stored(root or DEFAULT_ROOT)):
         try:
-            record, turns = read_record(folder), turns_in(folder)
+            record, turns = each.read()
         except InputError:
             continue
         if record.plan is None or (record.finished_utc and turns >= record.planned_turns):
             continue
         if turns:
-            return folder
-        empty = empty or folder
+            return each.folder
+        empty = empty or each.folder
     return empty or latest_run(root)
 
 
-def _what_became_of(folder: Path) -> str:
+def _what_became_of(stored: "_Stored") -> str:
     try:
-        record, turns = read_record(folder), turns_in(folder)
+        record, turns = stored.read()
     except InputError as e:
         return f"cannot be read: {e}"
     why = record.failure or "it holds no turn"
@@ -214,11 +220,8 @@ def find_run(name_or_path: str, root: Path | None = None) -> Path:
 
 
 def run_folders(root: Path) -> list[Path]:
-    """Every run's folder in `root`, in the order in which they started."""
-    if not is_dir(root):
-        return []
-    folders = [path.parent for path in root.glob(f"*/{RUN_FILE}")]
-    return sorted(folders, key=_start_order)
+    """Every run's folder in `root`, in the order in which they started; no hidden one."""
+    return [each.folder for each in _stored(root)]
 
 
 def turns_in(folder: Path) -> int:
@@ -248,9 +251,43 @@ def holds_turns(folder: Path) -> bool:
         return False
 
 
-def _start_order(folder: Path) -> tuple[datetime, str]:
-    """By the start that the run itself tells; a run that cannot be read comes first."""
-    try:
-        return started_at(read_record(folder)), folder.name
-    except InputError:
-        return datetime.min.replace(tzinfo=UTC), folder.name
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A run's folder, with what its `run.json` says, or why that cannot be read."""
+
+    folder: Path
+    record: RunRecord | InputError
+
+    @classmethod
+    def of(cls, folder: Path) -> "_Stored":
+        try:
+            return cls(folder, read_record(folder))
+        except InputError as e:
+            return cls(folder, e)
+
+    def read(self) -> tuple[RunRecord, int]:
+        """What it says, and how many turns there are.
+
+        Raises:
+            InputError: either cannot be read.
+        """
+        if isinstance(self.record, InputError):
+            raise self.record
+        return self.record, turns_in(self.folder)
+
+    @property
+    def order(self) -> tuple[datetime, str]:
+        """By the start that the run itself tells; a run that cannot be read comes first."""
+        if isinstance(self.record, RunRecord):
+            with suppress(InputError):
+                return started_at(self.record), self.folder.name
+        return datetime.min.replace(tzinfo=UTC), self.folder.name
+
+
+def _stored(root: Path) -> list[_Stored]:
+    """What `run_folders` names, each read once."""
+    if not is_dir(root):
+        return []
+    folders = (path.parent for path in root.glob(f"*/{RUN_FILE}"))
+    visible = (folder for folder in folders if not folder.name.startswith("."))
+    return sorted(map(_Stored.of, visible), key=lambda each: each.order)

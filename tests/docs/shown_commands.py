@@ -64,15 +64,17 @@ def _command(words: list[str], page: str, *, within: bool) -> Command | None:
 def shown_commands(pages: list[Path] = PAGES) -> list[Command]:
     """Every command in a block of the pages, and every one of turngap's within their sentences.
 
-    One that several pages show is there once.
+    One that several pages show is there once; of those within sentences, what no block shows.
     """
+    told = [page for page in pages if page.name != "CHANGELOG.md"]  # that says what was true then
+    scripts = [(b.text, page, False) for page in told for b in blocks(page) if b.language in SHELL]
+    scripts += [(text, page, True) for page in told for text in spans(page) if _is_ours(text)]
     found: dict[tuple[object, ...], Command] = {}
-    for page in pages:
-        if page.name == "CHANGELOG.md":  # what was true then
-            continue
-        scripts = [(b.text, False) for b in blocks(page) if b.language in SHELL]
-        scripts += [(s, True) for s in spans(page) if s.startswith(("turngap ", "./run "))]
-        for script, within in scripts:
-            for command in commands_of(script, name_of(page), within=within):
-                found.setdefault((command.words, command.settings), command)
+    for script, page, within in scripts:
+        for command in commands_of(script, name_of(page), within=within):
+            found.setdefault((command.words, command.settings), command)
     return list(found.values())
+
+
+def _is_ours(text: str) -> bool:
+    return text.startswith(("turngap ", "./run "))

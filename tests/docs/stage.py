@@ -26,7 +26,7 @@ from turngap.backends import Weights
 from turngap.caller.conversation import Conversation
 from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.endpoint import Endpoint
-from turngap.cli import protocols, recording, serving
+from turngap.cli import protocols, recording, serving, setting_up
 from turngap.cli.wanted import Announce, Wanted, Where
 from turngap.conformance.evidence import Evidence
 from turngap.conformance.play import play_over
@@ -55,6 +55,12 @@ name: opening-hours
 turns:
   - say: When do you open on Sundays?
 """
+BOT = """\
+import pipecat
+
+if __name__ == "__main__":
+    pipecat.run()
+"""
 # What readers have to put in themselves.
 KEYS = ("MY_KEY", "OPENAI_API_KEY", "GROQ_API_KEY")
 
@@ -75,7 +81,7 @@ def furnish(folder: Path) -> None:
     for stack in ("my-stack.toml", "new.toml", "old.toml"):
         shutil.copy(STACK, folder / stack)
     (folder / "models").symlink_to(ROOT / "models")
-    (folder / "bot.py").touch()
+    (folder / "bot.py").write_text(BOT, encoding="utf-8")
     (folder / "opening-hours.yaml").write_text(TEXT_ALONE, encoding="utf-8")
     shutil.copy(folder / "opening-hours.yaml", folder / "my-scenario.yaml")
     store(folder / "runs", "replay", make_turns(6))
@@ -122,9 +128,21 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(sound, "PortAudioDevice", lambda name: name)
     monkeypatch.setattr(microphone, "Microphone", Reader)
     monkeypatch.setattr(recording, "_keyboard", lambda *_: "")
+    monkeypatch.setattr(setting_up, "_asks", lambda yes: not yes)
+    monkeypatch.setattr("rich.prompt.PromptBase.ask", first_answer)
+    monkeypatch.setattr("turngap.setup.reach.reached", reached)
     for key in KEYS:
         monkeypatch.setenv(key, "a-key-of-the-reader")
     monkeypatch.chdir(folder)
+
+
+def first_answer(*_: object, default: Any, **__: object) -> Any:
+    """Answer as a reader who only presses Enter."""
+    return default
+
+
+async def reached(*_: object) -> Endpoint:
+    return Endpoint(OLD, "pipecat")
 
 
 async def calibrated(*_: object) -> None:

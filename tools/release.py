@@ -3,7 +3,7 @@
 It builds wheel and sdist twice from the commit that is checked out, at different times of different
 machines as far as a build can see them, and refuses them unless both are the same to the byte. Then
 it installs the wheel into an empty environment, away from the checkout, and runs commands of it.
-With --tag it first checks that the release was prepared (docs/releasing.md). With --repository the
+With --tag it first checks that the commit was prepared (docs/releasing.md). With --repository the
 links of the README are made absolute, so that they work on a package's page, too.
 
 It takes hatchling, and uv on the path or beside this interpreter. Exit: 0 all is well, 1 something
@@ -31,9 +31,18 @@ MACHINES: tuple[tuple[dict[str, str], int], ...] = (
     ({"TZ": "UTC", "PYTHONHASHSEED": "1", "LC_ALL": "C.UTF-8"}, 0o022),
     ({"TZ": "Asia/Tokyo", "PYTHONHASHSEED": "2", "LC_ALL": "C"}, 0o077),
 )
-NOT_YET = "not on PyPI yet"
-# Links of Markdown and of HTML that lead into the repository: no scheme, no anchor alone.
-LINK = re.compile(r"(?P<before>(?P<picture>!)?\[[^\]]*\]\()(?P<path>(?!\w+:|#|/)[^)\s]+)")
+# What no released page or file that turngap writes may say.
+UNRELEASED = ("not on PyPI yet", "URL-OF-THE-TURNGAP-REPOSITORY")
+# Where people read: pages, and what turngap writes into their repositories. The page on releases
+# tells of these words.
+READ = ("README.md", "action.yml", "docs/**/*", "pipeline/turngap/setup/templates/**/*")
+TEXTS = {".md", ".yml", ".toml", ".txt"}
+# Links and pictures of Markdown and of HTML that lead into the repository: no scheme, no anchor
+# alone.
+LINK = re.compile(
+    r"""(?P<before>(?P<picture>!)?\[[^\]]*\]\(|<(?:a|(?P<html>img))\b[^>]*?\s(?:href|src)=["'])"""
+    r"""(?P<path>(?!\w+:|#|/)[^)\s"']+)"""
+)
 WITHOUT_AN_AGENT = (
     ("--version",),
     ("--help",),
@@ -84,17 +93,19 @@ def unprepared(source: Path, tag: str | None) -> list[str]:
             f"CITATION.cff has date-released {cited.get('date-released')}, "
             f"and the changelog has {dated[1]}"
         )
-    pages = [source / "README.md", *sorted((source / "docs").iterdir())]
+    pages = [page for where in READ for page in sorted(source.glob(where))]
     return found + [
-        f"{page.relative_to(source)} says that turngap is {NOT_YET}"
+        f"{page.relative_to(source)} still says {words!r}"
         for page in pages
-        # The page on releases tells of these words.
-        if page.suffix in {".md", ".yml"} and page.name != "releasing.md" and _says_not_yet(page)
+        if page.suffix in TEXTS and page.name != "releasing.md"
+        for words in _unreleased_words(page)
     ]
 
 
-def _says_not_yet(page: Path) -> bool:
-    return NOT_YET in " ".join(page.read_text(encoding="utf-8").split())
+def _unreleased_words(page: Path) -> list[str]:
+    """Those words that the page has, also over the end of a line or of a comment's line."""
+    text = " ".join(re.sub(r"^\s*#", "", page.read_text("utf-8"), flags=re.MULTILINE).split())
+    return [words for words in UNRELEASED if words in text]
 
 
 def _text(source: Path, name: str) -> str:
@@ -105,10 +116,23 @@ def addressed(readme: str, repository: str, tag: str) -> str:
     """The README with links that work outside the repository, as it was at a tag."""
 
     def absolute(link: re.Match[str]) -> str:
-        kind = "raw" if link["picture"] else "blob"
+        kind = "raw" if link["picture"] or link["html"] else "blob"
         return f"{link['before']}{repository}/{kind}/{tag}/{link['path']}"
 
     return LINK.sub(absolute, readme).replace("URL-OF-THIS-REPOSITORY", repository)
+
+
+def prepared_version(commit: str, tag: str | None) -> str:
+    """The version of a commit whose files were all prepared; what lies in the checkout is not read.
+
+    Raises:
+        RefusedError: something was forgotten.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        export(commit, source := Path(scratch, "source"), None)
+        if found := unprepared(source, tag):
+            raise RefusedError("\n".join(found))
+        return version(source)
 
 
 def export(commit: str, to: Path, repository: str | None) -> None:
@@ -219,12 +243,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repository", help="its address, for links on a package's page")
     asked = parser.parse_args(arguments)
     try:
-        if found := unprepared(ROOT, asked.tag):
-            raise RefusedError("\n".join(found))
+        here = prepared_version("HEAD", asked.tag)
         repository = asked.repository.rstrip("/") if asked.repository else None
         for name, digest in build_twice("HEAD", asked.out, repository).items():
             print(f"{digest}  {asked.out / name}")
-        wheel = (asked.out / f"turngap-{version(ROOT)}-py3-none-any.whl").resolve()
+        wheel = (asked.out / f"turngap-{here}-py3-none-any.whl").resolve()
         with tempfile.TemporaryDirectory() as scratch:
             environment, folder = Path(scratch, "environment"), Path(scratch, "empty")
             folder.mkdir()

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 PUBLISH = ROOT / ".github/workflows/publish.yml"
 GUIDE = ROOT / "docs/releasing.md"
 HERE = turngap.__version__
+TEMPLATES = "pipeline/turngap/setup/templates"
 REPOSITORY = "https://example.com/somebody/turngap"
 
 
@@ -46,6 +47,10 @@ def prepared(tmp_path: Path) -> Path:
     (tmp_path / "CITATION.cff").write_text(f"{citation}date-released: 2027-01-31\n")
     (tmp_path / "CHANGELOG.md").write_text(f"## [Unreleased]\n\n## [{HERE}] - 2027-01-31\n")
     (tmp_path / "README.md").write_text((ROOT / "README.md").read_text(encoding="utf-8"))
+    (tmp_path / "docs/deep").mkdir()
+    (tmp_path / "docs/deep/page.md").write_text("A page.\n")
+    (tmp_path / TEMPLATES).mkdir(parents=True)
+    (tmp_path / TEMPLATES / "turn-gap.yml").write_text("name: turn gap\n")
     edit = re.search(r"^ *(sed -i .*)$", GUIDE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert edit is not None
     subprocess.run(shlex.split(edit[1]), cwd=tmp_path, check=True)
@@ -66,7 +71,9 @@ def test_what_was_prepared_as_the_guide_says_may_be_released(prepared: Path) -> 
         ("pipeline/turngap/__init__.py", HERE, "9.9.9", "CITATION.cff has version"),
         ("CHANGELOG.md", f"[{HERE}] - 2027-01-31", f"[{HERE}]", "CHANGELOG.md has no section"),
         ("CITATION.cff", "2027-01-31", "2027-01-30", "date-released 2027-01-30"),
-        ("README.md", "# turngap", "# turngap is not on\nPyPI yet", "README.md says"),
+        ("README.md", "# turngap", "# turngap is not on\nPyPI yet", "README.md still says"),
+        (f"{TEMPLATES}/turn-gap.yml", "name:", "# not on\n# PyPI yet\nname:", "turn-gap.yml still"),
+        ("docs/deep/page.md", "A", "URL-OF-THE-TURNGAP-REPOSITORY", "docs/deep/page.md still says"),
     ],
 )
 def test_each_thing_that_was_forgotten_is_named(
@@ -75,6 +82,21 @@ def test_each_thing_that_was_forgotten_is_named(
     path = prepared / file
     path.write_text(path.read_text(encoding="utf-8").replace(before, after, 1))
     assert any(said in problem for problem in unprepared(prepared, f"v{HERE}"))
+
+
+def test_what_is_asked_for_is_the_commit_and_not_what_lies_in_the_checkout(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    who = ["-c", "user.name=you", "-c", "user.email=you@example.invalid"]
+    for words in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "prepared"]):
+        subprocess.run(["git", *words], cwd=prepared, check=True)
+    monkeypatch.setattr(release, "ROOT", prepared)
+    (prepared / "CHANGELOG.md").write_text("")
+    assert release.prepared_version("HEAD", f"v{HERE}") == HERE
+    subprocess.run(["git", *who, "commit", "-q", "-a", "-m", "forgotten"], cwd=prepared, check=True)
+    (prepared / "CHANGELOG.md").write_text(f"## [{HERE}] - 2027-01-31\n")
+    with pytest.raises(release.RefusedError, match=r"CHANGELOG\.md has no section"):
+        release.prepared_version("HEAD", f"v{HERE}")
 
 
 def test_a_tag_of_another_version_is_refused(prepared: Path) -> None:
@@ -125,6 +147,14 @@ def test_links_and_pictures_of_the_readme_work_on_a_packages_page() -> None:
         "[E](https://example.org/)",
         REPOSITORY,
     ]
+
+
+def test_links_and_pictures_in_html_do_too() -> None:
+    text = """<a href="a.md">A</a> <img alt="b" src='docs/b.svg'> <a href="https://c.org">C</a>"""
+    assert addressed(text, REPOSITORY, "v1.2.3") == (
+        f"""<a href="{REPOSITORY}/blob/v1.2.3/a.md">A</a> """
+        f"""<img alt="b" src='{REPOSITORY}/raw/v1.2.3/docs/b.svg'> <a href="https://c.org">C</a>"""
+    )
 
 
 def test_every_link_of_the_readme_is_found_and_leads_to_a_file() -> None:

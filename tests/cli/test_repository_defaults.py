@@ -144,6 +144,8 @@ def test_another_reference_replaces_that_of_the_file(
     )
     asked = planned(monkeypatch, capsys, "--baseline", "base.json").asked
     assert (asked["against"], asked["start_against"]) == (None, None)
+    asked = planned(monkeypatch, capsys, "--against", "", "--budget", "gap=800").asked
+    assert (asked["against"], asked["start_against"]) == (None, None)
 
 
 def test_a_command_is_told_before_it_is_run(

@@ -5,10 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from action_job import Job
 from command_lines import parse, turngap_commands
+from fake_github import TOKEN
 from gate.inputs import Inputs
 from gate.measure import command_of
+from gate.report import tell
 from gate.versions import Version
+from made_checks import make_check
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[2]
@@ -88,3 +92,18 @@ def test_the_guide_names_the_plugins_options_and_no_other(pytestconfig: pytest.C
     named = {name.replace("-", "_") for name in re.findall(r"--(turngap-[\w-]+)", text)}
     known = {name for name in vars(pytestconfig.option) if name.startswith("turngap_")}
     assert named == known
+
+
+def test_the_second_job_has_the_token_without_the_repositorys_code(job: Job) -> None:
+    """The guide's job, run on what the first one leaves."""
+    text = GUIDE.read_text(encoding="utf-8").partition("### A second job that comments")[2]
+    (second,) = YAML(typ="safe").load(text.split("```")[1].removeprefix("yaml")).values()
+    assert second["permissions"] == {"contents": "read", "pull-requests": "write"}
+    uses = [step["uses"].partition("@")[0] for step in second["steps"] if "uses" in step]
+    assert uses == ["actions/download-artifact"]
+    (step,) = [s for s in second["steps"] if s.get("run", "").endswith("tools/action.py tell")]
+    assert set(step["env"]) == {"GATE_OUT", "GATE_NAME", "GATE_TOKEN"}
+    job.finds(make_check(), 0)
+    measured = job.measure(GATE_COMMENT="false")["folder"]
+    assert tell({**job.env, **step["env"], "GATE_OUT": measured, "GATE_TOKEN": TOKEN}) == 0
+    assert "✓ PASS" in job.github.comments[0]["body"]

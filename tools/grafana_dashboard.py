@@ -63,8 +63,8 @@ def quantile(q: float, metric: str) -> str:
 def share(outcome: str) -> str:
     """The share of turns with an outcome, of all turns in the range of the dashboard."""
     one = f'{{gen_ai_agent_name=~"$agent", turngap_outcome="{outcome}"}}'
-    hits = f"sum(max_over_time(turngap_turns_total{one}[$__range])) or vector(0)"
-    every = f"sum(max_over_time(turngap_turns_total{ASKED}[$__range]))"
+    hits = f"sum(max_over_time(turngap_turn_outcomes_total{one}[$__range])) or vector(0)"
+    every = f"sum(max_over_time(turngap_turn_outcomes_total{ASKED}[$__range]))"
     return f"({hits}) / {every}"
 
 
@@ -120,7 +120,7 @@ HEARD: Sequence[Panel] = (
         "Each turn has one outcome and stays in every denominator.",
         [
             (
-                f"sum by (turngap_outcome) ({measured('turngap_turns_total', ASKED)})",
+                f"sum by (turngap_outcome) ({measured('turngap_turn_outcomes_total', ASKED)})",
                 "{{turngap_outcome}}",
             )
         ],
@@ -240,7 +240,7 @@ AGENT: Sequence[Panel] = (
         "Turns of the agent by what became of them, and replies that the person spoke into.",
         [
             (
-                rate("turngap_turns_total", "outcome", '{job=~"$job", outcome!=""}'),
+                rate("turngap_turns_total", "outcome"),
                 "{{outcome}}",
             ),
             (f"sum(rate(turngap_interruptions_total{SERVED}[$__rate_interval]))", "interrupted"),
@@ -333,7 +333,7 @@ def variables() -> list[dict[str, Any]]:
     window = ["15m", "1h", "6h", "1d", "7d"]
     return [
         {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
-        _variable("agent", "Agent", _names("gen_ai_agent_name", "turngap_turns_total")),
+        _variable("agent", "Agent", _names("gen_ai_agent_name", "turngap_turn_outcomes_total")),
         {
             "name": "window",
             "label": "Measured within",

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from made_calls import turn_of
+from otlp_collector import collector
 
 from turngap.caller.endpoint import Endpoint
 from turngap.cli.load_words import exit_code
@@ -28,6 +29,7 @@ from turngap.load.share import Share
 from turngap.load.words import answer, verdict
 from turngap.play.target import AgentChoice, Target
 from turngap.store.folders import INTERRUPTED
+from turngap.telemetry.telemetry import telemetry_to
 from turngap.workers.base import Done, Lost, Told, Work
 
 # By its name: `turngap.load` is the function.
@@ -370,6 +372,28 @@ def test_a_full_disk_ends_the_test_and_keeps_what_was_stored(
     assert len(record.steps) == 1
     assert record.failure == "no space left"
     assert {turn.step for turn in read_load_turns(folder)} == {1}
+
+
+def test_the_calls_of_a_step_that_an_error_ends_are_told_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(self: LoadWriter, turns: Any) -> None:
+        if turns:
+            raise InputError("load.unwritable", "no space left")
+
+    monkeypatch.setattr(LoadWriter, "append", refuses)
+    with collector() as there:
+        telemetry = telemetry_to(there.url)
+        with pytest.raises(InputError, match="no space left"):
+            finished(
+                tmp_path, Callers(lambda _: 300.0), sessions="2", duration_s=30.0,
+                telemetry=telemetry, label="before",
+            )  # fmt: skip
+        telemetry.close()
+    roots = [span for span in there.spans if not span.parent]
+    assert roots
+    assert {root.attributes["error.type"] for root in roots} == {"load.unwritable"}
+    assert {root.attributes["turngap.label"] for root in roots} == {"before"}
 
 
 def test_a_disk_that_goes_on_refusing_ends_a_step_that_would_last_for_hours(

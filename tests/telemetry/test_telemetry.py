@@ -13,6 +13,7 @@ from otlp_collector import Collector, Span, collector
 
 from turngap.caller.endpoint import Endpoint
 from turngap.core.clock import NS_PER_S
+from turngap.core.errors import AgentError
 from turngap.core.results import Turn
 from turngap.load.calls import Answered, load_turn
 from turngap.load.schedule import Call, Shape, Step, Window
@@ -302,6 +303,55 @@ async def test_what_is_sent_between_conversations_is_sent_once(there: Collector)
     assert len(ids) == len(set(ids)) == 3 * 12
 
 
+# --- what fails ---------------------------------------------------------------------------------
+
+
+def test_a_turn_that_cannot_be_told_ends_nothing_and_is_spoken_of(there: Collector) -> None:
+    turn = make_turn()
+    without = turn.model_copy(update={"marks": tuple(turn.marks[1:])})
+    assert "user_end" not in {mark.name for mark in without.marks}
+    telemetry = telemetry_to(there.url)
+    tell(telemetry, without)
+    tell(telemetry, turn)
+    words = telemetry.close()
+    assert words is not None
+    assert words.startswith("telemetry of 1 conversation sent")
+    assert words.endswith("; 1 conversation could not be told whole: turn 1 has no mark user_end")
+    assert len([span for span in there.spans if not span.parent]) == 1
+
+
+def test_a_runs_own_error_is_the_one_that_comes_out(there: Collector) -> None:
+    turn = make_turn()
+    telemetry = telemetry_to(there.url)
+    known = conversation_about("the-run", "coffee-order", 1, 0.0)
+    with (
+        pytest.raises(AgentError, match="the line was lost"),
+        telemetry.conversation(known, "embedded", ManualClock()) as told,
+    ):
+        told.turn(turn.model_copy(update={"marks": ()}))
+        raise AgentError("agent.line_lost", "the line was lost")
+    assert "could not be told whole" in str(telemetry.close())
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(AgentError("agent.line_lost", "gone"), "agent.line_lost"), (OSError("gone"), "OSError")],
+)
+def test_a_call_that_an_error_ended_says_of_which_kind(
+    error: Exception, kind: str, there: Collector
+) -> None:
+    telemetry = telemetry_to(there.url)
+    known = conversation_about("the-run", "coffee-order", 1, 0.0)
+    with (
+        pytest.raises(type(error)),
+        telemetry.conversation(known, "embedded", ManualClock()),
+    ):
+        raise error
+    telemetry.close()
+    (root,) = there.spans
+    assert (root.failed, root.attributes["error.type"]) == ("gone", kind)
+
+
 # --- a load test --------------------------------------------------------------------------------
 
 
@@ -346,3 +396,19 @@ def test_of_callers_on_other_machines_no_call_is_traced(there: Collector) -> Non
     told = ToldSteps(telemetry_to(there.url), "a-load", agent, traces=False)
     ((header,),) = told.headers(step, Endpoint("ws://127.0.0.1:9/ws")).values()
     assert header.endswith("-00")
+
+
+async def test_every_call_that_was_to_be_traced_gets_its_root(there: Collector) -> None:
+    shape = Shape("made", (0.36,), 1.0)
+    step = Step(1, 2, Window(0, 10, 0), tuple(Call(n, 0.0, 0, shape, (True,)) for n in range(1, 4)))
+    telemetry = telemetry_to(there.url)
+    told = ToldSteps(telemetry, "a-load", resolve(AgentChoice("ws://127.0.0.1:9/ws"), SCENARIOS))
+    told.headers(step, Endpoint("ws://127.0.0.1:9/ws"))
+    await told.ended([load_turn(1, step.calls[0], 1, Answered(make_turn(), waited_ms=0.0))])
+    told.headers(step, Endpoint("ws://127.0.0.1:9/ws"))
+    told.let_go(AgentError("load.worker", "a caller is lost"))
+    told.let_go()  # nothing is left
+    telemetry.close()
+    roots = [span for span in there.spans if not span.parent]
+    assert [root.attributes["turngap.turns"] for root in roots] == [1, 0, 0, 0, 0, 0]
+    assert [root.failed for root in roots] == [None] * 3 + ["a caller is lost"] * 3

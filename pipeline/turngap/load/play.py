@@ -32,6 +32,7 @@ from turngap.load.steps import Callers, at_once, callers_for, sessions_over, why
 from turngap.load.telling import ToldSteps
 from turngap.play.run import calibrated, identified
 from turngap.play.target import Room
+from turngap.store.provenance import git_commit
 from turngap.workers import Executor, executor
 
 SILENT = LoadProgress()
@@ -110,7 +111,12 @@ class _LoadTest:
         self._endpoint: Endpoint | None = None
         self._presence: Presence | None = None
         self._telling = ToldSteps(
-            plan.telemetry, keeper.folder.name, plan.agent, traces=plan.on == "local"
+            plan.telemetry,
+            keeper.folder.name,
+            plan.agent,
+            traces=plan.on == "local",
+            label=plan.label,
+            commit=git_commit(),
         )
 
     async def run(self) -> None:
@@ -228,6 +234,20 @@ class _LoadTest:
         Raises:
             AgentGoneError: the agent is gone; what was played of the step is stored as void.
         """
+        try:
+            return await self._step(step, play, left_s, confirms, decided)
+        except BaseException as e:
+            self._telling.let_go(e)
+            raise
+
+    async def _step(
+        self,
+        step: Step,
+        play: PlayStep,
+        left_s: float,
+        confirms: bool,
+        decided: Callable[[Evidence], bool],
+    ) -> StepFigures:
         if step.number > 1:
             await self._settled()
         self._keeper.begin(step, left_s, confirms=confirms)

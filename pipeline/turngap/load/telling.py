@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from turngap.caller.endpoint import Endpoint
 from turngap.clocks import MonotonicClock
@@ -9,6 +10,7 @@ from turngap.core.clock import ms_to_ns
 from turngap.load.record import LoadTurn
 from turngap.load.schedule import Step
 from turngap.play.target import Target
+from turngap.telemetry.attributes import error_type
 from turngap.telemetry.conversation import ToldConversation, conversation_about
 from turngap.telemetry.telemetry import Telemetry
 
@@ -23,18 +25,26 @@ class ToldSteps:
     Args:
         run: the name of the load test's folder.
         traces: whether the callers' clock is that of this process, as on one machine.
+        about: what is told of every call, by turngap's names.
     """
 
     def __init__(
-        self, telemetry: Telemetry, run: str, target: Target, *, traces: bool = True
+        self,
+        telemetry: Telemetry,
+        run: str,
+        target: Target,
+        *,
+        traces: bool = True,
+        **about: Any,
     ) -> None:
         self._telemetry, self._run, self._traces = telemetry, run, traces
+        self._about = about
         self._agent = target.choice.shown
         self._told: dict[int, ToldConversation] = {}
 
     def headers(self, step: Step, endpoint: Endpoint) -> Mapping[int, tuple[str, ...]]:
         """The headers of each call of a step that begins now; most tell the agent not to trace."""
-        self._told = {}
+        self.let_go()
         if not self._telemetry.on:
             return {}
         every = max(1, len(step.calls) // TRACED_CALLS) if self._traces else 0
@@ -50,6 +60,8 @@ class ToldSteps:
                 call=call.number,
                 step=step.number,
                 sessions=step.sessions,
+                dialect=endpoint.spec().name,
+                **self._about,
             )
             about["gen_ai.conversation.id"] = f"{self._run}/{step.number}/{call.number}"
             told = self._telemetry.conversation(
@@ -72,10 +84,21 @@ class ToldSteps:
                 self._telemetry.count(self._agent, turn.played, waited_ms=turn.waited_ms)
             if turn.counted and turn.missed is not None:
                 self._telemetry.count_missed(self._agent, turn.missed)
-        for call, its in of.items():
-            _tell(self._told[call], its)
+        for call, told in self._told.items():
+            _tell(told, of[call])
         self._told = {}
         await self._telemetry.between()
+
+    def let_go(self, error: BaseException | None = None) -> None:
+        """Tell the calls of a step that did not come to its end, without their turns.
+
+        Their agents may have traced them, under a span that would be missing.
+        """
+        for told in self._told.values():
+            if error is not None:
+                told.failed(f"{error}" or type(error).__name__, error_type(error))
+            _tell(told, ())
+        self._told = {}
 
 
 def _tell(told: ToldConversation, turns: Sequence[LoadTurn]) -> None:
@@ -90,4 +113,4 @@ def _tell(told: ToldConversation, turns: Sequence[LoadTurn]) -> None:
             begun_ns = min(instants) - ms_to_ns(played[0].played.speech_ms or 0.0)
             told.lasted(begun_ns, max(instants))
         if missed is not None:
-            told.failed(f"{missed.missed}: {missed.why}")
+            told.failed(f"{missed.missed}: {missed.why}", str(missed.missed))

@@ -124,6 +124,7 @@ class RunInProgress:
         try:
             with self._told(endpoint, clock, scenario, repeat, phase) as told:
                 async with endpoint.with_headers(told.headers).open(clock) as line:
+                    told.note(dialect=line.dialect)
                     await self.play_over(
                         line, clock, scenario, repeat=repeat, phase=phase, told=told
                     )
@@ -146,6 +147,7 @@ class RunInProgress:
             phase * 1000 / RATE,
             server=endpoint.host_and_port,
             commit=self._opening.commit,
+            label=self._opening.label,
         )
         agent = self.target.choice.shown
         # One side of a check or a comparison has a name of its own.

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turngap.core.counts import claimed_gap
+from turngap.core.errors import TurngapError
 from turngap.core.results import Turn
 from turngap.core.secrets import texts_without_secrets
 from turngap.core.stages import Stage
@@ -14,8 +15,6 @@ Attributes = dict[str, Any]
 
 # Outcomes in which the agent failed the person altogether.
 FAILED = ("error", "no_reply")
-# The stages whose time is the LLM's.
-_OF_THE_LLM = ("llm_first_token",)
 
 
 def conversation_attributes(about: Mapping[str, Any], agent: str) -> Attributes:
@@ -29,9 +28,9 @@ def turn_attributes(turn: Turn, conversation: str, *, contents: bool) -> Attribu
     claim, source = claimed_ms(turn)
     told: Attributes = {
         "gen_ai.conversation.id": conversation,
-        "gen_ai.request.model": turn.llm,
         "error.type": turn.outcome if turn.outcome in FAILED else None,
         "turngap.turn": turn.turn,
+        "turngap.llm": turn.llm,
         "turngap.outcome": turn.outcome,
         "turngap.gap_ms": turn.gap_ms,
         "turngap.why_no_gap": turn.why_no_gap,
@@ -56,16 +55,14 @@ def turn_attributes(turn: Turn, conversation: str, *, contents: bool) -> Attribu
     return known(told)
 
 
-def stage_attributes(stage: Stage, turn: Turn) -> Attributes:
-    """What a stage's span says."""
-    told: Attributes = {"turngap.stage": stage.name, "turngap.stage_ms": stage.ms}
-    if stage.name in _OF_THE_LLM:
-        told |= {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.request.model": turn.llm,
-            "gen_ai.response.time_to_first_chunk": stage.ms / 1000,
-        }
-    return known(told)
+def stage_attributes(stage: Stage) -> Attributes:
+    """What a stage's span says: nothing by which a tool would take it for a call of an LLM."""
+    return {"turngap.stage": stage.name, "turngap.stage_ms": stage.ms}
+
+
+def error_type(error: BaseException) -> str:
+    """What kind of error it is, of which there are few."""
+    return error.kind if isinstance(error, TurngapError) else type(error).__name__
 
 
 def claimed_ms(turn: Turn) -> tuple[float | None, str | None]:

@@ -12,6 +12,7 @@ from turngap.telemetry.attributes import (
     FAILED,
     Attributes,
     conversation_attributes,
+    error_type,
     stage_attributes,
     turn_attributes,
 )
@@ -47,7 +48,7 @@ class ToldConversation:
         self._about, self._agent, self._contents = dict(about), agent, contents
         self._turns: list[_Told] = []
         self._begun_ns, self._ended_ns = clock.now_ns(), None
-        self._why = ""
+        self._why = self._error_type = ""
         self.headers = () if ids is None else (f"traceparent: {ids.traceparent}",)
 
     def note(self, **about: Any) -> None:
@@ -74,9 +75,12 @@ class ToldConversation:
         """Say when it was, on the caller's clock, where it is told only afterwards."""
         self._begun_ns, self._ended_ns = begun_ns, ended_ns
 
-    def failed(self, why: str) -> None:
-        """Say that the call ended before all of its turns were played, and why."""
-        self._why = why
+    def failed(self, why: str, kind: str) -> None:
+        """Say that the call ended before all of its turns were played, and why.
+
+        `kind` is the kind of error, of which there are few.
+        """
+        self._why, self._error_type = why, kind
 
     def __enter__(self) -> Self:
         return self
@@ -87,14 +91,22 @@ class ToldConversation:
         if (sender := self._sender) is None or self._ids is None:
             return
         self._sender = None
+        if error is not None:
+            self.failed(f"{error}" or type(error).__name__, error_type(error))
+        try:
+            self._tell(sender, self._ids)
+        except Exception as e:  # a fault of what only tells must not end what is measured
+            self._telemetry.untold(e)
+
+    def _tell(self, sender: "Sender", ids: "Ids") -> None:
         # The caller's clock has no date: both are read once, when nobody speaks.
         now_ns = self._clock.now_ns()
         date_ns = wall_ns() - now_ns
         root = None
-        if self._ids.sampled:
+        if ids.sampled:
             root = self._root(sender, date_ns)
-            if kind is not None or self._why:
-                sender.fail(root, self._why if kind is None else f"{error}" or kind.__name__)
+            if self._why:
+                sender.fail(root, self._why)
         for told in self._turns:
             span = root and self._turn(sender, root, told, date_ns)
             if told.counts:
@@ -105,7 +117,7 @@ class ToldConversation:
             self._telemetry.told()
 
     def _root(self, sender: "Sender", date_ns: int) -> "Span":
-        told = self._about | {"turngap.turns": len(self._turns)}
+        told = self._about | {"turngap.turns": len(self._turns), "error.type": self._error_type}
         attributes = conversation_attributes(told, self._agent)
         name, begun_ns = f"{INVOKE_AGENT} {self._agent}", self._begun_ns
         if self._turns:
@@ -147,7 +159,10 @@ class _Told:
 
 
 def _mark(turn: Turn, name: str) -> int:
-    return next(mark.at_ns for mark in turn.marks if mark.name == name)
+    for mark in turn.marks:
+        if mark.name == name:
+            return mark.at_ns
+    raise ValueError(f"turn {turn.turn} has no mark {name}")
 
 
 def _stages(turn: Turn) -> Sequence[tuple[str, int, int, Attributes]]:
@@ -157,7 +172,7 @@ def _stages(turn: Turn) -> Sequence[tuple[str, int, int, Attributes]]:
     found: list[tuple[str, int, int, Attributes]] = []
     at_ns = _mark(turn, "user_end")
     for stage in turn.stages:
-        found.append((stage.name, at_ns, at_ns + stage.ns, stage_attributes(stage, turn)))
+        found.append((stage.name, at_ns, at_ns + stage.ns, stage_attributes(stage)))
         at_ns += stage.ns
     return found
 

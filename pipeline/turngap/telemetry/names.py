@@ -16,6 +16,8 @@ CONVERSATION = {
     "gen_ai.operation.name": "Always `invoke_agent`.",
     "gen_ai.agent.name": "The agent's name, as `turngap history` lists it.",
     "gen_ai.conversation.id": "The run, the scenario, the round and the phase, with slashes.",
+    "error.type": "What kind of error ended the call, such as `agent.line_lost`, if one did; in "
+    "`load` what became of the turn that was missed, such as `refused`.",
     "server.address": "The host of the agent's URL.",
     "server.port": "The port of the agent's URL.",
     "turngap.run": "The name of the run's folder.",
@@ -32,9 +34,9 @@ CONVERSATION = {
 }
 TURN = {
     "gen_ai.conversation.id": "The conversation's.",
-    "gen_ai.request.model": "The LLM that answered, where the agent may change it.",
     "error.type": "`error` or `no_reply`, if the outcome is one of these.",
     "turngap.turn": "The turn's number in its conversation, from 1.",
+    "turngap.llm": "The LLM that answered, where the agent may change it.",
     "turngap.outcome": "`answered`, `late`, `no_reply`, `cut_in`, `abandoned` or `error`.",
     "turngap.gap_ms": "The heard gap: the agent's first audible sample after the person's last.",
     "turngap.why_no_gap": "Why there is no gap, where there is none.",
@@ -62,9 +64,6 @@ TURN = {
 STAGE = {
     "turngap.stage": "The stage's name; `unattributed` is what no mark explains.",
     "turngap.stage_ms": "What it took. The stages of a turn sum to its gap.",
-    "gen_ai.operation.name": "`chat`, at the stages of the LLM.",
-    "gen_ai.request.model": "As at the turn, at the stages of the LLM.",
-    "gen_ai.response.time_to_first_chunk": "The stage `llm_first_token`, in seconds.",
 }
 
 # --- metrics ----------------------------------------------------------------------------------
@@ -74,7 +73,8 @@ GAP = "turngap.turn.gap"
 CLAIMED = "turngap.turn.agent_gap"
 STAGES = "turngap.stage.duration"
 YIELD = "turngap.turn.yield"
-TURNS = "turngap.turns"
+# Not `turngap.turns`: in Prometheus, `turngap serve` has `turngap_turns_total`.
+TURNS = "turngap.turn.outcomes"
 METRICS = {
     GAP: ("s", "histogram", "The heard gap of turns with a reply after the person's end."),
     CLAIMED: ("s", "histogram", "The same gap as the agent claims it, where it told."),

@@ -9,6 +9,7 @@ from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S, Clock
 from turngap.core.errors import AgentError, InputError
 from turngap.core.results import Turn
+from turngap.core.secrets import text_without_secrets
 from turngap.telemetry.attributes import claimed_ms, contents_wanted
 from turngap.telemetry.conversation import ToldConversation
 from turngap.telemetry.destination import OTLP, Destination, remember_headers, why_unsendable
@@ -41,6 +42,7 @@ class Telemetry:
         self._thread: Thread | None = None
         self._patient = True
         self._conversations = 0
+        self._untold: list[Exception] = []
         self._contents = False
         if where is not None and not why_not:
             from turngap.telemetry import sender
@@ -102,6 +104,10 @@ class Telemetry:
         """Note that a conversation has been told."""
         self._conversations += 1
 
+    def untold(self, why: Exception) -> None:
+        """Note that a conversation could not be told, by a fault of turngap's own."""
+        self._untold.append(why)
+
     async def between(self) -> None:
         """Send what is there, between two conversations; when it returns, nothing is being sent.
 
@@ -139,7 +145,7 @@ class Telemetry:
             why = last.done.result() if last.done.done() else why
             break
         sender.stop()
-        return self._words(sender, why)
+        return self._words(sender, why) + self._words_of_untold()
 
     def _begun(self, sender: "Sender", *, brief: bool = False) -> "Thread":
         """The delivery that runs, or a new one."""
@@ -161,6 +167,13 @@ class Telemetry:
         lost = [f"{sender.waiting} of {sender.waiting + sender.sent} spans"]
         lost += ["the histograms"] if sender.figures_waiting else []
         return f"telemetry: {' and '.join(lost)} could not be sent to {where}: {why}"
+
+    def _words_of_untold(self) -> str:
+        if not self._untold:
+            return ""
+        first, n = self._untold[0], len(self._untold)
+        said = text_without_secrets(str(first) or type(first).__name__)
+        return f"; {n} conversation{'' if n == 1 else 's'} could not be told whole: {said}"
 
 
 OFF = Telemetry()

@@ -248,29 +248,6 @@ def test_a_repository_ends_at_its_git_folder(
     assert found.shared["agent"] == "local"
 
 
-def test_paths_are_those_of_the_files_folder(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (repository / ".git").mkdir()
-    (repository / "src").mkdir()
-    (repository / "turngap.toml").write_text(
-        'agent = "stacks/mine.toml"\nstart = "python bot.py"\nlibrary = "scenarios"\n'
-        'scenarios = ["coffee-order", "mine/one.yaml"]\nout = "measured"\n'
-        '[check]\nbaseline = "base.json"\nagainst = "embedded"\n'
-    )
-    monkeypatch.chdir(repository / "src")
-    assert (found := read_defaults()) is not None
-    assert found.of("check") == {
-        "agent": "../stacks/mine.toml",
-        "start": """sh -c 'cd -- "$0" && exec "$@"' .. python bot.py""",
-        "library": "../scenarios",
-        "scenarios": ["coffee-order", "../mine/one.yaml"],
-        "out": "../measured",
-        "baseline": "../base.json",
-        "against": "embedded",
-    }
-
-
 def test_a_variable_names_the_file_or_none(
     repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:

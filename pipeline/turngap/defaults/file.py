@@ -27,7 +27,7 @@ _AGENTS = ("agent", "against")
 _COMMANDS = ("start", "start_against")
 _PATHS = ("library", "baseline", "out")
 # Before a folder and a command: `env -C` is GNU's alone. The shell sees no word of the command.
-_IN_A_FOLDER = """sh -c 'cd -- "$0" && exec "$@"'"""
+_IN_A_FOLDER = """sh -c 'CDPATH= cd -- "$0" && exec "$@"'"""
 
 
 @dataclass(frozen=True, slots=True)

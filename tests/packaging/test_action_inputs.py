@@ -113,11 +113,16 @@ def test_the_base_is_found_and_fetched_for_each_event(job: Job, origin: Path) ->
     assert base(job, GITHUB_EVENT_NAME="merge_group") == older
 
 
-def test_a_base_that_is_here_needs_no_token_to_be_fetched(job: Job) -> None:
+def test_a_base_that_is_here_needs_no_token_to_be_fetched(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     git(job.checkout, "fetch", "-q", "--unshallow", "origin", "+refs/heads/*:refs/remotes/origin/*")
     git(job.checkout, "remote", "set-url", "origin", str(job.folder / "gone"))
     assert base(job) == job.main
     assert base(job, "change") == job.change
+    # It may be an old one, so which one it is is told.
+    told = f"change cannot be fetched; origin/change is {job.change[:12]} here"
+    assert told in capsys.readouterr().out
     out = job.folder / "base-files"
     with Repository(job.checkout / "app").checked_out(job.main, out) as files:
         assert "quick" in (files / "bot.py").read_text()

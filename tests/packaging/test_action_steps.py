@@ -65,6 +65,13 @@ def test_a_regression_fails_the_job_and_is_told_in_one_comment(
     assert "::error title=turngap%3A regressed::The typical turn is 41 ms slower" in shown
 
 
+def test_what_was_not_merged_is_not_called_so(job: Job) -> None:
+    job.finds(make_check(), 0)
+    job.env["GITHUB_SHA"] = "0" * 40  # somebody checked another commit out
+    summary = job.tell(job.measure())[1]
+    assert f"Commit {job.head[:12]} against main (" in summary
+
+
 def test_two_gates_in_a_workflow_have_a_comment_each(job: Job) -> None:
     job.finds(make_check(), 0)
     for name in ("desk", "phone", "desk"):

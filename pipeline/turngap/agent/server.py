@@ -50,7 +50,14 @@ class ServeSettings:
 
 def plain_app(agent: str, seats: Places) -> FastAPI:
     """Make an ASGI application that tells nothing but whether it is up and takes calls."""
-    app = FastAPI(title=f"turngap agent {agent}", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title=f"turngap agent {agent}",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        # FastAPI's own spans would be of every request, also of those that ask for no trace.
+        telemetry={"auto_configure": False, "tracing": False, "metrics": False},
+    )
 
     @app.get("/healthz")
     async def health() -> dict[str, object]:  # pyright: ignore[reportUnusedFunction]

@@ -34,6 +34,17 @@ def test_several_changes_are_told_in_their_order():
     assert [found.at for found in changes(values.tolist())] == [12, 27]
 
 
+# Ten a side: of sixteen values in two halves, one order of pairs in seventy is as good by chance.
+@pytest.mark.parametrize(("noise", "each"), [(0.0, 8), (5.0, 10)])
+def test_a_second_larger_change_is_found_behind_the_first(noise, each):
+    levels = [300.0] * 22 + [325.0] * each + [425.0] * each
+    values = np.random.default_rng(2).normal(0, noise, len(levels)) + levels
+    found = changes(values.tolist())
+    assert [change.at for change in found] == [22, 22 + each]
+    assert [change.difference for change in found] == pytest.approx([25, 100], abs=8)
+    assert [change.after for change in found] == pytest.approx([325, 425], abs=8)
+
+
 def test_slow_runs_here_and_there_are_no_change_and_do_not_move_one():
     values = series()
     values[[2, 9, 15, 24]] += [60, 500, 90, 40]

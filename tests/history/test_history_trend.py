@@ -1,5 +1,6 @@
 """`turngap history trend`: the series, where they changed, and what is said of it."""
 
+import shlex
 from dataclasses import replace
 
 import history_changes as made
@@ -11,7 +12,7 @@ from turngap.core.errors import InputError
 from turngap.history.entry import Entry
 from turngap.history.page import history_report, trends_block
 from turngap.history.trend import Move, Trend, trends
-from turngap.history.trend_words import move_sentence
+from turngap.history.trend_words import commits_words, move_sentence
 from turngap.report import page
 
 # None of those that the benchmark judges on, nor of those that it was tuned on.
@@ -50,6 +51,7 @@ def test_the_command_names_the_run_and_the_commit_of_stored_runs(tmp_path, capsy
     (change,) = series["changes"]
     assert abs(change["number"] - 18) <= 1
     assert made.commit_of(18) in change["commits"]
+    assert change["commit_range"].endswith(change["commits"][-1])
     assert change["low_ms"] < 25 < change["high_ms"]
     assert change["p_value"] <= 0.01
     assert [run["number"] for run in series["runs"]] == list(range(1, 31))
@@ -74,8 +76,9 @@ def test_there_is_a_series_for_each_agent_machine_and_what_was_played():
     entries += [entry(n, agent="stock") for n in (31, 32)]
     entries += [entry(33, machine="other"), entry(34, played="0"), entry(35, metrics_version=3)]
     entries += [entry(36, kind="check"), entry(37, kind="load")]
+    entries += [entry(38, line="twilio 8000"), entry(39, starved_ms=40.0)]
     sizes = [len(trend.points) for trend in found(entries)]
-    assert sizes == [30, 2, 1, 1, 1]
+    assert sizes == [30, 2, 1, 1, 1, 1, 1]
 
 
 def test_runs_that_cannot_be_used_are_left_out_with_their_reason():
@@ -98,10 +101,73 @@ def test_runs_that_cannot_be_used_are_left_out_with_their_reason():
     assert "3 of 30 runs: the caller was starved; 2 other reasons" in text
 
 
-def test_a_change_within_one_commit_blames_none():
+def test_a_change_within_one_clean_commit_points_at_the_machine():
     move = only_move(found([entry(n, commit="abc") for n in range(1, 31)]))
-    assert move.same_commit
-    assert "No other commit came in there" in move_sentence(move)
+    assert move.commits.same
+    assert "at one commit there: look at the machine" in move_sentence(move)
+
+
+@pytest.mark.parametrize(
+    ("commit", "why", "cell"),
+    [
+        (None, "Not every run there says its commit", "some unknown"),
+        ("abc-dirty", "The checkout had changes that no commit names", "files differed"),
+    ],
+)
+def test_what_is_not_known_of_a_commit_acquits_none(commit, why, cell):
+    move = only_move(found([entry(n, commit=commit) for n in range(1, 31)]))
+    assert not move.commits.same
+    assert why in move_sentence(move)
+    assert cell in commits_words(move)
+    assert "machine" not in move_sentence(move)
+
+
+def test_the_commits_of_runs_that_were_left_out_are_in_question():
+    entries = [entry(n, commit="aaaa" if n < 17 else "cccc") for n in range(1, 31)]
+    entries[16] = replace(entries[16], valid=False, why=("it was late",), commit="bbbb")
+    move = only_move(found(entries))
+    assert move.commits.came == ("bbbb", "cccc")
+    assert move.commits.range == "aaaa..cccc"
+    assert "your checkout's commits in `git log aaaa..cccc`" in move_sentence(move)
+
+
+def test_a_commit_that_came_and_went_is_named():
+    commits = ["aaaa"] * 16 + ["bbbb", "aaaa"] + ["aaaa"] * 12
+    entries = [entry(n, commit=commit) for n, commit in enumerate(commits, start=1)]
+    entries[16] = replace(entries[16], valid=False)
+    move = only_move(found(entries))
+    assert (move.commits.same, move.commits.range) == (False, None)
+    assert "came to bbbb, aaaa" in move_sentence(move)
+
+
+def test_the_outcomes_stand_beside_a_change():
+    entries = [entry(n, hits=12 if n < 18 else 9, cut_ins=0) for n in range(1, 31)]
+    move = only_move(found(entries))
+    assert "in time, 0.0 % and 0.0 % cut into" in move_sentence(move)
+    assert (move.after.turns, move.before.turns + move.after.turns) == (12 * move.after.runs, 360)
+
+
+def test_replies_that_were_lost_are_seen_in_the_outcomes():
+    entries = [entry(n, hits=12 if n < 16 else 11, cut_ins=0) for n in range(1, 31)]
+    text = " ".join(trends_block(found(entries, change_ms=0.0), 100).plain.split())
+    assert "no change of level in 30 runs" in text
+    assert "100.0 % and 91.7 % in time, 0.0 % and 0.0 % cut into" in text
+    entries[0] = replace(entries[0], budget_ms=500.0)
+    text = " ".join(trends_block(found(entries, change_ms=0.0), 100).plain.split())
+    assert "– and 91.7 % in time" in text
+
+
+def test_the_newest_of_each_series_are_taken():
+    entries = [entry(n) for n in range(1, 31)] + [entry(n, agent="stock") for n in range(31, 41)]
+    gaps = {("x", turn, 0.0, 1): 300.0 for turn in range(12)}
+    assert [len(t.points) for t in trends(entries, lambda _: gaps, last=20)] == [20, 10]
+
+
+def test_the_next_step_can_be_pasted(tmp_path, capsys):
+    made.store(tmp_path / "my runs", made.gaps_of(SEED, 30, 25.0, 18))
+    done = turngap_here(capsys, "history", "trend", "--runs", tmp_path / "my runs")
+    command = done.err.split("see what moved: ")[1]
+    assert len(shlex.split(command)) == 5
 
 
 def test_a_quicker_agent_is_said_to_be_quicker():

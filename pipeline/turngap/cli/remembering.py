@@ -1,5 +1,6 @@
 """`turngap history`."""
 
+import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -90,7 +91,7 @@ def history(
         return
     if shown:
         print_block(lambda width: list_block(shown, width))
-        say_next_of_a_list(f"show one of them again: turngap report {Path(shown[-1].path)}")
+        say_next_of_a_list(f"show one of them again: turngap report {shlex.quote(shown[-1].path)}")
         return
     folders = ", ".join(map(str, roots or [Path("runs")]))
     say(f"none of {len(found)} in {folders} is as asked" if found else f"nothing in {folders}")

@@ -1,5 +1,6 @@
 """`turngap history trend` and `turngap history diff`."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,7 +8,7 @@ import typer
 
 from turngap.cli import options
 from turngap.cli.next_steps import say_next
-from turngap.cli.remembering import Last, Since, Where, entries_in
+from turngap.cli.remembering import Since, Where, entries_in
 from turngap.cli.shared import leave, print_block, print_json, say
 from turngap.core.errors import InputError
 
@@ -20,7 +21,9 @@ def trend(
     roots: options.RunsFolders = None,
     where: Where = None,
     since: Since = None,
-    last: Last = None,
+    last: Annotated[
+        int | None, options.for_output(min=1, help="Only so many of the newest of each series.")
+    ] = None,
     html: Annotated[
         Path | None,
         options.for_output(help="Also write a page with the plots and the list to this file."),
@@ -37,16 +40,16 @@ def trend(
     from turngap.history.page import trends_block, write_page
     from turngap.history.trend import trends, trends_json
 
-    wanted = Wanted.of(where or (), since=since, last=last)
+    wanted = Wanted.of(where or (), since=since)
     shown = wanted.among(entries_in(roots))
-    found = trends(shown)
+    found = trends(shown, last=last)
     if html is not None:
         say(f"written: {write_page(html, shown, found)}")
     if json_:
         print_json(trends_json(found))
         return
     if not found:
-        say(f"no replay among {len(shown)} that are stored")
+        say(f"no replay among {len(shown)} stored that are as asked")
         say_next("measure something: turngap replay")
         return
     print_block(lambda width: trends_block(found, width))
@@ -58,7 +61,7 @@ def _say_next(found: "list[Trend]") -> None:
     for series in reversed(found):
         if series.moves:
             at = series.moves[-1].change.at
-            before, after = (series.points[i].entry.path for i in (at - 1, at))
+            before, after = (shlex.quote(series.points[i].entry.path) for i in (at - 1, at))
             say_next(f"see what moved: turngap history diff {before} {after}")
             return
 

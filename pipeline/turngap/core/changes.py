@@ -34,7 +34,7 @@ RESAMPLES = 499
 BLOCK = 2
 # In a series of fewer values, too few shuffles differ for any change to be beyond chance.
 LEAST = 14
-# A value counts for no more than so many typical deviations below and above the series' middle. A
+# A value counts for no more than so many typical deviations below and above its part's middle. A
 # machine that stands still slows a run, and that says the same however long it stood.
 _BELOW, _ABOVE = 3.0, 1.0
 # Of a normal distribution, the standard deviation by the median absolute deviation.
@@ -82,26 +82,27 @@ def changes(
     if not np.all(np.isfinite(series)):
         raise ValueError("the values have to be finite")
     rng = np.random.default_rng(seed)
-    near = _near(series)
     bounds: list[int] = [0, len(series)]
     found: dict[int, float] = {}
-    while (best := _best(near, bounds, least)) is not None:
+    while (best := _best(series, bounds, least)) is not None:
         score, at = best
-        p_value = _p_value(score, near, bounds, least, rng)
+        p_value = _p_value(score, series, bounds, least, rng)
         if p_value > alpha:
             break
         found[at] = p_value
         bounds = sorted([*bounds, at])
     parts = list(zip(bounds, bounds[1:], bounds[2:], strict=False))
     return [
-        _change(series, part, found[part[1]], _between(near, part, least, rng)) for part in parts
+        _change(series, part, found[part[1]], _between(series, part, least, rng)) for part in parts
     ]
 
 
 def _near(series: Floats) -> Floats:
-    """The values, none of them farther off than `_BELOW` and `_ABOVE`."""
-    if not len(series):
-        return series
+    """The values of a part, none of them farther off than `_BELOW` and `_ABOVE`.
+
+    Of a part and not of the whole series, in which a second and larger change would be cut off. It
+    does not depend on their order, so that shuffled values are as far off.
+    """
     middle = float(np.median(series))
     spread = _DEVIATIONS * float(np.median(np.abs(series - middle)))
     if spread == 0:  # most are the same: what the others are is all that there is to see
@@ -139,9 +140,10 @@ def _best(series: Floats, bounds: Sequence[int], least: int) -> tuple[float, int
     best: tuple[float, int] | None = None
     for start, end in pairwise(bounds):
         if end - start >= 2 * least:
-            score = float(_scores(_distances(series[start:end]), least).max())
+            near = _near(series[start:end])
+            score = float(_scores(_distances(near), least).max())
             if best is None or score > best[0]:
-                best = score, start + int(_places(series[None, start:end], least)[0])
+                best = score, start + int(_places(near[None], least)[0])
     return best
 
 
@@ -169,7 +171,7 @@ def _p_value(
         n = end - start
         if n < 2 * least:
             continue
-        distances = _distances(series[start:end])
+        distances = _distances(_near(series[start:end]))
         room = max(1, _AT_ONCE // (n * n))
         for begin in range(0, SHUFFLES, room):
             count = min(room, SHUFFLES - begin)
@@ -213,9 +215,10 @@ def _between(
 ) -> tuple[int, int]:
     """Where the change is found in 95 % of series with these two levels and this noise."""
     start, at, end = part
-    levels = np.median(series[start:at]), np.median(series[at:end])
+    near = _near(series[start:end])
+    levels = np.median(near[: at - start]), np.median(near[at - start :])
     level = np.where(np.arange(start, end) < at, *levels)
-    drawn = level + rng.choice(series[start:end] - level, (RESAMPLES, end - start))
+    drawn = level + rng.choice(near - level, (RESAMPLES, end - start))
     places = start + _places(drawn, least)
     tail = (1 - CONFIDENCE) / 2
     first, last = np.quantile(places, (tail, 1 - tail), method="closest_observation")

@@ -21,11 +21,14 @@ class Entry:
         agent: as people know it: the stack's name, or the URL without its secrets. Of a comparison
             the agent that the backends stood behind.
         commit: of the user's checkout; ends in `-dirty` where files differed.
+        line: the dialect and the rate in Hz that an agent at a URL was spoken to in; empty for a
+            stack.
         started_utc: ISO 8601.
         valid: whether its figures can be used; `why` has the reasons why not, the failure first.
         verdict: in a word or two: `pass`, `regressed`, `8 sessions`; empty where there is none.
         machine: the machine's fingerprint.
         played: tells what was played: the same digest means the same scenarios and recordings.
+        starved_ms: how late the caller might be before a turn counted as starved.
         n: turns that count.
         gap_ms: `p50` and `p95`.
         hits, cut_ins: of the `n` turns, those answered within the budget, and those cut into.
@@ -37,6 +40,7 @@ class Entry:
     label: str = ""
     agent: str = ""
     commit: str | None = None
+    line: str = ""
     started_utc: str = ""
     valid: bool = False
     why: tuple[str, ...] = ()
@@ -45,6 +49,7 @@ class Entry:
     played: str = ""
     budget_ms: float | None = None
     metrics_version: int | None = None
+    starved_ms: float | None = None
     n: int = 0
     gap_ms: dict[str, float | None]
     hits: int | None = None

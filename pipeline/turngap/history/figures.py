@@ -1,11 +1,12 @@
 """The figures of an entry: what a run's summary says of its turns, without the intervals."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from turngap.core.stats import percentile
+from turngap.history.entry import Entry
 from turngap.store.outcomes import TurnOutcome
 
 
@@ -52,3 +53,39 @@ def figures_of(turns: Iterable[TurnOutcome]) -> tuple[int, Figures]:
         for name, q in (("p50", 0.5), ("p95", 0.95))
     }
     return every, Figures(n, gap_ms, hits, cut_ins)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What became of the turns of several runs.
+
+    Attributes:
+        runs, turns: so many; of the turns, those that count.
+        hits, cut_ins: of these, answered within the budget, and cut into. None where one of the
+            runs does not know it; `hits` also where they had several budgets.
+    """
+
+    runs: int
+    turns: int
+    hits: int | None
+    cut_ins: int | None
+
+
+def outcomes_of(entries: Sequence[Entry]) -> Outcomes:
+    """Add up what became of the turns of these runs."""
+    one_budget = len({entry.budget_ms for entry in entries}) <= 1
+    return Outcomes(
+        runs=len(entries),
+        turns=sum(entry.n for entry in entries),
+        hits=_total(entry.hits for entry in entries) if one_budget else None,
+        cut_ins=_total(entry.cut_ins for entry in entries),
+    )
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total

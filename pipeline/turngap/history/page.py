@@ -29,9 +29,10 @@ from turngap.report.sections import (
 _READ = (
     "Each turn is held against the same turn of the other runs; a run's level is what it adds to "
     "all of its turns. E-divisive finds where the level changed, and a shuffled series says how "
-    f"sure that is: about {100 * ALPHA:g} % of series without a change are said to have one. A "
-    "spell of a busy machine is a change of level, too, and no figure tells it from a slower "
-    "agent: `turngap check --against` plays both commits side by side, and does."
+    f"sure that is: of each series without a change, about {100 * ALPHA:g} % are said to have one. "
+    "A level is of replies: the shares of turns in time and cut into stand beside it. A spell of a "
+    "busy machine is a change of level, too, and no figure tells it from a slower agent: `turngap "
+    "check --against` plays both commits side by side, and does."
 )
 
 
@@ -68,10 +69,21 @@ def history_report(entries: Sequence[Entry], found: Sequence[Trend]) -> Report:
                 for trend in found
             ),
             Section(
-                "How changes are found", [lines(("read", _READ), where=FILES)] if found else []
+                "How changes are found",
+                [lines(("read", _READ + _several_words(len(found))), where=FILES)] if found else [],
             ),
             Section("Everything stored", [list_table(newest), _reasons(newest)]),
         ],
+    )
+
+
+def _several_words(series: int) -> str:
+    """How often several series without a change are not all said to have none."""
+    if series < 2:
+        return ""
+    falsely = 100 * (1 - (1 - ALPHA) ** series)
+    return (
+        f" With {series} series, about {falsely:.0f} % or more of such pages have a false change."
     )
 
 
@@ -86,6 +98,8 @@ def _trend_items(trend: Trend, *, terse: bool = False) -> list[Item]:
         said = [Line("moved", f"not known: {trend.why_none}", "unsure")]
     elif not said:
         said = [Line("moved", f"no change of level in {n} runs")]
+    if trend.why_none is None:
+        said.append(Line("outcomes", trend_words.series_words(trend)))
     if terse:
         said.insert(0, Line("series", f"{trend_words.subject_words(trend)}, {n} runs", "strong"))
     if trend.left_out:
@@ -138,6 +152,8 @@ def _runs(trend: Trend) -> Table:
         Column("level"),
         Column("p50"),
         Column("turns"),
+        Column("in time"),
+        Column("cut in"),
         Column("folder", left=True),
     )
     name = namer([point.entry for point in trend.points])
@@ -150,6 +166,8 @@ def _runs(trend: Trend) -> Table:
             words.ms(point.ms),
             ms(point.entry.gap_ms["p50"]),
             str(point.turns),
+            "–" if point.entry.hit_rate is None else words.percent(point.entry.hit_rate),
+            "–" if point.entry.cut_ins is None else str(point.entry.cut_ins),
             name(point.entry),
         )
         for number, point in enumerate(trend.points, start=1)

@@ -4,8 +4,10 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from turngap.core.errors import InputError
+from turngap.core.results import TOLD_BY_THE_LINE
 from turngap.core.stats import Percentile
 from turngap.core.untrusted import printable
 from turngap.history.entry import Status
@@ -50,6 +52,12 @@ def commit_of(commit: object) -> str | None:
     """A commit; None for what is none."""
     text = word(str(commit or ""))
     return text if re.fullmatch(r"[0-9a-fA-F]{4,64}(-dirty)?", text) else None
+
+
+def line_of(agent: Mapping[str, Any]) -> str:
+    """The dialect and the rate that an agent at a URL was spoken to in, as far as is known."""
+    told = [agent.get(name) for name in TOLD_BY_THE_LINE] if "url" in agent else []
+    return word(" ".join(str(value) for value in told if value is not None))
 
 
 def values(percentiles: Mapping[str, Percentile]) -> dict[str, float | None]:

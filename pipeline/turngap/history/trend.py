@@ -1,7 +1,7 @@
 """The trend: how slow an agent was from run to run, and at which of them that changed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,9 @@ from turngap.core.errors import InputError
 from turngap.core.paired import CENSORED_MS, TOLERANCE_MS
 from turngap.core.results import TurnKey
 from turngap.core.run_levels import run_levels
+from turngap.history.commits import Commits
 from turngap.history.entry import Entry
+from turngap.history.figures import Outcomes, outcomes_of
 from turngap.store.outcomes import read_outcomes
 
 # Of longer series the newest runs are looked at: what moved before then is no news.
@@ -31,24 +33,22 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A change of level at a run. `number` counts the series' runs from 1.
+    """A change of level at a run. `number` counts the series' used runs from 1.
 
     `commits` are those that may have brought it: of the runs in which the change lies with 95 %
-    confidence, those that another commit came before. It is empty where none did.
+    confidence, of the run before them, and of all of the series that were left out in between.
+    `before` and `after` are what became of the turns up to the neighbouring changes.
     """
 
     change: Change
     entry: Entry
-    commits: tuple[str, ...]
+    commits: Commits
+    before: Outcomes
+    after: Outcomes
 
     @property
     def number(self) -> int:
         return self.change.at + 1
-
-    @property
-    def same_commit(self) -> bool:
-        """Whether no run in question was of another commit than the one before it."""
-        return not self.commits
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +83,25 @@ def gaps_of(entry: Entry) -> Mapping[TurnKey, float]:
     return gaps
 
 
-def trends(entries: Sequence[Entry], read: ReadGaps = gaps_of) -> list[Trend]:
+def trends(
+    entries: Sequence[Entry], read: ReadGaps = gaps_of, *, last: int | None = None
+) -> list[Trend]:
     """The series among these entries, in the order in which they began.
 
-    A series holds replays of one agent that were played the same on the same machine, with figures
-    of one metrics version. Checks, comparisons and load tests are none.
+    A series holds replays of one agent that were played the same over one sort of line, on the same
+    machine, with figures of one metrics version and by one measure of a late caller. Checks,
+    comparisons and load tests are none. `last`: of each series, so many of the newest.
     """
     series: dict[tuple[object, ...], list[Entry]] = {}
     for entry in entries:
         if entry.kind == "replay" and entry.played:
-            key = (entry.agent, entry.played, entry.machine, entry.metrics_version)
+            key = (
+                *(entry.agent, entry.line, entry.played, entry.machine),
+                *(entry.metrics_version, entry.starved_ms),
+            )
             series.setdefault(key, []).append(entry)
-    return [_trend(found[-MOST_RUNS:], read) for found in series.values()]
+    most = min(MOST_RUNS, last or MOST_RUNS)
+    return [_trend(found[-most:], read) for found in series.values()]
 
 
 def _trend(entries: Sequence[Entry], read: ReadGaps) -> Trend:
@@ -124,30 +131,32 @@ def _trend(entries: Sequence[Entry], read: ReadGaps) -> Trend:
         played=first.played,
         machine=first.machine,
         points=tuple(points),
-        moves=tuple(_moves(points)),
+        moves=tuple(_moves(points, entries)),
         left_out=tuple(left_out),
         why_none=why_none,
     )
 
 
-def _moves(points: Sequence[Point]) -> list[Move]:
+def _moves(points: Sequence[Point], entries: Sequence[Entry]) -> list[Move]:
     found = changes([point.ms for point in points])
-    return [
-        Move(change, points[change.at].entry, _commits(points, change))
-        for change in found
-        if abs(change.difference) >= TOLERANCE_MS
-    ]
-
-
-def _commits(points: Sequence[Point], change: Change) -> tuple[str, ...]:
-    """The commits that came in with the runs in question; one that is not known is `unknown`."""
-    return tuple(
-        dict.fromkeys(
-            points[i].entry.commit or "unknown"
-            for i in range(max(1, change.first), change.last + 1)
-            if points[i].entry.commit != points[i - 1].entry.commit
+    bounds = [0, *(change.at for change in found), len(points)]
+    used = [point.entry for point in points]
+    place = {entry.path: i for i, entry in enumerate(entries)}
+    moves: list[Move] = []
+    for change, start, end in zip(found, bounds, bounds[2:], strict=False):
+        if abs(change.difference) < TOLERANCE_MS:
+            continue
+        first, last = used[max(1, change.first) - 1], used[change.last]
+        moves.append(
+            Move(
+                change,
+                used[change.at],
+                Commits.of(entries[place[first.path] : place[last.path] + 1]),
+                outcomes_of(used[start : change.at]),
+                outcomes_of(used[change.at : end]),
+            )
         )
-    )
+    return moves
 
 
 def trends_json(found: Sequence[Trend]) -> dict[str, Any]:
@@ -170,6 +179,9 @@ def _document(trend: Trend) -> dict[str, Any]:
                 "level_ms": point.ms,
                 "turns": point.turns,
                 "p50_ms": point.entry.gap_ms["p50"],
+                "n": point.entry.n,
+                "hits": point.entry.hits,
+                "cut_ins": point.entry.cut_ins,
             }
             for number, point in enumerate(trend.points, start=1)
         ],
@@ -178,7 +190,11 @@ def _document(trend: Trend) -> dict[str, Any]:
                 "number": move.number,
                 "path": move.entry.path,
                 "commit": move.entry.commit,
-                "commits": list(move.commits),
+                "commits": list(move.commits.came),
+                "commit_range": move.commits.range,
+                "same_commit": move.commits.same,
+                "unknown_commit": move.commits.unknown,
+                "dirty_commit": move.commits.dirty,
                 "first_number": move.change.first + 1,
                 "last_number": move.change.last + 1,
                 "p_value": move.change.p_value,
@@ -187,6 +203,8 @@ def _document(trend: Trend) -> dict[str, Any]:
                 "difference_ms": move.change.difference,
                 "low_ms": move.change.low,
                 "high_ms": move.change.high,
+                "before": asdict(move.before),
+                "after": asdict(move.after),
             }
             for move in trend.moves
         ],

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from turngap.core.untrusted import printable
+from turngap.history.commits import Commits
+from turngap.history.figures import Outcomes, outcomes_of
 from turngap.history.listing import commit_words, ms
 from turngap.history.trend import Move, Point, Trend
 from turngap.report import words
@@ -43,10 +45,73 @@ def where_words(move: Move) -> str:
 
 
 def commits_words(move: Move) -> str:
-    """The commits that may have brought it."""
-    if move.same_commit:
-        return "none: no commit came in there"
-    return ", ".join(commit_words(None if c == "unknown" else c) for c in move.commits)
+    """The commits that may have brought it: for `git log` where both ends are known."""
+    commits = move.commits
+    if commits.same:
+        return "none: all runs there are of one commit"
+    came = ", ".join(_commit_words(c) for c in commits.came)
+    told = [_range_words(commits) or came or "none that is known"]
+    if commits.unknown:
+        told.append("some unknown")
+    if commits.dirty:
+        told.append("files differed")
+    return "; ".join(told)
+
+
+def _commit_words(commit: str) -> str:
+    return commit if commit == "unknown" else commit_words(commit)
+
+
+def _range_words(commits: Commits) -> str | None:
+    if commits.range is None:
+        return None
+    return "..".join(map(commit_words, commits.range.split("..")))
+
+
+def blame_words(move: Move) -> str:
+    """Who may be to blame. The machine is only where it is known that nothing else changed."""
+    commits = move.commits
+    if commits.same:
+        return (
+            "Your checkout was at one commit there: look at the machine, the network and the "
+            "backends."
+        )
+    told = [f"The change lies at {where_words(move)} with 95 % confidence"]
+    if (ends := _range_words(commits)) is not None:
+        told[0] += f", among your checkout's commits in `git log {ends}`."
+    elif known := [commit_words(c) for c in commits.came if c != "unknown"]:
+        told[0] += f", where your checkout came to {', '.join(known)}."
+    else:
+        told[0] += "."
+    if commits.dirty:
+        told.append("The checkout had changes that no commit names.")
+    if commits.unknown:
+        told.append("Not every run there says its commit, so none can be ruled out.")
+    return " ".join(told)
+
+
+def outcomes_words(move: Move) -> str:
+    """What became of the turns before and after it: the level does not count what was lost."""
+    return f"Before and after: {between_words(move.before, move.after)}."
+
+
+def between_words(before: Outcomes, after: Outcomes) -> str:
+    """The shares of the turns that were in time, and of those cut into, of two sets of runs."""
+    in_time = f"{_share(before.hits, before.turns)} and {_share(after.hits, after.turns)} in time"
+    cut_in = _share(before.cut_ins, before.turns), _share(after.cut_ins, after.turns)
+    return f"{in_time}, {cut_in[0]} and {cut_in[1]} cut into"
+
+
+def series_words(trend: Trend) -> str:
+    """The same of the older and the newer half of a series."""
+    used = [point.entry for point in trend.points]
+    half = len(used) // 2
+    told = between_words(outcomes_of(used[:half]), outcomes_of(used[half:]))
+    return f"of the older and the newer half of the runs, {told}"
+
+
+def _share(count: int | None, of: int) -> str:
+    return "–" if count is None or not of else f"{100 * count / of:.1f} %"
 
 
 def move_sentence(move: Move) -> str:
@@ -55,15 +120,7 @@ def move_sentence(move: Move) -> str:
     of = f" (commit {commit_words(move.entry.commit)})" if move.entry.commit else ""
     size = f"{words.ms(abs(move.change.difference))} ms {slower} from run {move.number}{of} on"
     sure = f"95 % interval {interval_words(move)} ms; {sure_words(move.change.p_value)}"
-    if move.same_commit:
-        blame = "No other commit came in there: look at the machine, the network and the backends"
-    elif len(move.commits) == 1:
-        blame = f"The change lies at {where_words(move)} with 95 % confidence, and commit "
-        blame += f"{commits_words(move)} came in there"
-    else:
-        blame = f"The change lies at {where_words(move)} with 95 % confidence: any of the commits "
-        blame += commits_words(move)
-    return f"{size}; {sure}. {blame}."
+    return f"{size}; {sure}. {blame_words(move)} {outcomes_words(move)}"
 
 
 def trend_chart(trend: Trend) -> Chart | None:

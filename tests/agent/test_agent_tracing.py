@@ -6,10 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 from opentelemetry import trace
 from otlp_collector import Collector, collector
 
 from turngap.agent import session, tracing, tracing_sdk
+from turngap.agent.server import plain_app
 from turngap.agent.tracing_sdk import Tracing
 from turngap.telemetry.sender import BATCH
 
@@ -123,3 +125,13 @@ def sent() -> None:
     sending = tracing.send_traces()
     assert sending is not None
     sending.result(30)
+
+
+def test_what_is_no_conversation_is_not_traced(
+    there: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = made_tracing()
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: made.provider)
+    seats: Any = SimpleNamespace(taken=0)
+    assert TestClient(plain_app("made", seats)).get("/healthz").status_code == 200
+    assert not made._kept.spans

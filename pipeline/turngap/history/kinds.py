@@ -180,7 +180,10 @@ def _curve(folder: Path) -> Entry:
 
 
 def _load(folder: Path) -> Entry:
-    """A load test, with the figures of the level that it certified or held."""
+    """A load test, with the figures of its longest step at the level that it certified or held.
+
+    A certificate pools several steps: `turngap report` has that.
+    """
     record = read_document(folder / LOAD_FILE, LoadRecord, hint=_HINT)
     step = _decisive(record)
     figures = NO_FIGURES

@@ -24,7 +24,7 @@ _NONE = "–"
 CAPTION = (
     "n: turns that count. Gap in ms: a turn without a reply counts as slower than any; – where "
     "there are too few turns for it. Of a check, the figures are the candidate's; of a load test, "
-    "those of the level that it certifies"
+    "those of the longest step at the level that it certifies"
 )
 COLUMNS: Sequence[Column[Entry]] = (
     Column("path", "text", "Its folder.", lambda entry: entry.path),

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ from stage import furnish, name_runs, stand_ins
 Capsys = pytest.CaptureFixture[str]
 COMMANDS = shown_commands()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-# A verdict is an answer, too: the stand-ins' figures are not what a page is about.
-ANSWERS = {0, 1, 3}
+# Of these a verdict is an answer, too: the stand-ins' figures are not what a page is about.
+JUDGING = {"check", "compare", "diff", "load", "simulate", "turns"}
+ANSWERS, VERDICTS = {0}, {0, 1, 3}
 # Where a page leaves something out for the reader to put in.
 LEFT_OUT = "…"
 # What is not run, by how it begins, and why. What turngap has to do with it is tested elsewhere.
@@ -55,6 +57,15 @@ def program(command: Command) -> str:
 
 def ours(page: Path) -> list[Command]:
     return [c for c in COMMANDS if c.page == name_of(page) and c.ours is not None and not c.within]
+
+
+def answers(arguments: Sequence[str]) -> set[int]:
+    """What a command may exit with: 1 and 3 only where they are a verdict."""
+    name = arguments[0] if arguments else ""
+    if name == "history":
+        name = "".join(arguments[1:2])
+    limited = name == "replay" and any(a.startswith("--min-hit-rate") for a in arguments)
+    return VERDICTS if name in JUDGING or limited else ANSWERS
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +106,31 @@ def test_the_commands_of_a_page_work_in_their_order(
                 for name, value in command.settings:
                     patch.setenv(name, value)
                 done = turngap_here(capsys, *(command.ours or ()))
-            if done.code not in ANSWERS or "Traceback" in done.err:
+            if done.code not in answers(command.ours or ()) or "Traceback" in done.err:
                 failed.append(f"{command.text}: exit code {done.code}\n{done.err}")
     assert (failed, left) == ([], [])
+
+
+def test_only_a_command_that_judges_may_exit_with_a_verdict() -> None:
+    for judges in (["check"], ["history", "diff", "a", "b"], ["replay", "--min-hit-rate", "0.9"]):
+        assert answers(judges) == {0, 1, 3}
+    for other in ([], ["report"], ["history"], ["history", "trend"], ["init"], ["replay", "check"]):
+        assert answers(other) == {0}
+
+
+def test_contributing_says_how_many_commands_are_run() -> None:
+    own = [c for c in COMMANDS if c.ours is not None]
+    run = sum(not c.within and LEFT_OUT not in c.words for c in own)
+    counted = [len(COMMANDS), run, len(own) - run, len(COMMANDS) - len(own)]
+    contributing = " ".join((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split())
+    told = re.search(
+        r"Of some (\d+) commands that the documentation shows, (\d+) are run, (\d+) are parsed, "
+        r"and (\d+) are left out",
+        contributing,
+    )
+    assert told is not None
+    # One more command on a page makes nothing untrue.
+    assert [int(n) for n in told.groups()] == pytest.approx(counted, rel=0.1), counted
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -12,8 +12,9 @@ from made_records import make_turn
 from turngap.core.errors import InputError
 from turngap.history.entry import Entry
 from turngap.history.filters import Wanted
-from turngap.history.listing import COLUMNS, list_block, list_csv, list_json
+from turngap.history.listing import COLUMNS, entries_table, list_block, list_json
 from turngap.history.reading import entries
+from turngap.store.tables import csv_text
 
 KEYS = {"path", "kind", "label", "agent", "commit", "n", "gap_ms", "hit_rate", "valid"}
 
@@ -128,7 +129,7 @@ def test_texts_of_others_cannot_command_a_terminal(tmp_path):
     for width in (40, 80, 200):
         plain = list_block(found, width).plain
         assert all(line.isprintable() for line in plain.split("\n"))
-    list_csv(found).encode()
+    csv_text(entries_table(found)).encode()
     str(list_json(found)).encode()
 
 

@@ -75,15 +75,16 @@ def history(
         _refuse_options(ctx, ctx.invoked_subcommand)
         return
     from turngap.history.filters import Wanted
-    from turngap.history.listing import list_block, list_csv, list_json
+    from turngap.history.listing import entries_table, list_block, list_json
     from turngap.history.page import write_page
     from turngap.history.trend import trends
+    from turngap.store.tables import write_csv
 
     wanted = Wanted.of(where or (), since=since, valid=valid, last=last)
     found = entries_in(roots)
     shown = wanted.among(found)
     if csv is not None:
-        _write(csv, list_csv(shown))
+        say(f"written: {write_csv(csv, entries_table(shown))}")
     if html is not None:
         say(f"written: {write_page(html, shown, trends(shown))}")
     if json_:
@@ -135,14 +136,3 @@ def entries_in(roots: Sequence[Path] | None) -> "list[Entry]":
             shown.reach(done)
 
         return entries(roots or (), on_read, index=Index())
-
-
-def _write(file: Path, text: str) -> None:
-    """Write to where the user says, which may be no file: not by way of one beside it."""
-    try:
-        file.write_text(text, encoding="utf-8", errors="replace", newline="")
-    except OSError as e:
-        raise InputError(
-            "history.unwritable", f"cannot write {file}: {e.strerror or e}", hint="--csv FILE"
-        ) from e
-    say(f"written: {file}")

@@ -14,7 +14,7 @@ from turngap.history.entry import Entry
 from turngap.report import sections, terminal, words
 from turngap.report.sections import TERMINAL, Cell, Item, Line, Lines
 from turngap.report.words import Style
-from turngap.store.tables import Table, csv_text
+from turngap.store.tables import Table
 
 # So many reasons are printed below the list, the newest ones; `--json` has all of them.
 MOST_REASONS = 10
@@ -75,9 +75,9 @@ def list_json(entries: Sequence[Entry]) -> dict[str, Any]:
     return {"runs": [_document(entry) for entry in entries]}
 
 
-def list_csv(entries: Sequence[Entry]) -> str:
-    """The list as CSV; numbers, booleans and missing values are as in any table of turns."""
-    return csv_text(Table(COLUMNS, (row_of(COLUMNS, entry) for entry in entries)))
+def entries_table(entries: Sequence[Entry]) -> Table:
+    """The list as a table for `store.tables.write_csv`, with a row for each entry."""
+    return Table(COLUMNS, (row_of(COLUMNS, entry) for entry in entries))
 
 
 def _document(entry: Entry) -> dict[str, Any]:

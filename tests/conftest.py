@@ -45,6 +45,10 @@ for _name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "TURNGAP_PINS
 _CACHE = tempfile.TemporaryDirectory(prefix="turngap-cache-")
 os.environ["TURNGAP_CACHE"] = _CACHE.name
 
+# The commands of the documentation and of a user's own bot say `python`, as in an environment that
+# is activated. Debian has only `python3`.
+os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+
 # A shell starts its background jobs with SIGINT ignored, and their children inherit that; some
 # tests interrupt what they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -12,7 +12,7 @@ from turngap.core.errors import InputError
 from turngap.history.entry import Entry
 from turngap.history.page import history_report, trends_block
 from turngap.history.trend import Move, Trend, trends
-from turngap.history.trend_words import commits_words, move_sentence
+from turngap.history.trend_words import commits_words, move_sentence, trend_chart
 from turngap.report import page
 
 # None of those that the benchmark judges on, nor of those that it was tuned on.
@@ -98,7 +98,17 @@ def test_runs_that_cannot_be_used_are_left_out_with_their_reason():
         ("runs/9", "it shares 2 turns with the others: too few"),
     ]
     text = " ".join(trends_block([trend], 100).plain.split())
-    assert "3 of 30 runs: the caller was starved; 2 other reasons" in text
+    assert "3 of 30 runs: the caller was starved; turns.jsonl:3 is damaged; it shares 2" in text
+
+
+def test_where_too_few_runs_tell_nothing_is_drawn_or_said_of_a_level():
+    (trend,) = found([entry(n) for n in range(1, 4)])
+    assert trend.why_none is not None
+    chart = trend_chart(trend)
+    assert chart is not None
+    assert not chart.paths
+    assert "Lines are" not in chart.note
+    assert "Not known" in chart.spoken
 
 
 def test_a_change_within_one_clean_commit_points_at_the_machine():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turngap.core.errors import AgentError, InputError
+from turngap.core.errors import InputError
 from turngap.telemetry import destination
 from turngap.telemetry.destination import Destination
 from turngap.telemetry.telemetry import OFF, telemetry_to
@@ -86,7 +86,8 @@ def test_an_environment_that_cannot_be_followed_is_spoken_of_and_fails_nothing(
 def test_without_the_extra_the_flag_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = destination.OTLP.__class__("module", "no_such_module", destination.OTLP.remedy)
     monkeypatch.setattr(destination, "OTLP", lacking)
-    with pytest.raises(AgentError, match="pip install 'turngap\\[otlp\\]'"):
+    with pytest.raises(InputError, match="not installed") as raised:
         telemetry_to("http://127.0.0.1:9")
+    assert "pip install 'turngap[otlp]'" in raised.value.hint
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     assert "pip install" in str(telemetry_to(None).close())

@@ -62,7 +62,7 @@ def history_report(entries: Sequence[Entry], found: Sequence[Trend]) -> Report:
         command="history",
         subject=f"{len(entries)} stored, {series} of replays",
         when=words.instant(newest[0].started_utc) if newest and newest[0].started_utc else "never",
-        lead=[Line("changes", _moved_words(moved), "strong")] if found else (),
+        lead=[Line("changes", _moved_words(moved, found), "strong")] if found else (),
         sections=[
             *(
                 Section(f"Trend: {trend_words.subject_words(trend)}", _trend_items(trend))
@@ -87,7 +87,9 @@ def _several_words(series: int) -> str:
     )
 
 
-def _moved_words(moved: int) -> str:
+def _moved_words(moved: int, found: Sequence[Trend]) -> str:
+    if all(trend.why_none is not None for trend in found):
+        return "not known: no series has runs enough"
     return "none found" if not moved else "1 found" if moved == 1 else f"{moved} found"
 
 
@@ -109,9 +111,13 @@ def _trend_items(trend: Trend, *, terse: bool = False) -> list[Item]:
     return [Lines(said), *([Drawing(chart)] if chart else []), _moves(trend), _runs(trend)]
 
 
+# So many reasons are named why runs were left out.
+MOST_WHY = 3
+
+
 def _why(trend: Trend) -> str:
     reasons = list(dict.fromkeys(why for _, why in trend.left_out))
-    return reasons[0] if len(reasons) == 1 else f"{reasons[0]}; {len(reasons) - 1} other reasons"
+    return "; ".join(reasons[:MOST_WHY]) + ("; …" if len(reasons) > MOST_WHY else "")
 
 
 def _moves(trend: Trend) -> Table:

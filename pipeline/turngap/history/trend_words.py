@@ -123,6 +123,10 @@ def move_sentence(move: Move) -> str:
     return f"{size}; {sure}. {blame_words(move)} {outcomes_words(move)}"
 
 
+def _unmoved(trend: Trend) -> str:
+    return "No change was found." if trend.why_none is None else f"Not known: {trend.why_none}."
+
+
 def trend_chart(trend: Trend) -> Chart | None:
     """A dot for each run, a line for each level, an upright rule at each change."""
     points = trend.points
@@ -146,17 +150,23 @@ def trend_chart(trend: Trend) -> Chart | None:
     bounds = [0, *(move.change.at for move in trend.moves), len(points)]
     return Chart(
         spoken=f"Level of {len(points)} runs. "
-        + (" ".join(map(move_sentence, trend.moves)) or "No change was found."),
+        + (" ".join(map(move_sentence, trend.moves)) or _unmoved(trend)),
         height=HEIGHT_PX,
         name="trend",
         note="One dot a run, the oldest to the left: the gap of a typical turn, in ms, from the "
-        "turns that the runs share. Lines are the levels between changes; an upright rule stands "
-        "at the first run of a new one.",
+        "turns that the runs share."
+        + (
+            " Lines are the levels between changes; an upright rule stands at the first run of a "
+            "new one."
+            if trend.why_none is None
+            else ""
+        ),
         x_ticks=[Mark(x(n), str(n)) for n in numbers if n % every == 0 or (n == 1 and every <= 2)],
         y_ticks=[Mark(y(value), words.ms(value), grid=True) for value in ticks],
         paths=[
             Path(polyline([(x(a + 0.5), y(level)), (x(b + 0.5), y(level))]), "b")
             for a, b, level in zip(bounds, bounds[1:], _levels(trend), strict=False)
+            if trend.why_none is None
         ],
         rules=[
             Rule(

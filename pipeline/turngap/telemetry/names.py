@@ -14,7 +14,7 @@ STAGE_SPAN = "turngap."
 # What each attribute says, in words; docs/telemetry.md has these sentences.
 CONVERSATION = {
     "gen_ai.operation.name": "Always `invoke_agent`.",
-    "gen_ai.agent.name": "The agent's name, as `turngap history` lists it.",
+    "gen_ai.agent.name": "The agent's name: the stack's, or of a URL its host, port and path.",
     "gen_ai.conversation.id": "The run, the scenario, the round and the phase, with slashes.",
     "error.type": "What kind of error ended the call, such as `agent.line_lost`, if one did; in "
     "`load` what became of the turn that was missed, such as `refused`.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S, Clock
-from turngap.core.errors import AgentError, InputError
+from turngap.core.errors import InputError
 from turngap.core.results import Turn
 from turngap.core.secrets import text_without_secrets
 from turngap.telemetry.attributes import claimed_ms, contents_wanted
@@ -160,7 +160,8 @@ class Telemetry:
         of = f"{self._conversations} conversation" + ("" if self._conversations == 1 else "s")
         sent = f"telemetry of {of} sent to {where}: {sender.sent} spans"
         if why is None:
-            return sent
+            nothing = f"telemetry: no conversation was played, and nothing was sent to {where}"
+            return sent if self._conversations else nothing
         if not sender.waiting and sender.sent:  # a collector of traces alone
             hint = "set OTEL_METRICS_EXPORTER=none if it takes none"
             return f"{sent}, without the histograms: {why} ({hint})"
@@ -183,8 +184,8 @@ def telemetry_to(url: str | None) -> Telemetry:
     """Telemetry to `--otlp URL`, or else to where the environment's variables say; or none.
 
     Raises:
-        InputError: the URL is none of a collector.
-        AgentError: the flag is given, and OpenTelemetry's exporter is not installed.
+        InputError: the URL is none of a collector, or the flag is given and the exporter is not
+            installed.
     """
     if url:
         where = Destination.of(url)
@@ -197,5 +198,6 @@ def telemetry_to(url: str | None) -> Telemetry:
             return OFF
     why_not = why_unsendable(where) or ""
     if url and OTLP.remedy in why_not:
-        raise AgentError("otlp.missing", f"--otlp: {why_not}", hint=OTLP.remedy)
+        what = "--otlp needs OpenTelemetry's exporter, which is not installed"
+        raise InputError("otlp.missing", what, hint=OTLP.remedy)
     return Telemetry(where, why_not)

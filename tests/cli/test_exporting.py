@@ -1,6 +1,7 @@
 """`turngap report --csv`, `--parquet`, `--junit` and `--prometheus`, for each kind of folder."""
 
 import csv
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -48,6 +49,21 @@ def test_a_run_is_written_in_every_form_at_once(capsys: Capsys, tmp_path: Path) 
     assert pyarrow.parquet.read_table(files[1]).to_pylist() == Run.load(run).rows()
     assert len(list(ElementTree.parse(files[2]).iter("testcase"))) == 7
     assert b"turngap_run_hit_ratio{" in files[3].read_bytes()
+
+
+def test_where_one_form_cannot_be_made_none_is_written(capsys: Capsys, tmp_path: Path) -> None:
+    runs = [store(tmp_path, name) for name in ("one", "two")]
+    table, single = tmp_path / "x.csv", tmp_path / "x.prom"
+    done = report(capsys, *runs, "--csv", table, "--prometheus", single)
+    assert done.code == 2
+    assert not table.exists()
+    assert not single.exists()
+    files = [tmp_path / f"y.{end}" for end in ("xml", "parquet")]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(sys.modules, "pyarrow", None)
+        done = report(capsys, runs[0], "--junit", files[0], "--parquet", files[1])
+    assert done.code == 2
+    assert not any(file.exists() for file in files)
 
 
 def test_several_runs_stand_in_one_table(capsys: Capsys, tmp_path: Path) -> None:

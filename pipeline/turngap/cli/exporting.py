@@ -85,23 +85,27 @@ def write_exports(
     junit: Path | None,
     prometheus: Path | None,
 ) -> None:
-    """Write the files that are asked for, and name each.
+    """Write the files that are asked for, and name each; all are made before any is written.
 
     Raises:
         InputError: something of what is stored cannot be written so, or a file cannot be written.
     """
-    from turngap.store.tables import write_csv, write_file, write_parquet
+    from turngap.store.tables import csv_text, parquet_bytes, write_file
 
+    made: list[tuple[Path, bytes, str]] = []
     if junit is not None:
-        made = _only("--junit", "a run or a check", [one.junit for one in stored])
-        say(f"written: {write_file(junit, made, 'junit')}")
+        text = _only("--junit", "a run or a check", [one.junit for one in stored])
+        made.append((junit, text, "junit"))
     if prometheus is not None:
-        made = _only("--prometheus", "a run", [one.prometheus for one in stored])
-        say(f"written: {write_file(prometheus, made, 'prometheus')}")
+        text = _only("--prometheus", "a run", [one.prometheus for one in stored])
+        made.append((prometheus, text, "prometheus"))
     if csv is not None:
-        say(f"written: {write_csv(csv, _table('--csv', stored))}")
+        table = csv_text(_table("--csv", stored))
+        made.append((csv, table.encode("utf-8"), "csv"))
     if parquet is not None:
-        say(f"written: {write_parquet(parquet, _table('--parquet', stored))}")
+        made.append((parquet, parquet_bytes(_table("--parquet", stored)), "parquet"))
+    for file, content, what in made:
+        say(f"written: {write_file(file, content, what)}")
 
 
 def _only(flag: str, of: str, ways: Sequence[Callable[[], bytes] | None]) -> bytes:

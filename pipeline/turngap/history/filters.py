@@ -92,7 +92,7 @@ def _pair(given: str) -> tuple[str, str]:
         raise InputError(
             "history.where",
             f"--where {printable(given, 100)!r}: expected KEY=TEXT",
-            hint=known_names(key, _KEYS),
+            hint=f"for example {key}=TEXT" if key in _KEYS else known_names(key, _KEYS),
         )
     text = text.strip()
     if key in _WORDS and text.casefold() not in _WORDS[key]:

@@ -137,6 +137,16 @@ def test_an_agent_that_is_not_there_leaves_nothing(folder: Path, capsys: Capsys)
     assert (done.code, (folder / "turngap.toml").exists()) == (0, True)
 
 
+def test_a_bot_whose_packages_are_elsewhere_is_told_where_to_find_them(
+    folder: Path, capsys: Capsys
+) -> None:
+    (folder / "bot.py").write_text("import no_such_package_as_pipecat\n")
+    done = turngap_here(capsys, "init", "--start", f"{sys.executable} bot.py")
+    assert done.code == 4
+    said = " ".join(done.err.split())
+    assert "activate the bot's environment first, or name its python" in said
+
+
 def test_files_that_are_there_stay_unless_told(folder: Path, capsys: Capsys) -> None:
     arguments = ("init", "--agent", "ws://127.0.0.1:9/ws", "--no-try")
     (folder / "tests").mkdir()

@@ -39,6 +39,13 @@ class Asked:
     paths: Sequence[str] = USUAL_PATHS
 
 
+# The bot's packages are in an environment of its own, as the README recommends.
+OTHER_PYTHON = (
+    "activate the bot's environment first, or name its python: "
+    "turngap init --start '/PATH/TO/ITS/.venv/bin/python bot.py'"
+)
+
+
 async def reached(asked: Asked, clock: Clock, told: Told) -> Endpoint:
     """Return where the agent answers, with its dialect named.
 
@@ -74,6 +81,8 @@ async def _without_its_log(serving: AbstractAsyncContextManager[Served]) -> Asyn
         if ports := servers():
             where = ", ".join(map(str, ports))
             hint = f"something serves at port {where}: end it if it is the bot; or {hint}"
+        if "No module named" in e.message:
+            raise AgentError(e.kind, e.message, hint=OTHER_PYTHON) from e
         raise AgentError(e.kind, e.message, hint=hint if "its log" in e.hint else e.hint) from e
 
 

@@ -201,6 +201,12 @@ class Serving:
             while (self.seats.taken, self.seats.coming_down) != (sessions, 0):
                 await CLOCK.sleep_until_ns(CLOCK.now_ns() + 20_000_000)
 
+    async def holds_at_most(self, conversations: int) -> None:
+        """Wait until no more conversations are kept; those that are let go of end by and by."""
+        async with asyncio.timeout(PATIENCE_S):
+            while self.live.conversations.count > conversations:
+                await CLOCK.sleep_until_ns(CLOCK.now_ns() + 20_000_000)
+
 
 def _own(assembly: "Assembly | None") -> OwnStack:
     from fake_engines import fake_assembly  # and pipecat, which a foreign agent does without

@@ -584,7 +584,7 @@ async def test_no_more_conversations_wait_for_their_page_than_the_limit(tmp_path
             await server.becomes(0)
         async with server.page() as page:
             await page.ready()
-            assert server.live.conversations.count <= 3
+            await server.holds_at_most(3)
 
 
 async def test_a_second_tab_takes_a_conversation_over(tmp_path: Path) -> None:

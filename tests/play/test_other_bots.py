@@ -5,6 +5,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -24,9 +25,13 @@ BOTS: dict[str, tuple[list[str], str, list[str]]] = {
 }
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+def free_ports(count: int) -> list[int]:
+    """Ports that differ: one bot must not be called in place of another."""
+    with ExitStack() as stack:
+        servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+        for server in servers:
+            stack.enter_context(server)
+        return [server.getsockname()[1] for server in servers]
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +46,8 @@ def replayed(
 ) -> dict[str, list[dict[str, Any]]]:
     """The turns of each bot, all played at the same time; that with marks is traced, too."""
 
-    def replay(name: str) -> list[dict[str, Any]]:
-        out, port = tmp_path_factory.mktemp("runs"), free_port()
+    def replay(name: str, port: int) -> list[dict[str, Any]]:
+        out = tmp_path_factory.mktemp("runs")
         options, path, called = BOTS[name]
         if name == "marks":
             options, called = [*options, "--otlp", there.url], [*called, "--otlp", there.url]
@@ -56,7 +61,8 @@ def replayed(
         return done.document()["turns"]
 
     with ThreadPoolExecutor() as pool:
-        return dict(zip(BOTS, pool.map(replay, BOTS), strict=True))
+        played = pool.map(replay, BOTS, free_ports(len(BOTS)))
+        return dict(zip(BOTS, played, strict=True))
 
 
 @pytest.mark.parametrize("name", BOTS)

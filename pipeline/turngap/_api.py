@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from importlib import import_module
 from math import inf
@@ -217,6 +217,7 @@ async def replay(
     library: str | Path | None = None,
     label: str = "",
     out: str | Path | None = None,
+    otlp: str | None = None,
     settings: Mapping[str, Any] | None = None,
     on_turn: OnTurn = lambda _: None,
 ) -> "Run":
@@ -255,6 +256,9 @@ async def replay(
         library: the folder of scenarios; by default `./scenarios`, or the one that ships.
         label: what to call it in `turngap history`, in a line.
         out: where runs are stored; by default `./runs`.
+        otlp: the URL of an OpenTelemetry collector, which gets a trace of each conversation, and
+            histograms; by default where `OTEL_EXPORTER_OTLP_ENDPOINT` says. The logger `turngap`
+            says what was sent, and warns of what could not be.
         settings: anything else to store with the run, for example the test that played it.
         on_turn: is called with each turn when it is stored, in another thread.
 
@@ -270,6 +274,7 @@ async def replay(
     from turngap.play.run import replay as play
     from turngap.play.target import AgentChoice
     from turngap.report.run import write_html
+    from turngap.telemetry.telemetry import telling
 
     _number("repeat", repeat, 1, whole=True)
     _number("calibration", calibration, 0, whole=True)
@@ -302,7 +307,8 @@ async def replay(
         greeting_ms=greeting_ms,
         starved_ms=starved_ms,
     )
-    run, failure = await play(plan, Progress(on_turn=on_turn))
+    with telling(otlp) as telemetry:
+        run, failure = await play(replace(plan, telemetry=telemetry), Progress(on_turn=on_turn))
     try:
         write_html(run)
     except InputError as e:
@@ -347,6 +353,7 @@ async def check(  # noqa: D417
     library: str | Path | None = None,
     label: str = "",
     out: str | Path | None = None,
+    otlp: str | None = None,
     on_turn: OnTurn = lambda _: None,
 ) -> "Checked":
     """Compare an agent with a reference, and say whether it got slower, as `turngap check` does.
@@ -380,7 +387,7 @@ async def check(  # noqa: D417
         until_decided: plays on while undecided, and begins no further round after `max_minutes`.
         max_minutes: see `until_decided`.
         scenarios, tag, llm, stt, tts, sets, seed, starved_ms: as in `replay`.
-        calibration, library, label, out, on_turn: as in `replay`.
+        calibration, library, label, out, otlp, on_turn: as in `replay`.
 
     Returns:
         The check: its `verdict` (`pass`, `regressed`, `undecided` or `cannot_compare`), its
@@ -396,6 +403,7 @@ async def check(  # noqa: D417
     from turngap.core.paired import Limits
     from turngap.play.plan import Progress
     from turngap.play.target import AgentChoice
+    from turngap.telemetry.telemetry import telling
 
     _number("calibration", calibration, 0, whole=True)
     _number("rounds", rounds, 1, whole=True)
@@ -433,7 +441,8 @@ async def check(  # noqa: D417
         out=_path(out),
     )
     refuse(plan)
-    checked = await play(plan, Progress(on_turn=on_turn))
+    with telling(otlp) as telemetry:
+        checked = await play(replace(plan, telemetry=telemetry), Progress(on_turn=on_turn))
     write_reports(checked.record, checked.path, checked.candidate, checked.reference)
     if checked.failure is not None:
         _raise(checked.failure, checked)
@@ -470,6 +479,7 @@ async def compare(  # noqa: D417
     library: str | Path | None = None,
     label: str = "",
     out: str | Path | None = None,
+    otlp: str | None = None,
     on_turn: OnTurn = lambda _: None,
 ) -> Compared:
     """Compare LLM backends of one agent over the same recordings, as `turngap compare` does.
@@ -485,7 +495,7 @@ async def compare(  # noqa: D417
         phases: how many positions on the agent's 32 ms grid the rounds go through.
         prices: US dollars per million tokens in and out, by a backend's label.
         scenarios, tag, budget_ms, stt, tts, sets, seed, starved_ms: as in `replay`.
-        library, label, out, on_turn: as in `replay`.
+        library, label, out, otlp, on_turn: as in `replay`.
 
     Returns:
         The comparison: its `record`, with the figures of each backend, and its folder `path`.
@@ -500,6 +510,7 @@ async def compare(  # noqa: D417
     from turngap.compare.play import compare as play
     from turngap.play.plan import MAX_PHASES, Progress
     from turngap.play.target import AgentChoice
+    from turngap.telemetry.telemetry import telling
 
     _number("rounds", rounds, 1, whole=True)
     _number("phases", phases, 1, MAX_PHASES, whole=True)
@@ -519,7 +530,10 @@ async def compare(  # noqa: D417
         out=_path(out),
         starved_ms=starved_ms,
     )
-    record, path, failure = await play(plan, Progress(on_turn=on_turn))
+    with telling(otlp) as telemetry:
+        record, path, failure = await play(
+            replace(plan, telemetry=telemetry), Progress(on_turn=on_turn)
+        )
     write_reports(record, path)
     compared = Compared(record, path)
     if failure is not None:
@@ -564,6 +578,7 @@ async def load(  # noqa: D417
     library: str | Path | None = None,
     label: str = "",
     out: str | Path | None = None,
+    otlp: str | None = None,
     on_now: "Callable[[Now], None]" = lambda _: None,
 ) -> "Loaded":
     """Find how many calls at once an agent holds, and how sure that is, as `turngap load` does.
@@ -592,7 +607,7 @@ async def load(  # noqa: D417
         seed: of the schedule, and for engines that draw random numbers.
         on_now: is told about once a second how it goes on, in another thread.
         agent, start, dialect, headers, subprotocols, scenarios, tag, llm, stt: as in `replay`.
-        tts, sets, greeting_ms, starved_ms, calibration, library, label, out: as in `replay`.
+        tts, sets, greeting_ms, starved_ms, calibration, library, label, out, otlp: as in `replay`.
 
     Returns:
         The load test: its `capacity` (`sessions`, `low`, `why`), its `record` with every step, its
@@ -607,6 +622,7 @@ async def load(  # noqa: D417
     from turngap.load.play import load as play
     from turngap.load.progress import LoadProgress
     from turngap.play.target import AgentChoice
+    from turngap.telemetry.telemetry import telling
 
     plan = LoadPlan.of(
         AgentChoice(
@@ -644,7 +660,8 @@ async def load(  # noqa: D417
         label=checked_label(label),
         out=_path(out),
     )
-    loaded = await play(plan, LoadProgress(on_now=on_now))
+    with telling(otlp) as telemetry:
+        loaded = await play(replace(plan, telemetry=telemetry), LoadProgress(on_now=on_now))
     write_reports(loaded.record, loaded.path)
     if loaded.failure is not None:
         _raise(loaded.failure, loaded)

@@ -1,8 +1,10 @@
 """Telemetry of what is played: its conversations are told here, and sent when they are over."""
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from concurrent.futures import wait
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from turngap.clocks import MonotonicClock
@@ -34,6 +36,9 @@ class Telemetry:
     """Where conversations are told; without a destination nothing is sent, and nothing costs.
 
     Make it with `telemetry_to`. It is used by one thread.
+
+    Attributes:
+        lost: whether something could not be sent; known when it is closed.
     """
 
     def __init__(self, where: Destination | None = None, why_not: str = "") -> None:
@@ -44,6 +49,7 @@ class Telemetry:
         self._conversations = 0
         self._untold: list[Exception] = []
         self._contents = False
+        self.lost = False
         if where is not None and not why_not:
             from turngap.telemetry import sender
 
@@ -130,6 +136,7 @@ class Telemetry:
         if self._where is None:
             return None
         if (sender := self._sender) is None:
+            self.lost = True
             return f"telemetry is not sent: {self._why_not}"
         self._sender = None
         clock = MonotonicClock()
@@ -145,6 +152,7 @@ class Telemetry:
             why = last.done.result() if last.done.done() else why
             break
         sender.stop()
+        self.lost = why is not None or bool(self._untold)
         return self._words(sender, why) + self._words_of_untold()
 
     def _begun(self, sender: "Sender", *, brief: bool = False) -> "Thread":
@@ -201,3 +209,19 @@ def telemetry_to(url: str | None) -> Telemetry:
         what = "--otlp needs OpenTelemetry's exporter, which is not installed"
         raise InputError("otlp.missing", what, hint=OTLP.remedy)
     return Telemetry(where, why_not)
+
+
+@contextmanager
+def telling(url: str | None) -> Iterator[Telemetry]:
+    """Telemetry as of `telemetry_to`; when the block is left, it is sent, and logged as `turngap`.
+
+    Raises:
+        InputError: as `telemetry_to`.
+    """
+    telemetry = telemetry_to(url)
+    try:
+        yield telemetry
+    finally:
+        if words := telemetry.close():
+            level = logging.WARNING if telemetry.lost else logging.INFO
+            logging.getLogger("turngap").log(level, words)

@@ -9,7 +9,6 @@ import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from commandline import turngap_here
@@ -17,11 +16,8 @@ from ruamel.yaml import YAML
 from virtual_agents import VirtualAgents
 
 from turngap.caller.endpoint import Endpoint
-from turngap.core.errors import InputError
 from turngap.play import target
 from turngap.setup import look, reach
-from turngap.setup.chosen import Chosen
-from turngap.setup.files import contents, write
 from turngap.testing.agent import Reply, Script
 
 Capsys = pytest.CaptureFixture[str]
@@ -227,60 +223,6 @@ def test_defaults_in_pyproject_stay_the_only_ones(folder: Path, capsys: Capsys) 
     (folder / "pyproject.toml").write_text('[tool.turngap]\nagent = "stock"\n')
     done = turngap_here(capsys, "init", "--agent", "stock")
     assert (done.code, "two files would disagree" in done.err) == (2, True)
-
-
-def test_no_link_leads_out_of_the_repository(folder: Path, tmp_path_factory: Any) -> None:
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    (folder / "tests").symlink_to(elsewhere)
-    with pytest.raises(InputError, match="leads out"):
-        write(folder, contents(Chosen("embedded")), force=True)
-    assert not list(elsewhere.iterdir())
-
-
-def test_bots_are_found_and_other_files_are_not(folder: Path) -> None:
-    program = 'if __name__ == "__main__":\n    pass\n'
-    (folder / "src").mkdir()
-    (folder / "src" / "agent.py").write_text(
-        f'from pipecat.frames import x\n@app.websocket("/voice")\n# --port\n{program}'
-    )
-    (folder / "parts.py").write_text("import pipecat\n")
-    (folder / "other.py").write_text(f"# import pipecat is not here\nimport os\n{program}")
-    (folder / "latin.py").write_bytes(b"import pipecat\n# \xe9\n")
-    (folder / ".venv").mkdir()
-    (folder / ".venv" / "bot.py").write_text(f"import pipecat\n{program}")
-    (folder / "gone.py").symlink_to("nowhere.py")
-    os.mkfifo(folder / "pipe.py")
-    agent, parts = look.bots(folder)
-    assert (str(agent.file), agent.program, agent.takes_port) == ("src/agent.py", True, True)
-    assert agent.paths == ("/voice", "/ws", "/ws-client", "/")
-    assert (str(parts.file), parts.program) == ("parts.py", False)
-
-
-@pytest.mark.parametrize(
-    "chosen",
-    [
-        Chosen("embedded"),
-        Chosen(
-            "wss://a.example:9/x?y=\"'",
-            "sh -c 'a \"b\" \\ {{ ${{ c }} }}' --port 8765",
-            'twilio,parameters={lang="en"}',
-            ('X: "${KEY}"',),
-            (),
-            812.5,
-            0.95,
-            True,
-        ),
-    ],
-)
-def test_what_is_written_can_be_read(chosen: Chosen) -> None:
-    files = contents(chosen)
-    said = tomllib.loads(files["turngap.toml"])
-    assert said["agent"] == chosen.agent
-    assert said.get("start", "") == chosen.start
-    assert said.get("dialect", "") == chosen.dialect
-    assert tuple(said.get("header", ())) == chosen.headers
-    assert said["check"]["budget"] == {"gap": chosen.gap_ms}
-    compile(files[WRITTEN[1]], WRITTEN[1], "exec")
 
 
 def test_a_person_at_a_terminal_is_asked(folder: Path, capsys: Capsys) -> None:

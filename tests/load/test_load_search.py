@@ -22,7 +22,7 @@ from turngap.load.confirm import (
     lower_bound,
     turns_needed,
 )
-from turngap.load.levels import levels
+from turngap.load.explore import levels
 from turngap.load.probe import Pace, Probe
 from turngap.load.search import Search
 

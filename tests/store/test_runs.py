@@ -463,5 +463,5 @@ def test_a_run_never_grows_larger_than_what_is_read(tmp_path, monkeypatch):
 
 def test_lines_are_bounded_when_they_are_read(tmp_path, monkeypatch):
     path = written(tmp_path)
-    monkeypatch.setattr("turngap.store.runs.MAX_TURN_BYTES", 100)
+    monkeypatch.setattr("turngap.store.documents.MAX_TURN_BYTES", 100)
     assert "a line is larger than" in refused(path).message

@@ -16,6 +16,7 @@ from turngap import __version__
 from turngap.children import QUIET_LOGURU, treat_hangups_as_interrupts
 from turngap.cli import (
     agents,
+    calibrating,
     checking,
     comparing,
     judging,
@@ -134,7 +135,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         ),
     ),
     (STORED, agents.backends, ("turngap backends", "turngap backends sim")),
-    (STORED, measuring.calibrate, (
+    (STORED, calibrating.calibrate, (
         "turngap calibrate --turns 400",
         "turngap calibrate --dialect twilio",
         "turngap calibrate --dialect all",

@@ -2,6 +2,9 @@
 
 from turngap.load.confirm import NOTHING, Evidence
 
+# Each level up to this one may be chosen; above it they lie about 6 % apart.
+ONE_BY_ONE = 16
+STEP = 1.06
 # A level is explored with so many turns, and with as many again where that many missed does not
 # tell. Of levels at which 97 % are on time 98 in 100 look good, of those with 85 % 13.
 EXPLORED_TURNS = 24
@@ -11,6 +14,17 @@ GOOD_SHARE, BAD_SHARE = 1 / 20, 5 / 24
 STILL_GOOD_SHARE = 4 / 48  # of both together
 # The fewest sessions take longest: one of these is confirmed at once where no other is left.
 NOT_EXPLORED = 2
+# Below this share a level is so bad that the next one down is hardly worth confirming.
+CLEARLY_BAD = 0.85
+
+
+def levels(lowest: int, highest: int) -> list[int]:
+    """All levels that a search may choose from, the lowest and the highest among them."""
+    found, level = [lowest], lowest
+    while level < highest:
+        level = level + 1 if level < ONE_BY_ONE else max(level + 1, round(level * STEP))
+        found.append(min(level, highest))
+    return found
 
 
 class Exploration:
@@ -76,3 +90,30 @@ class Exploration:
             self.good[level] = True
         elif missed >= BAD_SHARE - 1e-9:
             self.good[level] = False
+
+    # What confirming a level says of the others
+
+    def held(self, level: int) -> None:
+        """Take that a level is certified: those below it that were seen look good, too."""
+        self.good |= {level: True} | {i: True for i in self.good if i <= level}
+
+    def may_be_good(self, level: int) -> None:
+        """Let a level be confirmed that was near to looking good, if it was."""
+        seen = self.seen.get(level)
+        if seen is not None and seen.share >= CLEARLY_BAD:
+            self.good[level] = True
+
+    def failed(self, level: int, share: float, *, again: bool) -> None:
+        """Take that a level which looked good could not be confirmed, with this share on time.
+
+        Where it was near, the next one down is the one to confirm. If another one had failed before
+        it (`again`), exploring was misled: then one that looked good is, if there is such a one not
+        more than a quarter lower.
+        """
+        below = max(0, level - 1)
+        if again:
+            quarter = max(0, level - max(2, level // 4))
+            below = max([i for i, looks in self.good.items() if looks and i < level] + [quarter])
+        self.good[level] = False
+        if share >= CLEARLY_BAD and level > 0:
+            self.good |= dict.fromkeys(range(below + 1, level), False) | {below: True}

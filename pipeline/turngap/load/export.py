@@ -12,9 +12,8 @@ from turngap.load.curve import knee
 from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.report import PAGE_FILE, load_report
 from turngap.report import page
-from turngap.store.documents import exists, parse_document
+from turngap.store.documents import cut_off, exists, parse_document, read_lines
 from turngap.store.folders import TURNS_FILE
-from turngap.store.runs import is_json, read_lines
 from turngap.store.tables import Table, csv_text
 
 STEPS_CSV, TURNS_CSV = "steps.csv", "turns.csv"
@@ -86,7 +85,7 @@ def read_load_turns(folder: Path) -> Iterator[LoadTurn]:
     if not exists(file):
         return
     for number, line in enumerate(read_lines(file), start=1):
-        if line.endswith(b"\n") or is_json(line):
+        if not cut_off(line):
             yield parse_document(line.removesuffix(b"\n"), LoadTurn, f"{file}:{number}")
 
 

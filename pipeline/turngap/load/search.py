@@ -32,14 +32,11 @@ from turngap.load.confirm import (
     Confirmation,
     Evidence,
 )
-from turngap.load.explore import NOT_EXPLORED, Exploration
-from turngap.load.levels import levels
+from turngap.load.explore import NOT_EXPLORED, Exploration, levels
 from turngap.load.probe import Pace, Probe
 from turngap.load.record import Certificate
 
 TARGET = 0.95
-# Below this share a level is so bad that the next one down is hardly worth confirming.
-CLEARLY_BAD = 0.85
 NOTHING_LEFT = 1e-9  # of the chance of a mistake
 # The fourth level gets a sixteenth of the chance of a mistake: it takes 131 turns at the least.
 MOST_CONFIRMED = 4
@@ -267,7 +264,8 @@ class Search:
         else:
             if not known.patient:  # else what it was given was taken off when it was left
                 self._left -= known.mistake
-                self._go_below(level, known.seen.share)
+                again = len(self._confirmed) > 1
+                self._exploring.failed(level, known.seen.share, again=again)
             if known.passed is None:
                 self._postponed.append(level)
                 known.patient = True
@@ -287,30 +285,13 @@ class Search:
         self._now = self._postponed.pop()
         return True
 
-    def _go_below(self, level: int, share: float) -> None:
-        """Go on below a level that failed: where it was near with the next one.
-
-        If that failed too, exploring was misled: then with one that looked good, if there is such
-        a one not more than a quarter lower.
-        """
-        good, below = self._exploring.good, max(0, level - 1)
-        if len(self._confirmed) > 1:
-            quarter = max(0, level - max(2, level // 4))
-            below = max([i for i, looks in good.items() if looks and i < level] + [quarter])
-        good[level] = False
-        if share >= CLEARLY_BAD and level > 0:
-            good |= dict.fromkeys(range(below + 1, level), False) | {below: True}
-
     def _look_above(self, level: int) -> None:
         """Go on above a certified level, where exploring has not shown that all there is bad."""
-        good, above = self._exploring.good, level + 1
-        good |= {level: True} | {i: True for i in good if i <= level}
-        seen = self._exploring.seen.get(above)
+        self._exploring.held(level)
         if self._resume():
             return
-        if above in self._confirmed:
+        if level + 1 in self._confirmed:
             self._end()
             return
-        if seen is not None and seen.share >= CLEARLY_BAD:
-            good[above] = True
+        self._exploring.may_be_good(level + 1)
         self._choose()

@@ -16,7 +16,7 @@ from turngap.core.errors import InputError
 from turngap.core.results import Document
 from turngap.core.secrets import texts_without_secrets
 from turngap.core.untrusted import harmless
-from turngap.store.files import check_values, read_bytes
+from turngap.store.files import check_values, open_regular, read_bytes, unreadable
 
 DEFAULT_ROOT = Path("runs")
 
@@ -70,6 +70,38 @@ def parse_document(raw: bytes, record_type: type[Record], where: str, *, hint: s
         problem = e.errors()[0]
         at = ".".join(map(str, problem["loc"])) or record_type.__name__
         raise _damaged(where, f"{at}: {problem['msg']}", hint) from e
+
+
+def read_lines(file: Path) -> Iterator[bytes]:
+    """Yield the lines of `turns.jsonl` with their ends; the last one may have none (`cut_off`).
+
+    Raises:
+        InputError: it cannot be read, or is larger than what a `RunWriter` writes.
+    """
+    size = 0
+    try:
+        with os.fdopen(open_regular(file), "rb") as opened:
+            while line := opened.readline(MAX_TURN_BYTES + 1):
+                size += len(line)
+                if len(line) > MAX_TURN_BYTES or size > MAX_RUN_BYTES:
+                    what = f"a line is larger than {MAX_TURN_BYTES / 2**20:g} MiB"
+                    if size > MAX_RUN_BYTES:
+                        what = f"it is larger than {MAX_RUN_BYTES / 2**20:g} MiB"
+                    raise unreadable(file, "document", what)
+                yield line
+    except OSError as e:
+        raise unreadable(file, "document", e.strerror or str(e)) from e
+
+
+def cut_off(line: bytes) -> bool:
+    """Whether this last line of a file is only a part of what was to be written."""
+    if line.endswith(b"\n"):
+        return False
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def _parsed(raw: bytes) -> Any:

@@ -13,10 +13,9 @@ from turngap.core.budget import REPLIED, SILENT, Outcome
 from turngap.core.errors import InputError
 from turngap.core.results import Turn, TurnKey
 from turngap.core.untrusted import harmless
-from turngap.store.documents import MAX_RUN_BYTES, exists
+from turngap.store.documents import MAX_RUN_BYTES, cut_off, exists, read_lines
 from turngap.store.files import unreadable
 from turngap.store.folders import RUN_HINT, TURNS_FILE
-from turngap.store.runs import is_json, read_lines
 
 
 class TurnOutcome(BaseModel):
@@ -68,7 +67,7 @@ def read_outcomes(folder: Path) -> Iterator[TurnOutcome]:
         try:
             turn = _READ.validate_json(line)
         except ValidationError as e:
-            if not line.endswith(b"\n") and not is_json(line):
+            if cut_off(line):
                 return
             problem = e.errors(include_url=False)[0]
             at = ".".join(map(str, problem["loc"])) or "Turn"

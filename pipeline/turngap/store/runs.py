@@ -5,9 +5,6 @@
 `turngap.store.writer` writes it, `turngap.store.folders` finds it.
 """
 
-import json
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -17,15 +14,14 @@ from typing import TYPE_CHECKING, Any, Self
 from turngap.core.errors import InputError
 from turngap.core.results import METRICS_VERSION, RunRecord, Turn
 from turngap.store.documents import (
-    MAX_RUN_BYTES,
-    MAX_TURN_BYTES,
+    cut_off,
     encode,
     exists,
     parse_document,
+    read_lines,
     write_atomically,
     writing,
 )
-from turngap.store.files import open_regular, unreadable
 from turngap.store.folders import RUN_FILE, RUN_HINT, TURNS_FILE, find_run, read_record, unfinished
 from turngap.store.tables import Table, run_rows, turns_table, write_csv, write_parquet
 
@@ -258,45 +254,8 @@ def _read_turns(file: Path) -> tuple[list[Turn], list[str]]:
     if not exists(file):
         return [], [f"{TURNS_FILE} is missing"]
     turns: list[Turn] = []
-    unterminated = b""
     for number, line in enumerate(read_lines(file), start=1):
-        if line.endswith(b"\n"):
-            turns.append(parse_document(line[:-1], Turn, f"{file}:{number}"))
-        else:
-            unterminated = line
-    if not unterminated:
-        return turns, []
-    number = len(turns) + 1
-    if not is_json(unterminated):
-        return turns, [f"{TURNS_FILE}:{number}: the last line was cut off and is left out"]
-    return [*turns, parse_document(unterminated, Turn, f"{file}:{number}")], []
-
-
-def read_lines(file: Path) -> Iterator[bytes]:
-    """Yield the lines of `turns.jsonl` with their ends; the last one may have none.
-
-    Raises:
-        InputError: it cannot be read, or is larger than what a `RunWriter` writes.
-    """
-    size = 0
-    try:
-        with os.fdopen(open_regular(file), "rb") as opened:
-            while line := opened.readline(MAX_TURN_BYTES + 1):
-                size += len(line)
-                if len(line) > MAX_TURN_BYTES or size > MAX_RUN_BYTES:
-                    what = f"a line is larger than {MAX_TURN_BYTES / 2**20:g} MiB"
-                    if size > MAX_RUN_BYTES:
-                        what = f"it is larger than {MAX_RUN_BYTES / 2**20:g} MiB"
-                    raise unreadable(file, "document", what)
-                yield line
-    except OSError as e:
-        raise unreadable(file, "document", e.strerror or str(e)) from e
-
-
-def is_json(raw: bytes) -> bool:
-    """Whether these bytes are a whole JSON document."""
-    try:
-        json.loads(raw)
-    except (ValueError, RecursionError):
-        return False
-    return True
+        if cut_off(line):
+            return turns, [f"{TURNS_FILE}:{number}: the last line was cut off and is left out"]
+        turns.append(parse_document(line.removesuffix(b"\n"), Turn, f"{file}:{number}"))
+    return turns, []

@@ -21,7 +21,9 @@ from turngap.core.results import RunRecord, Turn
 from turngap.store.documents import (
     MAX_RUN_BYTES,
     MAX_TURN_BYTES,
+    cut_off,
     encode,
+    read_lines,
     write_all,
     write_atomically,
     writing,
@@ -37,7 +39,6 @@ from turngap.store.folders import (
     unfinished,
     unwritable,
 )
-from turngap.store.runs import is_json, read_lines
 
 # What some network mounts answer: they have no locks.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
@@ -125,7 +126,7 @@ class RunWriter:
         for line in read_lines(self.path / TURNS_FILE):
             rest = b"" if line.endswith(b"\n") else line
             end += len(line) - len(rest)
-        if rest and is_json(rest):
+        if rest and not cut_off(rest):
             write_all(self._turns, b"\n")
             end += len(rest) + 1
         os.ftruncate(self._turns, end)

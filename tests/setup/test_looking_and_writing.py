@@ -1,0 +1,68 @@
+"""Looking for somebody's bot, and the files that `turngap init` writes."""
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from turngap.core.errors import InputError
+from turngap.setup import look
+from turngap.setup.chosen import Chosen
+from turngap.setup.files import contents, write
+
+
+def test_no_link_leads_out_of_the_repository(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (tmp_path / "tests").symlink_to(elsewhere)
+    with pytest.raises(InputError, match="leads out"):
+        write(tmp_path, contents(Chosen("embedded")), force=True)
+    assert not list(elsewhere.iterdir())
+
+
+def test_bots_are_found_and_other_files_are_not(tmp_path: Path) -> None:
+    program = 'if __name__ == "__main__":\n    pass\n'
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "agent.py").write_text(
+        f'from pipecat.frames import x\n@app.websocket("/voice")\n# --port\n{program}'
+    )
+    (tmp_path / "parts.py").write_text("import pipecat\n")
+    (tmp_path / "other.py").write_text(f"# import pipecat is not here\nimport os\n{program}")
+    (tmp_path / "latin.py").write_bytes(b"import pipecat\n# \xe9\n")
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "bot.py").write_text(f"import pipecat\n{program}")
+    (tmp_path / "gone.py").symlink_to("nowhere.py")
+    os.mkfifo(tmp_path / "pipe.py")
+    agent, parts = look.bots(tmp_path)
+    assert (str(agent.file), agent.program, agent.takes_port) == ("src/agent.py", True, True)
+    assert agent.paths == ("/voice", "/ws", "/ws-client", "/")
+    assert (str(parts.file), parts.program) == ("parts.py", False)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        Chosen("embedded"),
+        Chosen(
+            "wss://a.example:9/x?y=\"'",
+            "sh -c 'a \"b\" \\ {{ ${{ c }} }}' --port 8765",
+            'twilio,parameters={lang="en"}',
+            ('X: "${KEY}"',),
+            (),
+            812.5,
+            0.95,
+            True,
+        ),
+    ],
+)
+def test_what_is_written_can_be_read(chosen: Chosen) -> None:
+    files = contents(chosen)
+    said = tomllib.loads(files["turngap.toml"])
+    assert said["agent"] == chosen.agent
+    assert said.get("start", "") == chosen.start
+    assert said.get("dialect", "") == chosen.dialect
+    assert tuple(said.get("header", ())) == chosen.headers
+    assert said["check"]["budget"] == {"gap": chosen.gap_ms}
+    compile(files["tests/test_turn_gap.py"], "test_turn_gap.py", "exec")

@@ -22,7 +22,7 @@ def test_what_is_no_collector_is_refused_before_anything_is_played(
     asked = [command, "quick-questions", *COMMANDS[command], "--otlp", "collector:4318"]
     done = turngap_here(capsys, *asked)
     assert done.code == 2
-    assert "--otlp 'collector:4318' is no URL of a collector" in done.err
+    assert "'collector:4318' is no URL of a collector" in done.err
     assert "http://HOST:PORT" in done.err
 
 

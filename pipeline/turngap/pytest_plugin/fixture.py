@@ -10,6 +10,7 @@ import pytest
 from turngap import _api
 from turngap.core.errors import InconclusiveError, InputError, LatencyError, TurngapError
 from turngap.pytest_plugin.compared import Comparison, baseline_file, compare, invalid, save
+from turngap.pytest_plugin.heard import heard
 from turngap.pytest_plugin.lock import one_at_a_time
 from turngap.pytest_plugin.measured import MeasuredRun
 from turngap.pytest_plugin.options import DEFAULTS, Options
@@ -47,6 +48,7 @@ class Turngap:
         self.runs: list[MeasuredRun] = []
         self.checks: list[Comparison] = []
         self._refused: list[MeasuredRun] = []
+        self._warnings: list[str] = []
         self._beside: str | None = None
         self._conclusion: Exception | None = None
 
@@ -107,7 +109,11 @@ class Turngap:
         _refuse_unknown(given, allowed, "turngap")
         options = self._options
         known = {name: value for name, value in self._marker.items() if name in allowed}
-        in_options = {"calibration": options.calibration, "starved_ms": options.starved_ms}
+        in_options: dict[str, Any] = {
+            "calibration": options.calibration,
+            "starved_ms": options.starved_ms,
+            "otlp": options.otlp,
+        }
         if agent is None and "agent" not in {*known, *given}:
             in_options |= {"agent": options.agent, "start": options.start}
         chosen: dict[str, Any] = {}
@@ -115,7 +121,7 @@ class Turngap:
             chosen |= {name: value for name, value in layer.items() if value is not None}
         chosen = {**DEFAULTS, **said(command, chosen, allowed), **chosen}
         try:
-            with one_at_a_time():
+            with one_at_a_time(), heard(self._warnings):
                 return play(**chosen, out=self._folder(), **ours)
         except TurngapError as e:
             if e.stored is not None:
@@ -154,6 +160,8 @@ class Turngap:
             remarks = self._with_remarks(verdict, asserted)
             shown = f"{remarks} (check: {comparison.verdict.replace('_', ' ')})"
             rows.append(self._row(comparison.run, shown, comparison.path))
+        if rows:
+            rows[-1]["warnings"] = self._warnings
         return rows
 
     def _with_remarks(self, verdict: str, asserted: bool) -> str:
@@ -179,6 +187,7 @@ class Turngap:
             cut_ins=f"{run.cut_ins.hits} of {run.cut_ins.n}",
             verdict=verdict,
             runs=str(folder or run.path),
+            warnings=[],
         )
 
     def _files(self, name: str) -> list[tuple[MeasuredRun, Path]]:

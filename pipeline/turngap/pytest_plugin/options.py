@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from turngap.core.budget import MAX_STARVED_MS, STARVED_MS
+from turngap.core.errors import InputError
 
 INCONCLUSIVE = ("fail", "skip")
 # What holds where neither a test, nor an option, nor the repository's file says otherwise.
@@ -29,6 +30,7 @@ class Options:
         start: the command that starts that agent; None: it runs already, or turngap starts it.
         calibration: known gaps to measure before each run.
         starved_ms: how late the caller may be before a turn counts as starved.
+        otlp: the URL of the collector that gets a trace of each conversation.
         skip_inconclusive: skip inconclusive tests instead of failing them.
     """
 
@@ -41,6 +43,7 @@ class Options:
     start: str | None
     calibration: int | None
     starved_ms: float | None
+    otlp: str | None
     skip_inconclusive: bool
 
     @classmethod
@@ -74,6 +77,7 @@ class Options:
             start=_either(config, "start"),
             calibration=int(calibration) if calibration else None,
             starved_ms=_starved_ms(config),
+            otlp=_collector(config),
             skip_inconclusive=inconclusive == "skip",
         )
 
@@ -88,6 +92,17 @@ def _starved_ms(config: pytest.Config) -> float | None:
         return typed or (_lateness(str(text)) if text else None)
     except ArgumentTypeError as e:
         raise pytest.UsageError(f"ini option turngap_starved_ms is {e}") from None
+
+
+def _collector(config: pytest.Config) -> str | None:
+    if url := _either(config, "otlp"):
+        from turngap.telemetry.destination import Destination
+
+        try:
+            Destination.of(url)
+        except InputError as e:
+            raise pytest.UsageError(f"--turngap-otlp, or turngap_otlp: {e}") from None
+    return url
 
 
 def _placed(config: pytest.Config, name: str, value: str) -> Path:
@@ -162,6 +177,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "caller, too few turns, another machine's baseline); default fail. It never passes.",
     },
     "starved-ms": {"metavar": "MS", "type": _lateness, "help": f"{_STARVED} Default 10."},
+    "otlp": {
+        "metavar": "URL",
+        "help": "Send a trace of each conversation, and histograms, to an OpenTelemetry collector "
+        "at this URL (http://HOST:4318); default: where OTEL_EXPORTER_OTLP_ENDPOINT says.",
+    },
 }
 _INI = {
     "out": ("Folder for the runs, from the root of the project (--turngap-out).", ""),
@@ -174,6 +194,7 @@ _INI = {
         "default 8.",
         "",
     ),
+    "otlp": ("The collector that gets a trace of each conversation (--turngap-otlp).", ""),
     "starved_ms": (f"{_STARVED} (--turngap-starved-ms) Default {STARVED_MS:g}.", ""),
 }
 

@@ -11,7 +11,7 @@ INCONCLUSIVE = "inconclusive: "
 
 
 class Row(TypedDict):
-    """One run of one test, in words."""
+    """One run of one test, in words; the last one of a test has what was warned of in it."""
 
     test: str
     hit_rate: str
@@ -20,6 +20,7 @@ class Row(TypedDict):
     cut_ins: str
     verdict: str
     runs: str
+    warnings: list[str]
 
 
 def write_rows(terminal: pytest.TerminalReporter) -> None:
@@ -29,11 +30,14 @@ def write_rows(terminal: pytest.TerminalReporter) -> None:
     if not rows:
         return
     terminal.section("turngap")
-    lines = [[str(cell) for name, cell in row.items() if name != "runs"] for row in rows]
+    below = ("runs", "warnings")
+    lines = [[str(cell) for name, cell in row.items() if name not in below] for row in rows]
     lines.insert(0, ["test", "hit rate", "p50", "p95", "cut-ins", "verdict"])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for index, line in enumerate(lines):
         text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         terminal.line(text.rstrip())
         if index:
-            terminal.line(f"  runs: {rows[index - 1]['runs']}")
+            row = rows[index - 1]
+            for said in (f"runs: {row['runs']}", *row["warnings"]):
+                terminal.line(f"  {said}")

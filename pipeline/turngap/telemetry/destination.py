@@ -38,7 +38,7 @@ class Destination:
         if parts is None:
             raise InputError(
                 "otlp.url",
-                f"--otlp {text_without_secrets(url)!r} is no URL of a collector",
+                f"{text_without_secrets(url)!r} is no URL of a collector",
                 hint="expected http://HOST:PORT; collectors take OTLP over HTTP at port 4318",
             )
         if (user := parts.netloc.rpartition("@")[0]) and ":" in user:

@@ -201,12 +201,12 @@ def telemetry_to(url: str | None) -> Telemetry:
         try:
             where = Destination.of_environment()
         except InputError as e:  # nobody asked this command for it
-            return Telemetry(Destination("", None, None), e.message.replace("--otlp ", ""))
+            return Telemetry(Destination("", None, None), e.message)
         if where is None:
             return OFF
     why_not = why_unsendable(where) or ""
     if url and OTLP.remedy in why_not:
-        what = "--otlp needs OpenTelemetry's exporter, which is not installed"
+        what = "telemetry needs OpenTelemetry's exporter, which is not installed"
         raise InputError("otlp.missing", what, hint=OTLP.remedy)
     return Telemetry(where, why_not)
 

@@ -64,7 +64,9 @@ def test_nothing_stored_is_no_error_and_a_folder_that_is_not_there_is(
     monkeypatch.chdir(tmp_path)
     done = turngap_here(capsys, "history")
     assert (done.code, done.out) == (0, "")
-    assert "turngap replay" in done.err
+    assert "nothing is stored in ./runs; --runs DIR looks elsewhere" in done.err
+    assert "turngap replay --agent ws://" in done.err
+    assert "nothing is stored in ./runs" in turngap_here(capsys, "history", "trend").err
     assert turngap_here(capsys, "history", "--json").document() == {"runs": []}
     done = turngap_here(capsys, "history", "--runs", "gone")
     assert (done.code, "cannot list gone" in done.err) == (2, True)
@@ -133,12 +135,45 @@ def test_texts_of_others_cannot_command_a_terminal(tmp_path):
     str(list_json(found)).encode()
 
 
-def test_a_wide_list_shows_all_and_a_narrow_one_the_figures():
-    rows = [entry("runs/20261120T152803Z-embedded", agent="embedded", commit="7ae7a1d")]
-    assert "7ae7a1d" in list_block(rows, 120).plain
+def test_no_column_goes_without_a_word():
+    agents = {"agent": "embedded"}, {"agent": "ws://127.0.0.1:8765/ws"}
+    rows = [
+        entry(f"runs/20261120T152803Z-embedded-{n}", commit=f"7ae7a1d{n}", label=f"l{n}", **agent)
+        for n, agent in enumerate(agents)
+    ]
+    wide = list_block(rows, 140).plain
+    assert "All 2 have in common: kind replay." in wide
+    assert "7ae7a1d1" in wide
+    assert "No room" not in wide
     narrow = list_block(rows, 80).plain
-    assert "7ae7a1d" not in narrow
+    assert "No room at this width: agent, commit" in narrow
+    assert "7ae7a1d1" not in narrow
     assert "75 %" in narrow
+    assert " l1 " in narrow
+
+
+def test_what_all_rows_have_in_common_is_said_once():
+    rows = [entry(f"runs/{n}", agent="embedded", commit="7ae7a1d") for n in range(3)]
+    shown = list_block(rows, 80).plain
+    assert "All 3 have in common: kind replay, agent embedded, commit 7ae7a1d." in shown
+    assert shown.count("7ae7a1d") == 1
+    rows = [entry("runs/1", commit=None, label="a"), entry("runs/2", commit=None, label="b")]
+    assert "agent unknown, commit unknown." in list_block(rows, 80).plain
+    one = list_block(rows[:1], 80).plain
+    assert "in common" not in one
+
+
+def test_a_reason_can_be_read_whole():
+    why = " ".join(f"word{n}" for n in range(40))
+    rows = [entry("runs/1", valid=False, why=(why, "more")), entry("runs/2")]
+    assert f"1: {why}; more" in " ".join(list_block(rows, 60).plain.split())
+    rows[0] = entry("runs/1", valid=False, status="failed", why=(why, "no turn was finished"))
+    assert "no turn was finished" not in list_block(rows, 60).plain
+
+
+def test_only_kinds_that_are_listed_are_explained():
+    assert "check" not in list_block([entry()], 80).plain
+    assert "of a check are its candidate's" in list_block([entry(kind="check")], 200).plain
 
 
 def test_cut_ins_and_the_hit_rate_stand_side_by_side(tmp_path):

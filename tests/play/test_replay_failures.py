@@ -30,7 +30,7 @@ QUICK = ("replay", "quick-questions", "--calibration", "0")
 def test_an_unreachable_agent_is_one_line_and_exit_code_4(tmp_path: Path, capsys: Capsys) -> None:
     done = turngap_here(capsys, *QUICK, "--agent", "ws://127.0.0.1:9/ws", "--out", tmp_path)
     assert done.code == 4
-    assert "nothing can be reached at ws://127.0.0.1:9/ws" in done.err
+    assert "nothing can be reached at ws://127.0.0.1:9/ws: Connection refused\n" in done.err
     assert "Traceback" not in done.err
 
 

@@ -1,5 +1,7 @@
 """Opens a WebSocket to an agent, and says why where it cannot."""
 
+import os
+import re
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +31,7 @@ from turngap.core.errors import NOTHING_THERE, AgentError, InputError, url_meant
 from turngap.core.untrusted import MOST_SENTENCE, printable
 
 CLOSE_TIMEOUT_S = 2.0
+_FAILED = re.compile(r"\[Errno (\d+)\] Connect call failed")
 
 
 class Socket(PromptSends, ClientConnection):
@@ -158,7 +161,10 @@ def _in_words(request: Request) -> Iterator[None]:
 
 
 def _unreachable(request: Request, error: Exception, hint: str) -> AgentError:
-    why = printable(str(error), MOST_SENTENCE) or type(error).__name__
+    # asyncio names the number and the address of each try, neither of which is news.
+    refused = dict.fromkeys(os.strerror(int(number)) for number in _FAILED.findall(str(error)))
+    said = ", ".join(refused) or str(error)
+    why = printable(said, MOST_SENTENCE) or type(error).__name__
     return AgentError("agent.unreachable", f"{NOTHING_THERE} at {request.shown}: {why}", hint=hint)
 
 

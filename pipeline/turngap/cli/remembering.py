@@ -94,10 +94,19 @@ def history(
         print_block(lambda width: list_block(shown, width))
         say_next_of_a_list(f"show one of them again: turngap report {shlex.quote(shown[-1].path)}")
         return
-    folders = ", ".join(map(str, roots or [Path("runs")]))
-    say(f"none of {len(found)} in {folders} is as asked" if found else f"nothing in {folders}")
-    if not found:
-        say_next("measure something: turngap replay")
+    say_none(len(found), roots)
+
+
+def say_none(stored: int, roots: Sequence[Path] | None, what: str = "") -> None:
+    """Say that none of so many is as asked, where that was looked for, and what to do about it."""
+    from turngap.store.documents import DEFAULT_ROOT
+
+    folders = ", ".join(map(str, roots or [f"./{DEFAULT_ROOT}"]))
+    if stored:
+        say(f"none of the {stored} stored in {folders} is {what or 'as asked'}")
+        return
+    say(f"nothing is stored in {folders}" + ("" if roots else "; --runs DIR looks elsewhere"))
+    say_next("measure your agent: turngap replay --agent ws://HOST:PORT/PATH")
 
 
 def _refuse_options(ctx: typer.Context, command: str) -> None:

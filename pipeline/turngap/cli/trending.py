@@ -8,7 +8,7 @@ import typer
 
 from turngap.cli import options
 from turngap.cli.next_steps import say_next
-from turngap.cli.remembering import Since, Where, entries_in
+from turngap.cli.remembering import Since, Where, entries_in, say_none
 from turngap.cli.shared import leave, print_block, print_json, say
 from turngap.core.errors import InputError
 
@@ -41,7 +41,8 @@ def trend(
     from turngap.history.trend import trends, trends_json
 
     wanted = Wanted.of(where or (), since=since)
-    shown = wanted.among(entries_in(roots))
+    stored = entries_in(roots)
+    shown = wanted.among(stored)
     found = trends(shown, last=last)
     if html is not None:
         say(f"written: {write_page(html, shown, found)}")
@@ -49,8 +50,7 @@ def trend(
         print_json(trends_json(found))
         return
     if not found:
-        say(f"no replay among {len(shown)} stored that are as asked")
-        say_next("measure something: turngap replay")
+        say_none(len(stored), roots, "a replay that is as asked")
         return
     print_block(lambda width: trends_block(found, width))
     _say_next(found)

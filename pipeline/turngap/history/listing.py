@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from turngap.core.columns import Column, row_of
 from turngap.core.untrusted import printable
-from turngap.history.entry import Entry
+from turngap.history.entry import Entry, Kind
 from turngap.report import sections, terminal, words
 from turngap.report.sections import TERMINAL, Cell, Item, Line, Lines
 from turngap.report.words import Style
@@ -19,20 +19,35 @@ from turngap.store.tables import Table
 # So many reasons are printed below the list, the newest ones; `--json` has all of them.
 MOST_REASONS = 10
 _SHORT_COMMIT = 9
-_MOST_LABEL = 20
+# On a terminal of fewer columns than these a label gets less room, so that it is not left out.
+_NARROW = 100
+_MOST_LABEL, _MOST_LABEL_NARROW = 20, 10
 _NONE = "–"
-CAPTION = (
-    "n: turns that count. Gap in ms: a turn without a reply counts as slower than any; – where "
-    "there are too few turns for it. Of a check, the figures are the candidate's; of a load test, "
-    "those of the longest step at the level that it certifies"
+_CAPTION = (
+    "n: turns that count. p50, p95: of the gap in ms; a turn without a reply counts as slower than "
+    "any, and – stands where there are too few turns."
 )
+# Said only where there is such a row.
+_FIGURES_OF: Mapping[Kind, str] = {
+    "check": "The figures of a check are its candidate's.",
+    "load": "The figures of a load test are those of the longest step at the level that it "
+    "certifies.",
+}
 COLUMNS: Sequence[Column[Entry]] = (
     Column("path", "text", "Its folder.", lambda entry: entry.path),
     Column("kind", "text", "What made it.", lambda entry: entry.kind),
     Column("status", "text", "How it ended.", lambda entry: entry.status),
     Column("label", "text", "What `--label` gave.", lambda entry: entry.label, True),
     Column("agent", "text", "The agent.", lambda entry: entry.agent, True),
-    Column("commit", "text", "The commit of your checkout.", lambda entry: entry.commit, True),
+    Column(
+        "commit",
+        "text",
+        "The commit of the checkout that turngap started the agent from; otherwise of the git "
+        "repository around the folder in which turngap was called. It ends in `-dirty` where files "
+        "differed.",
+        lambda entry: entry.commit,
+        True,
+    ),
     Column(
         "line",
         "text",
@@ -88,35 +103,33 @@ def _document(entry: Entry) -> dict[str, Any]:
 
 def list_block(entries: Sequence[Entry], width: int) -> Text:
     """The list on a terminal, the newest entry last, and why some are not valid."""
-    items: list[Item] = [list_table(entries), reasons(entries)]
+    most_label = _MOST_LABEL if width >= _NARROW else _MOST_LABEL_NARROW
+    items: list[Item] = [list_table(entries, most_label), reasons(entries)]
     found = [line for item in items for line in terminal.item_lines(item, width)]
     return terminal.joined(found)
 
 
-def list_table(entries: Sequence[Entry]) -> sections.Table:
-    """A row for each entry, in their order."""
+def list_table(entries: Sequence[Entry], most_label: int = _MOST_LABEL) -> sections.Table:
+    """A row for each entry, in their order; what all of them have in common stands above."""
     name = namer(entries)
-    labels = any(entry.label for entry in entries)
+    texts = [
+        ("label", [terminal.cropped(printable(e.label), most_label) for e in entries]),
+        ("kind", [entry.kind for entry in entries]),
+        ("agent", [entry.agent for entry in entries]),
+        ("commit", [commit_words(entry.commit) for entry in entries]),
+    ]
+    differing = [pair for pair in texts if len(entries) == 1 or len(set(pair[1])) > 1]
+    differing = [(column, values) for column, values in differing if any(values)]
     head = [
         sections.Column("folder"),
-        sections.Column("kind", left=True, spare=True),
-        *([sections.Column("label", left=True)] if labels else []),
-        sections.Column("agent", left=True, spare=True),
-        sections.Column("commit", left=True, spare=True),
-        sections.Column("n"),
-        sections.Column("hit rate"),
-        sections.Column("cut in"),
-        sections.Column("p50"),
-        sections.Column("p95"),
+        *(sections.Column(column, left=True, spare=True) for column, _ in differing),
+        *map(sections.Column, ("n", "hit rate", "cut in", "p50", "p95")),
         sections.Column("result", left=True),
     ]
     rows = [
         [
             name(entry),
-            entry.kind,
-            *([terminal.cropped(printable(entry.label), _MOST_LABEL)] if labels else []),
-            entry.agent,
-            commit_words(entry.commit),
+            *(values[i] for _, values in differing),
             f"{entry.n:,}" if entry.n else _NONE,
             _NONE if entry.hit_rate is None else words.percent(entry.hit_rate),
             _NONE if entry.cut_ins is None or not entry.n else f"{entry.cut_ins:,}",
@@ -124,20 +137,39 @@ def list_table(entries: Sequence[Entry]) -> sections.Table:
             ms(entry.gap_ms["p95"]),
             result(entry),
         ]
-        for entry in entries
+        for i, entry in enumerate(entries)
     ]
-    return sections.Table(head, rows, CAPTION)
+    common = {name: values[0] for name, values in texts if len(set(values)) == 1 < len(values)}
+    kinds = {entry.kind for entry in entries}
+    notes = [_common_words(len(entries), common), _CAPTION]
+    notes += [note for kind, note in _FIGURES_OF.items() if kind in kinds]
+    return sections.Table(head, rows, " ".join(filter(None, notes)))
+
+
+def _common_words(n: int, common: Mapping[str, str]) -> str:
+    """What is the same in all rows and has no column; a label that nobody gave is nothing."""
+    told = [
+        f"{name} {'unknown' if value in ('', _NONE) else printable(value)}"
+        for name, value in common.items()
+        if value or name != "label"
+    ]
+    return f"All {n} have in common: {', '.join(told)}." if told else ""
 
 
 def reasons(entries: Sequence[Entry]) -> Lines:
     """Why the newest of those entries whose figures cannot be used are as they are."""
     name = namer(entries)
-    told = [(name(entry), entry.why[0]) for entry in entries if not entry.valid and entry.why]
-    shown = [Line("why", f"{who}: {why}", short=True) for who, why in told[-MOST_REASONS:]]
+    told = [entry for entry in entries if not entry.valid and entry.why]
+    shown = [Line("why", f"{name(entry)}: {_why(entry)}") for entry in told[-MOST_REASONS:]]
     if len(told) > MOST_REASONS:
         more = f"{len(told) - MOST_REASONS} more have a reason: --json shows all of them"
         shown.append(Line("why", more, "dim"))
     return Lines(shown, where=TERMINAL)
+
+
+def _why(entry: Entry) -> str:
+    """All reasons; of what failed the failure alone, from which the others follow."""
+    return "; ".join(entry.why[:1] if entry.status == "failed" else entry.why)
 
 
 def namer(entries: Sequence[Entry]) -> Callable[[Entry], str]:

@@ -176,17 +176,23 @@ def lines_of(item: Lines, width: int) -> list[Text]:
 def _table(table: Table, width: int) -> list[Text]:
     """A line for each row; where that is too wide, without spare columns, then without bars.
 
-    What is too wide even then is folded: parts below one another, each with its first column. Few
-    rows of many figures are turned first, so that they stay beside each other.
+    The last spare column goes first, and the caption names those that went. What is too wide even
+    then is folded: parts below one another, each with its first column. Few rows of many figures
+    are turned first, so that they stay beside each other.
     """
-    caption: list[Text] = []
-    if table.caption:
-        caption += Text(printable(table.caption), style="dim").wrap(_PLAIN, width, overflow="fold")
     columns, rows = table.seen("terminal")
     rows = [[_cleaned(cell) for cell in row] for row in rows]
     chosen = list(range(len(columns)))
-    if _room(columns, rows, chosen, width) < 0:
-        chosen = [i for i in chosen if not columns[i].spare]
+    spare = [i for i in chosen if columns[i].spare]
+    while spare and _room(columns, rows, chosen, width) < 0:
+        chosen.remove(spare.pop())
+    gone = ", ".join(column.name for i, column in enumerate(columns) if i not in chosen)
+    said = filter(None, (table.caption, gone and f"No room at this width: {gone}"))
+    caption = [
+        line
+        for text in said
+        for line in Text(printable(text), style="dim").wrap(_PLAIN, width, overflow="fold")
+    ]
     if (room := _room(columns, rows, chosen, width)) >= 0:
         return [*caption, *_rows(columns, rows, chosen, room)]
     chosen = [i for i in chosen if not _is_bar(rows, i)]

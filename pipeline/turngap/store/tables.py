@@ -52,8 +52,9 @@ RUN_COLUMNS: "Sequence[Column[Run]]" = (
     Column(
         "commit",
         "text",
-        "The commit of what was measured: of the agent's checkout where it came from one, else of "
-        "yours. It ends in `-dirty` where files differed.",
+        "The commit of the checkout that turngap started the agent from; otherwise of the git "
+        "repository around the folder in which turngap was called. It ends in `-dirty` where files "
+        "differed.",
         lambda run: run.record.measured_commit,
         True,
     ),

@@ -47,6 +47,8 @@ class Panel:
     instant: bool = False
     form: str = "time_series"
     top: float | None = None
+    # What stands in its place where there is no value; Grafana's own words for it say no reason.
+    empty: str = ""
 
 
 def measured(metric: str, labels: str = TOLD, window: str = "$window") -> str:
@@ -170,42 +172,50 @@ HEARD: Sequence[Panel] = (
     ),
 )
 
+# An invalid run has none of the figures drawn here (`turngap.report.prometheus`).
+INVALID = "No value: the last run is not valid (see the table of runs), or there is none yet."
 RUNS: Sequence[Panel] = (
-    # An invalid run has none of the figures drawn here (`turngap.report.prometheus`).
     Panel(
         "Hit rate of the last run",
         "With its 95 % interval. Nothing is drawn of an invalid run.",
         bounds("turngap_run_hit_ratio"),
         unit="percentunit",
         top=1.0,
+        empty=INVALID,
     ),
     Panel(
         "p50 of the last run",
-        "With its 95 % interval; a reply that did not come is slower than any.",
+        "With its 95 % interval; a reply that did not come is slower than any. Nothing is drawn of "
+        "an invalid run, nor of fewer than 5 turns.",
         bounds("turngap_run_turn_gap_percentile_seconds", P50_RUN),
         budget=True,
+        empty=f"{INVALID} A p50 also needs 5 turns.",
     ),
     Panel(
         "p95 of the last run",
-        "With its 95 % interval. There is none for runs of fewer than 20 turns.",
+        "With its 95 % interval. Nothing is drawn of an invalid run, nor of fewer than 20 turns.",
         bounds("turngap_run_turn_gap_percentile_seconds", P95_RUN),
         budget=True,
+        empty=f"{INVALID} A p95 also needs 20 turns.",
     ),
     Panel(
         "Cut-ins of the last run",
-        "With their 95 % interval.",
+        "With their 95 % interval. Nothing is drawn of an invalid run.",
         bounds("turngap_run_cut_in_ratio"),
         unit="percentunit",
         top=1.0,
+        empty=INVALID,
     ),
     Panel(
         "Stages of the last run",
-        "The median of each.",
+        "The median of each. Nothing is drawn of an invalid run.",
         [(f"turngap_run_stage_seconds{RUN}", "{{agent}}, {{stage}}")],
+        empty=f"{INVALID} An agent without marks has no stages.",
     ),
     Panel(
         "Runs",
-        "The last run of each agent, and whether its figures can be used.",
+        "The last run of each agent, and whether it is valid. Of one that is not, no panel here "
+        "draws a figure, since none can be used.",
         [
             (
                 f"turngap_run_info{RUN} * on (agent) group_left () turngap_run_valid{RUN}",
@@ -216,6 +226,7 @@ RUNS: Sequence[Panel] = (
         kind="table",
         form="table",
         instant=True,
+        empty="No run yet: turngap report --prometheus FILE writes one.",
     ),
 )
 
@@ -351,6 +362,8 @@ def _field_defaults(panel: Panel) -> dict[str, Any]:
     defaults: dict[str, Any] = {"unit": panel.unit, "min": 0.0}
     if panel.top is not None:
         defaults["max"] = panel.top
+    if panel.empty:
+        defaults["noValue"] = panel.empty
     if panel.kind == "timeseries":
         custom: dict[str, Any] = {"lineWidth": 1, "fillOpacity": 30 if panel.stacked else 0}
         custom |= {"showPoints": "auto", "spanNulls": False}
@@ -363,6 +376,24 @@ def _field_defaults(panel: Panel) -> dict[str, Any]:
         steps = [{"color": "green", "value": None}, {"color": "red", "value": BUDGET_S}]
         defaults["thresholds"] = {"mode": "absolute", "steps": steps}
     return defaults
+
+
+def _overrides(panel: Panel) -> list[dict[str, Any]]:
+    """In the table of runs, the value is a verdict."""
+    if panel.kind != "table":
+        return []
+    words = {"1": {"text": "valid", "color": "green"}, "0": {"text": "not valid", "color": "red"}}
+    shown = [
+        {"id": "displayName", "value": "figures"},
+        {"id": "mappings", "value": [{"type": "value", "options": words}]},
+        {"id": "custom.cellOptions", "value": {"type": "color-text"}},
+    ]
+    hidden = [{"id": "custom.hidden", "value": True}]
+    matched = [("Value", shown), *((name, hidden) for name in ("Time", "instance", "job"))]
+    return [
+        {"matcher": {"id": "byName", "options": name}, "properties": properties}
+        for name, properties in matched
+    ]
 
 
 def _options(panel: Panel) -> dict[str, Any]:
@@ -406,7 +437,7 @@ def _made(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
         "datasource": SOURCE,
         "gridPos": {"x": x, "y": y, "w": panel.width, "h": panel.height},
         "targets": targets,
-        "fieldConfig": {"defaults": _field_defaults(panel), "overrides": []},
+        "fieldConfig": {"defaults": _field_defaults(panel), "overrides": _overrides(panel)},
         "options": _options(panel),
     }
 

@@ -189,3 +189,11 @@ def test_no_two_panels_lie_upon_each_other() -> None:
         taken |= cells
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(ids)) == len(ids)
+
+
+def test_a_panel_of_the_last_run_says_why_it_is_empty() -> None:
+    titles = {panel.title for panel in script.RUNS}
+    shown = [panel for panel in PANELS if panel["title"] in titles]
+    assert len(shown) == len(titles)
+    for panel in shown:
+        assert panel["fieldConfig"]["defaults"]["noValue"], panel["title"]

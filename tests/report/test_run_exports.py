@@ -122,6 +122,14 @@ def test_the_figures_are_those_of_the_run() -> None:
     assert found["turngap_run_valid"] == {(): 1.0}
 
 
+def test_a_label_that_is_not_known_is_left_out() -> None:
+    text = prometheus_text(make_run(every_outcome(), commit="")).decode()
+    (info,) = [line for line in text.splitlines() if line.startswith("turngap_run_info{")]
+    assert "commit" not in info
+    assert 'machine="' in info
+    assert '=""' not in text
+
+
 def test_a_reply_that_did_not_come_is_in_the_last_bucket_alone() -> None:
     found = figures(make_run(every_outcome()))
     buckets = found["turngap_run_turn_gap_seconds_bucket"]

@@ -29,7 +29,7 @@ class Metric:
     """A metric of a run; each has the label `agent`, too.
 
     Attributes:
-        of: yields each sample with its labels; one without a value is left out.
+        of: yields each sample with its labels; one without a value is left out, and so is a label.
         of_any_run: whether an invalid run has it, too. It has none of those that would be taken for
             a measurement of the agent.
     """
@@ -214,12 +214,12 @@ def _register(registry: "CollectorRegistry", run: Run) -> None:
                     family.add_metric(list(agent.values()), ends, total)
                     yield family
                     continue
-                names = (*agent, *metric.labels)
-                gauge = GaugeMetricFamily(metric.name, metric.about, labels=names)
+                gauge = GaugeMetricFamily(metric.name, metric.about)
                 for labels, value in metric.of(run):
                     if value is not None:
-                        told = agent | {name: printable(text) for name, text in labels.items()}
-                        gauge.add_metric([told[name] for name in names], value)
+                        # To Prometheus an empty label is none, and to a reader it says nothing.
+                        known = {n: printable(text) for n, text in labels.items() if text}
+                        gauge.add_sample(metric.name, agent | known, value)
                 if gauge.samples:
                     yield gauge
 

@@ -1,34 +1,24 @@
 """What scripts and notebooks call: `replay`, `check`, `compare`, `load` and an async twin of each.
 
-Each of them plays in an event loop of its own. In a thread where no loop runs, that loop runs right
-there. Where one runs (a notebook's cell, or an await of the async twin), it runs in another thread,
-so that whatever the caller's loop does meanwhile does not delay the instrument.
+`turngap._playing` says in which event loop and thread they play.
 """
 
-import asyncio
-import os
-import signal
-import sys
-import threading
-import warnings
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar, copy_context
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
-from importlib import import_module
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from turngap.clocks import MonotonicClock
-from turngap.core.budget import DEFAULT_BUDGET_MS, MAX_STARVED_MS, STARVED_MS
-from turngap.core.clock import ms_to_ns
+from turngap._playing import awaitable, blocking
+from turngap.core.budget import (
+    CALIBRATION_TURNS,
+    DEFAULT_BUDGET_MS,
+    MAX_STARVED_MS,
+    STARVED_MS,
+)
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.labels import checked_label
 from turngap.core.results import Turn
-from turngap.core.secrets import remember_secrets, text_without_secrets
 
 if TYPE_CHECKING:
     from turngap.check.play import Checked
@@ -37,162 +27,11 @@ if TYPE_CHECKING:
     from turngap.load.progress import Now
     from turngap.store.runs import Run
 
-P = ParamSpec("P")
-Result = TypeVar("Result")
 Names = str | Path | Sequence[str | Path]
 OnTurn = Callable[[Turn], None]
 
-# Loopback turns that measure the instrument before a run, about a second each.
-CALIBRATION_TURNS = 8
-# How often a replay looks whether the one before it has ended.
-LOOK_AGAIN_MS = 50.0
 
-
-class _Playing(Generic[Result]):
-    """A coroutine that runs to its end in a thread with an event loop of its own."""
-
-    def __init__(self, main: Coroutine[Any, Any, Result]) -> None:
-        self._main = main
-        self._begun = threading.Event()
-        thread = ThreadPoolExecutor(1, thread_name_prefix="turngap")
-        self.done = thread.submit(copy_context().run, asyncio.run, self._run())
-        thread.shutdown(wait=False)
-
-    async def _run(self) -> Result:
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        self._begun.set()
-        return await self._main
-
-    def stop(self) -> None:
-        """End it as Ctrl-C does: what was played is stored. `done` tells when it has ended."""
-        self._begun.wait()
-        with suppress(RuntimeError):  # its loop has closed: it has ended by itself
-            self._loop.call_soon_threadsafe(self._task.cancel if self._task else bool)
-
-
-def _blocking(play: Callable[P, Coroutine[Any, Any, Result]]) -> Callable[P, Result]:
-    """The same as a plain function, which returns when everything has been played."""
-
-    @wraps(play)
-    def blocking(*args: P.args, **kwargs: P.kwargs) -> Result:
-        main = _alone(play(*args, **kwargs))
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(main)
-        playing = _Playing(main)
-        with _interruptible():
-            try:
-                return playing.done.result()
-            except KeyboardInterrupt:
-                playing.stop()
-                wait([playing.done])
-                raise
-
-    return blocking
-
-
-def _awaitable(play: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:
-    """The async twin of what `_blocking` made: the caller's own loop goes on meanwhile."""
-    coroutine: Callable[P, Coroutine[Any, Any, Result]] = getattr(play, "__wrapped__")  # noqa: B009
-
-    @wraps(coroutine)
-    async def awaitable(*args: P.args, **kwargs: P.kwargs) -> Result:
-        playing = _Playing(_alone(coroutine(*args, **kwargs)))
-        done = asyncio.wrap_future(playing.done)
-        try:
-            return await asyncio.shield(done)
-        except asyncio.CancelledError:
-            playing.stop()
-            await asyncio.gather(done, return_exceptions=True)
-            raise
-
-    name = f"{coroutine.__name__}_async"
-    awaitable.__name__ = awaitable.__qualname__ = name
-    awaitable.__doc__ = f"Await what `{coroutine.__name__}` returns; it takes the same arguments.\n"
-    return awaitable
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C interrupt a wait in the main thread.
-
-    `asyncio.run` answers it by cancelling its task, which would see that only after the wait.
-    """
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGINT) if main else None
-    if before is None or before is signal.SIG_IGN:
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-_PLAYS = threading.Lock()
-# Set where one of these plays, and in what it calls.
-_WITHIN: ContextVar[bool] = ContextVar("within", default=False)
-
-
-async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
-    """Play when nothing else in this process does: two callers would measure each other.
-
-    An error ends up in notebooks and in the logs of CI, so no secret of a URL stays in it.
-    """
-    if _WITHIN.get():
-        main.close()
-        raise InputError(
-            "api.nested",
-            "a replay, check, comparison or load test was begun within another one's on_turn",
-            hint="begin it when the first one has returned",
-        )
-    clock = MonotonicClock()
-    try:
-        while not _PLAYS.acquire(blocking=False):
-            await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(LOOK_AGAIN_MS))
-    except asyncio.CancelledError:
-        main.close()
-        raise
-    try:
-        with quietly():
-            import_module("turngap.play.run")
-        _WITHIN.set(True)
-        remember_secrets(os.environ)
-        return await main
-    except TurngapError as e:
-        error = type(e)(e.kind, text_without_secrets(e.message), hint=text_without_secrets(e.hint))
-        if e.stored is not None:
-            error.stored = e.stored
-            error.add_note(_kept(e.stored))
-        raise error from None
-    finally:
-        main.close()  # it never began if the import above failed
-        _PLAYS.release()
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Keep pipecat quiet while it is first imported: it logs a greeting, and it warns.
-
-    What it warns of are deprecations of its own; tests that turn warnings into errors would fail.
-    """
-    from loguru import logger
-
-    first = "pipecat" not in sys.modules
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if first:
-            logger.disable("pipecat")
-        try:
-            yield
-        finally:
-            if first:
-                logger.enable("pipecat")
-
-
-@_blocking
+@blocking
 async def replay(
     agent: str | Path = "embedded",
     *,
@@ -318,7 +157,7 @@ async def replay(
     return run
 
 
-@_blocking
+@blocking
 async def check(  # noqa: D417
     agent: str | Path = "embedded",
     *,
@@ -461,7 +300,7 @@ class Compared:
         return f"<Compared {str(self.path)!r}: {names}>"
 
 
-@_blocking
+@blocking
 async def compare(  # noqa: D417
     *llms: str,
     agent: str | Path = "embedded",
@@ -541,7 +380,7 @@ async def compare(  # noqa: D417
     return compared
 
 
-@_blocking
+@blocking
 async def load(  # noqa: D417
     agent: str | Path = "embedded",
     *,
@@ -668,24 +507,15 @@ async def load(  # noqa: D417
     return loaded
 
 
-replay_async = _awaitable(replay)
-check_async = _awaitable(check)
-compare_async = _awaitable(compare)
-load_async = _awaitable(load)
+replay_async = awaitable(replay)
+check_async = awaitable(check)
+compare_async = awaitable(compare)
+load_async = awaitable(load)
 
 
 def _raise(failure: TurngapError, stored: Any) -> NoReturn:
     failure.stored = stored
     raise failure
-
-
-def _kept(stored: Any) -> str:
-    from turngap.store.runs import Run
-
-    if not isinstance(stored, Run):
-        return f"what was played is stored in {stored.path}"
-    played = f"{len(stored.turns)} of {stored.record.planned_turns} turns were played"
-    return f"{played}; they are stored in {stored.path}"
 
 
 def _names(given: Names) -> tuple[str, ...]:

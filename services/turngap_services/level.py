@@ -38,11 +38,6 @@ class Levelled:
         self._powers[:] = 0
         self._gain = self._gain_now()
 
-    @property
-    def gain_db(self) -> float:
-        """The gain at the end of what was fed, in dB."""
-        return 20 * float(np.log10(self._gain))
-
     def feed(self, pcm: Pcm) -> Pcm:
         """Take the next samples; return those whose frame is complete, at the level."""
         self._waiting = np.concatenate((self._waiting, pcm))

@@ -139,7 +139,7 @@ def test_a_replay_within_anothers_on_turn_is_refused_and_does_not_wait_for_ever(
 
 @pytest.mark.usefixtures("agents")
 def test_replays_of_one_process_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turngap._api.LOOK_AGAIN_MS", 1.0)
+    monkeypatch.setattr("turngap._playing.LOOK_AGAIN_MS", 1.0)
     interval = sys.getswitchinterval()
 
     async def main() -> list[Run]:

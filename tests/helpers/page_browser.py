@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -390,8 +390,3 @@ async def modules() -> AsyncIterator[Call]:
 
         yield call
         assert tab.problems == []
-
-
-def as_list(data: bytes | Sequence[int]) -> list[int]:
-    """Bytes as the page's side of a call takes them."""
-    return list(data)

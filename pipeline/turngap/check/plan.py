@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from turngap.caller.dialects.registry import dialect_of_host
 from turngap.check.verdict import ALPHA, conversations_needed
-from turngap.core.budget import MAX_STARVED_MS
+from turngap.core.budget import CALIBRATION_TURNS, MAX_STARVED_MS
 from turngap.core.errors import InputError
 from turngap.core.paired import Limits
 from turngap.core.stages import MARKS
@@ -55,7 +55,7 @@ class CheckPlan(PlayPlan):
     target: float = 0.95
     until_decided: bool = False
     max_minutes: float = 10.0
-    calibration_turns: int = 8
+    calibration_turns: int = CALIBRATION_TURNS
 
     def __post_init__(self) -> None:
         if self.rounds == 0:

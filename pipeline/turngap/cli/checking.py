@@ -11,7 +11,7 @@ from turngap.cli.progress import played
 from turngap.cli.results import show, stored_check
 from turngap.cli.shared import leave
 from turngap.cli.telling import telemetry_of
-from turngap.core.budget import STARVED_MS
+from turngap.core.budget import CALIBRATION_TURNS, STARVED_MS
 from turngap.core.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def check(
             min=0.1, help="With --until-decided: start no further round after this time."
         ),
     ] = 10.0,
-    calibration: options.CalibrationTurns = options.CALIBRATION_TURNS,
+    calibration: options.CalibrationTurns = CALIBRATION_TURNS,
     limit_p50_ms: Annotated[
         float, options.for_limits(min=1, help="Fail if the gap's p50 is this much slower, or more.")
     ] = 30.0,

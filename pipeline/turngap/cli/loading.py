@@ -19,7 +19,7 @@ from turngap.cli.progress import Display
 from turngap.cli.results import show, stored_load
 from turngap.cli.shared import leave, say
 from turngap.cli.telling import telemetry_of
-from turngap.core.budget import DEFAULT_BUDGET_MS, MAX_STARVED_MS, STARVED_MS
+from turngap.core.budget import CALIBRATION_TURNS, DEFAULT_BUDGET_MS, MAX_STARVED_MS, STARVED_MS
 from turngap.core.errors import ExitCode
 from turngap.load.probe import MAX_MINUTES
 
@@ -130,7 +130,7 @@ def load(
             "certify more.",
         ),
     ] = MAX_MINUTES,
-    calibration: options.CalibrationTurns = options.CALIBRATION_TURNS,
+    calibration: options.CalibrationTurns = CALIBRATION_TURNS,
     budget_ms: Annotated[
         float,
         options.for_limits(

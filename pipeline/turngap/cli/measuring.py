@@ -11,7 +11,7 @@ from turngap.cli.next_steps import after_run, say_next
 from turngap.cli.progress import Display, announce
 from turngap.cli.shared import print_block, print_json, say, show_failure
 from turngap.cli.telling import telemetry_of
-from turngap.core.budget import STARVED_MS
+from turngap.core.budget import CALIBRATION_TURNS, STARVED_MS
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def replay(
             "first call.",
         ),
     ] = None,
-    calibration: options.CalibrationTurns = options.CALIBRATION_TURNS,
+    calibration: options.CalibrationTurns = CALIBRATION_TURNS,
     budget_ms: options.BudgetMs = None,
     min_hit_rate: Annotated[
         float | None,

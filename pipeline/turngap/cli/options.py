@@ -224,7 +224,6 @@ Phases = Annotated[
         "result does not depend on one alignment.",
     ),
 ]
-CALIBRATION_TURNS = 8
 CalibrationTurns = Annotated[
     int,
     for_play(

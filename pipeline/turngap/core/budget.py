@@ -51,3 +51,7 @@ def outcome_of(
 STARVED_MS = 10.0
 # Later than a whole budget there is no measurement left to speak of.
 MAX_STARVED_MS = 1000.0
+
+# Known gaps of a loopback agent that show the instrument's own error before a run, about a second
+# each.
+CALIBRATION_TURNS = 8

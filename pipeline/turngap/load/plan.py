@@ -7,7 +7,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Self
 
-from turngap.core.budget import DEFAULT_BUDGET_MS
+from turngap.core.budget import CALIBRATION_TURNS, DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
 from turngap.core.stats import CONFIDENCE
 from turngap.load.again import LOAD, command_of
@@ -36,8 +36,6 @@ from turngap.play.plan import START_S, PlayPlan, calibration_s
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
 from turngap.workers import On, require_executor
-
-CALIBRATION_TURNS = 8
 
 # Between two steps: the agent ends its sessions.
 SETTLE_S = 2.0

@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def turngap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Turngap":
     """Play recorded people against a voice agent, and assert how long they waited."""
-    from turngap._api import quietly
+    from turngap._playing import quietly
 
     with quietly():
         from turngap.pytest_plugin.fixture import Turngap

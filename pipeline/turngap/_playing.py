@@ -1,0 +1,184 @@
+"""Playing for scripts and notebooks: blocking or awaited, and one at a time in a process.
+
+Each play runs in an event loop of its own. In a thread where no loop runs, that loop runs right
+there. Where one runs (a notebook's cell, or an await of the async twin), it runs in another thread,
+so that whatever the caller's loop does meanwhile does not delay the instrument.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
+from functools import wraps
+from importlib import import_module
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from turngap.clocks import MonotonicClock
+from turngap.core.clock import ms_to_ns
+from turngap.core.errors import InputError, TurngapError
+from turngap.core.secrets import remember_secrets, text_without_secrets
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+# How often a replay looks whether the one before it has ended.
+LOOK_AGAIN_MS = 50.0
+
+
+class _Playing(Generic[Result]):
+    """A coroutine that runs to its end in a thread with an event loop of its own."""
+
+    def __init__(self, main: Coroutine[Any, Any, Result]) -> None:
+        self._main = main
+        self._begun = threading.Event()
+        thread = ThreadPoolExecutor(1, thread_name_prefix="turngap")
+        self.done = thread.submit(copy_context().run, asyncio.run, self._run())
+        thread.shutdown(wait=False)
+
+    async def _run(self) -> Result:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        self._begun.set()
+        return await self._main
+
+    def stop(self) -> None:
+        """End it as Ctrl-C does: what was played is stored. `done` tells when it has ended."""
+        self._begun.wait()
+        with suppress(RuntimeError):  # its loop has closed: it has ended by itself
+            self._loop.call_soon_threadsafe(self._task.cancel if self._task else bool)
+
+
+def blocking(play: Callable[P, Coroutine[Any, Any, Result]]) -> Callable[P, Result]:
+    """The same as a plain function, which returns when everything has been played."""
+
+    @wraps(play)
+    def plain(*args: P.args, **kwargs: P.kwargs) -> Result:
+        main = _alone(play(*args, **kwargs))
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(main)
+        playing = _Playing(main)
+        with _interruptible():
+            try:
+                return playing.done.result()
+            except KeyboardInterrupt:
+                playing.stop()
+                wait([playing.done])
+                raise
+
+    return plain
+
+
+def awaitable(play: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:
+    """The async twin of what `blocking` made: the caller's own loop goes on meanwhile."""
+    coroutine: Callable[P, Coroutine[Any, Any, Result]] = getattr(play, "__wrapped__")  # noqa: B009
+
+    @wraps(coroutine)
+    async def twin(*args: P.args, **kwargs: P.kwargs) -> Result:
+        playing = _Playing(_alone(coroutine(*args, **kwargs)))
+        done = asyncio.wrap_future(playing.done)
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            playing.stop()
+            await asyncio.gather(done, return_exceptions=True)
+            raise
+
+    name = f"{coroutine.__name__}_async"
+    twin.__name__ = twin.__qualname__ = name
+    twin.__doc__ = f"Await what `{coroutine.__name__}` returns; it takes the same arguments.\n"
+    return twin
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C interrupt a wait in the main thread.
+
+    `asyncio.run` answers it by cancelling its task, which would see that only after the wait.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if main else None
+    if before is None or before is signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+_PLAYS = threading.Lock()
+# Set where one of these plays, and in what it calls.
+_WITHIN: ContextVar[bool] = ContextVar("within", default=False)
+
+
+async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
+    """Play when nothing else in this process does: two callers would measure each other.
+
+    An error ends up in notebooks and in the logs of CI, so no secret of a URL stays in it.
+    """
+    if _WITHIN.get():
+        main.close()
+        raise InputError(
+            "api.nested",
+            "a replay, check, comparison or load test was begun within another one's on_turn",
+            hint="begin it when the first one has returned",
+        )
+    clock = MonotonicClock()
+    try:
+        while not _PLAYS.acquire(blocking=False):
+            await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(LOOK_AGAIN_MS))
+    except asyncio.CancelledError:
+        main.close()
+        raise
+    try:
+        with quietly():
+            import_module("turngap.play.run")
+        _WITHIN.set(True)
+        remember_secrets(os.environ)
+        return await main
+    except TurngapError as e:
+        error = type(e)(e.kind, text_without_secrets(e.message), hint=text_without_secrets(e.hint))
+        if e.stored is not None:
+            error.stored = e.stored
+            error.add_note(_kept(e.stored))
+        raise error from None
+    finally:
+        main.close()  # it never began if the import above failed
+        _PLAYS.release()
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Keep pipecat quiet while it is first imported: it logs a greeting, and it warns.
+
+    What it warns of are deprecations of its own; tests that turn warnings into errors would fail.
+    """
+    from loguru import logger
+
+    first = "pipecat" not in sys.modules
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if first:
+            logger.disable("pipecat")
+        try:
+            yield
+        finally:
+            if first:
+                logger.enable("pipecat")
+
+
+def _kept(stored: Any) -> str:
+    from turngap.store.runs import Run
+
+    if not isinstance(stored, Run):
+        return f"what was played is stored in {stored.path}"
+    played = f"{len(stored.turns)} of {stored.record.planned_turns} turns were played"
+    return f"{played}; they are stored in {stored.path}"

@@ -44,9 +44,9 @@ class VirtualAgents:
             monkeypatch.setattr(module, "MonotonicClock", _clock)
         monkeypatch.setattr(asyncio, "run", in_virtual_time)
 
-    def url_of(self, script: Script | Course) -> str:
+    def url_of(self, script: Script | Course, host: str = "in-memory") -> str:
         """Where an agent that follows the script can be reached."""
-        url = f"ws://in-memory/{len(self._scripts)}"
+        url = f"ws://{host}/{len(self._scripts)}"
         self._scripts[url] = script
         return url
 

@@ -10,16 +10,22 @@ from commandline import SCENARIOS, Finished, only_run, turngap_here
 from virtual_agents import VirtualAgents
 
 import turngap
+from turngap.check.plan import CheckPlan
 from turngap.core.secrets import REMOVED
 from turngap.play import target
 from turngap.play.resume import continued
+from turngap.play.target import AgentChoice
 from turngap.store.runs import read_run
 from turngap.testing.agent import Reply, Script
+
+# Nobody serves there, nor asks for it: it is the port for throwing away (RFC 863).
+HERE = "ws://127.0.0.1:9/"
 
 Capsys = pytest.CaptureFixture[str]
 
 BOT = f"{sys.executable} bot.py"
 OTHER = f"{sys.executable} other.py"
+STANDS_IN = "docker-proxy, which the command did not start itself"
 
 
 @pytest.fixture
@@ -28,11 +34,13 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     log: list[str] = []
 
     @asynccontextmanager
-    async def started(command: str, url: str, file: Path, waits: object) -> AsyncIterator[None]:
+    async def started(
+        command: str, url: str, file: Path, waits: object
+    ) -> AsyncIterator[str | None]:
         folder = file.parent.name.rpartition("Z-")[2]
         log.append(f"{command} for {url} into {folder}/{file.name}")
         try:
-            yield
+            yield STANDS_IN if "docker" in command else None
         finally:
             log.append(f"end of {command}")
 
@@ -57,6 +65,19 @@ def test_a_replay_starts_its_agent_and_ends_it(
     run = read_run(only_run(tmp_path))
     assert (run.record.agent["url"], run.record.agent["start"]) == (url, BOT)
     assert f"turngap check --start '{BOT}' --agent {url}" in done.err
+
+
+def test_who_serves_in_place_of_the_command_is_stored_and_shown(
+    tmp_path: Path, capsys: Capsys, virtual_agents: VirtualAgents, log: list[str]
+):
+    url = virtual_agents.url_of(Script(replies=(Reply(),)))
+    done = replay(capsys, tmp_path, "--start", "env docker run bot", "--agent", url)
+    assert done.code == 0, done.err
+    run = read_run(only_run(tmp_path))
+    assert run.record.found == {"listener": STANDS_IN}
+    note = f"the agent's port is served by {STANDS_IN}"
+    assert note in " ".join(done.out.split())
+    assert note.replace("'", "&#39;") in (run.path / "report.html").read_text()
 
 
 def test_a_failed_replay_ends_its_agent_and_is_continued_with_it(
@@ -107,7 +128,8 @@ def _text(file: Path) -> str:
 
 
 def test_a_check_starts_both_sides(tmp_path: Path, virtual_agents: VirtualAgents, log: list[str]):
-    new, old = (virtual_agents.url_of(Script(replies=(Reply(),))) for _ in range(2))
+    script = Script(replies=(Reply(),))
+    new, old = (virtual_agents.url_of(script, host) for host in ("new", "old"))
     turngap.check(
         new, start=BOT, against=old, start_against=OTHER, rounds=1, calibration=0,
         scenarios="quick-questions", library=SCENARIOS, out=tmp_path,
@@ -137,6 +159,32 @@ def test_the_curve_of_a_bot_starts_it(
     [
         (("replay", "--start", BOT), "turngap starts it itself"),
         (("check", "--start-against", BOT, "--budget", "gap=800"), "no reference at hand"),
+        (
+            ("check", "--start", BOT, "--agent", HERE, "--against", HERE, "--start-against", BOT),
+            "would be one and the same",
+        ),
+        (
+            (
+                "check",
+                "--start",
+                BOT,
+                "--agent",
+                f"{HERE}a",
+                "--start-against",
+                BOT,
+                "--against",
+                f"{HERE}b",
+            ),
+            "would be one and the same",
+        ),
+        (
+            ("check", "--start", BOT, "--agent", HERE, "--against", "ws://127.0.0.2:9"),
+            "would be one and the same",
+        ),
+        (
+            ("check", "--agent", HERE, "--against", HERE, "--start-against", BOT),
+            "would be one and the same",
+        ),
         (("replay", "--start", "no-such-program", "--agent", "ws://127.0.0.1:9/"), "no program"),
     ],
 )
@@ -147,3 +195,24 @@ def test_what_cannot_be_started_is_refused_before_anything_is_stored(
     assert done.code == 2
     assert words in done.err
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("starts", "against"),
+    [
+        ({"start": BOT}, f"{HERE}other"),  # both in one server
+        ({"start": BOT}, "ws://127.0.0.1:10/"),
+        ({"start": BOT}, "ws://192.0.2.1:9/"),
+        ({"start": BOT, "start_against": OTHER}, "ws://127.0.0.1:10/"),
+        ({}, HERE),  # on purpose
+    ],
+)
+def test_two_agents_of_a_check_may_be(starts: dict[str, str], against: str, tmp_path: Path):
+    choice = AgentChoice(HERE, start=starts.get("start"))
+    plan = CheckPlan.of(
+        choice, ["quick-questions"], None, SCENARIOS, against=against, against_sets=(),
+        start_against=starts.get("start_against"), baseline=None, save=None, budgets={},
+        out=tmp_path,
+    )  # fmt: skip
+    assert plan.reference is not None
+    assert plan.reference.choice.agent == against

@@ -13,6 +13,8 @@ from turngap.core.budget import CALIBRATION_TURNS, MAX_STARVED_MS
 from turngap.core.errors import InputError
 from turngap.core.paired import Limits
 from turngap.core.stages import MARKS
+from turngap.play.command import address_of
+from turngap.play.listeners import is_here
 from turngap.play.plan import MAX_PHASES, PlayPlan, require_number
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
@@ -122,6 +124,7 @@ class CheckPlan(PlayPlan):
                 dialect=against_dialect,
                 headers=tuple(against_headers),
             )
+            _require_two(choice, beside)
             reference = resolve(_spoken_to_like(choice, beside), folder)
         return cls(
             candidate=resolve(choice, folder),
@@ -146,6 +149,38 @@ class CheckPlan(PlayPlan):
     def only_saves(self) -> bool:
         """Whether there is nothing to judge the candidate by."""
         return self.reference is None and self.baseline is None and not self.budgets
+
+
+def _require_two(candidate: AgentChoice, reference: AgentChoice) -> None:
+    """Refuse two agents of which one would be measured twice, once in place of the other.
+
+    What a command starts cannot share its port. An agent that runs already may be compared with
+    itself: nobody does that unawares.
+
+    Raises:
+        InputError: they are at one port of one machine, and a command starts one of them.
+    """
+    commands = [each.start for each in (candidate, reference) if each.start is not None]
+    if not (commands and candidate.is_url and reference.is_url):
+        return
+    at, other = address_of(candidate.agent), address_of(reference.agent)
+    if at != other and not (at[1] == other[1] and is_here(at[0]) and is_here(other[0])):
+        return
+    # One command may well start one server with both agents, each at a path of its own.
+    if len(commands) == 1 and _path_of(candidate.agent) != _path_of(reference.agent):
+        return
+    raise InputError(
+        "check.one_listener",
+        f"the agent at {candidate.shown} and the reference at {reference.shown} would be one and "
+        "the same, so it would be compared with itself",
+        hint="start the reference at a port of its own: --against ws://127.0.0.1:8766/ws "
+        "--start-against COMMAND",
+    )
+
+
+def _path_of(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.path.rstrip("/"), parts.query
 
 
 def _spoken_to_like(candidate: AgentChoice, reference: AgentChoice) -> AgentChoice:

@@ -442,10 +442,10 @@ class RunRecord(Document):
     `planned_turns`: 0 where nobody planned them, as in a live conversation. `stand_ins`: what was
     not real, in words: `SIMULATED_LLM`, "closed-domain recogniser", "synthetic voices". `held_out`:
     what is known of the agent's models beside this run. `found`: what its engines chose of what ran
-    on its machine, in a line by kind. `voices`: what spoke the turns without a recording, by
-    scenario. `pieces`: empty but for a run that was continued, of which the other fields are the
-    first piece's; `clock_offset` and `calibration` are then the worst of all pieces'. `label`: what
-    the user calls the run.
+    on its machine, in a line by kind, and a `listener` that `--start` did not start itself.
+    `voices`: what spoke the turns without a recording, by scenario. `pieces`: empty but for a run
+    that was continued, of which the other fields are the first piece's; `clock_offset` and
+    `calibration` are then the worst of all pieces'. `label`: what the user calls the run.
     """
 
     metrics_version: int = METRICS_VERSION

@@ -6,10 +6,9 @@ import shlex
 import shutil
 import socket
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from turngap.clocks import MonotonicClock
@@ -17,10 +16,8 @@ from turngap.core.clock import NS_PER_MS, NS_PER_S
 from turngap.core.errors import AgentError, InputError
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import shown
+from turngap.play.listeners import listeners_at, listeners_of, shown_address, strangers_at
 from turngap.play.process import child, ended
-
-if TYPE_CHECKING:
-    import psutil
 
 # A bot loads its models in seconds; one that fetches them first takes minutes.
 START_TIMEOUT_S = 300.0
@@ -38,27 +35,38 @@ _EXPANDED = re.compile(r"\$[A-Za-z_{(]|`")
 _OF_A_SHELL = re.compile(rf"(?:^|\s)(?:[&|;<]|[0-9]?>)|;(?:\s|$)|{_EXPANDED.pattern}")
 
 Told = Callable[[str], None]
+Peer = tuple[str, int]  # an IP address and a port that a connection has reached
 
 
 @asynccontextmanager
 async def started(
     command: str, url: str, log: Path, waits: Told = lambda what: None
-) -> AsyncIterator[None]:
+) -> AsyncIterator[str | None]:
     """Start an agent by a command, until its URL's port is open; end it with all its children.
 
     What it prints goes to `log`. `waits` is told what is waited for, and for how long already.
+    Yields who serves in place of what was started, a container say; None where nobody does, or
+    the system does not tell.
 
     Raises:
         InputError: the command cannot be run, or the port is taken already.
         AgentError: it ended before it served, or does not serve in time; or it ended later, and
-            the line to it was lost by that.
+            the line to it was lost by that; or a process that it did not start serves there when
+            it should, or at the end.
     """
     argv = argv_of(command)
     require_free(command, url)
     waits(f"starting {_named(command)}")
     async with child(["turngap.children", *argv], log) as process:
-        await _serves(process, command, url, log, waits)
-        yield
+        peer = await _serves(process, command, url, log, waits)
+        stands_in = await _stand_in(process, command, peer, log)
+        if (code := process.returncode) is not None:
+            raise ended(f"{_named(command)}: the agent did not start", code, log)
+        if stands_in is not None:
+            waits(stands_in)
+        yield stands_in
+        # Somebody may have taken its place in between.
+        await _stand_in(process, command, peer, log)
 
 
 @asynccontextmanager
@@ -72,7 +80,7 @@ async def served_by(command: str, log: Path) -> AsyncIterator[list[int]]:
     async with child(["turngap.children", *argv_of(command)], log) as process:
         clock = MonotonicClock()
         begun_ns = clock.now_ns()
-        while not (ports := ports_of(process.pid)):
+        while not (ports := _ports_of(process.pid)):
             if (code := process.returncode) is not None:
                 raise ended(f"{_named(command)}: the agent did not start", code, log)
             now_ns = clock.now_ns()
@@ -84,7 +92,7 @@ async def served_by(command: str, log: Path) -> AsyncIterator[list[int]]:
             await clock.sleep_until_ns(now_ns + LOOK_EVERY_MS * NS_PER_MS)
         # Another server of the same process, as one for metrics, may have been the first.
         await clock.sleep_until_ns(clock.now_ns() + SETTLE_MS * NS_PER_MS)
-        yield ports_of(process.pid) or ports
+        yield _ports_of(process.pid) or ports
 
 
 def argv_of(command: str) -> list[str]:
@@ -136,11 +144,12 @@ def require_free(command: str, url: str) -> None:
         InputError: it is taken, or the URL has no host.
     """
     host, port = address_of(url)
-    with suppress(OSError), socket.create_connection((host, port), CONNECT_TIMEOUT_S):
-        taken = f"{host}:{port} is in use already{_by_whom(port)}"
+    with suppress(OSError), socket.create_connection((host, port), CONNECT_TIMEOUT_S) as line:
+        whose = next((each for each in listeners_at(*line.getpeername()[:2]) if each.pid), None)
+        by_whom = f" by {whose.named}" if whose else ""
         raise InputError(
             "start.port_taken",
-            f"{taken}, so {_named(command)} cannot serve there",
+            f"{host}:{port} is in use already{by_whom}, so {_named(command)} cannot serve there",
             hint=f"end what serves there, or measure it without --start: --agent {url}",
         )
 
@@ -162,12 +171,12 @@ def address_of(url: str) -> tuple[str, int]:
     )
 
 
-async def _serves(process: Process, command: str, url: str, log: Path, waits: Told) -> None:
-    """Wait until the port is open."""
+async def _serves(process: Process, command: str, url: str, log: Path, waits: Told) -> Peer:
+    """Wait until the port is open; return which address it is open at."""
     host, port = address_of(url)
     clock = MonotonicClock()
     begun_ns = told_ns = clock.now_ns()
-    while not await _accepts(host, port):
+    while (peer := await _accepts(host, port)) is None:
         if (code := process.returncode) is not None:
             raise ended(_not_serving(command, host, port, code), code, log)
         now_ns = clock.now_ns()
@@ -183,6 +192,37 @@ async def _serves(process: Process, command: str, url: str, log: Path, waits: To
             waited_s = (now_ns - begun_ns) // NS_PER_S
             waits(f"waiting for {host}:{port}, {waited_s} s{_elsewhere(process.pid)}")
         await clock.sleep_until_ns(now_ns + LOOK_EVERY_MS * NS_PER_MS)
+    return peer
+
+
+async def _stand_in(process: Process, command: str, peer: Peer, log: Path) -> str | None:
+    """Who serves there in place of what was started and may; None for itself, and for nobody.
+
+    Raises:
+        AgentError: it is a process that has nothing to do with the command; or the command has
+            ended, so that whoever serves cannot be what it started.
+    """
+    strangers = strangers_at(*peer, process.pid)
+    if (code := process.returncode) is not None:
+        if await _accepts(*peer) is None:
+            return None
+        where, whose = shown_address(*peer), strangers[0].named if strangers else "somebody else"
+        error = ended(f"{_named(command)} has ended, but {where} is served by {whose}", code, log)
+        raise AgentError("agent.another_serves", error.message, hint=error.hint)
+    # Where one of several at the same address is another's, it gets some of the calls.
+    others = [each for each in strangers if each.pid and not each.stands_for_another]
+    if others:
+        raise AgentError(
+            "agent.another_serves",
+            f"{others[0].named} serves at {others[0].at}, and {_named(command)} did not start it, "
+            "so your agent would not be what is measured",
+            hint="end that process, or choose another port; if it is the agent (a system service, "
+            f"say), start it yourself and leave out --start. The command's log: {log}",
+        )
+    if not strangers:
+        return None
+    whose = strangers[0].name or "a process of another user"
+    return f"{whose}, which the command did not start itself, as with a container or a tunnel"
 
 
 def _not_serving(command: str, host: str, port: int, code: int) -> str:
@@ -194,54 +234,28 @@ def _not_serving(command: str, host: str, port: int, code: int) -> str:
     return f"{_named(command)}: the agent did not start"
 
 
-async def _accepts(host: str, port: int) -> bool:
+async def _accepts(host: str, port: int) -> Peer | None:
+    """The address at which a connection is taken; None if it is not."""
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             _, writer = await asyncio.open_connection(host, port)
+        peer: Peer = writer.get_extra_info("peername")[:2]
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
-        return True
-    return False
+        return peer
+    return None
 
 
 def _named(command: str) -> str:
     return shown(text_without_secrets(command), MOST_SHOWN)
 
 
-def _by_whom(port: int) -> str:
-    """The process that listens there, where the system says so."""
-    import psutil
-
-    with suppress(psutil.Error, RuntimeError):
-        for found in psutil.net_connections("tcp"):
-            if found.pid and found.laddr and (found.status, found.laddr.port) == ("LISTEN", port):
-                return f" by {psutil.Process(found.pid).name()} (process {found.pid})"
-    return ""
-
-
 def _elsewhere(pid: int) -> str:
-    """The ports at which a process or its children listen, in words."""
-    ports = ports_of(pid)
-    return f" (it listens at {', '.join(map(str, ports))})" if ports else ""
+    """Where a process or its children listen, in words."""
+    at = [listener.at for listener in listeners_of(pid)]
+    return f" (it listens at {', '.join(at)})" if at else ""
 
 
-def ports_of(pid: int) -> list[int]:
-    """Return the TCP ports at which a process or its children listen."""
-    import psutil
-
-    ports: set[int] = set()
-    with suppress(psutil.Error):
-        root = psutil.Process(pid)
-        for process in (root, *root.children(recursive=True)):
-            ports.update(_listening(process))
-    return sorted(ports)
-
-
-def _listening(process: "psutil.Process") -> Iterator[int]:
-    import psutil
-
-    with suppress(psutil.Error):
-        for found in process.net_connections("tcp"):
-            if found.status == psutil.CONN_LISTEN and found.laddr:
-                yield found.laddr.port
+def _ports_of(pid: int) -> list[int]:
+    return sorted({listener.port for listener in listeners_of(pid)})

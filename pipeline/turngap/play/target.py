@@ -215,7 +215,8 @@ class Target:
     ) -> AsyncIterator[Endpoint]:
         """Where the agent is; what has to be started for it runs for as long as this lasts.
 
-        `told` gets what a stack's process chose at its start, `waits` what a command is waited for;
+        `told` gets what a stack's process chose at its start, or who serves in place of what a
+        command started; `waits` gets what a command is waited for;
         `room` is for the calls that one of ours is to take.
         """
         checkout = self.choice.checkout
@@ -223,7 +224,9 @@ class Target:
             async with _serving(checkout, self._serve_arguments(checkout.stack, room), log) as url:
                 yield Endpoint(url, PIPECAT)
         elif self.choice.start is not None:
-            async with started(self.choice.start, self.choice.agent, log, waits):
+            async with started(self.choice.start, self.choice.agent, log, waits) as stands_in:
+                if stands_in is not None:
+                    told(Chosen(found={"listener": stands_in}))
                 yield self.choice.endpoint
         elif self.stack is None:
             yield self.choice.endpoint

@@ -138,7 +138,7 @@ def test_pieces_add_up_to_a_table_between_the_marks_of_a_page(
     assert "old" not in text
     # 7 rounds and one of three turns; two of the three say how fast the model was.
     cells = (
-        "| 24 (3 recorded) | 398 | 398 | 0/24 (0% to 56%) | 398 | 24/24 (44% to 100%) "
+        "| 24 (3 different) | 398 | 398 | 0/24 (0% to 56%) | 398 | 24/24 (44% to 100%) "
         "| 120 (n=16) | 64 | 9 | 16/24 (21% to 94%) |"
     )
     for name in ("sim:full", "student"):
@@ -167,8 +167,8 @@ def test_an_agent_that_waits_has_its_gap_beside_the_other_s(
     text = table(collect(tmp_path))
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert [row.split(" | ")[0] for row in rows] == ["| `sim:full`", "| `student`"]
-    assert all("| 21 (3 recorded) | 398 |" in row for row in rows)
-    waiting = "| 12 (3 recorded) | 398 | – (n=12, needs 20) | 0/12 (0% to 56%) | 398 |"
+    assert all("| 21 (3 different) | 398 |" in row for row in rows)
+    waiting = "| 12 (3 different) | 398 | – (n=12, needs 20) | 0/12 (0% to 56%) | 398 |"
     assert all(row.endswith(waiting) for row in rows)
     assert "not all of them" not in text
 

@@ -78,7 +78,7 @@ def test_a_check_that_played_nothing_has_a_page(record):
 
 def test_verdict_and_reason_come_before_any_figure():
     text = page_of(regressed_check()).text
-    at = [text.index(s) for s in ("REGRESSED", "regressed: gap p50", " Metrics ", "+41 ms")]
+    at = [text.index(s) for s in ("REGRESSED", "regressed: gap p50", " gap p50, ms ", " +41 ")]
     assert at == sorted(at)
 
 

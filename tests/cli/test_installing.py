@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -22,8 +23,83 @@ def made_by_pipx(prefix: Path, spec: object) -> Path:
     return prefix
 
 
-def test_in_any_other_environment_it_is_pip(tmp_path: Path) -> None:
+def checkout(folder: Path) -> dict[str, Any]:
+    """What pip stores of an installation from a folder."""
+    folder.mkdir(parents=True)
+    (folder / "pyproject.toml").touch()
+    return {"url": folder.as_uri(), "dir_info": {}}
+
+
+def test_from_an_index_it_is_pip_and_the_name(tmp_path: Path) -> None:
+    assert for_this_environment(HINT, tmp_path, {}) == HINT
+
+
+def test_from_a_folder_it_is_that_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    origin = checkout(tmp_path / "my turngap")
+    monkeypatch.chdir("/")
+    said = for_this_environment(HINT, tmp_path, origin)
+    assert said == f"pip install '{tmp_path}/my turngap[embedded,piper]' (or `./run talk`)"
+    monkeypatch.chdir(tmp_path)
+    said = for_this_environment(HINT, tmp_path, origin | {"dir_info": {"editable": True}})
+    assert said == "pip install -e './my turngap[embedded,piper]' (or `./run talk`)"
+    monkeypatch.chdir(tmp_path / "my turngap")
+    assert for_this_environment(HINT, tmp_path, origin).startswith("pip install '.[embedded,")
+
+
+def test_a_folder_that_is_gone_leaves_the_name(tmp_path: Path) -> None:
+    origin = {"url": (tmp_path / "gone").as_uri(), "dir_info": {"editable": True}}
+    assert for_this_environment(HINT, tmp_path, origin) == HINT
+
+
+@pytest.mark.parametrize(
+    ("about", "source"),
+    [
+        ({"vcs_info": {"vcs": "git", "requested_revision": "v1", "commit_id": "7ae7"}}, "@v1"),
+        ({"vcs_info": {"vcs": "git", "commit_id": "7ae7"}}, "@7ae7"),
+        ({"vcs_info": {"vcs": "git"}, "subdirectory": "a"}, "#subdirectory=a"),
+    ],
+)
+def test_from_git_it_is_the_repository(tmp_path: Path, about: dict[str, Any], source: str) -> None:
+    origin = {"url": "https://example.org/turngap.git", **about}
+    said = for_this_environment(HINT, tmp_path, origin)
+    url = "git+https://example.org/turngap.git"
+    assert said.startswith(f"pip install 'turngap[embedded,piper] @ {url}{source}' (or")
+
+
+@pytest.mark.parametrize(
+    "origin", [{"url": 3}, {"url": "https://example.org/t.whl", "archive_info": {}}]
+)
+def test_what_else_it_came_from_leaves_the_name(tmp_path: Path, origin: dict[str, Any]) -> None:
+    assert for_this_environment(HINT, tmp_path, origin) == HINT
+
+
+@pytest.mark.parametrize("stored", [None, "", "{", "[]", '{"url": null}'])
+def test_what_the_installer_wrote_is_read_if_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: str | None
+) -> None:
+    info = tmp_path / "turngap-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: turngap\nVersion: 1\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    if stored is not None:
+        (info / "direct_url.json").write_text(stored)
     assert for_this_environment(HINT, tmp_path) == HINT
+    origin = checkout(tmp_path / "from")
+    (info / "direct_url.json").write_text(json.dumps(origin))
+    assert "from[embedded,piper]'" in for_this_environment(HINT, tmp_path)
+
+
+def test_in_the_environment_of_run_it_is_the_uv_that_lies_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix, origin = tmp_path / "turngap/.venv", checkout(tmp_path / "turngap")
+    origin["dir_info"]["editable"] = True
+    prefix.mkdir()
+    (prefix / ".turngap-base").touch()
+    monkeypatch.chdir(tmp_path / "turngap")
+    said = for_this_environment(HINT, prefix, origin)
+    command = ".venv/bin/uv pip install --python .venv/bin/python -e '.[embedded,piper]'"
+    assert said.startswith(f"{command} (or")
 
 
 def test_pipx_installs_into_the_environment_that_it_keeps(tmp_path: Path) -> None:

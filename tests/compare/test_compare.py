@@ -119,7 +119,7 @@ async def test_it_is_shown_on_any_width_as_markdown_and_as_json(tmp_path: Path, 
         assert all(len(line) <= max(width, 40) for line in shown(record, width).splitlines())
     text = shown(record, 300)
     for expected in (
-        "67 % (21 % to 94 %) of 21 (3 recorded)",
+        "67 % (21 % to 94 %) of 21 (3 different)",
         "100 % (44 % to 100 %)",  # of three recorded turns, however often
         "398 ms",
         # Of three recorded turns no interval leaves out 0: nothing is said of long tasks.
@@ -200,9 +200,9 @@ async def test_differences_over_the_same_turns_are_shown_everywhere(
     for said in (
         "good (simulated) less quick (simulated): gap +0 ms (95 % interval ? to ?) in the median, "
         "n = 21 turns "
-        "(3 recorded); cut-ins +0 points (95 % interval ",
+        "(3 different); cut-ins +0 points (95 % interval ",
         "; right answers +33 points (95 % interval -29 to +79), n = 21 turns "
-        "(3 recorded), it alone right in 7, the other alone in 0; in the typical turn the caller "
+        "(3 different), it alone right in 7, the other alone in 0; in the typical turn the caller "
         "itself may have added 0.4 ms to the gap of good (simulated) and 0.4 ms to that of quick "
         "(simulated), which the intervals allow for",
     ):

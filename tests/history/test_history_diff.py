@@ -45,7 +45,8 @@ def test_a_slower_run_is_regressed_and_its_stage_is_named(tmp_path, reference, c
     shown = Page(file.read_text())
     shown.assert_safe()
     assert "2 days apart" in shown.text
-    assert "7ae7a1d → new" in shown.text
+    assert "commit 7ae7a1d new" in shown.text
+    assert "hit rate 100 % 100 %" in shown.text
     done = diff(capsys, reference, slow)
     assert "REGRESSED" in done.out
     assert "to decide" not in done.out

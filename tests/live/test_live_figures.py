@@ -72,7 +72,7 @@ def test_a_turn_without_a_reply_is_slower_than_any_and_one_left_out_is_counted_a
     interval = f"(95 % interval {100 * low:.0f} % to {100 * high:.0f} %)"
     assert figures["words"].startswith(f"3 of 7 within 800 ms {interval} · 1 ")
     assert "cut_in" not in figures["words"]
-    assert figures["cut_ins"]["words"].startswith("cut in on 1 of 7 turns (1 recorded; ")
+    assert figures["cut_ins"]["words"].startswith("cut in on 1 of 7 turns (1 different; ")
     halves = f"p50 500 ms · {figures['cut_ins']['words']} · {figures['words']}"
     assert (figures["percent"], figures["caption"]) == ("43 %", halves)
     assert (figures["cut_ins"]["hits"], figures["cut_ins"]["n"]) == (1, 7)

@@ -188,7 +188,8 @@ def test_a_machine_without_the_agent_is_fit_to_measure_others(tmp_path: Path) ->
 def test_what_needs_an_extra_says_which(arguments: list[str], extra: str, tmp_path: Path) -> None:
     done = turngap(*arguments, cwd=tmp_path)
     assert done.returncode == AgentError.exit_code, done.stderr
-    assert f"pip install 'turngap[{extra}" in done.stderr
+    assert "pip install " in done.stderr
+    assert f"[{extra}" in done.stderr
     assert (extra == "embedded") == ("turngap replay --agent ws://" in done.stderr)
     assert "Traceback" not in done.stderr
 
@@ -198,7 +199,7 @@ def test_text_without_a_voice_is_told_of_the_smallest_one(tmp_path: Path) -> Non
     file.write_text("name: mine\nturns:\n  - say: hello there\n")
     done = turngap("replay", str(file), "--agent", "ws://127.0.0.1:9/", cwd=tmp_path)
     assert done.returncode == InputError.exit_code, done.stderr
-    assert "pip install 'turngap[voice]' (espeak)" in done.stderr
+    assert "[voice]' (espeak)" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from turngap.check.files import check_json
 from turngap.check.junit import junit
 from turngap.check.report import check_block, check_report
+from turngap.check.words import cut_ins_words
 from turngap.compare.figures import Side
 from turngap.compare.files import comparison_json
 from turngap.compare.report import comparison_block, comparison_report
@@ -53,7 +54,8 @@ def printed(block: Text, width: int) -> str:
     return " ".join(file.getvalue().split())
 
 
-SAID = "2 of 20 turns; 95 % interval 3 % to 30 %; none of them holds a pause that could draw one"
+NO_PAUSE = "none of them has a pause in which an agent could cut in"
+SAID = f"2 of 20 turns; 95 % interval 3 % to 30 %; {NO_PAUSE}"
 IN_A_SENTENCE = f"cut in on {SAID.replace('turns; ', 'turns (')})"
 
 
@@ -93,6 +95,7 @@ def test_a_check() -> None:
     sides = {"candidate": make_side(cut_ins=cut_ins), "reference": make_side(cut_ins=cut_ins)}
     said = f"candidate {words.cut_in_sentence(cut_ins)}"
     assert said.startswith("candidate cut in on 2 of 20 turns (95 % interval 3 % to 30 %")
+    assert "both the reference and the candidate cut in on 2" in cut_ins_words(make_check(**sides))
     for record in (make_check(**sides), regressed_check(**sides)):
         assert said in printed(check_block(record, 100), 100)
         assert said in Page(page.render(check_report(record))).text
@@ -133,8 +136,8 @@ def test_a_live_conversation() -> None:
     ("pauses", "said"),
     [
         (None, words.NOT_LOOKED),
-        ((), "none of them holds a pause that could draw one"),
-        ((PAUSE,), "20 of them hold a pause that could draw one"),
+        ((), NO_PAUSE),
+        ((PAUSE,), "20 of them have a pause in which an agent could cut in"),
     ],
 )
 def test_a_share_of_cut_ins_says_what_could_have_drawn_one(

@@ -218,7 +218,7 @@ def test_a_tool_is_a_stage_between_the_request_and_the_first_token():
 def test_summary_has_the_share_of_right_answers_where_any_was_judged():
     turns = [answered("right"), answered("wrong"), answered("not_judged", why="odd")]
     text = " ".join(summary_text(make_run(turns)).split())
-    assert "right 50 % 1 of 2 turns (1 recorded); 95 % interval" in text
+    assert "right 50 % 1 of 2 turns (1 different); 95 % interval" in text
     assert "1 not judged (odd)" in text
     assert "right" not in summary_text(make_run([make_turn()]))
 
@@ -248,7 +248,7 @@ def test_summary_gives_each_figure_its_n_or_its_reason():
 def test_rounds_are_told_from_recorded_turns():
     turns = [make_turn(turn=n, repeat=r) for n in range(1, 13) for r in (1, 2)]
     text = summary_text(make_run(turns))
-    said = "24 of 24 turns (12 recorded) within 800 ms; 95 % interval 76 % to 100 %"
+    said = "24 of 24 turns (12 different) within 800 ms; 95 % interval 76 % to 100 %"
     assert said in " ".join(text.split())
 
 

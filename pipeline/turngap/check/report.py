@@ -41,6 +41,7 @@ from turngap.store.runs import Run
 
 # Shifts below this fill no bar to its end: on a quiet machine all of them are noise.
 FULL_BAR_MS = 10.0
+_CHANGES = "Candidate less reference; points are percentage points."
 # On a terminal at most so many settings that differ are named.
 MOST_DIFFERENCES = 6
 
@@ -117,12 +118,12 @@ def _metrics(record: CheckRecord) -> list[Item]:
     )
     rows = [
         (
-            m.name,
+            f"{m.name}, {words.unit_words(m)}",
             _verdict(record, m.verdict),
-            Cell(words.difference_words(m), "strong"),
+            Cell(words.difference_words(m, unit=False), "strong"),
             words.interval_words(m) or "–",
             Cell("–", range=charts.metric_range(m)),
-            words.limit_words(m),
+            words.limit_words(m, unit=False),
             str(m.n),
             words.p_words(m.p_value),
         )
@@ -136,8 +137,11 @@ def _metrics(record: CheckRecord) -> list[Item]:
         (m.name, "; ".join(filter(None, (words.metric_note(record, m), words.detectable_words(m)))))
         for m in record.metrics
     ]
-    noise = ("noise", words.noise_words(record.noise)) if record.metrics else None
-    return [Table(head, rows, "Candidate less reference.", key), lines(*notes, noise)]
+    noise = ("noise", words.noise_words(record)) if record.metrics else None
+    return [
+        Table(head, rows, _CHANGES, key),
+        lines(*notes, noise),
+    ]
 
 
 def _stages(record: CheckRecord, candidate: Run | None, reference: Run | None) -> list[Item]:
@@ -333,9 +337,9 @@ def _measured(record: CheckRecord, candidate: Run | None, reference: Run | None)
             Line("compared", words.pairs_played(record)),
             Line("reference", _side(record.reference, record)),
             Line("candidate", words.side_words(record.candidate)),
-            Line("caller", words.starved_words(record) or "not starved"),
+            Line("caller", words.starved_words(record) or report_words.ON_TIME),
             Line("caller", words.accepted_words(record), "strong", unusual),
-            Line("saved", words.saved_words(record) or "not asked for"),
+            *([Line("saved", saved)] if (saved := words.saved_words(record)) else []),
         ]
     )
     few = [Line("differs in", f"{n}: {a} → {b}") for n, a, b in different[:MOST_DIFFERENCES]]

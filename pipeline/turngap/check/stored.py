@@ -1,6 +1,5 @@
 """Two stored runs compared as a check compares what it plays, without playing anything."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +16,7 @@ from turngap.core.paired import Limits, Pair
 from turngap.core.results import Turn
 from turngap.core.untrusted import printable
 from turngap.report import words as report_words
-from turngap.report.sections import Line, Report
+from turngap.report.sections import Column, Line, Report, Section, Table
 from turngap.store.folders import started_at, status_of, utc_now
 from turngap.store.runs import Run
 
@@ -162,7 +161,30 @@ def diff_report(record: CheckRecord, reference: Run, candidate: Run, folder: Pat
         command="history diff",
         subject=f"{printable(candidate.path.name)} against {printable(reference.path.name)}",
         lead=lead,
+        sections=[Section("The runs", [_side_by_side(reference, candidate)]), *report.sections],
     )
+
+
+def _side_by_side(reference: Run, candidate: Run) -> Table:
+    """What each run is and found, over all of its turns."""
+    head = (Column("run"), Column("reference", left=True), Column("candidate", left=True))
+    sides = [_side(run) for run in (reference, candidate)]
+    rows = [(name, *(side[name] for side in sides)) for name in sides[0]]
+    return Table(head, [row for row in rows if any(row[1:])])
+
+
+def _side(run: Run) -> dict[str, str]:
+    record, summary = run.record, run.summary
+    return {
+        "folder": run.path.name,
+        "label": record.label,
+        "began": report_words.instant(record.started_utc),
+        "commit": report_words.commit(record.measured_commit),
+        "turns": str(summary.turns),
+        "hit rate": report_words.hit_rate_words(summary.hit_rate)[0],
+        "cut-ins": report_words.hit_rate_words(summary.cut_ins)[0],
+        **{f"gap {n}": report_words.percentile_words(p)[0] for n, p in summary.gap_ms.items()},
+    }
 
 
 def _about(reference: Run, candidate: Run) -> list[tuple[str, str]]:
@@ -170,8 +192,8 @@ def _about(reference: Run, candidate: Run) -> list[tuple[str, str]]:
     found = [
         (
             "apart",
-            f"the runs began {_apart_words(apart)} apart, not side by side: whatever the machine "
-            "did in between counts as a difference of the agents",
+            f"the runs began {_apart_words(apart)} apart and were not played side by side, so "
+            "whatever the machine did in between counts as a difference of the agents",
         )
     ]
     theirs, ours = ({turn.key for turn in run.turns} for run in (reference, candidate))
@@ -193,22 +215,16 @@ def _about(reference: Run, candidate: Run) -> list[tuple[str, str]]:
                 f"another budget ({theirs_ms} ms) and are judged by the candidate's",
             )
         )
-    commits = _commits((reference, candidate))
-    if commits:
-        found.append(("commits", commits))
     return found
 
 
 def _apart_words(apart: timedelta) -> str:
     minutes = apart.total_seconds() / 60
+    if minutes < 2:
+        return f"{60 * minutes:.0f} s"
     if minutes < 90:
         return f"{minutes:.0f} min"
     return f"{minutes / 60:.0f} h" if minutes < 48 * 60 else f"{apart.days} days"
-
-
-def _commits(runs: Iterable[Run]) -> str:
-    told: Sequence[str] = [printable(run.record.measured_commit or "unknown") for run in runs]
-    return f"the same, {told[0]}" if told[0] == told[1] else " → ".join(told)
 
 
 def diff_json(record: CheckRecord, reference: Run, candidate: Run) -> dict[str, Any]:

@@ -316,7 +316,7 @@ def _with_verdict(
     if metric.high is not None and metric.high < metric.limit:
         return replace(metric, verdict="pass")
     if metric.unit == "ms" and conversations < enough:
-        why = f"in {conversations} of the {enough} conversations that it takes"
+        why = f"moved in {conversations} of the {enough} conversations that it takes"
         missing = math.ceil(metric.n * (enough / conversations - 1))
         return replace(metric, turns_needed=missing, why=why)
     why = f"a regression of {_shown(metric, metric.limit)} is not excluded"
@@ -340,7 +340,7 @@ def _turns_needed(metric: MetricVerdict, alpha: float) -> int | None:
 
 
 def _shown(metric: MetricVerdict, value: float) -> str:
-    return f"{value:g} ms" if metric.unit == "ms" else f"{100 * value:g} %"
+    return f"{value:g} ms" if metric.unit == "ms" else f"{100 * value:g} points"
 
 
 def _overall(metrics: Sequence[MetricVerdict]) -> Verdict:

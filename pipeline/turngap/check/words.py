@@ -16,7 +16,6 @@ from turngap.check.record import (
     CheckRecord,
     CheckVerdict,
     MetricVerdict,
-    NoiseRecord,
     SideRecord,
     StageShift,
 )
@@ -40,7 +39,9 @@ class VerdictLook:
 VERDICTS: dict[CheckVerdict, VerdictLook] = {
     "pass": VerdictLook("✓", "PASS", "pass", "no regression of the size that matters", "good"),
     "regressed": VerdictLook("✗", "REGRESSED", "regressed", "worse beyond chance", "bad"),
-    "undecided": VerdictLook("?", "UNDECIDED", "undecided", "neither shown nor excluded", "unsure"),
+    "undecided": VerdictLook(
+        "?", "UNDECIDED", "undecided", "a regression is neither shown nor ruled out", "unsure"
+    ),
     "cannot_compare": VerdictLook(
         "≠", "CANNOT COMPARE", "cannot compare", "these figures do not bear a verdict", "odd"
     ),
@@ -85,16 +86,21 @@ def signed_ms(value: float) -> str:
 def change(metric: MetricVerdict, value: float, *, unit: bool = True) -> str:
     """A value of `metric` as a change from reference to candidate."""
     if metric.unit == "ms":
-        return signed_ms(value) + (" ms" if unit else "")
+        return signed_ms(value) + (f" {unit_words(metric)}" if unit else "")
     points = -100 * value if metric.is_loss else 100 * value
     text = f"{abs(points):.1f}".removesuffix(".0") if abs(points) < 9.95 else f"{abs(points):.0f}"
     sign = "" if text == "0" else "−" if points < 0 else "+"
-    return f"{sign}{text}" + (" points" if unit else "")
+    return f"{sign}{text}" + (f" {unit_words(metric)}" if unit else "")
 
 
-def difference_words(metric: MetricVerdict) -> str:
+def unit_words(metric: MetricVerdict) -> str:
+    """What its changes are in; those of a share are in percentage points."""
+    return "ms" if metric.unit == "ms" else "points"
+
+
+def difference_words(metric: MetricVerdict, *, unit: bool = True) -> str:
     """The estimate, or a dash."""
-    return "–" if metric.difference is None else change(metric, metric.difference)
+    return "–" if metric.difference is None else change(metric, metric.difference, unit=unit)
 
 
 def interval_words(metric: MetricVerdict) -> str:
@@ -110,9 +116,9 @@ def interval_words(metric: MetricVerdict) -> str:
     return "" if high is None else f"at most {high}"
 
 
-def limit_words(metric: MetricVerdict) -> str:
+def limit_words(metric: MetricVerdict, *, unit: bool = True) -> str:
     """The smallest change that must not pass unseen."""
-    return change(metric, metric.limit)
+    return change(metric, metric.limit, unit=unit)
 
 
 def detectable_words(metric: MetricVerdict) -> str:
@@ -150,11 +156,14 @@ def pairs_words(n: int) -> str:
 def cut_ins_words(record: CheckRecord) -> str:
     """How many turns each side cut into: a gap says nothing without it. Empty without a turn."""
     sides = [("the candidate", record.candidate), ("the reference", record.reference)]
-    return "; ".join(
-        f"{name} {words.cut_in_sentence(side.cut_ins)}"
+    told = [
+        (name, words.cut_in_sentence(side.cut_ins))
         for name, side in sides
         if side is not None and side.cut_ins is not None and side.cut_ins.n
-    )
+    ]
+    if len(told) > 1 and told[0][1] == told[1][1]:
+        return f"both the reference and the candidate {told[0][1]}"
+    return "; ".join(map(" ".join, told))
 
 
 def to_decide(record: CheckRecord) -> str:
@@ -170,7 +179,7 @@ def to_decide(record: CheckRecord) -> str:
     if rounds := _rounds_for(record, metric.turns_needed):
         text += f": --rounds {rounds}, or --until-decided"
     if metric.why and "conversations" in metric.why:
-        text += f" (the {metric.name} moved {printable(metric.why)})"
+        text += f" (the {metric.name} {printable(metric.why)})"
     return text
 
 
@@ -211,7 +220,7 @@ def _to_decide_beside(use: BaselineUse, record: CheckRecord, needed: int) -> str
 def moved_words(record: CheckRecord) -> str:
     """Which stage is to blame, and by how much; or which ones grew, or that none did."""
     if not record.stages:
-        return "stages not known: too few pairs with a caller in time and marks from both agents"
+        return "not known: too few pairs of turns have marks from both agents and a caller in time"
     blamed = [s for s in record.stages if s.name == record.moved_stage]
     grown = blamed or [s for s in record.stages if s.moved]
     if not grown:
@@ -254,8 +263,11 @@ def percents(share: float) -> str:
     return f"{share * 100:.1f}".removesuffix(".0") + " %"
 
 
-def noise_words(noise: NoiseRecord | None) -> str:
+def noise_words(record: CheckRecord) -> str:
     """What this machine does to identical code, so that a verdict can be put beside it."""
+    noise = record.noise
+    if noise is None and record.reference is not None and record.reference.run is not None:
+        return "not known: the reference played no turn twice, to be held against itself"
     if noise is None:
         return "not known: no reference was played beside the candidate"
     figures = [f"reference against itself, n={noise.n}"]

@@ -18,7 +18,6 @@ from turngap.store.tables import Table
 
 # So many reasons are printed below the list, the newest ones; `--json` has all of them.
 MOST_REASONS = 10
-_SHORT_COMMIT = 9
 # On a terminal of fewer columns than these a label gets less room, so that it is not left out.
 _NARROW = 100
 _MOST_LABEL, _MOST_LABEL_NARROW = 20, 10
@@ -116,7 +115,7 @@ def list_table(entries: Sequence[Entry], most_label: int = _MOST_LABEL) -> secti
         ("label", [terminal.cropped(printable(e.label), most_label) for e in entries]),
         ("kind", [entry.kind for entry in entries]),
         ("agent", [entry.agent for entry in entries]),
-        ("commit", [commit_words(entry.commit) for entry in entries]),
+        ("commit", [words.commit(entry.commit) for entry in entries]),
     ]
     differing = [pair for pair in texts if len(entries) == 1 or len(set(pair[1])) > 1]
     differing = [(column, values) for column, values in differing if any(values)]
@@ -179,14 +178,6 @@ def namer(entries: Sequence[Entry]) -> Callable[[Entry], str]:
     except ValueError:  # none, or some are absolute and some are not
         return lambda entry: printable(entry.path)
     return lambda entry: printable(str(Path(entry.path).relative_to(above)))
-
-
-def commit_words(commit: str | None) -> str:
-    """A commit, shortened; `+` behind one from which files differed."""
-    if commit is None:
-        return _NONE
-    bare, dirty, _ = commit.partition("-dirty")
-    return bare[:_SHORT_COMMIT] + ("+" if dirty else "")
 
 
 def ms(value: float | None) -> str:

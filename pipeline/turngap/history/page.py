@@ -8,7 +8,7 @@ from rich.text import Text
 from turngap.core.changes import ALPHA
 from turngap.history import trend_words
 from turngap.history.entry import Entry
-from turngap.history.listing import commit_words, list_table, ms, namer
+from turngap.history.listing import list_table, ms, namer
 from turngap.history.trend import Trend
 from turngap.report import page, terminal, words
 from turngap.report.sections import (
@@ -135,7 +135,7 @@ def _moves(trend: Trend) -> Table:
     rows = [
         (
             str(move.number),
-            commit_words(move.entry.commit),
+            words.commit(move.entry.commit),
             Cell(trend_words.signed_ms(move.change.difference), "strong"),
             trend_words.interval_words(move),
             words.ms(move.change.before),
@@ -167,7 +167,7 @@ def _runs(trend: Trend) -> Table:
         (
             str(number),
             words.instant(point.entry.started_utc),
-            commit_words(point.entry.commit),
+            words.commit(point.entry.commit),
             point.entry.label,
             words.ms(point.ms),
             ms(point.entry.gap_ms["p50"]),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from turngap.core.untrusted import printable
 from turngap.history.commits import Commits
 from turngap.history.figures import Outcomes, outcomes_of
-from turngap.history.listing import commit_words, ms
+from turngap.history.listing import ms
 from turngap.history.trend import Move, Point, Trend
 from turngap.report import words
 from turngap.report.charts import Chart, Dot, Mark, Path, Rule, polyline, round_step
@@ -59,13 +59,13 @@ def commits_words(move: Move) -> str:
 
 
 def _commit_words(commit: str) -> str:
-    return commit if commit == "unknown" else commit_words(commit)
+    return commit if commit == "unknown" else words.commit(commit)
 
 
 def _range_words(commits: Commits) -> str | None:
     if commits.range is None:
         return None
-    return "..".join(map(commit_words, commits.range.split("..")))
+    return "..".join(map(words.commit, commits.range.split("..")))
 
 
 def blame_words(move: Move) -> str:
@@ -79,7 +79,7 @@ def blame_words(move: Move) -> str:
     told = [f"The change lies at {where_words(move)} with 95 % confidence"]
     if (ends := _range_words(commits)) is not None:
         told[0] += f", among your checkout's commits in `git log {ends}`."
-    elif known := [commit_words(c) for c in commits.came if c != "unknown"]:
+    elif known := [words.commit(c) for c in commits.came if c != "unknown"]:
         told[0] += f", where your checkout came to {', '.join(known)}."
     else:
         told[0] += "."
@@ -117,7 +117,7 @@ def _share(count: int | None, of: int) -> str:
 def move_sentence(move: Move) -> str:
     """The change in a sentence: where, by how much, how sure, and who may be to blame."""
     slower = "slower" if move.change.difference > 0 else "quicker"
-    of = f" (commit {commit_words(move.entry.commit)})" if move.entry.commit else ""
+    of = f" (commit {words.commit(move.entry.commit)})" if move.entry.commit else ""
     size = f"{words.ms(abs(move.change.difference))} ms {slower} from run {move.number}{of} on"
     sure = f"95 % interval {interval_words(move)} ms; {sure_words(move.change.p_value)}"
     return f"{size}; {sure}. {blame_words(move)} {outcomes_words(move)}"
@@ -171,7 +171,7 @@ def trend_chart(trend: Trend) -> Chart | None:
         rules=[
             Rule(
                 x(move.change.at + 0.5),
-                f"run {move.number}, {commit_words(move.entry.commit)}: "
+                f"run {move.number}, {words.commit(move.entry.commit)}: "
                 f"{signed_ms(move.change.difference)} ms",
                 "target",
             )
@@ -197,5 +197,5 @@ def _dot_words(number: int, point: Point) -> str:
     label = f", {printable(entry.label)}" if entry.label else ""
     return (
         f"run {number}: {words.ms(point.ms)} ms, p50 {ms(entry.gap_ms['p50'])}, commit "
-        f"{commit_words(entry.commit)}{label}, {when}"
+        f"{words.commit(entry.commit)}{label}, {when}"
     )

@@ -227,7 +227,7 @@ def _measured(run: Run, summary: Summary) -> list[Item]:
                 Line("validity", "valid")
                 if record.valid
                 else Line("validity", "INVALID, as said above", "bad"),
-                Line("caller", words.starved_words(summary) or "not starved"),
+                Line("caller", words.starved_words(summary) or words.ON_TIME),
                 Line(
                     "caller",
                     accepted,

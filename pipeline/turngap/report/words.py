@@ -148,6 +148,7 @@ def hit_rate_words(rate: Proportion) -> tuple[str, str]:
     return percent(rate.value), f"95 % interval {percent(rate.low)} to {percent(rate.high)}"
 
 
+_SHORT_COMMIT = 9
 NOT_LOOKED = "nobody looked for pauses in them (turngap label does)"
 
 
@@ -174,9 +175,9 @@ def _pauses_words(cut_ins: CutIns) -> str:
     if cut_ins.paused is None:
         return ""
     if not cut_ins.paused:
-        return "none of them holds a pause that could draw one"
-    hold = "holds" if cut_ins.paused == 1 else "hold"
-    return f"{cut_ins.paused} of them {hold} a pause that could draw one"
+        return "none of them has a pause in which an agent could cut in"
+    have = "has" if cut_ins.paused == 1 else "have"
+    return f"{cut_ins.paused} of them {have} a pause in which an agent could cut in"
 
 
 def instant(utc: str) -> str:
@@ -187,14 +188,22 @@ def instant(utc: str) -> str:
         return printable(utc)
 
 
+def commit(sha: str | None) -> str:
+    """A commit, shortened; `+` behind one from which files differed, a dash for none."""
+    if not sha:
+        return "–"
+    bare, dirty, _ = printable(sha).partition("-dirty")
+    return bare[:_SHORT_COMMIT] + ("+" if dirty else "")
+
+
 def turns_words(n: int, recorded: int | None = None) -> str:
-    """`n` turns, and of how many recorded ones they are takes where those are fewer."""
+    """`n` turns, and how many different ones these are where some were played again."""
     return ("1 turn" if n == 1 else f"{n} turns") + recorded_words(n, recorded)
 
 
 def recorded_words(n: int, recorded: int | None) -> str:
-    """What to say behind `n` where rounds repeat fewer recorded turns; empty where they do not."""
-    return "" if recorded in (None, n) else f" ({recorded} recorded)"
+    """What to say behind `n` where rounds repeat fewer turns; empty where they do not."""
+    return "" if recorded in (None, n) else f" ({recorded} different)"
 
 
 def turn_name(turn: Turn) -> str:
@@ -483,6 +492,10 @@ def versions(record: RunRecord) -> str:
         f"turngap {record.turngap_version}, metrics {record.metrics_version}, "
         f"schema {record.schema_version}"
     )
+
+
+# The caller of a run in which no turn was starved.
+ON_TIME = "on time in every turn"
 
 
 def starved_words(summary: Summary) -> str:

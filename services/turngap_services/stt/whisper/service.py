@@ -1,119 +1,47 @@
 """Whisper as a pipecat service that reads while the person speaks."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 
-from pipecat.frames.frames import (
-    CancelFrame,
-    EndFrame,
-    Frame,
-    InterimTranscriptionFrame,
-    StartFrame,
-    TranscriptionFrame,
-    VADUserStartedSpeakingFrame,
-    VADUserStoppedSpeakingFrame,
-)
-from pipecat.processors.frame_processor import FrameDirection, FrameProcessorSetup
-from pipecat.services.settings import STTSettings
-from pipecat.services.stt_service import STTService
-from pipecat.utils.time import time_now_iso8601
+from pipecat.frames.frames import Frame, VADUserStartedSpeakingFrame
+from pipecat.processors.frame_processor import FrameDirection
 
-from turngap.backends import COUNTS
 from turngap.core.clock import Clock, ns_to_ms
 from turngap.core.errors import AgentError
-from turngap_services.stt.sound import RATE
+from turngap_services.stt.reading import ReadingSTTService
 from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.stt.whisper.model import Reader, Text
 from turngap_services.stt.whisper.readings import MOST_MS, Reading, Readings, Utterance
 
-# pipecat counts the time from the end of speech to the final text, the VAD's verdict included: 0.34
-# s at p99 with Silero. At worst, the reading under way and the last one are added to that.
-_VAD_P99_S = 0.35
-_READINGS = 2
 
+class WhisperSTTService(ReadingSTTService[Readings]):
+    """Each stop frame of the VAD is followed by one finalized `TranscriptionFrame`.
 
-class WhisperSTTService(STTService):
-    """Transcribes between the VAD's start and stop frames; readings are made in a thread.
-
-    It needs a VAD before it (`VADProcessor`), as the audio and the VAD's frames then arrive in the
-    order in which they were pushed. Each stop frame is followed by one finalized
-    `TranscriptionFrame`, at once if the pause before it was long enough to read what was said, and
-    by none if there were no words. Earlier readings are pushed as interim transcripts.
+    It follows at once if the pause before it was long enough to read what was said, and none
+    follows if there were no words. Earlier readings are pushed as interim transcripts.
     """
 
     def __init__(self, *, settings: WhisperSettings, reader: Reader, clock: Clock) -> None:
         super().__init__(
-            ttfs_p99_latency=_VAD_P99_S + _READINGS * reader.takes_s,
-            settings=STTSettings(model=reader.name, language=settings.spoken),
+            engine="Whisper",
+            model=reader.name,
+            language=settings.spoken,
+            takes_s=reader.takes_s,
+            spoken=Readings(settings, reader.window_s, reader.takes_s * 1000),
         )
         self._reader = reader
         self._clock = clock
-        self._hearing = Readings(settings, reader.window_s, reader.takes_s * 1000)
-        self._news = asyncio.Event()
-        self._settled = asyncio.Event()
-        self._settled.set()
-        self._reading: asyncio.Task[None] | None = None
         self._interim = ""
         self._counts = {"stt_readings": 0.0, "stt_read_again": 0.0}
 
-    def can_generate_metrics(self) -> bool:
-        return True
-
-    async def setup(self, setup: FrameProcessorSetup) -> None:
-        await super().setup(setup)
-        if self.sample_rate != RATE:
-            raise ValueError(f"Whisper hears {RATE} Hz, the pipeline has {self.sample_rate} Hz")
-
-    async def start(self, frame: StartFrame) -> None:
-        await super().start(frame)
-        self._reading = self.create_task(self._read_on(), "turngap-whisper")
-
-    async def stop(self, frame: EndFrame) -> None:
-        if self._reading is not None:
-            await self._settled.wait()  # what was said is concluded first
-        await self._end()
-        await super().stop(frame)
-
-    async def cancel(self, frame: CancelFrame) -> None:
-        await self._end()
-        await super().cancel(frame)
-
-    async def cleanup(self) -> None:
-        await self._end()
-        await super().cleanup()
-
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        await super().process_frame(frame, direction)
         if isinstance(frame, VADUserStartedSpeakingFrame):
             self._interim = ""
-            self._hearing.start()
-        elif isinstance(frame, VADUserStoppedSpeakingFrame):
-            self._hearing.stop(frame.stop_secs * 1000)
-            self._settled.clear()
+        await super().process_frame(frame, direction)
+
+    async def _read_due(self) -> None:
+        while due := self._spoken.due():
+            await self._read(*due)
             await self._conclude()
-            self._news.set()
-
-    async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
-        self._hearing.audio(audio)
-        self._news.set()
-        return
-        yield  # what makes it a generator, which pipecat wants
-
-    async def _end(self) -> None:
-        reading, self._reading = self._reading, None
-        if reading is not None:
-            await self.cancel_task(reading)
-
-    async def _read_on(self) -> None:
-        try:
-            while True:
-                await self._news.wait()
-                self._news.clear()
-                while due := self._hearing.due():
-                    await self._read(*due)
-                    await self._conclude()
-        finally:
-            self._settled.set()  # there will be no more readings to wait for
 
     async def _read(self, utterance: Utterance, reading: Reading) -> None:
         begun_ns = self._clock.now_ns()
@@ -127,24 +55,18 @@ class WhisperSTTService(STTService):
         utterance.read(reading, read.text, ns_to_ms(self._clock.now_ns() - begun_ns))
         if not utterance.over and utterance.text and utterance.text != self._interim:
             self._interim = utterance.text
-            await self.push_frame(
-                InterimTranscriptionFrame(self._interim, self._user_id, time_now_iso8601())
-            )
+            await self._push_interim(self._interim)
 
-    async def _conclude(self) -> None:
-        while (text := self._hearing.concluded()) is not None:
+    async def _push_concluded(self) -> None:
+        while (text := self._spoken.concluded()) is not None:
             await self._tell_lost()
+            counts = self._counts
             if text:
-                frame = TranscriptionFrame(text, self._user_id, time_now_iso8601(), finalized=True)
-                frame.metadata[COUNTS] = self._counts
-                self._counts = dict.fromkeys(self._counts, 0.0)
-                await self.push_frame(frame)
-            await self.emit_stt_usage_metrics()
-        if self._hearing.settled:
-            self._settled.set()
+                self._counts = dict.fromkeys(counts, 0.0)
+            await self._push_final(text, counts)
 
     async def _tell_lost(self) -> None:
-        lost_ms, self._hearing.lost_ms = self._hearing.lost_ms, 0.0
+        lost_ms, self._spoken.lost_ms = self._spoken.lost_ms, 0.0
         if lost_ms:
             await self._tell(
                 AgentError(
@@ -154,6 +76,3 @@ class WhisperSTTService(STTService):
                     hint="a smaller model, a faster machine or shorter turns may keep up",
                 )
             )
-
-    async def _tell(self, error: AgentError) -> None:
-        await self.push_error(f"{error.message} ({error.hint})", exception=error)

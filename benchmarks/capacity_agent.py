@@ -12,10 +12,11 @@ from math import exp
 from typing import Literal
 
 import numpy as np
+from made_turns import made_turn
 
-from turngap.core.budget import DEFAULT_BUDGET_MS, outcome_of
+from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.clock import NS_PER_S, ms_to_ns
-from turngap.core.results import PacingRecord, Turn
+from turngap.core.results import PacingRecord
 from turngap.load.calls import Answered, MissedCallError, play_step
 from turngap.load.confirm import Evidence
 from turngap.load.figures import cut_short, evidence_of, evidence_so_far, figures_of
@@ -48,6 +49,7 @@ STALLED_S, BETWEEN_STALLS_S = 0.5, 70.0
 LATE_MS = (850.0, 2000.0)
 SLOW_MS = 1500.0
 BEYOND_MS = 15_000.0
+_NOT_PACED = PacingRecord(packets=0, late_ms_p50=None, late_ms_max=None, starved=False)
 # A caller that is kept waiting for longer gives up.
 PATIENCE_S = 10.0
 
@@ -137,33 +139,11 @@ class AgentPlayer:
                 gap_ms = BEYOND_MS if beyond else self._agent.gap_ms(spoken_ns / NS_PER_S)
                 over_ns = spoken_ns + ms_to_ns(gap_ms) + round(REPLY_S * NS_PER_S)
                 await self._clock.sleep_until_ns(over_ns)
-                yield Answered(_turn(number, gap_ms), waited_ns / 1e6 if number == 1 else 0.0)
+                turn = made_turn(SHAPE.scenario, number, gap_ms, _NOT_PACED)
+                yield Answered(turn, waited_ns / 1e6 if number == 1 else 0.0)
                 spoken_ns = over_ns + round(SPOKEN_S * NS_PER_S)
         finally:
             await self._agent.closed(beyond)
-
-
-def _turn(number: int, gap_ms: float) -> Turn:
-    return Turn(
-        scenario=SHAPE.scenario,
-        turn=number,
-        repeat=1,
-        say="",
-        outcome=outcome_of(gap_ms, DEFAULT_BUDGET_MS, "reply_done"),
-        ended="reply_done",
-        budget_ms=DEFAULT_BUDGET_MS,
-        gap_ns=ms_to_ns(gap_ms),
-        gap_ms=gap_ms,
-        why_no_gap=None,
-        stages=(),
-        transcript="",
-        reply="",
-        lead_ms=None,
-        yield_ms=None,
-        marks=(),
-        pacing=PacingRecord(packets=0, late_ms_p50=None, late_ms_max=None, starved=False),
-        audio=None,
-    )
 
 
 def held_open_loop(

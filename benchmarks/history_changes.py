@@ -34,12 +34,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+from made_turns import made_turn
 from numpy.typing import NDArray
 
 from turngap import __version__
-from turngap.core.budget import DEFAULT_BUDGET_MS, outcome_of
-from turngap.core.clock import ms_to_ns
-from turngap.core.results import PacingRecord, RunRecord, Turn
+from turngap.core.budget import DEFAULT_BUDGET_MS
+from turngap.core.results import RunRecord
 from turngap.history.reading import entries
 from turngap.history.trend import Trend, trends
 from turngap.store.documents import encode, write_atomically
@@ -123,32 +123,12 @@ def store(root: Path, gaps: Floats) -> None:
         )
         folder = root / f"{began:%Y%m%dT%H%M%SZ}-embedded"
         folder.mkdir(parents=True)
-        turns = [_turn(place, gap) for place, gap in enumerate(row.tolist())]
+        turns = [
+            made_turn(SCENARIOS[place // 3], place % 3 + 1, gap)
+            for place, gap in enumerate(row.tolist())
+        ]
         write_atomically(folder / TURNS_FILE, b"".join(map(encode, turns)))
         write_atomically(folder / RUN_FILE, encode(record, indent=2))
-
-
-def _turn(place: int, gap_ms: float) -> Turn:
-    return Turn(
-        scenario=SCENARIOS[place // 3],
-        turn=place % 3 + 1,
-        repeat=1,
-        say="",
-        outcome=outcome_of(gap_ms, DEFAULT_BUDGET_MS, "reply_done"),
-        ended="reply_done",
-        budget_ms=DEFAULT_BUDGET_MS,
-        gap_ns=ms_to_ns(gap_ms),
-        gap_ms=gap_ms,
-        why_no_gap=None,
-        stages=(),
-        transcript="",
-        reply="",
-        lead_ms=None,
-        yield_ms=None,
-        marks=(),
-        pacing=PacingRecord(packets=100, late_ms_p50=0.1, late_ms_max=1.0, starved=False),
-        audio=None,
-    )
 
 
 @dataclass(frozen=True, slots=True)

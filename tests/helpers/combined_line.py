@@ -20,7 +20,6 @@ from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import LLMService
-from pipecat.services.settings import LLMSettings
 from pydantic import Field
 from running_line import Line, running
 
@@ -30,7 +29,7 @@ from turngap.testing import LoopClock, in_virtual_time
 from turngap_services.llm import combine
 from turngap_services.llm.combine.conversation import follows_a_tool
 from turngap_services.llm.combine.service import CombinedLLMService
-from turngap_services.llm.plain import PlainAdapter, offered
+from turngap_services.llm.plain import PlainAdapter, offered, plain_settings
 
 T = TypeVar("T")
 TOKEN_MS = 10.0
@@ -73,21 +72,7 @@ class ActorLLM(LLMService[PlainAdapter]):
     adapter_class = PlainAdapter
 
     def __init__(self, settings: ActorSettings, actor: Actor, clock: Clock) -> None:
-        super().__init__(
-            settings=LLMSettings(
-                model="actor",
-                system_instruction=None,
-                temperature=None,
-                max_tokens=None,
-                top_p=None,
-                top_k=None,
-                frequency_penalty=None,
-                presence_penalty=None,
-                seed=None,
-                filter_incomplete_user_turns=False,
-                user_turn_completion_config=None,
-            )
-        )
+        super().__init__(settings=plain_settings("actor"))
         self._told, self._actor, self._clock = settings, actor, clock
 
     def can_generate_metrics(self) -> bool:

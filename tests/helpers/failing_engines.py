@@ -30,7 +30,7 @@ from pipecat.frames.frames import (
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import LLMService
-from pipecat.services.settings import LLMSettings, STTSettings, TTSSettings
+from pipecat.services.settings import STTSettings, TTSSettings
 from pipecat.services.stt_service import STTService
 from pipecat.services.tts_service import TTSService
 from pipecat.turns.types import ProcessFrameResult
@@ -48,7 +48,7 @@ from turngap.play.cues import cues_of
 from turngap.scenario.library import library_dir, load_scenarios, scenario_paths
 from turngap.testing.memory import line_to_stack
 from turngap.testing.virtual import LoopClock, in_virtual_time, virtual_clocks
-from turngap_services.llm.plain import PlainAdapter, plain_messages
+from turngap_services.llm.plain import PlainAdapter, plain_messages, plain_settings
 
 # What an engine does instead of its work.
 Fate = Literal[
@@ -145,11 +145,7 @@ class ScriptedLLM(LLMService[PlainAdapter]):
     adapter_class = PlainAdapter
 
     def __init__(self, fates: Fates, clock: Clock) -> None:
-        fields = "system_instruction temperature max_tokens top_p top_k frequency_penalty "
-        fields += "presence_penalty seed user_turn_completion_config"
-        none: dict[str, Any] = dict.fromkeys(fields.split())
-        settings = LLMSettings(model="x", filter_incomplete_user_turns=False, **none)
-        super().__init__(settings=settings)
+        super().__init__(settings=plain_settings("x"))
         self._fates, self._clock = fates, clock
         self.asked: list[int] = []
 

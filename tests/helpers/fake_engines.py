@@ -22,7 +22,7 @@ from pipecat.frames.frames import (
 )
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import LLMService
-from pipecat.services.settings import LLMSettings, STTSettings, TTSSettings
+from pipecat.services.settings import STTSettings, TTSSettings
 from pipecat.services.stt_service import STTService
 from pipecat.services.tts_service import TTSService
 from pipecat.turns.user_start import VADUserTurnStartStrategy
@@ -46,6 +46,7 @@ from turngap.backends import (
 )
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock, ms_to_ns
+from turngap_services.llm.plain import plain_settings
 
 RATE = 24_000
 LEAD_IN_MS = 150
@@ -88,21 +89,7 @@ class FakeLLM(LLMService[Any]):
     """
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(
-            settings=LLMSettings(
-                model="fake",
-                system_instruction=None,
-                temperature=None,
-                max_tokens=None,
-                top_p=None,
-                top_k=None,
-                frequency_penalty=None,
-                presence_penalty=None,
-                seed=None,
-                filter_incomplete_user_turns=False,
-                user_turn_completion_config=None,
-            )
-        )
+        super().__init__(settings=plain_settings("fake"))
         self._clock = clock
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:

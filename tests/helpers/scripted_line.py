@@ -29,7 +29,7 @@ from pipecat.processors.aggregators.llm_response_universal import (
 from pipecat.processors.aggregators.llm_text_processor import LLMTextProcessor
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.llm_service import LLMService
-from pipecat.services.settings import LLMSettings, TTSSettings
+from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TTSService
 from pipecat.turns.types import ProcessFrameResult, UserTurnSpeculation
 from pipecat.turns.user_start import BaseUserTurnStartStrategy
@@ -42,6 +42,7 @@ from turngap.agent.voice.text import ClauseAggregator
 from turngap.clocks import MonotonicClock
 from turngap.marks.observer import MarksObserver
 from turngap.testing.pipelines import PATIENCE_S, at_work
+from turngap_services.llm.plain import plain_settings
 
 F = TypeVar("F", bound=Frame)
 RATE = 16_000
@@ -53,22 +54,7 @@ class EchoLLM(LLMService[Any]):
     """Answers "You said TEXT, and that is that." in pieces, each when `go` lets it."""
 
     def __init__(self) -> None:
-        settings = dict.fromkeys(
-            (
-                "system_instruction",
-                "temperature",
-                "max_tokens",
-                "top_p",
-                "top_k",
-                "frequency_penalty",
-                "presence_penalty",
-                "seed",
-                "user_turn_completion_config",
-            )
-        )
-        super().__init__(
-            settings=LLMSettings(model="echo", filter_incomplete_user_turns=False, **settings)  # type: ignore[arg-type]
-        )
+        super().__init__(settings=plain_settings("echo"))
         self.asked: list[list[dict[str, Any]]] = []
         self.cancelled: list[str] = []
         self.finished: list[str] = []

@@ -5,10 +5,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import numpy as np
+from made_turns import made_turn
 
 from turngap.caller.line import Line
 from turngap.core.budget import STARVED_MS
-from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
+from turngap.core.clock import NS_PER_S, Clock
 from turngap.core.results import PacingRecord, Turn
 from turngap.load.calls import Played, play_step
 from turngap.load.expected import shape_of
@@ -42,32 +43,14 @@ def scenario_of(turns: int, name: str = "made") -> LoadedScenario:
 
 def turn_of(number: int, gap_ms: float = 300.0, late_ms: float = 0.0) -> Turn:
     """An answered turn as a caller tells it."""
-    return Turn(
-        scenario="made",
-        turn=number,
-        repeat=1,
-        say="hello",
-        outcome="answered" if gap_ms <= BUDGET_MS else "late",
-        ended="reply_done",
-        budget_ms=BUDGET_MS,
-        gap_ns=ms_to_ns(gap_ms),
-        gap_ms=gap_ms,
-        why_no_gap=None,
-        stages=(),
-        transcript="",
-        reply="",
-        lead_ms=None,
-        yield_ms=None,
-        marks=(),
-        pacing=PacingRecord(
-            packets=50,
-            late_ms_p50=late_ms,
-            late_ms_max=late_ms,
-            loop_lag_ms_max=late_ms,
-            starved=late_ms > STARVED_MS,
-        ),
-        audio=None,
+    pacing = PacingRecord(
+        packets=50,
+        late_ms_p50=late_ms,
+        late_ms_max=late_ms,
+        loop_lag_ms_max=late_ms,
+        starved=late_ms > STARVED_MS,
     )
+    return made_turn("made", number, gap_ms, pacing, say="hello")
 
 
 def opening(script_of: Callable[[int], Script | Course]) -> Opens:

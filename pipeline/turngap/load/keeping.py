@@ -3,8 +3,8 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from turngap import __version__
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
-from turngap.core.errors import InputError, TurngapError
+from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 from turngap.load.calls import CallMark, News
 from turngap.load.files import LoadWriter
@@ -23,7 +23,7 @@ from turngap.load.schedule import Step
 from turngap.load.search import Search
 from turngap.load.steps import pooled_at_once
 from turngap.play.run import content_hash
-from turngap.store.folders import INTERRUPTED, utc_now
+from turngap.store.folders import utc_now
 from turngap.store.provenance import git_commit, this_machine
 from turngap.workers import Executor
 
@@ -186,20 +186,6 @@ class Keeper:
             except InputError:
                 self._unwritten.extendleft(reversed(turns))
                 raise
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Store the test as failed, with the reason, if something else than an agent ends it."""
-        try:
-            yield
-        except TurngapError:
-            raise
-        except (asyncio.CancelledError, KeyboardInterrupt):
-            self.finish(INTERRUPTED)
-            raise
-        except BaseException as e:
-            self.finish(f"turngap itself failed: {type(e).__name__}: {e}")
-            raise
 
     def finish(self, failure: str | None = None) -> LoadRecord:
         """Store how it ended, and close the folder.

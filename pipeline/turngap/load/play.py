@@ -30,7 +30,7 @@ from turngap.load.schedule import Step
 from turngap.load.search import Search
 from turngap.load.steps import Callers, at_once, callers_for, sessions_over, why_void
 from turngap.load.telling import ToldSteps
-from turngap.play.run import calibrated, identified
+from turngap.play.run import calibrated, identified, kept
 from turngap.play.target import Room
 from turngap.store.provenance import git_commit
 from turngap.workers import Executor, executor
@@ -93,7 +93,7 @@ async def load(
     progress.on_folder(keeper.folder)
     failure = None
     try:
-        with keeper.kept():
+        with kept(keeper.finish):
             await _LoadTest(plan, callers, keeper).run()
     except TurngapError as e:
         failure = e

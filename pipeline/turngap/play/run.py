@@ -290,20 +290,6 @@ class RunInProgress:
         self._stored.add(key)
         self._on_turn(record)
 
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Store the run as failed, with the reason, when something else than an agent ends it."""
-        try:
-            yield
-        except TurngapError:
-            raise
-        except (asyncio.CancelledError, KeyboardInterrupt):
-            self.finish(INTERRUPTED)
-            raise
-        except BaseException as e:
-            self.finish(f"turngap itself failed: {type(e).__name__}: {e}")
-            raise
-
     def finish(self, failure: str | None = None) -> Run:
         """Judge the run, and close it. `unwritten` tells whether the disk refused its last word."""
         failure = failure and text_without_secrets(failure)
@@ -351,11 +337,29 @@ async def _in_a_thread(work: Callable[..., None], *arguments: Any) -> None:
 
 
 @contextmanager
+def kept(finish: Callable[[str], object]) -> Iterator[None]:
+    """Store what is played as failed, with the reason, when something else than an agent ends it.
+
+    `finish` stores it.
+    """
+    try:
+        yield
+    except TurngapError:
+        raise
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        finish(INTERRUPTED)
+        raise
+    except BaseException as e:
+        finish(f"turngap itself failed: {type(e).__name__}: {e}")
+        raise
+
+
+@contextmanager
 def all_kept(runs: Iterable[RunInProgress]) -> Iterator[None]:
     """Store every run as failed when something else than an agent ends them."""
     with ExitStack() as stack:
         for run in runs:
-            stack.enter_context(run.kept())
+            stack.enter_context(kept(run.finish))
         yield
 
 

@@ -45,6 +45,29 @@ class PlainAdapter(BaseLLMAdapter[PlainParams]):
         return plain_messages(context)
 
 
+def plain_settings(
+    model: str,
+    *,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    seed: int | None = None,
+) -> LLMSettings:
+    """The settings of a model that knows no others; pipecat wants every field named."""
+    return LLMSettings(
+        model=model,
+        system_instruction=None,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        top_p=None,
+        top_k=None,
+        frequency_penalty=None,
+        presence_penalty=None,
+        seed=seed,
+        filter_incomplete_user_turns=False,
+        user_turn_completion_config=None,
+    )
+
+
 class PlainLLMService(LLMService[PlainAdapter]):
     """Answers each context frame and passes every other frame on.
 
@@ -62,18 +85,8 @@ class PlainLLMService(LLMService[PlainAdapter]):
         seed: int | None = None,
     ) -> None:
         super().__init__(
-            settings=LLMSettings(  # pipecat wants every field named
-                model=model,
-                system_instruction=None,
-                temperature=temperature,
-                max_tokens=max_tokens,
-                top_p=None,
-                top_k=None,
-                frequency_penalty=None,
-                presence_penalty=None,
-                seed=seed,
-                filter_incomplete_user_turns=False,
-                user_turn_completion_config=None,
+            settings=plain_settings(
+                model, temperature=temperature, max_tokens=max_tokens, seed=seed
             )
         )
 

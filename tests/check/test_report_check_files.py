@@ -31,6 +31,7 @@ from turngap.check.report import check_report
 from turngap.core.errors import InputError
 from turngap.report import markdown as writer
 from turngap.report.markdown import escaped
+from turngap.report.sections import Report, Section, lines
 from turngap.store.documents import find_folder, write_document
 
 
@@ -130,6 +131,14 @@ def test_markdown_says_the_verdict_first_and_its_tables_are_whole(record):
 
 def test_markdown_names_the_moved_stage_and_how_to_decide():
     assert r"Moved: llm\_first\_token +41 ms" in markdown(regressed_check())
+    still = regressed_check(moved_stage=None, stages=make_stages())
+    assert "- Stages: no stage grew" in markdown(still)
+
+
+def test_names_of_the_field_keep_their_capitals_in_markdown():
+    said = lines(("llm", "quick"), ("stt found", "it"), ("cut-ins", "none"))
+    shown = writer.markdown(Report("check", "x", "now", [Section("y", [said])]))
+    assert "- LLM: quick\n- STT found: it\n- Cut-ins: none" in shown
     assert "To decide: about 47 more pairs of turns" in markdown(undecided_check())
 
 

@@ -10,7 +10,7 @@ from html_page import Page
 
 from turngap.core.errors import InputError
 from turngap.history.entry import Entry
-from turngap.history.page import history_report, trends_block
+from turngap.history.page import list_report, trends_block, trends_report
 from turngap.history.trend import Move, Trend, trends
 from turngap.history.trend_words import commits_words, move_sentence, trend_chart
 from turngap.report import page
@@ -60,6 +60,7 @@ def test_the_command_names_the_run_and_the_commit_of_stored_runs(tmp_path, capsy
     shown.assert_safe()
     assert f"{made.commit_of(18)[:9]}" in shown.text
     assert len(shown.all("circle")) == 30
+    assert "Everything stored" not in shown.text
     done = turngap_here(capsys, "history", "trend", "--runs", runs)
     assert "slower from run" in " ".join(done.out.split())
     assert "turngap history diff" in done.err
@@ -95,10 +96,10 @@ def test_runs_that_cannot_be_used_are_left_out_with_their_reason():
     assert [(e.path, why) for e, why in trend.left_out] == [
         ("runs/4", "the caller was starved"),
         ("runs/6", "turns.jsonl:3 is damaged"),
-        ("runs/9", "it shares 2 turns with the others: too few"),
+        ("runs/9", "it has 2 turns in common with half of the runs, and it takes 5"),
     ]
     text = " ".join(trends_block([trend], 100).plain.split())
-    assert "3 of 30 runs: the caller was starved; turns.jsonl:3 is damaged; it shares 2" in text
+    assert "3 of 30 runs: the caller was starved; turns.jsonl:3 is damaged; it has 2" in text
 
 
 def test_where_too_few_runs_tell_nothing_is_drawn_or_said_of_a_level():
@@ -153,7 +154,7 @@ def test_a_commit_that_came_and_went_is_named():
 def test_the_outcomes_stand_beside_a_change():
     entries = [entry(n, hits=12 if n < 18 else 9, cut_ins=0) for n in range(1, 31)]
     move = only_move(found(entries))
-    assert "in time, 0.0 % and 0.0 % cut into" in move_sentence(move)
+    assert "were in time and 0.0 % cut into; after, 76.8 % and 0.0 %." in move_sentence(move)
     assert (move.after.turns, move.before.turns + move.after.turns) == (12 * move.after.runs, 360)
 
 
@@ -161,10 +162,10 @@ def test_replies_that_were_lost_are_seen_in_the_outcomes():
     entries = [entry(n, hits=12 if n < 16 else 11, cut_ins=0) for n in range(1, 31)]
     text = " ".join(trends_block(found(entries, change_ms=0.0), 100).plain.split())
     assert "no change of level in 30 runs" in text
-    assert "100.0 % and 91.7 % in time, 0.0 % and 0.0 % cut into" in text
+    assert "100.0 % of the turns were in time and 0.0 % cut into; in the newer half, 91.7 %" in text
     entries[0] = replace(entries[0], budget_ms=500.0)
     text = " ".join(trends_block(found(entries, change_ms=0.0), 100).plain.split())
-    assert "– and 91.7 % in time" in text
+    assert "in the older half of the runs, – of the turns were in time" in text
 
 
 def test_the_newest_of_each_series_are_taken():
@@ -188,8 +189,8 @@ def test_a_quicker_agent_is_said_to_be_quicker():
 
 def test_too_few_runs_say_how_many_it_takes():
     (trend,) = found([entry(n) for n in range(1, 7)])
-    assert trend.why_none == "6 valid runs, and it takes 14 to tell a change from chance"
-    assert "not known: 6 valid runs" in trends_block([trend], 100).plain
+    assert trend.why_none == "6 usable runs, and it takes 14 to tell a change from chance"
+    assert "not known: 6 usable runs" in trends_block([trend], 100).plain
     (trend,) = found([entry(1, valid=False)])
     assert trend.points == ()
 
@@ -206,7 +207,8 @@ def test_shifts_that_matter_to_nobody_are_not_named():
 @pytest.mark.parametrize("agent", ["<script>alert(1)</script>", "\x1b[31mred", ""])
 def test_what_an_entry_says_is_text_on_the_page(agent):
     entries = [entry(n, agent=agent, label=agent) for n in range(1, 31)]
-    Page(page.render(history_report(entries, found(entries)))).assert_safe()
+    for shown in (list_report(entries, found(entries)), trends_report(found(entries))):
+        Page(page.render(shown)).assert_safe()
 
 
 def test_without_a_replay_there_is_a_next_step(tmp_path, capsys):
@@ -234,7 +236,9 @@ def test_the_list_has_a_page_too(tmp_path, capsys):
     assert (done.code, "written" in done.err) == (0, True)
     shown = Page(file.read_text())
     shown.assert_safe()
-    assert "3 valid runs, and it takes 14" in shown.text
+    assert "3 usable runs, and it takes 14" in shown.text
+    titles = [shown.text.index(t) for t in ("Everything stored", "Trend: embedded")]
+    assert titles == sorted(titles)
     assert (
         turngap_here(capsys, "history", "--runs", tmp_path / "runs", "--html", tmp_path).code == 2
     )

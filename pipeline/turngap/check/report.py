@@ -191,7 +191,8 @@ def _stages(record: CheckRecord, candidate: Run | None, reference: Run | None) -
     if record.reference is None:
         caption, key = "", "Medians in ms over the answered turns."
     moved = words.moved_words(record) if record.metrics else ""
-    said = [Line("moved", moved, "strong")] if moved else []
+    grew = any(stage.moved or stage.name == record.moved_stage for stage in record.stages)
+    said = [Line("moved" if grew else "stages", moved, "strong")] if moved else []
     said += [
         Line("llm", text, where=EVERYWHERE - TERMINAL) for text in llm_words(candidate, reference)
     ]

@@ -76,7 +76,7 @@ def history(
         return
     from turngap.history.filters import Wanted
     from turngap.history.listing import entries_table, list_block, list_json
-    from turngap.history.page import write_page
+    from turngap.history.page import list_report, write_page
     from turngap.history.trend import trends
     from turngap.store.tables import write_csv
 
@@ -86,7 +86,7 @@ def history(
     if csv is not None:
         say(f"written: {write_csv(csv, entries_table(shown))}")
     if html is not None:
-        say(f"written: {write_page(html, shown, trends(shown))}")
+        say(f"written: {write_page(html, list_report(shown, trends(shown)))}")
     if json_:
         print_json(list_json(shown))
         return

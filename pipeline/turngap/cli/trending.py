@@ -26,7 +26,7 @@ def trend(
     ] = None,
     html: Annotated[
         Path | None,
-        options.for_output(help="Also write a page with the plots and the list to this file."),
+        options.for_output(help="Also write a page with the plots and their runs to this file."),
     ] = None,
     json_: options.Json = False,
 ) -> None:
@@ -37,7 +37,7 @@ def trend(
     Exit: 0 whether or not there is a change, 2 bad input.
     """
     from turngap.history.filters import Wanted
-    from turngap.history.page import trends_block, write_page
+    from turngap.history.page import trends_block, trends_report, write_page
     from turngap.history.trend import trends, trends_json
 
     wanted = Wanted.of(where or (), since=since)
@@ -45,7 +45,7 @@ def trend(
     shown = wanted.among(stored)
     found = trends(shown, last=last)
     if html is not None:
-        say(f"written: {write_page(html, shown, found)}")
+        say(f"written: {write_page(html, trends_report(found))}")
     if json_:
         print_json(trends_json(found))
         return

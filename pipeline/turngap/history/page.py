@@ -9,6 +9,7 @@ from turngap.core.changes import ALPHA
 from turngap.history import trend_words
 from turngap.history.entry import Entry
 from turngap.history.listing import list_table, ms, namer
+from turngap.history.reading import began
 from turngap.history.trend import Trend
 from turngap.report import page, terminal, words
 from turngap.report.sections import (
@@ -38,43 +39,72 @@ _READ = (
 
 def trends_block(found: Sequence[Trend], width: int) -> Text:
     """The trends on a terminal."""
-    sections = [Section("", _trend_items(trend, terse=True)) for trend in found]
-    items = [item for section in sections for item in section.seen("terminal")]
-    shown = [line for item in items for line in terminal.item_lines(item, width)]
+    shown: list[Text] = []
+    for trend in found:
+        shown += [Text()] if shown else []
+        for item in Section("", _trend_items(trend, terse=True)).seen("terminal"):
+            shown += terminal.item_lines(item, width)
     return terminal.joined(shown)
 
 
-def write_page(file: Path, entries: Sequence[Entry], found: Sequence[Trend]) -> Path:
-    """Write the history as one page.
+def write_page(file: Path, shown: Report) -> Path:
+    """Write one of the reports below as a page.
 
     Raises:
         InputError: the file cannot be written.
     """
-    return page.write(file, page.render(history_report(entries, found)))
+    return page.write(file, page.render(shown))
 
 
-def history_report(entries: Sequence[Entry], found: Sequence[Trend]) -> Report:
-    """The trends, then the list, the newest entry first."""
+def list_report(entries: Sequence[Entry], found: Sequence[Trend]) -> Report:
+    """The list, the newest entry first; then the drawing of each series, whose runs it has."""
     newest = list(reversed(entries))
-    moved = sum(len(trend.moves) for trend in found)
-    series = f"{len(found)} series" if len(found) != 1 else "1 series"
+    listed = Section("Everything stored", [list_table(newest), _reasons(newest)])
+    sections = [Section(_title(trend), _trend_items(trend)) for trend in found]
     return Report(
         command="history",
-        subject=f"{len(entries)} stored, {series} of replays",
-        when=words.instant(newest[0].started_utc) if newest and newest[0].started_utc else "never",
-        lead=[Line("changes", _moved_words(moved, found), "strong")] if found else (),
-        sections=[
-            *(
-                Section(f"Trend: {trend_words.subject_words(trend)}", _trend_items(trend))
-                for trend in found
-            ),
-            Section(
-                "How changes are found",
-                [lines(("read", _READ + _several_words(len(found))), where=FILES)] if found else [],
-            ),
-            Section("Everything stored", [list_table(newest), _reasons(newest)]),
-        ],
+        subject=f"{len(entries)} stored, {_series_words(found)}",
+        when=_when(newest),
+        lead=_lead(found),
+        sections=[listed, *sections, _how(found)],
     )
+
+
+def trends_report(found: Sequence[Trend]) -> Report:
+    """Each series with its drawing and its runs."""
+    used = [point.entry for trend in found for point in trend.points]
+    newest = sorted(used, key=began, reverse=True)
+    sections = [Section(_title(t), [*_trend_items(t), _runs(t)]) for t in found]
+    return Report(
+        command="history trend",
+        subject=_series_words(found),
+        when=_when(newest),
+        lead=_lead(found),
+        sections=[*sections, _how(found)],
+    )
+
+
+def _series_words(found: Sequence[Trend]) -> str:
+    return f"{len(found)} series of replays"
+
+
+def _title(trend: Trend) -> str:
+    return f"Trend: {trend_words.subject_words(trend)}"
+
+
+def _when(newest: Sequence[Entry]) -> str:
+    return words.instant(newest[0].started_utc) if newest and newest[0].started_utc else "never"
+
+
+def _lead(found: Sequence[Trend]) -> Sequence[Line]:
+    return [Line("changes", _moved_words(found), "strong")] if found else ()
+
+
+def _how(found: Sequence[Trend]) -> Section:
+    """How to read all that; nothing where no change could be looked for."""
+    looked = any(trend.why_none is None for trend in found)
+    read = lines(("read", _READ + _several_words(len(found))), where=FILES)
+    return Section("How changes are found", [read] if looked else [])
 
 
 def _several_words(series: int) -> str:
@@ -87,28 +117,28 @@ def _several_words(series: int) -> str:
     )
 
 
-def _moved_words(moved: int, found: Sequence[Trend]) -> str:
+def _moved_words(found: Sequence[Trend]) -> str:
     if all(trend.why_none is not None for trend in found):
-        return "not known: no series has runs enough"
-    return "none found" if not moved else "1 found" if moved == 1 else f"{moved} found"
+        return "not known: no series has enough runs"
+    return f"{sum(len(trend.moves) for trend in found) or 'none'} found"
 
 
 def _trend_items(trend: Trend, *, terse: bool = False) -> list[Item]:
     said = [Line("moved", trend_words.move_sentence(m), "strong") for m in trend.moves]
     n = len(trend.points)
     if trend.why_none is not None:
-        said = [Line("moved", f"not known: {trend.why_none}", "unsure")]
+        said = [Line("changes", f"not known: {trend.why_none}", "unsure")]
     elif not said:
-        said = [Line("moved", f"no change of level in {n} runs")]
+        said = [Line("changes", f"no change of level in {n} runs")]
     if trend.why_none is None:
         said.append(Line("outcomes", trend_words.series_words(trend)))
     if terse:
-        said.insert(0, Line("series", f"{trend_words.subject_words(trend)}, {n} runs", "strong"))
+        said.insert(0, Line("series", trend_words.series_name(trend), "strong"))
     if trend.left_out:
         of = n + len(trend.left_out)
         said.append(Line("left out", f"{len(trend.left_out)} of {of} runs: {_why(trend)}"))
     chart = trend_words.trend_chart(trend)
-    return [Lines(said), *([Drawing(chart)] if chart else []), _moves(trend), _runs(trend)]
+    return [Lines(said), *([Drawing(chart)] if chart else []), _moves(trend)]
 
 
 # So many reasons are named why runs were left out.
@@ -150,30 +180,31 @@ def _moves(trend: Trend) -> Table:
 
 
 def _runs(trend: Trend) -> Table:
+    labels = any(point.entry.label for point in trend.points)
     head = (
         Column("run"),
-        Column("began", left=True),
-        Column("commit", left=True),
-        Column("label", left=True),
         Column("level"),
         Column("p50"),
         Column("turns"),
         Column("in time"),
         Column("cut in"),
+        Column("commit", left=True),
+        *([Column("label", left=True)] if labels else []),
+        Column("began", left=True),
         Column("folder", left=True),
     )
     name = namer([point.entry for point in trend.points])
     rows = [
         (
             str(number),
-            words.instant(point.entry.started_utc),
-            words.commit(point.entry.commit),
-            point.entry.label,
             words.ms(point.ms),
             ms(point.entry.gap_ms["p50"]),
             str(point.turns),
             "–" if point.entry.hit_rate is None else words.percent(point.entry.hit_rate),
             "–" if point.entry.cut_ins is None else str(point.entry.cut_ins),
+            words.commit(point.entry.commit),
+            *([point.entry.label] if labels else []),
+            words.instant(point.entry.started_utc),
             name(point.entry),
         )
         for number, point in enumerate(trend.points, start=1)

@@ -9,7 +9,7 @@ from turngap.core.changes import LEAST, Change, changes
 from turngap.core.errors import InputError
 from turngap.core.paired import CENSORED_MS, TOLERANCE_MS
 from turngap.core.results import TurnKey
-from turngap.core.run_levels import run_levels
+from turngap.core.run_levels import LEAST_TURNS, run_levels
 from turngap.history.commits import Commits
 from turngap.history.entry import Entry
 from turngap.history.figures import Outcomes, outcomes_of
@@ -118,12 +118,12 @@ def _trend(entries: Sequence[Entry], read: ReadGaps) -> Trend:
     points: list[Point] = []
     for (entry, _), level in zip(used, run_levels([gaps for _, gaps in used]), strict=True):
         if level.ms is None:
-            left_out.append((entry, f"it shares {level.turns} turns with the others: too few"))
+            left_out.append((entry, _too_few(level.turns)))
         else:
             points.append(Point(entry, level.ms, level.turns))
     why_none = None
     if len(points) < LEAST:
-        one = "1 valid run" if len(points) == 1 else f"{len(points)} valid runs"
+        one = "1 usable run" if len(points) == 1 else f"{len(points)} usable runs"
         why_none = f"{one}, and it takes {LEAST} to tell a change from chance"
     first = entries[0]
     return Trend(
@@ -135,6 +135,11 @@ def _trend(entries: Sequence[Entry], read: ReadGaps) -> Trend:
         left_out=tuple(left_out),
         why_none=why_none,
     )
+
+
+def _too_few(shared: int) -> str:
+    turns = "1 turn" if shared == 1 else f"{shared} turns"
+    return f"it has {turns} in common with half of the runs, and it takes {LEAST_TURNS}"
 
 
 def _moves(points: Sequence[Point], entries: Sequence[Entry]) -> list[Move]:

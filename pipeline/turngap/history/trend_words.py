@@ -25,6 +25,14 @@ def subject_words(trend: Trend) -> str:
     return f"{printable(trend.agent) or 'agent'} · played {trend.played[:7]}"
 
 
+def series_name(trend: Trend) -> str:
+    """The same with the number of runs, and how to have these alone."""
+    n = len(trend.points)
+    runs = "1 run" if n == 1 else f"{n} runs"
+    which = f"--where played={trend.played[:7]}"
+    return f"{printable(trend.agent) or 'agent'}, {runs} of the same recordings ({which})"
+
+
 def sure_words(p_value: float) -> str:
     """How often a series without a change looks like that."""
     return "p ≤ 0.001" if p_value <= 0.001 else f"p = {p_value:.3f}"
@@ -92,22 +100,26 @@ def blame_words(move: Move) -> str:
 
 def outcomes_words(move: Move) -> str:
     """What became of the turns before and after it: the level does not count what was lost."""
-    return f"Before and after: {between_words(move.before, move.after)}."
+    return f"{_between('Before', move.before, 'after', move.after)}."
 
 
-def between_words(before: Outcomes, after: Outcomes) -> str:
+def _between(when: str, before: Outcomes, then: str, after: Outcomes) -> str:
     """The shares of the turns that were in time, and of those cut into, of two sets of runs."""
-    in_time = f"{_share(before.hits, before.turns)} and {_share(after.hits, after.turns)} in time"
-    cut_in = _share(before.cut_ins, before.turns), _share(after.cut_ins, after.turns)
-    return f"{in_time}, {cut_in[0]} and {cut_in[1]} cut into"
+    (hits, cut_ins), (hits_then, cut_ins_then) = (
+        (_share(of.hits, of.turns), _share(of.cut_ins, of.turns)) for of in (before, after)
+    )
+    return (
+        f"{when}, {hits} of the turns were in time and {cut_ins} cut into; {then}, {hits_then} and "
+        f"{cut_ins_then}"
+    )
 
 
 def series_words(trend: Trend) -> str:
     """The same of the older and the newer half of a series."""
     used = [point.entry for point in trend.points]
     half = len(used) // 2
-    told = between_words(outcomes_of(used[:half]), outcomes_of(used[half:]))
-    return f"of the older and the newer half of the runs, {told}"
+    older, newer = outcomes_of(used[:half]), outcomes_of(used[half:])
+    return _between("in the older half of the runs", older, "in the newer half", newer)
 
 
 def _share(count: int | None, of: int) -> str:

@@ -14,6 +14,8 @@ from turngap.report.sections import Code, Figures, Folded, Item, Line, Lines, Re
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "://": "&#58;//"}
 
+_CAPITALS = {"llm", "stt", "tts"}
+
 
 def markdown(report: Report) -> str:
     """The whole report, but for its drawings."""
@@ -71,8 +73,15 @@ def escaped(text: str) -> str:
 
 
 def _lines(lines: Iterable[Line]) -> str:
-    named = (f"{line.label[:1].upper()}{line.label[1:]}: {line.text}" for line in lines)
+    named = (f"{_begun(line.label)}: {line.text}" for line in lines)
     return "\n".join(f"- {escaped(text)}" for text in named)
+
+
+def _begun(label: str) -> str:
+    """A name at the beginning of a line; those of the field keep their capitals."""
+    first, space, rest = label.partition(" ")
+    first = first.upper() if first in _CAPITALS else f"{first[:1].upper()}{first[1:]}"
+    return f"{first}{space}{rest}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

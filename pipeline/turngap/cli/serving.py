@@ -1,6 +1,7 @@
 """`turngap serve` and `turngap talk`."""
 
 import webbrowser
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ import typer
 from turngap.cli import options
 from turngap.cli.hosting import host_agent
 from turngap.cli.shared import say
+from turngap.cli.telling import telemetry_of
 from turngap.cli.wanted import MOST_WORKERS, TOKEN_VARIABLE, Wanted, Where
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
@@ -182,6 +184,7 @@ def serve(
 
 
 def talk(
+    ctx: typer.Context,
     agent: StackOrUrl = "embedded",
     llm: options.LLM = None,
     stt: options.STT = None,
@@ -204,6 +207,7 @@ def talk(
     record: Record = None,
     keep: Keep = True,
     out: options.Out = None,
+    otlp: options.Otlp = None,
 ) -> None:
     """Talk to an agent yourself: open a page that draws each turn against 800 ms.
 
@@ -233,7 +237,7 @@ def talk(
 
     host_agent(
         Wanted(choice, (host, port), max_sessions, token, tuple(origin or ())),
-        _keeping(out, record, keep),
+        replace(_keeping(out, record, keep), telemetry=telemetry_of(ctx, otlp)),
         library,
         announce,
     )

@@ -173,7 +173,8 @@ class ForeignAgent:
         return held
 
     async def converse(self, socket: WebSocket, held: Held) -> None:
-        async with self._endpoint.open(self.clock) as line:
+        headers = () if held.told is None else held.told.headers
+        async with self._endpoint.with_headers(headers).open(self.clock) as line:
             if line.rate != self.rates[0]:
                 raise AgentError(
                     "agent.rate",

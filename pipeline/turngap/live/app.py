@@ -37,6 +37,7 @@ from turngap.live.held import Conversations, Held
 from turngap.live.keeping import Keeping
 from turngap.live.saving import Saved, checked_name
 from turngap.live.session import LiveSession
+from turngap.live.telling import Telling
 
 PAGE = Path(__file__).parent / "page"
 LIVE_PATH = "/live"
@@ -76,8 +77,10 @@ class LiveServer:
         self._keeping = keeping
         self._seats = seats
         self._running: dict[str, LiveSession] = {}
+        clock = answering.clock
+        self._telling = Telling(keeping.telemetry, clock, lambda: seats.taken == 0)
         self.conversations = Conversations(
-            lambda now_ns: answering.begin(keeping, now_ns), serve.limits, answering.clock
+            lambda now_ns: answering.begin(keeping, now_ns), serve.limits, clock, self._telling
         )
         app = answering.app(serve, seats)
         app.router.routes.append(WebSocketRoute(LIVE_PATH, self._socket()))
@@ -197,6 +200,7 @@ class LiveServer:
                 if held is not None and not held.connected:
                     self.conversations.left(held, "the line was lost", None, for_good=False)
                 return
+            await self._telling.hush()
             await self._talk(held or self.conversations.new(), asgi, seat.leave)
 
     async def _talk(

@@ -21,6 +21,7 @@ from turngap.live.conversation import KeptTurn, LiveConversation
 from turngap.live.keeping import Keeping, LiveRun, zipped
 from turngap.live.relay import Delays
 from turngap.live.saving import Saved, save
+from turngap.live.telling import TalkTold, Telling
 from turngap.report import words as report_words
 
 # 128 bits, because anyone who knows the id may download the conversation.
@@ -37,6 +38,7 @@ class Held:
         line_bound_ns: how far off a foreign agent's clock may be as the relay has compared it.
         connected: whether a socket is open for it.
         begun_ns: when its first socket was opened.
+        told: what telemetry is told of it; None if nobody wants to know.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Held:
         self.run.on_chosen(chosen)
         self.run.simulated = simulated
         self.connected = False
+        self.told: TalkTold | None = None
         self.begun_ns = now_ns
         self.over = False
         self._finishing: asyncio.Task[None] | None = None
@@ -73,7 +76,7 @@ class Held:
             InputError: it cannot be written.
         """
         async with self._writing:
-            return await asyncio.to_thread(self.run.keep, turn, offset)
+            return await asyncio.to_thread(self._keep, turn, offset)
 
     async def figures(self) -> dict[str, Any]:
         return await asyncio.to_thread(figures_of, tuple(self.run.turns))
@@ -114,12 +117,18 @@ class Held:
         saved = await self.saved(name, folder)
         return await asyncio.to_thread(zipped, folder), saved
 
+    def _keep(self, turn: KeptTurn, offset: OffsetRecord | None) -> Turn:
+        record = self.run.keep(turn, offset)
+        if self.told is not None:
+            self.told.turn(record, turn.window[1], None if offset is None else offset.offset_ns)
+        return record
+
     def _finish(self, how: str, failure: str | None) -> None:
         conversation = self.conversation
         try:
             for connection in list(conversation.connections.values()):
                 for turn in conversation.lost(connection):
-                    self.run.keep(turn, None)
+                    self._keep(turn, None)
         finally:
             conversation.connections.clear()  # their audio is stored or useless
             self.run.finish(how, failure)
@@ -128,8 +137,11 @@ class Held:
 class Conversations:
     """All conversations of a server; `begin` makes one at the given instant."""
 
-    def __init__(self, begin: Callable[[int], Held], limits: Limits, clock: Clock) -> None:
+    def __init__(
+        self, begin: Callable[[int], Held], limits: Limits, clock: Clock, telling: Telling
+    ) -> None:
         self._begin = begin
+        self._telling = telling
         self._limits = limits
         self._clock = clock
         self._held: dict[str, Held] = {}
@@ -143,6 +155,7 @@ class Conversations:
     def new(self) -> Held:
         """Begin a conversation; the one that was left longest ago makes room for it."""
         held = self._begin(self._clock.now_ns())
+        held.told = self._telling.begin(held.run.agent_name)
         self._held[held.id] = held
         for left in list(self._left.values())[: max(0, len(self._left) - self._limits.left)]:
             left.forgotten.set()
@@ -182,13 +195,16 @@ class Conversations:
         left.task = asyncio.create_task(self._end(left))
 
     async def close(self) -> None:
+        self._telling.close()
         left = dict(self._left)
         for each in left.values():
             each.task.cancel()
         await asyncio.gather(*(each.task for each in left.values()), return_exceptions=True)
         running = [held for held in self._held.values() if held.id not in left]
         stopped = [_Left(held, "the server ended", None, for_good=True) for held in running]
-        await asyncio.gather(*map(_finished, (*left.values(), *stopped)), return_exceptions=True)
+        ended = (*left.values(), *stopped)
+        await asyncio.gather(*map(self._finished, ended), return_exceptions=True)
+        await self._telling.closed()
         for held in self._held.values():
             held.run.forget()
         self._held.clear()
@@ -197,11 +213,18 @@ class Conversations:
     async def _end(self, left: "_Left") -> None:
         if not left.for_good:
             await self._wait(left, self._limits.resume_s)
-        await _finished(left)
+        await self._finished(left)
         if left.held.run.path is not None:  # otherwise there is nothing to download
             await self._wait(left, self._limits.download_s)
         del self._held[left.held.id], self._left[left.held.id]
         left.held.run.forget()
+
+    async def _finished(self, left: "_Left") -> None:
+        try:
+            await left.held.finish(left.how, left.failure)
+        except TurngapError as e:
+            logger.warning(f"a conversation could not be stored completely: {e.message}")
+        await self._telling.over(left.held.told, left.held.run.about(), left.failure)
 
     async def _wait(self, left: "_Left", seconds: float) -> None:
         """Wait so long, unless there are too many others."""
@@ -226,13 +249,6 @@ class _Left:
         self.failure = failure
         self.for_good = for_good
         self.forgotten = asyncio.Event()
-
-
-async def _finished(left: _Left) -> None:
-    try:
-        await left.held.finish(left.how, left.failure)
-    except TurngapError as e:
-        logger.warning(f"a conversation could not be stored completely: {e.message}")
 
 
 # Stands for the LLM of an agent that does not name it.

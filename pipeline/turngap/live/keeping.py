@@ -14,6 +14,7 @@ from typing import Any
 
 from turngap import __version__
 from turngap.agent.stack import Chosen
+from turngap.caller.endpoint import Endpoint
 from turngap.caller.stream import RATE
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
@@ -32,6 +33,8 @@ from turngap.store.folders import utc_now
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run, read_run
 from turngap.store.writer import RunWriter
+from turngap.telemetry.conversation import conversation_about
+from turngap.telemetry.telemetry import OFF, Telemetry
 
 # Makes a run's report.html; this layer does not know the layer of reports.
 Render = Callable[[Run], object]
@@ -45,11 +48,13 @@ class Keeping:
         out: the folder of runs; None keeps them only as long as they can be downloaded.
         record: the folder that gets every conversation as a scenario; None saves none.
         render: called with a run that somebody wants to look at.
+        telemetry: where conversations are told; whoever made it closes it.
     """
 
     out: Path | None = Path("runs")
     record: Path | None = None
     render: Render = lambda _: None
+    telemetry: Telemetry = OFF
 
 
 class LiveRun:
@@ -99,6 +104,23 @@ class LiveRun:
         """The foreign agent, as a saved scenario names it; empty for a stack."""
         url, dialect = self._agent.get("url"), self._agent.get("dialect")
         return f"{url} ({dialect})" if url else ""
+
+    @property
+    def agent_name(self) -> str:
+        """The agent's name in telemetry: the stack's, or host, port and path of its URL."""
+        url = str(self._agent.get("url", ""))
+        return url.partition("?")[0].partition("://")[2] or str(self._agent.get("stack", ""))
+
+    def about(self) -> Mapping[str, Any]:
+        """What telemetry is told of the conversation; a run without a turn has no name."""
+        server = Endpoint(str(self._agent.get("url", ""))).host_and_port
+        path, opening = self.path, self._opening
+        if path is None or opening is None:
+            return {"server.address": server[0], "server.port": server[1]}
+        commit, dialect = opening.commit, self._agent.get("dialect")
+        return conversation_about(
+            path.name, self._name, 1, 0.0, server=server, commit=commit, dialect=dialect
+        )
 
     @property
     def path(self) -> Path | None:

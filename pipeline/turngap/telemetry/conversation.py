@@ -53,7 +53,11 @@ class ToldConversation:
 
     def note(self, **about: Any) -> None:
         """Add attributes of turngap's that came to be known, by their names without `turngap.`."""
-        self._about |= {f"turngap.{name}": value for name, value in about.items()}
+        self.describe({f"turngap.{name}": value for name, value in about.items()})
+
+    def describe(self, about: Mapping[str, Any]) -> None:
+        """Add attributes that came to be known, by their whole names."""
+        self._about |= about
 
     def turn(
         self,

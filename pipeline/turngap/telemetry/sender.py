@@ -144,33 +144,30 @@ class Sender:
     def figures_waiting(self) -> bool:
         return self._told and self._figures is not None
 
-    def send(self, brief: Event | None = None) -> str | None:
+    def send(self, stop: Event, *, brief: bool = False) -> str | None:
         """Send what waits; return why that failed, or None.
 
-        A request may take the exporter's timeout. With `brief` it may take `BRIEF_S` at most, and
-        none is begun once that is set: what is left waits, and is no failure.
+        A request may take the exporter's timeout, and with `brief` `BRIEF_S` at most. None is begun
+        once `stop` is set: what is left waits, and is no failure.
         """
         with told_why() as why:
             try:
-                failed = self._send(brief)
+                failed = self._send(stop, brief=brief)
             except Exception as e:  # an exporter's own fault must not end a measurement
                 failed = f"{type(e).__name__}: {e}"
         return None if failed is None else in_words([failed, *why])
 
-    def _send(self, brief: Event | None) -> str | None:
-        def over() -> bool:
-            return brief is not None and brief.is_set()
-
+    def _send(self, stop: Event, *, brief: bool) -> str | None:
         kept = self._kept.spans
-        while kept and self._spans is not None and not over():
+        while kept and self._spans is not None and not stop.is_set():
             batch = kept[:BATCH]
-            if not self._spans.export(batch, brief=brief is not None):
+            if not self._spans.export(batch, brief=brief):
                 return "the collector did not take the spans"
             del kept[: len(batch)]
             self.sent += len(batch)
-        if self.figures_waiting and self._figures is not None and not over():
+        if self.figures_waiting and self._figures is not None and not stop.is_set():
             self._told = False
-            self._figures.brief = brief is not None
+            self._figures.brief = brief
             self._meters.force_flush()
             if not self._figures.taken:
                 self._told = True
@@ -189,7 +186,10 @@ class Thread:
 
     Args:
         sender: what it sends with.
-        brief: whether somebody waits to play on, so that it ends soon after `stop` is set.
+        brief: whether somebody waits to play on, so that no request takes long.
+
+    Attributes:
+        stop: ends it once it is set, when the request that is under way has ended.
     """
 
     def __init__(self, sender: Sender, *, brief: bool = False) -> None:
@@ -199,7 +199,7 @@ class Thread:
         self.done.set_running_or_notify_cancel()
 
         def run() -> None:
-            self.done.set_result(sender.send(self.stop if brief else None))
+            self.done.set_result(sender.send(self.stop, brief=brief))
 
         threading.Thread(target=run, name="turngap-otlp", daemon=True).start()
 

@@ -122,11 +122,20 @@ class Telemetry:
         if self._sender is None or not self._patient:
             return
         thread = self._begun(self._sender, brief=True)
-        done = asyncio.wrap_future(thread.done)
-        await asyncio.wait([done], timeout=BETWEEN_S)
-        thread.stop.set()
-        await asyncio.wait([done], timeout=STUCK_S)
-        self._patient = done.done() and done.result() is None
+        await asyncio.wait([asyncio.wrap_future(thread.done)], timeout=BETWEEN_S)
+        await self.pause()
+        self._patient = thread.done.done() and thread.done.result() is None
+
+    async def send(self) -> None:
+        """Send what is there, while nobody waits; `pause` ends it."""
+        if self._sender is not None:
+            await asyncio.wait([asyncio.wrap_future(self._begun(self._sender).done)])
+
+    async def pause(self) -> None:
+        """Begin no further request, and wait until the one that is under way has ended."""
+        if self._thread is not None:
+            self._thread.stop.set()
+            await asyncio.wait([asyncio.wrap_future(self._thread.done)], timeout=STUCK_S)
 
     def close(self, at_most_s: float = AT_THE_END_S) -> str | None:
         """Send the rest, and return a sentence on what was sent; None: nothing was to be.

@@ -1,6 +1,7 @@
 """`./run test` and tools/vllm-env, with stand-ins for all that they call."""
 
 import os
+import re
 import select
 import shutil
 import subprocess
@@ -14,11 +15,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DESCRIBED = ("run", "tools/vllm-env", "tools/outcomes.py", "pyproject.toml")
 
+# In two pieces, since ./run looks for the whole and reads each file that has it.
+REALTIME = "pytest.mark." + "realtime"
+
 # What the machine is asked for is said to it here.
 MACHINE = {
     "uname": 'echo "${UNAME:-Linux x86_64}"',
     "getconf": 'echo "glibc ${GLIBC:-2.36}"',
-    "grep": 'exit "${NO_AVX2:-0}"',
+    "grep": f'''case "$*" in *cpuinfo*) exit "${{NO_AVX2:-0}}";; esac
+exec {shutil.which("grep")} "$@"''',
     "awk": 'echo "${MEMORY:-16}"',
     "df": 'printf "Avail\n%s\n" "${ROOM:-100}"',
 }
@@ -282,6 +287,9 @@ def test_vllm_is_installed_beside_the_quick_tests_and_is_there_for_those_in_real
     checkout: Checkout,
 ) -> None:
     os.mkfifo(checkout.gate)  # opened by the quick tests: the installation cannot end before
+    for name, text in {"quick": "", "slow": f"pytestmark = {REALTIME}"}.items():
+        (checkout.root / "tests" / name).mkdir(parents=True)
+        (checkout.root / "tests" / name / f"test_{name}.py").write_text(text, encoding="utf-8")
     code, out, err = checkout.run("run", "test")
     assert code == 0, err
     _, *log = sorted(checkout.log, key=lambda line: not line.startswith("uv pip"))
@@ -290,8 +298,16 @@ def test_vllm_is_installed_beside_the_quick_tests_and_is_there_for_those_in_real
     assert log[0].endswith("--dist worksteal TURNGAP_VLLM=")
     assert log[1] == "uv ends"
     assert log[2].startswith("pytest -m realtime ")
-    assert log[2].endswith(f"TURNGAP_VLLM={checkout.python}")
+    assert log[2].endswith(f".xml tests/slow/test_slow.py TURNGAP_VLLM={checkout.python}")
     assert out.splitlines()[-1] == "2 passed, 0 failed, 0 skipped, 0 not measured"
+
+
+def test_no_test_in_real_time_is_in_a_file_that_run_does_not_find() -> None:
+    files = {file: file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")}
+    marked = {file for file, text in files.items() if re.search(r"\bmark\W+realtime\b", text)}
+    found = {file for file in files if REALTIME in files[file]}
+    assert marked == found
+    assert all(file.name.startswith("test_") for file in found)
 
 
 @pytest.mark.parametrize("ci", ["", "true"])

@@ -1,6 +1,6 @@
 """Every kind of page in a real browser: nothing is cut off, no label lies over anything."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from turngap.report import page
 from turngap.report.charts import Chart, Mark
 from turngap.report.run import run_report
 from turngap.report.sections import Drawing, Report, Section
+from turngap.store.runs import Run
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 
@@ -59,21 +60,29 @@ def answered(n: int, wrong_every: int, factor: float) -> list[Turn]:
     ]
 
 
-def pages() -> dict[str, Report]:
-    runs = make_run(make_turns(60, slower_ms=41)), make_run(make_turns(60))
+def two_runs() -> tuple[Run, Run]:
+    return make_run(make_turns(60, slower_ms=41)), make_run(make_turns(60))
+
+
+def compared() -> Report:
     sides = [
         Side("teacher", answered(80, 40, 1.6), (5.0, 25.0)),
         Side("student", answered(80, 3, 0.8), (0.1, 0.4)),
         Side("race,fast=small,full=sim:full", answered(80, 9, 1.0), None),
     ]
-    loads = hard_cases()
-    return {
-        "run": run_report(make_run([*every_outcome(), *make_turns(20)]), with_turns=True),
-        "regressed": check_report(regressed_check(), *runs),
-        "undecided": check_report(undecided_check(), *runs),
-        "comparison": comparison_report(make_comparison(sides)),
-        **{f"load-{name}": load_report(loads[name]) for name in ("search", "ramp", "lost")},
-    }
+    return comparison_report(make_comparison(sides))
+
+
+# Made where they are looked at: a page takes up to a second, and every worker collects the tests.
+PAGES: dict[str, Callable[[], Report]] = {
+    "run": lambda: run_report(make_run([*every_outcome(), *make_turns(20)]), with_turns=True),
+    "regressed": lambda: check_report(regressed_check(), *two_runs()),
+    "undecided": lambda: check_report(undecided_check(), *two_runs()),
+    "comparison": compared,
+    "load-search": lambda: load_report(hard_cases()["search"]),
+    "load-ramp": lambda: load_report(hard_cases()["ramp"]),
+    "load-lost": lambda: load_report(hard_cases()["lost"]),
+}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -93,11 +102,11 @@ async def laid_out(browser: Browser, report: Report, file: Path, width: int) -> 
 
 
 @pytest.mark.parametrize("width", [390, 1200])
-@pytest.mark.parametrize("kind", list(pages()))
+@pytest.mark.parametrize("kind", list(PAGES))
 async def test_a_page_fits_its_window_and_no_label_lies_over_anything(
     browser: Browser, tmp_path: Path, kind: str, width: int
 ) -> None:
-    wide, over = await laid_out(browser, pages()[kind], tmp_path / "page.html", width)
+    wide, over = await laid_out(browser, PAGES[kind](), tmp_path / "page.html", width)
     assert wide <= width
     assert over == []
 
@@ -113,7 +122,7 @@ async def test_turns_can_be_filtered_by_outcome_and_sorted_by_slowness(
     browser: Browser, tmp_path: Path
 ) -> None:
     file = tmp_path / "page.html"
-    page.write(file, page.render(pages()["run"]))
+    page.write(file, page.render(PAGES["run"]()))
     shown = await browser.new_page()
     await shown.goto(file.as_uri())
     await shown.select_option(".tools select", "late")

@@ -11,6 +11,7 @@ which a speaker may pause, by what the words before it look like:
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -44,10 +45,11 @@ class Sentence:
         return " ".join(self.parts)
 
 
-def sentences(set_name: SetName) -> list[Sentence]:
+@cache
+def sentences(set_name: SetName) -> tuple[Sentence, ...]:
     """Those of one set, in the order of its file."""
     lines = Path(__file__).with_name(f"{set_name}.txt").read_text(encoding="utf-8").splitlines()
-    return [_parsed(line) for line in lines]
+    return tuple(_parsed(line) for line in lines)
 
 
 def _parsed(line: str) -> Sentence:

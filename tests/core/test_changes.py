@@ -54,6 +54,31 @@ def test_slow_runs_here_and_there_are_no_change_and_do_not_move_one():
     assert changes(values.tolist()) == []
 
 
+def test_values_that_are_set_aside_move_no_change_and_the_middle_of_a_hole_is_named():
+    values = series()
+    values[[15, 16]] += 30
+    assert [found.at for found in changes(values.tolist())] == [15]
+    (found,) = changes(values.tolist(), aside=[15, 16])
+    assert found.at == 16
+    assert found.first == 15
+    assert found.last >= 17
+    (found,) = changes(values.tolist(), aside=[2, 17, 18, 29])
+    assert (found.at, found.first <= 15, found.last >= 17) == (15, True, True)
+
+
+def test_a_change_without_the_values_set_aside_is_the_same_one():
+    values = series(n=34)
+    kept = [place for place in range(34) if place not in (3, 8, 25)]
+    (whole,) = changes(values.tolist(), aside=[3, 8, 25])
+    (alone,) = changes(values[kept].tolist())
+    assert (whole.p_value, whole.before, whole.after) == (
+        alone.p_value,
+        alone.before,
+        alone.after,
+    )
+    assert whole.at == kept[alone.at] == 17
+
+
 def test_a_series_without_a_change_seldom_has_one():
     named = sum(bool(changes(series(seed, at=None).tolist())) for seed in range(60))
     assert named <= 3

@@ -42,3 +42,62 @@ def test_a_run_that_shares_too_few_turns_has_no_level():
     assert levels[0].ms == pytest.approx(300, abs=0.1)
     assert run_levels([]) == []
     assert run_levels([{}, {}]) == [RunLevel(None, 0)] * 2
+
+
+TYPICAL = np.linspace(200, 600, 12)
+
+
+def uneven(gaps: np.ndarray) -> list[int]:
+    levels = run_levels([dict(enumerate(row)) for row in gaps])
+    return [place for place, level in enumerate(levels) if level.uneven]
+
+
+def quiet(rng: np.random.Generator, runs: int = 24) -> np.ndarray:
+    return TYPICAL + rng.normal(0, 5, (runs, 1)) + rng.normal(0, 6, (runs, 12))
+
+
+def slowed_by_a_machine(rng: np.random.Generator, runs: int) -> np.ndarray:
+    """What a busy machine adds: to each turn of each run something else."""
+    return rng.exponential(60, (runs, 12))
+
+
+def test_a_run_that_a_busy_machine_slowed_is_uneven_at_either_end_too():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        gaps = quiet(rng)
+        assert uneven(gaps) == []
+        gaps[[0, 9, 10, 23]] += slowed_by_a_machine(rng, 4)
+        assert uneven(gaps) == [0, 9, 10, 23]
+
+
+def test_an_agent_that_is_slower_in_all_or_in_some_turns_from_a_run_on_is_not_uneven():
+    for seed in range(20):
+        gaps = quiet(np.random.default_rng(seed))
+        gaps[14:] += 40
+        assert uneven(gaps) == []
+        gaps[14:, ::2] += 60
+        assert uneven(gaps) == []
+
+
+def test_where_most_runs_are_uneven_none_is():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        gaps = quiet(rng)
+        gaps[10:] += slowed_by_a_machine(rng, 14)
+        assert set(uneven(gaps)) <= {10}
+
+
+def test_gaps_that_are_the_same_but_for_a_little_are_even():
+    gaps = np.tile(TYPICAL, (10, 1))
+    gaps[3, :6] += 4
+    assert uneven(gaps) == []
+    gaps[3, :6] += 30
+    assert uneven(gaps) == [3]
+
+
+def test_turns_that_only_one_of_the_runs_around_took_tell_nothing_of_it():
+    runs = [dict.fromkeys(range(6), 300.0) for _ in range(20)]
+    for run in runs[10:]:
+        run.update(dict.fromkeys(range(6, 12), 500.0))
+    runs[0].update(dict.fromkeys(range(6, 12), 900.0))
+    assert [level.uneven for level in run_levels(runs)] == [False] * 20

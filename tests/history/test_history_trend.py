@@ -112,6 +112,28 @@ def test_where_too_few_runs_tell_nothing_is_drawn_or_said_of_a_level():
     assert "Not known" in chart.spoken
 
 
+def test_runs_that_a_busy_machine_slowed_are_shown_and_set_aside():
+    gaps = made.gaps_of(SEED, 30, 25.0, 18)
+    gaps[[15, 16]] += made.SLOW_MS[[5, 9]] - made.TYPICAL_MS
+
+    def read(of: Entry):
+        row = gaps[int(of.path.rpartition("/")[2]) - 1]
+        return {("x", turn, 0.0, 1): float(gap) for turn, gap in enumerate(row)}
+
+    (trend,) = trends([entry(n) for n in range(1, 31)], read)
+    assert len(trend.points) == 30
+    assert {16, 17} <= {n for n, point in enumerate(trend.points, start=1) if point.uneven}
+    (move,) = trend.moves
+    assert move.number == 17
+    assert move.change.first <= 15
+    assert made.commit_of(18) in move.commits.came
+    assert "16, 17" in " ".join(trends_block([trend], 100).plain.split())
+    chart = trend_chart(trend)
+    assert chart is not None
+    assert sum(dot.hollow for dot in chart.dots) == sum(point.uneven for point in trend.points)
+    assert "Hollow" in chart.note
+
+
 def test_a_change_within_one_clean_commit_points_at_the_machine():
     move = only_move(found([entry(n, commit="abc") for n in range(1, 31)]))
     assert move.commits.same

@@ -14,8 +14,8 @@ machine errs to one side: it slows a run, and makes none faster.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 # A series without a change is said to have one in at most this share of series.
-ALPHA = 0.015
+ALPHA = 0.01
 CONFIDENCE = 0.95
 # A level needs at least so many values: of fewer, a spell of a busy machine makes one.
 LEAST_BESIDE = 4
@@ -72,15 +72,36 @@ class Change:
 
 
 def changes(
-    values: Sequence[float], *, alpha: float = ALPHA, least: int = LEAST_BESIDE, seed: int = 0
+    values: Sequence[float],
+    *,
+    aside: Collection[int] = (),
+    alpha: float = ALPHA,
+    least: int = LEAST_BESIDE,
+    seed: int = 0,
 ) -> list[Change]:
     """The changes of level in `values`, in their order; deterministic for a seed.
 
     Each has at least `least` values on either side before the next one. Values have to be finite.
+    Those at the places `aside` tell no level. Where a change lies among them, the middle of the
+    places that it may have is named.
     """
     series = np.asarray(values, dtype=np.float64)
     if not np.all(np.isfinite(series)):
         raise ValueError("the values have to be finite")
+    used = [place for place in range(len(series)) if place not in aside]
+    found = _changes(series[used], alpha, least, seed)
+    return [
+        replace(
+            change,
+            at=(used[change.at - 1] + 1 + used[change.at]) // 2,
+            first=used[change.first - 1] + 1,
+            last=used[change.last],
+        )
+        for change in found
+    ]
+
+
+def _changes(series: Floats, alpha: float, least: int, seed: int) -> list[Change]:
     rng = np.random.default_rng(seed)
     bounds: list[int] = [0, len(series)]
     found: dict[int, float] = {}

@@ -3,6 +3,9 @@
 The p50 of a run of a dozen turns depends on which of them happened to be slow. The same turns are
 played in every run, so each turn can be held against itself: a gap is taken for the sum of what the
 turn takes, what its run adds, and chance. What a run adds is known far better than its p50.
+
+A new version of an agent slows the same turns in every run. A machine that had something else to do
+slows other turns each time, and that shows within the run (`_uneven`).
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -20,6 +23,13 @@ Key = TypeVar("Key", bound=Hashable)
 LIMIT_MS = 30.0
 # Of the turns, a run has to share so many with the others to have a level.
 LEAST_TURNS = 5
+# A run is held against so many before it and after it.
+NEIGHBOURS = 4
+# A run is uneven if its turns are so many times as far off as those of its neighbours. Of 9,000
+# runs that benchmarks/history_changes.py made, these were 579 of the 743 slow ones, and 3 others.
+UNEVEN = 2.5
+# Less than this is no fault of any run, and a turn counts for no more than that.
+_EVEN_MS, _FAR_MS = 5.0, 60.0
 _ROUNDS = 8
 _SETTLED_MS = 0.05
 
@@ -28,11 +38,13 @@ _SETTLED_MS = 0.05
 class RunLevel:
     """How slow a run was, as the gap of a typical turn. `turns`: those that tell it.
 
-    `ms` is None where the run shares too few turns with the others.
+    `ms` is None where the run shares too few turns with the others. `uneven`: it slowed its turns
+    far less alike than the runs before and after it did, so that its level says little.
     """
 
     ms: float | None
     turns: int
+    uneven: bool = False
 
 
 def run_levels(runs: Sequence[Mapping[Key, float]]) -> list[RunLevel]:
@@ -55,11 +67,12 @@ def run_levels(runs: Sequence[Mapping[Key, float]]) -> list[RunLevel]:
         return [RunLevel(None, int(n)) for n in turns]
     typical, added = _fitted(gaps[enough])
     middle = float(np.median(typical))
-    levels = iter((middle + added).tolist())
-    return [
-        RunLevel(next(levels) if known else None, int(n))
-        for n, known in zip(turns, enough, strict=True)
-    ]
+    told = zip((middle + added).tolist(), _uneven(gaps[enough], added), strict=True)
+    found: list[RunLevel] = []
+    for n, known in zip(turns, enough, strict=True):
+        ms, uneven = next(told) if known else (None, False)
+        found.append(RunLevel(ms, int(n), uneven))
+    return found
 
 
 def _fitted(gaps: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -77,3 +90,39 @@ def _fitted(gaps: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.
 
 def _added(over: NDArray[np.float64]) -> float:
     return shift(over[~np.isnan(over)], LIMIT_MS)
+
+
+def _uneven(gaps: NDArray[np.float64], added: NDArray[np.float64]) -> list[bool]:
+    """Which runs slowed their turns far less alike than their neighbours did.
+
+    Each is held against the runs before it and against those after it, and the better of the two
+    counts: a new version that slows only some turns begins a pattern, which its later runs share.
+    If it slows others each time, its later runs do that, too, and are no more even.
+    """
+    own = gaps - added[:, None]
+    off = np.array(
+        [
+            min(
+                _off(own[run], own[max(0, run - NEIGHBOURS) : run]),
+                _off(own[run], own[run + 1 : run + 1 + NEIGHBOURS]),
+            )
+            for run in range(len(own))
+        ]
+    )
+    off[np.isinf(off)] = 0.0
+    wide = 2 * NEIGHBOURS + 1
+    first = np.clip(np.arange(len(own)) - NEIGHBOURS, 0, max(0, len(own) - wide))
+    usual = np.array([np.median(off[at : at + wide]) for at in first])
+    return (off > np.maximum(UNEVEN * usual, _EVEN_MS)).tolist()
+
+
+def _off(run: NDArray[np.float64], others: NDArray[np.float64]) -> float:
+    """How far in ms a turn of a run is off what it is in the others, on average.
+
+    Infinite where these took none of its turns.
+    """
+    told = ~np.isnan(run) & ~np.all(np.isnan(others), axis=0)
+    if not told.any():
+        return np.inf
+    apart = run[told] - np.nanmedian(others[:, told], axis=0)
+    return float(np.mean(np.minimum(np.abs(apart - np.median(apart)), _FAR_MS)))

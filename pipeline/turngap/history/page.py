@@ -134,6 +134,8 @@ def _trend_items(trend: Trend, *, terse: bool = False) -> list[Item]:
         said.append(Line("outcomes", trend_words.series_words(trend)))
     if terse:
         said.insert(0, Line("series", trend_words.series_name(trend), "strong"))
+    if (uneven := trend_words.uneven_words(trend)) is not None:
+        said.append(Line("set aside", uneven))
     if trend.left_out:
         of = n + len(trend.left_out)
         said.append(Line("left out", f"{len(trend.left_out)} of {of} runs: {_why(trend)}"))

@@ -24,11 +24,16 @@ ReadGaps = Callable[[Entry], Mapping[TurnKey, float]]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A run of a series. `ms`: its level; `turns`: how many turns tell it."""
+    """A run of a series. `ms`: its level; `turns`: how many turns tell it.
+
+    `uneven`: no change is looked for in it, since it slowed its turns far less alike than the runs
+    around it did.
+    """
 
     entry: Entry
     ms: float
     turns: int
+    uneven: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +125,12 @@ def _trend(entries: Sequence[Entry], read: ReadGaps) -> Trend:
         if level.ms is None:
             left_out.append((entry, _too_few(level.turns)))
         else:
-            points.append(Point(entry, level.ms, level.turns))
+            points.append(Point(entry, level.ms, level.turns, level.uneven))
     why_none = None
-    if len(points) < LEAST:
+    even = sum(not point.uneven for point in points)
+    if even < LEAST:
         one = "1 usable run" if len(points) == 1 else f"{len(points)} usable runs"
+        one += f", {even} of them even" if even < len(points) else ""
         why_none = f"{one}, and it takes {LEAST} to tell a change from chance"
     first = entries[0]
     return Trend(
@@ -143,7 +150,8 @@ def _too_few(shared: int) -> str:
 
 
 def _moves(points: Sequence[Point], entries: Sequence[Entry]) -> list[Move]:
-    found = changes([point.ms for point in points])
+    uneven = [place for place, point in enumerate(points) if point.uneven]
+    found = changes([point.ms for point in points], aside=uneven)
     bounds = [0, *(change.at for change in found), len(points)]
     used = [point.entry for point in points]
     place = {entry.path: i for i, entry in enumerate(entries)}
@@ -183,6 +191,7 @@ def _document(trend: Trend) -> dict[str, Any]:
                 "started_utc": point.entry.started_utc,
                 "level_ms": point.ms,
                 "turns": point.turns,
+                "uneven": point.uneven,
                 "p50_ms": point.entry.gap_ms["p50"],
                 "n": point.entry.n,
                 "hits": point.entry.hits,

@@ -126,6 +126,15 @@ def _share(count: int | None, of: int) -> str:
     return "–" if count is None or not of else f"{100 * count / of:.1f} %"
 
 
+def uneven_words(trend: Trend) -> str | None:
+    """Which runs were not looked at, and why; None where there are none."""
+    numbers = [str(n) for n, point in enumerate(trend.points, start=1) if point.uneven]
+    if not numbers:
+        return None
+    which = f"run {numbers[0]}" if len(numbers) == 1 else f"runs {', '.join(numbers)}"
+    return f"{which}: slowed unevenly from turn to turn, as by a busy machine"
+
+
 def move_sentence(move: Move) -> str:
     """The change in a sentence: where, by how much, how sure, and who may be to blame."""
     slower = "slower" if move.change.difference > 0 else "quicker"
@@ -172,7 +181,8 @@ def trend_chart(trend: Trend) -> Chart | None:
             "new one."
             if trend.why_none is None
             else ""
-        ),
+        )
+        + (" Hollow dots were set aside." if uneven_words(trend) else ""),
         x_ticks=[Mark(x(n), str(n)) for n in numbers if n % every == 0 or (n == 1 and every <= 2)],
         y_ticks=[Mark(y(value), words.ms(value), grid=True) for value in ticks],
         paths=[
@@ -190,7 +200,7 @@ def trend_chart(trend: Trend) -> Chart | None:
             for move in trend.moves
         ],
         dots=[
-            Dot(x(n), y(point.ms), title=_dot_words(n, point), r=3.5)
+            Dot(x(n), y(point.ms), hollow=point.uneven, title=_dot_words(n, point), r=3.5)
             for n, point in zip(numbers, points, strict=True)
         ],
     )
@@ -198,7 +208,7 @@ def trend_chart(trend: Trend) -> Chart | None:
 
 def _levels(trend: Trend) -> Sequence[float]:
     if not trend.moves:
-        values = sorted(point.ms for point in trend.points)
+        values = sorted(point.ms for point in trend.points if not point.uneven)
         return [values[len(values) // 2]]
     return [trend.moves[0].change.before, *(move.change.after for move in trend.moves)]
 
@@ -207,7 +217,8 @@ def _dot_words(number: int, point: Point) -> str:
     entry = point.entry
     when = words.instant(entry.started_utc) if entry.started_utc else ""
     label = f", {printable(entry.label)}" if entry.label else ""
+    uneven = ", slowed unevenly" if point.uneven else ""
     return (
-        f"run {number}: {words.ms(point.ms)} ms, p50 {ms(entry.gap_ms['p50'])}, commit "
+        f"run {number}: {words.ms(point.ms)} ms{uneven}, p50 {ms(entry.gap_ms['p50'])}, commit "
         f"{words.commit(entry.commit)}{label}, {when}"
     )

@@ -176,7 +176,7 @@ def test_a_commit_that_came_and_went_is_named():
 def test_the_outcomes_stand_beside_a_change():
     entries = [entry(n, hits=12 if n < 18 else 9, cut_ins=0) for n in range(1, 31)]
     move = only_move(found(entries))
-    assert "were in time and 0.0 % cut into; after, 76.8 % and 0.0 %." in move_sentence(move)
+    assert "were in time and 0.0 % cut into; after, 75.0 % and 0.0 %." in move_sentence(move)
     assert (move.after.turns, move.before.turns + move.after.turns) == (12 * move.after.runs, 360)
 
 

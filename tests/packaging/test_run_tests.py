@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 DESCRIBED = ("run", "tools/vllm-env", "tools/outcomes.py", "pyproject.toml")
 
 # In two pieces, since ./run looks for the whole and reads each file that has it.
-REALTIME = "pytest.mark." + "realtime"
+REALTIME = "pytest.mark.{}".format("realtime")
 
 # What the machine is asked for is said to it here.
 MACHINE = {

@@ -165,10 +165,9 @@ def test_what_all_rows_have_in_common_is_said_once():
 
 def test_a_reason_can_be_read_whole():
     why = " ".join(f"word{n}" for n in range(40))
-    rows = [entry("runs/1", valid=False, why=(why, "more")), entry("runs/2")]
-    assert f"1: {why}; more" in " ".join(list_block(rows, 60).plain.split())
-    rows[0] = entry("runs/1", valid=False, status="failed", why=(why, "no turn was finished"))
-    assert "no turn was finished" not in list_block(rows, 60).plain
+    rows = [entry("runs/1", valid=False, why=(why, "and what follows")), entry("runs/2")]
+    shown = " ".join(list_block(rows, 60).plain.split())
+    assert shown.endswith(f"why 1: {why}")
 
 
 def test_only_kinds_that_are_listed_are_explained():

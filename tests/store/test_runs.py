@@ -283,6 +283,14 @@ def test_no_run_at_all(tmp_path):
             latest_run(root)
 
 
+def test_where_there_are_only_folders_of_several_runs_the_newest_is_named(tmp_path):
+    for name in ("20261120T000000Z-check", "20261121T000000Z-check"):
+        written(tmp_path / name)
+    with pytest.raises(InputError, match="only folders of several runs") as e:
+        latest_run(tmp_path)
+    assert e.value.hint == f"give its name: turngap report {tmp_path / '20261121T000000Z-check'}"
+
+
 def test_latest_run_survives_a_damaged_neighbour(tmp_path):
     path = written(tmp_path)
     broken = written(tmp_path, started_utc="2027-01-01T00:00:00+00:00")

@@ -314,8 +314,8 @@ def starved_words(record: CheckRecord) -> str:
     if starvation is not None and starvation.pairs:
         text = (
             f"starved in {starvation.pairs} of {pairs_words(starvation.of)} (the reference's turns "
-            f"{starvation.reference}, the candidate's {starvation.candidate}), which may read up "
-            f"to {words.ms(starvation.error_ms)} ms long"
+            f"{starvation.reference}, the candidate's {starvation.candidate}), whose gaps may "
+            f"read up to {words.ms(starvation.error_ms)} ms too long"
         )
     elif record.candidate.starved:
         turns = words.turns_words(record.candidate.turns)

@@ -156,19 +156,17 @@ def _common_words(n: int, common: Mapping[str, str]) -> str:
 
 
 def reasons(entries: Sequence[Entry]) -> Lines:
-    """Why the newest of those entries whose figures cannot be used are as they are."""
+    """Why the newest of those entries whose figures cannot be used are as they are.
+
+    The first reason is told, from which others follow; `--json` has all.
+    """
     name = namer(entries)
     told = [entry for entry in entries if not entry.valid and entry.why]
-    shown = [Line("why", f"{name(entry)}: {_why(entry)}") for entry in told[-MOST_REASONS:]]
+    shown = [Line("why", f"{name(entry)}: {entry.why[0]}") for entry in told[-MOST_REASONS:]]
     if len(told) > MOST_REASONS:
         more = f"{len(told) - MOST_REASONS} more have a reason: --json shows all of them"
         shown.append(Line("why", more, "dim"))
     return Lines(shown, where=TERMINAL)
-
-
-def _why(entry: Entry) -> str:
-    """All reasons; of what failed the failure alone, from which the others follow."""
-    return "; ".join(entry.why[:1] if entry.status == "failed" else entry.why)
 
 
 def namer(entries: Sequence[Entry]) -> Callable[[Entry], str]:

@@ -14,7 +14,7 @@ from turngap.history.entry import Status
 from turngap.store.folders import INTERRUPTED, read_record
 
 # A reason or a name in a list: the whole is in the folder.
-_MOST_WORDS = 300
+_MOST_WORDS = 1000
 
 
 def beside(folder: Path, name: str) -> Path:

@@ -276,8 +276,8 @@ def held_out_words(known: HeldOutRecord) -> tuple[str, str]:
     share, bounds = hit_rate_words(known.right)
     counted = f"{known.right.hits} of {turns_words(known.right.n)}"
     return share, (
-        f"{counted} of {known.dialogues} dialogues in writing that {printable(known.model)} had "
-        f"never seen, when it was made and not in this run; {bounds}"
+        f"not of this run: when {printable(known.model)} was made, it was right in {counted} of "
+        f"{known.dialogues} written dialogues that it had not been trained on; {bounds}"
     )
 
 

@@ -150,7 +150,15 @@ def latest_run(root: Path | None = None) -> Path:
             if status_of(record, turns) == "finished":
                 return each.folder
     if not stored:
-        raise InputError("run.none", f"no run in {root}", hint=RUN_HINT)
+        # A check, a comparison or a load test has its runs in a folder of its own.
+        inner = next(iter(sorted(root.glob(f"*/*/{RUN_FILE}"), reverse=True)), None)
+        if inner is None:
+            raise InputError("run.none", f"no run in {root}", hint=RUN_HINT)
+        raise InputError(
+            "run.none",
+            f"no run in {root}, only folders of several runs: a check, for example",
+            hint=f"give its name: turngap report {inner.parent.parent}",
+        )
     last = stored[-1].folder
     raise InputError(
         "run.none",

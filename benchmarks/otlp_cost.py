@@ -336,8 +336,8 @@ def main() -> None:
     text = f"{about(played)}\n\n{table(played, ends_s)}"
     print(f"\n{text}")
     turns = [each.turn for own in played.values() for each in own]
-    if reasons := why_invalid(summarise(turns)):
-        print("; ".join(reasons), file=sys.stderr)
+    if why_invalid(summarise(turns)):
+        print("the caller was late too often: quiet the machine and run again", file=sys.stderr)
         sys.exit(3)
     if arguments.write is not None:
         pages.write(arguments.write, BEGIN, text)

@@ -15,6 +15,14 @@ from turngap.core.clock import NS_PER_S
 from turngap.testing import ManualClock
 
 
+def server_of(seats: Seats, clock: ManualClock) -> Server:
+    settings = ServeSettings()
+    app = create_app(fake_assembly(), settings, seats)
+    server = create_server(app, settings.limits, seats, Drain(seats, clock, 60))
+    server.config.load()
+    return server
+
+
 def test_it_is_over_when_the_last_call_has_come_down() -> None:
     clock = ManualClock()
     seats = Seats(2, Limits(), clock)
@@ -65,10 +73,7 @@ def test_full_comes_before_restart_only_while_calls_are_taken() -> None:
 async def test_the_first_sigterm_drains_a_server_and_the_second_ends_it() -> None:
     clock = ManualClock()
     seats = Seats(1, Limits(), clock)
-    settings = ServeSettings()
-    app = create_app(fake_assembly(), settings, seats)
-    server = create_server(app, settings.limits, seats, Drain(seats, clock, 60))
-    server.config.load()
+    server = server_of(seats, clock)
     seat = seats.take("10.0.0.1")
     server.handle_exit(signal.SIGTERM, None)
     assert not await server.on_tick(1)
@@ -89,10 +94,7 @@ def test_every_server_hands_the_interpreter_over_soon(monkeypatch: pytest.Monkey
 async def test_an_interrupt_ends_a_server_at_once() -> None:
     clock = ManualClock()
     seats = Seats(1, Limits(), clock)
-    settings = ServeSettings()
-    app = create_app(fake_assembly(), settings, seats)
-    server = create_server(app, settings.limits, seats, Drain(seats, clock, 60))
-    server.config.load()
+    server = server_of(seats, clock)
     seats.take("10.0.0.1")
     server.handle_exit(signal.SIGINT, None)
     assert await server.on_tick(1)

@@ -83,17 +83,6 @@ class Agent:
         return running(self.clock, *self.speech.processors)
 
 
-def breaks_ms(line: SpeechLine) -> list[float]:
-    """How long the caller heard nothing between two chunks."""
-    found: list[float] = []
-    dry_ms: float | None = None
-    for at_ms, frame in line.of(TTSAudioRawFrame):
-        if dry_ms is not None and at_ms > dry_ms:
-            found.append(at_ms - dry_ms)
-        dry_ms = max(dry_ms or at_ms, at_ms) + frame.num_frames * 1000 / frame.sample_rate
-    return found
-
-
 async def test_two_words_go_first_and_the_rest_by_clauses() -> None:
     agent = Agent(stack())
     async with agent.running() as line:
@@ -102,7 +91,7 @@ async def test_two_words_go_first_and_the_rest_by_clauses() -> None:
         assert agent.tts.spoken[0][1] == "The kitchen"
         assert " ".join(text for _, text in agent.tts.spoken) == REPLY
         assert len(agent.tts.spoken) <= 4
-        assert breaks_ms(line) == []
+        assert line.breaks_ms == []
         assert line.kinds[-1] == "LLMFullResponseEndFrame"
 
 
@@ -122,7 +111,7 @@ async def test_when_the_llm_stalls_what_waits_is_spoken_before_speech_runs_dry()
         assert [text for _, text in agent.tts.spoken] == ["The kitchen"]
         await line.passes(2000)
         assert " ".join(text for _, text in agent.tts.spoken) == "The kitchen lights are off"
-        assert breaks_ms(line) == []
+        assert line.breaks_ms == []
 
 
 async def test_the_end_of_a_reply_waits_for_the_last_of_its_text() -> None:
@@ -136,7 +125,7 @@ async def test_the_end_of_a_reply_waits_for_the_last_of_its_text() -> None:
         assert ended_ms >= line.of(TTSAudioRawFrame)[-1][0]
         assert " ".join(text for _, text in agent.tts.spoken) == REPLY
         assert len(agent.tts.spoken) >= 2
-        assert breaks_ms(line) == []
+        assert line.breaks_ms == []
 
 
 async def test_an_interruption_drops_the_rest_and_the_next_reply_is_a_new_one() -> None:
@@ -153,7 +142,7 @@ async def test_an_interruption_drops_the_rest_and_the_next_reply_is_a_new_one() 
         assert " ".join(text for _, text in agent.tts.spoken[spoken:]) == (
             "Sure, which day suits you?"
         )
-        assert breaks_ms(line) == []
+        assert line.breaks_ms == []
 
 
 async def test_speech_slower_than_it_sounds_is_held_until_it_lasts() -> None:
@@ -164,7 +153,7 @@ async def test_speech_slower_than_it_sounds_is_held_until_it_lasts() -> None:
         assert len(agent.tts.spoken) >= 1
         assert line.heard.size == 0
         await line.passes(30_000)
-        assert breaks_ms(line) == []
+        assert line.breaks_ms == []
         assert agent.counts == {}
         kinds = [k for k in line.kinds if not k.startswith(("TTSAudio", "Metrics"))]
         assert kinds.index("TTSStartedFrame") < kinds.index("TTSStoppedFrame")
@@ -177,7 +166,7 @@ async def test_a_voice_that_is_slower_than_it_was_is_told_of() -> None:
     async with agent.running() as line:
         await line.say(tokens_of(REPLY), every_ms=1)
         await line.passes(60_000)
-        found = breaks_ms(line)
+        found = line.breaks_ms
         assert found
         assert agent.counts["ran_dry"] == len(found)
         assert agent.counts["dry_ms"] == pytest.approx(sum(found), abs=1)

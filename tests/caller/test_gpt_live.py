@@ -1,12 +1,12 @@
 """The gpt-live dialect: the specification's JSON, and what no server sends."""
 
-import json
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from json_messages import hear, sent
 from openai.types.live import ClientEvent, ServerEvent
 from pydantic import TypeAdapter
 
@@ -41,14 +41,6 @@ STARTED = {
 
 def session(**settings: Any) -> Session:
     return SPEC.session(settings)
-
-
-def hear(dialect: Session, event: Any) -> list[Incoming]:
-    return dialect.receive_data(json.dumps(event))
-
-
-def sent(dialect: Session) -> list[dict[str, Any]]:
-    return [json.loads(message) for message in dialect.data_to_send()]
 
 
 def opened(**settings: Any) -> Session:

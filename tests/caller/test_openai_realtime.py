@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from json_messages import hear, sent
 from openai.types.beta.realtime import RealtimeServerEvent as BetaServerEvent
 from openai.types.beta.realtime.session_update_event import SessionUpdateEvent as BetaSessionUpdate
 from openai.types.realtime import RealtimeClientEvent, RealtimeServerEvent
@@ -101,14 +102,6 @@ SPEECH_STARTED = {
 
 def session(**settings: Any) -> Session:
     return SPEC.session(settings)
-
-
-def hear(dialect: Session, event: Any) -> list[Incoming]:
-    return dialect.receive_data(json.dumps(event))
-
-
-def sent(dialect: Session) -> list[dict[str, Any]]:
-    return [json.loads(message) for message in dialect.data_to_send()]
 
 
 def opened(**settings: Any) -> Session:

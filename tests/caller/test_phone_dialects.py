@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from json_messages import sent
 
 from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.dialects.telephony import MOST_MARK, MOST_MARKS, PhoneSession
@@ -35,10 +36,6 @@ def opened(dialect: str, **settings: Any) -> Any:
     assert made.open() == [Ready()]
     made.data_to_send()
     return made
-
-
-def sent(made: Any) -> list[Any]:
-    return [m if isinstance(m, bytes) else json.loads(m) for m in made.data_to_send()]
 
 
 def coded(data: bytes) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from json_messages import sent
 
 from turngap.caller.dialects.deepgram_agent import DeepgramAgentSession, DeepgramSettings
 from turngap.caller.dialects.elevenlabs import ElevenLabsSession
@@ -44,11 +45,6 @@ def tell(session: Session, *messages: Any) -> list[Incoming]:
         raw = message if isinstance(message, str | bytes) else json.dumps(message)
         said += session.receive_data(raw)
     return said
-
-
-def sent(session: Session) -> list[Any]:
-    """What the session sends, JSON read."""
-    return [json.loads(m) if isinstance(m, str) else m for m in session.data_to_send()]
 
 
 # --- Deepgram ---------------------------------------------------------------------------------

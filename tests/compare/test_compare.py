@@ -83,6 +83,9 @@ def plan(tmp_path: Path, **changes: Any) -> ComparePlan:
     return ComparePlan(**(values | changes))
 
 
+TWO = ("quick-questions", "--llm", GOOD.backend, "--llm", QUICK.backend, "--scenarios", SCENARIOS)
+
+
 def markdown(record: ComparisonRecord) -> str:
     return markdown_writer.markdown(comparison_report(record))
 
@@ -333,16 +336,7 @@ def test_whoever_interrupts_is_told_how_to_see_what_was_played(
         await played(*where, **how)
 
     monkeypatch.setattr(agents, "play", interrupted)
-    arguments = [
-        "quick-questions",
-        "--llm",
-        GOOD.backend,
-        "--llm",
-        QUICK.backend,
-        "--scenarios",
-        SCENARIOS,
-    ]
-    done = turngap_here(capsys, "compare", "--out", tmp_path, "--rounds", "2", *arguments)
+    done = turngap_here(capsys, "compare", "--out", tmp_path, "--rounds", "2", *TWO)
     (folder,) = tmp_path.iterdir()
     assert done.code == 130
     assert f"turngap report {folder}" in done.err
@@ -386,16 +380,7 @@ def test_a_backend_that_failed_in_some_turns_is_an_exit_of_its_own(
         "turn",
         lambda *where: made(*where).model_copy(update={"outcome": "error", "error": "refused"}),
     )
-    arguments = [
-        "quick-questions",
-        "--llm",
-        GOOD.backend,
-        "--llm",
-        QUICK.backend,
-        "--scenarios",
-        SCENARIOS,
-    ]
-    done = turngap_here(capsys, "compare", "--out", tmp_path, *arguments)
+    done = turngap_here(capsys, "compare", "--out", tmp_path, *TWO)
     assert done.code == 4
     assert "sim:full: the agent failed in 3 of 3 turns, first: refused" in done.err
 

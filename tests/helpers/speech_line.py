@@ -129,6 +129,17 @@ class SpeechLine:
         """The texts that the TTS announced."""
         return [f.text for _, f in self.of(AggregatedTextFrame) if type(f) is AggregatedTextFrame]
 
+    @property
+    def breaks_ms(self) -> list[float]:
+        """How long the caller heard nothing between two frames."""
+        found: list[float] = []
+        dry_ms: float | None = None
+        for at_ms, frame in self.of(TTSAudioRawFrame):
+            if dry_ms is not None and at_ms > dry_ms:
+                found.append(at_ms - dry_ms)
+            dry_ms = max(dry_ms or at_ms, at_ms) + frame.num_frames * 1000 / frame.sample_rate
+        return found
+
 
 @asynccontextmanager
 async def running(clock: ManualClock, *processors: FrameProcessor) -> AsyncIterator[SpeechLine]:

@@ -1,8 +1,6 @@
 """The workflow that `turngap init` writes: that to copy, and one that the action takes."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ from gate.inputs import Inputs
 from gate.measure import command_of
 from gate.versions import Version
 from ruamel.yaml import YAML
-from test_action import AUDITS, ROOT
+from test_action import AUDITS, ROOT, run
 
 from turngap.setup.chosen import Chosen
 from turngap.setup.files import WORKFLOW, contents
@@ -98,14 +96,3 @@ def test_it_has_githubs_form_and_lets_no_text_become_a_command(tmp_path: Path) -
     done = run("zizmor", "--offline", "--no-progress", "--format", "json", *files)
     found = [f for f in json.loads(done.stdout) if f["ident"] in AUDITS]
     assert [(f["ident"], f["locations"][0]["symbolic"]) for f in found] == []
-
-
-def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(Path(sys.executable).with_name(str(command[0]))), *map(str, command[1:])],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )

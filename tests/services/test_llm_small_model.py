@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from damaged_models import cut_short, spoil
 from tokenizers import Tokenizer
 
 from turngap.core.errors import AgentError, ExitCode
@@ -167,26 +168,11 @@ def test_sessions_share_a_model_and_another_library_is_no_reason_for_another_one
     assert model_of(SmallSettings(max_tokens=5)) is not model_of(SmallSettings())
 
 
-def spoil(name: str, content: bytes | None) -> Callable[[Path], None]:
-    def change(directory: Path) -> None:
-        if content is None:
-            (directory / name).unlink()
-        else:
-            (directory / name).write_bytes(content)
-
-    return change
-
-
 def without_template(directory: Path) -> None:
     path = directory / "tokenizer_config.json"
     config = json.loads(path.read_text())
     del config["chat_template"]
     path.write_text(json.dumps(config))
-
-
-def cut_short(directory: Path) -> None:
-    path = directory / "model.bin"
-    path.write_bytes(path.read_bytes()[:5000])
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import pytest
 from canned_whisper import TOKEN_MS, WORDS, canned_model, said_until
+from damaged_models import cut_short, spoil
 from faster_whisper import WhisperModel
 
 from training.whisper.canned import make_canned
@@ -151,21 +152,6 @@ def test_how_long_it_takes_is_measured(reader: Reader) -> None:
     assert reader.takes_s > 0
     assert reader.window_s == 30
     assert reader.name == "canned"
-
-
-def spoil(name: str, content: bytes | None) -> Callable[[Path], None]:
-    def change(directory: Path) -> None:
-        if content is None:
-            (directory / name).unlink()
-        else:
-            (directory / name).write_bytes(content)
-
-    return change
-
-
-def cut_short(directory: Path) -> None:
-    path = directory / "model.bin"
-    path.write_bytes(path.read_bytes()[:5000])
 
 
 def without_marks(directory: Path) -> None:

@@ -57,17 +57,6 @@ def stack(aggregation: str) -> Stack:
     return Stack.model_validate(values | dict.fromkeys(("turn", "stt", "llm", "tts"), engine))
 
 
-def breaks_ms(line: SpeechLine) -> list[float]:
-    """How long the caller heard nothing between two frames."""
-    found: list[float] = []
-    dry_ms: float | None = None
-    for at_ms, frame in line.of(TTSAudioRawFrame):
-        if dry_ms is not None and at_ms > dry_ms:
-            found.append(at_ms - dry_ms)
-        dry_ms = max(dry_ms or at_ms, at_ms) + frame.num_frames * 1000 / frame.sample_rate
-    return found
-
-
 def service_of(voice: ClockedVoice, clock: ManualClock) -> PiperTTSService:
     return PiperTTSService(settings=PiperSettings(), clock=clock, voice=voice)
 
@@ -92,7 +81,7 @@ async def test_a_quick_voice_begins_with_the_first_clause_of_a_text() -> None:
     audio_ms = first.num_frames * 1000 / first.sample_rate
     assert audio_ms == pytest.approx(CHAR_MS * len(clause), abs=1)
     assert len(rest) == 3
-    assert breaks_ms(line) == []
+    assert line.breaks_ms == []
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -100,7 +89,7 @@ async def test_a_quick_voice_begins_with_the_first_clause_of_a_text() -> None:
 async def test_a_text_never_runs_dry(factor: float, known: bool) -> None:
     line = await whole_text_spoken(factor, known=known)
     assert len(line.of(TTSAudioRawFrame)) == 4
-    assert breaks_ms(line) == []
+    assert line.breaks_ms == []
 
 
 async def test_a_voice_slower_than_speech_is_not_held_until_all_is_made() -> None:
@@ -126,7 +115,7 @@ async def test_with_the_adaptive_agent_a_reply_never_runs_dry(factor: float) -> 
         await line.say(tokens_of(REPLY))
         await line.passes((2 + 2 * factor) * CHAR_MS * len(REPLY))
     assert " ".join(voice.made) == REPLY
-    assert breaks_ms(line) == []
+    assert line.breaks_ms == []
     assert "ran_dry" not in counts
 
 

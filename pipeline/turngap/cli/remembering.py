@@ -26,9 +26,9 @@ Where = Annotated[
     options.for_output(
         "--where",
         metavar="KEY=TEXT",
-        help="Only those whose label, agent or verdict has this text in it, of this kind or "
-        "status, or whose commit, machine or played begins with it: --where kind=check. Repeat it "
-        "for several keys, all of which must be met; of several texts for one key, any.",
+        help="Keep what matches, for example --where kind=check. label, agent and verdict match a "
+        "part of the text; commit, machine and played its beginning; kind and status the whole "
+        "word. Repeat it: all keys must match, and any of several texts for one key.",
     ),
 ]
 Since = Annotated[
@@ -45,7 +45,7 @@ Valid = Annotated[
     ),
 ]
 Last = Annotated[
-    int | None, options.for_output(min=1, help="Only so many of the newest that are left.")
+    int | None, options.for_output(min=1, help="Keep this many of the newest of those.")
 ]
 
 
@@ -62,7 +62,7 @@ def history(
     ] = None,
     html: Annotated[
         Path | None,
-        options.for_output(help="Also write the list and the trends to this file, as a page."),
+        options.for_output(help="Also write the list and the trends below it to this page."),
     ] = None,
     json_: options.Json = False,
 ) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,7 @@ from pipecat.frames.frames import (
 )
 from pipecat.pipeline.worker import PipelineParams
 from running_line import InstantClock, running
-from spoken_frames import RATE, Spoken, frames_of, packets, play, recordings, texts
+from spoken_frames import RATE, Spoken, frames_of, packets, play, texts
 
 from turngap.backends import COUNTS
 from turngap.core.audio import Pcm
@@ -104,11 +104,6 @@ def alone(spoken: Spoken) -> str:
     return hearing.conclude()
 
 
-@pytest.fixture(scope="module")
-def library() -> list[Spoken]:
-    return recordings()
-
-
 async def test_every_turn_is_one_final_transcript_of_all_its_words(library: list[Spoken]) -> None:
     service = SPEC.create(given(), InstantClock())
     async with running(service, params=PARAMS) as line:
@@ -120,16 +115,6 @@ async def test_every_turn_is_one_final_transcript_of_all_its_words(library: list
     assert texts(line) == [alone(spoken) for spoken in library]
     assert len(set(texts(line))) > 3  # turns of different lengths are heard as different texts
     assert all(frame.finalized for frame in line.of(TranscriptionFrame))
-
-
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readings take no time: the audio, which comes faster than speech here, waits for them."""
-
-    async def here(call: Callable[..., Any], *given: object) -> Any:
-        return call(*given)
-
-    monkeypatch.setattr(asyncio, "to_thread", here)
 
 
 @pytest.mark.usefixtures("at_once")

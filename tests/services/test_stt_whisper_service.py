@@ -2,10 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +20,7 @@ from pipecat.frames.frames import (
 )
 from pipecat.pipeline.worker import PipelineParams
 from running_line import InstantClock, running
-from spoken_frames import RATE, Spoken, frames_of, packets, play, recordings, texts
+from spoken_frames import RATE, Spoken, frames_of, packets, play, texts
 
 from turngap.backends import COUNTS
 from turngap.core.audio import Pcm
@@ -59,21 +57,6 @@ def stt(**values: object) -> tuple[WhisperSTTService, Watched]:
     settings = WhisperSettings(model=str(canned_model()), **values)  # type: ignore
     watched = Watched(reader_of(settings))
     return WhisperSTTService(settings=settings, reader=watched, clock=InstantClock()), watched  # type: ignore
-
-
-@pytest.fixture(scope="module")
-def library() -> list[Spoken]:
-    return recordings()
-
-
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readings take no time: the audio, which comes faster than speech here, waits for them."""
-
-    async def here(call: Callable[..., Any], *given: object) -> Any:
-        return call(*given)
-
-    monkeypatch.setattr(asyncio, "to_thread", here)
 
 
 @pytest.mark.usefixtures("at_once")

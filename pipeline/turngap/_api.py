@@ -179,7 +179,7 @@ async def check(  # noqa: D417
     limit_p50_ms: float = 30.0,
     limit_p95_ms: float = 100.0,
     until_decided: bool = False,
-    max_minutes: float = 15.0,
+    max_minutes: float = 10.0,
     scenarios: Names | None = None,
     tag: str | None = None,
     llm: str | None = None,

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from commandline import SCENARIOS, ScriptedProcess
 from fake_agents import NEW, OLD, FakeAgents, stand_in
 
 import turngap
+from turngap.cli import checking, comparing, loading, measuring
 from turngap.play.run import RunInProgress
 from turngap.store.folders import INTERRUPTED, run_folders
 from turngap.store.runs import Run
@@ -344,3 +346,21 @@ def test_in_real_time_within_a_running_loop() -> None:
     assert run.record.calibration.error_ms.n == 2
     assert [turn.replied for turn in run.turns] == [True] * 3
     assert all(100 < (turn.gap_ms or 0) < 800 for turn in run.turns)
+
+
+@pytest.mark.parametrize(
+    ("play", "command"),
+    [
+        (turngap.replay, measuring.replay),
+        (turngap.check, checking.check),
+        (turngap.compare, comparing.compare),
+        (turngap.load, loading.load),
+    ],
+)
+def test_a_function_and_its_command_have_the_same_defaults(play, command):
+    ours, theirs = signature(play).parameters, signature(command).parameters
+    both = ours.keys() & theirs.keys()
+    assert len(both) >= 9
+    assert {name: ours[name].default for name in both} == {
+        name: theirs[name].default for name in both
+    }

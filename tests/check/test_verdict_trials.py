@@ -3,6 +3,8 @@
 Each bound is what an agent of exactly the claimed rate would keep in 999 of 1000 such tests.
 """
 
+from functools import cache
+
 import numpy as np
 import pytest
 from made_pairs import QUIET, ROUGH, Injected, Noise, simulated_pairs
@@ -14,6 +16,7 @@ from turngap.check.verdict import Judgement, judge
 STAGE = "tts_request"
 
 
+@cache  # three tests look at the same trials of an agent beside itself
 def judged(n: int, noise: Noise, injected: Injected, seed: int) -> Judgement:
     return judge(simulated_pairs(n, noise, injected, np.random.default_rng((7, n, seed))))
 

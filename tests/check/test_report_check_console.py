@@ -166,6 +166,7 @@ def test_budgets_alone_are_not_called_a_comparison():
     text = shown(budgets_only_check())
     assert "none: budgets only" in text
     assert "none compared" in text
+    assert "PASS every budget is kept" in text
     assert "noise" not in text
 
 

@@ -335,7 +335,7 @@ def _measured(record: CheckRecord, candidate: Run | None, reference: Run | None)
     unusual = EVERYWHERE if record.starved_ms != STARVED_MS else PAGE
     basis = Lines(
         [
-            Line("compared", words.pairs_played(record)),
+            Line("compared" if record.reference else "played", words.pairs_played(record)),
             Line("reference", _side(record.reference, record)),
             Line("candidate", words.side_words(record.candidate)),
             Line("caller", words.starved_words(record) or report_words.ON_TIME),

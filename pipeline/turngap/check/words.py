@@ -7,7 +7,7 @@ fewer turns in time.
 
 import math
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turngap.check.lines import lines_differ
 from turngap.check.record import (
@@ -48,6 +48,12 @@ VERDICTS: dict[CheckVerdict, VerdictLook] = {
 }
 
 
+# Where nothing was compared, only budgets were judged.
+_MEANS_WITHOUT_A_REFERENCE: dict[CheckVerdict, str] = {
+    "pass": "every budget is kept",
+    "regressed": "a budget is not kept",
+    "undecided": "too few turns to say whether the budgets are kept",
+}
 # Nothing was asked but to save, and it was.
 SAVED = VerdictLook("↓", "SAVED", "saved", "as a baseline; nothing was compared", "good")
 
@@ -59,7 +65,10 @@ def look_of(record: CheckRecord) -> VerdictLook:
     """How the verdict is shown; a check that was only to save has none to show."""
     if record.verdict == "cannot_compare" and record.saved is not None and record.saved.done:
         return SAVED
-    return VERDICTS[record.verdict]
+    look = VERDICTS[record.verdict]
+    if record.reference is None and record.verdict in _MEANS_WITHOUT_A_REFERENCE:
+        return replace(look, means=_MEANS_WITHOUT_A_REFERENCE[record.verdict])
+    return look
 
 
 def verdict_words(record: CheckRecord, verdict: CheckVerdict) -> str:

@@ -1,7 +1,7 @@
 """What telemetry gets of conversations at the page: each once it is over, while nobody talks."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +9,16 @@ import pytest
 from foreign_talk import a_turn, answers, foreign
 from live_server import CLOCK, serving
 from made_records import USER_END_NS, make_turn
+from opentelemetry.sdk.trace import ReadableSpan
 from otlp_collector import Collector, collector
+from websockets.asyncio.client import connect
 
 from turngap.caller.endpoint import Endpoint
 from turngap.clocks import wall_ns
 from turngap.core.clock import NS_PER_S
 from turngap.live.keeping import Keeping
 from turngap.live.telling import Telling
+from turngap.telemetry.exporters import SpanExporters
 from turngap.telemetry.telemetry import Telemetry, telemetry_to
 from turngap.testing.clock import ManualClock
 
@@ -89,6 +92,37 @@ async def test_what_is_over_while_another_talks_waits_and_a_close_loses_nothing(
     assert len(there.spans) == 2
     assert str(telemetry.close()).startswith("telemetry of 3 conversations sent")
     assert len(there.spans) == 3
+
+
+@pytest.mark.parametrize("path", ["/live", "/ws"])
+async def test_whoever_calls_stops_what_is_sent_and_waits_for_one_brief_request(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    briefly: list[bool] = []
+    export = SpanExporters.export
+
+    def noted(exporters: SpanExporters, spans: Sequence[ReadableSpan], *, brief: bool) -> bool:
+        briefly.append(brief)
+        return export(exporters, spans, brief=brief)
+
+    monkeypatch.setattr(SpanExporters, "export", noted)
+    with collector(holds=True) as slow:
+        telemetry = telemetry_to(slow.url)
+        keeping = Keeping(None, telemetry=telemetry)
+        async with serving(tmp_path, keeping=keeping) as served:
+            telling = Telling(telemetry, CLOCK, lambda: True)
+            over = asyncio.create_task(telling.over(telling.begin("agent"), {}, None))
+            await asyncio.wait([over], timeout=0.01)  # it has begun to send
+            thread = telemetry._thread
+            assert thread is not None
+            async with connect(served.url(path, "ws")):
+                await served.becomes(1)
+                await asyncio.to_thread(thread.stop.wait, 20)
+                assert thread.stop.is_set()
+            await over
+        slow.held.set()
+        telemetry.close()
+    assert briefly[0] is True
 
 
 @pytest.mark.parametrize(

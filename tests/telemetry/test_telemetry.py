@@ -306,6 +306,20 @@ async def test_what_is_sent_between_conversations_is_sent_once(there: Collector)
 # --- what fails ---------------------------------------------------------------------------------
 
 
+def test_spans_that_found_no_room_are_lost_also_if_all_others_were_sent(
+    there: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "MOST_KEPT", 5)
+    telemetry = telemetry_to(there.url)
+    tell(telemetry, make_turn())
+    assert telemetry.close() == (
+        f"telemetry: 7 of 12 spans could not be sent to {there.url}: "
+        "turngap keeps 5 spans at most until they are sent"
+    )
+    assert telemetry.lost
+    assert len(there.spans) == 5
+
+
 def test_a_turn_that_cannot_be_told_ends_nothing_and_is_spoken_of(there: Collector) -> None:
     turn = make_turn()
     without = turn.model_copy(update={"marks": tuple(turn.marks[1:])})

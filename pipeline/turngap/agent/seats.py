@@ -140,13 +140,11 @@ class Seats:
             self.give_back(seat)
 
 
-class CountedSeats:
-    """Seats of which is counted who gets one, and why others do not."""
+class SeatsBehind:
+    """The seats of others, for whoever does more when one is taken."""
 
-    def __init__(self, places: Places, metrics: Metrics) -> None:
+    def __init__(self, places: Places) -> None:
         self._places = places
-        self._metrics = metrics
-        metrics.seats(places.most)
 
     @property
     def most(self) -> int:
@@ -163,6 +161,15 @@ class CountedSeats:
     @property
     def drains(self) -> bool:
         return self._places.drains
+
+
+class CountedSeats(SeatsBehind):
+    """Seats of which is counted who gets one, and why others do not."""
+
+    def __init__(self, places: Places, metrics: Metrics) -> None:
+        super().__init__(places)
+        self._metrics = metrics
+        metrics.seats(places.most)
 
     @asynccontextmanager
     async def seat(self, scope: Scope) -> AsyncIterator[Seat]:

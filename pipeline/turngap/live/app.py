@@ -37,7 +37,7 @@ from turngap.live.held import Conversations, Held
 from turngap.live.keeping import Keeping
 from turngap.live.saving import Saved, checked_name
 from turngap.live.session import LiveSession
-from turngap.live.telling import Telling
+from turngap.live.telling import QuietSeats, Telling
 
 PAGE = Path(__file__).parent / "page"
 LIVE_PATH = "/live"
@@ -75,14 +75,14 @@ class LiveServer:
         self.answering = answering
         self._serve = serve
         self._keeping = keeping
-        self._seats = seats
         self._running: dict[str, LiveSession] = {}
         clock = answering.clock
-        self._telling = Telling(keeping.telemetry, clock, lambda: seats.taken == 0)
+        telling = Telling(keeping.telemetry, clock, lambda: seats.taken == 0)
+        self._seats = QuietSeats(seats, telling)
         self.conversations = Conversations(
-            lambda now_ns: answering.begin(keeping, now_ns), serve.limits, clock, self._telling
+            lambda now_ns: answering.begin(keeping, now_ns), serve.limits, clock, telling
         )
-        app = answering.app(serve, seats)
+        app = answering.app(serve, self._seats)
         app.router.routes.append(WebSocketRoute(LIVE_PATH, self._socket()))
         self._add_routes(app)
         app.middleware("http")(self._guarded)
@@ -200,7 +200,6 @@ class LiveServer:
                 if held is not None and not held.connected:
                     self.conversations.left(held, "the line was lost", None, for_good=False)
                 return
-            await self._telling.hush()
             await self._talk(held or self.conversations.new(), asgi, seat.leave)
 
     async def _talk(

@@ -141,6 +141,10 @@ class Sender:
         return len(self._kept.spans) + self._kept.dropped
 
     @property
+    def why_dropped(self) -> str:
+        return f"turngap keeps {MOST_KEPT:,} spans at most until they are sent"
+
+    @property
     def figures_waiting(self) -> bool:
         return self._told and self._figures is not None
 

@@ -127,9 +127,10 @@ class Telemetry:
         self._patient = thread.done.done() and thread.done.result() is None
 
     async def send(self) -> None:
-        """Send what is there, while nobody waits; `pause` ends it."""
+        """Send what is there, while nobody talks; `pause` ends it, as soon as `between` would."""
         if self._sender is not None:
-            await asyncio.wait([asyncio.wrap_future(self._begun(self._sender).done)])
+            thread = self._begun(self._sender, brief=True)
+            await asyncio.wait([asyncio.wrap_future(thread.done)])
 
     async def pause(self) -> None:
         """Begin no further request, and wait until the one that is under way has ended."""
@@ -161,6 +162,8 @@ class Telemetry:
             why = last.done.result() if last.done.done() else why
             break
         sender.stop()
+        if why is None and sender.waiting:
+            why = sender.why_dropped
         self.lost = why is not None or bool(self._untold)
         return self._words(sender, why) + self._words_of_untold()
 

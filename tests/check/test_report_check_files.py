@@ -133,13 +133,25 @@ def test_markdown_names_the_moved_stage_and_how_to_decide():
     assert r"Moved: llm\_first\_token +41 ms" in markdown(regressed_check())
     still = regressed_check(moved_stage=None, stages=make_stages())
     assert "- Stages: no stage grew" in markdown(still)
+    assert "To decide: about 47 more pairs of turns" in markdown(undecided_check())
+
+
+@pytest.mark.parametrize("verb", ["", "moved "])
+def test_too_few_conversations_are_told_in_a_sentence_however_old_the_check_is(verb):
+    why = f"{verb}in 3 of the 9 conversations that it takes"
+    few = make_metric(verdict="undecided", turns_needed=18, why=why)
+    record = undecided_check(metrics=(few,))
+    assert "(the gap p50 moved in 3 of the 9 conversations" in markdown(record)
+    said = " ".join(check_text(record).split())
+    assert "moved in 3 of" in said
+    assert "p50 in 3" not in said
+    assert "moved moved" not in said
 
 
 def test_names_of_the_field_keep_their_capitals_in_markdown():
     said = lines(("llm", "quick"), ("stt found", "it"), ("cut-ins", "none"))
     shown = writer.markdown(Report("check", "x", "now", [Section("y", [said])]))
     assert "- LLM: quick\n- STT found: it\n- Cut-ins: none" in shown
-    assert "To decide: about 47 more pairs of turns" in markdown(undecided_check())
 
 
 def test_the_summary_says_in_a_sentence_what_got_slower_by_how_much_and_where():

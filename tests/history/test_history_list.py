@@ -179,3 +179,13 @@ def test_cut_ins_and_the_hit_rate_stand_side_by_side(tmp_path):
     stored(tmp_path, [make_turn(), make_turn(turn=2, marks_ms={"agent_onset": -40.0})])
     (found,) = entries([tmp_path])
     assert (found.hit_rate, found.cut_ins) == (0.5, 1)
+
+
+def test_labels_that_begin_alike_are_not_in_common():
+    rows = [entry("runs/1", label="before the change"), entry("runs/2", label="before the merge")]
+    shown = list_block(rows, 80).plain
+    assert "in common: kind replay, agent unknown" in shown
+    assert shown.count("before th…") == 2
+    long = "after the change of the endpointing"
+    same = [entry(f"runs/{n}", label=long) for n in range(2)]
+    assert f"in common: label {long}, kind" in " ".join(list_block(same, 80).plain.split())

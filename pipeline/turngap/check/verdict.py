@@ -316,7 +316,7 @@ def _with_verdict(
     if metric.high is not None and metric.high < metric.limit:
         return replace(metric, verdict="pass")
     if metric.unit == "ms" and conversations < enough:
-        why = f"moved in {conversations} of the {enough} conversations that it takes"
+        why = f"in {conversations} of the {enough} conversations that it takes"
         missing = math.ceil(metric.n * (enough / conversations - 1))
         return replace(metric, turns_needed=missing, why=why)
     why = f"a regression of {_shown(metric, metric.limit)} is not excluded"

@@ -146,10 +146,16 @@ def p_words(p_value: float | None) -> str:
 
 def metric_note(record: CheckRecord, metric: MetricVerdict) -> str:
     """Why there is no figure or no decision, and how many more turns would bring one."""
-    notes = [printable(metric.why)] if metric.why else []
+    notes = [_reason(metric)] if metric.why else []
     if metric.turns_needed is not None and record.verdict != "cannot_compare":
         notes.append(f"about {more_pairs(metric.turns_needed)} would decide")
     return "; ".join(notes)
+
+
+def _reason(metric: MetricVerdict) -> str:
+    """Why there is no decision; of too few conversations, the stored text lacks its verb."""
+    why = printable(metric.why or "")
+    return f"moved {why}" if why.startswith("in ") and "conversations" in why else why
 
 
 def more_pairs(n: int) -> str:
@@ -188,7 +194,7 @@ def to_decide(record: CheckRecord) -> str:
     if rounds := _rounds_for(record, metric.turns_needed):
         text += f": --rounds {rounds}, or --until-decided"
     if metric.why and "conversations" in metric.why:
-        text += f" (the {metric.name} {printable(metric.why)})"
+        text += f" (the {metric.name} {_reason(metric)})"
     return text
 
 

@@ -112,13 +112,17 @@ def list_table(entries: Sequence[Entry], most_label: int = _MOST_LABEL) -> secti
     """A row for each entry, in their order; what all of them have in common stands above."""
     name = namer(entries)
     texts = [
-        ("label", [terminal.cropped(printable(e.label), most_label) for e in entries]),
+        ("label", [printable(entry.label) for entry in entries]),
         ("kind", [entry.kind for entry in entries]),
         ("agent", [entry.agent for entry in entries]),
         ("commit", [words.commit(entry.commit) for entry in entries]),
     ]
     differing = [pair for pair in texts if len(entries) == 1 or len(set(pair[1])) > 1]
-    differing = [(column, values) for column, values in differing if any(values)]
+    differing = [
+        (column, [terminal.cropped(v, most_label) for v in values] if column == "label" else values)
+        for column, values in differing
+        if any(values)
+    ]
     head = [
         sections.Column("folder"),
         *(sections.Column(column, left=True, spare=True) for column, _ in differing),

@@ -171,7 +171,7 @@ def cut_in_sentence(cut_ins: CutIns | None) -> str:
 
 
 def _pauses_words(cut_ins: CutIns) -> str:
-    """How much a share of cut-ins can tell: without pauses there is little to draw one."""
+    """How much a share of cut-ins can tell: without pauses there is little to cut into."""
     if cut_ins.paused is None:
         return ""
     if not cut_ins.paused:

@@ -105,7 +105,8 @@ class Run:
         """The share of turns in which the agent spoke before the person had finished.
 
         `value`, `low`, `high`, `hits` and `n` as in `hit_rate`; `paused` of the turns hold a pause
-        that could draw one. A short gap bought with cut-ins is not fast: state the two together.
+        in which an agent could cut in. A short gap bought with cut-ins is not fast: state the two
+        together.
         """
         return self.summary.cut_ins
 

@@ -10,7 +10,7 @@ from made_turns import made_turn
 from turngap.caller.line import Line
 from turngap.core.budget import STARVED_MS
 from turngap.core.clock import NS_PER_S, Clock
-from turngap.core.results import PacingRecord, Turn
+from turngap.core.results import MarkRecord, PacingRecord, Turn
 from turngap.load.calls import Played, play_step
 from turngap.load.expected import shape_of
 from turngap.load.schedule import Step, Window, held
@@ -50,7 +50,9 @@ def turn_of(number: int, gap_ms: float = 300.0, late_ms: float = 0.0) -> Turn:
         loop_lag_ms_max=late_ms,
         starved=late_ms > STARVED_MS,
     )
-    return made_turn("made", number, gap_ms, pacing, say="hello")
+    turn = made_turn("made", number, gap_ms, pacing, say="hello")
+    mark = MarkRecord(name="user_end", at_ns=0, vantage="caller")  # by which a trace places it
+    return turn.model_copy(update={"marks": (mark,)})
 
 
 def opening(script_of: Callable[[int], Script | Course]) -> Opens:

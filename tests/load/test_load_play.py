@@ -12,6 +12,7 @@ import pytest
 from made_calls import turn_of
 from otlp_collector import collector
 
+import turngap
 from turngap.caller.endpoint import Endpoint
 from turngap.cli.load_words import exit_code
 from turngap.core.errors import AgentError, ExitCode, InputError
@@ -29,6 +30,7 @@ from turngap.load.share import Share
 from turngap.load.words import answer, verdict
 from turngap.play.target import AgentChoice, Target
 from turngap.store.folders import INTERRUPTED
+from turngap.telemetry.names import TURNS
 from turngap.telemetry.telemetry import telemetry_to
 from turngap.workers.base import Done, Lost, Told, Work
 
@@ -394,6 +396,24 @@ def test_the_calls_of_a_step_that_an_error_ends_are_told_all_the_same(
     assert roots
     assert {root.attributes["error.type"] for root in roots} == {"load.unwritable"}
     assert {root.attributes["turngap.label"] for root in roots} == {"before"}
+
+
+def test_the_function_of_python_tells_what_it_plays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PLAY, "executor", lambda *_: Callers(lambda _: 300.0))
+    with collector() as there:
+        loaded = turngap.load(
+            "ws://127.0.0.1:1",
+            scenarios="quick-questions",
+            sessions=2,
+            duration_s=30.0,
+            calibration=0,
+            out=tmp_path,
+            otlp=there.url,
+        )
+    counted = [point.as_int for name, _, _, point in there.points if name == TURNS]
+    assert sum(counted) == sum(turn.counted for turn in loaded.turns) > 0
 
 
 def test_a_disk_that_goes_on_refusing_ends_a_step_that_would_last_for_hours(

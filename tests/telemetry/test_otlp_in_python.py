@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from commandline import SCENARIOS
+from fake_agents import Served
 from otlp_collector import collector
 from virtual_agents import VirtualAgents
 
 import turngap
+from turngap.play.target import Target
 from turngap.testing.agent import Reply, Script
 
 URL = "ws://127.0.0.1:9/ws"
@@ -61,6 +63,40 @@ def test_a_replay_is_told_and_the_logger_says_so(
     assert [(r.levelname, r.message) for r in caplog.records if r.name == "turngap"] == [
         ("INFO", said)
     ]
+
+
+def test_a_check_tells_the_conversations_of_both_sides(
+    asked: dict[str, Any], virtual_agents: VirtualAgents
+) -> None:
+    against = virtual_agents.url_of(Script(replies=(Reply(),)))
+    with collector() as there:
+        turngap.check(**asked, against=against, rounds=1, otlp=there.url)
+    roots = [span for span in there.spans if not span.parent]
+    assert {root.attributes["gen_ai.agent.name"] for root in roots} == {
+        f"{asked['agent'].removeprefix('ws://')} candidate",
+        f"{against.removeprefix('ws://')} reference",
+    }
+
+
+def test_a_comparison_tells_the_conversations_of_each_backend(
+    tmp_path: Path, virtual_agents: VirtualAgents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = virtual_agents.url_of(Script(replies=(Reply(),)))
+    monkeypatch.setattr(Target, "serving", lambda *_: Served(url))
+    with collector() as there:
+        compared = turngap.compare(
+            "a=sim",
+            "b=sim,ttft_ms=400",
+            scenarios="quick-questions",
+            library=SCENARIOS,
+            out=tmp_path,
+            otlp=there.url,
+        )
+    roots = [span for span in there.spans if not span.parent]
+    assert [root.attributes["turngap.turns"] for root in roots] == [3, 3]
+    assert {root.attributes["turngap.run"] for root in roots} == {
+        path.name for path in compared.path.rglob("*") if (path / "run.json").is_file()
+    }
 
 
 def test_a_collector_that_is_down_costs_a_warning_and_no_run(

@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from every_document import every_document
 from made_records import every_outcome, make_record, make_turn
 
 from turngap.core.errors import ExitCode, InputError
@@ -27,6 +29,11 @@ from turngap.store.folders import (
 )
 from turngap.store.runs import read_run
 from turngap.store.writer import RunWriter
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory) -> dict[str, Path]:
+    return every_document(tmp_path_factory.mktemp("documents"))
 
 
 def written(out: Path, turns=None, **changes) -> Path:
@@ -283,12 +290,44 @@ def test_no_run_at_all(tmp_path):
             latest_run(root)
 
 
-def test_where_there_are_only_folders_of_several_runs_the_newest_is_named(tmp_path):
-    for name in ("20261120T000000Z-check", "20261121T000000Z-check"):
-        written(tmp_path / name)
-    with pytest.raises(InputError, match="only folders of several runs") as e:
+@pytest.mark.parametrize("kind", ["check", "compare", "turns", "load", "simulate"])
+def test_where_there_is_no_run_but_another_result_the_error_names_it(documents, tmp_path, kind):
+    shutil.copytree(documents[kind], tmp_path / kind)
+    assert (
+        other_than_a_run(tmp_path) == f"show the newest of them: turngap report {tmp_path / kind}"
+    )
+
+
+def test_the_newest_result_that_is_named_has_ended(documents, tmp_path):
+    def stored(name: str, kind: str, **changes) -> Path:
+        folder = shutil.copytree(documents[kind], tmp_path / name)
+        for file in folder.glob("*.json"):
+            file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+        return folder
+
+    stored("older", "check", started_utc="2026-11-20T00:00:00+00:00")
+    newest = stored("a-newer", "load", started_utc="2026-11-21T00:00:00+00:00")
+    later = {"started_utc": "2026-11-22T00:00:00+00:00"}
+    stored("interrupted", "load", finished_utc=None, **later)
+    stored("failed", "compare", failure="the agent went away", **later)
+    broken = stored("candidate-failed", "check", **later)
+    run = next(broken.glob("*/run.json"))
+    run.write_text(json.dumps(json.loads(run.read_text()) | {"failure": "the agent went away"}))
+    (stored("killed", "check", **later) / "check.json").unlink()
+    stored("damaged", "load", started_utc="yesterday")
+    stored(".hidden", "check", **later)
+    assert other_than_a_run(tmp_path) == f"show the newest of them: turngap report {newest}"
+    shutil.rmtree(newest)
+    shutil.rmtree(tmp_path / "older")
+    with pytest.raises(InputError, match="no run in") as e:
         latest_run(tmp_path)
-    assert e.value.hint == f"give its name: turngap report {tmp_path / '20261121T000000Z-check'}"
+    assert "turngap replay" in e.value.hint
+
+
+def other_than_a_run(root: Path) -> str:
+    with pytest.raises(InputError, match="only checks, load tests or the like") as e:
+        latest_run(root)
+    return e.value.hint
 
 
 def test_latest_run_survives_a_damaged_neighbour(tmp_path):

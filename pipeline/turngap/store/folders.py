@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from pydantic import ConfigDict
+
 from turngap.core.errors import InputError, known_names
 from turngap.core.instants import instant
-from turngap.core.results import RunRecord
+from turngap.core.results import Document, RunRecord
 from turngap.store.documents import (
     DEFAULT_ROOT,
     exists,
@@ -150,14 +152,12 @@ def latest_run(root: Path | None = None) -> Path:
             if status_of(record, turns) == "finished":
                 return each.folder
     if not stored:
-        # A check, a comparison or a load test has its runs in a folder of its own.
-        inner = next(iter(sorted(root.glob(f"*/*/{RUN_FILE}"), reverse=True)), None)
-        if inner is None:
+        if (newest := _newest_other(root)) is None:
             raise InputError("run.none", f"no run in {root}", hint=RUN_HINT)
         raise InputError(
             "run.none",
-            f"no run in {root}, only folders of several runs: a check, for example",
-            hint=f"give its name: turngap report {inner.parent.parent}",
+            f"no run in {root}, only checks, load tests or the like",
+            hint=f"show the newest of them: turngap report {newest}",
         )
     last = stored[-1].folder
     raise InputError(
@@ -167,6 +167,29 @@ def latest_run(root: Path | None = None) -> Path:
         hint=f"show it: turngap report {last}, or play what it lacks: turngap replay "
         f"--resume {last}",
     )
+
+
+class _Other(Document):
+    """What any stored folder that is no run says of how it ended; a check is stored at its end."""
+
+    model_config = ConfigDict(extra="ignore")
+    started_utc: str
+    finished_utc: str | None = ""
+    failure: str | None = None
+
+
+def _newest_other(root: Path) -> Path | None:
+    """The finished check, comparison, load test, curve or simulation that began last; or None."""
+    found: list[tuple[datetime, Path]] = []
+    for file in root.glob("*/*.json"):
+        if file.parent.name.startswith("."):
+            continue
+        with suppress(InputError, ValueError):
+            other = read_document(file, _Other)
+            ended = other.failure is None and other.finished_utc is not None
+            if ended and all(run.ended for run in _stored(file.parent)):
+                found.append((instant(other.started_utc), file.parent))
+    return max(found, default=(None, None))[1]
 
 
 def latest_to_resume(root: Path | None = None) -> Path:
@@ -282,6 +305,15 @@ class _Stored:
         if isinstance(self.record, InputError):
             raise self.record
         return self.record, turns_in(self.folder)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it came to its end without an error."""
+        return (
+            isinstance(self.record, RunRecord)
+            and self.record.failure is None
+            and self.record.finished_utc is not None
+        )
 
     @property
     def order(self) -> tuple[datetime, str]:

@@ -4,15 +4,18 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commandline import SCENARIOS, Finished, only_run, turngap_here
+from made_records import make_record, make_run, make_turn
 from virtual_agents import VirtualAgents
 
 import turngap
 from turngap.check.plan import CheckPlan
 from turngap.core.secrets import REMOVED
 from turngap.play import target
+from turngap.play.pieces import next_piece, noted, with_last_piece
 from turngap.play.resume import continued
 from turngap.play.target import AgentChoice
 from turngap.store.runs import read_run
@@ -25,11 +28,18 @@ Capsys = pytest.CaptureFixture[str]
 
 BOT = f"{sys.executable} bot.py"
 OTHER = f"{sys.executable} other.py"
-STANDS_IN = "docker-proxy, which the command did not start itself"
+DOCKER = "env docker run bot"
+STANDS_IN = "docker-proxy listens at the agent's port"
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def notes() -> dict[str, str | None]:
+    """What is to be noted of who listens for each command."""
+    return {DOCKER: STANDS_IN}
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch, notes: dict[str, str | None]) -> list[str]:
     """What was started and ended, in order, in place of processes."""
     log: list[str] = []
 
@@ -40,7 +50,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         folder = file.parent.name.rpartition("Z-")[2]
         log.append(f"{command} for {url} into {folder}/{file.name}")
         try:
-            yield STANDS_IN if "docker" in command else None
+            yield notes.get(command)
         finally:
             log.append(f"end of {command}")
 
@@ -71,13 +81,39 @@ def test_who_serves_in_place_of_the_command_is_stored_and_shown(
     tmp_path: Path, capsys: Capsys, virtual_agents: VirtualAgents, log: list[str]
 ):
     url = virtual_agents.url_of(Script(replies=(Reply(),)))
-    done = replay(capsys, tmp_path, "--start", "env docker run bot", "--agent", url)
+    done = replay(capsys, tmp_path, "--start", DOCKER, "--agent", url)
     assert done.code == 0, done.err
     run = read_run(only_run(tmp_path))
-    assert run.record.found == {"listener": STANDS_IN}
-    note = f"the agent's port is served by {STANDS_IN}"
-    assert note in " ".join(done.out.split())
-    assert note.replace("'", "&#39;") in (run.path / "report.html").read_text()
+    assert run.record.listener == STANDS_IN
+    assert run.record.found == {}
+    assert STANDS_IN in " ".join(done.out.split())
+    assert STANDS_IN.replace("'", "&#39;") in (run.path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("now", [None, "ssh listens at the agent's port"])
+def test_each_piece_of_a_run_notes_who_listened_in_it(now: str | None):
+    first = make_run([make_turn()], listener=STANDS_IN)
+    resumed = noted(next_piece(first, make_record()), {"listener": now})
+    stored = with_last_piece(resumed, {}, turns=2)
+    assert stored.listeners == tuple(note for note in (STANDS_IN, now) if note)
+
+
+def test_a_run_is_continued_whoever_listened_before(
+    tmp_path: Path,
+    capsys: Capsys,
+    virtual_agents: VirtualAgents,
+    log: list[str],
+    notes: dict[str, str | None],
+):
+    url = virtual_agents.url_of(Script(replies=(Reply(), Reply(action="die"))))
+    assert replay(capsys, tmp_path, "--start", DOCKER, "--agent", url).code == 4
+    run = only_run(tmp_path)
+    for now in ("the system does not say which process listens", None):
+        log.clear()
+        notes[DOCKER] = now
+        again = turngap_here(capsys, "replay", "--resume", run, "--start", DOCKER)
+        assert log[1:] == [f"end of {DOCKER}"]
+        assert "another model" not in again.err
 
 
 def test_a_failed_replay_ends_its_agent_and_is_continued_with_it(
@@ -142,6 +178,22 @@ def test_a_check_starts_both_sides(tmp_path: Path, virtual_agents: VirtualAgents
     ]
 
 
+def test_a_check_names_who_listens_on_each_side(
+    tmp_path: Path, capsys: Capsys, virtual_agents: VirtualAgents, log: list[str]
+):
+    script = Script(replies=(Reply(),))
+    new, old = (virtual_agents.url_of(script, host) for host in ("new", "old"))
+    checked = turngap.check(
+        new, start=DOCKER, against=old, start_against=OTHER, rounds=1, calibration=0,
+        scenarios="quick-questions", library=SCENARIOS, out=tmp_path,
+    )  # fmt: skip
+    shown = turngap_here(capsys, "report", checked.path).out
+    assert f"candidate: {STANDS_IN}" in " ".join(shown.split())
+    assert "reference: docker-proxy" not in shown
+    page = (checked.path / "check.html").read_text()
+    assert f"candidate: {STANDS_IN}".replace("'", "&#39;") in page
+
+
 def test_the_curve_of_a_bot_starts_it(
     tmp_path: Path, capsys: Capsys, virtual_agents: VirtualAgents, log: list[str]
 ):
@@ -178,7 +230,7 @@ def test_the_curve_of_a_bot_starts_it(
             "would be one and the same",
         ),
         (
-            ("check", "--start", BOT, "--agent", HERE, "--against", "ws://127.0.0.2:9"),
+            ("check", "--start", BOT, "--agent", HERE, "--against", "ws://0.0.0.0:9"),
             "would be one and the same",
         ),
         (
@@ -201,18 +253,21 @@ def test_what_cannot_be_started_is_refused_before_anything_is_stored(
     ("starts", "against"),
     [
         ({"start": BOT}, f"{HERE}other"),  # both in one server
+        ({"start": BOT, "against_headers": ("X-Version: 2",)}, HERE),
+        ({"start": BOT, "against_dialect": "twilio"}, HERE),
         ({"start": BOT}, "ws://127.0.0.1:10/"),
+        ({"start": BOT}, "ws://127.0.0.2:9/"),
+        ({"start": BOT, "start_against": OTHER}, "ws://[::1]:9/"),
         ({"start": BOT}, "ws://192.0.2.1:9/"),
         ({"start": BOT, "start_against": OTHER}, "ws://127.0.0.1:10/"),
         ({}, HERE),  # on purpose
     ],
 )
-def test_two_agents_of_a_check_may_be(starts: dict[str, str], against: str, tmp_path: Path):
-    choice = AgentChoice(HERE, start=starts.get("start"))
+def test_two_agents_of_a_check_may_be(starts: dict[str, Any], against: str, tmp_path: Path):
+    choice = AgentChoice(HERE, start=starts.pop("start", None))
     plan = CheckPlan.of(
         choice, ["quick-questions"], None, SCENARIOS, against=against, against_sets=(),
-        start_against=starts.get("start_against"), baseline=None, save=None, budgets={},
-        out=tmp_path,
+        baseline=None, save=None, budgets={}, out=tmp_path, **starts,
     )  # fmt: skip
     assert plan.reference is not None
     assert plan.reference.choice.agent == against

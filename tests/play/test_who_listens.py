@@ -2,13 +2,15 @@
 
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
 import textwrap
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,9 @@ import pytest
 
 from turngap.core.errors import AgentError, InputError
 from turngap.play import command as commands
+from turngap.play import listeners
 from turngap.play.command import started
-from turngap.play.listeners import Listener, is_here, listeners_at
+from turngap.play.listeners import Listener, addresses_of, listeners_at, strangers_at
 from turngap.play.process import child
 
 # A link to it must not be a link to a link: it would take the environment for its own.
@@ -168,11 +171,14 @@ async def test_who_shares_the_port_is_found_out_at_the_end(
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a daemon is nobody's")
 async def test_a_daemon_of_the_command_is_the_command_s(tmp_path: Path, port: int):
     command = python(DAEMON, serves=code(SERVES, port=port))
-    async with started(command, url_of(port), tmp_path / "log") as stands_in:
-        assert stands_in is None
+    async with started(command, url_of(port), tmp_path / "log") as note:
+        assert note is None
 
 
-@pytest.mark.parametrize(("name", "let_through"), [("docker-proxy", True), ("yesterday", False)])
+@pytest.mark.parametrize(
+    ("name", "let_through"),
+    [("docker-proxy", True), ("conmon", True), ("yesterday", False)],
+)
 async def test_a_container_s_port_may_stand_for_the_command(
     tmp_path: Path, port: int, name: str, let_through: bool
 ):
@@ -192,8 +198,8 @@ async def test_a_container_s_port_may_stand_for_the_command(
     found: str | None = None
     failure: AgentError | None = None
     try:
-        async with started(python(WAITS), url_of(port), tmp_path / "log", begin) as stands_in:
-            found = stands_in
+        async with started(python(WAITS), url_of(port), tmp_path / "log", begin) as note:
+            found = note
     except AgentError as e:
         failure = e
     for other in others:
@@ -202,7 +208,7 @@ async def test_a_container_s_port_may_stand_for_the_command(
     assert (failure is None) == let_through
     if let_through:
         assert found is not None
-        assert found.startswith("docker-proxy, which the command did not start itself")
+        assert found.startswith(f"{name} listens at the agent's port. The command did not start")
         assert told[-1] == found
     else:
         assert "yesterday (process" in str(failure)
@@ -213,13 +219,88 @@ def listening(pid: int | None, port: int, host: str = "127.0.0.1") -> Any:
     return type("Found", (), {"status": psutil.CONN_LISTEN, "laddr": address, "pid": pid})
 
 
-async def test_a_process_of_another_user_may_stand_for_the_command(
+async def test_nothing_is_claimed_of_a_process_that_the_system_does_not_name(
     tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(psutil, "net_connections", lambda kind: [listening(None, port)])
-    async with started(python(SERVES, port=port), url_of(port), tmp_path / "log") as stands_in:
-        assert stands_in is not None
-        assert stands_in.startswith("a process of another user, which")
+    async with started(python(SERVES, port=port), url_of(port), tmp_path / "log") as note:
+        assert note is not None
+        assert note.startswith("the system does not say which process listens")
+        assert "did not start" not in note
+
+
+async def test_a_command_that_leaves_its_server_to_a_daemon_is_told_to_keep_it(
+    tmp_path: Path, port: int, serve: Callable[..., object], started_processes: list[Process]
+):
+    once = SERVES_ONE_CALL.replace('sys.exit("one call is enough")', "")
+    with pytest.raises(AgentError, match="has ended, but") as e:
+        async with started(python(once, port=port), url_of(port), tmp_path / "log"):
+            socket.create_connection(("127.0.0.1", port)).close()
+            assert await started_processes[0].wait() == 0
+            serve()
+    assert e.value.hint.startswith("let it serve in the foreground (docker run without -d")
+
+
+# It begins what serves, and waits for it.
+BEGINS = """
+    import subprocess, sys
+    subprocess.run([sys.executable, "-c", {serves!r}])
+"""
+
+
+@contextmanager
+def begun(*argv: str | Path) -> Iterator[psutil.Process]:
+    """A process that has begun one that serves, as the leader of a session."""
+    how: dict[str, Any] = {"stdout": subprocess.PIPE, "start_new_session": True}
+    with subprocess.Popen([*argv], **how) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        try:
+            yield psutil.Process(process.pid)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def in_conmon(tmp_path: Path, port: int) -> Iterator[psutil.Process]:
+    """Something that serves at the port, below a process named as podman's monitor is."""
+    link = tmp_path / "conmon"
+    link.symlink_to(PYTHON)
+    serves = code(BEGINS, serves=code(SERVES, port=port)).replace("sys.executable", repr(PYTHON))
+    with begun(link, "-S", "-c", serves) as process:
+        assert process.name() == "conmon"
+        yield process
+
+
+@pytest.mark.usefixtures("in_conmon")
+def test_what_descends_from_a_container_s_monitor_stands_for_another(port: int):
+    (listener,) = listeners_at("127.0.0.1", port)
+    assert listener.name != "conmon"
+    assert listener.stands_for_another
+
+
+def test_a_container_around_turngap_too_makes_nobody_stand_for_another(
+    port: int, in_conmon: psutil.Process, monkeypatch: pytest.MonkeyPatch
+):
+    (listener,) = listeners_at("127.0.0.1", port)
+    around = psutil.Process().parent()
+    assert around is not None
+    assert around in in_conmon.parents()
+    monkeypatch.setattr(listeners, "_OF_CONTAINERS", (around.name(),))
+    assert not listener.stands_for_another
+
+
+def test_who_is_in_the_session_of_the_command_is_no_stranger(
+    port: int, monkeypatch: pytest.MonkeyPatch
+):
+    """As on macOS, where the child of a process that has ended is nobody's."""
+    monkeypatch.setattr(listeners, "_family", lambda root: {root})
+    serves = code(BEGINS, serves=code(SERVES, port=port))
+    with begun(sys.executable, "-c", serves) as leader:
+        (child,) = leader.children()
+        assert strangers_at("127.0.0.1", port, leader.pid) == ()
+        (stranger,) = strangers_at("127.0.0.1", port, os.getpid())
+        assert stranger.pid == child.pid
 
 
 async def test_where_the_system_does_not_tell_who_listens_the_run_goes_on(
@@ -229,8 +310,8 @@ async def test_where_the_system_does_not_tell_who_listens_the_run_goes_on(
         raise psutil.AccessDenied
 
     monkeypatch.setattr(psutil, "net_connections", refused)
-    async with started(python(WAITS), url_of(port), tmp_path / "log", another) as stands_in:
-        assert stands_in is None
+    async with started(python(WAITS), url_of(port), tmp_path / "log", another) as note:
+        assert note is None
 
 
 @pytest.fixture
@@ -254,8 +335,8 @@ async def test_a_bot_at_one_version_of_ip_is_found_by_its_machine_s_name(tmp_pat
     six = SERVES.replace('("127.0.0.1", {port})', '("::1", {port}), family=socket.AF_INET6')
     for serves in (six, SERVES):
         log = tmp_path / "log"
-        async with started(python(serves, port=port), url_of(port, "localhost"), log) as stands_in:
-            assert stands_in is None
+        async with started(python(serves, port=port), url_of(port, "localhost"), log) as note:
+            assert note is None
 
 
 @pytest.mark.usefixtures("both_versions")
@@ -282,9 +363,9 @@ def test_the_most_specific_listener_takes_a_connection(port: int):
         assert listeners_at("192.0.2.1", port) == ()
 
 
-def test_names_of_this_machine():
-    assert is_here("127.0.0.1")
-    assert is_here("0.0.0.0")
-    assert not is_here("192.0.2.1")
-    assert not is_here("in-memory.invalid")
-    assert not is_here("x" * 70)
+def test_addresses_that_a_name_leads_to():
+    assert addresses_of("127.0.0.1") == addresses_of("0.0.0.0") == {ip_address("127.0.0.1")}
+    assert addresses_of("::1") == addresses_of("::") == {ip_address("::1")}
+    assert addresses_of("localhost") & {ip_address("127.0.0.1"), ip_address("::1")}
+    assert addresses_of("in-memory.invalid") == set()
+    assert addresses_of("x" * 70) == set()

@@ -179,6 +179,7 @@ def side_of(run: Run) -> SideRecord:
         cut_ins=run.cut_ins,
         starved=run.summary.starved,
         caller_error_ms=run.summary.caller_error_ms,
+        listeners=run.record.listeners,
     )
 
 

@@ -14,7 +14,7 @@ from turngap.core.errors import InputError
 from turngap.core.paired import Limits
 from turngap.core.stages import MARKS
 from turngap.play.command import address_of
-from turngap.play.listeners import is_here
+from turngap.play.listeners import addresses_of
 from turngap.play.plan import MAX_PHASES, PlayPlan, require_number
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
@@ -163,18 +163,27 @@ def _require_two(candidate: AgentChoice, reference: AgentChoice) -> None:
     commands = [each.start for each in (candidate, reference) if each.start is not None]
     if not (commands and candidate.is_url and reference.is_url):
         return
-    at, other = address_of(candidate.agent), address_of(reference.agent)
-    if at != other and not (at[1] == other[1] and is_here(at[0]) and is_here(other[0])):
+    (host, port), (other, other_port) = map(address_of, (candidate.agent, reference.agent))
+    if port != other_port or (host != other and not addresses_of(host) & addresses_of(other)):
         return
-    # One command may well start one server with both agents, each at a path of its own.
-    if len(commands) == 1 and _path_of(candidate.agent) != _path_of(reference.agent):
+    # One command may well start one server with both agents, and tell them apart by what is said.
+    if len(commands) == 1 and _told_apart(candidate, reference):
         return
     raise InputError(
         "check.one_listener",
         f"the agent at {candidate.shown} and the reference at {reference.shown} would be one and "
         "the same, so it would be compared with itself",
-        hint="start the reference at a port of its own: --against ws://127.0.0.1:8766/ws "
+        hint="let the reference serve at a port of its own: --against ws://127.0.0.1:8766/ws "
         "--start-against COMMAND",
+    )
+
+
+def _told_apart(candidate: AgentChoice, reference: AgentChoice) -> bool:
+    """Whether a server may tell the two by their paths, or by what the reference is given."""
+    return (
+        _path_of(candidate.agent) != _path_of(reference.agent)
+        or reference.headers not in ((), candidate.headers)
+        or reference.dialect not in ("", candidate.dialect)
     )
 
 

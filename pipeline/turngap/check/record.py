@@ -10,6 +10,7 @@ from turngap.core.results import (
     Document,
     Label,
     MachineRecord,
+    Said,
     Settings,
     Stored,
     TurnKey,
@@ -114,7 +115,8 @@ class SideRecord(Stored):
 
     `valid`: whether the figures of its run hold by themselves. `cut_ins`: of its turns, those that
     the agent cut into. `starved`: in how many of them the caller was starved. `caller_error_ms`: by
-    how much the gaps of all others may at most read long for a late caller.
+    how much the gaps of all others may at most read long for a late caller. `listeners`: as in a
+    run.
     """
 
     agent: Settings
@@ -124,6 +126,7 @@ class SideRecord(Stored):
     cut_ins: CutIns | None = None
     starved: int
     caller_error_ms: float | None
+    listeners: tuple[Said, ...] = ()
 
 
 class BaselineUse(Stored):

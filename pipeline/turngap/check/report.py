@@ -89,7 +89,10 @@ def check_report(
         means=look.means,
         lead=lead,
         stand_ins=report_words.stand_ins_words(record.stand_ins),
-        warnings=() if candidate is None else _problems(record, candidate, reference),
+        warnings=[
+            *words.listener_words(record),
+            *([] if candidate is None else _problems(record, candidate, reference)),
+        ],
         sections=[
             Section("Metrics", _metrics(record)),
             Section("Stages", _stages(record, candidate, reference), folded=True),

@@ -27,6 +27,7 @@ SETTLE_MS = 300
 TELL_EVERY_S = 2
 CONNECT_TIMEOUT_S = 1.0
 MOST_SHOWN = 80  # characters of a command in a message
+_IN_FRONT = "let it serve in the foreground (docker run without -d, for example)"
 
 # What a shell would make of these is not what the command gets. Quotes take it from all of them,
 # but double ones not from a variable.
@@ -45,8 +46,8 @@ async def started(
     """Start an agent by a command, until its URL's port is open; end it with all its children.
 
     What it prints goes to `log`. `waits` is told what is waited for, and for how long already.
-    Yields who serves in place of what was started, a container say; None where nobody does, or
-    the system does not tell.
+    Yields a note where what listens there may be another than what was started, a container's
+    port say; None where it is what was started, or the system tells nothing at all.
 
     Raises:
         InputError: the command cannot be run, or the port is taken already.
@@ -59,14 +60,14 @@ async def started(
     waits(f"starting {_named(command)}")
     async with child(["turngap.children", *argv], log) as process:
         peer = await _serves(process, command, url, log, waits)
-        stands_in = await _stand_in(process, command, peer, log)
+        note = await _note_of_listener(process, command, peer, log)
         if (code := process.returncode) is not None:
             raise ended(f"{_named(command)}: the agent did not start", code, log)
-        if stands_in is not None:
-            waits(stands_in)
-        yield stands_in
+        if note is not None:
+            waits(note)
+        yield note
         # Somebody may have taken its place in between.
-        await _stand_in(process, command, peer, log)
+        await _note_of_listener(process, command, peer, log)
 
 
 @asynccontextmanager
@@ -195,8 +196,8 @@ async def _serves(process: Process, command: str, url: str, log: Path, waits: To
     return peer
 
 
-async def _stand_in(process: Process, command: str, peer: Peer, log: Path) -> str | None:
-    """Who serves there in place of what was started and may; None for itself, and for nobody.
+async def _note_of_listener(process: Process, command: str, peer: Peer, log: Path) -> str | None:
+    """Who listens there and may, though it is not known to be what was started; else None.
 
     Raises:
         AgentError: it is a process that has nothing to do with the command; or the command has
@@ -208,7 +209,8 @@ async def _stand_in(process: Process, command: str, peer: Peer, log: Path) -> st
             return None
         where, whose = shown_address(*peer), strangers[0].named if strangers else "somebody else"
         error = ended(f"{_named(command)} has ended, but {where} is served by {whose}", code, log)
-        raise AgentError("agent.another_serves", error.message, hint=error.hint)
+        left = f"{_IN_FRONT}; {error.hint}" if code == 0 else error.hint
+        raise AgentError("agent.another_serves", error.message, hint=left)
     # Where one of several at the same address is another's, it gets some of the calls.
     others = [each for each in strangers if each.pid and not each.stands_for_another]
     if others:
@@ -221,8 +223,16 @@ async def _stand_in(process: Process, command: str, peer: Peer, log: Path) -> st
         )
     if not strangers:
         return None
-    whose = strangers[0].name or "a process of another user"
-    return f"{whose}, which the command did not start itself, as with a container or a tunnel"
+    known = next((each.name for each in strangers if each.pid), "")
+    if known:
+        return (
+            f"{known} listens at the agent's port. The command did not start it itself, as with a "
+            "container or a tunnel"
+        )
+    return (
+        "the system does not say which process listens at the agent's port, as with one of another "
+        "user or of a container. Nobody could look whether the command started it"
+    )
 
 
 def _not_serving(command: str, host: str, port: int, code: int) -> str:

@@ -9,13 +9,17 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import psutil
 
+from turngap.core.untrusted import printable
+
 # What listens for a container, or at this end of a tunnel, in place of the command behind it.
 _GO_BETWEENS = {
-    "com.docker.backend", "docker-proxy", "gvproxy", "limactl", "pasta", "pasta.avx2",
-    "rootlesskit", "rootlessport", "slirp4netns", "ssh", "wslrelay.exe",
+    "com.docker.backend", "conmon", "docker-proxy", "gvproxy", "limactl", "pasta", "pasta.avx2",
+    "rootlesskit", "rootlessport", "slirp4netns", "ssh",
 }  # fmt: skip
 # What a process in a container descends from. The kernel keeps 15 characters of a name.
 _OF_CONTAINERS = ("containerd-shim", "conmon")
+
+MOST_SHOWN = 80  # characters of a process's name
 
 _Ip = IPv4Address | IPv6Address
 
@@ -36,14 +40,16 @@ class Listener:
     def name(self) -> str:
         """What its process is called; empty where that is not known."""
         with suppress(psutil.Error):
-            return "" if self.pid is None else psutil.Process(self.pid).name()
+            return (
+                "" if self.pid is None else printable(psutil.Process(self.pid).name(), MOST_SHOWN)
+            )
         return ""
 
     @property
     def named(self) -> str:
         """Its process in a message."""
         if self.pid is None:
-            return "a process of another user"
+            return "a process that the system does not name"
         return f"{self.name or 'a process'} (process {self.pid})"
 
     @property
@@ -53,7 +59,13 @@ class Listener:
             return True
         with suppress(psutil.Error):
             above = [] if self.pid is None else psutil.Process(self.pid).parents()
-            return any(process.name().startswith(_OF_CONTAINERS) for process in above)
+            ours = psutil.Process()  # it may be in a container too, with everything around it
+            around = [ours, *ours.parents()]
+            return any(
+                process.name().startswith(_OF_CONTAINERS)
+                for process in above
+                if process not in around
+            )
         return False
 
 
@@ -85,12 +97,19 @@ def listeners_at(host: str, port: int) -> tuple[Listener, ...]:
     )
 
 
-def is_here(host: str) -> bool:
-    """Whether a name or an address is one of this machine's."""
+def addresses_of(host: str) -> set[_Ip]:
+    """The addresses that a name or an address leads to; none where it is not known."""
     with suppress(OSError, UnicodeError):
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        return any(_of_this_machine(_ip(str(each[4][0]))) for each in found)
-    return False
+        return {_reached(_ip(str(each[4][0]))) for each in found}
+    return set()
+
+
+def _reached(address: _Ip) -> _Ip:
+    """Where a connection to an address arrives: "every address" leads to this machine's own."""
+    if not address.is_unspecified:
+        return address
+    return ip_address("127.0.0.1" if address.version == 4 else "::1")
 
 
 def _ip(host: str) -> _Ip:

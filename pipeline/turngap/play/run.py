@@ -248,6 +248,11 @@ class RunInProgress:
         self._opening = self._opening.model_copy(update=known)
         self._writer.note(self._opening)
 
+    def on_listener(self, note: str | None) -> None:
+        """Store who listens at the agent's port, where it may be another than what was started."""
+        self._opening = noted(self._opening, {"listener": note})
+        self._writer.note(self._opening)
+
     def _greeting_ms(self) -> float:
         """An agent that is not ours may greet: it is given time to, unless it has shown otherwise.
 
@@ -469,7 +474,9 @@ async def _play_rounds(runs: Sequence[RunInProgress], plan: PlayPlan, progress: 
             (
                 run,
                 await stack.enter_async_context(
-                    run.target.serving(run.folder / "agent.log", run.on_chosen, progress.on_step)
+                    run.target.serving(
+                        run.folder / "agent.log", run.on_chosen, run.on_listener, progress.on_step
+                    )
                 ),
             )
             for run in runs

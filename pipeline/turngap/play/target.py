@@ -210,23 +210,23 @@ class Target:
         self,
         log: Path,
         told: Callable[[Chosen], None] = lambda chosen: None,
+        listened: Callable[[str | None], None] = lambda note: None,
         waits: Callable[[str], None] = lambda what: None,
         room: Room | None = None,
     ) -> AsyncIterator[Endpoint]:
         """Where the agent is; what has to be started for it runs for as long as this lasts.
 
-        `told` gets what a stack's process chose at its start, or who serves in place of what a
-        command started; `waits` gets what a command is waited for;
-        `room` is for the calls that one of ours is to take.
+        `told` gets what a stack's process chose at its start; `listened` gets the note on who
+        listens at the port of what a command started, or None; `waits` gets what a command is
+        waited for; `room` is for the calls that one of ours is to take.
         """
         checkout = self.choice.checkout
         if checkout is not None:
             async with _serving(checkout, self._serve_arguments(checkout.stack, room), log) as url:
                 yield Endpoint(url, PIPECAT)
         elif self.choice.start is not None:
-            async with started(self.choice.start, self.choice.agent, log, waits) as stands_in:
-                if stands_in is not None:
-                    told(Chosen(found={"listener": stands_in}))
+            async with started(self.choice.start, self.choice.agent, log, waits) as note:
+                listened(note)
                 yield self.choice.endpoint
         elif self.stack is None:
             yield self.choice.endpoint

@@ -67,8 +67,7 @@ def run_report(run: Run, *, with_turns: bool = False) -> Report:
         warnings.insert(0, f"failed: {record.failure}")
     if not record.valid:
         warnings.insert(0, words.validity_words(record))
-    if listener := record.found.get("listener"):
-        warnings.append(f"the agent's port is served by {listener}")
+    warnings += record.listeners
     played = words.turns_words(len(run.turns))
     if names := list(dict.fromkeys(turn.scenario for turn in run.turns)):
         played += f" of {words.scenarios_words(names)}"
@@ -116,11 +115,7 @@ def _figures(run: Run, summary: Summary) -> list[Item]:
         lines(
             ("left out", left_out and f"{left_out}; the percentiles are over {counted}"),
             ("llm", llm or ""),
-            *(
-                (f"{kind} found", found)
-                for kind, found in run.record.found.items()
-                if kind != "listener"
-            ),
+            *((f"{kind} found", found) for kind, found in run.record.found.items()),
         ),
     ]
 

@@ -231,7 +231,7 @@ async def _note_of_listener(process: Process, command: str, peer: Peer, log: Pat
         )
     return (
         "the system does not say which process listens at the agent's port, as with one of another "
-        "user or of a container. Nobody could look whether the command started it"
+        "user or of a container, so it is not known whether the command started it"
     )
 
 

@@ -1,13 +1,15 @@
 """What `--otlp` costs: the caller that measures, the agent that it measures, and your time.
 
-    python benchmarks/otlp_cost.py                            # about seven minutes
+    python benchmarks/otlp_cost.py                            # six to seven minutes
     python benchmarks/otlp_cost.py --write docs/telemetry.md
 
 One question at a time is played to `embedded`, round after round. Each round plays the same
-question in each way, in an order that turns: without `--otlp`, and with it to a collector that
-answers at once, to one that takes 400 ms, and to one that is not there. A second process of the
-same agent has the collector in its environment, and makes and sends its own spans where the caller
-asks for them: it is compared with itself, untraced. The figures are differences within a round.
+question in each way, in a random order: without `--otlp`, and with it to a collector that answers
+at once, to one that takes 400 ms, to one that is not there, and to one that takes everything and
+never answers. A second process of the same agent has the collector in its environment, and makes
+and sends its own spans where the caller asks for them: it is compared with itself, untraced. The
+figures are differences within a round. Each question is a run of its own, since after the first
+time that a collector is slow or refuses, a run sends nothing more until it ends.
 
 Run it on a quiet machine. If the caller was late too often, nothing is written, and the exit code
 is 3.
@@ -47,10 +49,10 @@ from turngap.play.run import RunInProgress, undisturbed, why_invalid
 from turngap.play.target import AgentChoice
 from turngap.scenario.library import LoadedScenario
 from turngap.store.provenance import this_machine
-from turngap.telemetry.telemetry import Telemetry, telemetry_to
+from turngap.telemetry.destination import ENDPOINT
+from turngap.telemetry.telemetry import OFF, telemetry_to
 
 BEGIN = "<!-- made by benchmarks/otlp_cost.py -->"
-ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 SLOW_S = 0.4
 # Nobody listens there.
 GONE = "http://127.0.0.1:9"
@@ -77,8 +79,14 @@ WAYS = (
     Way("a collector that answers at once", "quick", against="without"),
     Way(f"a collector that takes {SLOW_S * 1000:.0f} ms", "slow", against="without"),
     Way("a collector that is not there", "gone", against="without"),
+    Way("a collector that never answers", "silent", against="without"),
     Way("untraced", traced=True),
-    Way("at once, and the agent traces too", "quick", traced=True, against="untraced"),
+    Way(
+        "one that answers at once, and the agent traces, too",
+        "quick",
+        traced=True,
+        against="untraced",
+    ),
 )
 
 
@@ -138,30 +146,40 @@ def costs(ours: Sequence[Played], theirs: Sequence[Played]) -> dict[str, Cost]:
     }
 
 
-HEADS = (
+MEASURED = ("`--otlp` to", "pairs", "heard gap, ms", "the caller's latest packet, ms")
+TAKEN = (
     "`--otlp` to",
-    "pairs (with a gap)",
-    "heard gap, ms",
-    "latest packet of the caller, ms",
     "a conversation takes, s",
     "CPU of turngap, ms",
     "CPU of the agent, ms",
-    "once, at the end, s",
+    "the end of the run, s",
 )
 
 
-def table(played: dict[str, list[Played]], ends_s: dict[str, float]) -> str:
-    """A row a way that has something to be compared with."""
-    rows = [HEADS, ("---",) * len(HEADS)]
+def tables(played: dict[str, list[Played]], ends_s: dict[str, float]) -> str:
+    """What is measured, and what it takes: a row a way that has something to be compared with."""
+    measured: list[Sequence[str]] = [MEASURED]
+    taken: list[Sequence[str]] = [TAKEN]
     for way in WAYS:
         if way.against is None:
             continue
         found = costs(played[way.name], played[way.against])
-        pairs = f"{found['wall'].n} ({found['gap'].n})"
-        cells = [found["gap"].words(), found["late"].words(), found["wall"].words(1000)]
-        cells += [found["caller"].words(), found["agent"].words(), f"{ends_s[way.name]:.2f}"]
-        rows.append((way.name, pairs, *cells))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        gaps, pairs = found["gap"].n, found["wall"].n
+        n = f"{pairs}" if gaps == pairs else f"{pairs}, of which {gaps} with a gap"
+        measured.append((way.name, n, found["gap"].words(), found["late"].words()))
+        cells = [found["wall"].words(1000), found["caller"].words(), found["agent"].words()]
+        taken.append((way.name, *cells, f"{ends_s[way.name]:.2f}"))
+    return (
+        f"What it changes in what is measured:\n\n{_table(measured)}\n\n"
+        "What it takes. The last column is no difference: it is how long turngap sent at the end "
+        f"of one run.\n\n{_table(taken)}"
+    )
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head, *others = rows
+    lines = [head, ["---"] * len(head), *others]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def about(played: dict[str, list[Played]]) -> str:
@@ -170,20 +188,23 @@ def about(played: dict[str, list[Played]]) -> str:
     starved, machine = sum(turn.pacing.starved for turn in turns), this_machine()
     rounds = len(next(iter(played.values())))
     return (
-        f"{rounds} rounds, in each of which the same recorded question was played to `embedded` in "
-        f"each of {len(WAYS)} ways, as a conversation of its own; the order turned from round to "
-        "round. Each figure is the difference from the same question without `--otlp`, with its "
-        "95 % interval (by exchanging the sides of conversations). The agent's models are small "
-        f"and its voice is synthetic. turngap was late in {starved} of {len(turns)} turns. "
-        f"Machine: {machine.cpu}, {machine.cores} cores."
+        f"There were {rounds} rounds. Each played one recorded question to `embedded` in "
+        f"{len(WAYS)} ways, in a random order. Each time was a run of its own, since a run whose "
+        "collector was slow or refused once sends nothing more until it ends. Each figure is the "
+        "difference from the same question without `--otlp`, with its 95 % interval (by exchanging "
+        "the sides of pairs). In the last row, the agent has the collector in its environment, "
+        "too; there the difference is from the same agent, played without `--otlp`. The agent's "
+        "models are small and its voice is synthetic. "
+        f"turngap was late in {starved} of {len(turns)} turns. Machine: {machine.cpu}, "
+        f"{machine.cores} cores."
     )
 
 
 # --- collectors ---------------------------------------------------------------------------------
 
 
-def collect(port: Connection, waits_s: float) -> None:
-    """Be a collector in a process of its own, which takes everything after a while."""
+def collect(port: Connection, waits_s: float | None) -> None:
+    """Be a collector in a process of its own, which takes everything after a while; None: never."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -208,7 +229,7 @@ def collectors() -> Iterator[dict[str, str]]:
     context = multiprocessing.get_context("spawn")
     urls, processes = {"gone": GONE}, []
     try:
-        for name, waits_s in (("quick", 0.0), ("slow", SLOW_S)):
+        for name, waits_s in (("quick", 0.0), ("slow", SLOW_S), ("silent", None)):
             ours, theirs = context.Pipe()
             process = context.Process(target=collect, args=(theirs, waits_s), daemon=True)
             process.start()
@@ -236,7 +257,6 @@ class Agent:
 async def agents(collector: str) -> AsyncIterator[dict[bool, Agent]]:
     """The agent that traces nothing, and the one that may."""
     served = ["turngap", "serve", "--port", "0", "--json", "--no-keep"]
-    os.environ.pop(ENDPOINT, None)
     async with running(served, Path(os.devnull)) as plain:
         ours = _servers()
         os.environ[ENDPOINT] = collector
@@ -252,45 +272,47 @@ def _servers() -> set[psutil.Process]:
 
 
 class Player:
-    """Plays questions in one way, as one run."""
+    """Plays questions in one way, each as a run of its own."""
 
-    def __init__(self, way: Way, agent: Agent, telemetry: Telemetry, out: Path) -> None:
-        self.way, self._agent, self.telemetry = way, agent, telemetry
-        plan = ReplayPlan.of(
+    def __init__(self, way: Way, agent: Agent, collector: str | None, out: Path) -> None:
+        self.way, self._agent, self._collector = way, agent, collector
+        self._telemetry = OFF
+        self._plan = ReplayPlan.of(
             AgentChoice(agent.url, {}, (), None),
             ["quick-questions"],
             None,
             None,
             {},
             greeting_ms=0.0,
-            telemetry=telemetry,
             out=out,
         )
-        (whole,) = plan.scenarios
+        (whole,) = self._plan.scenarios
         self.questions = [_alone(whole, number) for number, _ in enumerate(whole.scenario.turns)]
         self._endpoint = Endpoint(agent.url, dialect="pipecat")
-        self._run = RunInProgress(plan, plan.target, f"way-{WAYS.index(way)}")
 
     async def play(self, number: int) -> Played:
         """Play the question of this round."""
+        self._telemetry = telemetry_to(self._collector)
+        plan = replace(self._plan, telemetry=self._telemetry)
+        run = RunInProgress(plan, plan.target, f"way-{WAYS.index(self.way)}-{number}")
         clock = MonotonicClock()
         await all_gone(self._agent.url)
         before = process_time(), cpu_s(self._agent.process)
         since_ns = clock.now_ns()
         question = self.questions[number % len(self.questions)]
-        await self._run.play(question, self._endpoint, repeat=number + 1)
+        await run.play(question, self._endpoint, repeat=number + 1)
         wall_ms = ns_to_ms(clock.now_ns() - since_ns)
         await all_gone(self._agent.url)  # its spans are sent when the conversation is over
         after = process_time(), cpu_s(self._agent.process)
         ours_ms, theirs_ms = (1000 * (b - a) for a, b in zip(before, after, strict=True))
-        return Played(self._run.turns[-1], wall_ms, ours_ms, theirs_ms)
+        run.finish()
+        return Played(run.turns[-1], wall_ms, ours_ms, theirs_ms)
 
     def end(self) -> float:
-        """End the run; returns how long the rest took to send, in seconds."""
-        self._run.finish()
+        """End the last run; returns how long the rest took to send, in seconds."""
         clock = MonotonicClock()
         since_ns = clock.now_ns()
-        words = self.telemetry.close()
+        words = self._telemetry.close()
         seconds = ns_to_ms(clock.now_ns() - since_ns) / 1000
         print(f"{self.way.name}: {words}")
         return seconds
@@ -309,14 +331,14 @@ async def measure(rounds: int, out: Path) -> tuple[dict[str, list[Played]], dict
         async with agents(urls["quick"]) as served:
             players: list[Player] = []
             for way in WAYS:
-                where = telemetry_to(way.collector and urls[way.collector])
+                where = None if way.collector is None else urls[way.collector]
                 players.append(Player(way, served[way.traced], where, out))
             for player in players:  # the first conversation of each warms up
                 await player.play(0)
+            order = np.random.default_rng(1)
             with undisturbed():
                 for number in range(rounds):
-                    first = number % len(WAYS)
-                    for player in (*players[first:], *players[:first]):
+                    for player in [players[index] for index in order.permutation(len(players))]:
                         played[player.way.name].append(await player.play(number + 1))
                     gaps = [own[-1].turn.gap_ms for own in played.values()]
                     shown = ", ".join("none" if gap is None else f"{gap:.0f}" for gap in gaps)
@@ -328,12 +350,14 @@ async def measure(rounds: int, out: Path) -> tuple[dict[str, list[Played]], dict
 def main() -> None:
     """Measure, print the table, and put it into a page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=12, help="about 35 s each")
+    parser.add_argument("--rounds", type=int, default=8, help="about 45 s each")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into a page")
     arguments = parser.parse_args()
+    for name in [name for name in os.environ if name.startswith("OTEL_")]:
+        del os.environ[name]
     with errors_told(), tempfile.TemporaryDirectory() as out:
         played, ends_s = asyncio.run(measure(arguments.rounds, Path(out)))
-    text = f"{about(played)}\n\n{table(played, ends_s)}"
+    text = f"{about(played)}\n\n{tables(played, ends_s)}"
     print(f"\n{text}")
     turns = [each.turn for own in played.values() for each in own]
     if why_invalid(summarise(turns)):

@@ -2,12 +2,14 @@
 
     python benchmarks/history_changes.py
     python benchmarks/history_changes.py --change 10 --seeds 50 --first-seed 5000
+    python benchmarks/history_changes.py --shape half --seeds 60 --first-seed 40000
+    python benchmarks/history_changes.py --slow 0.125 --again 0.6 --seeds 150 --first-seed 200000
     python benchmarks/history_changes.py --keep made --seeds 1
     turngap history trend --runs made/3000
 
 Stores 30 runs a seed in a folder, each with a commit of its own, the agent slower by 25 ms from run
 18 on; and as many again without a change. Then it reads them as the command does. What is tuned
-was tuned on seeds below 3000.
+was tuned on seeds below 3000 (the noise itself is of the same 14 runs in all seeds).
 
 The noise was measured: 14 runs of 12 turns of four scenarios against the `embedded` stack (its
 language model is simulated and its voices are synthetic) on a virtual machine with two cores. Four
@@ -75,13 +77,20 @@ SLOW_MS = np.array(
     dtype=np.float64,
 )
 TYPICAL_MS = np.median(QUIET_MS, axis=0)
-SLOW, SLOW_AGAIN = 1 / 15, 0.3
 DAY_MS, TIMES = 5.0, 2.0
 SCENARIOS = ("order-status", "quick-questions", "smart-home", "table-booking")
 BEGAN = datetime(2026, 9, 1, 3, 0, tzinfo=UTC)
 
 
-def gaps_of(seed: int, runs: int, change_ms: float, at: int) -> Floats:
+@dataclass(frozen=True)
+class Busy:
+    """How often a run is a slow one: the first, and one after a slow one."""
+
+    first: float = 1 / 15
+    again: float = 0.3
+
+
+def gaps_of(seed: int, runs: int, change_ms: float, at: int, busy: Busy = Busy()) -> Floats:
     """Gaps in ms, one run a row; from run `at` on (counted from 1), all are longer."""
     rng = np.random.default_rng(seed)
     quiet = (QUIET_MS - np.median(QUIET_MS, axis=1, keepdims=True)) - (
@@ -89,13 +98,45 @@ def gaps_of(seed: int, runs: int, change_ms: float, at: int) -> Floats:
     )
     slow, found = False, np.empty((runs, len(TYPICAL_MS)))
     for run in range(runs):
-        slow = rng.random() < (SLOW_AGAIN if slow else SLOW)
+        slow = rng.random() < (busy.again if slow else busy.first)
         if slow:
             added = SLOW_MS[rng.integers(len(SLOW_MS))] - TYPICAL_MS
         else:
             added = rng.normal(0, DAY_MS) + TIMES * rng.choice(quiet.ravel(), len(TYPICAL_MS))
         found[run] = TYPICAL_MS + added + (change_ms if run + 1 >= at else 0.0)
     return found
+
+
+def half_slower(still: Floats, change_ms: float, at: int) -> Floats:
+    """Every other turn is slower by twice the change."""
+    still[at - 1 :, ::2] += 2 * change_ms
+    return still
+
+
+def quarter_slower(still: Floats, change_ms: float, at: int) -> Floats:
+    """A turn in four, another one each time, is slower by twelve times the change."""
+    rng = np.random.default_rng(int(still.sum()))
+    still[at - 1 :] += 12 * change_ms * (rng.random(still[at - 1 :].shape) < 0.25)
+    return still
+
+
+def busy_from(still: Floats, change_ms: float, at: int) -> Floats:
+    """Each later run is one of the slow ones, whatever the change."""
+    rng = np.random.default_rng(int(still.sum()))
+    still[at - 1 :] += SLOW_MS[rng.integers(0, len(SLOW_MS), len(still) - at + 1)] - TYPICAL_MS
+    return still
+
+
+def runs_slower(still: Floats, change_ms: float, at: int) -> Floats:
+    """Every other run, by chance, is slower, each turn by something around thrice the change."""
+    rng = np.random.default_rng(int(still.sum()))
+    slower = rng.random((len(still) - at + 1, 1)) < 0.5
+    still[at - 1 :] += slower * rng.exponential(3 * change_ms, still[at - 1 :].shape)
+    return still
+
+
+# Changes that are not the same in each turn.
+SHAPES = {"half": half_slower, "quarter": quarter_slower, "busy": busy_from, "runs": runs_slower}
 
 
 def commit_of(number: int) -> str:
@@ -166,17 +207,28 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--at", type=int, default=18, help="the first slower run, from 1")
     parser.add_argument("--change", type=float, default=25.0, help="ms")
+    parser.add_argument("--shape", choices=SHAPES, help="not the same in each turn")
+    parser.add_argument("--slow", type=float, default=Busy.first, help="so many runs are slow,")
+    parser.add_argument("--again", type=float, default=Busy.again, help="and after a slow one")
     parser.add_argument("--keep", type=Path, help="store the series in this folder, and keep them")
     args = parser.parse_args()
+    busy = Busy(args.slow, args.again)
+
+    def changed(seed: int) -> Floats:
+        if args.shape is None:
+            return gaps_of(seed, args.runs, args.change, args.at, busy)
+        return SHAPES[args.shape](
+            gaps_of(seed, args.runs, 0.0, args.at, busy), args.change, args.at
+        )
+
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     with tempfile.TemporaryDirectory() as folder:
         root = args.keep or Path(folder)
-        moved = [
-            named(root / str(seed), seed, gaps_of(seed, args.runs, args.change, args.at))
-            for seed in seeds
-        ]
+        moved = [named(root / str(seed), seed, changed(seed)) for seed in seeds]
         still = [
-            named(root / f"{seed}-still", seed, gaps_of(seed + 500_000, args.runs, 0.0, args.at))
+            named(
+                root / f"{seed}-still", seed, gaps_of(seed + 500_000, args.runs, 0.0, args.at, busy)
+            )
             for seed in seeds
         ]
     right = sum(one.near(args.at) for one in moved)

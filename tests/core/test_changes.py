@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
-from turngap.core.changes import LEAST_BESIDE, changes, shift_between
+from turngap.core.changes import IN_PAIRS, LEAST, LEAST_BESIDE, changes, shift_between
 
 
 def series(seed: int = 1, n: int = 30, at: int | None = 17, size: float = 25.0) -> np.ndarray:
@@ -52,6 +52,17 @@ def test_slow_runs_here_and_there_are_no_change_and_do_not_move_one():
     assert found.at == 17
     values[17:] -= 25
     assert changes(values.tolist()) == []
+
+
+@pytest.mark.parametrize(
+    ("n", "after"), [*((n, 6) for n in range(LEAST, IN_PAIRS)), (IN_PAIRS, 10), (IN_PAIRS + 1, 10)]
+)
+def test_a_large_change_is_found_in_a_series_of_any_length(n, after):
+    found = [
+        [change.at for change in changes(series(seed, n, n - after, 100.0).tolist())]
+        for seed in range(5)
+    ]
+    assert sum(places == [n - after] for places in found) >= 4
 
 
 def test_values_that_are_set_aside_move_no_change_and_the_middle_of_a_hole_is_named():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from turngap.core.paired import CENSORED_MS
 from turngap.core.run_levels import RunLevel, run_levels
 
 
@@ -101,3 +102,24 @@ def test_turns_that_only_one_of_the_runs_around_took_tell_nothing_of_it():
         run.update(dict.fromkeys(range(6, 12), 500.0))
     runs[0].update(dict.fromkeys(range(6, 12), 900.0))
     assert [level.uneven for level in run_levels(runs)] == [False] * 20
+
+
+def test_replies_that_were_lost_do_not_make_a_run_uneven():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        gaps = quiet(rng)
+        gaps[9, rng.choice(12, 3, replace=False)] = CENSORED_MS
+        assert uneven(gaps) == []
+
+
+def test_one_turn_in_common_says_nothing_of_a_run():
+    runs = [dict.fromkeys(range(14), 300.0) for _ in range(20)]
+    for run in runs[6:10] + runs[11:15]:
+        for turn in range(5):
+            del run[turn]
+    runs[10] = {turn: 300.0 + 90 * (turn % 2) for turn in range(6)}
+    levels = run_levels(runs)
+    assert levels[10].turns == 6
+    assert not levels[10].uneven
+    runs[6:15] = [dict.fromkeys(range(6), 300.0) for _ in range(4)] + [runs[10]] + runs[11:15]
+    assert run_levels(runs)[10].uneven

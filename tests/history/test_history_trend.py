@@ -211,7 +211,7 @@ def test_a_quicker_agent_is_said_to_be_quicker():
 
 def test_too_few_runs_say_how_many_it_takes():
     (trend,) = found([entry(n) for n in range(1, 7)])
-    assert trend.why_none == "6 usable runs, and it takes 14 to tell a change from chance"
+    assert trend.why_none == "6 usable runs, and it takes 12 to tell a change from chance"
     assert "not known: 6 usable runs" in trends_block([trend], 100).plain
     (trend,) = found([entry(1, valid=False)])
     assert trend.points == ()
@@ -258,7 +258,7 @@ def test_the_list_has_a_page_too(tmp_path, capsys):
     assert (done.code, "written" in done.err) == (0, True)
     shown = Page(file.read_text())
     shown.assert_safe()
-    assert "3 usable runs, and it takes 14" in shown.text
+    assert "3 usable runs, and it takes 12" in shown.text
     titles = [shown.text.index(t) for t in ("Everything stored", "Trend: embedded")]
     assert titles == sorted(titles)
     assert (

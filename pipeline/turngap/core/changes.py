@@ -6,8 +6,8 @@ most, and asks how often a shuffled series has a place as good. Then it goes on 
 It assumes no distribution, and no number of changes. MongoDB and Apache Otava find changes of
 benchmarks with it. (Otava itself brings the clients of four databases, and pins numpy.)
 
-What is shuffled here are pairs of neighbours: a machine that is busy during one run often still is
-during the next, which makes spells that single values would seldom make by chance.
+What is shuffled in a long series are pairs of neighbours: a machine that is busy during one run
+often still is during the next, which makes spells that single values would seldom make by chance.
 
 Where E-divisive finds a change, its place is taken from a fit of two levels (`_places`), since a
 machine errs to one side: it slows a run, and makes none faster.
@@ -23,17 +23,19 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# A series without a change is said to have one in at most this share of series.
+# A series without a change is said to have one in this share of series, and in more where the
+# machine has spells that last longer than a pair of runs.
 ALPHA = 0.01
 CONFIDENCE = 0.95
 # A level needs at least so many values: of fewer, a spell of a busy machine makes one.
 LEAST_BESIDE = 4
 SHUFFLES = 999
 RESAMPLES = 499
-# Values are shuffled in blocks of so many.
-BLOCK = 2
-# In a series of fewer values, too few shuffles differ for any change to be beyond chance.
-LEAST = 14
+# Values are shuffled in pairs where there are so many; of fewer pairs, too few orders differ for a
+# change of any size to be beyond chance.
+IN_PAIRS = 28
+# In a series of fewer values, a change is not found often enough to look for it.
+LEAST = 12
 # A value counts for no more than so many typical deviations below and above its part's middle. A
 # machine that stands still slows a run, and that says the same however long it stood.
 _BELOW, _ABOVE = 3.0, 1.0
@@ -205,11 +207,12 @@ def _p_value(
 
 
 def _orders(n: int, count: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """So many orders of `n` places, one a row, each of which leaves blocks together."""
-    blocks = rng.permuted(np.tile(np.arange(-(-n // BLOCK)), (count, 1)), axis=1)
-    places = (blocks[:, :, None] * BLOCK + np.arange(BLOCK)).reshape(count, -1)
+    """So many orders of `n` places, one a row; in a long series, pairs stay together."""
+    size = 2 if n >= IN_PAIRS else 1
+    blocks = rng.permuted(np.tile(np.arange(-(-n // size)), (count, 1)), axis=1)
+    places = (blocks[:, :, None] * size + np.arange(size)).reshape(count, -1)
     order = places[places < n].reshape(count, n)
-    return (order + rng.integers(0, BLOCK, (count, 1))) % n
+    return (order + rng.integers(0, size, (count, 1))) % n
 
 
 def _change(

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from turngap.core.paired import shift
+from turngap.core.paired import CENSORED_MS, shift
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -25,8 +25,8 @@ LIMIT_MS = 30.0
 LEAST_TURNS = 5
 # A run is held against so many before it and after it.
 NEIGHBOURS = 4
-# A run is uneven if its turns are so many times as far off as those of its neighbours. Of 9,000
-# runs that benchmarks/history_changes.py made, these were 579 of the 743 slow ones, and 3 others.
+# A run is uneven if its turns are so many times as far off as those of its neighbours. Between 2
+# and 3 it hardly matters (benchmarks/history_changes.py on seeds below 60).
 UNEVEN = 2.5
 # Less than this is no fault of any run, and a turn counts for no more than that.
 _EVEN_MS, _FAR_MS = 5.0, 60.0
@@ -38,8 +38,8 @@ _SETTLED_MS = 0.05
 class RunLevel:
     """How slow a run was, as the gap of a typical turn. `turns`: those that tell it.
 
-    `ms` is None where the run shares too few turns with the others. `uneven`: it slowed its turns
-    far less alike than the runs before and after it did, so that its level says little.
+    `ms` is None where the run shares too few turns with the others. `uneven`: from turn to turn, it
+    is off the runs around it by very different amounts, so that its level says little.
     """
 
     ms: float | None
@@ -93,13 +93,14 @@ def _added(over: NDArray[np.float64]) -> float:
 
 
 def _uneven(gaps: NDArray[np.float64], added: NDArray[np.float64]) -> list[bool]:
-    """Which runs slowed their turns far less alike than their neighbours did.
+    """Which runs are off their neighbours by amounts that differ far more from turn to turn.
 
     Each is held against the runs before it and against those after it, and the better of the two
     counts: a new version that slows only some turns begins a pattern, which its later runs share.
-    If it slows others each time, its later runs do that, too, and are no more even.
+    If it slows others each time, its later runs do that, too, and are no more even. A turn without
+    a reply says nothing here: that is the agent's doing.
     """
-    own = gaps - added[:, None]
+    own = np.where(gaps < CENSORED_MS, gaps, np.nan) - added[:, None]
     off = np.array(
         [
             min(
@@ -119,10 +120,10 @@ def _uneven(gaps: NDArray[np.float64], added: NDArray[np.float64]) -> list[bool]
 def _off(run: NDArray[np.float64], others: NDArray[np.float64]) -> float:
     """How far in ms a turn of a run is off what it is in the others, on average.
 
-    Infinite where these took none of its turns.
+    Infinite where the run and these have too few turns in common.
     """
     told = ~np.isnan(run) & ~np.all(np.isnan(others), axis=0)
-    if not told.any():
+    if np.count_nonzero(told) < LEAST_TURNS:
         return np.inf
     apart = run[told] - np.nanmedian(others[:, told], axis=0)
     return float(np.mean(np.minimum(np.abs(apart - np.median(apart)), _FAR_MS)))

@@ -26,8 +26,8 @@ ReadGaps = Callable[[Entry], Mapping[TurnKey, float]]
 class Point:
     """A run of a series. `ms`: its level; `turns`: how many turns tell it.
 
-    `uneven`: no change is looked for in it, since it slowed its turns far less alike than the runs
-    around it did.
+    `uneven`: no change is looked for in it, since from turn to turn it is off the runs around it by
+    very different amounts.
     """
 
     entry: Entry

@@ -132,7 +132,8 @@ def uneven_words(trend: Trend) -> str | None:
     if not numbers:
         return None
     which = f"run {numbers[0]}" if len(numbers) == 1 else f"runs {', '.join(numbers)}"
-    return f"{which}: slowed unevenly from turn to turn, as by a busy machine"
+    its = "its" if len(numbers) == 1 else "their"
+    return f"{which}: {its} turns are off the runs around by amounts that differ a lot"
 
 
 def move_sentence(move: Move) -> str:
@@ -153,7 +154,7 @@ def trend_chart(trend: Trend) -> Chart | None:
     points = trend.points
     if not points:
         return None
-    values = [point.ms for point in points]
+    values = [point.ms for point in points if not point.uneven]
     middle, half = (min(values) + max(values)) / 2, (max(values) - min(values)) * 0.6
     half = max(half, _LEAST_MS / 2)
     low, high = middle - half, middle + half
@@ -162,12 +163,13 @@ def trend_chart(trend: Trend) -> Chart | None:
         return round(100 * (number - 0.5) / len(points), 3)
 
     def y(value: float) -> float:
-        return round(HEIGHT_PX * (high - value) / (high - low), 2)
+        return round(HEIGHT_PX * (high - min(max(value, low), high)) / (high - low), 2)
 
     step = round_step(high - low, 6)
     ticks = [n * step for n in range(int(low // step) + 1, int(high // step) + 1)]
     every = max(1, round_step(len(points), 6)) if len(points) > 6 else 1
     numbers = range(1, len(points) + 1)
+    set_aside = any(point.uneven for point in points)
     bounds = [0, *(move.change.at for move in trend.moves), len(points)]
     return Chart(
         spoken=f"Level of {len(points)} runs. "
@@ -182,7 +184,7 @@ def trend_chart(trend: Trend) -> Chart | None:
             if trend.why_none is None
             else ""
         )
-        + (" Hollow dots were set aside." if uneven_words(trend) else ""),
+        + (" Hollow dots were set aside; those at the edge lie beyond it." if set_aside else ""),
         x_ticks=[Mark(x(n), str(n)) for n in numbers if n % every == 0 or (n == 1 and every <= 2)],
         y_ticks=[Mark(y(value), words.ms(value), grid=True) for value in ticks],
         paths=[
@@ -217,7 +219,7 @@ def _dot_words(number: int, point: Point) -> str:
     entry = point.entry
     when = words.instant(entry.started_utc) if entry.started_utc else ""
     label = f", {printable(entry.label)}" if entry.label else ""
-    uneven = ", slowed unevenly" if point.uneven else ""
+    uneven = ", set aside" if point.uneven else ""
     return (
         f"run {number}: {words.ms(point.ms)} ms{uneven}, p50 {ms(entry.gap_ms['p50'])}, commit "
         f"{words.commit(entry.commit)}{label}, {when}"

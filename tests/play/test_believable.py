@@ -23,7 +23,7 @@ from turngap.core.summary import summarise
 from turngap.play.calibrate import calibrate, plan, utterance
 from turngap.play.plan import PlayPlan
 from turngap.play.process import running
-from turngap.play.run import RunInProgress, why_invalid
+from turngap.play.run import RunInProgress, kept, why_invalid
 from turngap.play.target import AgentChoice, Target
 from turngap.play.turn_record import pacing_record
 from turngap.scenario.library import library_dir, load_scenarios, scenario_paths
@@ -89,7 +89,7 @@ def empty_run(out: Path, **plan: Any) -> RunInProgress:
 
 def test_a_run_that_breaks_is_stored_as_broken(tmp_path: Path):
     run = empty_run(tmp_path)
-    with pytest.raises(OSError, match="disk"), run.kept():
+    with pytest.raises(OSError, match="disk"), kept(run.finish):
         raise OSError("no room on the disk")
     stored = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
     assert "no room on the disk" in stored["failure"]
@@ -98,7 +98,7 @@ def test_a_run_that_breaks_is_stored_as_broken(tmp_path: Path):
 
 def test_a_run_that_is_interrupted_says_so(tmp_path: Path):
     run = empty_run(tmp_path)
-    with pytest.raises(asyncio.CancelledError), run.kept():
+    with pytest.raises(asyncio.CancelledError), kept(run.finish):
         raise asyncio.CancelledError
     stored = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
     assert stored["failure"] == "interrupted by the user"

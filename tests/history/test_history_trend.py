@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import history_changes as made
 import pytest
@@ -11,6 +12,7 @@ from html_page import Page
 from turngap.core.errors import InputError
 from turngap.history.entry import Entry
 from turngap.history.page import list_report, trends_block, trends_report
+from turngap.history.reading import entries
 from turngap.history.trend import Move, Trend, trends
 from turngap.history.trend_words import commits_words, move_sentence, trend_chart
 from turngap.report import page
@@ -64,6 +66,14 @@ def test_the_command_names_the_run_and_the_commit_of_stored_runs(tmp_path, capsy
     done = turngap_here(capsys, "history", "trend", "--runs", runs)
     assert "slower from run" in " ".join(done.out.split())
     assert "turngap history diff" in done.err
+
+
+def test_the_page_of_the_docs_shows_what_is_printed(tmp_path):
+    made.store(tmp_path, made.gaps_of(3000, 30, 25.0, 18))
+    shown = trends_block(trends(entries([tmp_path])), 120).plain
+    page_ = (Path(__file__).parents[2] / "docs/trend.md").read_text(encoding="utf-8")
+    said = page_.split("```text\n", 1)[1].split("```", 1)[0]
+    assert [line.rstrip() for line in shown.splitlines() if line.strip()] == said.splitlines()
 
 
 def test_nothing_is_named_where_nothing_changed(tmp_path, capsys):

@@ -165,7 +165,10 @@ def test_budgets_have_share_interval_and_target():
 def test_budgets_alone_are_not_called_a_comparison():
     text = shown(budgets_only_check())
     assert "none: budgets only" in text
-    assert "none compared" in text
+    assert "agent embedded" in text
+    assert "compared" not in text
+    # The run's folder is named so in this made check.
+    assert "candidate" not in text.replace("T170000Z-candidate", "")
     assert "PASS every budget is kept" in text
     assert "noise" not in text
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from turngap.check.files import check_json
 from turngap.check.junit import junit
+from turngap.check.record import GapRecord
 from turngap.check.report import check_block, check_report
 from turngap.check.words import cut_ins_words
 from turngap.compare.figures import Side
@@ -22,6 +23,7 @@ from turngap.compare.report import comparison_block, comparison_report
 from turngap.compare.words import answer
 from turngap.core.cut_ins import CutIns
 from turngap.core.results import AnswerRecord, PauseRecord, Turn
+from turngap.core.stats import Percentile
 from turngap.live.held import figures_of
 from turngap.report import page, words
 from turngap.report.json import run_json
@@ -105,7 +107,27 @@ def test_a_check() -> None:
         assert document["candidate"]["cut_ins"]["hits"] == 2
         assert document["reference"]["cut_ins"]["n"] == 20
     alone = budgets_only_check(candidate=make_side(cut_ins=cut_ins))
-    assert said in printed(check_block(alone, 100), 100)
+    assert said.replace("candidate", "agent", 1) in printed(check_block(alone, 100), 100)
+
+
+def test_a_check_that_passes_tells_the_gaps() -> None:
+    gap = GapRecord(
+        p50=Percentile(213.0, 205.0, 265.0),
+        p95=Percentile(None, why_none="n=6, needs 20"),
+        slowest_ms=322.0,
+        slowest=("order", 2, 0.0, 3),
+    )
+    alone = budgets_only_check(candidate=make_side(gap=gap))
+    told = "p50 213 ms (95 % interval 205 to 265), p95 – (n=6, needs 20), slowest reply 322 ms "
+    told += "(order, turn 2, repeat 3)"
+    for text in (
+        printed(check_block(alone, 300), 300),
+        Page(page.render(check_report(alone))).text,
+        markdown(check_report(alone)),
+    ):
+        assert told in text
+    both = make_check(candidate=make_side(gap=gap), reference=make_side(gap=gap))
+    assert f"candidate {told}; reference p50 213 ms" in printed(check_block(both, 400), 400)
 
 
 @pytest.mark.parametrize("width", [80, 100, 300])

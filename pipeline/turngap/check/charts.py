@@ -154,7 +154,7 @@ def budget_range(budget: BudgetRecord) -> Range | None:
 
 def curves_in_words(candidate: Sequence[Turn], reference: Sequence[Turn]) -> str:
     """What the curves of both agents' gaps show."""
-    sides = (("A", reference), ("B", candidate))
+    sides = (("A: ", reference), ("B: ", candidate)) if reference else (("", candidate),)
     said = "; ".join(_curve_in_words(letter, turns) for letter, turns in sides if turns)
     return f"Share of turns answered within each gap. {said}"
 
@@ -168,7 +168,7 @@ def _curve_in_words(letter: str, turns: Sequence[Turn]) -> str:
     hits = sum(turn.outcome == "answered" for turn in turns)
     middle = _median(turns)
     figure = "" if middle is None else f", median {words.ms(middle)} ms"
-    return f"{letter}: {hits} of {words.turns_words(len(turns))} within budget{figure}"
+    return f"{letter}{hits} of {words.turns_words(len(turns))} within budget{figure}"
 
 
 def pairs_chart(pairs: Sequence[TurnPair]) -> Chart | None:

@@ -17,6 +17,7 @@ from turngap.check.record import (
     BudgetRecord,
     CheckRecord,
     CheckVerdict,
+    GapRecord,
     NoiseRecord,
     SideRecord,
 )
@@ -28,6 +29,7 @@ from turngap.core.results import Turn
 from turngap.core.secrets import text_without_secrets
 from turngap.core.starvation import MAX_STARVED_PAIRS
 from turngap.core.stats import proportion
+from turngap.core.summary import counted_turns
 from turngap.store.folders import utc_now
 from turngap.store.provenance import this_machine
 from turngap.store.runs import Run
@@ -179,8 +181,17 @@ def side_of(run: Run) -> SideRecord:
         cut_ins=run.cut_ins,
         starved=run.summary.starved,
         caller_error_ms=run.summary.caller_error_ms,
+        gap=_gap_of(run),
         listeners=run.record.listeners,
     )
+
+
+def _gap_of(run: Run) -> GapRecord:
+    counted = counted_turns(run.turns)
+    gaps = [(t.gap_ms, t.key) for t in counted if t.replied and t.gap_ms is not None]
+    slowest_ms, slowest = max(gaps, default=(None, None))
+    gap = run.gap_ms
+    return GapRecord(p50=gap.p50, p95=gap.p95, slowest_ms=slowest_ms, slowest=slowest)
 
 
 def _reference_side(run: Run | None, stored: BaselineRecord | None) -> SideRecord | None:

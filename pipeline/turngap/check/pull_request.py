@@ -77,4 +77,6 @@ def _starved(pair: charts.TurnPair) -> bool:
 def _text(pair: charts.TurnPair) -> str:
     """Both takes of a turn as a terminal shows them, at the same scale."""
     takes = [("A, the reference", pair.reference), ("B, the candidate", pair.candidate)]
+    if pair.reference is None:
+        return turn_block(pair.candidate, WIDTH).plain
     return "\n".join(f"{name}\n{turn_block(t, WIDTH).plain}" for name, t in takes if t is not None)

@@ -16,6 +16,7 @@ from turngap.core.results import (
     TurnKey,
 )
 from turngap.core.starvation import Starvation
+from turngap.core.stats import Percentile
 
 # The record's file in a check's folder.
 CHECK_FILE = "check.json"
@@ -110,13 +111,25 @@ class NoiseRecord(Stored):
     verdict: Verdict | None
 
 
+class GapRecord(Stored):
+    """The turn gaps of one side, ms; `slowest_ms` is of the slowest reply, `slowest` which it was.
+
+    The percentiles count a turn without a reply that was due as slower than any other.
+    """
+
+    p50: Percentile
+    p95: Percentile
+    slowest_ms: float | None = None
+    slowest: TurnKey | None = None
+
+
 class SideRecord(Stored):
     """One side of the comparison: its agent, and its run's folder beside `check.json`.
 
     `valid`: whether the figures of its run hold by themselves. `cut_ins`: of its turns, those that
     the agent cut into. `starved`: in how many of them the caller was starved. `caller_error_ms`: by
-    how much the gaps of all others may at most read long for a late caller. `listeners`: as in a
-    run.
+    how much the gaps of all others may at most read long for a late caller. `gap`: None of a stored
+    baseline, and in older checks. `listeners`: as in a run.
     """
 
     agent: Settings
@@ -126,6 +139,7 @@ class SideRecord(Stored):
     cut_ins: CutIns | None = None
     starved: int
     caller_error_ms: float | None
+    gap: GapRecord | None = None
     listeners: tuple[Said, ...] = ()
 
 

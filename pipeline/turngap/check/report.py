@@ -67,6 +67,8 @@ def check_report(
     lead = [Line("why", why, "strong") for why in words.why_words(record)]
     if short := short_words(record):
         lead.append(Line("in short", short, where=MARKDOWN))
+    if gap := words.gap_words(record):
+        lead.append(Line("gap", gap))
     if cut_ins := words.cut_ins_words(record):
         lead.append(Line("cut-ins", cut_ins))
     if line := words.lines_words(record):
@@ -160,7 +162,7 @@ def _stages(record: CheckRecord, candidate: Run | None, reference: Run | None) -
     head = (
         Column("stage"),
         Column("A, reference", where=beside),
-        Column("B, candidate", where=PAGE),
+        Column("median" if record.reference is None else "B, candidate", where=PAGE),
         Column("shift", where=compared),
         Column("n", where=compared, spare=True),
         Column("significance", left=True, where=compared, spare=True),
@@ -197,15 +199,18 @@ def _stages(record: CheckRecord, candidate: Run | None, reference: Run | None) -
     grew = any(stage.moved or stage.name == record.moved_stage for stage in record.stages)
     said = [Line("moved" if grew else "stages", moved, "strong")] if moved else []
     said += [
-        Line("llm", text, where=EVERYWHERE - TERMINAL) for text in llm_words(candidate, reference)
+        Line("llm", text, where=EVERYWHERE - TERMINAL)
+        for text in llm_words(candidate, reference, words.own_name(record))
     ]
     where = EVERYWHERE if record.stages else PAGE
     return [Lines(said), Table(head, rows, caption, key, where)]
 
 
-def llm_words(candidate: Run | None, reference: Run | None) -> list[str]:
+def llm_words(
+    candidate: Run | None, reference: Run | None, own_name: str = "candidate"
+) -> list[str]:
     """How fast each side's language model was: a line for whoever told anything of it."""
-    sides = (("reference", reference), ("candidate", candidate))
+    sides = (("reference", reference), (own_name, candidate))
     return [
         f"language model of the {name}: {report_words.token_figures_words(figures)}"
         for name, run in sides
@@ -236,8 +241,8 @@ def _budgets(record: CheckRecord) -> list[Item]:
         for budget in record.budgets
     ]
     caption = (
-        "Share of the candidate's turns within each budget; every turn counts, with or without a "
-        "reply."
+        f"Share of the {words.own_name(record)}'s turns within each budget; every turn counts, "
+        "with or without a reply."
     )
     key = "The drawings run from none to all; the dashed line is the target."
     return [Table(head, rows, caption, key)]
@@ -256,6 +261,8 @@ def _drawn(
         )
         if turns and side is not None
     ]
+    if record.reference is None:
+        agents = [Agent(candidate.turns)] if candidate.turns else []
     if not agents:
         return []
     budget_ms = candidate.record.budget_ms or DEFAULT_BUDGET_MS
@@ -278,7 +285,7 @@ def _drawn(
         if record.reference is not None and record.reference.run
         else "Turns that were not answered within their budget."
     )
-    cards = _cards(worst, folder or candidate.path.parent, candidate, reference)
+    cards = _cards(record, worst, folder or candidate.path.parent, candidate, reference)
     if not worst:
         return found
     items = [lines(("which", about), where=FILES), cards, *waterfalls(worst, record.verdict)]
@@ -286,14 +293,19 @@ def _drawn(
 
 
 def _cards(
-    pairs: Sequence[charts.TurnPair], folder: Path, candidate: Run, reference: Run | None
+    record: CheckRecord,
+    pairs: Sequence[charts.TurnPair],
+    folder: Path,
+    candidate: Run,
+    reference: Run | None,
 ) -> Cards:
     """One domain for all of them: the two waterfalls of a turn are compared by eye."""
     turns = [t for p in pairs for t in (p.reference, p.candidate) if t is not None]
     domain = domain_of(turns, shown_whole=1.0)
+    name = "" if record.reference is None else "B, the candidate"
     cards: list[Card] = []
     for number, pair in enumerate(pairs, start=1):
-        takes = [take(candidate, pair.candidate, folder, domain, "B, the candidate")]
+        takes = [take(candidate, pair.candidate, folder, domain, name)]
         if pair.reference is not None and reference is not None:
             takes.insert(0, take(reference, pair.reference, folder, domain, "A, the reference"))
         cards.append(
@@ -313,7 +325,7 @@ def _problems(record: CheckRecord, candidate: Run, reference: Run | None) -> lis
     """What is wrong with either run, but for what the verdict's reasons say already."""
     said = " ".join(record.why)
     found: list[str] = []
-    for side, run in (("candidate", candidate), ("reference", reference)):
+    for side, run in ((words.own_name(record), candidate), ("reference", reference)):
         if run is not None:
             found += [f"{side}: {problem}" for problem in run.problems]
             reasons = run.record.why_invalid
@@ -340,9 +352,9 @@ def _measured(record: CheckRecord, candidate: Run | None, reference: Run | None)
         [
             Line("compared" if record.reference else "played", words.pairs_played(record)),
             Line("reference", _side(record.reference, record)),
-            Line("candidate", words.side_words(record.candidate)),
+            Line(words.own_name(record), words.side_words(record.candidate)),
             Line("caller", words.starved_words(record) or report_words.ON_TIME),
-            Line("caller", words.accepted_words(record), "strong", unusual),
+            Line("accepted", words.accepted_words(record), "strong", unusual),
             *([Line("saved", saved)] if (saved := words.saved_words(record)) else []),
         ]
     )

@@ -168,13 +168,47 @@ def pairs_words(n: int) -> str:
     return "1 pair" if n == 1 else f"{n} pairs"
 
 
+def own_name(record: CheckRecord) -> str:
+    """What the agent that was checked is called: nothing is a candidate without a reference."""
+    return "agent" if record.reference is None else "candidate"
+
+
+def sides(record: CheckRecord) -> list[tuple[str, SideRecord]]:
+    """The agents with what they are called, the one that was checked first."""
+    others = [] if record.reference is None else [("reference", record.reference)]
+    return [(own_name(record), record.candidate), *others]
+
+
+def gap_words(record: CheckRecord) -> str:
+    """How long each side took: the typical turn, the slow ones, and the slowest; empty if unknown.
+
+    Only of the agent that was checked is the slowest reply told.
+    """
+    told: list[str] = []
+    for name, side in sides(record):
+        if side.gap is None:
+            continue
+        text = ", ".join(
+            f"{of} {figure} ({remark})"
+            for of, (figure, remark) in (
+                ("p50", words.percentile_words(side.gap.p50)),
+                ("p95", words.percentile_words(side.gap.p95)),
+            )
+        )
+        if side is record.candidate and side.gap.slowest is not None:
+            scenario, number, _, repeat = side.gap.slowest
+            turn = words.take_name(scenario, number, repeat)
+            text += f", slowest reply {words.ms(side.gap.slowest_ms or 0.0)} ms ({turn})"
+        told.append(text if record.reference is None else f"{name} {text}")
+    return "; ".join(told)
+
+
 def cut_ins_words(record: CheckRecord) -> str:
     """How many turns each side cut into: a gap says nothing without it. Empty without a turn."""
-    sides = [("the candidate", record.candidate), ("the reference", record.reference)]
     told = [
-        (name, words.cut_in_sentence(side.cut_ins))
-        for name, side in sides
-        if side is not None and side.cut_ins is not None and side.cut_ins.n
+        (f"the {name}", words.cut_in_sentence(side.cut_ins))
+        for name, side in sides(record)
+        if side.cut_ins is not None and side.cut_ins.n
     ]
     if len(told) > 1 and told[0][1] == told[1][1]:
         return f"both the reference and the candidate {told[0][1]}"
@@ -301,7 +335,7 @@ def pairs_played(record: CheckRecord) -> str:
     """How much the verdict rests on."""
     rounds = "1 round" if record.rounds == 1 else f"{record.rounds} rounds"
     if record.reference is None:
-        return f"{words.turns_words(record.candidate.turns)} in {rounds}, none compared"
+        return f"{words.turns_words(record.candidate.turns)} in {rounds}"
     text = f"{pairs_words(record.pairs)} in {rounds}"
     if record.left_out:
         text += f"; {record.left_out} left out of the gaps (cut in or interrupted: no gap there)"
@@ -344,8 +378,7 @@ def starved_words(record: CheckRecord) -> str:
 
 def accepted_words(record: CheckRecord) -> str:
     """How late the caller might be, and how far off either side's gaps may be for it."""
-    sides = [record.candidate, *([record.reference] if record.reference else [])]
-    errors = [side.caller_error_ms for side in sides if side.caller_error_ms is not None]
+    errors = [side.caller_error_ms for _, side in sides(record) if side.caller_error_ms is not None]
     return words.accepted_words(record.starved_ms, max(errors, default=None))
 
 
@@ -364,8 +397,7 @@ def side_name(side: SideRecord) -> str:
 
 def listener_words(record: CheckRecord) -> list[str]:
     """Who listens at a side's port, where it may be another than what was started."""
-    sides = (("candidate", record.candidate), ("reference", record.reference))
-    return [f"{name}: {note}" for name, side in sides if side for note in side.listeners]
+    return [f"{name}: {note}" for name, side in sides(record) for note in side.listeners]
 
 
 def side_words(side: SideRecord) -> str:
@@ -400,13 +432,13 @@ def differences(record: CheckRecord) -> list[tuple[str, str, str]]:
     """
     if record.reference is None:
         return []
-    sides = record.reference, record.candidate
+    both = record.reference, record.candidate
     a, b = (
         {printable(k): printable(v) for k, v in words.flat(side.agent) if v not in ("{}", "[]")}
-        for side in sides
+        for side in both
     )
     names = dict.fromkeys([*a, *b])
-    if any("checkout" in side.agent for side in sides):
+    if any("checkout" in side.agent for side in both):
         names = [
             n for n in names if n in ("checkout", "commit", "sets", "seed") or (n in a and n in b)
         ]

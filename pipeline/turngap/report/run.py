@@ -224,7 +224,7 @@ def _measured(run: Run, summary: Summary) -> list[Item]:
                 else Line("validity", "INVALID, as said above", "bad"),
                 Line("caller", words.starved_words(summary) or words.ON_TIME),
                 Line(
-                    "caller",
+                    "accepted",
                     accepted,
                     "" if always else "strong",
                     PAGE if always else PAGE | TERMINAL,

@@ -131,7 +131,7 @@ def interval(p: Percentile) -> str:
         return f"95 % sure: at least {ms(p.low)}"
     if p.high is not None:
         return f"95 % sure: at most {ms(p.high)}"
-    return "n too small for an interval"
+    return "too few independent turns for an interval"
 
 
 def percentile_words(p: Percentile) -> tuple[str, str]:
@@ -208,8 +208,13 @@ def recorded_words(n: int, recorded: int | None) -> str:
 
 def turn_name(turn: Turn) -> str:
     """Which turn this is."""
-    repeat = f", repeat {turn.repeat}" if turn.repeat > 1 else ""
-    return f"{printable(turn.scenario)}, turn {turn.turn}{repeat}"
+    return take_name(turn.scenario, turn.turn, turn.repeat)
+
+
+def take_name(scenario: str, number: int, repeat: int) -> str:
+    """The same of a turn that is named by its key."""
+    repeated = f", repeat {repeat}" if repeat > 1 else ""
+    return f"{printable(scenario)}, turn {number}{repeated}"
 
 
 def scenarios_words(names: Sequence[str]) -> str:

@@ -1,11 +1,15 @@
 """`turngap check` on the command line: exit codes, flags that cannot be, checkouts."""
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from commandline import Finished, turngap_here
 from fake_agents import NEW, OLD, FakeAgents, spoil
 
+from turngap.check.again import command_of
+from turngap.check.plan import CheckPlan
 from turngap.play.target import AgentChoice
 
 Capsys = pytest.CaptureFixture[str]
@@ -117,3 +121,44 @@ def test_a_checkout_that_is_too_old_says_so(tmp_path: Path, capsys: Capsys) -> N
     assert done.code == 4
     assert "does not serve its stack 'stock'" in done.err
     assert "No such option: --scenarios" in done.err
+
+
+# --- asked again, and an agent that is not there ----------------------------------------------
+
+
+def test_what_to_do_again_is_what_was_asked(
+    agents: FakeAgents, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("K", "k")
+    asked = f"--agent {NEW}?key=${{K}} --dialect pipecat --header 'X-Key: ${{K}}' "
+    asked += "--budget gap=800 --target 0.9 --rounds 12 --max-minutes 7 --calibration 0 "
+    asked += f"--save {tmp_path}/base.json --until-decided"
+    done = run(capsys, tmp_path, *shlex.split(asked), "--json")
+    folder = Path(done.document()["path"])
+    summary = (folder / "summary.md").read_text(encoding="utf-8")
+    again = next(line for line in summary.splitlines() if line.startswith("turngap check"))
+    assert shlex.split(again) == ["turngap", "check", "quick-questions", *shlex.split(asked)]
+
+
+def test_the_reference_and_the_commands_are_asked_for_again(plan: CheckPlan) -> None:
+    new = AgentChoice(NEW, start="python bot.py --port 9", dialect="pipecat")
+    old = AgentChoice(OLD, start="python old.py", headers=("X-Key: ${K}", "Authorization: abc123"))
+    again = command_of(replace(plan, rounds=5), new, old, ["a b.yaml"], Path("mine"))
+    assert again == (
+        f"turngap check 'a b.yaml' --agent {NEW} --dialect pipecat "
+        f"--start 'python bot.py --port 9' --against {OLD} --start-against 'python old.py' "
+        "--against-header 'X-Key: ${K}' --against-header 'Authorization: (removed)' "
+        "--scenarios mine --limit-p50-ms 30 --limit-p95-ms 100 --rounds 5 --calibration 0"
+    )
+
+
+def test_an_agent_that_cannot_be_reached_gets_an_error_and_no_verdict(
+    agents: FakeAgents, tmp_path: Path, capsys: Capsys
+) -> None:
+    agents.dies_after = 0
+    done = run(capsys, tmp_path, "--agent", NEW, "--budget", "gap=800")
+    assert (done.code, done.out) == (4, "")
+    assert "the line was lost" in done.err
+    assert "VERDICT" not in done.err.upper()
+    done = run(capsys, tmp_path, "--agent", NEW, "--budget", "gap=800", "--json")
+    assert (done.code, done.document()["verdict"]) == (4, "cannot_compare")

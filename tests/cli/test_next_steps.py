@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from commandline import turngap_here
+from made_checks import make_check
 from made_records import make_record, make_turn
 
-from turngap.cli.next_steps import LATE, NO_REPLIES, after_run
+from turngap.cli.next_steps import LATE, NO_REPLIES, after_check, after_run
 from turngap.core.results import PlanRecord
 from turngap.core.stages import Stage
 from turngap.store.runs import Run
@@ -91,5 +92,39 @@ def test_the_check_of_an_agent_is_given_what_reached_it() -> None:
     step = after_run(a_run(make_turn(), agent={"url": plan.agent}, plan=plan, planned_turns=8))
     assert step == (
         "keep it from getting slower: turngap check --agent 'ws://127.0.0.1:1/ws?key=${K}' "
-        "--dialect twilio --header 'X-Api-Key: ${K}' --save base.json (docs/ci.md)"
+        "--dialect twilio --header 'X-Api-Key: ${K}' --save base.json"
     )
+
+
+@pytest.mark.parametrize(
+    ("file", "flags"),
+    [
+        ("agent = 'ws://127.0.0.1:1/ws'\nstart = 'python bot.py'\ndialect = 'twilio'\n", ""),
+        ("agent = 'ws://127.0.0.1:2/ws'\n", "--start 'python bot.py' --agent ws://127.0.0.1:1/ws"),
+        ("agent = 'ws://127.0.0.1:1/ws'\n", "--start 'python bot.py' --agent ws://127.0.0.1:1/ws"),
+        ("agent = 3", "--start 'python bot.py' --agent ws://127.0.0.1:1/ws"),
+    ],
+)
+def test_the_check_of_the_agent_in_the_repositorys_file_needs_no_flags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, flags: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "turngap.toml").write_text(file)
+    plan = PlanRecord(
+        agent="ws://127.0.0.1:1/ws", dialect="twilio", library="x", files=(), rounds=1
+    )
+    agent = {"url": plan.agent, "start": "python bot.py"}
+    step = after_run(a_run(make_turn(), agent=agent, plan=plan, planned_turns=8))
+    flags = f"{flags} --dialect twilio " if flags else ""
+    assert step == f"keep it from getting slower: turngap check {flags}--save base.json"
+
+
+def test_a_check_offers_a_workflow_only_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "turngap init writes the workflow" in str(after_check(make_check()))
+    workflow = tmp_path / ".github" / "workflows" / "turn-gap.yml"
+    workflow.parent.mkdir(parents=True)
+    workflow.write_text("name: turn gap")
+    assert "turngap history" in str(after_check(make_check()))

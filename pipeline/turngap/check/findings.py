@@ -92,6 +92,7 @@ def record_of(played: Played) -> CheckRecord:
         budgets=played.budgets,
         noise=noise_of(reference.turns, plan.limits) if reference is not None else None,
         baseline=played.use,
+        command=plan.command,
         label=plan.label,
     )
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from turngap.caller.dialects.registry import dialect_of_host
+from turngap.check.again import command_of
 from turngap.check.verdict import ALPHA, conversations_needed
 from turngap.core.budget import CALIBRATION_TURNS, MAX_STARVED_MS
 from turngap.core.errors import InputError
@@ -45,6 +46,7 @@ class CheckPlan(PlayPlan):
         target: the share of turns that must be within each budget.
         until_decided: go on with more rounds while undecided, up to `max_minutes` or to 16 times
             the rounds.
+        command: what asks for it again; empty for a plan that was not made by `of`.
     """
 
     candidate: Target
@@ -58,6 +60,7 @@ class CheckPlan(PlayPlan):
     until_decided: bool = False
     max_minutes: float = 10.0
     calibration_turns: int = CALIBRATION_TURNS
+    command: str = ""
 
     def __post_init__(self) -> None:
         if self.rounds == 0:
@@ -113,7 +116,7 @@ class CheckPlan(PlayPlan):
                 hint="save to another file",
             )
         folder, loaded = chosen(choice.agent, names, tag, library)
-        reference = None
+        reference = beside = None
         if against is not None:
             sets, seed = tuple(against_sets), choice.seed
             beside = AgentChoice(
@@ -126,7 +129,7 @@ class CheckPlan(PlayPlan):
             )
             _require_two(choice, beside)
             reference = resolve(_spoken_to_like(choice, beside), folder)
-        return cls(
+        plan = cls(
             candidate=resolve(choice, folder),
             reference=reference,
             baseline=baseline,
@@ -136,6 +139,7 @@ class CheckPlan(PlayPlan):
             settings={"tag": tag, "seed": choice.seed},
             **asked,
         )
+        return replace(plan, command=command_of(plan, choice, beside, names, library))
 
     @property
     def agents(self) -> int:

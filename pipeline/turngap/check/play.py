@@ -63,6 +63,11 @@ class Checked:
     def verdict(self) -> CheckVerdict:
         return self.record.verdict
 
+    @property
+    def turns(self) -> int:
+        """How many turns were played, on both sides."""
+        return sum(len(run.turns) for run in (self.candidate, self.reference) if run is not None)
+
     def __repr__(self) -> str:
         return f"<Checked {str(self.path)!r}: {self.verdict}>"
 

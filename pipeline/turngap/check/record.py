@@ -170,8 +170,8 @@ class CheckRecord(Document):
     """`check.json`.
 
     `why` says in words what decided: which metric, or why the two cannot be compared. `starved_ms`
-    is how late the caller might be before a turn counted as starved. `stand_ins` and `label` are as
-    in a run.
+    is how late the caller might be before a turn counted as starved. `command` asks for the same
+    check again; it is empty in older checks. `stand_ins` and `label` are as in a run.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -197,6 +197,7 @@ class CheckRecord(Document):
     noise: NoiseRecord | None
     baseline: BaselineUse | None = None
     saved: SaveRecord | None = None
+    command: Said = ""
     label: Label = ""
 
 

@@ -446,13 +446,15 @@ def differences(record: CheckRecord) -> list[tuple[str, str, str]]:
 
 
 def again_words(record: CheckRecord) -> str:
-    """What stands above the command: overrides of a stack are not in it."""
+    """What stands above the command: of an older check, overrides of a stack are not in it."""
     with_sets = " (add what is set differently: --set, --against-set)"
-    return f"To do it again{with_sets if differences(record) else ''}:"
+    return f"To do it again{with_sets if not record.command and differences(record) else ''}:"
 
 
 def command(record: CheckRecord) -> str:
-    """The command line of such a check. Overrides of a stack are not in it: see `differences`."""
+    """The command line of such a check; of an older one, as far as its figures tell it."""
+    if record.command:
+        return printable(record.command)
     parts = ["turngap", "check", *record.scenarios, "--agent", side_name(record.candidate)]
     if record.reference is not None and record.reference.run is not None:
         parts += ["--against", side_name(record.reference)]

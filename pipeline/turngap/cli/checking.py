@@ -178,6 +178,8 @@ def check(
     if until_decided:
         what += f", and more while undecided, for {max_minutes:g} minutes in all"
     checked = played(plan, what, lambda progress: play(plan, progress), quiet=json_)
+    if checked.failure is not None and not json_ and not checked.turns:
+        leave(checked.failure, exit_code(checked.record))
     stored = stored_check(checked.path, checked.record, checked.candidate, checked.reference)
     show(stored, json_=json_, failed=checked.failure is not None)
     leave(checked.failure, exit_code(checked.record))

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turngap.cli.shared import say
@@ -63,8 +64,8 @@ def after_run(run: "Run") -> str | None:
         ours = "play without --no-marks"
         return f"these {ms:.0f} ms are unattributed: {whose if 'url' in run.record.agent else ours}"
     if "url" in run.record.agent or slowest not in _AGAINST:
-        agent = _start(run) + _reached(run)
-        return f"keep it from getting slower: turngap check{agent} --save base.json (docs/ci.md)"
+        agent = "" if _of_the_file(run) else _start(run) + _reached(run)
+        return f"keep it from getting slower: turngap check{agent} --save base.json"
     return f"{slowest} takes the most time, {ms:.0f} ms: {_AGAINST[slowest]}"
 
 
@@ -86,6 +87,35 @@ def _reached(run: "Run") -> str:
     return f" {Endpoint(str(agent['url']), dialect, headers, subprotocols).flags}"
 
 
+def _of_the_file(run: "Run") -> bool:
+    """Whether `turngap check` without flags reaches the run's agent, by the repository's file."""
+    from turngap.core.errors import InputError
+    from turngap.core.secrets import text_without_secrets
+    from turngap.defaults.file import read_defaults
+
+    try:
+        defaults = read_defaults()
+    except InputError:  # which the next command says
+        return False
+    said = {} if defaults is None else defaults.of("check")
+    agent, plan = run.record.agent, run.record.plan
+    pairs = [("agent", agent.get("url")), ("start", agent.get("start"))]
+    pairs += [("dialect", plan.dialect or None)] if plan else []
+    return all(
+        (None if said.get(name) is None else text_without_secrets(said[name])) == value
+        for name, value in pairs
+    )
+
+
+def _has_workflow() -> bool:
+    """Whether the repository has the workflow that `turngap init` writes."""
+    from turngap.defaults.file import repository_of
+    from turngap.setup.files import WORKFLOW
+
+    here = Path.cwd()
+    return ((repository_of(here) or here) / WORKFLOW).exists()
+
+
 def after_check(record: "CheckRecord") -> str | None:
     """What decides it, or where to look."""
     if record.saved is not None and record.saved.done:
@@ -99,7 +129,11 @@ def after_check(record: "CheckRecord") -> str | None:
     if record.verdict == "cannot_compare":
         starvation = record.starvation
         return LATE if starvation is not None and starvation.why_not_judged else None
-    return "let CI check each pull request: docs/ci.md"
+    if _has_workflow():
+        return "see what this repository measured so far: turngap history"
+    return (
+        "let CI check each pull request: turngap init writes the workflow (docs/ci.md of turngap)"
+    )
 
 
 def after_comparison(record: "ComparisonRecord", folder: object) -> str | None:

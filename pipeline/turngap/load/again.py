@@ -1,15 +1,14 @@
 """The command that asks for a load test again, without its secrets."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
-from turngap.core.secrets import text_without_secrets
 from turngap.core.stats import CONFIDENCE
 from turngap.load.probe import MAX_MINUTES
 from turngap.load.search import TARGET
+from turngap.play.again import agent_flags, quoted, typed
 from turngap.play.target import AgentChoice
 
 LOAD = "turngap load"
@@ -44,30 +43,11 @@ def command_of(
         library: their folder.
         asked: further attributes of the plan.
     """
-    flags = [("--tag", tag), ("--scenarios", library), *_agent_flags(choice)]
+    named = not choice.is_url and choice.agent != AgentChoice().agent
+    flags = [("--tag", tag), ("--scenarios", library)]
+    flags += [("--agent", choice.agent if named else None), *agent_flags(choice)]
     for name, (flag, usual) in _FLAGS.items():
         value = asked.get(name, usual)
-        flags.append((flag, None if value == usual else _number(value)))
-    given = [f"{flag} {_quoted(value)}" for flag, value in flags if value is not None]
+        flags.append((flag, None if value == usual else value))
     at = [choice.endpoint.flags] if choice.is_url else []
-    return " ".join([LOAD, *map(_quoted, names), *at, *given])
-
-
-def _agent_flags(choice: AgentChoice) -> list[tuple[str, Any]]:
-    """What chooses the agent, but for the flags of a URL."""
-    named = not choice.is_url and choice.agent != AgentChoice().agent
-    return [
-        ("--agent", choice.agent if named else None),
-        ("--start", choice.start),
-        *((f"--{kind}", backend) for kind, backend in choice.backends.items()),
-        *(("--set", assignment) for assignment in choice.sets),
-        ("--seed", choice.seed),
-    ]
-
-
-def _number(value: Any) -> Any:
-    return f"{value:g}" if isinstance(value, float) else value
-
-
-def _quoted(value: Any) -> str:
-    return shlex.quote(text_without_secrets(str(value)))
+    return " ".join([LOAD, *map(quoted, names), *at, *typed(flags)])

@@ -95,7 +95,7 @@ async def test_after_too_few_conversations_the_advice_is_the_fewest_rounds_that_
     assert max(m.turns_needed or 0 for m in record.metrics) > 100
     assert to_decide(record) == (
         "about 9 more pairs of turns: --rounds 5, or --until-decided "
-        "(the gap p50 moved in 6 of the 9 conversations that it takes)"
+        "(the gap p50 was measured in 6 of the 9 conversations that a decision takes)"
     )
     assert (await checked(replace(plan, rounds=5))).record.verdict == "regressed"
 

@@ -117,7 +117,7 @@ def test_stages_are_named_with_their_ms_and_the_short_ones_together():
     text = " ".join(" ".join(block_lines(make_turn())).split())
     assert "endpoint 231" in text
     assert "llm_first_token 120" in text
-    assert "llm_request, tts_first_audio, sent, received: 1.9 together" in text
+    assert "llm_request, tts_first_audio, sent, received: 1.9 ms in all" in text
     assert all(name in text for name in MARKS_MS)
 
 

@@ -42,13 +42,15 @@ def test_an_agent_that_tells_nothing_has_none() -> None:
 
 
 def test_the_console_says_it_of_a_turn_and_of_the_run() -> None:
-    assert "first token after 100 ms · 60 tokens/s · 20 within 450 ms" in (
+    assert "first token after 100 ms · 60 tokens/s · 20 tokens within 450 ms" in (
         turn_block(THREE[0], 100).plain
     )
     one_token = turn_block(THREE[2], 100).plain
-    assert "first token after 500 ms · 0 within 450 ms" in one_token
+    assert "first token after 500 ms · 0 tokens within 450 ms" in one_token
     text = " ".join(summary_block(make_run(THREE), 100).plain.split())
-    assert ("llm first token p50 150 ms · p50 70 tokens/s · p50 18 within 450 ms (n=3)") in text
+    assert (
+        "llm first token p50 150 ms · p50 70 tokens/s · p50 18 tokens within 450 ms (n=3)"
+    ) in text
 
 
 def test_what_a_turns_llm_thought_before_its_first_token_is_said_beside_that() -> None:
@@ -82,7 +84,9 @@ def test_what_the_llms_server_took_says_why_a_turn_was_slow() -> None:
     alone, beside = ({**took, "llm_others": others} for others in (0, 3))
     turns = [t.model_copy(update={"counts": {**t.counts, **alone}}) for t in THREE]
     words = " ".join(turn_block(turns[0], 100).plain.split())
-    assert "20 within 450 ms · at the server queue 312, prefill 41, decode 200 heard" in words
+    assert (
+        "20 tokens within 450 ms · at the server queue 312, prefill 41, decode 200 heard" in words
+    )
     shared = THREE[0].model_copy(update={"counts": {**THREE[0].counts, **beside}})
     words = " ".join(turn_block(shared, 100).plain.split())
     assert "decode 200 (means, with 3 more that ended meanwhile)" in words

@@ -41,7 +41,11 @@ from turngap.store.runs import Run
 
 # Shifts below this fill no bar to its end: on a quiet machine all of them are noise.
 FULL_BAR_MS = 10.0
-_CHANGES = "Candidate less reference; points are percentage points."
+_CHANGES = (
+    "Candidate less reference. The change of gap p50 is that of the typical pair of the same turn, "
+    "which need not be the difference of the two medians. n: the pairs that could be used. Points "
+    "are percentage points."
+)
 # On a terminal at most so many settings that differ are named.
 MOST_DIFFERENCES = 6
 

@@ -6,6 +6,7 @@ fewer turns in time.
 """
 
 import math
+import re
 import shlex
 from dataclasses import dataclass, replace
 
@@ -153,9 +154,10 @@ def metric_note(record: CheckRecord, metric: MetricVerdict) -> str:
 
 
 def _reason(metric: MetricVerdict) -> str:
-    """Why there is no decision; of too few conversations, the stored text lacks its verb."""
+    """Why there is no decision; of too few conversations, the stored text is half a sentence."""
     why = printable(metric.why or "")
-    return f"moved {why}" if why.startswith("in ") and "conversations" in why else why
+    few = re.fullmatch(r"(?:moved )?(in \d+ of the \d+ conversations) that it takes", why)
+    return f"was measured {few[1]} that a decision takes" if few else why
 
 
 def more_pairs(n: int) -> str:
@@ -327,7 +329,8 @@ def noise_words(record: CheckRecord) -> str:
     if noise.verdict == "regressed":
         figures.append("identical code was called REGRESSED: quiet the machine and run again")
     elif noise.verdict is not None:
-        figures.append(f"judged {noise.verdict}")
+        passes = "passes" if noise.verdict == "pass" else "is neither passed nor failed"
+        figures.append(f"identical code {passes} by the same limits")
     return "; ".join(figures)
 
 
@@ -362,9 +365,9 @@ def starved_words(record: CheckRecord) -> str:
     starvation = record.starvation
     if starvation is not None and starvation.pairs:
         text = (
-            f"starved in {starvation.pairs} of {pairs_words(starvation.of)} (the reference's turns "
-            f"{starvation.reference}, the candidate's {starvation.candidate}), whose gaps may "
-            f"read up to {words.ms(starvation.error_ms)} ms too long"
+            f"starved in {starvation.pairs} of {pairs_words(starvation.of)} "
+            f"({starvation.reference} in the reference, {starvation.candidate} in the candidate), "
+            f"whose gaps may read up to {words.ms(starvation.error_ms)} ms too long"
         )
     elif record.candidate.starved:
         turns = words.turns_words(record.candidate.turns)

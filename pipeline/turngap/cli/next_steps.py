@@ -21,9 +21,11 @@ NO_REPLIES = (
 )
 # What to try against the stage that takes the most of a gap.
 _AGAINST = {
-    "endpoint": "try less patience: turngap sweep turn.certainty=0.5,0.6,0.7 --tag pause",
+    "endpoint": "try less patience: turngap turns --vary turn.certainty=0.5,0.6,0.7 --tag pause",
     "llm_first_token": "compare LLMs: turngap compare --llm A --llm B (see turngap backends)",
-    "tts_request": "hand text to the TTS earlier: turngap sweep text.aggregation=sentence,clause",
+    "tts_request": (
+        "hand text to the TTS earlier: turngap turns --vary text.aggregation=sentence,clause"
+    ),
     "tts_first_audio": "try another TTS: turngap replay --tts NAME (see turngap backends)",
     "tts_first_audible": "cut off its leading silence: turngap replay --set audio.cut_lead_in=true",
 }

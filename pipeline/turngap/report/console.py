@@ -165,5 +165,5 @@ def _stage_lines(turn: Turn, width: int) -> list[Text]:
     if len(short) > 1:
         names = ", ".join(dict.fromkeys(printable(stage.name) for stage in short))
         total = words.ms(sum(stage.ms for stage in short))
-        lines += terminal.wrapped("", f"{names}: {total} together", width, "dim")
+        lines += terminal.wrapped("", f"{names}: {total} ms in all", width, "dim")
     return lines

@@ -281,8 +281,8 @@ def held_out_words(known: HeldOutRecord) -> tuple[str, str]:
     share, bounds = hit_rate_words(known.right)
     counted = f"{known.right.hits} of {turns_words(known.right.n)}"
     return share, (
-        f"not of this run: when {printable(known.model)} was made, it was right in {counted} of "
-        f"{known.dialogues} written dialogues that it had not been trained on; {bounds}"
+        f"not of this run: the model {printable(known.model)} was right in {counted} of "
+        f"{known.dialogues} written dialogues that it was not trained on; {bounds}"
     )
 
 
@@ -357,7 +357,7 @@ def tokens_words(turn: Turn) -> str | None:
             f"before that it thought for {took} ms, {thought:.0f} pieces that nobody heard"
         )
     parts += [f"{rate:.0f} tokens/s"] if rate is not None else []
-    parts += [f"{window:.0f} within {ms(LLM_WINDOW_MS)} ms"] if window is not None else []
+    parts += [f"{window:.0f} tokens within {ms(LLM_WINDOW_MS)} ms"] if window is not None else []
     told = {name: turn.counts[count] for name, count in SERVER.items() if count in turn.counts}
     if told:
         others = turn.counts.get(OTHERS, 0.0)
@@ -381,7 +381,7 @@ def token_figures_words(figures: TokenFigures) -> str:
     if figures.per_s is not None:
         parts.append(f"p50 {figures.per_s:.0f} tokens/s")
     if figures.in_window is not None:
-        parts.append(f"p50 {figures.in_window:g} within {ms(LLM_WINDOW_MS)} ms")
+        parts.append(f"p50 {figures.in_window:g} tokens within {ms(LLM_WINDOW_MS)} ms")
     if figures.server_ms:
         parts.append(f"p50 {_server_words(figures.server_ms)} ms")
     said = [f"{' · '.join(parts)} (n={figures.n})"] if figures.n else []

@@ -275,11 +275,20 @@ def test_a_stage_of_few_turns_is_not_the_slowest_and_says_so():
     assert "slowest" not in unattributed
 
 
+def test_an_agent_without_marks_is_told_how_to_get_stages():
+    turns = [make_turn(marks_ms={"agent_onset": 700.0}) for _ in range(3)]
+    text = " ".join(summary_text(make_run(turns)).split())
+    assert "add the two lines of MarksObserver" in text
+    assert "MarksObserver" not in summary_text(make_run([*turns, make_turn()]))
+
+
 def test_invalid_run_says_so_in_words_first():
     run = make_run([make_turn(starved=True)], valid=False, why_invalid=("caller starved",))
     lines = summary_text(run).splitlines()
     assert "INVALID, do not use these figures: caller starved" in lines[1]
-    assert "caller starved in 1 turn of 1" in "\n".join(lines)
+    text = " ".join(" ".join(lines).split())
+    assert "caller starved in 1 turn of 1, which count in all figures" in text
+    assert text.count("INVALID, do not use these figures: caller starved") == 2
 
 
 def test_a_run_that_accepts_a_later_caller_says_how_far_off_it_may_be():

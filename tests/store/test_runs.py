@@ -284,6 +284,30 @@ def test_find_run_names_what_there_is(tmp_path):
     assert path.name in e.value.hint
 
 
+def test_a_label_names_a_run_where_no_other_has_it(tmp_path):
+    one, two = (written(tmp_path / name) for name in "ab")
+    folders = {"one": tmp_path / "runs" / "one", "two": tmp_path / "runs" / "two"}
+    folders["one"].parent.mkdir()
+    one.rename(folders["one"])
+    two.rename(folders["two"])
+
+    def label(name: str, text: str) -> None:
+        file = folders[name] / "run.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"label": text}))
+
+    label("one", "before the change")
+    assert find_run("before the change", tmp_path / "runs") == folders["one"]
+    with pytest.raises(InputError) as e:
+        find_run("before a change", tmp_path / "runs")
+    assert "did you mean before the change?" in e.value.hint
+    label("two", "before the change")
+    with pytest.raises(InputError, match="2 runs in") as e:
+        find_run("before the change", tmp_path / "runs")
+    assert e.value.kind == "run.several"
+    assert "one" in e.value.hint
+    assert "two" in e.value.hint
+
+
 def test_no_run_at_all(tmp_path):
     for root in (tmp_path, tmp_path / "none"):
         with pytest.raises(InputError, match="no run in"):

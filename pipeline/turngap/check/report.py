@@ -206,6 +206,10 @@ def _stages(record: CheckRecord, candidate: Run | None, reference: Run | None) -
         Line("llm", text, where=EVERYWHERE - TERMINAL)
         for text in llm_words(candidate, reference, words.own_name(record))
     ]
+    if candidate is not None:
+        names = (stage.name for turn in candidate.turns for stage in turn.stages)
+        if unmarked := report_words.marks_words(names):
+            said.append(Line("marks", unmarked))
     where = EVERYWHERE if record.stages else PAGE
     return [Lines(said), Table(head, rows, caption, key, where)]
 

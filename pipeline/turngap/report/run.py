@@ -198,7 +198,8 @@ def _stages(summary: Summary) -> list[Item]:
     why = dict.fromkeys(s.p95_ms.why_none for s in summary.stages if s.p95_ms.why_none)
     if why:
         caption += f"; no p95: {', '.join(w for w in why if w)}"
-    return [Table(head, rows, caption)]
+    unmarked = words.marks_words(stage.name for stage in summary.stages)
+    return [Table(head, rows, caption), lines(("marks", unmarked))]
 
 
 def _slowest(stage: str, summary: Summary) -> str:
@@ -221,7 +222,7 @@ def _measured(run: Run, summary: Summary) -> list[Item]:
             [
                 Line("validity", "valid")
                 if record.valid
-                else Line("validity", "INVALID, as said above", "bad"),
+                else Line("validity", words.validity_words(record), "bad"),
                 Line("caller", words.starved_words(summary) or words.ON_TIME),
                 Line(
                     "accepted",

@@ -1,7 +1,7 @@
 """How reports say things: one symbol, one word and one spelling of a figure for all of them."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from turngap.core.results import (
     Turn,
 )
 from turngap.core.spoken import OUTSIDE
+from turngap.core.stages import UNATTRIBUTED
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Summary, Verdicts
 from turngap.core.tokens import (
@@ -412,7 +413,8 @@ def notes_of(turn: Turn) -> list[str]:
         notes.append(f"left out of the figures: {printable(turn.left_out)}")
     if turn.pacing.starved:
         how = _how_starved(turn.pacing)
-        notes.append(f"caller starved{how}: do not trust this turn")
+        counted = "; the turn still counts in the figures" if turn.left_out is None else ""
+        notes.append(f"caller starved{how}: its gap may read long{counted}")
     return notes
 
 
@@ -499,6 +501,16 @@ def versions(record: RunRecord) -> str:
     )
 
 
+def marks_words(stages: Iterable[str]) -> str:
+    """How to see stages, where an agent tells none; empty where it tells some or nobody replied."""
+    if set(stages) != {UNATTRIBUTED}:
+        return ""
+    return (
+        "the agent sends no marks, so all of its time is unattributed: add the two lines of "
+        "MarksObserver to a pipecat bot to see which stage takes it (README.md, “Measure my bot”)"
+    )
+
+
 # The caller of a run in which no turn was starved.
 ON_TIME = "on time in every turn"
 
@@ -507,7 +519,10 @@ def starved_words(summary: Summary) -> str:
     """In how many turns the caller was too late to be believed; empty for none."""
     if not summary.starved:
         return ""
-    return f"starved in {turns_words(summary.starved)} of {summary.turns}"
+    return (
+        f"starved in {turns_words(summary.starved)} of {summary.turns}, which count in all figures "
+        "(more than 5 % of the turns make a run invalid; of 5 turns or more, one alone does not)"
+    )
 
 
 def accepted_words(starved_ms: float, caller_error_ms: float | None) -> str:
@@ -578,7 +593,7 @@ def offset_words(record: RunRecord | PieceRecord) -> str:
         return "agent's clock not compared: no marks from the agent"
     if offset.offset_ns is None or offset.bound_ns is None:
         # The offset is of the answered exchanges: without one it has none.
-        return "agent's clock not compared: the agent answers no clock exchange"
+        return "agent's clock not compared: no MarksObserver in the agent answered"
     return f"agent's marks are placed to within ±{offset.bound_ns / 1e6:.2f} ms (n={offset.n})"
 
 

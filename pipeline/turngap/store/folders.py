@@ -13,6 +13,7 @@ from pydantic import ConfigDict
 from turngap.core.errors import InputError, known_names
 from turngap.core.instants import instant
 from turngap.core.results import Document, RunRecord
+from turngap.core.untrusted import printable
 from turngap.store.documents import (
     DEFAULT_ROOT,
     exists,
@@ -28,6 +29,8 @@ AUDIO_DIR = "audio"
 RUN_HINT = "give a run's folder or name, or `latest`; `turngap replay` makes one"
 
 _PIECE = 2**20
+# An unknown name is answered with at most so many known ones of each kind.
+_NAMED = 5
 
 NOT_ENDED = "the run has not ended"
 # What a run stores as its failure if the user ended it.
@@ -227,12 +230,12 @@ def _what_became_of(stored: "_Stored") -> str:
 
 
 def find_run(name_or_path: str, root: Path | None = None) -> Path:
-    """The folder that is meant by a path, by a folder's name in `root`, or by `latest`.
+    """The folder that is meant by a path, by a folder's name in `root`, a label, or `latest`.
 
-    `latest` is the finished run that started last.
+    `latest` is the finished run that started last. A label names a run where no other has it.
 
     Raises:
-        InputError: there is none; the hint names the latest few.
+        InputError: there is none, or several have that label; the hint names the latest few.
     """
     root = root or DEFAULT_ROOT
     if name_or_path == "latest":
@@ -242,11 +245,24 @@ def find_run(name_or_path: str, root: Path | None = None) -> Path:
             return candidate
         if candidate.name == RUN_FILE and is_file(candidate):
             return candidate.parent
-    latest = [folder.name for folder in reversed(run_folders(root)[-5:])]
+    stored = _stored(root)
+    labelled = [each.folder for each in stored if name_or_path and each.label == name_or_path]
+    if len(labelled) == 1:
+        return labelled[0]
+    if labelled:
+        raise InputError(
+            "run.several",
+            f"{len(labelled)} runs in {root} have the label {name_or_path!r}",
+            hint="give one of them by its folder: "
+            + ", ".join(folder.name for folder in reversed(labelled[-_NAMED:])),
+        )
+    latest = stored[: -_NAMED - 1 : -1]
+    labels = dict.fromkeys(each.label for each in reversed(stored) if each.label)
+    known = [*(each.folder.name for each in latest), *list(labels)[:_NAMED]]
     raise InputError(
         "run.unknown",
-        f"no run {name_or_path!r}: neither a folder nor a run in {root}",
-        hint=known_names(name_or_path, latest) if latest else RUN_HINT,
+        f"no run {name_or_path!r}: neither a folder nor a run in {root}, nor the label of one",
+        hint=known_names(name_or_path, known) if known else RUN_HINT,
     )
 
 
@@ -305,6 +321,11 @@ class _Stored:
         if isinstance(self.record, InputError):
             raise self.record
         return self.record, turns_in(self.folder)
+
+    @property
+    def label(self) -> str:
+        """What `--label` gave, fit to be shown; empty where none, or it cannot be read."""
+        return printable(self.record.label) if isinstance(self.record, RunRecord) else ""
 
     @property
     def ended(self) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from turngap.core.errors import InputError
 from turngap.core.results import METRICS_VERSION, RunRecord, Turn
+from turngap.core.untrusted import printable
 from turngap.store.documents import (
     cut_off,
     encode,
@@ -164,7 +165,8 @@ class Run:
         share = "" if rate.value is None else f", hit rate {rate.value:.0%}"
         gap = "" if (p50 := self.gap_ms.p50.value) is None else f", gap p50 {p50:.0f} ms"
         cut_ins = f", cut in on {self.cut_ins.hits} of {self.cut_ins.n}" if self.cut_ins.n else ""
-        valid = "" if self.valid else ", invalid"
+        reasons = "; ".join(map(printable, self.record.why_invalid))
+        valid = "" if self.valid else f", invalid: {reasons}" if reasons else ", invalid"
         return f"<Run {str(self.path)!r}: {len(self.turns)} turns{share}{gap}{cut_ins}{valid}>"
 
     def _repr_html_(self) -> str:

@@ -12,13 +12,13 @@ from turngap.core.columns import Column, row_of
 from turngap.core.untrusted import printable
 from turngap.history.entry import Entry, Kind
 from turngap.report import sections, terminal, words
-from turngap.report.sections import TERMINAL, Cell, Item, Line, Lines
+from turngap.report.sections import TERMINAL, Cell, Line, Lines
 from turngap.report.words import Style
 from turngap.store.tables import Table
 
 # So many reasons are printed below the list, the newest ones; `--json` has all of them.
 MOST_REASONS = 10
-# On a terminal of fewer columns than these a label gets less room, so that it is not left out.
+# On a terminal of fewer columns than these a label is cut shorter, so that other columns stay.
 _NARROW = 100
 _MOST_LABEL, _MOST_LABEL_NARROW = 20, 10
 _NONE = "–"
@@ -102,10 +102,12 @@ def _document(entry: Entry) -> dict[str, Any]:
 
 def list_block(entries: Sequence[Entry], width: int) -> Text:
     """The list on a terminal, the newest entry last, and why some are not valid."""
-    most_label = _MOST_LABEL if width >= _NARROW else _MOST_LABEL_NARROW
-    items: list[Item] = [list_table(entries, most_label), reasons(entries)]
-    found = [line for item in items for line in terminal.item_lines(item, width)]
-    return terminal.joined(found)
+    least = _MOST_LABEL if width >= _NARROW else _MOST_LABEL_NARROW
+    table = terminal.item_lines(list_table(entries, least), width)
+    taken = max((line.cell_len for line in table[-len(entries) - 1 :]), default=width)
+    if taken < width:  # labels may have what the other columns leave
+        table = terminal.item_lines(list_table(entries, least + width - taken), width)
+    return terminal.joined([*table, *terminal.item_lines(reasons(entries), width)])
 
 
 def list_table(entries: Sequence[Entry], most_label: int = _MOST_LABEL) -> sections.Table:
@@ -125,20 +127,20 @@ def list_table(entries: Sequence[Entry], most_label: int = _MOST_LABEL) -> secti
     ]
     head = [
         sections.Column("folder"),
-        *(sections.Column(column, left=True, spare=True) for column, _ in differing),
-        *map(sections.Column, ("n", "hit rate", "cut in", "p50", "p95")),
         sections.Column("result", left=True),
+        *map(sections.Column, ("p50", "p95", "hit rate", "cut in", "n")),
+        *(sections.Column(column, left=True, spare=True) for column, _ in differing),
     ]
     rows = [
         [
             name(entry),
-            *(values[i] for _, values in differing),
-            f"{entry.n:,}" if entry.n else _NONE,
-            _NONE if entry.hit_rate is None else words.percent(entry.hit_rate),
-            _NONE if entry.cut_ins is None or not entry.n else f"{entry.cut_ins:,}",
+            result(entry),
             ms(entry.gap_ms["p50"]),
             ms(entry.gap_ms["p95"]),
-            result(entry),
+            _NONE if entry.hit_rate is None else words.percent(entry.hit_rate),
+            _NONE if entry.cut_ins is None or not entry.n else f"{entry.cut_ins:,}",
+            f"{entry.n:,}" if entry.n else _NONE,
+            *(values[i] for _, values in differing),
         ]
         for i, entry in enumerate(entries)
     ]

@@ -44,6 +44,10 @@ def test_from_a_folder_it_is_that_folder(tmp_path: Path, monkeypatch: pytest.Mon
     assert said == "pip install -e './my turngap[embedded,piper]' (or `./run talk`)"
     monkeypatch.chdir(tmp_path / "my turngap")
     assert for_this_environment(HINT, tmp_path, origin).startswith("pip install '.[embedded,")
+    beside = tmp_path / "b"
+    beside.mkdir()
+    monkeypatch.chdir(beside)
+    assert for_this_environment(HINT, tmp_path, origin) == said.replace("-e './", f"'{tmp_path}/")
 
 
 def test_a_folder_that_is_gone_leaves_the_name(tmp_path: Path) -> None:

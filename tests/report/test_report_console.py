@@ -403,3 +403,9 @@ def test_any_marks_draw_a_bar_of_their_gap(instants, width):
     drawn = [n for n, char in enumerate(bar) if char != " " and n != scale.rule]
     assert drawn == [n for n in range(scale.zero, end) if n != scale.rule]
     assert all(a < b for a, b in pairwise(drawn))
+
+
+def test_settings_are_told_in_no_words_of_python() -> None:
+    settings = {"tag": None, "marks": True, "vad": {"on": False, "ms": 200}}
+    told = [("tag", "–"), ("marks", "yes"), ("vad.on", "no"), ("vad.ms", "200")]
+    assert list(words.flat(settings)) == told

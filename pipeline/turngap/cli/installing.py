@@ -97,9 +97,11 @@ def _requirement(origin: dict[str, Any], extras: str) -> str:
 
 
 def _shortest(path: Path) -> str:
-    """A path, from the working directory where that is shorter; never a bare name."""
+    """A path, from the working directory where it lies in that; never a bare name."""
     with suppress(OSError, ValueError):  # the working directory is gone, or on another drive
         near = os.path.relpath(path)
+        if Path(near).parts[:1] == (os.pardir,):
+            return str(path)
         near = near if near.startswith(".") else f".{os.sep}{near}"
         return min(str(path), near, key=len)
     return str(path)

@@ -93,7 +93,9 @@ def _title(trend: Trend) -> str:
 
 
 def _when(newest: Sequence[Entry]) -> str:
-    return words.instant(newest[0].started_utc) if newest and newest[0].started_utc else "never"
+    if not newest or not newest[0].started_utc:
+        return "without a run"
+    return f"the newest is of {words.instant(newest[0].started_utc)}"
 
 
 def _lead(found: Sequence[Trend]) -> Sequence[Line]:

@@ -23,7 +23,7 @@ def run_junit(run: Run) -> bytes:
         SUITE,
         [_case(run, turn) for turn in run.turns],
         properties=dict(_properties(run)),
-        output=repr(run),
+        output=repr(run).strip("<>"),
         seconds=seconds,
         started=started,
     )
@@ -49,7 +49,7 @@ def _case(run: Run, turn: Turn) -> Case:
 def _properties(run: Run) -> Iterator[tuple[str, str]]:
     yield "run", printable(run.path.name)
     yield "agent", printable(agent_name(run))
-    yield "commit", printable(run.record.measured_commit or "none")
+    yield "commit", printable(run.record.measured_commit or "not in a git checkout")
     yield "valid", words.validity_words(run.record)
     yield "hit_rate", str(run.hit_rate)
     yield "cut_ins", str(run.cut_ins)

@@ -618,4 +618,11 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         if isinstance(value, Mapping) and value:
             yield from flat(value, f"{name}.")
         else:
-            yield name, str(value)
+            yield name, _setting(value)
+
+
+def _setting(value: Any) -> str:
+    """A setting's value for people: none of Python's own words."""
+    if value is None:
+        return "–"
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)

@@ -4,8 +4,9 @@ import pytest
 from commandline import turngap_here
 from fake_agents import NEW, FakeAgents, stand_in
 
-from turngap.cli.progress import LINE_EVERY_S, Display, minutes_words, seconds_left
+from turngap.cli.progress import LINE_EVERY_S, Display
 from turngap.core.clock import NS_PER_S
+from turngap.core.lengths import minutes_words, seconds_left
 
 Capsys = pytest.CaptureFixture[str]
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from turngap.cli.progress import minutes_words
 from turngap.core.errors import ExitCode
+from turngap.core.lengths import minutes_words
 
 if TYPE_CHECKING:
     from turngap.load.plan import LoadPlan

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from turngap.cli.shared import say
 from turngap.core.clock import NS_PER_S
+from turngap.core.lengths import minutes_words, seconds_left
 from turngap.core.sizes import bytes_words
 
 if TYPE_CHECKING:
@@ -21,26 +22,6 @@ if TYPE_CHECKING:
 LINE_EVERY_S = 30.0
 
 T = TypeVar("T")
-
-
-def seconds_left(share: float, elapsed_s: float, planned_s: float | None) -> float | None:
-    """About how long the rest takes: by the plan at first, then more and more by the pace so far.
-
-    None while nothing is done and nothing was planned.
-    """
-    if share <= 0:
-        return planned_s
-    by_pace = elapsed_s / share
-    whole = by_pace if planned_s is None else share * by_pace + (1 - share) * planned_s
-    return max(0.0, 1 - share) * whole
-
-
-def minutes_words(minutes: float) -> str:
-    """A length of time, as far as an estimate can tell it."""
-    if minutes < 0.75:
-        return "less than a minute"
-    whole = round(minutes)
-    return "about a minute" if whole == 1 else f"about {whole} minutes"
 
 
 def played(

@@ -71,6 +71,7 @@ def turngap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
     with quietly():
         from turngap.pytest_plugin.fixture import Turngap
+        from turngap.pytest_plugin.watched import writer_of
 
     options = request.config.stash[_OPTIONS]
     marker = request.node.get_closest_marker("turngap")
@@ -79,6 +80,7 @@ def turngap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         options,
         marker=marker,
         folder=lambda: options.out or tmp_path_factory.mktemp("turngap"),
+        write=writer_of(request.config),
     )
     request.node.stash[_MEASURING] = measuring
     return measuring

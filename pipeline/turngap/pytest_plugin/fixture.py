@@ -16,6 +16,7 @@ from turngap.pytest_plugin.measured import MeasuredRun
 from turngap.pytest_plugin.options import DEFAULTS, Options
 from turngap.pytest_plugin.repository import said
 from turngap.pytest_plugin.rows import INCONCLUSIVE, Row
+from turngap.pytest_plugin.watched import Watched
 from turngap.report import words
 from turngap.store.runs import Run
 
@@ -40,10 +41,12 @@ class Turngap:
         *,
         marker: pytest.Mark | None,
         folder: Callable[[], Path],
+        write: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._nodeid = nodeid
         self._options = options
         self._folder = folder
+        self._write = write
         self._marker = _marker_settings(marker)
         self.runs: list[MeasuredRun] = []
         self.checks: list[Comparison] = []
@@ -122,7 +125,8 @@ class Turngap:
         chosen = {**DEFAULTS, **said(command, chosen, allowed), **chosen}
         try:
             with one_at_a_time(), heard(self._warnings):
-                return play(**chosen, out=self._folder(), **ours)
+                watched = Watched(self._write, command, chosen)
+                return play(**chosen, out=self._folder(), on_turn=watched.count, **ours)
         except TurngapError as e:
             if e.stored is not None:
                 run = e.stored if isinstance(e.stored, Run) else e.stored.candidate

@@ -24,8 +24,8 @@ class Hand:
     def now_ns(self) -> int:
         return int(self.s * NS_PER_S)
 
-    async def sleep_until_ns(self, _: int) -> None:
-        raise AssertionError
+    async def sleep_until_ns(self, deadline_ns: int) -> None:
+        raise AssertionError(deadline_ns)
 
 
 def test_a_line_now_and_then_says_how_far_it_is_and_how_long_it_takes_yet() -> None:

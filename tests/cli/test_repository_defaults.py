@@ -185,6 +185,7 @@ def test_a_key_in_the_file_is_not_shown(
     ("text", "line", "words"),
     [
         ('agnet = "a"\n', 1, "did you mean agent?"),
+        ("repeat = 3\n", 1, "repeat belongs below [replay]"),
         ("[check]\nuntil_decided = true\n", 2, "did you mean until-decided?"),
         ("[chekc]\nrounds = 3\n", 1, "did you mean check?"),
         ('\n[check]\nrounds = "many"\n', 3, "integer"),

@@ -159,8 +159,16 @@ def _refused(error: ValidationError, text: str, prefix: tuple[str, ...], path: P
         if at and reason(problem) == UNKNOWN_KEY and not hint:
             kind = "config.unknown_key"
             known = TABLES[at[0]] if len(at) > 1 and at[0] in TABLES else Document
-            hint = known_names(at[-1], [_key(name) for name in known.model_fields])
+            keys = [_key(name) for name in known.model_fields]
+            hint = _belongs(at[-1]) if known is Document else ""
+            hint = hint or known_names(at[-1], keys)
     return InputError(kind, "\n".join(said for _, said in sorted(found)), hint=hint)
+
+
+def _belongs(key: str) -> str:
+    """Below which table a key belongs that stands at the top; empty for one that no table has."""
+    tables = [f"[{name}]" for name, table in TABLES.items() if key in map(_key, table.model_fields)]
+    return f"{key} belongs below {' or '.join(tables)}" if tables else ""
 
 
 def _said(model: Shared, folder: Path, path: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`turngap history`: what it prints, filters and writes."""
 
 import csv
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -200,3 +201,14 @@ def test_labels_that_begin_alike_are_not_in_common():
     long = "after the change of the endpointing"
     same = [entry(f"runs/{n}", label=long) for n in range(2)]
     assert f"in common: label {long}, kind" in " ".join(list_block(same, 80).plain.split())
+
+
+def test_the_page_links_each_row_to_its_own_page(tmp_path, capsys):
+    folder = stored(tmp_path / "runs").rename(tmp_path / "runs" / "a b:c")
+    (folder / "report.html").write_text("x")
+    stored(tmp_path / "runs")
+    page = tmp_path / "pages" / "history.html"
+    page.parent.mkdir()
+    done = turngap_here(capsys, "history", "--runs", tmp_path / "runs", "--html", page)
+    assert done.code == 0
+    assert re.findall(r'<a href="([^"]*)"', page.read_text()) == ["../runs/a%20b%3Ac/report.html"]

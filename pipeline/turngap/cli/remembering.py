@@ -86,7 +86,7 @@ def history(
     if csv is not None:
         say(f"written: {write_csv(csv, entries_table(shown))}")
     if html is not None:
-        say(f"written: {write_page(html, list_report(shown, trends(shown)))}")
+        say(f"written: {write_page(html, list_report(shown, trends(shown), html.parent))}")
     if json_:
         print_json(list_json(shown))
         return

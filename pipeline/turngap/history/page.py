@@ -1,7 +1,10 @@
 """The history on a terminal and as a page: the trends with their drawings, and the list."""
 
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 from rich.text import Text
 
@@ -26,6 +29,7 @@ from turngap.report.sections import (
     Table,
     lines,
 )
+from turngap.store.documents import is_file
 
 _READ = (
     "Each turn is held against the same turn of the other runs; a run's level is what it adds to "
@@ -56,10 +60,22 @@ def write_page(file: Path, shown: Report) -> Path:
     return page.write(file, page.render(shown))
 
 
-def list_report(entries: Sequence[Entry], found: Sequence[Trend]) -> Report:
-    """The list, the newest entry first; then the drawing of each series, whose runs it has."""
+def list_report(
+    entries: Sequence[Entry], found: Sequence[Trend], beside: Path | None = None
+) -> Report:
+    """The list, the newest entry first; then the drawing of each series, whose runs it has.
+
+    Each entry is linked to its own page, where it has one, from a page in the folder `beside`.
+    """
     newest = list(reversed(entries))
-    listed = Section("Everything stored", [list_table(newest), _reasons(newest)])
+    table = list_table(newest)
+    if beside is not None:
+        rows = [
+            [Cell(str(first), link=_link(entry, beside)), *rest]
+            for entry, (first, *rest) in zip(newest, table.rows, strict=True)
+        ]
+        table = replace(table, rows=rows)
+    listed = Section("Everything stored", [table, _reasons(newest)])
     sections = [Section(_title(trend), _trend_items(trend)) for trend in found]
     return Report(
         command="history",
@@ -68,6 +84,13 @@ def list_report(entries: Sequence[Entry], found: Sequence[Trend]) -> Report:
         lead=_lead(found),
         sections=[listed, *sections, _how(found)],
     )
+
+
+def _link(entry: Entry, beside: Path) -> str:
+    """The relative address of an entry's own page; empty where it has none."""
+    pages = (Path(entry.path) / name for name in ("report.html", "check.html", "simulation.html"))
+    page_file = next(filter(is_file, pages), None)
+    return "" if page_file is None else quote(os.fsencode(os.path.relpath(page_file, beside)))
 
 
 def trends_report(found: Sequence[Trend]) -> Report:

@@ -47,12 +47,13 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A table's cell that is more than text."""
+    """A table's cell that is more than text. A page links its row to the address `link`."""
 
     text: str
     style: Style = ""
     gauge: Gauge | None = None
     range: Range | None = None
+    link: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from commandline import turngap_here
 from made_checks import make_check
 from made_records import make_record, make_turn
 
-from turngap.cli.next_steps import LATE, NO_REPLIES, after_check, after_run
+from turngap.cli.next_steps import LATE, NO_REPLIES, after_check, after_doctor, after_run
 from turngap.core.results import PlanRecord
 from turngap.core.stages import Stage
 from turngap.store.runs import Run
@@ -128,3 +128,14 @@ def test_a_check_offers_a_workflow_only_where_there_is_none(
     workflow.parent.mkdir(parents=True)
     workflow.write_text("name: turn gap")
     assert "turngap history" in str(after_check(make_check()))
+
+
+def test_doctor_names_the_agent_of_the_repositorys_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "the built-in agent" in after_doctor(built_in=True)
+    assert "--agent ws://HOST:PORT/PATH" in after_doctor(built_in=False)
+    (tmp_path / "turngap.toml").write_text("agent = 'ws://127.0.0.1:1/ws'")
+    expected = "measure ws://127.0.0.1:1/ws, the agent of turngap.toml: turngap replay"
+    assert after_doctor(built_in=True) == expected

@@ -8,7 +8,7 @@ import typer
 
 from turngap.cli import options
 from turngap.cli.installing import for_this_environment
-from turngap.cli.next_steps import say_next, say_next_of_a_list
+from turngap.cli.next_steps import after_doctor, say_next, say_next_of_a_list
 from turngap.cli.shared import print_block, print_json, print_text, table
 from turngap.core.errors import ExitCode, InputError, known_names
 from turngap.core.sizes import bytes_words
@@ -173,8 +173,7 @@ def doctor(library: options.Library = None, json_: options.Json = False) -> None
         print_json([dataclasses.asdict(c) for c in checks])
     fit = all(check.ok for check in checks if check.needed)
     if fit and not json_:
-        yours = "measure your bot: turngap replay --agent ws://HOST:PORT/PATH"
-        say_next("measure the built-in agent: turngap replay" if AGENT.met() else yours)
+        say_next(after_doctor(built_in=AGENT.met()))
     raise typer.Exit(ExitCode.PASS if fit else ExitCode.AGENT_FAILED)
 
 

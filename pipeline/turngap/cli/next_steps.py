@@ -43,6 +43,22 @@ def say_next_of_a_list(step: str) -> None:
         say_next(step)
 
 
+def after_doctor(*, built_in: bool) -> str:
+    """The agent that the repository's file names; else the built-in one, where it can run."""
+    from turngap.core.secrets import text_without_secrets
+    from turngap.defaults.file import read_defaults
+
+    defaults = read_defaults()
+    agent = None if defaults is None else defaults.of("replay").get("agent")
+    if defaults is not None and agent is not None:
+        return (
+            f"measure {text_without_secrets(agent)}, the agent of {defaults.name}: turngap replay"
+        )
+    if built_in:
+        return "measure the built-in agent: turngap replay"
+    return "measure your bot: turngap replay --agent ws://HOST:PORT/PATH"
+
+
 def after_run(run: "Run") -> str | None:
     """What is missing comes first; whoever lacks marks needs them; then the slowest stage."""
     from turngap.core.stages import UNATTRIBUTED

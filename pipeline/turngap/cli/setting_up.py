@@ -208,7 +208,7 @@ def _found(
     from turngap.setup.reach import Asked
 
     choices: list[tuple[str, Callable[[], tuple[Asked, bool]]]] = [
-        (f"start {bot.file}", lambda bot=bot: _start_of(folder, bot, dialect, headers))
+        (f"start the bot {bot.file}", lambda bot=bot: _start_of(folder, bot, dialect, headers))
         for bot in bots(folder)
         if bot.program
     ]

@@ -280,9 +280,9 @@ def _with_limits(
         from rich.prompt import FloatPrompt
 
         console = Console(stderr=True, highlight=False)
-        question = "How long may the turn gap be, in ms?"
+        question = "How long may the turn gap be, in ms? [prompt.default](800)[/]"
         while limits["gap_ms"] is None:
-            answer = FloatPrompt.ask(question, console=console, default=800.0)
+            answer = FloatPrompt.ask(question, console=console, default=800.0, show_default=False)
             limits["gap_ms"] = answer if 1 <= answer <= 60_000 else None
     library = Path("scenarios")
     own = library.is_dir() and any(library.glob("*.yaml"))

@@ -21,7 +21,7 @@ from turngap.core.results import (
 )
 from turngap.core.stages import MARKS
 from turngap.core.untrusted import printable
-from turngap.report import words
+from turngap.report import measured_words, words
 from turngap.report.console import RULE, Scale, run_svg, telling_turns, turn_block
 from turngap.report.run import summary_block
 from turngap.report.terminal import GUTTER
@@ -333,7 +333,7 @@ def test_a_calibration_at_another_rate_than_the_run_says_so() -> None:
 
     def said(rate: int) -> str:
         agent = {"dialect": "elevenlabs", "line_rate_hz": rate}
-        return words.calibration_words(make_record(agent=agent, calibration=calibration))
+        return measured_words.calibration_words(make_record(agent=agent, calibration=calibration))
 
     assert said(8_000).endswith("in elevenlabs at 16,000 Hz; this run's line has 8,000 Hz")
     assert said(16_000).endswith("in elevenlabs at 16,000 Hz")

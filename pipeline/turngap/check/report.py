@@ -11,7 +11,7 @@ from turngap.check.record import CheckRecord, CheckVerdict, SideRecord
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES, STARVED_MS
 from turngap.core.summary import counted_turns
 from turngap.core.tokens import token_figures
-from turngap.report import terminal
+from turngap.report import measured_words, terminal
 from turngap.report import words as report_words
 from turngap.report.charts import Agent, domain_of, gap_chart
 from turngap.report.run import facts, take, wait_ms
@@ -361,7 +361,7 @@ def _measured(record: CheckRecord, candidate: Run | None, reference: Run | None)
             Line("compared" if record.reference else "played", words.pairs_played(record)),
             Line("reference", _side(record.reference, record)),
             Line(words.own_name(record), words.side_words(record.candidate)),
-            Line("caller", words.starved_words(record) or report_words.ON_TIME),
+            Line("caller", words.starved_words(record) or measured_words.ON_TIME),
             Line("accepted", words.accepted_words(record), "strong", unusual),
             *([Line("saved", saved)] if (saved := words.saved_words(record)) else []),
         ]
@@ -386,9 +386,9 @@ def _measured(record: CheckRecord, candidate: Run | None, reference: Run | None)
             where=EVERYWHERE - TERMINAL,
         ),
         lines(
-            ("instrument", report_words.calibration_words(run) if run else ""),
-            ("reference's", report_words.calibration_words(other) if other else ""),
-            ("clock", report_words.offset_words(run) if run else ""),
+            ("instrument", measured_words.calibration_words(run) if run else ""),
+            ("reference's", measured_words.calibration_words(other) if other else ""),
+            ("clock", measured_words.offset_words(run) if run else ""),
             ("started", report_words.instant(record.started_utc)),
             ("finished", report_words.instant(record.finished_utc)),
             ("commit", (run and run.commit) or "not in a git checkout"),

@@ -22,7 +22,7 @@ from turngap.check.record import (
 )
 from turngap.core.budget import STARVED_MS
 from turngap.core.untrusted import printable
-from turngap.report import words
+from turngap.report import measured_words, words
 from turngap.report.words import Style
 
 
@@ -382,7 +382,7 @@ def starved_words(record: CheckRecord) -> str:
 def accepted_words(record: CheckRecord) -> str:
     """How late the caller might be, and how far off either side's gaps may be for it."""
     errors = [side.caller_error_ms for _, side in sides(record) if side.caller_error_ms is not None]
-    return words.accepted_words(record.starved_ms, max(errors, default=None))
+    return measured_words.accepted_words(record.starved_ms, max(errors, default=None))
 
 
 def no_reference_words(record: CheckRecord) -> str:

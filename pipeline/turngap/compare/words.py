@@ -17,7 +17,7 @@ from turngap.core.results import JudgedWith
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Verdicts
 from turngap.core.untrusted import printable
-from turngap.report import words
+from turngap.report import measured_words, words
 
 HEAD = (
     "backend", "turns", "gap p50", "p95", "cut-ins", "hit rate", "right answers",
@@ -437,7 +437,7 @@ def basis(record: ComparisonRecord) -> str:
     return (
         f"{printable(record.agent)}, {scenarios}, {_many(record.rounds, 'round')}, in turns on "
         f"one machine ({printable(record.machine.cpu)}, {record.machine.cores} cores); "
-        f"{words.accepted_words(record.starved_ms, None)}"
+        f"{measured_words.accepted_words(record.starved_ms, None)}"
     )
 
 

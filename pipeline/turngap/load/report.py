@@ -7,7 +7,7 @@ from rich.text import Text
 from turngap.core.untrusted import printable
 from turngap.load import caveats, charts, words
 from turngap.load.record import LOAD_FILE, LoadRecord, StepFigures
-from turngap.report import levels, terminal
+from turngap.report import levels, measured_words, terminal
 from turngap.report import words as report_words
 from turngap.report.run import facts
 from turngap.report.sections import (
@@ -217,7 +217,7 @@ def _how(record: LoadRecord) -> Lines:
         ("caller", words.caller_words(record)),
         (
             "instrument",
-            report_words.instrument_words(record.calibration, record.agent.get("line_rate_hz")),
+            measured_words.instrument_words(record.calibration, record.agent.get("line_rate_hz")),
         ),
         (
             "machine",

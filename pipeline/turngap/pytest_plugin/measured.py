@@ -12,7 +12,7 @@ from turngap.core.stages import STAGES, UNATTRIBUTED
 from turngap.core.stats import Proportion, n_needed, percentile, proportion
 from turngap.core.summary import PERCENTILES, due_ms
 from turngap.pytest_plugin import wording
-from turngap.report import words
+from turngap.report import measured_words, words
 from turngap.store.runs import Run
 
 # Where even this many turns without a miss would not do, no number is named.
@@ -270,7 +270,7 @@ class MeasuredRun(Run):
             raise InconclusiveError("pytest.unsure", self._report(headline, over, remark))
 
     def _left_out(self) -> str:
-        left_out = words.left_out_words(self.summary)
+        left_out = measured_words.left_out_words(self.summary)
         return f"; left out: {left_out}" if left_out else ""
 
     def _rounds_for(self, q: float, figures: Figures) -> str:

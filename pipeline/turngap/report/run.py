@@ -12,7 +12,7 @@ from turngap.core.results import Turn
 from turngap.core.stages import UNATTRIBUTED
 from turngap.core.summary import Summary, summarise
 from turngap.core.untrusted import printable
-from turngap.report import charts, page, terminal, words
+from turngap.report import charts, measured_words, page, terminal, words
 from turngap.report.sections import (
     PAGE,
     TERMINAL,
@@ -107,7 +107,7 @@ def _figures(run: Run, summary: Summary) -> list[Item]:
         figures.append(Figure("right", *right))
     figures += [Figure(*found) for found in words.other_right_words(run.record, summary)]
     figures += [Figure("held out", *words.held_out_words(h)) for h in run.record.held_out]
-    left_out = words.left_out_words(summary)
+    left_out = measured_words.left_out_words(summary)
     counted = words.turns_words(summary.gap_n, summary.gap_recorded)
     llm = summary.llm and words.token_figures_words(summary.llm)
     return [
@@ -212,10 +212,10 @@ def _slowest(stage: str, summary: Summary) -> str:
 def _measured(run: Run, summary: Summary) -> list[Item]:
     record = run.record
     machine = record.machine
-    accepted = words.accepted_words(record.starved_ms, summary.caller_error_ms)
+    accepted = measured_words.accepted_words(record.starved_ms, summary.caller_error_ms)
     always = record.starved_ms == STARVED_MS
     error_ms = summary.label_error_ms
-    labels = [] if error_ms is None else [Line("labels", words.label_words(error_ms))]
+    labels = [] if error_ms is None else [Line("labels", measured_words.label_words(error_ms))]
     planned = f" of {record.planned_turns} planned" if record.planned_turns else ""
     return [
         Lines(
@@ -223,7 +223,7 @@ def _measured(run: Run, summary: Summary) -> list[Item]:
                 Line("validity", "valid")
                 if record.valid
                 else Line("validity", words.validity_words(record), "bad"),
-                Line("caller", words.starved_words(summary) or words.ON_TIME),
+                Line("caller", measured_words.starved_words(summary) or measured_words.ON_TIME),
                 Line(
                     "accepted",
                     accepted,
@@ -231,10 +231,10 @@ def _measured(run: Run, summary: Summary) -> list[Item]:
                     PAGE if always else PAGE | TERMINAL,
                 ),
                 *labels,
-                Line("instrument", words.calibration_words(record)),
-                Line("clock", words.offset_words(record)),
+                Line("instrument", measured_words.calibration_words(record)),
+                Line("clock", measured_words.offset_words(record)),
                 *(
-                    Line(f"piece {n}", words.piece_words(piece))
+                    Line(f"piece {n}", measured_words.piece_words(piece))
                     for n, piece in enumerate(record.pieces, start=1)
                 ),
                 Line("stored in", str(run.path), where=TERMINAL),

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from turngap.core import instants
-from turngap.core.budget import LLM_WINDOW_MS, STARVED_MS, Outcome
+from turngap.core.budget import LLM_WINDOW_MS, Outcome
 from turngap.core.cut_ins import CutIns, TooEarly, false_endpoints, heard_cut_in
 from turngap.core.events import ToolCall
 from turngap.core.results import (
     AnswerRecord,
-    CalibrationRecord,
     HeldOutRecord,
     JudgedWith,
     PacingRecord,
-    PieceRecord,
     RunRecord,
     Turn,
 )
@@ -508,106 +506,6 @@ def marks_words(stages: Iterable[str]) -> str:
     return (
         "the agent sends no marks, so all of its time is unattributed: add the two lines of "
         "MarksObserver to a pipecat bot to see which stage takes it (README.md, “Measure my bot”)"
-    )
-
-
-# The caller of a run in which no turn was starved.
-ON_TIME = "on time in every turn"
-
-
-def starved_words(summary: Summary) -> str:
-    """In how many turns the caller was too late to be believed; empty for none."""
-    if not summary.starved:
-        return ""
-    return (
-        f"starved in {turns_words(summary.starved)} of {summary.turns}, which count in all figures "
-        "(more than 5 % of the turns make a run invalid; of 5 turns or more, one alone does not)"
-    )
-
-
-def accepted_words(starved_ms: float, caller_error_ms: float | None) -> str:
-    """How late the caller might be, and by how much the gaps may be off for how late it was."""
-    text = f"a caller up to {starved_ms:g} ms late is accepted"
-    if starved_ms != STARVED_MS:
-        text += f" (--starved-ms; by default {STARVED_MS:g})"
-    if caller_error_ms is None:
-        return text
-    return f"{text}; as late as it was, a gap reads at most {ms(caller_error_ms)} ms long"
-
-
-def label_words(label_error_ms: float) -> str:
-    """How far off the ends of the person's speech may be, which every gap counts from."""
-    return (
-        f"the person's last word ends within ±{ms(label_error_ms)} ms of its label (in the median "
-        "turn), so a gap may be off by as much"
-    )
-
-
-def calibration_words(record: RunRecord | PieceRecord) -> str:
-    """The instrument's own error, measured against injected truth."""
-    spoken = record.agent.get("line_rate_hz") if isinstance(record, RunRecord) else None
-    return instrument_words(record.calibration, spoken)
-
-
-def instrument_words(calibration: CalibrationRecord | None, spoken: object = None) -> str:
-    """The same; `spoken` is the rate of the line that was measured, Hz."""
-    if calibration is None:
-        return "not calibrated in this run"
-    error = calibration.error_ms
-    figures = [("p50", error.p50), ("p95", error.p95), ("p99", error.p99), ("max", error.max)]
-    known = " · ".join(f"{name} {value:.2f}" for name, value in figures if value is not None)
-    note = f"; {printable(calibration.note)}" if calibration.note else ""
-    if isinstance(spoken, int) and calibration.rate not in (None, spoken):
-        note += f"; this run's line has {spoken:,} Hz"
-    return f"error {known or 'not known'} ms (n={error.n}){_calibrated_in(calibration)}{note}"
-
-
-def _calibrated_in(calibration: CalibrationRecord) -> str:
-    """In which dialect, and at which rates, where they are known."""
-    if not calibration.dialect:
-        return ""
-    rates = [rate for rate in (calibration.rate, calibration.agent_rate) if rate]
-    at = " and ".join(f"{rate:,}" for rate in dict.fromkeys(rates))
-    return f" in {printable(calibration.dialect)}" + (f" at {at} Hz" if at else "")
-
-
-def piece_words(piece: PieceRecord) -> str:
-    """When a piece of a continued run was played, by what, and how well it measured."""
-    begun = instant(piece.started_utc)
-    ended = f"from {begun} to {instant(piece.finished_utc)}" if piece.finished_utc else ""
-    said = [
-        f"{turns_words(piece.turns)}, {ended or f'begun {begun} and killed before its end'}",
-        *([f"ended by: {printable(piece.failure)}"] if piece.failure else []),
-        f"instrument: {calibration_words(piece)}",
-        f"clock: {offset_words(piece)}",
-        f"turngap {piece.turngap_version} on {piece.machine.cpu} ({piece.machine.fingerprint}), "
-        f"Python {piece.machine.python}",
-    ]
-    return "; ".join(said)
-
-
-def offset_words(record: RunRecord | PieceRecord) -> str:
-    """How surely the agent's marks lie on the caller's clock."""
-    offset = record.clock_offset
-    if offset is None:
-        return "agent's clock not compared: no marks from the agent"
-    if offset.offset_ns is None or offset.bound_ns is None:
-        # The offset is of the answered exchanges: without one it has none.
-        return "agent's clock not compared: no MarksObserver in the agent answered"
-    return f"agent's marks are placed to within ±{offset.bound_ns / 1e6:.2f} ms (n={offset.n})"
-
-
-def left_out_words(summary: Summary) -> str:
-    """Turns that no percentile counts, and why."""
-    reasons = {
-        "cut_in": "an agent that cuts in is not quick",
-        "abandoned": "the person did not wait",
-        "typed": "nobody spoke, so there is no last word to count from",
-        "device stall": "the person's own audio device stood still",
-    }
-    return " · ".join(
-        f"{n} {printable(o)}" + (f" ({reasons[o]})" if o in reasons else "")
-        for o, n in summary.left_out.items()
     )
 
 

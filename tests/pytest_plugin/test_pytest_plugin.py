@@ -256,7 +256,7 @@ def test_it(turngap):
     )
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["*InconclusiveError: undecided: *", "*the caller was starved in 3 of 18 pairs (the ref*"]
+        ["*InconclusiveError: undecided: *", "*the caller was starved in 3 of 18 pairs (0 in the*"]
     )
 
 

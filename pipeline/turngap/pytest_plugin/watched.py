@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -92,17 +93,17 @@ def _planned(asked: Mapping[str, Any]) -> tuple[int, float] | tuple[None, None]:
     from turngap.scenario.library import chosen
 
     rounds, calibration = asked.get("repeat", 1), asked.get("calibration", 0)
-    names = asked.get("scenarios") or ()
+    names, library = asked.get("scenarios") or (), asked.get("library")
     if not isinstance(rounds, int) or not isinstance(calibration, int):
         return None, None
     try:
         _, loaded = chosen(
             str(asked.get("agent", "embedded")),
-            [names] if isinstance(names, str) else [str(name) for name in names],
+            list(map(str, [names] if isinstance(names, str | Path) else names)),
             asked.get("tag"),
-            asked.get("library"),
+            None if library is None else Path(library),
         )
-    except InputError:
+    except (InputError, TypeError):
         return None, None
     plan = PlayPlan(scenarios=loaded, rounds=rounds, calibration_turns=calibration)
     return plan.turns, plan.minutes * 60

@@ -1,5 +1,6 @@
 """`turngap history trend`: the series, where they changed, and what is said of it."""
 
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,15 @@ def test_the_command_names_the_run_and_the_commit_of_stored_runs(tmp_path, capsy
     done = turngap_here(capsys, "history", "trend", "--runs", runs)
     assert "slower from run" in " ".join(done.out.split())
     assert "turngap history diff" in done.err
+
+
+def test_the_page_leads_from_each_run_to_its_own_page(tmp_path):
+    made.store(tmp_path / "runs", made.gaps_of(SEED, 3, 0.0, 18))
+    stored = entries([tmp_path / "runs"])
+    (Path(stored[1].path) / "report.html").write_text("x")
+    shown = page.render(trends_report(trends(stored), tmp_path / "pages"))
+    name = Path(stored[1].path).name
+    assert re.findall(r'<a href="([^"]*)"', shown) == [f"../runs/{name}/report.html"]
 
 
 def test_the_page_of_the_docs_shows_what_is_printed(tmp_path):

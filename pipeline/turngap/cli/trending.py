@@ -45,7 +45,7 @@ def trend(
     shown = wanted.among(stored)
     found = trends(shown, last=last)
     if html is not None:
-        say(f"written: {write_page(html, trends_report(found))}")
+        say(f"written: {write_page(html, trends_report(found, html.parent))}")
     if json_:
         print_json(trends_json(found))
         return

@@ -69,13 +69,7 @@ def list_report(
     """
     newest = list(reversed(entries))
     table = list_table(newest)
-    if beside is not None:
-        rows = [
-            [Cell(str(first), link=_link(entry, beside)), *rest]
-            for entry, (first, *rest) in zip(newest, table.rows, strict=True)
-        ]
-        table = replace(table, rows=rows)
-    listed = Section("Everything stored", [table, _reasons(newest)])
+    listed = Section("Everything stored", [_linked(table, newest, beside), _reasons(newest)])
     sections = [Section(_title(trend), _trend_items(trend)) for trend in found]
     return Report(
         command="history",
@@ -86,6 +80,17 @@ def list_report(
     )
 
 
+def _linked(table: Table, entries: Sequence[Entry], beside: Path | None) -> Table:
+    """A table of entries whose rows lead to their pages, from a page in the folder `beside`."""
+    if beside is None:
+        return table
+    rows = [
+        [Cell(str(first), link=_link(entry, beside)), *rest]
+        for entry, (first, *rest) in zip(entries, table.rows, strict=True)
+    ]
+    return replace(table, rows=rows)
+
+
 def _link(entry: Entry, beside: Path) -> str:
     """The relative address of an entry's own page; empty where it has none."""
     pages = (Path(entry.path) / name for name in ("report.html", "check.html", "simulation.html"))
@@ -93,11 +98,11 @@ def _link(entry: Entry, beside: Path) -> str:
     return "" if page_file is None else quote(os.fsencode(os.path.relpath(page_file, beside)))
 
 
-def trends_report(found: Sequence[Trend]) -> Report:
-    """Each series with its drawing and its runs."""
+def trends_report(found: Sequence[Trend], beside: Path | None = None) -> Report:
+    """Each series with its drawing and its runs; `beside` as in `list_report`."""
     used = [point.entry for trend in found for point in trend.points]
     newest = sorted(used, key=began, reverse=True)
-    sections = [Section(_title(t), [*_trend_items(t), _runs(t)]) for t in found]
+    sections = [Section(_title(t), [*_trend_items(t), _runs(t, beside)]) for t in found]
     return Report(
         command="history trend",
         subject=_series_words(found),
@@ -206,7 +211,7 @@ def _moves(trend: Trend) -> Table:
     return Table(head, rows, "In ms. Where it lies has 95 % confidence.", where=FILES)
 
 
-def _runs(trend: Trend) -> Table:
+def _runs(trend: Trend, beside: Path | None) -> Table:
     labels = any(point.entry.label for point in trend.points)
     head = (
         Column("run"),
@@ -236,8 +241,11 @@ def _runs(trend: Trend) -> Table:
         )
         for number, point in enumerate(trend.points, start=1)
     ]
-    rows.reverse()
-    return Table(head, rows, "The series' runs, the newest first; level and p50 in ms.", where=PAGE)
+    table = Table(
+        head, rows, "The series' runs, the newest first; level and p50 in ms.", where=PAGE
+    )
+    linked = _linked(table, [point.entry for point in trend.points], beside)
+    return replace(linked, rows=linked.rows[::-1])
 
 
 def _reasons(entries: Sequence[Entry]) -> Lines:

@@ -25,8 +25,8 @@ LIMIT_MS = 30.0
 LEAST_TURNS = 5
 # A run is held against so many before it and after it.
 NEIGHBOURS = 4
-# A run is uneven if its turns are so many times as far off as those of its neighbours. Between 2
-# and 3 it hardly matters (benchmarks/history_changes.py on seeds below 60).
+# A run is uneven if its turns are so many times as far off as those of its neighbours. Chosen on
+# made-up series (benchmarks/history_changes.py, seeds below 600), where 2 and 3 did as well.
 UNEVEN = 2.5
 # Less than this is no fault of any run, and a turn counts for no more than that.
 _EVEN_MS, _FAR_MS = 5.0, 60.0

@@ -208,7 +208,7 @@ def test_an_installation_of_the_marks_alone_says_that_it_is_one(
 ) -> None:
     missing = ModuleNotFoundError("No module named 'text_to_num'", name="text_to_num")
     assert not_installed(missing) is None
-    monkeypatch.setattr("turngap.backends.requires", lambda _: ["no-such-package<4,>=3"])
+    monkeypatch.setattr("turngap.backends.needs.requires", lambda _: ["no-such-package<4,>=3"])
     error = not_installed(missing)
     assert error is not None
     assert error.exit_code == 4

@@ -1,0 +1,197 @@
+"""What an engine must say of itself to be swappable: its specification and its settings."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+
+from turngap.backends.needs import AGENT, Need, remedies
+from turngap.backends.published import Weights
+from turngap.core.clock import LONGEST_MS, Clock
+from turngap.core.errors import AgentError, InputError
+from turngap.core.problems import in_a_line
+
+if TYPE_CHECKING:
+    from turngap.core.audio import Pcm
+    from turngap.core.results import HeldOutRecord
+
+Kind = Literal["stt", "llm", "tts", "turn"]
+KINDS: tuple[Kind, ...] = ("turn", "stt", "llm", "tts")
+# Key of the metadata of the frames of an LLM's reply, of a TTS's audio and of an STT's transcript:
+# figures by name, put together by `core.counts` and stored with the turn. What is known early goes
+# with an early frame: an interrupted reply may have no other.
+COUNTS = "turngap.counts"
+
+
+class BackendSettings(BaseModel):
+    """Base of every engine's settings; a stack file's table for the engine fills it.
+
+    The string below a field describes it, unit included (`model_fields[name].description`).
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    library: Path | None = None
+    """Scenario library of an engine that is made from it; the agent's own by default."""
+
+    @field_validator("*")
+    @classmethod
+    def _is_a_time_that_passes(cls, value: Any, info: ValidationInfo) -> Any:
+        name = info.field_name or ""
+        if isinstance(value, int | float) and name.endswith(("_ms", "_s")):
+            in_ms = value if name.endswith("_ms") else value * 1000
+            if not name.endswith("_per_s") and in_ms > LONGEST_MS:
+                raise ValueError(f"expected at most {LONGEST_MS / 3_600_000:g} hour")
+        return value
+
+    def parts(self) -> "list[tuple[BackendSpec, BackendSettings]]":
+        """The backends that one which combines others is made of, each with its settings."""
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per million tokens, where known."""
+
+    input_usd: float
+    output_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSpec:
+    """A swappable engine.
+
+    Attributes:
+        create: `(settings, clock)` to a stock pipecat service (`TurnTaking` for kind `turn`);
+            called once a session, so it is quick once `prepare` has run.
+        prepare: loads what sessions share (models, voices) when the agent starts.
+        by_default: what it needs besides where its settings are left as they are, as the command
+            that starts its server. Other settings may do without, so it is shown and not required.
+        on_a_card: what it needs besides where its setting `device` is `cuda`.
+        weights: what these settings would load from a hub; None for nothing, as where they name a
+            folder. `turngap.weights` fetches it before `prepare` is called.
+        finds: returns in a line what these settings would use of what runs on this machine.
+        licence: SPDX id of what runs in the process; it matters where it is GPL.
+        speak: of a TTS: `(settings, text)` to all of its speech at once, mono samples and their
+            rate, where it can do without a conversation. Its weights are there; it may block.
+        speaks_with: what it needs for that, which is less than an agent does.
+        closed_domain: of an STT: whether it hears nothing but sentences that it was given, those of
+            the library of its settings. Its transcript of anything else is
+            `turngap.core.spoken.OUT_OF_DOMAIN`, which the pipeline answers without the LLM.
+        simulated: of an LLM: whether no model answers, but a script.
+        held_out: of an LLM: how often the model of these settings was right on dialogues that were
+            held out when it was made; None where that is not known.
+        narrow: of an LLM: whether the model of these settings, once it is prepared, knows nothing
+            but the library's talk, so that any other text is answered without it.
+        tools: of an LLM: whether it calls the tools that a conversation offers it.
+        toolless: why it calls none where its settings keep it from doing so; gives None where they
+            do not.
+        combines: of an LLM: whether it is made of others, and tells what each of them cost.
+        starts: of an LLM: whether these settings start a server of their own, one for each process.
+        judges: of an LLM: whether it can give a verdict on an answer. One that knows nothing but
+            its own talk cannot, nor one without pipecat's `run_inference`; one that is made of
+            others would ask but one of them.
+    """
+
+    name: str
+    kind: Kind
+    settings_type: type[BackendSettings]
+    create: Callable[[Any, Clock], Any]
+    prepare: Callable[[Any], None] | None = None
+    requires: tuple[Need, ...] = ()
+    by_default: tuple[Need, ...] = ()
+    on_a_card: tuple[Need, ...] = ()
+    weights: Callable[[Any], Weights | None] | None = None
+    finds: Callable[[Any], str] | None = None
+    price: Price | None = None
+    licence: str = ""
+    notes: str = ""
+    speak: "Callable[[Any, str], tuple[Pcm, int]] | None" = None
+    speaks_with: tuple[Need, ...] = ()
+    closed_domain: bool = False
+    simulated: bool = False
+    held_out: "Callable[[Any], HeldOutRecord | None] | None" = None
+    narrow: Callable[[Any], bool] | None = None
+    tools: bool = False
+    toolless: Callable[[Any], str | None] | None = None
+    combines: bool = False
+    starts: Callable[[Any], bool] | None = None
+    judges: bool = True
+
+    def missing(self, device: object = None) -> list[Need]:
+        """What it needs, with that setting of `device`, and is not here."""
+        needs = (AGENT, *self.requires, *(self.on_a_card if device == "cuda" else ()))
+        return [need for need in needs if not need.met()]
+
+    def missing_by_default(self) -> list[Need]:
+        return [need for need in self.by_default if not need.met()]
+
+    def why_no_tools(self, settings: BackendSettings) -> str | None:
+        """Why it calls none of the tools that a conversation offers it; None: it calls them."""
+        why = self.toolless(settings) if self.toolless else None
+        if self.tools and why is None:
+            return None
+        return f"{self.kind} backend {self.name!r} calls no tools" + (f": {why}" if why else "")
+
+    def settings(self, values: dict[str, Any]) -> BackendSettings:
+        """Check `values` against the engine's settings.
+
+        Raises:
+            InputError: an unknown key or a bad value, with the allowed keys.
+        """
+        try:
+            return self.settings_type.model_validate(values)
+        except ValidationError as e:
+            raise InputError(
+                "backend.settings",
+                f"{self.kind} backend {self.name!r}: {in_a_line(e)}",
+                hint=f"allowed: {', '.join(self.settings_type.model_fields)}",
+            ) from e
+
+    def scripted(self, settings: BackendSettings) -> bool:
+        """Whether a script answers in place of a model, in any of its parts too."""
+        return self.simulated or any(part.scripted(own) for part, own in settings.parts())
+
+    def starts_server(self, settings: BackendSettings) -> bool:
+        """Whether these settings start a server of their own, in any of its parts too."""
+        own = self.starts is not None and self.starts(settings)
+        return own or any(part.starts_server(of) for part, of in settings.parts())
+
+    def downloads(self, settings: BackendSettings) -> list[Weights]:
+        """What these settings load from a hub, those of its parts too."""
+        own = self.weights(settings) if self.weights else None
+        parts = [each for part, of in settings.parts() for each in part.downloads(of)]
+        return [own, *parts] if own else parts
+
+    def held_out_shares(self, settings: BackendSettings) -> "list[HeldOutRecord]":
+        """How often its model, and each of its parts', was right on held-out dialogues."""
+        own = self.held_out(settings) if self.held_out else None
+        parts = [each for part, of in settings.parts() for each in part.held_out_shares(of)]
+        return parts if own is None else [own, *parts]
+
+    def require(self) -> None:
+        """Raise AgentError with the remedy unless this machine has all that the engine needs."""
+        require([self])
+
+
+def require(engines: Iterable[BackendSpec]) -> None:
+    """Raise AgentError with one remedy unless this machine has all that the engines need."""
+    missing: dict[Need, str] = {}  # and the engine that needs it first
+    for spec in engines:
+        for need in spec.missing():
+            missing.setdefault(need, f"{spec.kind} backend {spec.name!r} needs")
+    if not missing:
+        return
+    whats = {
+        engine: ", ".join(f"{n.kind} {n.name}" for n, its in missing.items() if its == engine)
+        for engine in missing.values()
+    }
+    raise AgentError(
+        "backend.missing",
+        "; ".join(f"{engine} {what}" for engine, what in whats.items()) + ", not found here",
+        hint=" and ".join(remedies(missing)),
+    )

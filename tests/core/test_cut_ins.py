@@ -10,7 +10,7 @@ from made_records import make_turn
 
 from turngap.core.cut_ins import by_pause_length, early_turns, false_endpoints, heard_cut_in
 from turngap.core.results import PauseRecord, Turn
-from turngap.report.words import early_words
+from turngap.report.turn_words import early_words
 
 # Two pauses in a turn of 4 s: 300 ms long and 900 ms long.
 SHORT, LONG = PauseRecord(start_ms=1000, end_ms=1300), PauseRecord(start_ms=2000, end_ms=2900)

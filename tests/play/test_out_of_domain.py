@@ -18,7 +18,7 @@ from turngap.agent.stack import load_stack, override
 from turngap.core.results import Turn
 from turngap.core.spoken import OUT_OF_DOMAIN, OUTSIDE
 from turngap.play import virtual
-from turngap.report.words import notes_of
+from turngap.report.turn_words import notes_of
 from turngap.scenario.domain import domain_of
 from turngap.scenario.library import (
     Clip,

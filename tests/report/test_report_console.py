@@ -21,7 +21,7 @@ from turngap.core.results import (
 )
 from turngap.core.stages import MARKS
 from turngap.core.untrusted import printable
-from turngap.report import measured_words, words
+from turngap.report import looks, measured_words, words
 from turngap.report.console import RULE, Scale, run_svg, telling_turns, turn_block
 from turngap.report.run import summary_block
 from turngap.report.terminal import GUTTER
@@ -77,12 +77,12 @@ def test_no_line_is_wider_than_the_terminal(width):
 def test_outcome_is_a_symbol_and_a_word_and_the_gap_a_figure(width):
     for turn in every_outcome():
         header = block_lines(turn, width)[0]
-        assert header.startswith(words.SYMBOLS[turn.outcome])
+        assert header.startswith(looks.SYMBOLS[turn.outcome])
         assert turn.outcome in header
         assert f"turn {turn.turn}" in header
         if turn.gap_ms is not None:
             assert f"{words.ms(turn.gap_ms)} ms" in header
-    assert len(set(words.SYMBOLS.values())) == len(OUTCOMES)
+    assert len(set(looks.SYMBOLS.values())) == len(OUTCOMES)
 
 
 def test_output_that_is_no_terminal_has_no_escapes():
@@ -106,7 +106,7 @@ def test_bar_beyond_the_edge_ends_in_an_arrow():
 
 
 def test_each_stage_has_its_own_pattern_in_the_bar():
-    patterns = [words.look_of(name).pattern for name in [*MARKS[1:], "unattributed"]]
+    patterns = [looks.look_of(name).pattern for name in [*MARKS[1:], "unattributed"]]
     assert len(set(patterns)) == len(patterns)
     even = {name: 60.0 * n for n, name in enumerate(MARKS) if n}
     bar = bar_of(make_turn(marks_ms=even), 120)
@@ -256,7 +256,7 @@ def test_summary_counts_every_outcome_and_what_is_left_out():
     text = summary_text(make_run(every_outcome()))
     for outcome in OUTCOMES:
         n = 2 if outcome == "error" else 1
-        assert re.search(rf"{re.escape(words.SYMBOLS[outcome])} {outcome} +{n}\b", text)
+        assert re.search(rf"{re.escape(looks.SYMBOLS[outcome])} {outcome} +{n}\b", text)
     assert "1 of 7 turns" in text
     assert "1 cut_in (an agent that cuts in is not quick)" in text
     assert "1 abandoned (the person did not wait)" in text

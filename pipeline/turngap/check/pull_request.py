@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from turngap.check import charts, words
 from turngap.check.record import CUT_INS, HIT_RATE, CheckRecord, CheckVerdict, MetricVerdict
 from turngap.core.untrusted import printable
+from turngap.report import turn_words
 from turngap.report import words as report_words
 from turngap.report.console import turn_block
 from turngap.report.sections import Folded
@@ -61,7 +62,7 @@ def waterfalls(pairs: Sequence[charts.TurnPair], verdict: CheckVerdict) -> list[
     shown = [p for p in pairs if not _starved(p)] or pairs
     return [
         Folded(
-            title=f"{report_words.turn_name(pair.candidate)}: {charts.heading(pair)}",
+            title=f"{turn_words.turn_name(pair.candidate)}: {charts.heading(pair)}",
             about=charts.moved_in(pair),
             text=_text(pair),
             open=number == 0 and verdict == "regressed",

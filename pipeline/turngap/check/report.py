@@ -11,7 +11,7 @@ from turngap.check.record import CheckRecord, CheckVerdict, SideRecord
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES, STARVED_MS
 from turngap.core.summary import counted_turns
 from turngap.core.tokens import token_figures
-from turngap.report import measured_words, terminal
+from turngap.report import looks, measured_words, terminal, token_words, turn_words
 from turngap.report import words as report_words
 from turngap.report.charts import Agent, domain_of, gap_chart
 from turngap.report.run import facts, take, wait_ms
@@ -179,7 +179,7 @@ def _stages(record: CheckRecord, candidate: Run | None, reference: Run | None) -
         stage = shifts.get(name)
         medians = [report_words.ms(side[name]) if name in side else "–" for side in sides]
         if stage is None:
-            rows.append([name, *medians, "–", "–", "–", "–", "", report_words.look_of(name).means])
+            rows.append([name, *medians, "–", "–", "–", "–", "", looks.look_of(name).means])
             continue
         remark = words.stage_remark(stage, record)
         style = "bad" if remark else "strong"
@@ -192,7 +192,7 @@ def _stages(record: CheckRecord, candidate: Run | None, reference: Run | None) -
                 words.p_words(stage.p_value),
                 Cell("–", gauge=Gauge(stage.shift_ms / most, style if remark else "", signed=True)),
                 Cell(remark, "strong"),
-                report_words.look_of(name).means,
+                looks.look_of(name).means,
             ]
         )
     caption = "Shift of the typical pair, in ms; right of the line is slower."
@@ -220,7 +220,7 @@ def llm_words(
     """How fast each side's language model was: a line for whoever told anything of it."""
     sides = (("reference", reference), (own_name, candidate))
     return [
-        f"language model of the {name}: {report_words.token_figures_words(figures)}"
+        f"language model of the {name}: {token_words.token_figures_words(figures)}"
         for name, run in sides
         if run is not None and (figures := token_figures(counted_turns(run.turns))) is not None
     ]
@@ -319,7 +319,7 @@ def _cards(
         cards.append(
             Card(
                 anchor=f"worst-{number}",
-                title=f"{report_words.turn_name(pair.candidate)}: {charts.heading(pair)}",
+                title=f"{turn_words.turn_name(pair.candidate)}: {charts.heading(pair)}",
                 outcome=pair.candidate.outcome,
                 wait_ms=wait_ms(pair.candidate),
                 about=charts.moved_in(pair),

@@ -22,8 +22,8 @@ from turngap.check.record import (
 )
 from turngap.core.budget import STARVED_MS
 from turngap.core.untrusted import printable
-from turngap.report import measured_words, words
-from turngap.report.words import Style
+from turngap.report import measured_words, turn_words, words
+from turngap.report.looks import Style
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def gap_words(record: CheckRecord) -> str:
         )
         if side is record.candidate and side.gap.slowest is not None:
             scenario, number, _, repeat = side.gap.slowest
-            turn = words.take_name(scenario, number, repeat)
+            turn = turn_words.take_name(scenario, number, repeat)
             text += f", slowest reply {words.ms(side.gap.slowest_ms or 0.0)} ms ({turn})"
         told.append(text if record.reference is None else f"{name} {text}")
     return "; ".join(told)

@@ -10,8 +10,8 @@ from rich.text import Text
 from turngap.conformance.evidence import Check
 from turngap.core.untrusted import printable
 from turngap.report import junit, terminal
+from turngap.report.looks import Style
 from turngap.report.sections import Line, Lines, Report, Section
-from turngap.report.words import Style
 
 SUITE = "turngap dialects"
 # In the order in which they are shown: what to mend comes first.

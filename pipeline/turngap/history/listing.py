@@ -12,8 +12,8 @@ from turngap.core.columns import Column, row_of
 from turngap.core.untrusted import printable
 from turngap.history.entry import Entry, Kind
 from turngap.report import sections, terminal, words
+from turngap.report.looks import Style
 from turngap.report.sections import TERMINAL, Cell, Line, Lines
-from turngap.report.words import Style
 from turngap.store.tables import Table
 
 # So many reasons are printed below the list, the newest ones; `--json` has all of them.

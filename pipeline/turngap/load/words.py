@@ -9,8 +9,8 @@ from turngap.load.curve import best_steps, enough, gap_ms, knee
 from turngap.load.record import LoadRecord, StepFigures
 from turngap.report import words
 from turngap.report.levels import HELD, interval, share, tenths
+from turngap.report.looks import Style
 from turngap.report.sections import Cell
-from turngap.report.words import Style
 
 # Why a planned turn was missed, in words; the outcomes of played turns have their own.
 MISSED = {

@@ -13,7 +13,7 @@ from turngap.core.budget import NATURAL_MS
 from turngap.core.results import Turn
 from turngap.core.stages import Stage
 from turngap.core.untrusted import printable
-from turngap.report import words
+from turngap.report import looks, turn_words, words
 
 ROW_PX = 19
 CURVE_PX = 170
@@ -220,7 +220,7 @@ def waterfall(turn: Turn, domain: Domain) -> Chart:
             left, right = domain.x(start, budget), domain.x(end, budget)
             top = len(bars) * ROW_PX
             width = round(max(right - left, 0.3), 3)
-            bars.append(Bar(left, top + 3, width, ROW_PX - 6, words.look_of(stage.name).group))
+            bars.append(Bar(left, top + 3, width, ROW_PX - 6, looks.look_of(stage.name).group))
             name = printable(stage.name) if stage.ms > 0 else "cut in"
             names.append(Mark(top + ROW_PX / 2, f"{name} {words.ms(stage.ms)}"))
     if names and turn.gap_ms is not None and domain.beyond(turn.gap_ms, budget):
@@ -261,10 +261,10 @@ def together(stages: Sequence[Stage]) -> str:
 
 
 def _spoken(turn: Turn) -> str:
-    gap = words.gap_words(turn)
+    gap = turn_words.gap_words(turn)
     head = f"{turn.outcome}, {gap[0]}" if gap else turn.outcome
     stages = ", ".join(f"{printable(s.name)} {words.ms(s.ms)} ms" for s in turn.stages)
-    why = words.why_words(turn)
+    why = turn_words.why_words(turn)
     return ". ".join(filter(None, (f"Waterfall: {head}", why, stages)))
 
 
@@ -334,9 +334,9 @@ def _strip(number: int, agent: Agent, domain: Domain, budget_ms: float) -> list[
             x=domain.x(turn.gap_ms, budget_ms),
             # Spread, or equal gaps would hide one another.
             y=CURVE_PX + 8 + STRIP_PX * number + i * 7 % (STRIP_PX - 10),
-            style=words.OUTCOME_STYLES[turn.outcome],
+            style=looks.OUTCOME_STYLES[turn.outcome],
             hollow=agent.letter == "A",
-            title=f"{words.turn_name(turn)}: {turn.outcome}, {words.gap_words(turn)[0]}",
+            title=f"{turn_words.turn_name(turn)}: {turn.outcome}, {turn_words.gap_words(turn)[0]}",
             href=anchor and f"#{anchor}",
         )
         for i, (turn, anchor) in enumerate(zip(agent.turns, anchors, strict=True))

@@ -14,7 +14,7 @@ from turngap.core.budget import NATURAL_MS
 from turngap.core.results import Turn
 from turngap.core.stages import Stage
 from turngap.core.untrusted import printable
-from turngap.report import terminal, words
+from turngap.report import looks, terminal, turn_words, words
 from turngap.report.charts import SHORT_MS
 from turngap.report.run import summary_block, turn_lines
 from turngap.report.sections import Lines
@@ -81,13 +81,13 @@ def telling_turns(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def _header(turn: Turn, width: int) -> Text:
-    style = terminal.STYLES[words.OUTCOME_STYLES[turn.outcome]]
+    style = terminal.STYLES[looks.OUTCOME_STYLES[turn.outcome]]
     where = f" · turn {turn.turn}" + (f" · repeat {turn.repeat}" if turn.repeat > 1 else "")
-    room = width - cell_len(f"{words.SYMBOLS[turn.outcome]} {where} · {turn.outcome}")
-    gap = next((g for g in words.gap_words(turn) if len(g) + 3 <= room - MIN_NAME), "")
+    room = width - cell_len(f"{looks.SYMBOLS[turn.outcome]} {where} · {turn.outcome}")
+    gap = next((g for g in turn_words.gap_words(turn) if len(g) + 3 <= room - MIN_NAME), "")
     room -= len(gap) + 3 if gap else 0
     text = Text.assemble(
-        (f"{words.SYMBOLS[turn.outcome]} ", style),
+        (f"{looks.SYMBOLS[turn.outcome]} ", style),
         (terminal.cropped(printable(turn.scenario), max(room, MIN_NAME)), "bold"),
         f"{where} · ",
         (turn.outcome, style),
@@ -104,7 +104,7 @@ def _bar(turn: Turn, scale: Scale) -> Text:
             cells[-1] = (OVERFLOW, "dim")
     elif turn.gap_ms < 0:
         start = scale.column(turn.gap_ms)
-        _paint(cells, start, scale.zero, words.UNKNOWN_STAGE.pattern, "magenta")
+        _paint(cells, start, scale.zero, looks.UNKNOWN_STAGE.pattern, "magenta")
         if start < 0:
             cells[0] = ("◀", "magenta")
     else:
@@ -116,7 +116,7 @@ def _bar(turn: Turn, scale: Scale) -> Text:
 def _paint_stages(cells: list[tuple[str, str]], stages: Iterable[Stage], scale: Scale) -> None:
     at_ns = 0
     for stage in stages:
-        look = words.look_of(stage.name)
+        look = looks.look_of(stage.name)
         start = scale.column(at_ns / 1e6)
         at_ns += stage.ns
         _paint(cells, start, scale.column(at_ns / 1e6), look.pattern, terminal.STYLES[look.group])
@@ -158,7 +158,7 @@ def _stage_lines(turn: Turn, width: int) -> list[Text]:
     for stage in turn.stages:
         if stage in short and len(short) > 1:
             continue
-        look = words.look_of(stage.name)
+        look = looks.look_of(stage.name)
         figure = f"{printable(stage.name)} {words.ms(stage.ms)}"
         pieces.append(Text.assemble((f"{look.pattern} ", terminal.STYLES[look.group]), figure))
     lines = terminal.flowed("stages, ms", pieces, width)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from turngap.core.stats import Proportion
 from turngap.report.charts import Mark
-from turngap.report.words import Style
+from turngap.report.looks import Style
 
 # Whether a load is held: in a word, and how it looks.
 HELD: dict[bool | None, tuple[str, Style]] = {

@@ -12,7 +12,17 @@ from turngap.core.results import Turn
 from turngap.core.stages import UNATTRIBUTED
 from turngap.core.summary import Summary, summarise
 from turngap.core.untrusted import printable
-from turngap.report import charts, measured_words, page, terminal, words
+from turngap.report import (
+    charts,
+    looks,
+    measured_words,
+    page,
+    terminal,
+    token_words,
+    turn_words,
+    words,
+)
+from turngap.report.looks import Style
 from turngap.report.sections import (
     PAGE,
     TERMINAL,
@@ -33,7 +43,6 @@ from turngap.report.sections import (
     Take,
     lines,
 )
-from turngap.report.words import Style
 from turngap.store.runs import Run
 
 REPORT_FILE = "report.html"
@@ -62,7 +71,7 @@ def summary_block(run: Run, width: int) -> Text:
 def run_report(run: Run, *, with_turns: bool = False) -> Report:
     """The run's figures; a page has each of its turns, too."""
     summary, record = summarise(run.turns), run.record
-    warnings = [*run.problems, *words.odd_words(run.turns)]
+    warnings = [*run.problems, *turn_words.odd_words(run.turns)]
     if record.failure:
         warnings.insert(0, f"failed: {record.failure}")
     if not record.valid:
@@ -109,7 +118,7 @@ def _figures(run: Run, summary: Summary) -> list[Item]:
     figures += [Figure("held out", *words.held_out_words(h)) for h in run.record.held_out]
     left_out = measured_words.left_out_words(summary)
     counted = words.turns_words(summary.gap_n, summary.gap_recorded)
-    llm = summary.llm and words.token_figures_words(summary.llm)
+    llm = summary.llm and token_words.token_figures_words(summary.llm)
     return [
         Figures(figures),
         lines(
@@ -143,10 +152,10 @@ def _outcomes(run: Run, summary: Summary) -> list[Item]:
     )
     rows = [
         (
-            Cell(f"{words.SYMBOLS[outcome]} {outcome}", words.OUTCOME_STYLES[outcome]),
+            Cell(f"{looks.SYMBOLS[outcome]} {outcome}", looks.OUTCOME_STYLES[outcome]),
             str(n),
-            Cell("", gauge=Gauge(n / summary.turns, words.OUTCOME_STYLES[outcome])),
-            words.OUTCOME_MEANS[outcome],
+            Cell("", gauge=Gauge(n / summary.turns, looks.OUTCOME_STYLES[outcome])),
+            looks.OUTCOME_MEANS[outcome],
         )
         for outcome in OUTCOMES
         if (n := summary.outcomes.get(outcome))
@@ -161,7 +170,7 @@ def _outcomes(run: Run, summary: Summary) -> list[Item]:
             (name, *(str(of[o] or "") for o in shown), str(of.total()))
             for name, of in counted.items()
         ]
-        names = ("scenario", *(f"{words.SYMBOLS[o]} {o}" for o in shown), "turns")
+        names = ("scenario", *(f"{looks.SYMBOLS[o]} {o}" for o in shown), "turns")
         found.append(Table(names, each, "By scenario", where=PAGE))
     return found
 
@@ -182,7 +191,7 @@ def _stages(summary: Summary) -> list[Item]:
     )
     rows = [
         (
-            f"{(look := words.look_of(stage.name)).pattern} {stage.name}",
+            f"{(look := looks.look_of(stage.name)).pattern} {stage.name}",
             str(stage.n) if stage.n == replied else f"{stage.n} of {replied}",
             words.ms(stage.p50_ms),
             "–" if stage.p95_ms.value is None else words.ms(stage.p95_ms.value),
@@ -275,7 +284,7 @@ def _cards(run: Run) -> Cards:
     cards = [
         Card(
             anchor=_anchor(number),
-            title=words.turn_name(turn),
+            title=turn_words.turn_name(turn),
             outcome=turn.outcome,
             wait_ms=wait_ms(turn),
             about="",
@@ -301,14 +310,14 @@ def take(run: Run, turn: Turn, base: Path, domain: charts.Domain, name: str = ""
     return Take(
         name=name,
         outcome=turn.outcome,
-        style=words.OUTCOME_STYLES[turn.outcome],
-        symbol=words.SYMBOLS[turn.outcome],
-        gap=next(iter(words.gap_words(turn)), ""),
+        style=looks.OUTCOME_STYLES[turn.outcome],
+        symbol=looks.SYMBOLS[turn.outcome],
+        gap=next(iter(turn_words.gap_words(turn)), ""),
         chart=charts.waterfall(turn, domain),
         short=charts.together(turn.stages),
         lines=[line for line in turn_lines(turn) if "page" in line.where],
         audio=audio,
-        audio_label=f"Recording of {words.turn_name(turn)}{whose}: left the person, right the "
+        audio_label=f"Recording of {turn_words.turn_name(turn)}{whose}: left the person, right the "
         "agent as heard",
         missing=f"The recording {turn.audio.file} is not in the run's folder."
         if missing and turn.audio
@@ -319,16 +328,16 @@ def take(run: Run, turn: Turn, base: Path, domain: charts.Domain, name: str = ""
 def turn_lines(turn: Turn) -> list[Line]:
     """What was said and done in a turn, and why it came out as it did."""
     found: list[Line] = []
-    if tokens := words.tokens_words(turn):
+    if tokens := token_words.tokens_words(turn):
         found.append(Line("llm", tokens, "dim"))
-    found += [Line("tool", call, "dim") for call in words.calls_words(turn)]
-    if why := words.why_words(turn):
+    found += [Line("tool", call, "dim") for call in turn_words.calls_words(turn)]
+    if why := turn_words.why_words(turn):
         found.append(Line("why", why))
-    found += [Line("note", note) for note in words.notes_of(turn)]
+    found += [Line("note", note) for note in turn_words.notes_of(turn)]
     heard = printable(turn.transcript) or "(nothing reported)"
     found += [Line("said", turn.say, where=PAGE), Line("heard", heard, "dim", short=True)]
     if reply := printable(turn.reply):
         found.append(Line("replied", reply, "dim", short=True))
-    if answer := words.answer_words(turn):
+    if answer := turn_words.answer_words(turn):
         found.append(Line("answer", answer, VERDICT_STYLES[turn.answer.verdict]))
-    return found + [Line(name, said) for name, said in words.other_verdicts_words(turn)]
+    return found + [Line(name, said) for name, said in turn_words.other_verdicts_words(turn)]

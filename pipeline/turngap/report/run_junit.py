@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from turngap.core.results import Turn
 from turngap.core.untrusted import printable
-from turngap.report import words
+from turngap.report import turn_words, words
 from turngap.report.junit import Case, document, times
 from turngap.store.runs import Run
 from turngap.store.tables import agent_name
@@ -31,10 +31,10 @@ def run_junit(run: Run) -> bytes:
 
 def _case(run: Run, turn: Turn) -> Case:
     gap_s = None if turn.gap_ms is None or turn.gap_ms < 0 else turn.gap_ms / 1000
-    name, outcome = words.turn_name(turn), turn.outcome
+    name, outcome = turn_words.turn_name(turn), turn.outcome
     if turn.phase_ms:
         name += f", phase {turn.phase_ms:g} ms"
-    what = [outcome, *words.gap_words(turn)[:1], words.why_words(turn) or ""]
+    what = [outcome, *turn_words.gap_words(turn)[:1], turn_words.why_words(turn) or ""]
     message = ": ".join(filter(None, (what[0], "; ".join(filter(None, what[1:])))))
     if turn.pacing.starved:
         message += "; turngap itself was late in this turn"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from turngap.report.charts import Chart
-from turngap.report.words import Style
+from turngap.report.looks import Style
 
 Medium = Literal["terminal", "page", "markdown"]
 EVERYWHERE: frozenset[Medium] = frozenset({"terminal", "page", "markdown"})

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from turngap.core.untrusted import printable, xml_text
+from turngap.report.looks import Style
 from turngap.report.sections import Cell, Column, Figures, Gauge, Item, Lines, Report, Table
-from turngap.report.words import Style
 
 # Holds the lines' names, and left of zero the reply of an agent that cut in.
 GUTTER = 12

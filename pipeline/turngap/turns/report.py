@@ -9,7 +9,7 @@ from turngap.core.cut_ins import false_endpoints
 from turngap.core.results import Turn
 from turngap.core.untrusted import printable
 from turngap.report import charts as report_charts
-from turngap.report import terminal
+from turngap.report import terminal, turn_words
 from turngap.report import words as report_words
 from turngap.report.run import take, wait_ms
 from turngap.report.sections import (
@@ -169,10 +169,8 @@ def _early(record: TurnsRecord, runs: Sequence[Run]) -> list[Item]:
 
 def _where(record: TurnsRecord, name: str, turn: Turn) -> str:
     of_point = f"{name}: " if len(record.points) > 1 else ""
-    where = "; ".join(report_words.early_words(turn)) or next(
-        iter(report_words.gap_words(turn)), ""
-    )
-    return f"{of_point}{report_words.turn_name(turn)}: {where}"
+    where = "; ".join(turn_words.early_words(turn)) or next(iter(turn_words.gap_words(turn)), "")
+    return f"{of_point}{turn_words.turn_name(turn)}: {where}"
 
 
 def _cards(
@@ -184,7 +182,7 @@ def _cards(
     cards = [
         Card(
             anchor=f"turn-{number}",
-            title=report_words.turn_name(turn) + (f", {name}" if several else ""),
+            title=turn_words.turn_name(turn) + (f", {name}" if several else ""),
             outcome=turn.outcome,
             wait_ms=wait_ms(turn),
             about="",

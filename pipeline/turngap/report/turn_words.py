@@ -1,0 +1,166 @@
+"""What reports say of one turn: its gap, its answer and its tools, and what was odd about it."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from turngap.core.cut_ins import TooEarly, false_endpoints, heard_cut_in
+from turngap.core.events import ToolCall
+from turngap.core.results import AnswerRecord, PacingRecord, Turn
+from turngap.core.spoken import OUTSIDE
+from turngap.core.untrusted import printable
+from turngap.report.looks import SYMBOLS
+from turngap.report.words import ms, turns_words
+from turngap.scenario.calls import call_text
+
+# A remark of which the whole is in the stored run, as a traceback is.
+SHORT = 300
+
+
+def turn_name(turn: Turn) -> str:
+    """Which turn this is."""
+    return take_name(turn.scenario, turn.turn, turn.repeat)
+
+
+def take_name(scenario: str, number: int, repeat: int) -> str:
+    """The same of a turn that is named by its key."""
+    repeated = f", repeat {repeat}" if repeat > 1 else ""
+    return f"{printable(scenario)}, turn {number}{repeated}"
+
+
+def gap_words(turn: Turn) -> tuple[str, ...]:
+    """The turn's gap, with what it means against the budget and without; none where it has none."""
+    if turn.gap_ms is None:
+        return ()
+    figure = f"{ms(turn.gap_ms)} ms"
+    if turn.gap_ms < 0:
+        return f"{figure}, before the person had finished", figure
+    if turn.gap_ms > turn.budget_ms:
+        return f"{figure}, {ms(turn.gap_ms - turn.budget_ms)} over the budget", figure
+    return (figure,)
+
+
+def why_words(turn: Turn) -> str | None:
+    """Why a turn has no gap or failed; None where there is nothing to explain."""
+    if turn.why_no_gap is not None:
+        return printable(turn.why_no_gap)
+    if turn.error is not None:
+        return f"the agent failed in mid-reply: {printable(turn.error)}"
+    if turn.outcome == "error":
+        return "the line was lost before the reply had ended"
+    return None
+
+
+def answer_words(turn: Turn) -> str | None:
+    """Whether the reply was right, and what was wrong; None where nothing was expected of it."""
+    answer = turn.answer
+    if answer.verdict == "not_judged" and not (answer.heard and answer.why):
+        return None
+    return _verdict_words(answer)
+
+
+def other_verdicts_words(turn: Turn) -> list[tuple[str, str]]:
+    """What was found out beside the rule on the agent's text, each by its name."""
+    found: list[tuple[str, str]] = []
+    if (sound := turn.transcribed) is not None:
+        heard = f"“{printable(sound.heard)}”: " if sound.heard else ""
+        found.append(("by sound", heard + _verdict_words(sound)))
+    if (judge := turn.judged) is not None:
+        word = {True: f"{SYMBOLS['answered']} right", False: f"{SYMBOLS['error']} wrong"}
+        said = "not judged" if judge.right is None else word[judge.right]
+        found.append(("judge", f"{said}: {printable(judge.why)}" if judge.why else said))
+    return found
+
+
+def _verdict_words(answer: AnswerRecord) -> str:
+    match answer.verdict:
+        case "right":
+            return f"{SYMBOLS['answered']} right"
+        case "wrong":
+            return f"{SYMBOLS['error']} wrong: {printable('; '.join(answer.failed))}"
+        case "not_judged":
+            return f"not judged: {printable(answer.why or 'not known')}"
+
+
+def calls_words(turn: Turn) -> list[str]:
+    """Each tool that was called, with what became of it."""
+    return [f"{printable(call_text(call))} {_came_of(call)}" for call in turn.calls or ()]
+
+
+def _came_of(call: ToolCall) -> str:
+    took = "" if call.ms is None else f" after {ms(call.ms)} ms"
+    if call.error is not None:
+        return f"failed{took}: {printable(call.error)}"
+    return f"gave{took}: {printable(call.result or 'nothing')}" if took else "did not come back"
+
+
+def notes_of(turn: Turn) -> list[str]:
+    """What else is worth a word: barge-in, backchannels, the agent's errors, a starved caller."""
+    notes = early_words(turn)
+    if OUTSIDE in turn.counts:
+        notes.append("out of the recogniser's domain: the LLM was not asked")
+    if turn.yield_ms is not None:
+        notes.append(f"barge-in: the agent was silent after {ms(turn.yield_ms)} ms")
+    for extra in turn.backchannels:
+        effect = "stopped the reply" if extra.reply_stopped else "did not stop the reply"
+        notes.append(f"“{printable(extra.say)}” {effect}")
+    told = turn.error or ""
+    notes += [f"the agent reported: {printable(f)}" for f in turn.faults if f not in told]
+    for note in _other_notes(turn):
+        n = turn.notes[note]
+        notes.append(printable(note, SHORT) + ("" if n == 1 else f" ({n:,} times)"))
+    if turn.llm is not None:
+        notes.append(f"answered by {printable(turn.llm)}")
+    if turn.left_out is not None:
+        notes.append(f"left out of the figures: {printable(turn.left_out)}")
+    if turn.pacing.starved:
+        how = _how_starved(turn.pacing)
+        counted = "; the turn still counts in the figures" if turn.left_out is None else ""
+        notes.append(f"caller starved{how}: its gap may read long{counted}")
+    return notes
+
+
+# A turn may have many remarks; what is wrong with an agent shows in a few.
+ODD_SHOWN = 5
+
+
+def odd_words(turns: Sequence[Turn]) -> list[str]:
+    """What was odd about what the agent sent, the most frequent first, and in how many turns."""
+    found = Counter(printable(note, SHORT) for turn in turns for note in _other_notes(turn))
+    said = [f"in {n} of {turns_words(len(turns))}: {note}" for note, n in found.most_common()]
+    return said[:ODD_SHOWN]
+
+
+def _other_notes(turn: Turn) -> list[str]:
+    """The remarks on a turn but for what its error says already."""
+    return [note for note in turn.notes if note not in (turn.error or "")]
+
+
+def early_words(turn: Turn) -> list[str]:
+    """Where the agent took the turn to be over too early, heard or not; empty where it did not."""
+    if turn.pauses is None:
+        return []
+    if (cut_in := heard_cut_in(turn)) is not None:
+        return [f"the agent cut in {place_words(cut_in)}"]
+    unheard = [place_words(one) for one in false_endpoints(turn) or ()]
+    what = "the agent took the turn to be over too early, but was not heard"
+    return [f"{what}: {'; '.join(unheard)}"] if unheard else []
+
+
+def place_words(early: TooEarly) -> str:
+    """Where in the person's turn that was."""
+    if early.pause is None:
+        return "over speech, before any labelled pause"
+    length = f"a pause of {ms(early.pause.ms)} ms"
+    if early.over_speech:
+        return f"over speech, {ms(early.at_ms - early.pause.end_ms)} ms after {length}"
+    return f"{ms(early.at_ms - early.pause.start_ms)} ms into {length}"
+
+
+def _how_starved(pacing: PacingRecord) -> str:
+    """Which of the two was late, and by how much."""
+    packets, loop = pacing.late_ms_max or 0.0, pacing.loop_lag_ms_max or 0.0
+    if not packets and not loop:
+        return ""
+    if loop > packets:
+        return f" (its event loop was held up for {ms(loop)} ms)"
+    return f" (packets left up to {ms(packets)} ms late)"

@@ -164,7 +164,8 @@ class Hostile:
     max_sessions: int = 8
 
 
-QUICK = Limits(request_s=0.3, first_s=0.3, pong_s=0.3)
+QUICK = Limits(request_s=0.3)
+PINGED = Limits(pong_s=0.3)
 AUDIO = audio_frame(bytes(640), RATE)
 
 
@@ -431,7 +432,7 @@ HOSTILE: dict[str, Hostile] = {
     "is silent on all seats": Hostile(
         is_silent, 4408, "no message came for 0.3 s", Limits(first_s=0.3)
     ),
-    "falls silent": Hostile(falls_silent, 1011, "ping timeout", QUICK),
+    "falls silent": Hostile(falls_silent, 1011, "ping timeout", PINGED),
     "sends half a head": Hostile(sends_half_a_head, 408, "no complete request", QUICK),
     "trickles its head": Hostile(trickles_its_head, 408, "no complete request", QUICK),
     "sends half a body": Hostile(sends_half_a_body, 405, "", QUICK),
@@ -447,7 +448,7 @@ HOSTILE: dict[str, Hostile] = {
     "types a book": Hostile(types_a_book, 1008, "2000 are allowed"),
     "sends a huge message": Hostile(sends_a_huge_message, 1009, "65536"),
     "announces a huge message": Hostile(announces_a_huge_message, 1009, "65536"),
-    "sends half a frame": Hostile(sends_half_a_frame, 1011, "ping timeout", QUICK),
+    "sends half a frame": Hostile(sends_half_a_frame, 1011, "ping timeout", PINGED),
     "never ends a message": Hostile(never_ends_a_message, 4429, "fragments a second", SLOWLY),
     "begins a message twice": Hostile(begins_a_message_twice, 1002, "continuation"),
     "floods with pings": Hostile(floods_pings, 4429, "pings", SLOWLY),

@@ -124,7 +124,7 @@ async def test_the_line_to_one_who_reads_nothing_has_ended() -> None:
 async def test_one_who_reads_slowly_is_waited_for() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
-        channel = Channel(ours, patience_s=0.3)
+        channel = Channel(ours, patience_s=30.0)
         for _ in range(100):
             channel.send({"begun": "x" * 16_000})
         theirs.setblocking(False)

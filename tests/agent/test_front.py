@@ -27,6 +27,12 @@ CLOCK = MonotonicClock()
 PATIENCE_S = 30.0
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a call that lives answer its pings on a busy machine, too."""
+    monkeypatch.setattr("turngap.caller.line.PING_WAIT_S", PATIENCE_S)
+
+
 async def calls(agent: Fronted, stack: AsyncExitStack, number: int) -> list[Line]:
     """Open so many calls, each of which has its seat."""
     opened = [
@@ -177,7 +183,7 @@ async def test_a_request_that_does_not_come_is_answered_in_time() -> None:
 
 
 async def test_the_time_that_the_front_waited_counts_for_the_whole_request() -> None:
-    async with fronted(limits=Limits(request_s=0.6)) as agent:
+    async with fronted(limits=Limits(request_s=1.5)) as agent, asyncio.timeout(PATIENCE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", agent.port)
         writer.write(b"GET /healthz HT")
         while not agent.front._connections:

@@ -25,6 +25,12 @@ CLOCK = MonotonicClock()
 SPOKEN = audio_frame(np.zeros(320, np.int16).tobytes(), 16_000)
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a call that lives answer its pings on a busy machine, too."""
+    monkeypatch.setattr("turngap.caller.line.PING_WAIT_S", 30.0)
+
+
 async def is_served(url: str) -> bool:
     """Whether an ordinary caller gets through the handshake and has its pings answered."""
     async with open_line(url, PipecatSession(), CLOCK) as line:

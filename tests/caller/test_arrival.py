@@ -69,13 +69,13 @@ def test_bytes_are_as_old_as_they_are_whenever_they_are_read(into: bool) -> None
         before_ns = CLOCK.now_ns()
         far.sendall(b"hello")
         after_ns = CLOCK.now_ns()
-        hold_up(50)
+        hold_up(300)
         room = bytearray(100)
         got = bytes(room[: near.recv_into(room)]) if into else near.recv(100)
         known_ns = near.age_ns()
         arrived_ns = CLOCK.now_ns() - known_ns
     assert got == b"hello"
-    assert before_ns - TOLERANCE_NS < arrived_ns < after_ns + ms_to_ns(20)
+    assert before_ns - TOLERANCE_NS < arrived_ns < after_ns + ms_to_ns(200)
 
 
 def test_everything_that_was_sent_is_read_in_pieces() -> None:
@@ -140,8 +140,9 @@ def agent_in_a_thread(hold_back: threading.Event, sent_ns: list[int]) -> Server:
         connection.recv()
         connection.send(message_frame(rtvi("bot-ready", {"version": "2.0.0"})))
         hold_back.wait(30)
-        sent_ns.append(CLOCK.now_ns())
+        sends_ns = CLOCK.now_ns()
         connection.send(message_frame(rtvi("bot-llm-text", {"text": "now"})))
+        sent_ns.append(sends_ns)
         for _ in connection:
             pass
 
@@ -159,7 +160,7 @@ async def test_a_message_is_stamped_when_it_came_though_the_event_loop_was_held_
             go.set()
             while not sent_ns:  # not a wait: nothing else of this loop may run
                 pass
-            hold_up(200)
+            hold_up(300)
             read_ns = CLOCK.now_ns()
             arrived_ns, _ = await line.next()
         server.shutdown()
@@ -188,12 +189,12 @@ async def test_a_transport_that_reads_into_a_buffer_as_for_tls_is_stamped_too() 
     near.setblocking(False)
     with far:
         far.sendall(b"hello")
-        hold_up(50)
+        hold_up(200)
         transport, reads = await asyncio.get_running_loop().create_connection(Reads, sock=near)
         await reads.done.wait()
         transport.close()
     assert reads.got == b"hello"
-    assert reads.age_ns > ms_to_ns(40)
+    assert reads.age_ns > ms_to_ns(100)
 
 
 @needs_stamps

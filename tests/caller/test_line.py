@@ -15,7 +15,7 @@ from turngap.caller import intake
 from turngap.caller.dialects.pipecat import PipecatSession, audio_frame, parse, payload_of
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.line import Line, open_line
-from turngap.caller.opening import Socket
+from turngap.caller.opening import Request, Socket, connect
 from turngap.caller.said import AudioChunk, Incoming, Message, ReplyText
 from turngap.clocks import MonotonicClock, others_first
 from turngap.core.clock import ms_to_ns
@@ -25,6 +25,7 @@ from turngap.core.messages import PING
 from turngap.testing.agent import Script, ScriptedAgent
 
 CLOCK = MonotonicClock()
+PATIENCE_S = 30.0
 READY = message_frame(rtvi("bot-ready", {"version": "2.0.0"}))
 
 Handler = Callable[[ServerConnection], Awaitable[None]]
@@ -62,7 +63,7 @@ async def tcp_peer(answer: bytes | None) -> AsyncIterator[str]:
     await asyncio.gather(*handlers)
 
 
-async def failure(url: str, timeout_s: float = 5.0) -> AgentError:
+async def failure(url: str, timeout_s: float = PATIENCE_S) -> AgentError:
     with pytest.raises(AgentError) as raised:
         async with open_line(url, PipecatSession(), CLOCK, timeout_s=timeout_s):
             pass
@@ -151,10 +152,12 @@ async def test_a_proxy_is_not_asked_for_this_machine(monkeypatch: pytest.MonkeyP
 
 async def test_a_websocket_that_never_answers_the_handshake() -> None:
     async with ScriptedAgent(script=Script(greets=False)) as agent:
-        error = await failure(agent.url, timeout_s=0.2)
-    assert error.kind == "agent.not_ready"
-    assert "within 0.2 s" in error.message
-    assert "--dialect" in error.hint
+        request = Request(agent.url, {}, (), PATIENCE_S, agent.url)
+        async with await connect(request, CLOCK) as socket:
+            with pytest.raises(AgentError, match=r"within 0\.2 s") as raised:
+                await Line(socket, PipecatSession(), CLOCK).handshake(0.2)
+    assert raised.value.kind == "agent.not_ready"
+    assert "--dialect" in raised.value.hint
 
 
 async def test_a_peer_that_speaks_text() -> None:
@@ -239,7 +242,7 @@ async def received(line: Line, count: int) -> list[tuple[int, Incoming]]:
             enough.set()
 
     task = asyncio.create_task(line.receive(on_message))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await enough.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -291,8 +294,10 @@ async def test_a_message_is_stamped_when_it_arrives_however_late_it_is_taken() -
 
     async with peer(say) as url, open_line(url, PipecatSession(), CLOCK) as line:
         await sent.wait()
-        await CLOCK.sleep_until_ns(CLOCK.now_ns() + ms_to_ns(50))
-        arrived_by_ns = CLOCK.now_ns() - ms_to_ns(20)
+        for _ in range(10):  # in which the event loop reads the socket, whenever it gets to run
+            await CLOCK.sleep_until_ns(CLOCK.now_ns() + ms_to_ns(10))
+        arrived_by_ns = CLOCK.now_ns()
+        await CLOCK.sleep_until_ns(CLOCK.now_ns() + ms_to_ns(20))
         ((at_ns, _),) = await received(line, 1)
     assert at_ns < arrived_by_ns
 
@@ -327,7 +332,10 @@ async def test_the_agents_clock_is_found_within_its_bound(shift_ms: float) -> No
     assert abs(offset.offset_ns - ms_to_ns(shift_ms)) <= offset.bound_ns
 
 
-async def test_the_quickest_exchange_is_believed() -> None:
+async def test_the_quickest_exchange_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turngap.caller.line.PINGS", 3)
+    monkeypatch.setattr("turngap.caller.line.PING_WAIT_S", PATIENCE_S)
+
     async def lag(socket: ServerConnection) -> None:
         async for message in socket:
             payload = payload_of(parse(message))
@@ -336,15 +344,15 @@ async def test_the_quickest_exchange_is_believed() -> None:
                 continue
             number = payload["data"]["d"]["ping"]
             at_ns = CLOCK.now_ns()
-            if number != 5:  # the way back takes long: midpoints are off by half of it
-                await CLOCK.sleep_until_ns(at_ns + ms_to_ns(30))
+            if number != 1:  # the way back takes long: midpoints are off by half of it
+                await CLOCK.sleep_until_ns(at_ns + ms_to_ns(400))
             await socket.send(pong(number, at_ns))
 
     async with peer(lag) as url, open_line(url, PipecatSession(), CLOCK) as line:
         offset = await line.clock_offset()
     assert offset.offset_ns is not None
     assert offset.bound_ns is not None
-    assert abs(offset.offset_ns) <= offset.bound_ns < ms_to_ns(15)
+    assert abs(offset.offset_ns) <= offset.bound_ns < ms_to_ns(200)
 
 
 async def test_an_agent_that_knows_no_pings_has_no_offset() -> None:
@@ -448,8 +456,7 @@ async def test_messages_are_handed_on_while_the_peer_does_not_read() -> None:
     peer.room.clear()
     for n in range(5):
         peer.sent.put_nowait(str(n))
-    async with asyncio.timeout(5):
-        got = await received(line, 5)
+    got = await received(line, 5)
     assert [incoming for _, incoming in got] == [ReplyText(str(n)) for n in range(5)]
     peer.room.set()
     await line.send_audio(np.zeros(320, np.int16))
@@ -508,7 +515,7 @@ async def test_the_socket_is_closed_though_the_goodbye_fails() -> None:
         with pytest.raises(RuntimeError, match="no goodbye"):
             async with open_line(url, Parting(), CLOCK):
                 pass
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await closed.wait()
 
 

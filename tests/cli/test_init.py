@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import socket
 import subprocess
 import sys
 import tomllib
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from commandline import turngap_here
+from reserved_ports import reserved_port
 from ruamel.yaml import YAML
 from virtual_agents import VirtualAgents
 
@@ -125,9 +125,9 @@ def test_nobody_is_asked_without_a_terminal(folder: Path, capsys: Capsys) -> Non
 
 
 def test_an_agent_that_is_not_there_leaves_nothing(folder: Path, capsys: Capsys) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        url = f"ws://127.0.0.1:{server.getsockname()[1]}/ws"
-    done = turngap_here(capsys, "init", "--agent", url)
+    with reserved_port() as port:
+        url = f"ws://127.0.0.1:{port}/ws"
+        done = turngap_here(capsys, "init", "--agent", url)
     assert (done.code, [*folder.iterdir()]) == (4, [])
     done = turngap_here(capsys, "init", "--agent", url, "--no-try")
     assert (done.code, (folder / "turngap.toml").exists()) == (0, True)

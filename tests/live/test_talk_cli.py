@@ -6,14 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
 from turngap.caller.dialects.pipecat import PipecatSession
-from turngap.caller.line import open_line
+from turngap.caller.line import Line, open_line
 from turngap.cli import main
 from turngap.cli.serving import remarks
 from turngap.cli.wanted import Where
@@ -22,6 +22,8 @@ from turngap.core.errors import AgentError
 
 # Nothing listens there.
 URL = "ws://127.0.0.1:1/ws"
+# Nothing here depends on how long this takes; it only ends a test that hangs.
+PATIENCE_S = 60.0
 
 
 def ended_with(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -143,19 +145,26 @@ def test_ctrl_c_is_the_ordinary_end_of_a_server(
         line = process.stderr.readline()
         assert line.startswith(begins)
         page = next(word for word in line.split() if word.startswith("http://"))
-        with urlopen(f"{page}/api/about", timeout=10) as answer:
+        with urlopen(f"{page}/api/about", timeout=PATIENCE_S) as answer:
             assert json.load(answer)["agent"] == "embedded"
-        with urlopen(page, timeout=10) as answer:
+        with urlopen(page, timeout=PATIENCE_S) as answer:
             assert b"<html" in answer.read()
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
         process.communicate()
     assert not (tmp_path / "runs").exists()
 
 
-async def test_sigterm_lets_the_calls_of_all_processes_end(tmp_path: Path) -> None:
+async def test_sigterm_lets_the_calls_of_all_processes_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turngap.caller.line.PING_WAIT_S", PATIENCE_S)
+
+    def called(url: str) -> AbstractAsyncContextManager[Line]:
+        return open_line(url, PipecatSession(), clock, timeout_s=PATIENCE_S)
+
     arguments = ["serve", "--workers", "2", "--port", "0", "--json", "--drain", "60"]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "turngap", *arguments, "--out", str(tmp_path / "runs")),
@@ -168,7 +177,7 @@ async def test_sigterm_lets_the_calls_of_all_processes_end(tmp_path: Path) -> No
         clock = MonotonicClock()
         async with AsyncExitStack() as stack:
             lines = [
-                await stack.enter_async_context(open_line(ready["url"], PipecatSession(), clock))
+                await stack.enter_async_context(called(ready["url"]))
                 for _ in range(2)  # one with each process
             ]
             os.kill(process.pid, signal.SIGTERM)
@@ -176,11 +185,11 @@ async def test_sigterm_lets_the_calls_of_all_processes_end(tmp_path: Path) -> No
             while b"waiting up to 60 s for 2 calls to end" not in await process.stderr.readline():
                 assert not process.stderr.at_eof()
             with pytest.raises(AgentError, match=r"code 1012 \(this agent is shutting down"):
-                async with open_line(ready["url"], PipecatSession(), clock) as line:
+                async with called(ready["url"]) as line:
                     await line.clock_offset()
             assert [(await line.clock_offset()).n for line in lines] == [12] * 2
             assert process.returncode is None
-        said, _ = await asyncio.wait_for(process.communicate(), 60)
+        said, _ = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     finally:
         with suppress(ProcessLookupError):
             process.kill()

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import textwrap
 import time
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from reserved_ports import reserved_port
 
 from turngap.children import QUIET_LOGURU
 from turngap.core.errors import AgentError, InputError
@@ -38,10 +39,16 @@ SERVES = """
 """
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a command's end seen on a busy machine, too."""
+    monkeypatch.setattr("turngap.play.process.ENDING_S", PATIENCE_S)
+
+
 @pytest.fixture
-def port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        return server.getsockname()[1]
+def port() -> Iterator[int]:
+    with reserved_port() as port:
+        yield port
 
 
 def python(code: str, **values: object) -> str:

@@ -1,22 +1,20 @@
 """`turngap init` on a real pipecat bot in an otherwise empty folder."""
 
-import socket
 import tomllib
 from pathlib import Path
 
 import pytest
 from commandline import ROOT, turngap
+from reserved_ports import reserved_port
 
 pytestmark = pytest.mark.realtime
 
 
 def test_the_bot_is_found_started_called_and_written_down(tmp_path: Path) -> None:
     text = (ROOT / "examples" / "pipecat_bot.py").read_text()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    # A port of its own: other tests start that bot, too.
-    (tmp_path / "pipecat_bot.py").write_text(text.replace("default=8765", f"default={port}"))
-    done = turngap("init", "--yes", cwd=tmp_path)
+    with reserved_port() as port:  # of its own: other tests start that bot, too
+        (tmp_path / "pipecat_bot.py").write_text(text.replace("default=8765", f"default={port}"))
+        done = turngap("init", "--yes", cwd=tmp_path)
     assert done.code == 0, done.err
     said = tomllib.loads((tmp_path / "turngap.toml").read_text())
     assert (said["agent"], said["dialect"]) == (f"ws://127.0.0.1:{port}/ws", "pipecat")

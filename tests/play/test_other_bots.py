@@ -1,7 +1,6 @@
 """Somebody else's pipecat bot, started by its command: as it is, with marks, and on the phone."""
 
 import shlex
-import socket
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from commandline import ROOT, turngap
 from otlp_collector import Collector, Span, collector
+from reserved_ports import reserved_port
 
 from turngap.core.stages import UNATTRIBUTED, USUAL_MARKS
 
@@ -23,15 +23,6 @@ BOTS: dict[str, tuple[list[str], str, list[str]]] = {
     "marks": (["--marks"], "ws", []),
     "phone": ([], "phone", ["--dialect", 'twilio,parameters={lang="en"}']),
 }
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that differ: one bot must not be called in place of another."""
-    with ExitStack() as stack:
-        servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-        for server in servers:
-            stack.enter_context(server)
-        return [server.getsockname()[1] for server in servers]
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +51,8 @@ def replayed(
         assert done.code in (0, 3), done.err
         return done.document()["turns"]
 
-    with ThreadPoolExecutor() as pool:
-        played = pool.map(replay, BOTS, free_ports(len(BOTS)))
+    with ThreadPoolExecutor() as pool, ExitStack() as stack:
+        played = pool.map(replay, BOTS, [stack.enter_context(reserved_port()) for _ in BOTS])
         return dict(zip(BOTS, played, strict=True))
 
 

@@ -9,13 +9,14 @@ import sys
 import textwrap
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from reserved_ports import reserved_port
 
 from turngap.core.errors import AgentError, InputError
 from turngap.play import command as commands
@@ -53,9 +54,9 @@ SERVES_ONE_CALL = """
 
 
 @pytest.fixture
-def port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        return server.getsockname()[1]
+def port() -> Iterator[int]:
+    with reserved_port() as port:
+        yield port
 
 
 def code(text: str, **values: object) -> str:

@@ -12,6 +12,7 @@ from fake_openai import FakeOpenAI, serving
 from pipecat.frames.frames import LLMContextFrame, LLMFullResponseEndFrame, LLMTextFrame
 from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.aggregators.llm_context import LLMContext
+from reserved_ports import reserved_port
 from running_line import InstantClock, running
 
 from turngap.agent.stack import found_of, held_out_of
@@ -36,11 +37,10 @@ def port_of(fake: FakeOpenAI) -> int:
 
 
 @pytest.fixture
-def closed() -> int:
+def closed() -> Iterator[int]:
     """A port on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    with reserved_port() as port:
+        yield port
 
 
 @pytest.fixture

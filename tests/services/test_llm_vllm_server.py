@@ -24,8 +24,10 @@ PATIENCE_S = 30.0
 # Stands in for `vllm`: healthy after it was asked twice, with a worker in a session of its own. It
 # writes down how it was called. A stubborn one's worker does not end when asked.
 FAKE = f"""#!{sys.executable}
-import http.server, json, os, signal, subprocess, sys
+import sys
 arguments = sys.argv[1:]
+print("loading the weights of", arguments[1], flush=True)
+import http.server, json, os, signal, subprocess
 here = os.path.dirname(os.path.abspath(__file__))
 worker = subprocess.Popen(
     [sys.executable, "-S", "-c", "import signal, sys, time;"
@@ -34,7 +36,6 @@ worker = subprocess.Popen(
 with open(os.path.join(here, "called.json"), "w") as file:
     json.dump({{"arguments": arguments, "worker": worker.pid, "pid": os.getpid(),
                "environment": dict(os.environ)}}, file)
-print("loading the weights of", arguments[1], flush=True)
 if "--fail" in arguments:
     at = "(Worker pid=7) ERROR 11-22 01:17:16 [multiproc_executor.py:1063] "
     print("INFO could cause errors like `OSError: [Errno 24]`")

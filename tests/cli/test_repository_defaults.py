@@ -184,17 +184,21 @@ def test_a_key_in_the_file_is_not_shown(
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ('agnet = "a"\n', 1, "did you mean agent?"),
-        ("repeat = 3\n", 1, "repeat belongs below [replay]"),
+        ('agnet = "a"\n', 1, "unknown key; did you mean agent?"),
+        ("repeat = 3\n", 1, "unknown key; it belongs below [replay]"),
         ("[check]\nuntil_decided = true\n", 2, "did you mean until-decided?"),
         ("[chekc]\nrounds = 3\n", 1, "did you mean check?"),
-        ('\n[check]\nrounds = "many"\n', 3, "integer"),
-        ("[check]\nrounds = 0\n", 2, "greater than or equal to 1"),
-        ("[check]\n\nbudget = { gap = true }\n", 3, "number"),
+        ('\n[check]\nrounds = "many"\n', 3, "expected a whole number, found the text 'many'\n"),
+        ('[check]\nrounds = "12"\n', 2, "found the text '12': write 12 without quotes"),
+        ("[check]\nrounds = 1.5\n", 2, "expected a whole number, found 1.5"),
+        ('[check]\nuntil-decided = "true"\n', 2, "found the text 'true': write true without"),
+        ("[check]\nbudget = 800\n", 2, "expected a table, as { gap = 800 }, found 800"),
+        ("[check]\nrounds = 0\n", 2, "expected a number greater than or equal to 1, found 0"),
+        ("[check]\n\nbudget = { gap = true }\n", 3, "expected a number, found true"),
         ('[check.budget]\ngap = 800\nllm = "x"\n', 3, "number"),
         ('agent = ""\n', 1, "at least 1 character"),
-        ('note = """\nagent = 3\n"""\nagent = 4\n', 4, "valid string"),
-        ("scenarios = [3]\n", 1, "valid string"),
+        ('note = """\nagent = 3\n"""\nagent = 4\n', 4, "expected a text in quotes, found 4"),
+        ("scenarios = [3]\n", 1, "expected a text in quotes, found 3"),
         ("calibration = 1e400\n", 1, "not TOML"),
         ("agent = \n", 1, "not TOML"),
         ('out = "../elsewhere"\n', 1, "leads out of the file's folder"),
@@ -207,6 +211,77 @@ def test_what_cannot_be_used_is_refused_with_file_and_line(
     assert words in err
     if words not in ("not TOML", "leads out of the file's folder"):
         assert f"turngap.toml:{line}: " in err
+
+
+def test_each_wrong_key_gets_its_own_hint(repository: Path, capsys: Capsys) -> None:
+    err = refused(repository, capsys, 'scenario = "x"\nqqq = 1\n[chek]\n[check]\nwww = 1\n').err
+    assert [line.removeprefix("error: ") for line in err.splitlines()[:4]] == [
+        "turngap.toml:1: scenario: unknown key; did you mean scenarios?",
+        "turngap.toml:2: qqq: unknown key",
+        "turngap.toml:3: chek: unknown key; did you mean check?",
+        "turngap.toml:5: check.www: unknown key",
+    ]
+    hints = [line.partition(":")[0] for line in err.splitlines()[4:]]
+    assert sorted(hints) == ["  keys at the top", "  keys below [check]"]
+
+
+WRONG = """agent = "ws://127.0.0.1:9/ws"
+dialect = "twillio"
+header = ["X-Key: ${NOT_SET_HERE}", "no header"]
+scenarios = ["coffee-order", "quick-questons"]
+phases = 99
+[check]
+budget = { gap = 800, gapp = 1 }
+target = 1
+against = "nosuch"
+[compare]
+llm = ["nosuch"]
+price = ["cheap"]
+[load]
+sessions = "many"
+rate = "fast"
+"""
+
+
+def test_config_names_all_that_the_commands_would_refuse(repository: Path, capsys: Capsys) -> None:
+    (repository / "turngap.toml").write_text(WRONG)
+    done = turngap_here(capsys, "config", "--json")
+    assert done.code == 2
+    found = [(each["key"], each["from"]) for each in done.document()["wrong"]]
+    assert found == [
+        ("dialect", "turngap.toml:2"),
+        ("header", "turngap.toml:3"),
+        ("scenarios", "turngap.toml:4"),
+        ("phases", "turngap.toml:5"),
+        ("check.budget", "turngap.toml:7"),
+        ("check.target", "turngap.toml:8"),
+        ("check.against", "turngap.toml:9"),
+        ("compare.llm", "turngap.toml:11"),
+        ("compare.price", "turngap.toml:12"),
+        ("load.sessions", "turngap.toml:14"),
+        ("load.rate", "turngap.toml:15"),
+    ]
+    done = turngap_here(capsys, "config")
+    assert (done.code, "llm" in done.out) == (2, True)  # what can be read is shown all the same
+    assert "error: turngap.toml:4: scenarios: no scenario 'quick-questons'" in done.err
+    assert "did you mean quick-questions?" in done.err
+
+
+def test_config_finds_nothing_wrong_in_a_good_file(repository: Path, capsys: Capsys) -> None:
+    (repository / "turngap.toml").write_text(FILE)
+    done = turngap_here(capsys, "config", "--json")
+    assert (done.code, done.document()["wrong"]) == (0, [])
+
+
+def test_config_looks_at_a_built_in_agent_and_at_the_library(
+    repository: Path, capsys: Capsys
+) -> None:
+    (repository / "turngap.toml").write_text(
+        'agent = "embeded"\nlibrary = "mine"\nscenarios = ["x"]\nheader = "X: y"\nstt = "nosuch"\n'
+    )
+    done = turngap_here(capsys, "config", "--json")
+    wrong = [each["key"] for each in done.document()["wrong"]]
+    assert (done.code, wrong) == (2, ["agent", "library", "header", "stt"])
 
 
 def test_a_file_that_is_none_is_refused(repository: Path, capsys: Capsys) -> None:

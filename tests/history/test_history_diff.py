@@ -88,6 +88,7 @@ def test_what_cannot_be_compared_is_refused_with_the_reason(
     assert (done.code, document["verdict"], document["metrics"]) == (3, "cannot_compare", [])
     assert why in "; ".join(document["why"])
     assert "CANNOT COMPARE" in diff(capsys, reference, other).out
+    assert "there are no two such runs" in diff(capsys, "--runs", tmp_path).err
 
 
 @pytest.mark.parametrize(
@@ -146,3 +147,16 @@ def test_what_is_no_run_is_bad_input_and_says_what_to_give(tmp_path, reference, 
     assert diff(capsys, reference, tmp_path / "gone").code == 2
     done = diff(capsys, reference, reference)
     assert (done.code, "the same run" in done.err) == (2, True)
+
+
+def test_without_two_runs_it_says_which_two_may_be_compared(tmp_path, reference, capsys):
+    done = diff(capsys, "--runs", tmp_path)
+    assert (done.code, "there are no two such runs" in done.err) == (2, True)
+    newer = stored(tmp_path, turns(), **LATER)
+    for given, said in (((), "none was given"), ((reference.name,), f"only {reference.name} was")):
+        done = diff(capsys, *given, "--runs", tmp_path)
+        assert done.code == 2
+        assert f"expected two runs to compare, the older one first; {said}" in done.err
+        command = f"turngap history diff {reference} {newer}\n"
+        assert f"the two latest that can be compared: {command}" in done.err
+    assert diff(capsys, reference, newer).code != 2

@@ -11,7 +11,7 @@ from turngap.caller.dialects.registry import dialect_of_host
 from turngap.check.again import command_of
 from turngap.check.verdict import ALPHA, conversations_needed
 from turngap.core.budget import CALIBRATION_TURNS, MAX_STARVED_MS
-from turngap.core.errors import InputError
+from turngap.core.errors import InputError, known_names
 from turngap.core.paired import Limits
 from turngap.core.stages import MARKS
 from turngap.play.command import address_of
@@ -239,22 +239,40 @@ def refuse(plan: CheckPlan) -> None:
 
 def _refuse_budgets(plan: CheckPlan) -> None:
     for name, ms in plan.budgets.items():
-        if name not in BUDGETS or not 0 < ms < inf:
-            raise InputError(
-                "check.budget",
-                f"budget {name}={ms!r}: expected a name and a number of ms",
-                hint=f"names: {', '.join(BUDGETS)}; for example gap=800",
-            )
-    if plan.target == 1:
+        require_budget(name, ms)
+    require_target(plan.target)
+
+
+def require_budget(name: str, ms: float) -> None:
+    """Refuse a budget of a stage that there is not, or of no number of ms.
+
+    Raises:
+        InputError: says which.
+    """
+    if name not in BUDGETS or not 0 < ms < inf:
+        raise InputError(
+            "check.budget",
+            f"budget {name}={ms!r}: expected a name and a number of ms",
+            hint=f"{known_names(name, BUDGETS)}; for example gap=800",
+        )
+
+
+def require_target(share: float) -> None:
+    """Refuse a share of turns that no run can show.
+
+    Raises:
+        InputError: it is no share between 0 and 1, or is 1.
+    """
+    if share == 1:
         raise InputError(
             "check.target",
             "target=1: no number of turns shows that every turn will keep its budget",
             hint=_TARGETS,
         )
-    if not 0 < plan.target < 1:
+    if not 0 < share < 1:
         raise InputError(
             "check.target",
-            f"target={plan.target!r}: expected a share between 0 and 1, 0.95 for 95 %",
+            f"target={share!r}: expected a share between 0 and 1, 0.95 for 95 %",
             hint=_TARGETS,
         )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from turngap.cli.shared import say
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
+from turngap.core.untrusted import shown
 from turngap.defaults.replaced import OF_THE_AGENT, REPLACED
 
 if TYPE_CHECKING:
@@ -122,8 +123,16 @@ def refused(error: Any, ctx: Any) -> InputError | None:
     if str(getattr(ctx.get_parameter_source(param.name), "name", "")) != "DEFAULT_MAP":
         return None
     where, option = ctx.default_map.where(param.name), _option(param).lstrip("-")
-    said = str(error.message).replace("Input should be", "expected")
+    said = not_taken(error, ctx.default_map.get(param.name))
     return InputError("config.value", f"{where}: {option}: {said}")
+
+
+def not_taken(error: Any, value: Any) -> str:
+    """What an option expected in place of a value of the file."""
+    said = str(error.message).replace("Input should be", "expected")
+    said = said.replace("expected less", "expected a number less")
+    said = said.replace("expected greater", "expected a number greater")
+    return f"{said}, found {shown(value)}" if isinstance(value, int | float) else said
 
 
 def _option(param: Any) -> str:

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from turngap.cli import options
 from turngap.cli.next_steps import say_next
-from turngap.cli.shared import print_block, print_json, print_text, say, table
+from turngap.cli.shared import print_block, print_json, print_text, say, show_failure, table
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 
 if TYPE_CHECKING:
+    from turngap.cli.wrong_defaults import Wrong
     from turngap.setup.chosen import Chosen
     from turngap.setup.look import Bot
     from turngap.setup.reach import Asked
@@ -96,7 +99,13 @@ def _root() -> Path:
 
 
 def config(json_: options.Json = False) -> None:
-    """Show what the repository's file says, where, and which commands take it."""
+    """Show what the repository's file says, on which line, and which commands take it.
+
+    Each value that a command would refuse is named with its line: a scenario that there is not, a
+    budget of no stage. Exit: 0 all can be used, 2 not.
+    """
+    from turngap.cli.wrong_defaults import wrong_values
+    from turngap.core.errors import ExitCode
     from turngap.defaults.file import read_defaults
 
     defaults = read_defaults()
@@ -113,13 +122,25 @@ def config(json_: options.Json = False) -> None:
             for command, said in tables.items()
             for name, value in said.items()
         ]
+    wrong = [] if defaults is None else wrong_values(defaults)
     if json_:
-        print_json({"file": None if defaults is None else str(defaults.path), "defaults": rows})
+        file = None if defaults is None else str(defaults.path)
+        print_json({"file": file, "defaults": rows, "wrong": [_wrong(each) for each in wrong]})
     elif rows:
         print_block(lambda _: table(rows))
     else:
         print_text("no turngap.toml and no [tool.turngap] here: turngap's own defaults hold")
         say_next("turngap init writes one")
+    for each in wrong if not json_ else []:
+        show_failure(
+            InputError("config.value", f"{each.where}: {each.key}: {each.message}", hint=each.hint)
+        )
+    raise typer.Exit(ExitCode.BAD_INPUT if wrong else ExitCode.PASS)
+
+
+def _wrong(each: "Wrong") -> dict[str, str]:
+    said = {"key": each.key, "from": each.where, "message": each.message, "hint": each.hint}
+    return {name: text_without_secrets(text) for name, text in said.items()}
 
 
 def _shown(value: Any) -> str:

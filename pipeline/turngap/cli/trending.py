@@ -11,6 +11,7 @@ from turngap.cli.next_steps import say_next
 from turngap.cli.remembering import Since, Where, entries_in, say_none
 from turngap.cli.shared import leave, print_block, print_json, say
 from turngap.core.errors import InputError
+from turngap.core.untrusted import harmless
 
 if TYPE_CHECKING:
     from turngap.history.trend import Trend
@@ -68,19 +69,23 @@ def _say_next(found: "list[Trend]") -> None:
 
 def diff(
     before: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="A", help="The older run: its folder or name.", autocompletion=options.run_names
+            metavar="A",
+            help="The older run: its folder, name or label.",
+            autocompletion=options.run_names,
+            show_default=False,
         ),
-    ],
+    ] = None,
     after: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="B",
             help="The newer run, or `latest`.",
             autocompletion=options.run_names,
+            show_default=False,
         ),
-    ],
+    ] = None,
     root: options.RunsFolder = None,
     limit_p50_ms: Annotated[
         float,
@@ -110,6 +115,8 @@ def diff(
     from turngap.core.paired import Limits
     from turngap.report import page, terminal
 
+    if before is None or after is None:
+        raise _two_wanted(before, root)
     reference, candidate = _run(before, root), _run(after, root)
     if reference.path.resolve() == candidate.path.resolve():
         raise InputError(
@@ -125,6 +132,29 @@ def diff(
     else:
         print_block(lambda width: terminal.block(shown, width))
     leave(None, exit_code(record))
+
+
+def _two_wanted(before: str | None, root: Path | None) -> InputError:
+    """That two runs have to be named, with two that can be compared where there are some."""
+    from turngap.history.trend import latest_two
+
+    given = "none was given" if before is None else f"only {harmless(before)} was given"
+    flags = "" if root is None else f" --runs {shlex.quote(str(root))}"
+    if (two := latest_two(entries_in(None if root is None else [root]))) is None:
+        return InputError(
+            "history.two_runs",
+            f"expected two runs to compare, the older one first; {given}",
+            hint="two runs can be compared if one agent was played the same scenarios on one "
+            f"machine. So far there are no two such runs; turngap history{flags} lists what there "
+            "is",
+        )
+    names = " ".join(shlex.quote(entry.path) for entry in two)
+    return InputError(
+        "history.two_runs",
+        f"expected two runs to compare, the older one first; {given}",
+        hint=f"the two latest that can be compared: turngap history diff {names}\n  "
+        f"turngap history{flags} lists all",
+    )
 
 
 def _run(name: str, root: Path | None) -> "Run":

@@ -84,7 +84,15 @@ def url_meant(text: str) -> str:
 
 
 def known_names(name: str, known: Iterable[str]) -> str:
-    """The hint for a name that there is not: the one that was probably meant, then all there are.
+    """Return the hint for a name that there is not: what was probably meant, then all there are."""
+    names = list(known)
+    meant = probably_meant(name, names)
+    did_you = f"did you mean {meant}? " if meant else ""
+    return f"{did_you}known: {', '.join(names) or 'none'}"
+
+
+def probably_meant(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is nearest to one that there is not; empty where none is near.
 
     Of `table.key`, the key alone will do.
     """
@@ -93,5 +101,4 @@ def known_names(name: str, known: Iterable[str]) -> str:
     names = list(known)
     by_end = {full.rpartition(".")[2]: full for full in names} | {full: full for full in names}
     close = difflib.get_close_matches(name, by_end, n=1)
-    meant = f"did you mean {by_end[close[0]]}? " if close else ""
-    return f"{meant}known: {', '.join(names) or 'none'}"
+    return by_end[close[0]] if close else ""

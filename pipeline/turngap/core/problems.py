@@ -1,11 +1,25 @@
 """What a check finds wrong in a file or a flag, in the words of its user instead of pydantic's."""
 
+from typing import Any
+
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
+
+from turngap.core.untrusted import shown
 
 UNKNOWN_KEY = "unknown key"
 # More than anybody mends at a time; a file of another kind has tens of thousands.
 MOST_SHOWN = 20
+
+# pydantic's names for the types that a file's values have, and what people call these.
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "a text in quotes",
+    "dict_type": "a table, as { gap = 800 }",
+}
 
 
 def problems(error: ValidationError) -> list[ErrorDetails]:
@@ -48,3 +62,28 @@ def reason(problem: ErrorDetails) -> str:
         case _:
             said = problem["msg"].removeprefix("Value error, ")
             return said.replace("Input should be", "expected")
+
+
+def reason_in_toml(problem: ErrorDetails) -> str:
+    """What is wrong with one value of a TOML file: what was expected, and what was found."""
+    value: Any = problem["input"]
+    expected = _EXPECTED.get(problem["type"])
+    if expected is None:
+        return reason(problem)
+    if not isinstance(value, str):
+        found = str(value).lower() if isinstance(value, bool) else shown(value)
+        return f"expected {expected}, found {found}"
+    said = f"expected {expected}, found the text {shown(value)}"
+    bare = value.strip()
+    return f"{said}: write {bare} without quotes" if _is_bare(problem["type"], bare) else said
+
+
+def _is_bare(kind: str, text: str) -> bool:
+    """Whether a text would be right without its quotes."""
+    if kind == "bool_type":
+        return text in ("true", "false")
+    try:
+        (float if kind == "float_type" else int)(text)
+    except ValueError:
+        return False
+    return kind in ("int_type", "float_type")

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from turngap.core.errors import InputError, known_names
-from turngap.core.problems import UNKNOWN_KEY, problems, reason
+from turngap.core.errors import InputError, probably_meant
+from turngap.core.problems import UNKNOWN_KEY, problems, reason_in_toml
 from turngap.core.untrusted import harmless
 from turngap.defaults.keys import OF_THEIR_OWN, SHARED, TABLES, Document, Shared
 from turngap.defaults.lines import line_of
@@ -148,27 +148,38 @@ def _key(name: str) -> str:
 
 
 def _refused(error: ValidationError, text: str, prefix: tuple[str, ...], path: Path) -> InputError:
-    """Every wrong key with its line; of an unknown one, those that there are."""
+    """Every wrong key with its line; of an unknown one, which was meant or which there are."""
     found: list[tuple[int, str]] = []
-    kind, hint = "config.value", ""
+    kind, hints = "config.value", dict[str, None]()
     for problem in problems(error):
         at: list[str] = [part for part in problem["loc"] if isinstance(part, str)]
         line = line_of(text, (*prefix, *at))
-        said = f"{path}:{line}: {'.'.join(at) or 'turngap'}: {reason(problem)}"
-        found.append((line, harmless(said)))
-        if at and reason(problem) == UNKNOWN_KEY and not hint:
+        said = reason_in_toml(problem)
+        if at and said == UNKNOWN_KEY:
             kind = "config.unknown_key"
-            known = TABLES[at[0]] if len(at) > 1 and at[0] in TABLES else Document
-            keys = [_key(name) for name in known.model_fields]
-            hint = _belongs(at[-1]) if known is Document else ""
-            hint = hint or known_names(at[-1], keys)
-    return InputError(kind, "\n".join(said for _, said in sorted(found)), hint=hint)
+            meant, known = _instead(at)
+            said += f"; {meant}" if meant else ""
+            hints |= {} if meant else {known: None}
+        found.append((line, harmless(f"{path}:{line}: {'.'.join(at) or 'turngap'}: {said}")))
+    return InputError(kind, "\n".join(said for _, said in sorted(found)), hint="\n  ".join(hints))
+
+
+def _instead(at: list[str]) -> tuple[str, str]:
+    """What was probably meant by an unknown key, empty where nothing is near; and all there are."""
+    table = at[0] if len(at) > 1 and at[0] in TABLES else ""
+    known = [_key(name) for name in (TABLES[table] if table else Document).model_fields]
+    meant = probably_meant(at[-1], known)
+    said = f"did you mean {meant}?" if meant else ""
+    return (
+        ("" if table else _belongs(at[-1])) or said,
+        f"keys {f'below [{table}]' if table else 'at the top'}: {', '.join(known)}",
+    )
 
 
 def _belongs(key: str) -> str:
     """Below which table a key belongs that stands at the top; empty for one that no table has."""
     tables = [f"[{name}]" for name, table in TABLES.items() if key in map(_key, table.model_fields)]
-    return f"{key} belongs below {' or '.join(tables)}" if tables else ""
+    return f"it belongs below {' or '.join(tables)}" if tables else ""
 
 
 def _said(model: Shared, folder: Path, path: Path) -> dict[str, Any]:

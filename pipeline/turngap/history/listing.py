@@ -14,7 +14,7 @@ from turngap.history.entry import Entry, Kind
 from turngap.report import sections, terminal, words
 from turngap.report.looks import Style
 from turngap.report.sections import TERMINAL, Cell, Line, Lines
-from turngap.store.tables import Table
+from turngap.store.tables import COMMIT_IS, Table
 
 # So many reasons are printed below the list, the newest ones; `--json` has all of them.
 MOST_REASONS = 10
@@ -38,15 +38,7 @@ COLUMNS: Sequence[Column[Entry]] = (
     Column("status", "text", "How it ended.", lambda entry: entry.status),
     Column("label", "text", "What `--label` gave.", lambda entry: entry.label, True),
     Column("agent", "text", "The agent.", lambda entry: entry.agent, True),
-    Column(
-        "commit",
-        "text",
-        "The commit of the checkout that turngap started the agent from; otherwise of the git "
-        "repository around the folder in which turngap was called. It ends in `-dirty` where files "
-        "differed.",
-        lambda entry: entry.commit,
-        True,
-    ),
+    Column("commit", "text", COMMIT_IS, lambda entry: entry.commit, True),
     Column(
         "line",
         "text",

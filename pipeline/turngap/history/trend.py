@@ -97,6 +97,22 @@ def trends(
     machine, with figures of one metrics version and by one measure of a late caller. Checks,
     comparisons and load tests are none. `last`: of each series, so many of the newest.
     """
+    most = min(MOST_RUNS, last or MOST_RUNS)
+    return [_trend(found[-most:], read) for found in _series(entries)]
+
+
+def latest_two(entries: Sequence[Entry]) -> tuple[Entry, Entry] | None:
+    """The two newest valid runs of the series that was measured last; None if none has two."""
+    pairs = [
+        (usable[-2], usable[-1])
+        for found in _series(entries)
+        if len(usable := [entry for entry in found if entry.valid]) > 1
+    ]
+    return max(pairs, key=lambda pair: pair[1].started_utc, default=None)
+
+
+def _series(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """The replays among these that can be compared with each other, in their order."""
     series: dict[tuple[object, ...], list[Entry]] = {}
     for entry in entries:
         if entry.kind == "replay" and entry.played:
@@ -105,8 +121,7 @@ def trends(
                 *(entry.metrics_version, entry.starved_ms),
             )
             series.setdefault(key, []).append(entry)
-    most = min(MOST_RUNS, last or MOST_RUNS)
-    return [_trend(found[-most:], read) for found in series.values()]
+    return list(series.values())
 
 
 def _trend(entries: Sequence[Entry], read: ReadGaps) -> Trend:

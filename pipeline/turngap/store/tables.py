@@ -38,6 +38,12 @@ def agent_name(run: "Run") -> str:
     return agent_called(run.record.name, run.record.agent)
 
 
+# What the column `commit` holds in every table.
+COMMIT_IS = (
+    "The commit of the checkout that turngap started the agent from; otherwise of the git "
+    "repository around the folder in which turngap was called. It ends in `-dirty` where files "
+    "differed."
+)
 # What each turn's row begins with, so that the rows of several runs can stand in one table.
 RUN_COLUMNS: "Sequence[Column[Run]]" = (
     Column("run", "text", "The name of the run's folder.", lambda run: run.path.name),
@@ -49,15 +55,7 @@ RUN_COLUMNS: "Sequence[Column[Run]]" = (
         "stack.",
         agent_name,
     ),
-    Column(
-        "commit",
-        "text",
-        "The commit of the checkout that turngap started the agent from; otherwise of the git "
-        "repository around the folder in which turngap was called. It ends in `-dirty` where files "
-        "differed.",
-        lambda run: run.record.measured_commit,
-        True,
-    ),
+    Column("commit", "text", COMMIT_IS, lambda run: run.record.measured_commit, True),
     Column(
         "valid",
         "boolean",

@@ -21,7 +21,7 @@ from pipecat.utils.time import time_now_iso8601
 
 from turngap.backends import COUNTS
 from turngap.core.errors import AgentError
-from turngap_services.stt.sound import RATE
+from turngap_services.stt.sound import require_rate
 
 # pipecat counts the time from the end of speech to the final text, the VAD's verdict included: 0.34
 # s at p99 with Silero. At worst, the reading under way and the last one are added to that.
@@ -83,10 +83,7 @@ class ReadingSTTService(STTService, Generic[S]):
 
     async def setup(self, setup: FrameProcessorSetup) -> None:
         await super().setup(setup)
-        if self.sample_rate != RATE:
-            raise ValueError(
-                f"{self._engine} hears {RATE} Hz, the pipeline has {self.sample_rate} Hz"
-            )
+        require_rate(self._engine, self.sample_rate)
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)

@@ -37,6 +37,16 @@ def samples(ms: float) -> int:
     return round(ms * RATE / 1000)
 
 
+def require_rate(engine: str, rate_hz: int) -> None:
+    """Refuse a pipeline of another rate than a recogniser hears.
+
+    Raises:
+        ValueError: says both rates.
+    """
+    if rate_hz != RATE:
+        raise ValueError(f"{engine} hears {RATE} Hz, the pipeline has {rate_hz} Hz")
+
+
 class Voice:
     """Where an utterance is audible. None of its sound is kept.
 

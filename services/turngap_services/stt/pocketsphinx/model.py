@@ -13,12 +13,12 @@ from turngap.core.errors import InputError
 from turngap_services.script import scenarios
 from turngap_services.stt.pocketsphinx import Side
 from turngap_services.stt.pocketsphinx.pronounce import PHONES, pronunciations
+from turngap_services.stt.sound import RATE
 from turngap_services.text import clauses, spoken_words, unspoken
 
 if TYPE_CHECKING:
     from pocketsphinx import Decoder
 
-RATE = 16_000  # the acoustic model's
 
 # How much of the 3-gram is kept for words in an order that no sentence has, and how much less
 # likely than the best a path may be before it is dropped. With pocketsphinx's own beams, and half

@@ -20,6 +20,7 @@ from turngap_services.stt.pocketsphinx import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx.known import LEAST_MS, shipped
 from turngap_services.stt.pocketsphinx.model import RATE, Model
 from turngap_services.stt.pocketsphinx.recogniser import Recogniser
+from turngap_services.stt.sound import require_rate
 
 # pipecat counts the time from the end of speech to the final text, the VAD's verdict included: over
 # the library's 35 recordings 0.34 s at p99 to Silero's stop (stop_secs 0.2), 2 ms from there on.
@@ -55,10 +56,7 @@ class PocketsphinxSTTService(STTService):
 
     async def setup(self, setup: FrameProcessorSetup) -> None:
         await super().setup(setup)
-        if self.sample_rate != RATE:
-            raise ValueError(
-                f"pocketsphinx hears {RATE} Hz, the pipeline has {self.sample_rate} Hz"
-            )
+        require_rate("pocketsphinx", self.sample_rate)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)

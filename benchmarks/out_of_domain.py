@@ -30,7 +30,6 @@ from turngap.scenario.library import library_dir, library_paths, load_scenario
 from turngap_services.stt.pocketsphinx import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx.known import LEAST_MS, shipped
 from turngap_services.stt.pocketsphinx.model import (
-    RATE,
     Model,
     Saying,
     build_model,
@@ -38,6 +37,7 @@ from turngap_services.stt.pocketsphinx.model import (
     library_sayings,
 )
 from turngap_services.stt.pocketsphinx.recogniser import Recogniser
+from turngap_services.stt.sound import RATE
 from turngap_services.text import spoken_words
 
 # None of them is in the library, and none in the set that was fitted on.

@@ -8,8 +8,9 @@ from turngap.scenario.library import library_dir, load_scenario, scenario_paths
 from turngap_services.level import TARGET_DBFS
 from turngap_services.stt.pocketsphinx import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx.filling import DITHER_DBFS, Filling, lacks_high_band
-from turngap_services.stt.pocketsphinx.model import RATE, Saying, build_model, library_model
+from turngap_services.stt.pocketsphinx.model import Saying, build_model, library_model
 from turngap_services.stt.pocketsphinx.recogniser import Recogniser
+from turngap_services.stt.sound import RATE
 from turngap_services.text import spoken_words
 
 

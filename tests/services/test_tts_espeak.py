@@ -22,8 +22,9 @@ from turngap.core.clock import Clock
 from turngap.core.errors import InputError
 from turngap.testing import ManualClock
 from turngap_services.stt.pocketsphinx import PocketsphinxSettings
-from turngap_services.stt.pocketsphinx.model import RATE, Saying, build_model
+from turngap_services.stt.pocketsphinx.model import Saying, build_model
 from turngap_services.stt.pocketsphinx.recogniser import Recogniser
+from turngap_services.stt.sound import RATE
 from turngap_services.tts.espeak import EspeakSettings, create
 from turngap_services.tts.espeak.engine import Espeak, EspeakVoice, engine
 from turngap_services.tts.espeak.service import EspeakTTSService

@@ -32,8 +32,9 @@ from turngap.core.errors import AgentError, InputError
 from turngap.core.lead import KEEP_MS, LEAD_DBFS
 from turngap_services.script import scenarios
 from turngap_services.stt.pocketsphinx import PocketsphinxSettings
-from turngap_services.stt.pocketsphinx.model import RATE, Model, Saying, build_model
+from turngap_services.stt.pocketsphinx.model import Model, Saying, build_model
 from turngap_services.stt.pocketsphinx.recogniser import Recogniser
+from turngap_services.stt.sound import RATE
 from turngap_services.text import spoken_words
 from turngap_services.tts.piper import SPEC, PiperSettings, create
 from turngap_services.tts.piper import voice as voice_module

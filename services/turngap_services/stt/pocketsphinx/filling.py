@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turngap.core.audio import Pcm, dbfs_to_amplitude
-from turngap_services.stt.pocketsphinx.model import RATE
+from turngap_services.stt.sound import RATE
 
 # White noise under everything, 61 dB below the loudest of the voice: digital silence gets a
 # spectrum, and no voice that is levelled drowns in it. From 51 to 81 dB nothing changes (25 people

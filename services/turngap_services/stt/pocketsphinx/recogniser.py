@@ -10,7 +10,8 @@ from turngap_services.level import Levelled
 from turngap_services.stt.pocketsphinx import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx.filling import Filling
 from turngap_services.stt.pocketsphinx.known import FRAME_MS, Heard, Word
-from turngap_services.stt.pocketsphinx.model import RATE, Model, make_decoder
+from turngap_services.stt.pocketsphinx.model import Model, make_decoder
+from turngap_services.stt.sound import RATE
 
 # Packets decoded per arriving packet while the pre-roll is worked off: the event loop is never
 # blocked for longer than about 2 ms.

@@ -18,9 +18,9 @@ from pipecat.utils.time import time_now_iso8601
 from turngap.core.spoken import OUT_OF_DOMAIN
 from turngap_services.stt.pocketsphinx import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx.known import LEAST_MS, shipped
-from turngap_services.stt.pocketsphinx.model import RATE, Model
+from turngap_services.stt.pocketsphinx.model import Model
 from turngap_services.stt.pocketsphinx.recogniser import Recogniser
-from turngap_services.stt.sound import require_rate
+from turngap_services.stt.sound import RATE, require_rate
 
 # pipecat counts the time from the end of speech to the final text, the VAD's verdict included: over
 # the library's 35 recordings 0.34 s at p99 to Silero's stop (stop_secs 0.2), 2 ms from there on.

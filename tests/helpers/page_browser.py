@@ -41,6 +41,8 @@ needs_chromium = pytest.mark.skipif(
     reason="no Chromium here; on Debian or Ubuntu: apt-get install chromium",
 )
 
+# Nothing here depends on how long this takes; it only ends a test that hangs.
+PATIENCE_S = 60.0
 MIC_RATE = 48_000
 FLAGS = (
     "--headless=new",
@@ -206,7 +208,7 @@ class Puppet:
 
     async def heard(self, kind: str) -> dict[str, Any]:
         """The details of the page's next message of that kind."""
-        async with asyncio.timeout(20), self._changed:
+        async with asyncio.timeout(PATIENCE_S), self._changed:
             while not (found := [m for m in self.told if m["t"] == kind]):
                 await self._changed.wait()
         self.told.remove(found[0])
@@ -298,11 +300,11 @@ class Opened:
         await self.page.click("#talk")
         await self.state("connected")
 
-    async def state(self, text: str, timeout_s: float = 20) -> None:
+    async def state(self, text: str, timeout_s: float = PATIENCE_S) -> None:
         await self.text("#state", lambda shown: shown == text, timeout_s)
 
     async def text(
-        self, selector: str, wanted: Callable[[str], bool], timeout_s: float = 20
+        self, selector: str, wanted: Callable[[str], bool], timeout_s: float = PATIENCE_S
     ) -> str:
         """What an element says, once it says what is wanted."""
         shown = ""

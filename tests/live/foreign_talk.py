@@ -25,10 +25,9 @@ async def a_turn(page: Page) -> None:
     onset_ns = end_ns + 300_000_000
     await page.say("turngap.played", {"played": [[0, page.agent_samples, onset_ns]]})
     await page.until(lambda: "bot-stopped-speaking" in page.rtvi)
-    # The page's clock is placed so that the turn lies where the agent's facts do. They came at some
-    # time since it spoke, and by so much the clock may be wrong.
-    now_ns = CLOCK.now_ns()
-    offset_ns, bound_ns = now_ns - (end_ns + 900_000_000), now_ns - spoke_ns + 600_000_000
+    # The page's clock is placed so that its turn ended when it began to speak. The agent's facts
+    # came at some time since then, and by so much the clock may be wrong.
+    offset_ns, bound_ns = spoke_ns - end_ns, CLOCK.now_ns() - spoke_ns + 600_000_000
     stretch = {"onset_ns": onset_ns, "received_ns": onset_ns, "end_ns": onset_ns + 400_000_000}
     turn = {
         "turn": 1,

@@ -50,7 +50,7 @@ class Page:
 
     Attributes:
         told: the server messages that came, by what `turngap` names them.
-        rtvi: the stock messages' types, in order.
+        rtvi: the stock messages' types, in order, and among them the names of server messages.
         closed: code and reason, once the server has closed.
     """
 
@@ -62,6 +62,7 @@ class Page:
     sent_samples: int = 0
     offset_ns: int | None = None
     closed: tuple[int, str] | None = None
+    _heard: int = 0
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _listening: asyncio.Task[None] | None = None
 
@@ -94,9 +95,11 @@ class Page:
             self.interruptions.append(CLOCK.now_ns())
         elif kind == "message":
             payload = payload_of(frame)
-            self.rtvi.append(payload["type"])
-            if payload["type"] == "server-message":
+            kind = payload["type"]
+            if kind == "server-message":
                 self.told.append(payload["data"])
+                kind = payload["data"]["turngap"]
+            self.rtvi.append(kind)
 
     async def until(self, there: Callable[[], Any], within_s: float = PATIENCE_S) -> Any:
         """Wait until something true has come; what it is."""
@@ -139,10 +142,13 @@ class Page:
             self.sent_samples += len(packet)
         return begun * 62_500, self.sent_samples * 62_500
 
-    async def heard_all(self, within_s: float = PATIENCE_S) -> None:
-        """Wait until the agent calls its reply done."""
-        done = self.rtvi.count("bot-stopped-speaking")
-        await self.until(lambda: self.rtvi.count("bot-stopped-speaking") > done, within_s)
+    async def heard_all(self) -> None:
+        """Wait until the agent calls its next reply done, and say meanwhile that this is here."""
+        self._heard += 1
+        async with asyncio.timeout(PATIENCE_S):
+            while self.rtvi.count("bot-stopped-speaking") < self._heard:
+                await self.say("turngap.ping", {"ping": 0})
+                await CLOCK.sleep_until_ns(CLOCK.now_ns() + 100_000_000)
 
     @property
     def agent_samples(self) -> int:

@@ -253,9 +253,10 @@ def test_a_download_that_breaks_off_goes_on_where_it_was(hub: Hub) -> None:
 def test_a_stall_ends_in_an_error_and_the_next_start_goes_on_from_there(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
     hub.faults.stall_at = 400_000
-    error = refused("stalled", weights(hub))
+    with monkeypatch.context() as patch:
+        patch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
+        error = refused("stalled", weights(hub))
     assert "within 0.2 s" in error.message
     assert "400 kB of it are kept" in error.message
     assert "HF_HUB_DOWNLOAD_TIMEOUT" in error.hint

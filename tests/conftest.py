@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from fake_agents import ENOUGH, NEW, OLD, FakeAgents, somebody_is_there, speaks_
 from hypothesis import settings
 from inner_runs import INI, Play
 from made_records import make_run
-from quiet import Quiet, Watch
+from quiet import WATCH, Watch, in_real_time, judge, note_begin
 from virtual_agents import VirtualAgents
 
 from turngap.caller.endpoint import Endpoint
@@ -57,7 +57,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order what plays in real time last: a plain fault shows before the slow part begins."""
-    items.sort(key=lambda item: item.get_closest_marker("realtime") is not None)
+    items.sort(key=in_real_time)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    note_begin(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    return judge(item, call.excinfo and call.excinfo.value, report)
 
 
 @pytest.fixture(scope="session")
@@ -80,17 +93,20 @@ def heavy_voice(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
+def watch(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Watch]:
     """What says whether other processes use the machine."""
     watch = Watch(tmp_path_factory.mktemp("watch") / "samples")
+    request.config.stash[WATCH] = watch
     yield watch
     watch.end()
 
 
-@pytest.fixture
-def quiet(watch: Watch) -> Quiet:
-    """For assertions that hold on a quiet machine: `with quiet.measured(): assert ...`."""
-    return Quiet(watch)
+@pytest.fixture(scope="session", autouse=True)
+def watched_in_real_time(request: pytest.FixtureRequest) -> None:
+    if any(map(in_real_time, request.session.items)):
+        request.getfixturevalue("watch")
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from quiet import Quiet
 from virtual_agents import VirtualAgents
 
 from turngap.check.plan import CheckPlan
@@ -157,7 +156,7 @@ def test_an_agent_that_is_as_fast_as_the_other_is_not_regressed(
 
 @pytest.mark.realtime
 async def test_a_tts_that_waits_for_the_whole_reply_is_caught_and_named(
-    library: Path, tmp_path: Path, quiet: Quiet
+    library: Path, tmp_path: Path
 ) -> None:
     # At 125 ms each, a word and a full stop that a first clause does not wait for. `adaptive` text
     # would, from so slow a model, and an answer begun early would hide some of it. Quick speech
@@ -167,8 +166,7 @@ async def test_a_tts_that_waits_for_the_whole_reply_is_caught_and_named(
     old = AgentChoice(backends={"llm": "sim"}, sets=sets, seed=3)
     slow = replace(old, sets=(*sets, "text.aggregation=reply"))
     record = await checked(library, tmp_path, slow, old)
-    with quiet.measured():
-        assert record.verdict == "regressed", record
-        assert record.moved_stage == "tts_request"
-        assert shift_ms(record, "tts_request") > 150
-        assert abs(shift_ms(record, "llm_first_token")) < 100
+    assert record.verdict == "regressed", record
+    assert record.moved_stage == "tts_request"
+    assert shift_ms(record, "tts_request") > 150
+    assert abs(shift_ms(record, "llm_first_token")) < 100

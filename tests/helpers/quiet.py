@@ -1,8 +1,9 @@
 """Whether another process used the machine while a test measured time.
 
-A test asserts what depends on the machine within `quiet.measured()`. Where such an assertion fails
-and the machine was shown to be busy meanwhile, the test is skipped as not measured: it has neither
-passed nor failed. On a quiet machine a failure is a failure.
+Where a test in real time fails as a busy machine lets it fail, and the machine was shown to be busy
+since it began, or since the first test of its file did, it is reported as not measured: it has
+neither passed nor failed. The reason names what failed, so that somebody sees what fails each time.
+On a quiet machine a failure is a failure, and no other error is the machine's fault.
 
 As a process of its own, `python quiet.py PID`, this says twice a second how many cores that process
 and its children leave to others, and how many of these others use.
@@ -12,12 +13,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+
+from turngap.core.errors import AgentError
 
 EVERY_S = 0.5
 # A machine is busy when others take a quarter of a core or more and less than a whole one is idle:
@@ -67,23 +69,48 @@ def why_busy(samples: list[tuple[float, float]]) -> str | None:
     )
 
 
-class Quiet:
-    """What the machine was busy with since this was made."""
+def why_not_measured(error: BaseException, watch: Watch, *since_ns: int) -> str | None:
+    """Why a test that failed with this error has measured nothing; None where it has failed.
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-        self._since_ns = time.monotonic_ns()
+    The machine counts as busy where it was since one of the instants.
+    """
+    late = isinstance(error, AssertionError | AgentError | subprocess.TimeoutExpired)
+    # asyncio's, Python's own and playwright's
+    if not late and type(error).__name__ != "TimeoutError":
+        return None
+    busy = next(filter(None, (why_busy(watch.samples(each)) for each in since_ns)), None)
+    if busy is None:
+        return None
+    said = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"{NOT_MEASURED}the machine is busy ({busy}), and this failed: {said}"
 
-    @contextmanager
-    def measured(self) -> Iterator[None]:
-        """Assert in here what holds on a machine that is quiet."""
-        try:
-            yield
-        except AssertionError:
-            busy = why_busy(self._watch.samples(self._since_ns))
-            if busy is None:
-                raise
-            pytest.skip(f"{NOT_MEASURED}the machine is busy ({busy})")
+
+WATCH, SINCE_NS = pytest.StashKey[Watch](), pytest.StashKey[int]()
+
+
+def in_real_time(item: pytest.Item) -> bool:
+    return item.get_closest_marker("realtime") is not None
+
+
+def note_begin(item: pytest.Item) -> None:
+    """Note when a test began, and the first one of its file, whose figures the others may share."""
+    item.stash[SINCE_NS] = time.monotonic_ns()
+    if (module := item.getparent(pytest.Module)) is not None:
+        module.stash.setdefault(SINCE_NS, time.monotonic_ns())
+
+
+def judge(
+    item: pytest.Item, error: BaseException | None, report: pytest.TestReport
+) -> pytest.TestReport:
+    """Call a test in real time not measured where the machine was busy when it failed."""
+    module, watch = item.getparent(pytest.Module), item.config.stash.get(WATCH, None)
+    if not (report.failed and error and module and watch and in_real_time(item)):
+        return report
+    why = why_not_measured(error, watch, item.stash[SINCE_NS], module.stash[SINCE_NS])
+    if why is not None:
+        file, line, _ = item.location
+        report.outcome, report.longrepr = "skipped", (file, line or 0, why)
+    return report
 
 
 def _used_s() -> tuple[float, float]:

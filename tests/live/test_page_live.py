@@ -17,7 +17,7 @@ from page_browser import (
     process,
     scripted_agent,
 )
-from quiet import NOT_MEASURED, Quiet
+from quiet import NOT_MEASURED
 
 from turngap.scenario.library import load_scenario
 from turngap.testing.agent import Reply, Script
@@ -31,9 +31,7 @@ def plain(text: str) -> str:
     return re.sub(r"[^a-z' ]", "", text.lower()).strip()
 
 
-async def test_a_known_delay_is_measured_and_a_barge_in_silences_the_agent(
-    tmp_path: Path, quiet: Quiet
-) -> None:
+async def test_a_known_delay_is_measured_and_a_barge_in_silences_the_agent(tmp_path: Path) -> None:
     delays = [250.0, 400.0, 550.0, 325.0, 475.0, 250.0]
     microphone = Microphone().pause(1500)
     for _ in delays:
@@ -66,17 +64,14 @@ async def test_a_known_delay_is_measured_and_a_barge_in_silences_the_agent(
         for turn, delay in zip(turns, delays, strict=False)
         if turn["leftOut"] is None
     ]
-    with quiet.measured():
-        assert median(errors) <= 15, errors
-        # The agent waits 200 ms before it drops its reply; what was queued here goes with it.
-        assert 150 <= barging["yieldNs"] / 1e6 <= 350
-        # A turn is drawn within 100 ms of being heard.
-        assert median(turn["drawnMs"] for turn in turns) <= 100
+    assert median(errors) <= 15, errors
+    # The agent waits 200 ms before it drops its reply; what was queued here goes with it.
+    assert 150 <= barging["yieldNs"] / 1e6 <= 350
+    # A turn is drawn within 100 ms of being heard.
+    assert median(turn["drawnMs"] for turn in turns) <= 100
 
 
-async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(
-    tmp_path: Path, quiet: Quiet
-) -> None:
+async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(tmp_path: Path) -> None:
     scenario = load_scenario(SCENARIO).scenario
     microphone = Microphone().pause(1500)
     for turn in scenario.turns:
@@ -107,17 +102,16 @@ async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(
         assert turn["outcome"] in ("answered", "late")
         assert {stage["name"] for stage in turn["stages"]} > {"endpoint", "llm_first_token", "sent"}
         assert sum(stage["ns"] for stage in turn["stages"]) == turn["onsetNs"] - turn["endNs"]
-    with quiet.measured():
-        # The time to its first token is drawn around 600 ms, and seldom under half of it. A page
-        # without time hears the end of the reply before it as this one's.
-        assert typed[1]["gapMs"] > 300
-        # A browser that gets no time drops some of what its microphone hears.
-        for turn, said in zip(spoken, scenario.turns, strict=True):
-            assert plain(turn["transcript"]) == plain(said.say)
-            assert plain(turn["reply"]) == plain(said.reply or "")
-        # Picked while the agent spoke; a page without time may learn of that when it is over.
-        assert typed[0]["ended"] == "interrupted"
-        assert silent_ms <= 250
+    # The time to its first token is drawn around 600 ms, and seldom under half of it. A page
+    # without time hears the end of the reply before it as this one's.
+    assert typed[1]["gapMs"] > 300
+    # A browser that gets no time drops some of what its microphone hears.
+    for turn, said in zip(spoken, scenario.turns, strict=True):
+        assert plain(turn["transcript"]) == plain(said.say)
+        assert plain(turn["reply"]) == plain(said.reply or "")
+    # Picked while the agent spoke; a page without time may learn of that when it is over.
+    assert typed[0]["ended"] == "interrupted"
+    assert silent_ms <= 250
 
 
 # The page's loudspeaker and microphone, joined by a wire of a length to choose.
@@ -141,9 +135,7 @@ WIRE = """
 """
 
 
-async def test_the_way_from_mouth_to_ear_is_measured_with_the_pages_own_sound(
-    quiet: Quiet,
-) -> None:
+async def test_the_way_from_mouth_to_ear_is_measured_with_the_pages_own_sound() -> None:
     async with Puppet() as agent, PageServer(agent.port) as server, chromium() as browser:
         tab = await opened(browser, server.url, WIRE)
         await tab.start()
@@ -164,8 +156,7 @@ async def test_the_way_from_mouth_to_ear_is_measured_with_the_pages_own_sound(
         assert await tab.page.inner_text("#ear-ms") == "not calibrated"
     # The wire's own length is in it, and what the browser adds to it is the same each time.
     assert trips[0] >= 40
-    with quiet.measured():
-        assert trips[1] - trips[0] == pytest.approx(80, abs=5)
+    assert trips[1] - trips[0] == pytest.approx(80, abs=5)
 
 
 async def _type(page: Any, text: str) -> None:

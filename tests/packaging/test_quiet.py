@@ -6,7 +6,12 @@ import time
 
 import psutil
 import pytest
-from quiet import Quiet, Watch, own_s, why_busy
+from inner_runs import INI
+from quiet import Watch, own_s, why_busy, why_not_measured
+
+from turngap.core.errors import AgentError
+
+pytest_plugins = ["pytester"]
 
 QUIET = [(0.05, 1.6)] * 10
 HOGGED = [(1.02, 0.6)] * 10
@@ -47,27 +52,92 @@ class Said(Watch):
         return self._samples
 
 
-def test_what_fails_on_a_busy_machine_is_not_measured() -> None:
-    with (
-        pytest.raises(pytest.skip.Exception, match=r"^not measured: the machine is busy \(other"),
-        Quiet(Said(HOGGED)).measured(),
-    ):
-        raise AssertionError("too slow")
-
-
-def test_what_fails_on_a_quiet_machine_has_failed() -> None:
-    with pytest.raises(AssertionError, match="too slow"), Quiet(Said(QUIET)).measured():
-        raise AssertionError("too slow")
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (AssertionError("assert 1 == 2\nmore of it"), "assert 1 == 2"),
+        (AgentError("agent.line_lost", "the line was lost"), "the line was lost"),
+        (TimeoutError(), "TimeoutError"),
+    ],
+)
+def test_what_fails_on_a_busy_machine_is_not_measured_and_named(
+    error: Exception, said: str
+) -> None:
+    why = why_not_measured(error, Said(HOGGED), 0)
+    assert why is not None
+    assert why.startswith("not measured: the machine is busy (other processes used 1.0 of ")
+    assert why.endswith(f"), and this failed: {said}")
+    assert why_not_measured(error, Said(QUIET), 0, 0) is None
 
 
 def test_no_other_error_is_the_machines_fault() -> None:
-    with pytest.raises(ValueError, match="broken"), Quiet(Said(HOGGED)).measured():
-        raise ValueError("broken")
+    assert why_not_measured(ValueError("broken"), Said(HOGGED), 0) is None
 
 
-def test_what_holds_on_a_busy_machine_has_passed() -> None:
-    with Quiet(Said(HOGGED)).measured():
-        pass
+INNER = """
+import pytest
+
+@pytest.fixture
+def slow():
+    assert 1 == 2, "no answer"
+
+@pytest.mark.realtime
+def test_fixture(slow): ...
+
+@pytest.mark.realtime
+def test_call():
+    assert 3 == 4, "too slow"
+
+@pytest.mark.realtime
+def test_broken():
+    raise ValueError("broken")
+
+@pytest.mark.realtime
+def test_passes(): ...
+
+def test_not_in_real_time():
+    assert 5 == 6
+"""
+HOOKS = """
+import pytest
+import quiet
+
+class Said(quiet.Watch):
+    def __init__(self): ...
+    def samples(self, since_ns):
+        return {samples!r}
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "realtime: x")
+    config.stash[quiet.WATCH] = Said()
+
+def pytest_runtest_setup(item):
+    quiet.note_begin(item)
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    return quiet.judge(item, call.excinfo and call.excinfo.value, report)
+"""
+
+
+@pytest.mark.parametrize(
+    ("samples", "outcomes"),
+    [
+        (HOGGED, {"passed": 1, "failed": 2, "skipped": 2}),
+        (QUIET, {"passed": 1, "failed": 3, "errors": 1}),
+    ],
+)
+def test_only_tests_in_real_time_are_left_out_and_only_on_a_busy_machine(
+    pytester: pytest.Pytester, samples: list[tuple[float, float]], outcomes: dict[str, int]
+) -> None:
+    pytester.makeini(INI)
+    pytester.makeconftest(HOOKS.format(samples=samples))
+    pytester.makepyfile(INNER)
+    result = pytester.runpytest_inprocess("-rs")
+    result.assert_outcomes(**outcomes)
+    if "skipped" in outcomes:
+        result.stdout.fnmatch_lines(["SKIPPED*not measured: *this failed: too slow*"])
 
 
 def test_the_machine_is_looked_at_until_now(watch: Watch) -> None:

@@ -372,9 +372,10 @@ RESULT = """<testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def outcomes(*results: Path) -> "subprocess.CompletedProcess[str]":
+def outcomes(*results: Path, github: str = "") -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, str(ROOT / "tools/outcomes.py"), *map(str, results)],
+        env={**os.environ, "GITHUB_ACTIONS": github},
         capture_output=True,
         text=True,
         check=False,
@@ -390,6 +391,14 @@ def test_the_outcomes_of_all_parts_are_told_at_the_end(tmp_path: Path) -> None:
         *["not measured: tests.a::waits: it is busy"] * 2,
         *["failed: tests.a::fails: assert 1 == 2", "failed: tests.a::breaks: no fixture"] * 2,
         "2 passed, 4 failed, 2 skipped, 2 not measured",
+    ]
+
+
+def test_on_github_what_was_not_measured_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text(RESULT, encoding="utf-8")
+    said = outcomes(tmp_path / "a.xml", github="true").stdout.splitlines()
+    assert [line for line in said if line.startswith("::")] == [
+        "::warning::not measured: tests.a::waits: it is busy"
     ]
 
 

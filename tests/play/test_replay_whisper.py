@@ -5,14 +5,11 @@ from pathlib import Path
 import pytest
 from canned_whisper import WORDS, canned_model
 from commandline import turngap
-from quiet import Quiet
 
 pytestmark = pytest.mark.realtime
 
 
-def test_every_turn_is_heard_by_whisper_and_answered_ahead_of_its_end(
-    tmp_path: Path, quiet: Quiet
-) -> None:
+def test_every_turn_is_heard_by_whisper_and_answered_ahead_of_its_end(tmp_path: Path) -> None:
     done = turngap(
         *("replay", "quick-questions", "--stt", "whisper", "--set", f"stt.model={canned_model()}"),
         *(
@@ -36,6 +33,5 @@ def test_every_turn_is_heard_by_whisper_and_answered_ahead_of_its_end(
         heard = turn["transcript"].split()
         assert len(heard) > 3
         assert heard == WORDS[: len(heard)]
-    with quiet.measured():
-        # What was read in the pause was answered before the turn was over, and was right.
-        assert any(turn["counts"].get("speculations", 0) for turn in turns)
+    # What was read in the pause was answered before the turn was over, and was right.
+    assert any(turn["counts"].get("speculations", 0) for turn in turns)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import worker_tasks
-from quiet import Quiet
 
 from turngap.core.errors import InputError
 from turngap.workers import Done, Lost, Told
@@ -19,7 +18,7 @@ TOO_SLOW = "timed out during startup"
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch, quiet: Quiet) -> Iterator[Any]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Two nodes of one processor each, as processes of this machine, on loopback."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
@@ -38,8 +37,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, quiet: Quiet) -> Iterator[Any]:
         except Exception as e:  # it has no class of its own
             if TOO_SLOW not in str(e):
                 raise
-            with quiet.measured():
-                raise AssertionError("Ray gave a node half a minute to start") from e
+            raise AssertionError("Ray gave a node half a minute to start") from e
         yield nodes, doomed
     finally:
         nodes.shutdown()

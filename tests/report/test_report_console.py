@@ -126,6 +126,18 @@ def test_unexplained_time_is_named():
     assert "unattributed 412" in " ".join(block_lines(turn))
 
 
+def test_a_turn_without_marks_has_a_plain_bar_and_no_stages():
+    """Nothing is known of its stages, which the summary says once for all turns."""
+    turn = make_turn(marks_ms={"agent_onset": 700.0})
+    text = "\n".join(block_lines(turn))
+    assert "unattributed" not in text
+    assert "?" not in text
+    assert set(bar_of(turn).split("│")[0].strip()) == {"▄"}
+    assert "▄" not in [looks.look_of(name).pattern for name in (*MARKS[1:], "unattributed")]
+    slow = make_turn(marks_ms={"agent_onset": 9000.0})
+    assert bar_of(slow).endswith("▶")
+
+
 def test_cut_in_is_drawn_left_of_zero():
     early = make_turn(marks_ms={"agent_onset": -100.0})
     bar = bar_of(early)
@@ -278,7 +290,8 @@ def test_a_stage_of_few_turns_is_not_the_slowest_and_says_so():
 def test_an_agent_without_marks_is_told_how_to_get_stages():
     turns = [make_turn(marks_ms={"agent_onset": 700.0}) for _ in range(3)]
     text = " ".join(summary_text(make_run(turns)).split())
-    assert "add the two lines of MarksObserver" in text
+    assert text.count("add the two lines of MarksObserver") == 1
+    assert text.count("unattributed") == 1
     assert "MarksObserver" not in summary_text(make_run([*turns, make_turn()]))
 
 
@@ -300,6 +313,18 @@ def test_a_run_that_accepts_a_later_caller_says_how_far_off_it_may_be():
     assert "a caller up to 40 ms late is accepted (--starved-ms; by default 10)" in text
     assert "a gap reads at most 33 ms long" in text
     assert "is accepted" not in summary_text(make_run(turns))
+
+
+def test_a_long_title_goes_on_in_the_next_line():
+    name = "before the change that makes everything slower"
+    run = make_run([make_turn()], name=name, agent={"url": "wss://voice.example.org:8443/media"})
+    first, second, *_ = summary_text(run, 80).splitlines()
+    assert first == f"━━ {name} ·"
+    assert second.startswith("   wss://voice.example.org:8443/media · 1 turn of coffee-order ━")
+    assert len(second) == 80
+    long = summary_text(make_run([make_turn()], name="x" * 300), 80).splitlines()
+    assert all(len(line) <= 80 for line in long)
+    assert sum(line.count("x") for line in long) >= 300
 
 
 def test_title_names_run_and_agent_once():

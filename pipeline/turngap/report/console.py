@@ -12,7 +12,7 @@ from rich.text import Text
 
 from turngap.core.budget import NATURAL_MS
 from turngap.core.results import Turn
-from turngap.core.stages import Stage
+from turngap.core.stages import UNATTRIBUTED, Stage
 from turngap.core.untrusted import printable
 from turngap.report import looks, terminal, turn_words, words
 from turngap.report.charts import SHORT_MS
@@ -28,6 +28,8 @@ RULE_AT = 0.74
 RULE = "│"
 OVERFLOW = "▶"
 SILENCE = "╌"
+# The gap of a turn of which no stage is known. No stage is drawn so.
+WHOLE_GAP = "▄"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,10 @@ def _bar(turn: Turn, scale: Scale) -> Text:
         _paint(cells, start, scale.zero, looks.UNKNOWN_STAGE.pattern, "magenta")
         if start < 0:
             cells[0] = ("◀", "magenta")
+    elif _unmarked(turn):
+        _paint(cells, scale.zero, scale.column(turn.gap_ms), WHOLE_GAP, terminal.STYLES["unknown"])
+        if scale.column(turn.gap_ms) > scale.width:
+            cells[-1] = (OVERFLOW, "bold red")
     else:
         _paint_stages(cells, turn.stages, scale)
     cells[scale.rule] = (RULE, "bold red" if turn.outcome == "late" else "bold")
@@ -150,8 +156,13 @@ def _write(chars: list[str], start: int, text: str) -> None:
     chars[start : start + len(text)] = list(text)
 
 
+def _unmarked(turn: Turn) -> bool:
+    """Whether no mark explains any of the gap, so that there is nothing to tell of its stages."""
+    return [stage.name for stage in turn.stages] == [UNATTRIBUTED]
+
+
 def _stage_lines(turn: Turn, width: int) -> list[Text]:
-    if turn.gap_ms is None or turn.gap_ms < 0:
+    if turn.gap_ms is None or turn.gap_ms < 0 or _unmarked(turn):
         return []
     short = [stage for stage in turn.stages if stage.ms < SHORT_MS]
     pieces: list[Text] = []

@@ -176,6 +176,8 @@ def _outcomes(run: Run, summary: Summary) -> list[Item]:
 
 
 def _stages(summary: Summary) -> list[Item]:
+    if unmarked := words.marks_words(stage.name for stage in summary.stages):
+        return [lines(("stages", unmarked))]
     replied = summary.outcomes.get("answered", 0) + summary.outcomes.get("late", 0)
     most = max((abs(stage.p50_ms) for stage in summary.stages), default=0.0)
     head = (
@@ -207,8 +209,7 @@ def _stages(summary: Summary) -> list[Item]:
     why = dict.fromkeys(s.p95_ms.why_none for s in summary.stages if s.p95_ms.why_none)
     if why:
         caption += f"; no p95: {', '.join(w for w in why if w)}"
-    unmarked = words.marks_words(stage.name for stage in summary.stages)
-    return [Table(head, rows, caption), lines(("marks", unmarked))]
+    return [Table(head, rows, caption)]
 
 
 def _slowest(stage: str, summary: Summary) -> str:

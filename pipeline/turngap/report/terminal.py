@@ -42,7 +42,7 @@ _PLAIN = Console(file=io.StringIO(), width=80)
 def block(report: Report, width: int) -> Text:
     """The whole report; readable without colour. Ends with an empty line."""
     width = max(width, MIN_WIDTH)
-    found = [_head(report, width)]
+    found = _head(report, width)
     for warning in report.warnings:
         found += wrapped("!", printable(warning), width, "bold red")
     found += lines_of(Lines(report.lead), width)
@@ -124,15 +124,28 @@ def cropped(content: str, room: int) -> str:
     return text.plain
 
 
-def _head(report: Report, width: int) -> Text:
+def _title(subject: str, width: int) -> list[Text]:
+    """The subject with a rule beside it, broken between its parts where it is too long."""
+    room, found = width - 5, list[str]()  # "━━ " before it, " ·" after what goes on
+    for part in printable(subject).split(" · "):
+        if found and cell_len(f"{found[-1]} · {part}") <= room:
+            found[-1] += f" · {part}"
+        else:
+            found[-1:] = [f"{found[-1]} ·"] if found else []
+            found += [line.plain for line in Text(part).wrap(_PLAIN, room, overflow="fold")]
+    lines = [f"{'   ' if n else '━━ '}{text}" for n, text in enumerate(found)]
+    lines[-1] = f"{lines[-1]} ".ljust(width, "━")
+    return [Text(line, style="bold") for line in lines]
+
+
+def _head(report: Report, width: int) -> list[Text]:
     if report.verdict is None:
-        title = cropped(printable(report.subject), width - 4)
-        return Text(f"━━ {title} ".ljust(width, "━"), style="bold")
+        return _title(report.subject, width)
     text = Text(report.verdict.text, style=STYLES[report.verdict.style])
     about = f"{GAP}{report.means}"
     if cell_len(text.plain) + cell_len(about) <= width:
         text.append(about)
-    return text
+    return [text]
 
 
 def item_lines(item: Item, width: int) -> list[Text]:

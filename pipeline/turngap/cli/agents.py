@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -151,16 +152,20 @@ def fetch(
 def doctor(library: options.Library = None, json_: options.Json = False) -> None:
     """Check whether this machine is fit to measure, and which agents it can run.
 
-    Of each agent it says which published weights it loads, and whether they are here. Nothing is
-    fetched. Exit: 0 fit to measure, 4 not. Where the extra `agent` is installed, the agent embedded
-    has to run for that; other agents may be lacking, and a machine that is busy just now is only
-    told.
+    For each agent it says which published weights it loads, and whether they are here. Nothing is
+    fetched. It also says whether something listens where the repository's file expects your bot.
+
+    Exit: 0 fit to measure, 4 not. With the extra `agent`, the agent `embedded` must be able to run;
+    other agents may lack something, and a bot that does not run or a machine that is busy just now
+    is only mentioned.
     """
     from turngap.backends import AGENT
     from turngap.play.doctor import Check, examine
+    from turngap.play.doctor_agent import examine_agent
+    from turngap.setup.look import servers
 
     checks: list[Check] = []
-    for check in examine(library):
+    for check in chain(examine(library), examine_agent(servers)):
         checks.append(check)
         if not json_:
             mark = "ok" if check.ok else "NO" if check.needed else "-"
@@ -172,7 +177,7 @@ def doctor(library: options.Library = None, json_: options.Json = False) -> None
     if json_:
         print_json([dataclasses.asdict(c) for c in checks])
     fit = all(check.ok for check in checks if check.needed)
-    if fit and not json_:
+    if fit and not json_ and not any(c.name == "agent" and not c.ok for c in checks):
         say_next(after_doctor(built_in=AGENT.met()))
     raise typer.Exit(ExitCode.PASS if fit else ExitCode.AGENT_FAILED)
 

@@ -1,0 +1,117 @@
+"""`turngap doctor` on the agent of the repository's file: does something listen where it says?"""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from turngap.play import doctor_agent
+from turngap.play.doctor import Check
+from turngap.play.doctor_agent import examine_agent
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TURNGAP_CONFIG", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """One at which somebody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def closed() -> Iterator[int]:
+    """One at which nobody can listen, as it is bound and does not."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def found(folder: Path, text: str, *elsewhere: int) -> Check:
+    (folder / "turngap.toml").write_text(text)
+    (check,) = examine_agent(lambda: elsewhere)
+    assert not check.needed  # a bot that does not run says nothing of the machine
+    return check
+
+
+def test_who_listens_is_named(folder: Path, port: int) -> None:
+    check = found(folder, f'agent = "ws://127.0.0.1:{port}/ws"\n')
+    assert check.ok
+    assert check.detail.startswith(f"127.0.0.1:{port} is served by ")
+    assert check.detail.endswith("(turngap.toml:1)")
+
+
+def test_nobody_listens_and_where_something_else_does(folder: Path, port: int, closed: int) -> None:
+    check = found(folder, f'agent = "ws://localhost:{closed}/ws"\n', port, closed)
+    assert (check.ok, check.detail) == (
+        False,
+        f"nothing listens at localhost:{closed} (turngap.toml:1)",
+    )
+    assert "start your bot; or add start = " in check.remedy
+    assert f"Something else listens at port {port}, served by" in check.remedy
+    assert f"port {closed}" not in check.remedy
+
+
+def test_what_is_started_needs_no_listener(folder: Path, port: int, closed: int) -> None:
+    start = 'start = "python bot.py"\n'
+    check = found(folder, f'agent = "ws://127.0.0.1:{closed}/ws"\n{start}', port)
+    assert check.ok
+    assert "`python bot.py` is started for each run (turngap.toml:2)" in check.detail
+    assert f"so nothing has to listen at 127.0.0.1:{closed} now" in check.detail
+    check = found(folder, f'agent = "ws://127.0.0.1:{port}/ws"\n{start}')
+    assert not check.ok
+    assert f"but 127.0.0.1:{port} is in use already by" in check.detail
+    assert "take `start` out of turngap.toml" in check.remedy
+
+
+def test_another_machine_is_not_mistaken_for_this_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, int]] = []
+    monkeypatch.setattr(doctor_agent, "_peer", lambda *address: asked.append(address))
+    check = found(folder, 'agent = "wss://bot.invalid/ws"\n', 8000)
+    assert (check.ok, asked) == (False, [("bot.invalid", 443)])
+    assert "8000" not in check.remedy
+
+
+def test_a_variable_in_the_address_is_not_filled_in(folder: Path) -> None:
+    check = found(folder, 'agent = "wss://${MY_HOST}/ws"\n')
+    assert check.ok
+    assert "not looked at, as a variable stands for its address" in check.detail
+
+
+@pytest.mark.parametrize("text", [None, "", 'agent = "stock"\n'])
+def test_without_an_address_there_is_nothing_to_look_at(folder: Path, text: str | None) -> None:
+    if text is not None:
+        (folder / "turngap.toml").write_text(text)
+    assert list(examine_agent(lambda: ())) == []
+
+
+def test_a_file_that_cannot_be_used_is_a_finding(folder: Path) -> None:
+    assert "unknown key" in found(folder, 'agnet = "x"\n').detail
+    assert "does not say where" in found(folder, 'agent = "ws:///"\n').detail
+
+
+def test_a_name_that_is_looked_up_for_ever_is_given_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = Event()
+
+    def hang(*_: object) -> None:
+        never.wait()
+        raise OSError
+
+    monkeypatch.setattr(doctor_agent, "LOOK_UP_S", 0.01)
+    monkeypatch.setattr(doctor_agent, "CONNECT_S", 0.01)
+    monkeypatch.setattr(socket, "create_connection", hang)
+    try:
+        assert not found(folder, 'agent = "ws://bot.invalid/ws"\n').ok
+    finally:
+        never.set()

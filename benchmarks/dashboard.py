@@ -37,7 +37,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from turngap.agent.metrics import ENGINES, REASONS, Metrics
 from turngap.core.budget import GAP_BUCKETS_S, OUTCOMES, REPLIED
 from turngap.core.stages import USUAL_MARKS
-from turngap.marks.recorder import AgentTurn
+from turngap.marks.turn import AgentTurn
 from turngap.report.prometheus import prometheus_text
 from turngap.telemetry.names import METRIC_ATTRIBUTES, STAGES
 from turngap.telemetry.names import METRICS as TOLD

@@ -27,7 +27,7 @@ from turngap.agent.metrics import (
 from turngap.agent.protocols.pipecat_protobuf import PipecatProtobuf
 from turngap.agent.protocols.twilio import TwilioStream
 from turngap.caller.dialects.pipecat import audio_frame
-from turngap.marks.recorder import AgentTurn
+from turngap.marks.turn import AgentTurn
 from turngap.testing import LoopClock, ManualClock, in_virtual_time
 from turngap.testing.virtual import virtual_clocks
 

@@ -12,7 +12,8 @@ from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import ms_to_ns
 from turngap.core.counts import BEHIND
 from turngap.core.events import ToolCall
-from turngap.marks.recorder import SAME_STEP_MS, AgentTurn, MarksRecorder
+from turngap.marks.recorder import SAME_STEP_MS, MarksRecorder
+from turngap.marks.turn import AgentTurn
 
 RATE = 24_000
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-    from turngap.marks.recorder import AgentTurn
+    from turngap.marks.turn import AgentTurn
 
 # prometheus_client reads it once, as it is imported.
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"

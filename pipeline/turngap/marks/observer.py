@@ -57,7 +57,8 @@ from turngap.core.counts import AGENT_GAP, USER_BOT_LATENCY
 from turngap.core.messages import PING
 from turngap.core.tokens import COLD
 from turngap.marks.failures import failure_of, kind_of
-from turngap.marks.recorder import AgentTurn, MarksRecorder
+from turngap.marks.recorder import MarksRecorder
+from turngap.marks.turn import AgentTurn
 from turngap.marks.versions import (
     EagerEndOfTurnCancelFrame,
     FirstPushes,

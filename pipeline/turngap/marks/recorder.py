@@ -1,16 +1,15 @@
 """The agent's marks of its turns, gathered from instants. No I/O and no pipecat."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from turngap.backends import Decision, Kind
-from turngap.core.audio import Pcm, SpeechDetector, SpeechStart
-from turngap.core.budget import LLM_WINDOW_MS
-from turngap.core.clock import ms_to_ns, ns_to_ms, samples_to_ns
+from turngap.core.audio import Pcm
+from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.counts import add_counts
 from turngap.core.events import ToolCall
-from turngap.core.tokens import THOUGHT, THOUGHT_MS
+from turngap.marks.turn import AgentTurn
 from turngap.marks.waste import costs
 
 # A turn decision that follows the final transcript this closely was waiting for it.
@@ -21,74 +20,6 @@ SPEECH_MS = 700.0
 # An error this long before the person is heard to speak is of another turn. A recogniser that was
 # stuck hands on what it had held up at once, the beginning of the speech included.
 STALE_ERROR_MS = 1000.0
-
-
-@dataclass(slots=True)
-class _Track:
-    """Finds the first audible sample of a stream of chunks, each with its instant."""
-
-    detector: SpeechDetector | None = None
-    first_ns: int = 0
-    rate: int = 0
-    chunks: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    done: bool = False
-
-    def feed(self, at_ns: int, pcm: Pcm, rate: int) -> tuple[int, int] | None:
-        """Return the audible sample's index and its chunk's instant, once it is known."""
-        if self.done:
-            return None
-        if self.detector is None:
-            self.detector, self.first_ns, self.rate = SpeechDetector(rate), at_ns, rate
-        total = (self.chunks[-1][0] if self.chunks else 0) + len(pcm)
-        self.chunks.append((total, at_ns))
-        for event in self.detector.feed(pcm):
-            if isinstance(event, SpeechStart):
-                self.done = True
-                return event.sample, next(at for n, at in self.chunks if n > event.sample)
-        return None
-
-
-@dataclass(slots=True)
-class AgentTurn:
-    """A turn of the agent, as far as it has come.
-
-    Attributes:
-        number: counts from 1; 0 while the answer is a guess.
-        marks: instants, ns of the clock that stamped them.
-        counts: other figures of the turn, by name.
-        why: why turn-taking held for as long as it did, if it says.
-        error: why the reply failed, or stopped in the middle.
-        late: why it is late as long as an engine is silent, by the engine's kind; empty where it
-            went on after all.
-        no_reply: why there is nothing to hear, though no engine has failed.
-        calls: the turn's tool calls, by call id, in order.
-        silent_ns: when the person fell silent, as far as turn-taking knows; None for typed turns.
-        interrupted: whether the person spoke into what was heard of it.
-    """
-
-    number: int
-    marks: dict[str, int]
-    counts: dict[str, float] = field(default_factory=dict[str, float])
-    why: str | None = None
-    error: str | None = None
-    late: dict[Kind, str] = field(default_factory=dict[Kind, str])
-    no_reply: str | None = None
-    calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
-    pieces: int = 0  # of the answer, from the LLM
-    piece_ns: int | None = None  # the latest one, or what it thought
-    tts: _Track = field(default_factory=_Track)
-    out: _Track = field(default_factory=_Track)
-    held_ns: int = 0  # when its audio was released, if it was held back
-    audible: tuple[int, int] | None = None  # first audible sample of the TTS, and when it was made
-    silent_ns: int | None = None
-    interrupted: bool = False
-
-    @property
-    def failure(self) -> str | None:
-        """Why there is no whole reply; empty where one that was late went on."""
-        if self.error is not None or not self.late:
-            return self.error
-        return next(filter(None, self.late.values()), "")
 
 
 Report = Callable[[AgentTurn], None]
@@ -124,10 +55,7 @@ class MarksRecorder:
         self._eager = eager
         self._report = report
         self._finished = finished
-        self._silent_ns: int | None = None  # of the turn that was decided last
-        self._pending: dict[str, int] = {}
-        self._counts: dict[str, float] = {}
-        self._why: str | None = None
+        self._next = AgentTurn(0, {})  # what is known of the next turn before it is asked for
         self._vad_stop_ns: int | None = None
         self._silence_ns = 0  # before the VAD's stop
         self._turn: AgentTurn | None = None
@@ -155,7 +83,7 @@ class MarksRecorder:
             self._speech_since_ns = None
 
     def transcript(self, at_ns: int) -> None:
-        self._pending["transcript"] = at_ns
+        self._next.marks["transcript"] = at_ns
 
     def partial(self) -> None:
         """Note an interim transcript."""
@@ -163,16 +91,18 @@ class MarksRecorder:
 
     def user_started(self, at_ns: int) -> None:
         """Note that the user speaks (on), so that the turn was not over yet."""
-        self._pending = {}
-        self._vad_stop_ns = self._silent_ns = None
+        self._forget_end()
         self._speech_since_ns = at_ns
         recent_ns = at_ns - ms_to_ns(STALE_ERROR_MS)
         self._unheard = {e: ns for e, ns in self._unheard.items() if ns >= recent_ns}
 
     def typed(self) -> None:
         """Note that the person types: no sound before it is of the turn that answers this."""
-        self._pending = {}
-        self._vad_stop_ns = self._silent_ns = None
+        self._forget_end()
+
+    def _forget_end(self) -> None:
+        self._next.marks = {}
+        self._vad_stop_ns = self._next.silent_ns = None
 
     def turn_decided(self, at_ns: int, decision: Decision | None = None) -> None:
         """Note that the turn's end was decided, which also confirms a guess.
@@ -185,21 +115,15 @@ class MarksRecorder:
         turn = self._confirmed(at_ns)
         if turn is None and (turn := self._just_requested(at_ns)) is not None:
             at_ns = min(at_ns, turn.marks["llm_request"])
-        marks, counts = (self._pending, self._counts) if turn is None else (turn.marks, turn.counts)
-        silent_ns = self._silent_since(decision)
-        if turn is None:
-            self._silent_ns = silent_ns
-        else:
-            turn.silent_ns = silent_ns
+        decided = turn or self._next
+        decided.silent_ns = self._silent_since(decision)
         if decision is None:
-            marks["endpoint"] = self._due_ns(at_ns, marks.get("transcript"))
+            due_ns = self._due_ns(at_ns, decided.marks.get("transcript"))
+            decided.marks["endpoint"] = due_ns
         else:
-            marks["endpoint"] = decision.at_ns
-            counts["hold_ms"] = decision.hold_ms
-            if turn is None:
-                self._why = decision.why
-            else:
-                turn.why = decision.why
+            decided.marks["endpoint"] = decision.at_ns
+            decided.counts["hold_ms"] = decision.hold_ms
+            decided.why = decision.why
 
     def _silent_since(self, decision: Decision | None) -> int | None:
         if decision is not None:
@@ -210,7 +134,7 @@ class MarksRecorder:
         """Note that a recogniser has given no final transcript of what was surely speech."""
         speech_ms, self._speech_ns = ns_to_ms(self._speech_ns), 0
         partial, self._partial = self._partial, False
-        if "transcript" in self._pending or self._making is not None:
+        if "transcript" in self._next.marks or self._making is not None:
             return
         if self._unheard:
             return
@@ -228,9 +152,8 @@ class MarksRecorder:
         """Make the guess a turn, which may be heard from now on."""
         guess, self._guess = self._guess, None
         if guess is not None:
-            guess.held_ns = at_ns
-            self._place_audible(guess)
-            guess.marks = {**self._pending, **guess.marks}
+            guess.release(at_ns)
+            guess.marks = {**self._next.marks, **guess.marks}
             self._begin(guess)
         return guess
 
@@ -252,7 +175,8 @@ class MarksRecorder:
         return min(decided_ns, self._vad_stop_ns + self._hold_ns)
 
     def llm_requested(self, at_ns: int) -> None:
-        self._begin(AgentTurn(0, {**self._pending, "llm_request": at_ns}, why=self._why))
+        marks = {**self._next.marks, "llm_request": at_ns}
+        self._begin(AgentTurn(0, marks, why=self._next.why))
 
     def guessed(self, at_ns: int) -> None:
         """Begin a guess: a context left for the LLM before the user's turn was over."""
@@ -262,7 +186,7 @@ class MarksRecorder:
         """Forget the guess. Nothing of it will be heard, but the turn pays for it."""
         guess, self._guess = self._guess, None
         if guess is not None:
-            add_counts(self._counts, costs(guess.counts))
+            add_counts(self._next.counts, costs(guess.counts))
 
     def failed(self, error: str) -> None:
         """Note that the answer failed, or stopped in the middle."""
@@ -309,27 +233,13 @@ class MarksRecorder:
     def said(self, at_ns: int) -> None:
         """Note a piece of the answer from the LLM: a token, with most LLMs."""
         self.mark("llm_first_token", at_ns)
-        if (turn := self._making) is None or "llm_request" not in turn.marks:
-            return
-        turn.piece_ns = at_ns
-        # With tools, the answer is the reply to the request that carries their results.
-        asked_ns = turn.marks.get("tool_result", turn.marks["llm_request"])
-        first_ns = turn.marks["llm_first_token"]
-        self.count("llm_window_tokens", float(at_ns - asked_ns <= ms_to_ns(LLM_WINDOW_MS)))
-        turn.counts["llm_ttft_ms"] = ns_to_ms(first_ns - asked_ns)
-        turn.pieces += 1
-        if at_ns > first_ns:
-            turn.counts["llm_tokens_per_s"] = (turn.pieces - 1) * 1e9 / (at_ns - first_ns)
+        if (turn := self._making) is not None and "llm_request" in turn.marks:
+            turn.said(at_ns)
 
     def thought(self, at_ns: int) -> None:
-        """Note a piece of what the LLM thinks, which is no part of the answer.
-
-        What it took is the time since the piece before, of the first one none.
-        """
+        """Note a piece of what the LLM thinks, which is no part of the answer."""
         if (turn := self._making) is not None:
-            self.count(THOUGHT, 1)
-            self.count(THOUGHT_MS, ns_to_ms(at_ns - (turn.piece_ns or at_ns)))
-            turn.piece_ns = at_ns
+            turn.thought(at_ns)
 
     def used(self, prompt_tokens: int, completion_tokens: int) -> None:
         """Count the tokens of a request, whatever became of it."""
@@ -376,23 +286,22 @@ class MarksRecorder:
 
     def count(self, name: str, n: float) -> None:
         """Add to a figure of the turn that is being answered, or of the next one."""
-        counts = self._making.counts if self._making else self._counts
-        counts[name] = counts.get(name, 0) + n
+        (self._making or self._next).count(name, n)
 
     def heard(self, counts: Mapping[str, float]) -> None:
         """Add to figures of the next turn, which answers all that was heard."""
-        add_counts(self._counts, counts)
+        add_counts(self._next.counts, counts)
 
     def _begin(self, turn: AgentTurn) -> None:
         self.finish()
         self._count += 1
         turn.number = self._count
-        add_counts(turn.counts, self._counts)
+        before, self._next = self._next, AgentTurn(0, {})
+        add_counts(turn.counts, before.counts)
         # A late transcript is answered like any other.
         unread = None if "transcript" in turn.marks else self._unread
         turn.error = turn.error or next(iter(self._unheard), unread)
-        turn.silent_ns, self._silent_ns = self._silent_ns, None
-        self._pending, self._counts, self._why = {}, {}, None
+        turn.silent_ns = before.silent_ns
         self._unheard, self._unread = {}, None
         self._turn = self._latest = turn
         if turn.failure:
@@ -421,16 +330,7 @@ class MarksRecorder:
         if turn is None or self._is_of_another(turn):
             return
         self.mark("tts_first_audio", at_ns)
-        if found := turn.tts.feed(at_ns, pcm, rate):
-            turn.audible = found
-            self._place_audible(turn)
-
-    def _place_audible(self, turn: AgentTurn) -> None:
-        if turn.audible is not None:
-            sample, made_ns = turn.audible
-            begun_ns = max(turn.tts.first_ns, turn.held_ns)
-            played_ns = begun_ns + samples_to_ns(sample, turn.tts.rate)
-            turn.marks["tts_first_audible"] = max(made_ns, played_ns)
+        turn.spoke(at_ns, pcm, rate)
 
     def sent(self, at_ns: int, pcm: Pcm, rate: int) -> None:
         """Note audio written to the line; `sent` marks the chunk with the first audible sample."""

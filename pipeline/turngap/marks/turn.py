@@ -1,0 +1,121 @@
+"""A turn of the agent while it is made: its marks, its figures, and its first audible samples."""
+
+from dataclasses import dataclass, field
+
+from turngap.backends import Kind
+from turngap.core.audio import Pcm, SpeechDetector, SpeechStart
+from turngap.core.budget import LLM_WINDOW_MS
+from turngap.core.clock import ms_to_ns, ns_to_ms, samples_to_ns
+from turngap.core.events import ToolCall
+from turngap.core.tokens import THOUGHT, THOUGHT_MS
+
+
+@dataclass(slots=True)
+class Track:
+    """Finds the first audible sample of a stream of chunks, each with its instant."""
+
+    detector: SpeechDetector | None = None
+    first_ns: int = 0
+    rate: int = 0
+    chunks: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    done: bool = False
+
+    def feed(self, at_ns: int, pcm: Pcm, rate: int) -> tuple[int, int] | None:
+        """Return the audible sample's index and its chunk's instant, once it is known."""
+        if self.done:
+            return None
+        if self.detector is None:
+            self.detector, self.first_ns, self.rate = SpeechDetector(rate), at_ns, rate
+        total = (self.chunks[-1][0] if self.chunks else 0) + len(pcm)
+        self.chunks.append((total, at_ns))
+        for event in self.detector.feed(pcm):
+            if isinstance(event, SpeechStart):
+                self.done = True
+                return event.sample, next(at for n, at in self.chunks if n > event.sample)
+        return None
+
+
+@dataclass(slots=True)
+class AgentTurn:
+    """A turn of the agent, as far as it has come.
+
+    Attributes:
+        number: counts from 1; 0 while the answer is a guess.
+        marks: instants, ns of the clock that stamped them.
+        counts: other figures of the turn, by name.
+        why: why turn-taking held for as long as it did, if it says.
+        error: why the reply failed, or stopped in the middle.
+        late: why it is late as long as an engine is silent, by the engine's kind; empty where it
+            went on after all.
+        no_reply: why there is nothing to hear, though no engine has failed.
+        calls: the turn's tool calls, by call id, in order.
+        silent_ns: when the person fell silent, as far as turn-taking knows; None for typed turns.
+        interrupted: whether the person spoke into what was heard of it.
+    """
+
+    number: int
+    marks: dict[str, int]
+    counts: dict[str, float] = field(default_factory=dict[str, float])
+    why: str | None = None
+    error: str | None = None
+    late: dict[Kind, str] = field(default_factory=dict[Kind, str])
+    no_reply: str | None = None
+    calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+    pieces: int = 0  # of the answer, from the LLM
+    piece_ns: int | None = None  # the latest one, or what it thought
+    tts: Track = field(default_factory=Track)
+    out: Track = field(default_factory=Track)
+    held_ns: int = 0  # when its audio was released, if it was held back
+    audible: tuple[int, int] | None = None  # first audible sample of the TTS, and when it was made
+    silent_ns: int | None = None
+    interrupted: bool = False
+
+    @property
+    def failure(self) -> str | None:
+        """Why there is no whole reply; empty where one that was late went on."""
+        if self.error is not None or not self.late:
+            return self.error
+        return next(filter(None, self.late.values()), "")
+
+    def count(self, name: str, n: float) -> None:
+        """Add to a figure."""
+        self.counts[name] = self.counts.get(name, 0) + n
+
+    def said(self, at_ns: int) -> None:
+        """Note a piece of the answer from the LLM; the first has been marked."""
+        self.piece_ns = at_ns
+        # With tools, the answer is the reply to the request that carries their results.
+        asked_ns = self.marks.get("tool_result", self.marks["llm_request"])
+        first_ns = self.marks["llm_first_token"]
+        self.count("llm_window_tokens", float(at_ns - asked_ns <= ms_to_ns(LLM_WINDOW_MS)))
+        self.counts["llm_ttft_ms"] = ns_to_ms(first_ns - asked_ns)
+        self.pieces += 1
+        if at_ns > first_ns:
+            self.counts["llm_tokens_per_s"] = (self.pieces - 1) * 1e9 / (at_ns - first_ns)
+
+    def thought(self, at_ns: int) -> None:
+        """Note a piece of what the LLM thinks.
+
+        What it took is the time since the piece before, of the first one none.
+        """
+        self.count(THOUGHT, 1)
+        self.count(THOUGHT_MS, ns_to_ms(at_ns - (self.piece_ns or at_ns)))
+        self.piece_ns = at_ns
+
+    def spoke(self, at_ns: int, pcm: Pcm, rate: int) -> None:
+        """Take audio from the TTS."""
+        if found := self.tts.feed(at_ns, pcm, rate):
+            self.audible = found
+            self._place_audible()
+
+    def release(self, at_ns: int) -> None:
+        """Note that its audio, which was held back, may be heard from here on."""
+        self.held_ns = at_ns
+        self._place_audible()
+
+    def _place_audible(self) -> None:
+        if self.audible is not None:
+            sample, made_ns = self.audible
+            begun_ns = max(self.tts.first_ns, self.held_ns)
+            played_ns = begun_ns + samples_to_ns(sample, self.tts.rate)
+            self.marks["tts_first_audible"] = max(made_ns, played_ns)

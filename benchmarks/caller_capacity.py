@@ -40,7 +40,7 @@ from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.results import OffsetRecord, Quantiles
 from turngap.core.stats import percentile
 from turngap.play.calibrate import absolute_quantiles, utterance
-from turngap.play.run import undisturbed
+from turngap.play.quiet import undisturbed
 from turngap.scenario.model import SpeechBounds
 from turngap.testing.dialects import require_half
 

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from turngap.play.calibrate import loopback_script, plan
-from turngap.play.run import undisturbed
+from turngap.play.quiet import undisturbed
 from turngap.testing.account import Account, Truth
 from turngap.testing.agent import Reply, ScriptedAgent
 

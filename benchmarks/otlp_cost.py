@@ -45,8 +45,10 @@ from turngap.core.stats import CONFIDENCE
 from turngap.core.summary import summarise
 from turngap.play.plan import ReplayPlan
 from turngap.play.process import running
-from turngap.play.run import RunInProgress, undisturbed, why_invalid
+from turngap.play.quiet import undisturbed
+from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice
+from turngap.play.validity import why_invalid
 from turngap.scenario.library import LoadedScenario
 from turngap.store.provenance import this_machine
 from turngap.telemetry.destination import ENDPOINT

@@ -22,7 +22,7 @@ from turngap.caller.endpoint import Endpoint
 from turngap.check.plan import CheckPlan
 from turngap.core.errors import TurngapError
 from turngap.core.results import Turn
-from turngap.play import run as playing
+from turngap.play import rounds as playing
 from turngap.play.run import RunInProgress
 from turngap.scenario.library import load_scenarios, scenario_paths
 from turngap.store.folders import new_folder

@@ -18,7 +18,7 @@ from turngap.core.results import OffsetRecord
 from turngap.core.stats import Percentile, Proportion, percentile, proportion
 from turngap.play.cues import cues_of
 from turngap.play.process import running
-from turngap.play.run import undisturbed
+from turngap.play.quiet import undisturbed
 from turngap.play.target import AgentChoice
 from turngap.scenario.library import LoadedScenario
 

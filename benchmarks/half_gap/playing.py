@@ -12,7 +12,8 @@ from loguru import logger
 from half_gap.contenders import Contender
 from turngap.core.errors import AgentError
 from turngap.play.plan import PlayPlan, Progress
-from turngap.play.run import RunInProgress, play_in_turns
+from turngap.play.rounds import play_in_turns
+from turngap.play.run import RunInProgress
 from turngap.play.target import resolve
 from turngap.play.virtual import play_in_virtual_time
 from turngap.scenario.library import LoadedScenario

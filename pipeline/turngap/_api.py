@@ -110,7 +110,7 @@ async def replay(
     """
     from turngap.caller.stream import RATE
     from turngap.play.plan import Progress, ReplayPlan
-    from turngap.play.run import replay as play
+    from turngap.play.rounds import replay as play
     from turngap.play.target import AgentChoice
     from turngap.report.run import write_html
     from turngap.telemetry.telemetry import telling

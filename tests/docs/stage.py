@@ -122,7 +122,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr("webbrowser.open", lambda _: True)
     for room in ("turngap.weights.fetch", "turngap.play.target", "turngap.scenario.spoken"):
         monkeypatch.setattr(f"{room}.bring", bring)
-    monkeypatch.setattr("turngap.play.run.calibrated", calibrated)
+    monkeypatch.setattr("turngap.play.rounds.calibrated", calibrated)
     for step in ("judged", "transcribed"):
         monkeypatch.setattr(f"turngap.judge.play.{step}", lambda run, *_: run)
     monkeypatch.setattr(sound, "PortAudioDevice", lambda name: name)

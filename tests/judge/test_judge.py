@@ -26,7 +26,6 @@ from turngap.judge.play import (
     transcribed,
 )
 from turngap.judge.transcribe import RATE, reply_audio, transcribe
-from turngap.play.run import content_hash
 from turngap.report.console import turn_block
 from turngap.report.run import summary_block
 from turngap.scenario.library import load_scenario
@@ -78,7 +77,7 @@ async def speech(text: str) -> Pcm:
 async def stored(folder: Path, library: Path, *replies: str, **changes: Any) -> Run:
     """A run of `talk` in which an agent that reports no text said these."""
     path = load_scenario(library / "talk.yaml")
-    hashes = {"talk": content_hash(path)}
+    hashes = {"talk": path.content_hash()}
     record = make_record(scenario_hashes=hashes, planned_turns=len(replies))
     with RunWriter.create(folder, "x", record) as writer:
         for number, reply in enumerate(replies, 1):
@@ -230,7 +229,7 @@ def judge_of(server: FakeOpenAI) -> ConfiguredBackend:
 def told(tmp_path: Path, library: Path, *verdict: str) -> Run:
     """A run of an agent that reports its text, with the rule's verdicts."""
     record = make_record(
-        scenario_hashes={"talk": content_hash(load_scenario(library / "talk.yaml"))}
+        scenario_hashes={"talk": load_scenario(library / "talk.yaml").content_hash()}
     )
     with RunWriter.create(tmp_path, "y", record) as writer:
         for number, each in enumerate(verdict, 1):

@@ -7,7 +7,6 @@ from commandline import SCENARIOS, turngap_here
 from made_records import make_record, make_turn
 
 from turngap.judge.prompt import PROMPT
-from turngap.play.run import content_hash
 from turngap.scenario.library import load_scenario
 from turngap.store.runs import read_run
 from turngap.store.writer import RunWriter
@@ -18,7 +17,7 @@ Capsys = pytest.CaptureFixture[str]
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run of one turn of which no sound was kept."""
-    played = content_hash(load_scenario(SCENARIOS / "coffee-order.yaml"))
+    played = load_scenario(SCENARIOS / "coffee-order.yaml").content_hash()
     record = make_record(scenario_hashes={"coffee-order": played})
     with RunWriter.create(tmp_path, "x", record) as writer:
         writer.append_turn(make_turn(audio=None))

@@ -12,10 +12,11 @@ from commandline import SCENARIOS, turngap_here
 
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.secrets import REMOVED
-from turngap.play import run as playing
+from turngap.play import rounds as playing
 from turngap.play.plan import PlayPlan, Progress, ReplayPlan
 from turngap.play.resume import continued, read_unfinished
-from turngap.play.run import RunInProgress, all_kept, replay
+from turngap.play.rounds import replay
+from turngap.play.run import RunInProgress, all_kept
 from turngap.play.target import AgentChoice
 from turngap.report.run import write_html
 from turngap.store.runs import Run, read_run

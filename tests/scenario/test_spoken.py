@@ -14,7 +14,6 @@ from virtual_agents import VirtualAgents
 from turngap.backends import BackendSettings, BackendSpec, Need, Weights
 from turngap.core.audio import AUDIBLE_DBFS, Pcm, audible_onset, rms_dbfs
 from turngap.core.errors import AgentError, ExitCode, InputError
-from turngap.play.run import content_hash
 from turngap.scenario import spoken
 from turngap.scenario.label import label_file
 from turngap.scenario.library import LoadedScenario, load_scenario
@@ -126,15 +125,15 @@ def test_a_text_is_spoken_once(voice: FakeVoice, written: Written):
     once = load_scenario(written(TWO))
     again = load_scenario(written(TWO))
     assert voice.asked == ["hello, you", "and again"]
-    assert content_hash(again) == content_hash(once)
+    assert again.content_hash() == once.content_hash()
     assert np.array_equal(again.clips["1"].pcm, once.clips["1"].pcm)
 
 
 def test_an_edited_text_is_spoken_anew_and_is_another_scenario(voice: FakeVoice, written: Written):
-    before = content_hash(load_scenario(written(TWO)))
+    before = load_scenario(written(TWO)).content_hash()
     after = load_scenario(written(TWO.replace("and again", "and once more")))
     assert voice.asked[2:] == ["and once more"]
-    assert content_hash(after) != before
+    assert after.content_hash() != before
 
 
 def test_another_way_of_speaking_is_another_scenario(voice: FakeVoice, written: Written):
@@ -143,7 +142,7 @@ def test_another_way_of_speaking_is_another_scenario(voice: FakeVoice, written: 
     for take in spoken.cache().iterdir():  # as another version of the engine would speak
         pcm, rate = soundfile.read(take, dtype="int16")
         soundfile.write(take, pcm[: -rate // 20], rate)
-    assert content_hash(load_scenario(file)) != content_hash(before)
+    assert load_scenario(file).content_hash() != before.content_hash()
 
 
 def test_a_scenario_names_its_voice_and_how_it_speaks(voice: FakeVoice, written: Written):

@@ -33,14 +33,10 @@ from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError, TurngapError
 from turngap.play.plan import SILENT, Progress
-from turngap.play.run import (
-    RunInProgress,
-    all_kept,
-    calibrate_each,
-    content_hash,
-    identified,
-    undisturbed,
-)
+from turngap.play.quiet import undisturbed
+from turngap.play.rounds import calibrate_each, identified
+from turngap.play.run import RunInProgress, all_kept
+from turngap.scenario.library import content_hashes
 from turngap.store.documents import write_document
 from turngap.store.folders import new_folder, utc_now
 from turngap.store.runs import Run
@@ -83,7 +79,7 @@ async def check(plan: CheckPlan, progress: Progress = SILENT) -> Checked:
     started = utc_now()
     refuse(plan)
     stored = None if plan.baseline is None else baselines.load(plan.baseline)
-    refused = refusals(plan, stored, {s.scenario.name: content_hash(s) for s in plan.scenarios})
+    refused = refusals(plan, stored, content_hashes(plan.scenarios))
     folder = new_folder(plan.out, "check")
     progress.on_folder(folder)
     sides = _Sides(plan, folder, progress, stored)

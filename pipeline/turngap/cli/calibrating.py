@@ -57,7 +57,7 @@ def _calibrated(dialects: list[str], turns: int, seed: int) -> list[dict[str, An
 
     from turngap.play.calibrate import calibrate
     from turngap.play.plan import calibration_s
-    from turngap.play.run import undisturbed
+    from turngap.play.quiet import undisturbed
 
     found: list[dict[str, Any]] = []
     minutes = len(dialects) * calibration_s(turns) / 60

@@ -189,7 +189,7 @@ def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[Run, TurngapError | None
 
     from rich.console import Console
 
-    from turngap.play.run import replay
+    from turngap.play.rounds import replay
     from turngap.report.console import turn_block
 
     console = Console(highlight=False, quiet=quiet)

@@ -22,7 +22,8 @@ from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import SIMULATED_LLM
 from turngap.play.plan import SILENT, PlayPlan, Progress
-from turngap.play.run import RunInProgress, play_in_turns
+from turngap.play.rounds import play_in_turns
+from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
 from turngap.store.documents import write_document

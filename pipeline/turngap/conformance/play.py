@@ -13,7 +13,8 @@ from turngap.conformance.evidence import Evidence
 from turngap.conformance.tap import Tap
 from turngap.core.errors import AgentError
 from turngap.play.cues import cues_of
-from turngap.play.run import GREETING_MS, undisturbed
+from turngap.play.quiet import undisturbed
+from turngap.play.run import GREETING_MS
 from turngap.scenario.library import LoadedScenario, library_for, load_scenarios, scenario_paths
 
 # Two questions, and between them one that is asked 1.5 s into the reply to the first.

@@ -15,7 +15,6 @@ from turngap.core.results import AnswerRecord, JudgedWith, JudgeRecord, Turn
 from turngap.core.summary import counted_turns, other_verdicts
 from turngap.judge.prompt import MAX_TOKENS, PROMPT, question, verdict_of
 from turngap.judge.transcribe import reply_audio, transcribe
-from turngap.play.run import content_hash
 from turngap.scenario.answers import answer_again
 from turngap.scenario.library import library_dir, library_paths, load_scenario
 from turngap.scenario.model import Scenario
@@ -90,7 +89,7 @@ def expectations(run: Run, library: Path | None) -> Mapping[str, Scenario]:
                 hint="name the folder that it was played from: --scenarios DIR",
             )
         loaded, played = load_scenario(known[name]), run.record.scenario_hashes.get(name)
-        if played is not None and content_hash(loaded) != played:
+        if played is not None and loaded.content_hash() != played:
             raise InputError(
                 "judge.changed",
                 f"{known[name]} is not what {run.path} played: it was changed since",

@@ -22,7 +22,7 @@ from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.schedule import Step
 from turngap.load.search import Search
 from turngap.load.steps import pooled_at_once
-from turngap.play.run import content_hash
+from turngap.scenario.library import content_hashes
 from turngap.store.folders import utc_now
 from turngap.store.provenance import git_commit, this_machine
 from turngap.workers import Executor
@@ -245,7 +245,7 @@ def _opening_record(plan: LoadPlan, executor: Executor) -> LoadRecord:
         agent=plan.agent.describe(),
         mode=plan.mode,
         arrivals=plan.arrivals or "held",
-        scenario_hashes={s.scenario.name: content_hash(s) for s in plan.scenarios},
+        scenario_hashes=content_hashes(plan.scenarios),
         voices={s.scenario.name: s.voice for s in plan.scenarios if s.voice is not None},
         stand_ins=plan.agent.stand_ins(s.scenario for s in plan.scenarios),
         budget_ms=plan.pass_ms,

@@ -30,7 +30,8 @@ from turngap.load.schedule import Step
 from turngap.load.search import Search
 from turngap.load.steps import Callers, at_once, callers_for, sessions_over, why_void
 from turngap.load.telling import ToldSteps
-from turngap.play.run import calibrated, identified, kept
+from turngap.play.rounds import calibrated, identified
+from turngap.play.run import kept
 from turngap.play.target import Room
 from turngap.store.provenance import git_commit
 from turngap.workers import Executor, executor

@@ -25,7 +25,7 @@ from turngap.load.calls import Answered, MissedCallError, play_calls
 from turngap.load.lateness import CallerLate, counted_ns
 from turngap.load.schedule import SETUP_S, Call
 from turngap.play.cues import cues_of
-from turngap.play.run import undisturbed
+from turngap.play.quiet import undisturbed
 from turngap.play.turn_record import turn_record
 from turngap.scenario.library import LoadedScenario
 from turngap.workers.base import Tell

@@ -13,8 +13,8 @@ from turngap.core.errors import InputError
 from turngap.core.results import METRICS_VERSION, TOLD_BY_THE_LINE, PlanRecord
 from turngap.core.secrets import REMOVED, without_secrets
 from turngap.play.plan import ReplayPlan
-from turngap.play.run import content_hash
 from turngap.play.target import AgentChoice
+from turngap.scenario.library import content_hashes
 from turngap.store.folders import read_record
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run, read_run
@@ -178,7 +178,7 @@ def _no_secret(path: Path, stored: str, again: str) -> InputError:
 
 def _require_same(plan: ReplayPlan, run: Run) -> None:
     """Raise if another agent or other scenarios would be played than before."""
-    hashes = {s.scenario.name: content_hash(s) for s in plan.scenarios}
+    hashes = content_hashes(plan.scenarios)
     then = run.record.scenario_hashes
     if changed := [name for name in then if hashes.get(name) != then[name]]:
         raise InputError(

@@ -2,23 +2,18 @@
 
 import asyncio
 import gc
-import hashlib
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, aclosing, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from turngap import __version__
 from turngap.agent.stack import Chosen
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.endpoint import Endpoint
-from turngap.caller.identify import identify
 from turngap.caller.line import Line
 from turngap.caller.recording import agent_side, user_side
 from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
-from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError, TurngapError
 from turngap.core.results import (
@@ -31,30 +26,22 @@ from turngap.core.results import (
     worse_offset,
 )
 from turngap.core.secrets import text_without_secrets
-from turngap.core.stats import n_needed
-from turngap.core.summary import Summary, summarise
-from turngap.play.calibrate import calibrate
+from turngap.core.summary import summarise
 from turngap.play.cues import cues_of
+from turngap.play.opening import opening_record
 from turngap.play.pieces import next_piece, noted, with_last_piece
-from turngap.play.plan import SILENT, PlayPlan, Progress, ReplayPlan
+from turngap.play.plan import PlayPlan
 from turngap.play.target import Target
 from turngap.play.turn_record import turn_record
+from turngap.play.validity import why_invalid
 from turngap.scenario.library import LoadedScenario
 from turngap.store.folders import INTERRUPTED, utc_now
-from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run
 from turngap.store.writer import RunWriter
 from turngap.telemetry.conversation import ToldConversation, conversation_about
-from turngap.testing.dialects import HALVES
-
-# Above this share of starved turns even p95 rests on turns that the caller itself delayed.
-MAX_STARVED_SHARE = 0.05
 
 # A greeting through LLM and TTS was seen to take one to two seconds.
 GREETING_MS = 3000.0
-
-# Python hands the interpreter lock on after this long; the default, 5 ms, is a quarter of a packet.
-SWITCH_INTERVAL_S = 0.0005
 
 
 class RunInProgress:
@@ -85,7 +72,7 @@ class RunInProgress:
         self._name = name
         self._plan = plan
         self._on_turn = on_turn
-        opening = _opening_record(plan, target, settings or plan.settings or {})
+        opening = opening_record(plan, target, settings or plan.settings or {})
         if continues is None:
             self._opening = opening
             self._writer = RunWriter.create(out or plan.out, name, self._opening)
@@ -173,7 +160,7 @@ class RunInProgress:
         offset = await line.clock_offset()
         if (worse := worse_offset(self._offset, offset)) != self._offset:
             self._offset = worse
-            await _in_a_thread(self._note)
+            await _in_a_thread(self._note_measured)
         if self.target.choice.is_url:
             await _in_a_thread(self._note_line, line)
         cues = cues_of(scenario, self._plan.budget_ms, rate=line.rate)
@@ -201,11 +188,10 @@ class RunInProgress:
         if conversation.failure is not None:
             raise conversation.failure
 
-    def _note(self) -> None:
+    def _note_measured(self) -> None:
         """Store what a run that is killed could not tell any more."""
         known = {"clock_offset": self._offset, "calibration": self.calibration}
-        self._opening = noted(self._opening, known)
-        self._writer.note(self._opening)
+        self._note_opening(noted(self._opening, known))
 
     def _note_line(self, line: Line) -> None:
         """Store what is spoken, and at which rate the person is heard.
@@ -228,8 +214,7 @@ class RunInProgress:
                 "one line",
                 hint="name what it speaks with --dialect, or play a run of its own",
             )
-        self._opening = self._opening.model_copy(update={"agent": agent | spoken})
-        self._writer.note(self._opening)
+        self._note_opening(self._opening.model_copy(update={"agent": agent | spoken}))
 
     def on_chosen(self, chosen: Chosen) -> None:
         """Store which models the agent found when it started.
@@ -245,13 +230,15 @@ class RunInProgress:
                 hint="start the server of that time, or play a run of its own",
             )
         known = {"found": chosen.found, "held_out": chosen.held_out}
-        self._opening = self._opening.model_copy(update=known)
-        self._writer.note(self._opening)
+        self._note_opening(self._opening.model_copy(update=known))
 
     def on_listener(self, note: str | None) -> None:
         """Store who listens at the agent's port, where it may be another than what was started."""
-        self._opening = noted(self._opening, {"listener": note})
-        self._writer.note(self._opening)
+        self._note_opening(noted(self._opening, {"listener": note}))
+
+    def _note_opening(self, opening: RunRecord) -> None:
+        self._opening = opening
+        self._writer.note(opening)
 
     def _greeting_ms(self) -> float:
         """An agent that is not ours may greet: it is given time to, unless it has shown otherwise.
@@ -366,176 +353,3 @@ def all_kept(runs: Iterable[RunInProgress]) -> Iterator[None]:
         for run in runs:
             stack.enter_context(kept(run.finish))
         yield
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Keep Python from pausing the caller: no collection of old objects, short lock intervals."""
-    interval = sys.getswitchinterval()
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(interval)
-        gc.enable()
-        gc.unfreeze()
-
-
-def _opening_record(plan: PlayPlan, target: Target, settings: dict[str, Any]) -> RunRecord:
-    return RunRecord(
-        turngap_version=__version__,
-        commit=git_commit(),
-        name=target.choice.name,
-        started_utc=utc_now(),
-        machine=this_machine(),
-        agent=target.describe(),
-        settings=settings,
-        scenario_hashes={s.scenario.name: content_hash(s) for s in plan.scenarios},
-        voices={s.scenario.name: s.voice for s in plan.scenarios if s.voice is not None},
-        planned_turns=plan.turns // plan.agents,
-        budget_ms=plan.budget_ms or DEFAULT_BUDGET_MS,
-        starved_ms=plan.starved_ms,
-        stand_ins=target.stand_ins(s.scenario for s in plan.scenarios),
-        held_out=target.held_out(),
-        plan=plan.record(),
-        label=plan.label,
-    )
-
-
-def why_invalid(summary: Summary, starved_ms: float = STARVED_MS) -> tuple[str, ...]:
-    """Why a run's figures are not to be used; empty when they are."""
-    if not summary.turns:
-        return ("no turn was finished",)
-    # One turn alone is marked, and moves no median of five or more.
-    several = summary.starved > 1 or summary.turns < n_needed(0.5)
-    if several and summary.starved / summary.turns > MAX_STARVED_SHARE:
-        return (
-            f"the caller was starved in {summary.starved} of {summary.turns} turns (its packets or "
-            f"its event loop over {starved_ms:g} ms late): quiet the machine and run again, or "
-            "accept that error with a larger --starved-ms (in Python starved_ms, in pytest "
-            "--turngap-starved-ms)",
-        )
-    return ()
-
-
-def content_hash(scenario: LoadedScenario) -> str:
-    """Of the file and every recording: a baseline is comparable only if all of it is the same."""
-    digest = hashlib.sha256(scenario.path.read_bytes())
-    for name in sorted(scenario.clips):
-        digest.update(scenario.clips[name].pcm.tobytes())
-    return digest.hexdigest()[:16]
-
-
-# One agent or several over the same recordings, in turns, so that a slow spell hits them all alike.
-
-
-async def replay(plan: ReplayPlan, progress: Progress = SILENT) -> tuple[Run, TurngapError | None]:
-    """Play the plan. The run is stored whatever happens; an error that ended it comes back too.
-
-    Raises:
-        InputError: the run's folder cannot be made.
-    """
-    target = plan.target
-    run = RunInProgress(
-        plan, target, target.choice.name, progress.on_turn, continues=plan.continues
-    )
-    progress.on_folder(run.folder)
-    failure = None
-    if any(run.lacks(*played) for played in plan.conversations()):
-        failure = await play_in_turns([run], plan, progress)
-    played = run.finish(str(failure) if failure else None)
-    return played, failure or run.unwritten
-
-
-async def play_in_turns(
-    runs: Sequence[RunInProgress], plan: PlayPlan, progress: Progress
-) -> TurngapError | None:
-    """Play every scenario against each run's agent, the next round in the opposite order.
-
-    Returns the error that ended it, if one did: an agent does not start, cannot be reached, or the
-    line was lost. What was finished before is stored.
-    """
-    try:
-        with all_kept(runs), undisturbed():
-            await _play_rounds(runs, plan, progress)
-    except TurngapError as e:
-        return e
-    return None
-
-
-async def _play_rounds(runs: Sequence[RunInProgress], plan: PlayPlan, progress: Progress) -> None:
-    async with AsyncExitStack() as stack:
-        several = len(runs) > 1
-        progress.on_step(f"starting {'the agents' if several else runs[0].target.choice.name}")
-        served = [
-            (
-                run,
-                await stack.enter_async_context(
-                    run.target.serving(
-                        run.folder / "agent.log", run.on_chosen, run.on_listener, progress.on_step
-                    )
-                ),
-            )
-            for run in runs
-        ]
-        served = [
-            (r, await identified(r.target, endpoint, progress.on_step)) for r, endpoint in served
-        ]
-        await calibrate_each(served, plan, progress)
-        for number in range(plan.rounds):
-            phase = plan.phase_of(number)
-            for scenario in plan.scenarios:
-                progress.on_step(scenario.scenario.name)
-                for run, endpoint in served if number % 2 == 0 else reversed(served):
-                    if run.lacks(scenario, number + 1, phase):
-                        await run.play(scenario, endpoint, repeat=number + 1, phase=phase)
-
-
-async def identified(
-    target: Target, endpoint: Endpoint, on_step: Callable[[str], None] = lambda _: None
-) -> Endpoint:
-    """Find out the dialect of an agent at a URL, and that it is there, before anything is played.
-
-    An agent whose dialect is named sees no call: a phone bot would start its pipeline for it.
-
-    Raises:
-        AgentError: it is not there, or speaks nothing that is known.
-    """
-    if not target.choice.is_url:
-        return endpoint
-    clock = MonotonicClock()
-    if not endpoint.dialect:
-        return await identify(endpoint, clock, lambda name: on_step(f"trying {name}"))
-    await endpoint.knock()
-    return endpoint
-
-
-async def calibrate_each(
-    served: Sequence[tuple[RunInProgress, Endpoint]], plan: PlayPlan, progress: Progress
-) -> None:
-    """Measure the instrument once in each dialect that is spoken, as the plan asks.
-
-    The figures are stored with the first run in that dialect. A run in one that no loopback agent
-    speaks is not calibrated, and says so.
-    """
-    if not plan.calibration_turns:
-        return
-    first = {endpoint.dialect: (run, endpoint) for run, endpoint in reversed(served)}
-    for dialect, (run, _) in first.items():
-        progress.on_step("calibrating the instrument")
-        run.calibration = await calibrated(dialect, plan.calibration_turns, run.folder)
-
-
-async def calibrated(dialect: str, turns: int, folder: Path) -> CalibrationRecord | None:
-    """Measure the instrument in a dialect; None where no loopback agent speaks it.
-
-    Raises:
-        InconclusiveError: as `calibrate`.
-    """
-    if not turns or Endpoint("", dialect).spec().name not in HALVES:
-        return None
-    found = await calibrate(turns, dialect=dialect, log=folder / "calibration.log")
-    return found.record()

@@ -41,7 +41,7 @@ _BEGIN_NS = NS_PER_S
 def play_in_virtual_time(
     runs: Sequence[RunInProgress], plan: PlayPlan, progress: Progress = SILENT
 ) -> TurngapError | None:
-    """Play every scenario against each run's agent, as `turngap.play.run.play_in_turns` does.
+    """Play every scenario against each run's agent, as `turngap.play.rounds.play_in_turns` does.
 
     Nothing is calibrated, as there is no instrument between the two. Call it in a thread where an
     event loop runs. Returns the error that ended it, if one did; what was finished is stored.

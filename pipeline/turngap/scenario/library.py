@@ -1,5 +1,6 @@
 """Scenario files and their recordings: found, read, checked before anything is played."""
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -65,6 +66,18 @@ class LoadedScenario:
     path: Path
     clips: dict[str, Clip]
     voice: str | None = None
+
+    def content_hash(self) -> str:
+        """Of the file and every recording: baselines compare only where all of it is the same."""
+        digest = hashlib.sha256(self.path.read_bytes())
+        for name in sorted(self.clips):
+            digest.update(self.clips[name].pcm.tobytes())
+        return digest.hexdigest()[:16]
+
+
+def content_hashes(scenarios: Iterable[LoadedScenario]) -> dict[str, str]:
+    """The content hash of each scenario, by its name."""
+    return {loaded.scenario.name: loaded.content_hash() for loaded in scenarios}
 
 
 def library_dir(explicit: Path | None = None) -> Path:

@@ -10,7 +10,8 @@ from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import Turn
 from turngap.core.summary import counted_turns
 from turngap.play.plan import SILENT, PlayPlan, Progress
-from turngap.play.run import RunInProgress, play_in_turns
+from turngap.play.rounds import play_in_turns
+from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.store.documents import write_document
 from turngap.store.folders import new_folder, utc_now

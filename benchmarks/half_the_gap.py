@@ -53,10 +53,10 @@ from turngap.scenario.library import (
     library_dir,
     library_paths,
     load_scenarios,
-    read_scenario,
     scenario_paths,
 )
 from turngap.scenario.model import Scenario
+from turngap.scenario.parsing import read_scenario
 
 STEPS_TOLD = (
     "Each step is added to those above it, then each is taken out of all of them; over two "

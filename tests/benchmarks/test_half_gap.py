@@ -12,7 +12,8 @@ from made_records import MARKS_MS, make_record, make_turn
 from turngap.agent.stack import load_stack
 from turngap.core.results import Turn
 from turngap.core.stats import percentile, proportion
-from turngap.scenario.library import library_dir, read_scenario
+from turngap.scenario.library import library_dir
+from turngap.scenario.parsing import read_scenario
 from turngap.store.writer import RunWriter
 
 

@@ -16,7 +16,8 @@ from turngap.live import sound
 from turngap.live.microphone import Take
 from turngap.live.reading import ROOM_MS, Read, Reading, read_of
 from turngap.scenario.label import label_file
-from turngap.scenario.library import load_scenario, read_scenario
+from turngap.scenario.library import load_scenario
+from turngap.scenario.parsing import read_scenario
 
 LIBRARY = Path(__file__).parents[2] / "scenarios"
 QUICK = LIBRARY / "quick-questions.yaml"

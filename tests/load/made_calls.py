@@ -15,7 +15,8 @@ from turngap.load.calls import Played, play_step
 from turngap.load.expected import shape_of
 from turngap.load.schedule import Step, Window, held
 from turngap.load.share import LinePlayer
-from turngap.scenario.library import Clip, LoadedScenario
+from turngap.scenario.clips import Clip
+from turngap.scenario.library import LoadedScenario
 from turngap.scenario.model import Scenario, SpeechBounds, UserTurn
 from turngap.testing.agent import Reply, Script
 from turngap.testing.memory import Course, line_to

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from commandline import ROOT, SCENARIOS, only_run, turngap, turns_on_disk
 
-from turngap.scenario.library import read_scenario
+from turngap.scenario.parsing import read_scenario
 from turngap_services.text import spoken_words
 
 pytestmark = pytest.mark.realtime

@@ -11,8 +11,8 @@ from helpers.commandline import turngap_here
 from helpers.made_speech import RATE, spoken
 from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
+from turngap.scenario.clips import Clip
 from turngap.scenario.label import label_file
-from turngap.scenario.library import Clip
 from turngap.scenario.model import Pause, SpeechBounds
 from turngap.scenario.picture import LEFT, RIGHT, WIDTH, draw_labels, picture
 from turngap.scenario.speech import FoundSpeech, Warned, find_speech

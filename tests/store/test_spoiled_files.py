@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from turngap.cli.results import _stored
 from turngap.core.errors import InputError, TurngapError
-from turngap.scenario.library import parse_scenario
+from turngap.scenario.parsing import parse_scenario
 from turngap.store.sound import read_sound
 from turngap.store.yaml import load_yaml
 

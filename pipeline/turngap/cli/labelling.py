@@ -70,7 +70,8 @@ def _label(label: "Labelled") -> dict[str, Any]:
 
 def scenarios(library: options.Library = None, json_: options.Json = False) -> None:
     """List the scenarios that can be played."""
-    from turngap.scenario.library import library_dir, library_paths, none_in, read_scenario
+    from turngap.scenario.library import library_dir, library_paths, none_in
+    from turngap.scenario.parsing import read_scenario
 
     folder = library_dir(library)
     found = [read_scenario(p) for p in library_paths(folder)]

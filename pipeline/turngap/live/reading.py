@@ -18,8 +18,9 @@ from turngap.caller.stream import RATE
 from turngap.core.audio import Pcm, rms_dbfs
 from turngap.core.errors import InputError
 from turngap.live.microphone import Take
-from turngap.scenario.library import load_scenario, read_scenario, text_of
+from turngap.scenario.library import load_scenario
 from turngap.scenario.model import Backchannel, Pause, Recorded, Scenario, SpeechBounds
+from turngap.scenario.parsing import read_scenario, text_of
 from turngap.scenario.speech import find_speech
 from turngap.store.documents import is_file, write_atomically, writing
 from turngap.store.files import read_bytes

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from turngap.scenario.library import EXTRA, library_dir, library_paths, read_scenario
+from turngap.scenario.library import EXTRA, library_dir, library_paths
+from turngap.scenario.parsing import read_scenario
 from turngap.scenario.phrases import tokens
 
 # As many topics as people listen to, and remember.

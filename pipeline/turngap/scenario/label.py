@@ -14,8 +14,10 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from turngap.core.audio import Pcm, audible_end, audible_onset, rms_dbfs
 from turngap.core.errors import InputError
-from turngap.scenario.library import Clip, load_scenario, parse_scenario, text_of
+from turngap.scenario.clips import Clip
+from turngap.scenario.library import load_scenario
 from turngap.scenario.model import Pause, Recorded, Scenario, SpeechBounds
+from turngap.scenario.parsing import parse_scenario, text_of
 from turngap.scenario.speech import FoundSpeech, find_speech
 from turngap.store.documents import write_atomically
 from turngap.store.yaml import compose_yaml

@@ -3,24 +3,18 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import TypeVar
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.comments import CommentedMap
 
-from turngap.core.audio import Pcm
 from turngap.core.errors import InputError, TurngapError, known_names
-from turngap.core.problems import problems, reason
-from turngap.core.untrusted import harmless, shown
-from turngap.scenario.model import AT, Recorded, Scenario, SpeechBounds, UserTurn
-from turngap.store.documents import exists, is_dir, is_file
-from turngap.store.files import read_text
-from turngap.store.sound import MAX_SAMPLES, read_sound
-from turngap.store.yaml import load_yaml
+from turngap.scenario.clips import Clip, check_label, read_clip, require_room
+from turngap.scenario.model import Recorded, Scenario, UserTurn
+from turngap.scenario.parsing import line_of, parse_with_places, read_scenario, text_of
+from turngap.store.documents import is_dir, is_file
 
 _R = TypeVar("_R", bound=Recorded)
 
@@ -29,27 +23,6 @@ SUFFIXES = (".yaml", ".yml")
 # Scenarios with this tag are played by name or by tag alone, so that playing all of a library does
 # not take longer for them. Engines made from a library know them all the same.
 EXTRA = "extra"
-
-
-@dataclass(frozen=True, slots=True)
-class Clip:
-    """A recording at its own rate. `speech` is None until `turngap label` has written it."""
-
-    pcm: Pcm
-    rate: int
-    speech: SpeechBounds | None
-
-    @property
-    def duration_ms(self) -> float:
-        return len(self.pcm) * 1000 / self.rate
-
-    def at_rate(self, rate: int) -> Pcm:
-        """The samples at `rate` Hz, resampled once where it differs."""
-        if rate == self.rate:
-            return self.pcm
-        import soxr
-
-        return soxr.resample(self.pcm, self.rate, rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,47 +163,6 @@ def _named(name: str, known: dict[str, Path], library: Path) -> Path:
     )
 
 
-def read_scenario(path: Path) -> Scenario:
-    """Parse and check one file; recordings are not opened.
-
-    Raises:
-        InputError: with file, line, reason and the allowed keys.
-    """
-    return parse_scenario(path, text_of(path))
-
-
-def parse_scenario(path: Path, text: str) -> Scenario:
-    """`read_scenario` of text at hand; `path` is what errors name and what the name must match."""
-    return _parsed(path, text)[0]
-
-
-def text_of(path: Path) -> str:
-    """Return a scenario file's text, with its line ends as they are; raises `InputError`."""
-    return read_text(
-        path, "scenario", hint="give a scenario's .yaml file, which names its recordings"
-    )
-
-
-def _parsed(path: Path, text: str) -> tuple[Scenario, CommentedMap]:
-    tree = load_yaml(text, path, "scenario")
-    if not isinstance(tree, CommentedMap):
-        raise InputError(
-            "scenario.not_a_mapping",
-            f"{path}:1: expected a mapping with the keys {_keys(Scenario)}",
-        )
-    try:
-        scenario = Scenario.model_validate(_plain(tree))
-    except ValidationError as e:
-        raise _located(path, tree, e) from e
-    if scenario.name != path.stem:
-        raise InputError(
-            "scenario.name",
-            f"{path}:{_line(tree, ('name',))}: name {scenario.name!r} must equal the file's name "
-            f"{path.stem!r}, by which it is played",
-        )
-    return scenario, tree
-
-
 def load_scenario(path: Path, *, need_labels: bool = True) -> LoadedScenario:
     """Read a scenario and its recordings, and check the one against the other.
 
@@ -242,17 +174,17 @@ def load_scenario(path: Path, *, need_labels: bool = True) -> LoadedScenario:
             its recording.
         TurngapError: the voice cannot be loaded, or failed.
     """
-    scenario, tree = _parsed(path, text_of(path))
+    scenario, tree = parse_with_places(path, text_of(path))
     clips: dict[str, Clip] = {}
     for where, recorded in _said(scenario):
         if not recorded.audio:
             continue
-        at = f"{path}:{_line(tree, (*where, 'audio'))}"
-        clip = _clip(path, at, recorded, clips.get(recorded.audio))
+        at = f"{path}:{line_of(tree, (*where, 'audio'))}"
+        clip = read_clip(path, at, recorded, clips.get(recorded.audio))
         if need_labels:
-            _check_label(path, _line(tree, (*where, "speech")), recorded, clip)
+            check_label(path, line_of(tree, (*where, "speech")), recorded, clip)
         clips[recorded.audio] = clip
-        _require_room(clips.values(), at)
+        require_room(clips.values(), at)
     loaded = LoadedScenario(scenario, path, clips)
     silent = need_labels and not all(said.audio for _, said in _said(scenario))
     return _spoken(loaded, tree) if silent else loaded
@@ -271,18 +203,18 @@ def _spoken(loaded: LoadedScenario, tree: CommentedMap) -> LoadedScenario:
     from turngap.scenario.spoken import Voice
 
     path, clips = loaded.path, dict(loaded.clips)
-    with _at(f"{path}:{_line(tree, ('voice',))}"):
+    with _at(f"{path}:{line_of(tree, ('voice',))}"):
         voice = Voice.of(loaded.scenario.voice)
 
     def spoken(recorded: _R, *where: str | int) -> _R:
         if recorded.audio:
             return recorded
         name = "-".join(str(at + 1) for at in where if isinstance(at, int))
-        at = f"{path}:{_line(tree, (*where, 'say'))}"
+        at = f"{path}:{line_of(tree, (*where, 'say'))}"
         with _at(at):
             take = voice.take(recorded.say)
         clips[name] = Clip(take.pcm, take.rate, take.speech)
-        _require_room(clips.values(), at)
+        require_room(clips.values(), at)
         labels = {"speech": take.speech, "pauses": take.pauses}
         return recorded.model_copy(update={"audio": name, **labels})
 
@@ -309,18 +241,8 @@ def load_scenarios(paths: Iterable[Path]) -> list[LoadedScenario]:
     loaded: list[LoadedScenario] = []
     for path in paths:
         loaded.append(load_scenario(path))
-        _require_room((c for one in loaded for c in one.clips.values()), str(path))
+        require_room((c for one in loaded for c in one.clips.values()), str(path))
     return loaded
-
-
-def _require_room(clips: Iterable[Clip], at: str) -> None:
-    if (samples := sum(len(clip.pcm) for clip in clips)) > MAX_SAMPLES:
-        raise InputError(
-            "scenario.too_long",
-            f"{at}: with this, {samples} samples of recordings would be loaded at once; expected "
-            f"at most {MAX_SAMPLES}, which are ten hours at 16 kHz",
-            hint="play fewer scenarios at a time",
-        )
 
 
 def chosen(
@@ -345,99 +267,3 @@ def chosen(
     if "://" not in agent:
         require_inside(folder, paths)
     return folder, load_scenarios(paths)
-
-
-def _clip(path: Path, at: str, recorded: Recorded, known: Clip | None) -> Clip:
-    """Load a recording, unless it is `known` from another turn."""
-    if known is not None:
-        return replace(known, speech=recorded.speech)
-    file = path.parent / recorded.audio
-    if not exists(file):
-        raise InputError("scenario.audio_missing", f"{at}: no such recording: {file}")
-    if not file.resolve().is_relative_to(path.parent.resolve()):
-        raise InputError(
-            "scenario.outside",
-            f"{at}: {recorded.audio} leads outside the scenario's folder (a link?)",
-        )
-    sound = read_sound(file, "scenario", at=at)
-    return Clip(sound.samples[:, 0], sound.rate, recorded.speech)
-
-
-def _check_label(path: Path, line: int, recorded: Recorded, clip: Clip) -> None:
-    speech, audio = recorded.speech, recorded.audio
-    if speech is None:
-        raise InputError(
-            "scenario.unlabelled",
-            f"{path}:{line}: {audio} has no speech bounds",
-            hint=f"turngap label {path}",
-        )
-    if speech.end_ms > clip.duration_ms:
-        raise InputError(
-            "scenario.label_outside",
-            f"{path}:{line}: speech.end_ms {speech.end_ms:g} lies outside {audio}, which lasts "
-            f"{clip.duration_ms:.0f} ms",
-            hint=f"turngap label {path}",
-        )
-
-
-def _plain(node: Any) -> Any:
-    if isinstance(node, CommentedMap):
-        return {str(k): _plain(v) for k, v in node.items()}
-    if isinstance(node, CommentedSeq):
-        return [_plain(v) for v in node]
-    return node
-
-
-def _line(tree: Any, loc: Sequence[str | int]) -> int:
-    """One-based line of the innermost part of `loc` that is in the file."""
-    line, node = 1, tree
-    for key in loc:
-        try:
-            position = node.lc.key(key) if isinstance(node, CommentedMap) else node.lc.item(key)
-            line, node = position[0] + 1, node[key]
-        except (KeyError, IndexError, AttributeError, TypeError):
-            break
-    return line
-
-
-def _located(path: Path, tree: CommentedMap, error: ValidationError) -> InputError:
-    found = problems(error)
-    lines: list[str] = []
-    for problem in found:
-        loc = (*problem["loc"], *problem.get("ctx", {}).get(AT, ()))
-        key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in loc).lstrip(".")
-        place = f"{path}:{_line(tree, loc)}: {harmless(key, 200) or 'scenario'}"
-        lines.append(f"{place}: {_reason(problem)}")
-    kinds = {p["type"] for p in found}
-    kind = "scenario.unknown_key" if "extra_forbidden" in kinds else "scenario.invalid"
-    return InputError(kind, "\n".join(lines), hint="docs/scenarios.md shows every key")
-
-
-def _reason(problem: ErrorDetails) -> str:
-    """What is wrong and what is allowed, with the keys that a scenario has at this place."""
-    loc = problem["loc"]
-    match problem["type"]:
-        case "extra_forbidden":
-            return f"unknown key; allowed here: {_keys(_model_at(loc[:-1]))}"
-        case "missing":
-            return f"missing; keys here: {_keys(_model_at(loc[:-1]))}"
-        case "model_type":
-            return f"expected a mapping with the keys {_keys(_model_at(loc))}"
-    said, found = reason(problem), problem["input"]
-    return f"{said}, found {shown(found, 80)}" if isinstance(found, str | int | float) else said
-
-
-def _model_at(loc: Sequence[str | int]) -> Any:
-    """The model that the keys at `loc` belong to, found by walking the annotations."""
-    model: Any = Scenario
-    for key in loc:
-        if isinstance(key, int):
-            continue
-        annotation = model.model_fields[key].annotation
-        candidates = [annotation, *get_args(annotation)]
-        model = next((c for c in candidates if hasattr(c, "model_fields")), model)
-    return model
-
-
-def _keys(model: Any) -> str:
-    return ", ".join(model.model_fields)

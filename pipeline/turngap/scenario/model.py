@@ -316,7 +316,8 @@ class Scenario(_Strict):
             InputError: there is no such scenario, or its file is wrong, with the line.
         """
         # The library reads files into this class.
-        from turngap.scenario.library import library_for, read_scenario, scenario_paths
+        from turngap.scenario.library import library_for, scenario_paths
+        from turngap.scenario.parsing import read_scenario
 
         folder = library_for([str(name)], None if library is None else Path(library))
         (path,) = scenario_paths(folder, [str(name)])

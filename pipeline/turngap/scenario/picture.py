@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from turngap.core.audio import FULL_SCALE, Pcm
 from turngap.core.errors import InputError
+from turngap.scenario.clips import Clip
 from turngap.scenario.label import Labelled
-from turngap.scenario.library import Clip, load_scenario
+from turngap.scenario.library import load_scenario
 from turngap.scenario.speech import FoundSpeech
 
 WIDTH, LEFT, RIGHT = 1000, 50, 20

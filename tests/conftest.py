@@ -118,7 +118,7 @@ def agents(monkeypatch: pytest.MonkeyPatch) -> FakeAgents:
         await fake.play(run, *where, **how)
 
     monkeypatch.setattr(RunInProgress, "play", play)
-    monkeypatch.setattr("turngap.play.run.identify", speaks_pipecat)
+    monkeypatch.setattr("turngap.play.rounds.identify", speaks_pipecat)
     monkeypatch.setattr(Endpoint, "knock", somebody_is_there)
     return fake
 

@@ -318,7 +318,7 @@ async def test_agents_of_two_dialects_are_both_calibrated_and_the_report_says_so
         asked.append(dialect)
         return Calibration(dialect, 8000, None, (), turns)
 
-    monkeypatch.setattr("turngap.play.run.calibrate", calibrated)
+    monkeypatch.setattr("turngap.play.rounds.calibrate", calibrated)
     phone = replace(plan.candidate, choice=AgentChoice(NEW, dialect="twilio"))
     done = await checked(replace(plan, candidate=phone, calibration_turns=3))
     assert sorted(asked) == ["pipecat", "twilio"]

@@ -112,7 +112,7 @@ def own_scenario(folder: Path, name: str, tags: str = "[]") -> None:
 def stand_ins(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Have nothing started, called, fetched or recorded, and nothing take real time."""
     stand_in(monkeypatch, FakeAgents(), lambda target: str(target.choice))
-    monkeypatch.setattr("turngap.play.run.identify", speaks_pipecat)
+    monkeypatch.setattr("turngap.play.rounds.identify", speaks_pipecat)
     monkeypatch.setattr(Endpoint, "knock", somebody_is_there)
     monkeypatch.setattr("turngap.play.target.require_free", lambda *_: None)
     monkeypatch.setattr(loading, "load", load)

@@ -98,7 +98,7 @@ def stand_in(
         await fake.play(run, *where, **how)
 
     monkeypatch.setattr(RunInProgress, "play", play)
-    monkeypatch.setattr("turngap.play.run.identify", speaks_pipecat)
+    monkeypatch.setattr("turngap.play.rounds.identify", speaks_pipecat)
     monkeypatch.setattr(Target, "serving", lambda target, *_: Served(name_of(target)))
 
 

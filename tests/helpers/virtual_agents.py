@@ -13,7 +13,7 @@ from turngap.caller.endpoint import Endpoint
 from turngap.caller.line import Line
 from turngap.check import play as checking
 from turngap.core.clock import Clock, ms_to_ns
-from turngap.play import run
+from turngap.play import rounds, run
 from turngap.testing import LoopClock, in_virtual_time
 from turngap.testing.agent import Script
 from turngap.testing.memory import Course, line_to
@@ -39,8 +39,8 @@ class VirtualAgents:
             return line(endpoint, clock)
 
         monkeypatch.setattr(Endpoint, "open", open_in_memory)
-        monkeypatch.setattr(run, "identify", speaks_pipecat)
-        for module in (run, stream, checking):
+        monkeypatch.setattr(rounds, "identify", speaks_pipecat)
+        for module in (run, rounds, stream, checking):
             monkeypatch.setattr(module, "MonotonicClock", _clock)
         monkeypatch.setattr(asyncio, "run", in_virtual_time)
 

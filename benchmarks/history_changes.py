@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from turngap import __version__
 from turngap.core.budget import DEFAULT_BUDGET_MS
-from turngap.core.results import RunRecord
+from turngap.core.run_record import RunRecord
 from turngap.history.reading import entries
 from turngap.history.trend import Trend, trends
 from turngap.store.documents import encode, write_atomically

@@ -12,7 +12,8 @@ from turngap.check.baseline import load, matched, more_pairs, save, why_not_comp
 from turngap.check.record import BaselineRecord
 from turngap.check.verdict import judge
 from turngap.core.errors import InputError
-from turngap.core.results import METRICS_VERSION, PacingRecord
+from turngap.core.results import PacingRecord
+from turngap.core.run_record import METRICS_VERSION
 
 RUN = make_record()
 TURNS = [make_turn(turn=turn, repeat=repeat) for repeat in (1, 2) for turn in (1, 2, 3)]

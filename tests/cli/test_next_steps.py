@@ -10,7 +10,7 @@ from made_checks import make_check
 from made_records import make_record, make_turn
 
 from turngap.cli.next_steps import LATE, NO_REPLIES, after_check, after_doctor, after_run
-from turngap.core.results import PlanRecord
+from turngap.core.run_record import PlanRecord
 from turngap.core.stages import Stage
 from turngap.store.runs import Run
 from turngap.store.writer import RunWriter

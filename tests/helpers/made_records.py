@@ -16,9 +16,9 @@ from turngap.core.results import (
     OffsetRecord,
     PacingRecord,
     Quantiles,
-    RunRecord,
     Turn,
 )
+from turngap.core.run_record import RunRecord
 from turngap.core.stages import AGENT_MARKS, Stage, stages_of
 from turngap.store.provenance import this_machine
 from turngap.store.runs import Run

@@ -8,7 +8,7 @@ from history_runs import stored
 from made_checks import make_turns, store
 from made_records import every_outcome
 
-from turngap.core.results import RunRecord
+from turngap.core.run_record import RunRecord
 from turngap.history.entry import Entry
 from turngap.history.reading import entries
 from turngap.store.folders import INTERRUPTED

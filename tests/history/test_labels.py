@@ -10,7 +10,7 @@ from history_runs import stored
 import turngap
 from turngap.core.errors import InputError
 from turngap.core.labels import MOST_LABEL, checked_label
-from turngap.core.results import PlanRecord
+from turngap.core.run_record import PlanRecord
 from turngap.history.reading import entries
 from turngap.play.pieces import next_piece
 from turngap.store.folders import read_record

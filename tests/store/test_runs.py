@@ -15,7 +15,7 @@ from every_document import every_document
 from made_records import every_outcome, make_record, make_turn
 
 from turngap.core.errors import ExitCode, InputError
-from turngap.core.results import METRICS_VERSION, PlanRecord, RunRecord
+from turngap.core.run_record import METRICS_VERSION, PlanRecord, RunRecord
 from turngap.core.secrets import REMOVED
 from turngap.store.documents import encode
 from turngap.store.folders import (

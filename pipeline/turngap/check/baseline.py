@@ -9,7 +9,8 @@ from turngap.core import starvation
 from turngap.core.budget import REPLIED, STARVED_MS, outcome_of
 from turngap.core.errors import InputError
 from turngap.core.paired import Pair, Reading
-from turngap.core.results import METRICS_VERSION, MachineRecord, RunRecord, Turn, TurnKey
+from turngap.core.results import MachineRecord, Turn, TurnKey
+from turngap.core.run_record import METRICS_VERSION, RunRecord
 from turngap.core.summary import summarise
 from turngap.store.documents import encode, read_document, write_atomically, writing
 from turngap.store.folders import utc_now

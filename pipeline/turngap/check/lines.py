@@ -5,7 +5,7 @@ from typing import Any
 
 from turngap.caller.endpoint import PIPECAT
 from turngap.caller.stream import RATE
-from turngap.core.results import TOLD_BY_THE_LINE
+from turngap.core.run_record import TOLD_BY_THE_LINE
 from turngap.core.untrusted import printable
 
 # What an agent that turngap starts itself is spoken to in.

@@ -5,18 +5,11 @@ from typing import Literal
 
 from turngap.core.budget import Outcome
 from turngap.core.cut_ins import CutIns
-from turngap.core.results import (
-    METRICS_VERSION,
-    Document,
-    Label,
-    MachineRecord,
-    Said,
-    Settings,
-    Stored,
-    TurnKey,
-)
+from turngap.core.results import MachineRecord, TurnKey
+from turngap.core.run_record import METRICS_VERSION
 from turngap.core.starvation import Starvation
 from turngap.core.stats import Percentile
+from turngap.core.stored import Document, Label, Said, Settings, Stored
 
 # The record's file in a check's folder.
 CHECK_FILE = "check.json"

@@ -20,7 +20,7 @@ from turngap.compare.figures import (
 from turngap.compare.record import COMPARISON_FILE, BackendRecord, ComparisonRecord
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.results import SIMULATED_LLM
+from turngap.core.run_record import SIMULATED_LLM
 from turngap.play.plan import SILENT, PlayPlan, Progress
 from turngap.play.rounds import play_in_turns
 from turngap.play.run import RunInProgress

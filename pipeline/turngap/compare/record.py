@@ -4,20 +4,11 @@ from typing import Annotated, Literal
 
 from turngap.core.budget import STARVED_MS
 from turngap.core.cut_ins import CutIns
-from turngap.core.results import (
-    METRICS_VERSION,
-    Document,
-    HeldOutRecord,
-    JudgedWith,
-    Label,
-    MachineRecord,
-    Said,
-    Settings,
-    Stored,
-    with_keys,
-)
+from turngap.core.results import HeldOutRecord, JudgedWith, MachineRecord
+from turngap.core.run_record import METRICS_VERSION
 from turngap.core.starvation import Starvation
 from turngap.core.stats import Percentile, Proportion
+from turngap.core.stored import Document, Label, Said, Settings, Stored, with_keys
 from turngap.core.summary import Verdicts
 
 COMPARISON_FILE = "compare.json"

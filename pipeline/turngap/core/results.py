@@ -1,124 +1,28 @@
-"""What a run leaves on disk, as models."""
+"""What a turn leaves on disk, and what is known of the instrument and the machine, as models."""
 
-from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import Field
 
-from turngap.core.budget import REPLIED, STARVED_MS, Outcome, TurnEnd
-from turngap.core.clock import LONGEST_MS
+from turngap.core.budget import REPLIED, Outcome, TurnEnd
 from turngap.core.columns import TURN_COLUMNS, Row, row_of
-from turngap.core.events import ToolCall
-from turngap.core.labels import MOST_LABEL
-from turngap.core.secrets import (
-    header_without_secret,
-    spoken_without_secrets,
-    text_without_secrets,
-    texts_without_secrets,
-    without_secrets,
-)
 from turngap.core.stages import Stage
 from turngap.core.stats import Proportion
-
-# Changes whenever a figure would come out differently from the same events.
-METRICS_VERSION = 3
-# What a run's `agent` holds of an agent at a URL once a line to it is open.
-TOLD_BY_THE_LINE = ("dialect", "line_rate_hz")
-# What a run's `stand_ins` say where a script answered in place of a model.
-SIMULATED_LLM = "simulated LLM"
-
-
-# Secrets are removed when a record is made, so that none can be shown, and again when it is
-# written, since `model_copy` validates nothing.
-Settings = Annotated[
-    dict[str, Any], AfterValidator(without_secrets), PlainSerializer(without_secrets)
-]
-# What an agent, an engine or an error says, which may repeat a key.
-Header = Annotated[
-    str, AfterValidator(header_without_secret), PlainSerializer(header_without_secret)
-]
-Said = Annotated[str, AfterValidator(text_without_secrets), PlainSerializer(text_without_secrets)]
-Spoken = Annotated[
-    str, AfterValidator(spoken_without_secrets), PlainSerializer(spoken_without_secrets)
-]
-Events = Annotated[tuple[dict[str, Any], ...], AfterValidator(texts_without_secrets)]
-
-
-Label = Annotated[
-    str,
-    Field(max_length=MOST_LABEL),
-    AfterValidator(text_without_secrets),
-    PlainSerializer(text_without_secrets),
-]
-
-
-def _notes(notes: dict[str, int]) -> dict[str, int]:
-    cleaned: Counter[str] = Counter()
-    for note, times in notes.items():
-        cleaned[text_without_secrets(note)] += times
-    return dict(cleaned)
-
-
-def _calls(calls: tuple[ToolCall, ...] | None) -> tuple[ToolCall, ...] | None:
-    return calls and tuple(
-        ToolCall(
-            text_without_secrets(call.name),
-            without_secrets(call.arguments),
-            call.ms,
-            call.result and text_without_secrets(call.result),
-            call.error and text_without_secrets(call.error),
-        )
-        for call in calls
-    )
-
-
-# What was odd about what an agent sent, and how often.
-Notes = Annotated[dict[str, int], AfterValidator(_notes), PlainSerializer(_notes)]
-Calls = Annotated[tuple[ToolCall, ...] | None, AfterValidator(_calls)]
-
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-BudgetMs = Annotated[float, Field(gt=0, le=LONGEST_MS)]
-
-
-def with_keys(*names: str) -> AfterValidator:
-    """Require that a stored mapping has at least these keys."""
-
-    def check(values: dict[str, Any]) -> dict[str, Any]:
-        if missing := [name for name in names if name not in values]:
-            raise ValueError(f"lacks {', '.join(missing)}")
-        return values
-
-    return AfterValidator(check)
-
+from turngap.core.stored import (
+    BudgetMs,
+    Calls,
+    Document,
+    Events,
+    Notes,
+    Said,
+    Settings,
+    Spoken,
+    Stored,
+)
 
 # Scenario, turn, phase and round.
 TurnKey = tuple[str, int, float, int]
-
-
-class Stored(BaseModel):
-    """Whatever is part of a stored document."""
-
-    # JSON has no inf or nan: written as null, they could not be read back. Dataclasses check
-    # nothing themselves, so their instances are checked here.
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, revalidate_instances="always"
-    )
-
-
-class Document(Stored):
-    """A stored document, or a line of one. Read and write it with `turngap.store.documents`.
-
-    A type whose fields change gets a `schema_version` of its own; no other version is read.
-    """
-
-    schema_version: int = 1
-
-    @classmethod
-    def current_version(cls) -> int:
-        """Return the one version that is read and written."""
-        return cls.model_fields["schema_version"].default
 
 
 class MarkRecord(Stored):
@@ -271,8 +175,8 @@ class Turn(Document):
     pacing: PacingRecord
     audio: AudioRecord | None
     faults: tuple[Said, ...] = ()
-    notes: Notes = {}
-    counts: dict[str, float] = {}
+    notes: Notes = Field(default_factory=dict[str, int])
+    counts: dict[str, float] = Field(default_factory=dict[str, float])
     endpoint_why: Said | None = None
     llm: str | None = None
     calls: Calls = None
@@ -382,49 +286,6 @@ class MachineRecord(Stored):
     fingerprint: str
 
 
-class PlanRecord(Stored):
-    """How a replay was asked for, without its secrets, so that it can be continued.
-
-    `backends` and `sets` are the agent's overrides, `dialect`, `headers` and `subprotocols` are how
-    a URL is spoken to. `files` are the scenarios, in the order of play.
-    """
-
-    agent: Said
-    backends: dict[str, str] = {}
-    sets: tuple[Said, ...] = ()
-    seed: int | None = None
-    marks: bool = True
-    dialect: Said = ""
-    headers: tuple[Header, ...] = ()
-    subprotocols: tuple[Said, ...] = ()
-    library: str
-    files: tuple[str, ...]
-    rounds: int
-    phase: int = 0
-    budget_ms: float | None = None
-    greeting_ms: float | None = None
-    calibration_turns: int = 0
-
-
-class PieceRecord(Stored):
-    """A part of a run that was interrupted and continued; `turns` are those that it added.
-
-    `finished_utc` is None where the piece was killed. `failure` is what ended it otherwise.
-    `listener` is as in a run.
-    """
-
-    started_utc: str
-    finished_utc: str | None = None
-    turns: int
-    turngap_version: str
-    commit: str | None
-    machine: MachineRecord
-    clock_offset: OffsetRecord | None = None
-    calibration: CalibrationRecord | None = None
-    listener: Said | None = None
-    failure: Said | None = None
-
-
 class HeldOutRecord(Stored):
     """How often a model was right on dialogues that were held out when it was made.
 
@@ -435,61 +296,3 @@ class HeldOutRecord(Stored):
     model: str
     dialogues: int
     right: Proportion
-
-
-class RunRecord(Document):
-    """`run.json`. Written at the start, again when the run ends (`finished_utc`).
-
-    `starved_ms`: how late the caller may be in a turn before the turn counts as starved.
-    `planned_turns`: 0 where nobody planned them, as in a live conversation. `stand_ins`: what was
-    not real, in words: `SIMULATED_LLM`, "closed-domain recogniser", "synthetic voices". `held_out`:
-    what is known of the agent's models beside this run. `found`: what its engines chose of what ran
-    on its machine, in a line by kind. `listener`: in words, who listens at the agent's port, where
-    that may be another than what `--start` started.
-    `voices`: what spoke the turns without a recording, by scenario. `pieces`: empty but for a run
-    that was continued, of which the other fields are the first piece's; `clock_offset` and
-    `calibration` are then the worst of all pieces'. `label`: what the user calls the run.
-    """
-
-    metrics_version: int = METRICS_VERSION
-    turngap_version: str
-    commit: str | None
-    name: str
-    started_utc: str
-    finished_utc: str | None = None
-    machine: MachineRecord
-    agent: Settings
-    settings: Settings
-    scenario_hashes: dict[str, str]
-    voices: dict[str, Said] = Field(default_factory=dict[str, Said])
-    planned_turns: int
-    budget_ms: BudgetMs
-    starved_ms: float = STARVED_MS
-    stand_ins: tuple[str, ...] = ()
-    held_out: tuple[HeldOutRecord, ...] = ()
-    found: dict[str, Said] = Field(default_factory=dict[str, Said])
-    listener: Said | None = None
-    plan: PlanRecord | None = None
-    pieces: tuple[PieceRecord, ...] = ()
-    clock_offset: OffsetRecord | None = None
-    calibration: CalibrationRecord | None = None
-    transcribed_with: JudgedWith | None = None
-    judged_with: JudgedWith | None = None
-    valid: bool = True
-    why_invalid: tuple[Said, ...] = ()
-    failure: Said | None = None
-    label: Label = ""
-
-    @property
-    def listeners(self) -> tuple[str, ...]:
-        """The `listener` of each piece that has one; the same words once."""
-        said = [piece.listener for piece in self.pieces] or [self.listener]
-        return tuple(dict.fromkeys(words for words in said if words))
-
-    @property
-    def measured_commit(self) -> str:
-        """The commit of what was measured; empty if unknown.
-
-        Of an agent from another checkout it is that one's, else that around the working directory.
-        """
-        return str(self.agent.get("commit") or self.commit or "")

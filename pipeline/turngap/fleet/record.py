@@ -5,17 +5,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from turngap.core.results import (
+from turngap.core.results import MachineRecord
+from turngap.core.stats import Percentile, Proportion
+from turngap.core.stored import (
     BudgetMs,
     Document,
-    MachineRecord,
     NotNegative,
     Positive,
     Settings,
     Stored,
     with_keys,
 )
-from turngap.core.stats import Percentile, Proportion
 
 SIMULATION_FILE = "simulation.json"
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from turngap import __version__
-from turngap.core.results import METRICS_VERSION
+from turngap.core.run_record import METRICS_VERSION
 from turngap.history.entry import Entry
 
 # Raise it when an entry would come out differently from the same folder.

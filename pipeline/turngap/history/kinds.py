@@ -8,7 +8,7 @@ from typing import Any
 from turngap.check.record import CHECK_FILE, CheckRecord
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
 from turngap.core.errors import InputError
-from turngap.core.results import RunRecord
+from turngap.core.run_record import RunRecord
 from turngap.fleet.record import SIMULATION_FILE, LoadFigures, SimulationRecord
 from turngap.history.entry import Entry, Kind, Status
 from turngap.history.figures import NO_FIGURES, Figures, figures_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from turngap.core.errors import InputError
-from turngap.core.results import TOLD_BY_THE_LINE
+from turngap.core.run_record import TOLD_BY_THE_LINE
 from turngap.core.stats import Percentile
 from turngap.core.untrusted import printable
 from turngap.history.entry import Status

@@ -18,14 +18,8 @@ from turngap.caller.endpoint import Endpoint
 from turngap.caller.stream import RATE
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
-from turngap.core.results import (
-    SIMULATED_LLM,
-    HeldOutRecord,
-    OffsetRecord,
-    RunRecord,
-    Turn,
-    worse_offset,
-)
+from turngap.core.results import HeldOutRecord, OffsetRecord, Turn, worse_offset
+from turngap.core.run_record import SIMULATED_LLM, RunRecord
 from turngap.live.conversation import TYPED, KeptTurn
 from turngap.live.saving import Saved, can_be_saved, end_error_ms, save, scenario_name
 from turngap.report.words import turns_words

@@ -6,19 +6,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from turngap.core.budget import STARVED_MS, Outcome
-from turngap.core.results import (
-    BudgetMs,
-    CalibrationRecord,
-    Document,
-    Label,
-    MachineRecord,
-    NotNegative,
-    Said,
-    Settings,
-    Turn,
-    with_keys,
-)
+from turngap.core.results import CalibrationRecord, MachineRecord, Turn
 from turngap.core.stats import Percentile, Proportion
+from turngap.core.stored import BudgetMs, Document, Label, NotNegative, Said, Settings, with_keys
 
 LOAD_FILE = "load.json"
 

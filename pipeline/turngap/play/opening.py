@@ -4,7 +4,7 @@ from typing import Any
 
 from turngap import __version__
 from turngap.core.budget import DEFAULT_BUDGET_MS
-from turngap.core.results import RunRecord
+from turngap.core.run_record import RunRecord
 from turngap.play.plan import PlayPlan
 from turngap.play.target import Target
 from turngap.scenario.library import content_hashes

@@ -2,13 +2,8 @@
 
 from typing import Any
 
-from turngap.core.results import (
-    CalibrationRecord,
-    OffsetRecord,
-    PieceRecord,
-    RunRecord,
-    worse_offset,
-)
+from turngap.core.results import CalibrationRecord, OffsetRecord, worse_offset
+from turngap.core.run_record import PieceRecord, RunRecord
 from turngap.store.runs import Run
 
 # What a piece has as the run itself does.

@@ -11,7 +11,8 @@ from turngap.caller.conversation import Patience
 from turngap.caller.stream import RATE
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import InputError
-from turngap.core.results import PlanRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.run_record import PlanRecord
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import LoadedScenario, chosen
 from turngap.scenario.model import AFTER_REPLY_MS, When

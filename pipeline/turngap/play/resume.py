@@ -10,7 +10,7 @@ from typing import Any
 from turngap import __version__
 from turngap.caller.dialects.registry import dialect_of_host
 from turngap.core.errors import InputError
-from turngap.core.results import METRICS_VERSION, TOLD_BY_THE_LINE, PlanRecord
+from turngap.core.run_record import METRICS_VERSION, TOLD_BY_THE_LINE, PlanRecord
 from turngap.core.secrets import REMOVED, without_secrets
 from turngap.play.plan import ReplayPlan
 from turngap.play.target import AgentChoice

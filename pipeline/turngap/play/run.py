@@ -16,15 +16,8 @@ from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError, TurngapError
-from turngap.core.results import (
-    TOLD_BY_THE_LINE,
-    CalibrationRecord,
-    OffsetRecord,
-    RunRecord,
-    Turn,
-    TurnKey,
-    worse_offset,
-)
+from turngap.core.results import CalibrationRecord, OffsetRecord, Turn, TurnKey, worse_offset
+from turngap.core.run_record import TOLD_BY_THE_LINE, RunRecord
 from turngap.core.secrets import text_without_secrets
 from turngap.core.summary import summarise
 from turngap.play.cues import cues_of

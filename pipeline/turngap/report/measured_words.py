@@ -1,7 +1,8 @@
 """How reports say how well something was measured: the caller, the instrument, the clocks."""
 
 from turngap.core.budget import STARVED_MS
-from turngap.core.results import CalibrationRecord, PieceRecord, RunRecord
+from turngap.core.results import CalibrationRecord
+from turngap.core.run_record import PieceRecord, RunRecord
 from turngap.core.summary import Summary
 from turngap.core.untrusted import printable
 from turngap.report import words

@@ -5,7 +5,8 @@ from typing import Any
 
 from turngap.core import instants
 from turngap.core.cut_ins import CutIns
-from turngap.core.results import HeldOutRecord, JudgedWith, RunRecord
+from turngap.core.results import HeldOutRecord, JudgedWith
+from turngap.core.run_record import RunRecord
 from turngap.core.stages import UNATTRIBUTED
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Summary, Verdicts

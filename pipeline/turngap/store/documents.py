@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from turngap.core.errors import InputError
-from turngap.core.results import Document
 from turngap.core.secrets import texts_without_secrets
+from turngap.core.stored import Document
 from turngap.core.untrusted import harmless
 from turngap.store.files import check_values, open_regular, read_bytes, unreadable
 

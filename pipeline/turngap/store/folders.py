@@ -12,7 +12,8 @@ from pydantic import ConfigDict
 
 from turngap.core.errors import InputError, known_names
 from turngap.core.instants import instant
-from turngap.core.results import Document, RunRecord
+from turngap.core.run_record import RunRecord
+from turngap.core.stored import Document
 from turngap.core.untrusted import printable
 from turngap.store.documents import (
     DEFAULT_ROOT,

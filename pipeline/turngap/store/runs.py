@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from turngap.core.errors import InputError
-from turngap.core.results import METRICS_VERSION, RunRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.run_record import METRICS_VERSION, RunRecord
 from turngap.core.untrusted import printable
 from turngap.store.documents import (
     cut_off,

@@ -17,7 +17,8 @@ import numpy as np
 
 from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
-from turngap.core.results import RunRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.run_record import RunRecord
 from turngap.store.documents import (
     MAX_RUN_BYTES,
     MAX_TURN_BYTES,

@@ -5,16 +5,10 @@ from typing import Self
 from pydantic import model_validator
 
 from turngap.core.cut_ins import PausesOfLength
-from turngap.core.results import (
-    METRICS_VERSION,
-    Document,
-    Label,
-    MachineRecord,
-    Said,
-    Settings,
-    Stored,
-)
+from turngap.core.results import MachineRecord
+from turngap.core.run_record import METRICS_VERSION
 from turngap.core.stats import Percentile, Proportion
+from turngap.core.stored import Document, Label, Said, Settings, Stored
 
 TURNS_FILE = "turns.json"
 

@@ -1,0 +1,123 @@
+"""What a run leaves on disk beside its turns: its record, how it was asked for, and its pieces."""
+
+from pydantic import Field
+
+from turngap.core.budget import STARVED_MS
+from turngap.core.results import (
+    CalibrationRecord,
+    HeldOutRecord,
+    JudgedWith,
+    MachineRecord,
+    OffsetRecord,
+)
+from turngap.core.stored import BudgetMs, Document, Header, Label, Said, Settings, Stored
+
+# Changes whenever a figure would come out differently from the same events.
+METRICS_VERSION = 3
+
+# What a run's `agent` holds of an agent at a URL once a line to it is open.
+TOLD_BY_THE_LINE = ("dialect", "line_rate_hz")
+
+# What a run's `stand_ins` say where a script answered in place of a model.
+SIMULATED_LLM = "simulated LLM"
+
+
+class PlanRecord(Stored):
+    """How a replay was asked for, without its secrets, so that it can be continued.
+
+    `backends` and `sets` are the agent's overrides, `dialect`, `headers` and `subprotocols` are how
+    a URL is spoken to. `files` are the scenarios, in the order of play.
+    """
+
+    agent: Said
+    backends: dict[str, str] = Field(default_factory=dict[str, str])
+    sets: tuple[Said, ...] = ()
+    seed: int | None = None
+    marks: bool = True
+    dialect: Said = ""
+    headers: tuple[Header, ...] = ()
+    subprotocols: tuple[Said, ...] = ()
+    library: str
+    files: tuple[str, ...]
+    rounds: int
+    phase: int = 0
+    budget_ms: float | None = None
+    greeting_ms: float | None = None
+    calibration_turns: int = 0
+
+
+class PieceRecord(Stored):
+    """A part of a run that was interrupted and continued; `turns` are those that it added.
+
+    `finished_utc` is None where the piece was killed. `failure` is what ended it otherwise.
+    `listener` is as in a run.
+    """
+
+    started_utc: str
+    finished_utc: str | None = None
+    turns: int
+    turngap_version: str
+    commit: str | None
+    machine: MachineRecord
+    clock_offset: OffsetRecord | None = None
+    calibration: CalibrationRecord | None = None
+    listener: Said | None = None
+    failure: Said | None = None
+
+
+class RunRecord(Document):
+    """`run.json`. Written at the start, again when the run ends (`finished_utc`).
+
+    `starved_ms`: how late the caller may be in a turn before the turn counts as starved.
+    `planned_turns`: 0 where nobody planned them, as in a live conversation. `stand_ins`: what was
+    not real, in words: `SIMULATED_LLM`, "closed-domain recogniser", "synthetic voices". `held_out`:
+    what is known of the agent's models beside this run. `found`: what its engines chose of what ran
+    on its machine, in a line by kind. `listener`: in words, who listens at the agent's port, where
+    that may be another than what `--start` started.
+    `voices`: what spoke the turns without a recording, by scenario. `pieces`: empty but for a run
+    that was continued, of which the other fields are the first piece's; `clock_offset` and
+    `calibration` are then the worst of all pieces'. `label`: what the user calls the run.
+    """
+
+    metrics_version: int = METRICS_VERSION
+    turngap_version: str
+    commit: str | None
+    name: str
+    started_utc: str
+    finished_utc: str | None = None
+    machine: MachineRecord
+    agent: Settings
+    settings: Settings
+    scenario_hashes: dict[str, str]
+    voices: dict[str, Said] = Field(default_factory=dict[str, Said])
+    planned_turns: int
+    budget_ms: BudgetMs
+    starved_ms: float = STARVED_MS
+    stand_ins: tuple[str, ...] = ()
+    held_out: tuple[HeldOutRecord, ...] = ()
+    found: dict[str, Said] = Field(default_factory=dict[str, Said])
+    listener: Said | None = None
+    plan: PlanRecord | None = None
+    pieces: tuple[PieceRecord, ...] = ()
+    clock_offset: OffsetRecord | None = None
+    calibration: CalibrationRecord | None = None
+    transcribed_with: JudgedWith | None = None
+    judged_with: JudgedWith | None = None
+    valid: bool = True
+    why_invalid: tuple[Said, ...] = ()
+    failure: Said | None = None
+    label: Label = ""
+
+    @property
+    def listeners(self) -> tuple[str, ...]:
+        """The `listener` of each piece that has one; the same words once."""
+        said = [piece.listener for piece in self.pieces] or [self.listener]
+        return tuple(dict.fromkeys(words for words in said if words))
+
+    @property
+    def measured_commit(self) -> str:
+        """The commit of what was measured; empty if unknown.
+
+        Of an agent from another checkout it is that one's, else that around the working directory.
+        """
+        return str(self.agent.get("commit") or self.commit or "")

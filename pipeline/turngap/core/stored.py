@@ -1,0 +1,103 @@
+"""The base of stored documents, and types of their fields, from which secrets are removed."""
+
+from collections import Counter
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
+
+from turngap.core.clock import LONGEST_MS
+from turngap.core.events import ToolCall
+from turngap.core.labels import MOST_LABEL
+from turngap.core.secrets import (
+    header_without_secret,
+    spoken_without_secrets,
+    text_without_secrets,
+    texts_without_secrets,
+    without_secrets,
+)
+
+# Secrets are removed when a record is made, so that none can be shown, and again when it is
+# written, since `model_copy` validates nothing.
+Settings = Annotated[
+    dict[str, Any], AfterValidator(without_secrets), PlainSerializer(without_secrets)
+]
+# What an agent, an engine or an error says, which may repeat a key.
+Header = Annotated[
+    str, AfterValidator(header_without_secret), PlainSerializer(header_without_secret)
+]
+Said = Annotated[str, AfterValidator(text_without_secrets), PlainSerializer(text_without_secrets)]
+Spoken = Annotated[
+    str, AfterValidator(spoken_without_secrets), PlainSerializer(spoken_without_secrets)
+]
+Events = Annotated[tuple[dict[str, Any], ...], AfterValidator(texts_without_secrets)]
+
+Label = Annotated[
+    str,
+    Field(max_length=MOST_LABEL),
+    AfterValidator(text_without_secrets),
+    PlainSerializer(text_without_secrets),
+]
+
+
+def _notes(notes: dict[str, int]) -> dict[str, int]:
+    cleaned: Counter[str] = Counter()
+    for note, times in notes.items():
+        cleaned[text_without_secrets(note)] += times
+    return dict(cleaned)
+
+
+def _calls(calls: tuple[ToolCall, ...] | None) -> tuple[ToolCall, ...] | None:
+    return calls and tuple(
+        ToolCall(
+            text_without_secrets(call.name),
+            without_secrets(call.arguments),
+            call.ms,
+            call.result and text_without_secrets(call.result),
+            call.error and text_without_secrets(call.error),
+        )
+        for call in calls
+    )
+
+
+# What was odd about what an agent sent, and how often.
+Notes = Annotated[dict[str, int], AfterValidator(_notes), PlainSerializer(_notes)]
+Calls = Annotated[tuple[ToolCall, ...] | None, AfterValidator(_calls)]
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+BudgetMs = Annotated[float, Field(gt=0, le=LONGEST_MS)]
+
+
+def with_keys(*names: str) -> AfterValidator:
+    """Require that a stored mapping has at least these keys."""
+
+    def check(values: dict[str, Any]) -> dict[str, Any]:
+        if missing := [name for name in names if name not in values]:
+            raise ValueError(f"lacks {', '.join(missing)}")
+        return values
+
+    return AfterValidator(check)
+
+
+class Stored(BaseModel):
+    """Whatever is part of a stored document."""
+
+    # JSON has no inf or nan: written as null, they could not be read back. Dataclasses check
+    # nothing themselves, so their instances are checked here.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, revalidate_instances="always"
+    )
+
+
+class Document(Stored):
+    """A stored document, or a line of one. Read and write it with `turngap.store.documents`.
+
+    A type whose fields change gets a `schema_version` of its own; no other version is read.
+    """
+
+    schema_version: int = 1
+
+    @classmethod
+    def current_version(cls) -> int:
+        """Return the one version that is read and written."""
+        return cls.model_fields["schema_version"].default

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from turngap.caller.dialects.registry import dialect_of_host
 from turngap.check.again import command_of
-from turngap.check.verdict import ALPHA, conversations_needed
+from turngap.check.certainty import ALPHA, conversations_needed
 from turngap.core.budget import CALIBRATION_TURNS, MAX_STARVED_MS
 from turngap.core.errors import InputError, known_names
 from turngap.core.paired import Limits

@@ -1,33 +1,26 @@
 """What a check's report says, from its record and, on a page, from the turns of both runs."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.text import Text
 
-from turngap.check import charts, words
-from turngap.check.pull_request import short_words, waterfalls
-from turngap.check.record import CheckRecord, CheckVerdict, SideRecord
-from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES, STARVED_MS
+from turngap.check import charts, deciding, side_words, words
+from turngap.check.drawn import drawn_sections
+from turngap.check.measured import measured_items
+from turngap.check.pull_request import short_words
+from turngap.check.record import CheckRecord, CheckVerdict
 from turngap.core.summary import counted_turns
 from turngap.core.tokens import token_figures
-from turngap.report import looks, measured_words, terminal, token_words, turn_words
+from turngap.report import looks, terminal, token_words
 from turngap.report import words as report_words
-from turngap.report.charts import Agent, domain_of, gap_chart
-from turngap.report.run import facts, take, wait_ms
 from turngap.report.sections import (
     EVERYWHERE,
-    FILES,
     MARKDOWN,
     NOWHERE,
     PAGE,
     TERMINAL,
-    Card,
-    Cards,
     Cell,
-    Code,
     Column,
-    Drawing,
     Gauge,
     Item,
     Line,
@@ -46,8 +39,6 @@ _CHANGES = (
     "which need not be the difference of the two medians. n: the pairs that could be used. Points "
     "are percentage points."
 )
-# On a terminal at most so many settings that differ are named.
-MOST_DIFFERENCES = 6
 
 
 def check_block(record: CheckRecord, width: int) -> Text:
@@ -71,21 +62,23 @@ def check_report(
     lead = [Line("why", why, "strong") for why in words.why_words(record)]
     if short := short_words(record):
         lead.append(Line("in short", short, where=MARKDOWN))
-    if gap := words.gap_words(record):
+    if gap := side_words.gap_words(record):
         lead.append(Line("gap", gap))
-    if cut_ins := words.cut_ins_words(record):
+    if cut_ins := side_words.cut_ins_words(record):
         lead.append(Line("cut-ins", cut_ins))
-    if line := words.lines_words(record):
+    if line := side_words.lines_words(record):
         lead.append(Line("two lines", line, "strong"))
-    if decide := words.to_decide(record):
+    if decide := deciding.to_decide(record):
         lead.append(Line("to decide", f"{decide}."))
-    against = "" if record.reference is None else f" against {words.side_name(record.reference)}"
+    against = (
+        "" if record.reference is None else f" against {side_words.side_name(record.reference)}"
+    )
     played = record.scenarios or sorted({t.scenario for t in candidate.turns} if candidate else ())
     on = f" on {report_words.scenarios_words(played)}" if played else ""
-    drawn = [] if candidate is None else _drawn(record, candidate, reference, folder)
+    drawn = [] if candidate is None else drawn_sections(record, candidate, reference, folder)
     return Report(
         command="check",
-        subject=f"{words.side_name(record.candidate)}{against}{on}",
+        subject=f"{side_words.side_name(record.candidate)}{against}{on}",
         when=report_words.instant(record.started_utc),
         about=(
             words.pairs_played(record),
@@ -96,7 +89,7 @@ def check_report(
         lead=lead,
         stand_ins=report_words.stand_ins_words(record.stand_ins),
         warnings=[
-            *words.listener_words(record),
+            *side_words.listener_words(record),
             *([] if candidate is None else _problems(record, candidate, reference)),
         ],
         sections=[
@@ -104,7 +97,9 @@ def check_report(
             Section("Stages", _stages(record, candidate, reference), folded=True),
             Section("Budgets", _budgets(record)),
             *drawn,
-            Section("How it was measured", _measured(record, candidate, reference), folded=True),
+            Section(
+                "How it was measured", measured_items(record, candidate, reference), folded=True
+            ),
         ],
     )
 
@@ -204,7 +199,7 @@ def _stages(record: CheckRecord, candidate: Run | None, reference: Run | None) -
     said = [Line("moved" if grew else "stages", moved, "strong")] if moved else []
     said += [
         Line("llm", text, where=EVERYWHERE - TERMINAL)
-        for text in llm_words(candidate, reference, words.own_name(record))
+        for text in llm_words(candidate, reference, side_words.own_name(record))
     ]
     if candidate is not None:
         names = (stage.name for turn in candidate.turns for stage in turn.stages)
@@ -249,91 +244,18 @@ def _budgets(record: CheckRecord) -> list[Item]:
         for budget in record.budgets
     ]
     caption = (
-        f"Share of the {words.own_name(record)}'s turns within each budget; every turn counts, "
-        "with or without a reply."
+        f"Share of the {side_words.own_name(record)}'s turns within each budget; every turn "
+        "counts, with or without a reply."
     )
     key = "The drawings run from none to all; the dashed line is the target."
     return [Table(head, rows, caption, key)]
-
-
-def _drawn(
-    record: CheckRecord, candidate: Run, reference: Run | None, folder: Path | None
-) -> list[Section]:
-    """What only a page shows."""
-    taken = reference.turns if reference else ()
-    agents = [
-        Agent(turns, letter, f"{role}, {words.side_name(side)}: {pen}")
-        for letter, role, pen, side, turns in (
-            ("A", "reference", "dashed, hollow", record.reference, taken),
-            ("B", "candidate", "solid, filled", record.candidate, candidate.turns),
-        )
-        if turns and side is not None
-    ]
-    if record.reference is None:
-        agents = [Agent(candidate.turns)] if candidate.turns else []
-    if not agents:
-        return []
-    budget_ms = candidate.record.budget_ms or DEFAULT_BUDGET_MS
-    plot = gap_chart(agents, budget_ms, charts.curves_in_words(candidate.turns, taken))
-    pairs = charts.paired(candidate.turns, taken)
-    found = [Section("Turn gaps", [Drawing(plot)])]
-    if (chart := charts.pairs_chart(pairs)) is not None:
-        found.append(Section("Paired differences", [Drawing(chart)]))
-    elif record.reference is not None:
-        why = (
-            "No turn has a gap on both sides."
-            if record.reference.run
-            else "A stored baseline is a file of its own: its turns are not in this check's folder "
-            "to be drawn."
-        )
-        found.append(Section("Paired differences", [lines(("none", why), where=PAGE)]))
-    worst = charts.worst(pairs)
-    about = (
-        "Turns that came out worse than with the reference, then those that were slowed the most."
-        if record.reference is not None and record.reference.run
-        else "Turns that were not answered within their budget."
-    )
-    cards = _cards(record, worst, folder or candidate.path.parent, candidate, reference)
-    if not worst:
-        return found
-    items = [lines(("which", about), where=FILES), cards, *waterfalls(worst, record.verdict)]
-    return [*found, Section("Worst turns", items)]
-
-
-def _cards(
-    record: CheckRecord,
-    pairs: Sequence[charts.TurnPair],
-    folder: Path,
-    candidate: Run,
-    reference: Run | None,
-) -> Cards:
-    """One domain for all of them: the two waterfalls of a turn are compared by eye."""
-    turns = [t for p in pairs for t in (p.reference, p.candidate) if t is not None]
-    domain = domain_of(turns, shown_whole=1.0)
-    name = "" if record.reference is None else "B, the candidate"
-    cards: list[Card] = []
-    for number, pair in enumerate(pairs, start=1):
-        takes = [take(candidate, pair.candidate, folder, domain, name)]
-        if pair.reference is not None and reference is not None:
-            takes.insert(0, take(reference, pair.reference, folder, domain, "A, the reference"))
-        cards.append(
-            Card(
-                anchor=f"worst-{number}",
-                title=f"{turn_words.turn_name(pair.candidate)}: {charts.heading(pair)}",
-                outcome=pair.candidate.outcome,
-                wait_ms=wait_ms(pair.candidate),
-                about=charts.moved_in(pair),
-                takes=takes,
-            )
-        )
-    return Cards(cards, [o for o in OUTCOMES if any(c.outcome == o for c in cards)])
 
 
 def _problems(record: CheckRecord, candidate: Run, reference: Run | None) -> list[str]:
     """What is wrong with either run, but for what the verdict's reasons say already."""
     said = " ".join(record.why)
     found: list[str] = []
-    for side, run in ((words.own_name(record), candidate), ("reference", reference)):
+    for side, run in ((side_words.own_name(record), candidate), ("reference", reference)):
         if run is not None:
             found += [f"{side}: {problem}" for problem in run.problems]
             reasons = run.record.why_invalid
@@ -347,57 +269,3 @@ def _problems(record: CheckRecord, candidate: Run, reference: Run | None) -> lis
                     f"{'; '.join(reasons)}"
                 )
     return found
-
-
-def _side(side: SideRecord | None, record: CheckRecord) -> str:
-    return words.no_reference_words(record) if side is None else words.side_words(side)
-
-
-def _measured(record: CheckRecord, candidate: Run | None, reference: Run | None) -> list[Item]:
-    different = words.differences(record)
-    unusual = EVERYWHERE if record.starved_ms != STARVED_MS else PAGE
-    basis = Lines(
-        [
-            Line("compared" if record.reference else "played", words.pairs_played(record)),
-            Line("reference", _side(record.reference, record)),
-            Line(words.own_name(record), words.side_words(record.candidate)),
-            Line("caller", words.starved_words(record) or measured_words.ON_TIME),
-            Line("accepted", words.accepted_words(record), "strong", unusual),
-            *([Line("saved", saved)] if (saved := words.saved_words(record)) else []),
-        ]
-    )
-    few = [Line("differs in", f"{n}: {a} → {b}") for n, a, b in different[:MOST_DIFFERENCES]]
-    if (more := len(different) - MOST_DIFFERENCES) > 0:
-        few.append(Line("", f"and {more} more settings"))
-    run = candidate and candidate.record
-    # The two are calibrated once where both are spoken to alike.
-    other = reference.record if reference and reference.record.calibration else None
-    machine = record.machine
-    return [
-        basis,
-        Lines(few, where=TERMINAL),
-        Table(
-            (
-                Column("set differently"),
-                Column("reference", left=True),
-                Column("candidate", left=True),
-            ),
-            different,
-            where=EVERYWHERE - TERMINAL,
-        ),
-        lines(
-            ("instrument", measured_words.calibration_words(run) if run else ""),
-            ("reference's", measured_words.calibration_words(other) if other else ""),
-            ("clock", measured_words.offset_words(run) if run else ""),
-            ("started", report_words.instant(record.started_utc)),
-            ("finished", report_words.instant(record.finished_utc)),
-            ("commit", (run and run.commit) or "not in a git checkout"),
-            ("versions", report_words.versions(run) if run else ""),
-            ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB"),
-            ("system", f"{machine.system}, Python {machine.python}"),
-            ("fingerprint", machine.fingerprint),
-            where=PAGE,
-        ),
-        *(facts("Settings", report_words.flat(run.settings)) if run else []),
-        Code(words.again_words(record), words.command(record)),
-    ]

@@ -8,20 +8,17 @@ docs/methodology.md says how, and what that catches.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from turngap.check.record import (
-    CUT_INS,
-    HIT_RATE,
-    MetricVerdict,
-    StageShift,
-    Verdict,
-)
+from turngap.check.certainty import ALPHA, METRICS, MISSED, POWER, conversations_needed
+from turngap.check.failures import FAILED, failures_of
+from turngap.check.record import CUT_INS, HIT_RATE, MetricVerdict, StageShift, Verdict
+from turngap.check.stages import stage_shifts
 from turngap.core.budget import SILENT
-from turngap.core.distributions import beta_quantile, beta_share, normal_quantile
+from turngap.core.distributions import normal_quantile
 from turngap.core.paired import (
     CENSORED_MS,
     TOLERANCE_MS,
@@ -42,59 +39,6 @@ from turngap.core.paired import (
 from turngap.core.starvation import Starvation, starvation_of
 from turngap.core.stats import n_needed
 
-# Which stage moved: what explains a verdict, and makes none.
-
-# Over all stages together. More than the verdict itself is allowed, since it only explains one.
-STAGE_ALPHA = 0.05
-
-
-def stage_shifts(pairs: Sequence[Pair], limits: Limits, swaps: Exchanges) -> tuple[StageShift, ...]:
-    """Each stage's shift, and by Holm over the stages whether it grew."""
-    names = dict.fromkeys(name for p in pairs for name in p.reference.stages)
-    shifts = [s for s in (_stage_shift(name, pairs, limits, swaps) for name in names) if s]
-    grown: set[str] = set()
-    for rank, stage in enumerate(sorted(shifts, key=lambda s: s.p_value)):
-        if stage.p_value > STAGE_ALPHA / (len(shifts) - rank):
-            break
-        grown.add(stage.name)
-    return tuple(replace(s, moved=s.name in grown) for s in shifts)
-
-
-def _stage_shift(
-    name: str, pairs: Sequence[Pair], limits: Limits, swaps: Exchanges
-) -> StageShift | None:
-    known = np.array([name in p.reference.stages and name in p.candidate.stages for p in pairs])
-    both = [p for p, has in zip(pairs, known, strict=True) if has]
-    if len(both) < n_needed(0.5):
-        return None
-    moved = np.array([p.candidate.stages[name] - p.reference.stages[name] for p in both])
-    swaps = swaps.of(known)
-    bulk = swaps.p_value(typical(limits.p50_ms, TOLERANCE_MS)(moved))
-    far = swaps.p_value(tail(limits.p95_ms)(moved))
-    long = limits.p95_ms / 2
-    return StageShift(
-        name=name,
-        n=len(both),
-        shift_ms=shift(moved, limits.p50_ms),
-        slowed=int(np.sum(moved > long)) - int(np.sum(moved < -long)),
-        p_value=min(1.0, 2 * min(bulk, far)),
-        moved=False,
-    )
-
-
-# An agent compared with itself is called slower in at most this share of comparisons.
-ALPHA = 0.01
-# The typical gap, its tail, the hit rate and the cut-ins.
-METRICS = 4
-POWER = 0.95
-# Each end of an interval is wrong in at most this share: 95 % in all.
-MISSED = 0.025
-Failed = Callable[[Reading], bool]
-# Whether an agent failed a turn, as these metrics count it.
-FAILED: dict[str, Failed] = {
-    HIT_RATE: lambda reading: reading.outcome != "answered",
-    CUT_INS: lambda reading: reading.outcome == "cut_in",
-}
 # Of the width that is left, `turns_needed` lets the estimate take this much (80 % of cases).
 _LUCK = 1 + normal_quantile(0.8) / normal_quantile(1 - MISSED)
 
@@ -298,14 +242,6 @@ def _decided(
     return [_with_verdict(m, m.name in regressed, alpha, conversations, enough) for m in measured]
 
 
-def conversations_needed(alpha: float = ALPHA) -> int:
-    """In how many conversations, at least, all turns must be slower to be so beyond chance.
-
-    Of k conversations there are 2^k exchanges, and Holm's first step takes a quarter of `alpha`.
-    """
-    return math.ceil(-math.log2(alpha / METRICS))
-
-
 def _with_verdict(
     metric: MetricVerdict, regressed: bool, alpha: float, conversations: int, enough: int
 ) -> MetricVerdict:
@@ -348,89 +284,3 @@ def _overall(metrics: Sequence[MetricVerdict]) -> Verdict:
     if "regressed" in verdicts:
         return "regressed"
     return "undecided" if "undecided" in verdicts else "pass"
-
-
-# Turns that only one of two agents failed, and whether that is more than chance.
-#
-# Conversations are exchanged and drawn whole, as for the other metrics: a machine that stalls
-# through nine turns of one conversation has shown one slow conversation.
-
-
-@dataclass(frozen=True, slots=True)
-class Failures:
-    """The share of turns that the candidate alone failed, less that of the reference alone.
-
-    `detectable`: the share of turns, each failed by itself, that the test would have found; None
-    where no share of these conversations would be enough.
-    """
-
-    difference: float
-    low: float
-    high: float
-    p_value: float
-    detectable: float | None
-
-
-def failures_of(pairs: Sequence[Pair], swaps: Exchanges, failed: Failed, share: float) -> Failures:
-    """What the candidate failed of `pairs`, at least one; `swaps` are the exchanges of all of them.
-
-    `share` is as in `judge`. Where a starved caller may have made a turn late, each bound takes it
-    for what serves it least.
-    """
-    error = MISSED * share
-    surely = _moved([p.in_doubt_for for p in pairs], failed)
-    perhaps = _moved([p.in_doubt_against for p in pairs], failed)
-    return Failures(
-        difference=float(_moved(pairs, failed).mean()),
-        low=_interval(surely, swaps, error)[0],
-        high=_interval(perhaps, swaps, error)[1],
-        p_value=swaps.p_value(surely),
-        detectable=_detectable(swaps.sums(surely), len(pairs), ALPHA * share / METRICS),
-    )
-
-
-def _moved(pairs: Sequence[Pair], failed: Failed) -> Floats:
-    moved = [int(failed(p.candidate)) - int(failed(p.reference)) for p in pairs]
-    return np.array(moved, dtype=np.float64)
-
-
-def _interval(moved: Floats, swaps: Exchanges, error: float) -> tuple[float, float]:
-    """The wider of two at either end: neither alone is enough.
-
-    Turn by turn a loss that was never seen still has a bound, but turns of a conversation are not
-    lost one by one. Resampled conversations know that, and nothing of what was never seen.
-    """
-    n, lost, won = len(moved), int(np.sum(moved > 0)), int(np.sum(moved < 0))
-    # What was lost less what was won, each bounded by Clopper and Pearson at half the error.
-    half = error / 2
-    turns = (
-        _share_at_least(lost, n, half) - _share_at_most(won, n, half),
-        _share_at_most(lost, n, half) - _share_at_least(won, n, half),
-    )
-    sizes = swaps.sums(np.ones(n))
-    resampled = (swaps.counts @ swaps.sums(moved)) / (swaps.counts @ sizes)
-    low, high = (float(end) for end in np.quantile(resampled, (error, 1 - error)))
-    return min(turns[0], low), max(turns[1], high)
-
-
-def _share_at_most(k: int, n: int, error: float) -> float:
-    return 1.0 if k == n else beta_quantile(1 - error, k + 1, n - k)
-
-
-def _share_at_least(k: int, n: int, error: float) -> float:
-    return 0.0 if k == 0 else beta_quantile(error, k, n - k + 1)
-
-
-def _detectable(sums: Floats, turns: int, alpha: float) -> float | None:
-    """From the conversations that have to lose a turn, beside as many that win one."""
-    k, won = len(sums), int(np.sum(sums < 0))
-    enough = next((lost for lost in range(1, k + 1) if _sign_test(lost, won) <= alpha), None)
-    if enough is None:
-        return None
-    of_conversations = beta_quantile(POWER, enough, k - enough + 1)
-    return 1 - (1 - of_conversations) ** (k / turns)
-
-
-def _sign_test(lost: int, won: int) -> float:
-    """Return the chance of losing as often or more by chance alone."""
-    return beta_share(0.5, lost, won + 1) if lost else 1.0

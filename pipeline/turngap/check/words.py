@@ -5,24 +5,15 @@ that "+41 ms" is slower, "+5 points" of cut-ins is more of them, and "−5 point
 fewer turns in time.
 """
 
-import math
 import re
 import shlex
 from dataclasses import dataclass, replace
 
-from turngap.check.lines import lines_differ
-from turngap.check.record import (
-    BaselineUse,
-    BudgetRecord,
-    CheckRecord,
-    CheckVerdict,
-    MetricVerdict,
-    SideRecord,
-    StageShift,
-)
+from turngap.check.record import BudgetRecord, CheckRecord, CheckVerdict, MetricVerdict, StageShift
+from turngap.check.side_words import differences, side_name
 from turngap.core.budget import STARVED_MS
 from turngap.core.untrusted import printable
-from turngap.report import measured_words, turn_words, words
+from turngap.report import words
 from turngap.report.looks import Style
 
 
@@ -147,13 +138,13 @@ def p_words(p_value: float | None) -> str:
 
 def metric_note(record: CheckRecord, metric: MetricVerdict) -> str:
     """Why there is no figure or no decision, and how many more turns would bring one."""
-    notes = [_reason(metric)] if metric.why else []
+    notes = [reason_words(metric)] if metric.why else []
     if metric.turns_needed is not None and record.verdict != "cannot_compare":
         notes.append(f"about {more_pairs(metric.turns_needed)} would decide")
     return "; ".join(notes)
 
 
-def _reason(metric: MetricVerdict) -> str:
+def reason_words(metric: MetricVerdict) -> str:
     """Why there is no decision; of too few conversations, the stored text is half a sentence."""
     why = printable(metric.why or "")
     few = re.fullmatch(r"(?:moved )?(in \d+ of the \d+ conversations) that it takes", why)
@@ -168,104 +159,6 @@ def more_pairs(n: int) -> str:
 def pairs_words(n: int) -> str:
     """`n` pairs."""
     return "1 pair" if n == 1 else f"{n} pairs"
-
-
-def own_name(record: CheckRecord) -> str:
-    """What the agent that was checked is called: nothing is a candidate without a reference."""
-    return "agent" if record.reference is None else "candidate"
-
-
-def sides(record: CheckRecord) -> list[tuple[str, SideRecord]]:
-    """The agents with what they are called, the one that was checked first."""
-    others = [] if record.reference is None else [("reference", record.reference)]
-    return [(own_name(record), record.candidate), *others]
-
-
-def gap_words(record: CheckRecord) -> str:
-    """How long each side took: the typical turn, the slow ones, and the slowest; empty if unknown.
-
-    Only of the agent that was checked is the slowest reply told.
-    """
-    told: list[str] = []
-    for name, side in sides(record):
-        if side.gap is None:
-            continue
-        text = ", ".join(
-            f"{of} {figure} ({remark})"
-            for of, (figure, remark) in (
-                ("p50", words.percentile_words(side.gap.p50)),
-                ("p95", words.percentile_words(side.gap.p95)),
-            )
-        )
-        if side is record.candidate and side.gap.slowest is not None:
-            scenario, number, _, repeat = side.gap.slowest
-            turn = turn_words.take_name(scenario, number, repeat)
-            text += f", slowest reply {words.ms(side.gap.slowest_ms or 0.0)} ms ({turn})"
-        told.append(text if record.reference is None else f"{name} {text}")
-    return "; ".join(told)
-
-
-def cut_ins_words(record: CheckRecord) -> str:
-    """How many turns each side cut into: a gap says nothing without it. Empty without a turn."""
-    told = [
-        (f"the {name}", words.cut_in_sentence(side.cut_ins))
-        for name, side in sides(record)
-        if side.cut_ins is not None and side.cut_ins.n
-    ]
-    if len(told) > 1 and told[0][1] == told[1][1]:
-        return f"both the reference and the candidate {told[0][1]}"
-    return "; ".join(map(" ".join, told))
-
-
-def to_decide(record: CheckRecord) -> str:
-    """What would bring a verdict, where it is undecided and more turns would; else empty."""
-    if record.verdict != "undecided":
-        return ""
-    if (metric := _decisive(record)) is None or metric.turns_needed is None:
-        open_budgets = [b for b in record.budgets if b.verdict == "undecided"]
-        return "more turns: they narrow the budgets' intervals" if open_budgets else ""
-    if record.baseline is not None:
-        return _to_decide_beside(record.baseline, record, metric.turns_needed)
-    text = f"about {more_pairs(metric.turns_needed)}"
-    if rounds := _rounds_for(record, metric.turns_needed):
-        text += f": --rounds {rounds}, or --until-decided"
-    if metric.why and "conversations" in metric.why:
-        text += f" (the {metric.name} {_reason(metric)})"
-    return text
-
-
-def _decisive(record: CheckRecord) -> MetricVerdict | None:
-    """The metric whose missing pairs would decide the whole.
-
-    Where one is beyond its limit already, the whole is regressed as soon as that is shown. Where
-    none is, all of them have to pass.
-    """
-    needing = [m for m in record.metrics if m.turns_needed is not None]
-    beyond = [m for m in needing if (m.difference or 0.0) >= m.limit]
-    if beyond:
-        return min(beyond, key=lambda m: m.turns_needed or 0)
-    return max(needing, key=lambda m: m.turns_needed or 0, default=None)
-
-
-def _rounds_for(record: CheckRecord, more: int) -> int | None:
-    """How many rounds would hold so many more pairs; None where none had any."""
-    if not record.rounds or not record.pairs:
-        return None
-    return record.rounds + math.ceil(more / (record.pairs / record.rounds))
-
-
-def _to_decide_beside(use: BaselineUse, record: CheckRecord, needed: int) -> str:
-    """A stored baseline has only so many turns to be paired with."""
-    rounds = _rounds_for(record, needed)
-    if needed <= use.more_pairs and rounds:
-        return f"about {more_pairs(needed)}, which the baseline has: --rounds {rounds}"
-    if not record.pairs:
-        return "the rounds and phases that the baseline was saved with: none of its turns was met"
-    left = f"only {use.more_pairs}" if use.more_pairs else "none"
-    return (
-        f"about {more_pairs(needed)}, of which the baseline has {left}: a bigger one "
-        f"(--save with --rounds {rounds}), or the reference itself (--against)"
-    )
 
 
 def moved_words(record: CheckRecord) -> str:
@@ -377,75 +270,6 @@ def starved_words(record: CheckRecord) -> str:
     if record.verdict == "cannot_compare":
         return text
     return f"{text}: the verdict holds with and without what that added"
-
-
-def accepted_words(record: CheckRecord) -> str:
-    """How late the caller might be, and how far off either side's gaps may be for it."""
-    errors = [side.caller_error_ms for _, side in sides(record) if side.caller_error_ms is not None]
-    return measured_words.accepted_words(record.starved_ms, max(errors, default=None))
-
-
-def no_reference_words(record: CheckRecord) -> str:
-    """What stands in the place of a reference."""
-    return "none: budgets only" if record.budgets else "none"
-
-
-def side_name(side: SideRecord) -> str:
-    """The agent's name, as `--agent` and `--against` take it: `DIR#STACK` for a checkout's."""
-    named = side.agent.get("stack") or side.agent.get("url") or "agent"
-    if checkout := side.agent.get("checkout"):
-        named = f"{checkout}#{named}"
-    return printable(str(named))
-
-
-def listener_words(record: CheckRecord) -> list[str]:
-    """Who listens at a side's port, where it may be another than what was started."""
-    return [f"{name}: {note}" for name, side in sides(record) for note in side.listeners]
-
-
-def side_words(side: SideRecord) -> str:
-    """An agent, how many turns it was heard for, and whether its run may be used."""
-    parts = [side_name(side), words.turns_words(side.turns)]
-    if side.run is None:
-        parts.append("stored baseline")
-    else:
-        parts.append(f"run {printable(side.run)}")
-    if side.valid is not None:
-        # Percentiles of the run alone do not hold then; a verdict bounds what the caller added.
-        alone = " by itself" if side.starved else ""
-        parts.append("valid" if side.valid else f"INVALID{alone}")
-    return " · ".join(parts)
-
-
-def lines_words(record: CheckRecord) -> str:
-    """That both were spoken to differently; empty where they were not."""
-    differ = record.reference and lines_differ(record.reference.agent, record.candidate.agent)
-    if not differ or record.verdict == "cannot_compare":
-        return ""
-    return (
-        f"{differ}: the gaps are comparable at the caller's ear, but each agent heard the person "
-        "in another form."
-    )
-
-
-def differences(record: CheckRecord) -> list[tuple[str, str, str]]:
-    """What is set differently in the two agents: name, reference's value, candidate's value.
-
-    Of an agent from another checkout only its commit and overrides are known, not its settings.
-    """
-    if record.reference is None:
-        return []
-    both = record.reference, record.candidate
-    a, b = (
-        {printable(k): printable(v) for k, v in words.flat(side.agent) if v not in ("{}", "[]")}
-        for side in both
-    )
-    names = dict.fromkeys([*a, *b])
-    if any("checkout" in side.agent for side in both):
-        names = [
-            n for n in names if n in ("checkout", "commit", "sets", "seed") or (n in a and n in b)
-        ]
-    return [(n, a.get(n, "–"), b.get(n, "–")) for n in names if a.get(n) != b.get(n)]
 
 
 def again_words(record: CheckRecord) -> str:

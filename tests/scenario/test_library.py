@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-import turngap.scenario.library as library_module
+import turngap.scenario.clips as clips_module
 from turngap.core.errors import ExitCode, InputError
 from turngap.scenario.library import (
     LoadedScenario,
@@ -656,7 +656,7 @@ def test_a_recording_that_is_named_twice_is_decoded_once(
         reads.append(file)
         return read_sound(file, *arguments, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(library_module, "read_sound", counting)
+    monkeypatch.setattr(clips_module, "read_sound", counting)
     (folder / "talk.yaml").write_text(GOOD.replace("talk/2.wav", "talk/1.wav"), encoding="utf-8")
     assert set(load_scenario(folder / "talk.yaml").clips) == {"talk/1.wav"}
     assert len(reads) == 1
@@ -666,11 +666,11 @@ def test_recordings_that_together_take_too_much_memory_are_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path = folder / "talk.yaml"
-    monkeypatch.setattr(library_module, "MAX_SAMPLES", 2 * RATE)
+    monkeypatch.setattr(clips_module, "MAX_SAMPLES", 2 * RATE)
     assert len(load_scenarios([path])) == 1
     with pytest.raises(InputError, match="64000 samples of recordings would be loaded at once"):
         load_scenarios([path, path])
-    monkeypatch.setattr(library_module, "MAX_SAMPLES", 2 * RATE - 1)
+    monkeypatch.setattr(clips_module, "MAX_SAMPLES", 2 * RATE - 1)
     error = refusal(folder)
     assert error.kind == "scenario.too_long"
     assert str(error).startswith(f"{path}:7: ")

@@ -41,6 +41,14 @@ os.environ.update(HF_HOME=_HUB_HOME.name, HF_ENDPOINT="http://127.0.0.1:9")
 for _name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "TURNGAP_PINS"):
     os.environ.pop(_name, None)
 
+# What the user has set for turngap, for OpenTelemetry, and for colours is not the tests'. On GitHub
+# typer takes whatever reads its output for a terminal.
+for _name in os.environ.keys() - {"TURNGAP_VLLM"}:
+    if _name.startswith(("TURNGAP_", "OTEL_")) or _name in {
+        *("FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "NO_COLOR", "GITHUB_ACTIONS"),
+    }:
+        del os.environ[_name]
+
 # The index of the history is in the user's cache, which is not the tests'.
 _CACHE = tempfile.TemporaryDirectory(prefix="turngap-cache-")
 os.environ["TURNGAP_CACHE"] = _CACHE.name

@@ -415,7 +415,11 @@ async def test_no_error_has_the_secret(url: str, monkeypatch: pytest.MonkeyPatch
         (500, "agent.no_websocket", "port and path"),
     ],
 )
-async def test_each_refusal_has_its_own_sentence(status: int, kind: str, hint: str) -> None:
+async def test_each_refusal_has_its_own_sentence(
+    status: int, kind: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "mine")
+
     async def answer(socket: ServerConnection) -> None:
         raise AssertionError("nobody gets here")
 
@@ -424,10 +428,10 @@ async def test_each_refusal_has_its_own_sentence(status: int, kind: str, hint: s
 
     async with server(answer, process) as url:
         with pytest.raises(AgentError) as raised:
-            await identify(Endpoint(f"{url}/?key=${{HOME}}"), CLOCK)
+            await identify(Endpoint(f"{url}/?key=${{MY_KEY}}"), CLOCK)
     assert (raised.value.kind, str(status) in raised.value.message) == (kind, True)
     assert hint in raised.value.hint
-    assert "${HOME}" in raised.value.message  # as it was given, not as it was filled in
+    assert "${MY_KEY}" in raised.value.message  # as it was given, not as it was filled in
 
 
 async def test_a_certificate_of_ones_own_is_told_with_what_helps() -> None:

@@ -210,7 +210,7 @@ class Served:
 
         return json.loads(body)
 
-    async def sessions_become(self, count: int, within_s: float = 10.0) -> None:
+    async def sessions_become(self, count: int, within_s: float = 30.0) -> None:
         """Wait until so many conversations are running, and those that ended have come down."""
         clock = MonotonicClock()
         async with asyncio.timeout(within_s):

@@ -87,7 +87,7 @@ def test_each_thing_that_was_forgotten_is_named(
 def test_what_is_asked_for_is_the_commit_and_not_what_lies_in_the_checkout(
     prepared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    who = ["-c", "user.name=you", "-c", "user.email=you@example.invalid"]
+    who = ["-c", "user.name=you", "-c", "user.email=you@example.invalid", "-c", "commit.gpgsign=0"]
     for words in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "prepared"]):
         subprocess.run(["git", *words], cwd=prepared, check=True)
     monkeypatch.setattr(release, "ROOT", prepared)

@@ -15,7 +15,7 @@ from pipecat.frames.frames import (
     TTSStoppedFrame,
 )
 from pipecat.pipeline.worker import PipelineParams
-from running_line import InstantClock, Line, running
+from running_line import PATIENCE_S, InstantClock, Line, running
 
 from turngap.core.audio import audible_onset
 from turngap.core.clock import Clock
@@ -120,10 +120,10 @@ async def test_interruption_stops_the_synthesis() -> None:
     model = EspeakTTSService(settings=settings, clock=clock, engine=counting)
     async with running(model, params=NATIVE) as line:
         await line.send(LLMFullResponseStartFrame(), LLMTextFrame(text), LLMFullResponseEndFrame())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await counting.begun.wait()
         await line.send(InterruptionFrame())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await counting.ended.wait()
         assert clock.next_deadline_ns is None
         assert line.of(TTSAudioRawFrame) == []
@@ -131,7 +131,7 @@ async def test_interruption_stops_the_synthesis() -> None:
         # And the engine is free for the next reply.
         counting.begun.clear()
         await line.send(*turn("Yes."))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await counting.begun.wait()
         await clock.advance(10**10)
         await line.until(lambda: bool(line.of(TTSStoppedFrame)))

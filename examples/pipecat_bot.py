@@ -115,7 +115,7 @@ async def bot(websocket: WebSocket, serializer: FrameSerializer) -> None:
         ),
     )
     aggregators = LLMContextAggregatorPair(
-        LLMContext([{"role": "system", "content": "Answer in one short spoken sentence."}]),
+        LLMContext(),
         user_params=LLMUserAggregatorParams(
             vad_analyzer=SileroVADAnalyzer(params=VADParams(stop_secs=0.2, min_volume=0)),
             user_turn_strategies=UserTurnStrategies(

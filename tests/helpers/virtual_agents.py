@@ -25,10 +25,12 @@ class VirtualAgents:
 
     Attributes:
         stalled: whether the machine stands still again and again during the nth conversation.
+        opened: the endpoint of each conversation, with the headers that an agent would be sent.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stalled: Callable[[int], bool] = lambda _: False
+        self.opened: list[Endpoint] = []
         self._scripts: dict[str, Script | Course] = {}
         self._played = count()
         line = self._line
@@ -52,6 +54,7 @@ class VirtualAgents:
 
     @asynccontextmanager
     async def _line(self, endpoint: Endpoint, clock: Clock) -> AsyncIterator[Line]:
+        self.opened.append(endpoint)
         stalls = asyncio.create_task(_stand_still()) if self.stalled(next(self._played)) else None
         try:
             async with line_to(self._scripts[endpoint.url], None, clock) as line:

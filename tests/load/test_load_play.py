@@ -112,7 +112,7 @@ def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     async def serving(*_: object, **__: object) -> AsyncIterator[Endpoint]:
         yield Endpoint("ws://127.0.0.1:1", "pipecat")
 
-    async def identified(_: Target, endpoint: Endpoint) -> Endpoint:
+    async def identified(_: Target, endpoint: Endpoint, *__: object) -> Endpoint:
         return endpoint
 
     async def rehearse(*_: object) -> Rehearsed:
@@ -411,6 +411,26 @@ def test_the_calls_of_a_step_that_an_error_ends_are_told_all_the_same(
     assert roots
     assert {root.attributes["error.type"] for root in roots} == {"load.unwritable"}
     assert {root.attributes["turngap.label"] for root in roots} == {"before"}
+
+
+def test_the_agent_is_to_trace_no_call_that_only_finds_out_how_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    async def rehearse(_: LoadPlan, opens: Any) -> Rehearsed:
+        asked.append(opens.__self__.headers)
+        return Rehearsed("pipecat", 16_000, 0.0, 0.0)
+
+    monkeypatch.setattr(PLAY, "rehearse", rehearse)
+    with collector() as there:
+        telemetry = telemetry_to(there.url)
+        callers = Callers(lambda _: 300.0)
+        finished(tmp_path, callers, sessions="2", duration_s=30.0, telemetry=telemetry)
+        telemetry.close()
+    ((header,),) = asked
+    assert header.startswith("traceparent: 00-")
+    assert header.endswith("-00")
 
 
 def test_the_function_of_python_tells_what_it_plays(

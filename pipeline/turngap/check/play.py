@@ -169,7 +169,7 @@ class _Sides:
                 endpoints[side] = await stack.enter_async_context(serving)
             for side, run in self.runs.items():
                 endpoints[side] = await identified(
-                    run.target, endpoints[side], self._progress.on_step
+                    run.target, endpoints[side], self.plan.telemetry, self._progress.on_step
                 )
             spoken = {"url": "", "dialect": endpoints["candidate"].spec().name}
             self.refused = another_line(self.stored, spoken)

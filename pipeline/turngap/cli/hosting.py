@@ -243,16 +243,23 @@ def _live(
     keeping, library = kept
     clock = MonotonicClock()
     counted = metrics(clock)
-    answering = _answering(wanted.choice, library, clock, counted)
+    answering = _answering(wanted.choice, library, clock, counted, keeping.telemetry.untraced)
     if counted is not None:
         seats = CountedSeats(seats, counted)
     return LiveServer(answering, settings, keeping, seats, counted)
 
 
 def _answering(
-    choice: "AgentChoice", library: Path | None, clock: "Clock", metrics: "Metrics | None"
+    choice: "AgentChoice",
+    library: Path | None,
+    clock: "Clock",
+    metrics: "Metrics | None",
+    untraced: tuple[str, ...],
 ) -> "Answering":
-    """Make the agent ready: a stack loads its models, a foreign agent is reached once."""
+    """Make the agent ready: a stack loads its models, a foreign agent is reached once.
+
+    `untraced` are the headers of that call, beside the user's own.
+    """
     import asyncio
 
     from turngap.live.answering import ForeignAgent, OwnStack, reach
@@ -261,7 +268,7 @@ def _answering(
 
     resolve(choice, library_dir(library))  # refuses what only a stack has, and engines not here
     if choice.is_url:
-        reached = asyncio.run(reach(choice.endpoint, clock))
+        reached = asyncio.run(reach(choice.endpoint.with_headers(untraced), clock))
         return ForeignAgent(choice.endpoint, reached, clock)
     from turngap.agent.session import assemble
 

@@ -158,7 +158,7 @@ class _LoadTest:
             room=Room(sessions, plan.agent_workers),
         )
         endpoint = await stack.enter_async_context(serving)
-        endpoint = await identified(plan.agent, endpoint)
+        endpoint = await identified(plan.agent, endpoint, plan.telemetry)
         if plan.calibration_turns:
             keeper.phase("calibration")
             found = await calibrated(endpoint.dialect, plan.calibration_turns, keeper.folder)
@@ -168,7 +168,8 @@ class _LoadTest:
     async def _rehearsed(self, endpoint: Endpoint) -> float:
         """Play calls alone; return how long the agent is given to greet in each call, ms."""
         self._keeper.phase("start")
-        rehearsed = await rehearse(self._plan, endpoint.open)
+        alone = endpoint.with_headers(self._plan.telemetry.untraced)
+        rehearsed = await rehearse(self._plan, alone.open)
         self._keeper.note_agent(dialect=rehearsed.dialect, line_rate_hz=rehearsed.rate)
         self._plan = replace(self._plan, greeted_s=rehearsed.greeted_s, waits=rehearsed.waits)
         require_turns(self._plan)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from turngap.caller.endpoint import Endpoint
@@ -15,6 +16,7 @@ from turngap.play.quiet import undisturbed
 from turngap.play.run import RunInProgress, all_kept
 from turngap.play.target import Target
 from turngap.store.runs import Run
+from turngap.telemetry.telemetry import OFF, Telemetry
 from turngap.testing.dialects import HALVES
 
 
@@ -68,7 +70,8 @@ async def _play_rounds(runs: Sequence[RunInProgress], plan: PlayPlan, progress: 
             for run in runs
         ]
         served = [
-            (r, await identified(r.target, endpoint, progress.on_step)) for r, endpoint in served
+            (r, await identified(r.target, endpoint, plan.telemetry, progress.on_step))
+            for r, endpoint in served
         ]
         await calibrate_each(served, plan, progress)
         for number in range(plan.rounds):
@@ -81,11 +84,15 @@ async def _play_rounds(runs: Sequence[RunInProgress], plan: PlayPlan, progress: 
 
 
 async def identified(
-    target: Target, endpoint: Endpoint, on_step: Callable[[str], None] = lambda _: None
+    target: Target,
+    endpoint: Endpoint,
+    telemetry: Telemetry = OFF,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> Endpoint:
     """Find out the dialect of an agent at a URL, and that it is there, before anything is played.
 
-    An agent whose dialect is named sees no call: a phone bot would start its pipeline for it.
+    An agent whose dialect is named sees no call: a phone bot would start its pipeline for it. With
+    telemetry, it is told to trace none of the calls that it sees.
 
     Raises:
         AgentError: it is not there, or speaks nothing that is known.
@@ -94,7 +101,9 @@ async def identified(
         return endpoint
     clock = MonotonicClock()
     if not endpoint.dialect:
-        return await identify(endpoint, clock, lambda name: on_step(f"trying {name}"))
+        called = endpoint.with_headers(telemetry.untraced)
+        named = await identify(called, clock, lambda name: on_step(f"trying {name}"))
+        return replace(endpoint, dialect=named.dialect)
     await endpoint.knock()
     return endpoint
 

@@ -49,7 +49,7 @@ class ToldConversation:
         self._turns: list[_Told] = []
         self._begun_ns, self._ended_ns = clock.now_ns(), None
         self._why = self._error_type = ""
-        self.headers = () if ids is None else (f"traceparent: {ids.traceparent}",)
+        self.headers = () if ids is None else (ids.header,)
 
     def note(self, **about: Any) -> None:
         """Add attributes of turngap's that came to be known, by their names without `turngap.`."""

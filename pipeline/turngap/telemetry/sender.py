@@ -45,9 +45,10 @@ class Ids:
     sampled: bool
 
     @property
-    def traceparent(self) -> str:
+    def header(self) -> str:
         """The header that hangs what an agent traces under the conversation (W3C)."""
-        return f"00-{self.trace_id:032x}-{self.span_id:016x}-{int(self.sampled):02x}"
+        ids = f"{self.trace_id:032x}-{self.span_id:016x}"
+        return f"traceparent: 00-{ids}-{int(self.sampled):02x}"
 
 
 class Sender:

@@ -61,6 +61,11 @@ class Telemetry:
     def on(self) -> bool:
         return self._sender is not None
 
+    @property
+    def untraced(self) -> tuple[str, ...]:
+        """Headers of a call that is no conversation: they tell the agent to make no trace of it."""
+        return () if self._sender is None else (self._sender.ids(sampled=False).header,)
+
     def conversation(
         self, about: Mapping[str, Any], agent: str, clock: Clock, *, sampled: bool = True
     ) -> ToldConversation:

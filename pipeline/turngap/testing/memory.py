@@ -1,7 +1,7 @@
 """A line to an agent in memory: what is sent has arrived. For virtual time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, MutableMapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -123,6 +123,13 @@ async def _serve(assembly: "Assembly", end: End) -> None:
 
 async def accepted(end: End) -> WebSocket:
     """Return the agent's end of a line as the WebSocket that a server has accepted."""
+    socket = offered(end, {})
+    await socket.accept()
+    return socket
+
+
+def offered(end: End, headers: Mapping[str, str]) -> WebSocket:
+    """Return the agent's end of a line as the WebSocket that a server is yet to accept."""
 
     async def receive() -> MutableMapping[str, Any]:
         try:
@@ -138,9 +145,9 @@ async def accepted(end: End) -> WebSocket:
         elif message["type"] == "websocket.close":
             end.die()
 
-    socket = WebSocket({"type": "websocket", "headers": []}, receive, send)
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    socket = WebSocket({"type": "websocket", "headers": raw}, receive, send)
     socket.client_state = WebSocketState.CONNECTED
-    await socket.accept()
     return socket
 
 

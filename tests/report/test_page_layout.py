@@ -42,6 +42,14 @@ OVER = """() => {
 }"""
 
 
+# Tables and commands of which a part is only seen by scrolling sideways.
+HIDDEN = """() => [...document.querySelectorAll(".wide, .command")]
+  .filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent.trim())"""
+# The cells of rows that a phone shows as blocks, each with the name of its column before it.
+STACKED = """() => [...document.querySelectorAll(".stacked td")].map((cell) => [
+  getComputedStyle(cell, "::before").content, cell.textContent])"""
+
+
 def answered(n: int, wrong_every: int, factor: float) -> list[Turn]:
     counts = {"llm_prompt_tokens": 100.0, "llm_completion_tokens": 10.0}
     events = (
@@ -91,14 +99,16 @@ async def browser() -> AsyncIterator[Browser]:
         yield await playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
 
 
-async def laid_out(browser: Browser, report: Report, file: Path, width: int) -> tuple[int, list]:
+async def laid_out(
+    browser: Browser, report: Report, file: Path, width: int
+) -> tuple[int, list[list[str]], list[str], list[list[str]]]:
     page.write(file, page.render(report))
     shown = await browser.new_page(viewport={"width": width, "height": 800})
     await shown.goto(file.as_uri())
     wide = await shown.evaluate("document.documentElement.scrollWidth")
-    found = await shown.evaluate(OVER)
+    found = [await shown.evaluate(script) for script in (OVER, HIDDEN, STACKED)]
     await shown.close()
-    return wide, found
+    return wide, *found
 
 
 @pytest.mark.parametrize("width", [390, 1200])
@@ -106,15 +116,23 @@ async def laid_out(browser: Browser, report: Report, file: Path, width: int) -> 
 async def test_a_page_fits_its_window_and_no_label_lies_over_anything(
     browser: Browser, tmp_path: Path, kind: str, width: int
 ) -> None:
-    wide, over = await laid_out(browser, PAGES[kind](), tmp_path / "page.html", width)
+    wide, over, hidden, stacked = await laid_out(
+        browser, PAGES[kind](), tmp_path / "page.html", width
+    )
     assert wide <= width
     assert over == []
+    if width == 390:
+        assert hidden == []
+    columns = {name.strip('"') for name, _ in stacked}
+    named = {"verdict", "change", "95 % interval"} if (kind, width) == ("regressed", 390) else set()
+    assert columns >= named
+    assert not (columns and width == 1200)
 
 
 async def test_labels_that_do_collide_are_found(browser: Browser, tmp_path: Path) -> None:
     marks = [Mark(20, "one label"), Mark(21, "another label")]
     report = Report("x", "x", "x", [Section("x", [Drawing(Chart("x", 40, x_ticks=marks))])])
-    _, over = await laid_out(browser, report, tmp_path / "page.html", 390)
+    _, over, *_ = await laid_out(browser, report, tmp_path / "page.html", 390)
     assert over == [["one label", "another label"]]
 
 

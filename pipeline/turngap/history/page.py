@@ -31,6 +31,8 @@ from turngap.report.sections import (
 )
 from turngap.store.documents import is_file
 
+# Of a label on a page, which has more room than a terminal.
+_MOST_LABEL = 60
 _READ = (
     "Each turn is held against the same turn of the other runs; a run's level is what it adds to "
     "all of its turns. E-divisive finds where the level changed, and a shuffled series says how "
@@ -68,7 +70,7 @@ def list_report(
     Each entry is linked to its own page, where it has one, from a page in the folder `beside`.
     """
     newest = list(reversed(entries))
-    table = list_table(newest)
+    table = list_table(newest, _MOST_LABEL)
     listed = Section("Everything stored", [_linked(table, newest, beside), _reasons(newest)])
     sections = [Section(_title(trend), _trend_items(trend)) for trend in found]
     return Report(

@@ -14,10 +14,15 @@ for (const tools of document.querySelectorAll(".tools")) {
   show();
 }
 
-const hint = () => {
+// A table that is wider than a phone shows each row as a block; on a larger screen it is scrolled.
+const phone = matchMedia("(max-width: 600px)");
+const fit = () => {
   for (const wide of document.querySelectorAll(".wide")) {
-    wide.classList.toggle("scrolls", wide.scrollWidth > wide.clientWidth + 1);
+    wide.classList.remove("stacked");
+    const over = wide.scrollWidth > wide.clientWidth + 1;
+    wide.classList.toggle("stacked", over && phone.matches);
+    wide.classList.toggle("scrolls", over && !phone.matches);
   }
 };
-addEventListener("resize", hint);
-hint();
+addEventListener("resize", fit);
+fit();

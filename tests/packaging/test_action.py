@@ -13,11 +13,12 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / "action.yml"
 WORKFLOWS = [*sorted((ROOT / ".github/workflows").glob("*.yml")), ROOT / "docs/github-actions.yml"]
-# Of the audits, those that say whether somebody else's text or code can reach more than it should.
+# Of the audits, those that say whether somebody else's text or code can reach more than it should,
+# such as a tag that may point to other code tomorrow.
 AUDITS = {
     "template-injection", "dangerous-triggers", "excessive-permissions", "github-env",
     "insecure-commands", "bot-conditions", "overprovisioned-secrets", "secrets-inherit",
-    "artipacked",
+    "artipacked", "unpinned-uses",
 }  # fmt: skip
 
 

@@ -293,7 +293,7 @@ def test_an_agent_that_fails_says_what_was_played_and_where(inner: Inner, play: 
         ("", "replay().assert_outcome('coffee-order', 9)", "no turn 9*played: coffee-order 1*"),
         ("", "check()", "nothing to compare with*give against*"),
         ("", "check(against='x')", "no agent named 'x'*"),
-        ("", "check(budgets={'llm': 1})", "budget llm=1:*names: gap,*"),
+        ("", "check(budgets={'llm': 1})", "budget llm=1:*known: gap,*"),
         ("", "check(budgets={'gap': 1}, target=1)", "target=1: no number of turns*0.99 takes 381*"),
         ("", "check(budgets={'gap': 1}, target=95)", "target=95: expected a share*"),
         (

@@ -8,20 +8,29 @@ PUNCTUAL = PacingRecord(packets=100, late_ms_p50=0.1, late_ms_max=1.0, starved=F
 
 
 def made_turn(
-    scenario: str, turn: int, gap_ms: float, pacing: PacingRecord = PUNCTUAL, *, say: str = ""
+    scenario: str,
+    turn: int,
+    gap_ms: float | None,
+    pacing: PacingRecord = PUNCTUAL,
+    *,
+    say: str = "",
 ) -> Turn:
-    """A turn whose reply was heard to its end, within the default budget or late."""
+    """A turn whose reply was heard to its end, within the default budget or late.
+
+    Without a gap, no reply came.
+    """
+    ended = "timeout" if gap_ms is None else "reply_done"
     return Turn(
         scenario=scenario,
         turn=turn,
         repeat=1,
         say=say,
-        outcome=outcome_of(gap_ms, DEFAULT_BUDGET_MS, "reply_done"),
-        ended="reply_done",
+        outcome=outcome_of(gap_ms, DEFAULT_BUDGET_MS, ended),
+        ended=ended,
         budget_ms=DEFAULT_BUDGET_MS,
-        gap_ns=ms_to_ns(gap_ms),
+        gap_ns=None if gap_ms is None else ms_to_ns(gap_ms),
         gap_ms=gap_ms,
-        why_no_gap=None,
+        why_no_gap="no reply came" if gap_ms is None else None,
         stages=(),
         transcript="",
         reply="",

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import mannwhitneyu
 
-from turngap.core.changes import IN_PAIRS, LEAST, LEAST_BESIDE, changes, shift_between
+from turngap.core.changes import IN_PAIRS, LEAST, LEAST_BESIDE, SHARES, changes
 
 
 def series(seed: int = 1, n: int = 30, at: int | None = 17, size: float = 25.0) -> np.ndarray:
@@ -120,22 +119,27 @@ def test_what_is_found_lies_inside_the_series_and_is_the_same_again(values, seed
         assert 0 < change.first <= change.at <= change.last < len(values)
 
 
-@pytest.mark.parametrize(("m", "n"), [(4, 4), (5, 9), (17, 13), (50, 50), (60, 45)])
-def test_the_interval_ends_where_the_test_begins_to_reject(m, n):
-    rng = np.random.default_rng(m * n)
-    before, after = rng.normal(0, 1, m), rng.normal(1, 1, n)
-    middle, low, high = shift_between(before, after)
-    assert low is not None and high is not None
-    assert low < middle < high
-
-    def p_value(shift: float) -> float:
-        method = "exact" if m * n <= 2500 else "asymptotic"
-        return float(mannwhitneyu(after - shift, before, method=method).pvalue)
-
-    for end, outwards in ((low, -1e-9), (high, 1e-9)):
-        assert p_value(end + outwards) <= 0.052
-        assert p_value(end - outwards) > 0.046
+def missed(seed: int, chance_before: float, chance_after: float) -> list[float]:
+    """The share of twelve turns that each of 30 runs missed."""
+    rng = np.random.default_rng(seed)
+    chances = np.where(np.arange(30) < 17, chance_before, chance_after)
+    return (rng.binomial(12, chances) / 12).tolist()
 
 
-def test_of_too_few_values_there_is_no_interval():
-    assert shift_between(np.array([1.0, 2.0, 3.0]), np.array([5.0, 6.0, 7.0])) == (4.0, None, None)
+def test_a_change_of_a_share_that_is_mostly_none_is_found():
+    near = held = 0
+    for seed in range(8):
+        for change in changes(missed(seed, 0.0, 0.25), SHARES, alpha=0.005):
+            near += abs(change.at - 17) <= 1
+            assert change.low is not None and change.high is not None
+            assert change.low < change.difference < change.high
+            held += change.first <= 17 <= change.last and change.low < 0.25 < change.high
+    assert near >= 7
+    assert held >= 6
+
+
+def test_a_share_that_stays_has_no_change_even_beside_one_bad_run():
+    for seed in range(8):
+        values = missed(seed, 0.04, 0.04)
+        values[20] = 1.0
+        assert changes(values, SHARES, alpha=0.005) == []

@@ -31,7 +31,7 @@ def trend(
     ] = None,
     json_: options.Json = False,
 ) -> None:
-    """Show where the gap changed from run to run, at which commit, and how sure that is.
+    """Show where the gap or the hit rate changed, at which commit, and how sure that is.
 
     A series holds replays of one agent, played the same scenarios on the same machine.
 
@@ -39,7 +39,8 @@ def trend(
     """
     from turngap.history.filters import Wanted
     from turngap.history.page import trends_block, trends_report, write_page
-    from turngap.history.trend import trends, trends_json
+    from turngap.history.trend import trends
+    from turngap.history.trend_json import trends_json
 
     wanted = Wanted.of(where or (), since=since)
     stored = entries_in(roots)
@@ -60,8 +61,8 @@ def trend(
 def _say_next(found: "list[Trend]") -> None:
     """The newest change is the one to look into: the runs beside it, turn by turn."""
     for series in reversed(found):
-        if series.moves:
-            at = series.moves[-1].change.at
+        if moved := [*series.moves, *series.hit_moves]:
+            at = max(move.change.at for move in moved)
             before, after = (shlex.quote(series.points[i].entry.path) for i in (at - 1, at))
             say_next(f"see what moved: turngap history diff {before} {after}")
             return

@@ -20,7 +20,7 @@ def normal_quantile(share: float) -> float:
     return math.inf if share >= 1 else -math.inf
 
 
-def student_quantile(share: float, df: int) -> float:
+def student_quantile(share: float, df: float) -> float:
     """Return the value below which `share` of Student's t distribution lies; `df` is at least 1."""
     if share < 0.5:
         return -student_quantile(1 - share, df)

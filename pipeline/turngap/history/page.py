@@ -1,7 +1,7 @@
 """The history on a terminal and as a page: the trends with their drawings, and the list."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -13,7 +13,7 @@ from turngap.history import trend_words
 from turngap.history.entry import Entry
 from turngap.history.listing import list_table, ms, namer
 from turngap.history.reading import began
-from turngap.history.trend import Trend
+from turngap.history.trend import Move, Trend
 from turngap.report import page, terminal, words
 from turngap.report.sections import (
     FILES,
@@ -35,9 +35,9 @@ from turngap.store.documents import is_file
 _MOST_LABEL = 60
 _READ = (
     "Each turn is held against the same turn of the other runs; a run's level is what it adds to "
-    "all of its turns. E-divisive finds where the level changed, and a shuffled series says how "
-    f"sure that is: of each series without a change, about {100 * ALPHA:g} % are said to have one. "
-    "A level is of replies: the shares of turns in time and cut into stand beside it. A spell of a "
+    "all of its turns. E-divisive finds where the level or the hit rate changed, and a shuffled "
+    f"series says how sure that is: of each series without a change, about {100 * ALPHA:g} % are "
+    "said to have one of either. A level is of replies; the hit rate is of all turns. A spell of a "
     "busy machine is a change of level, too, and no figure tells it from a slower agent: `turngap "
     "check --against` plays both commits side by side, and does."
 )
@@ -151,17 +151,19 @@ def _several_words(series: int) -> str:
 
 def _moved_words(found: Sequence[Trend]) -> str:
     if all(trend.why_none is not None for trend in found):
-        return "not known: no series has enough runs"
-    return f"{sum(len(trend.moves) for trend in found) or 'none'} found"
+        return "not known: no series has enough runs that tell of one"
+    moves = sum(len(trend.moves) + len(trend.hit_moves) for trend in found)
+    return f"{moves or 'none'} found"
 
 
 def _trend_items(trend: Trend, *, terse: bool = False) -> list[Item]:
     said = [Line("moved", trend_words.move_sentence(m), "strong") for m in trend.moves]
-    n = len(trend.points)
-    if trend.why_none is not None:
-        said = [Line("changes", f"not known: {trend.why_none}", "unsure")]
-    elif not said:
-        said = [Line("changes", f"no change of level in {n} runs")]
+    said += [Line("hit rate", trend_words.hit_sentence(m), "strong") for m in trend.hit_moves]
+    if not said:
+        style = "" if trend.why_none is None else "unsure"
+        said = [Line("changes", trend_words.unmoved_words(trend), style)]
+    elif trend.why_no_hits is not None:
+        said.append(Line("hit rate", f"not known: {trend.why_no_hits}", "unsure"))
     if trend.why_none is None:
         said.append(Line("outcomes", trend_words.series_words(trend)))
     if terse:
@@ -169,10 +171,10 @@ def _trend_items(trend: Trend, *, terse: bool = False) -> list[Item]:
     if (uneven := trend_words.uneven_words(trend)) is not None:
         said.append(Line("set aside", uneven))
     if trend.left_out:
-        of = n + len(trend.left_out)
+        of = len(trend.points) + len(trend.left_out)
         said.append(Line("left out", f"{len(trend.left_out)} of {of} runs: {_why(trend)}"))
     chart = trend_words.trend_chart(trend)
-    return [Lines(said), *([Drawing(chart)] if chart else []), _moves(trend)]
+    return [Lines(said), *([Drawing(chart)] if chart else []), _moves(trend), _hit_moves(trend)]
 
 
 # So many reasons are named why runs were left out.
@@ -185,6 +187,29 @@ def _why(trend: Trend) -> str:
 
 
 def _moves(trend: Trend) -> Table:
+    return _table(
+        trend.moves,
+        (trend_words.signed_ms, words.ms),
+        "Changes of the level, in ms. Where it lies has 95 % confidence.",
+    )
+
+
+def _hit_moves(trend: Trend) -> Table:
+    return _table(
+        trend.hit_moves,
+        (trend_words.signed_points, trend_words.rate_words),
+        "Changes of the hit rate; its difference in per cent of the turns. Where it lies has 95 % "
+        "confidence.",
+    )
+
+
+def _table(
+    moves: Sequence[Move],
+    shown: tuple[Callable[[float], str], Callable[[float], str]],
+    caption: str,
+) -> Table:
+    """Changes of one figure, of which `shown` writes a difference and a value."""
+    signed, plain = shown
     head = (
         Column("from run"),
         Column("commit", left=True),
@@ -200,17 +225,17 @@ def _moves(trend: Trend) -> Table:
         (
             str(move.number),
             words.commit(move.entry.commit),
-            Cell(trend_words.signed_ms(move.change.difference), "strong"),
-            trend_words.interval_words(move),
-            words.ms(move.change.before),
-            words.ms(move.change.after),
+            Cell(signed(move.change.difference), "strong"),
+            trend_words.interval_words(move, signed),
+            plain(move.change.before),
+            plain(move.change.after),
             trend_words.where_words(move),
             trend_words.commits_words(move),
             trend_words.sure_words(move.change.p_value),
         )
-        for move in trend.moves
+        for move in moves
     ]
-    return Table(head, rows, "In ms. Where it lies has 95 % confidence.", where=FILES)
+    return Table(head, rows, caption, where=FILES)
 
 
 def _runs(trend: Trend, beside: Path | None) -> Table:

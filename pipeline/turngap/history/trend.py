@@ -1,15 +1,14 @@
-"""The trend: how slow an agent was from run to run, and at which of them that changed."""
+"""The trend: how slow an agent was from run to run and how often late, and where that changed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from turngap.core.changes import LEAST, Change, changes
+from turngap.core.changes import ALPHA, LEAST, SHARES, Change, changes
 from turngap.core.errors import InputError
 from turngap.core.paired import CENSORED_MS, TOLERANCE_MS
 from turngap.core.results import TurnKey
-from turngap.core.run_levels import LEAST_TURNS, run_levels
+from turngap.core.run_levels import LEAST_TURNS, MOST_UNEVEN, run_levels
 from turngap.history.commits import Commits
 from turngap.history.entry import Entry
 from turngap.history.figures import Outcomes, outcomes_of
@@ -17,6 +16,9 @@ from turngap.store.outcomes import read_outcomes
 
 # Of longer series the newest runs are looked at: what moved before then is no news.
 MOST_RUNS = 200
+# A series is tested for a change of its gap and for one of its hit rate. Each has half of what may
+# be false, so that a series without a change has either in no more cases than `ALPHA` (Bonferroni).
+ALPHA_EACH = ALPHA / 2
 
 # Reads the gap in ms of each turn of a run.
 ReadGaps = Callable[[Entry], Mapping[TurnKey, float]]
@@ -38,8 +40,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A change of level at a run. `number` counts the series' used runs from 1.
+    """A change of the level or of the hit rate at a run. `number` counts the used runs from 1.
 
+    The figures of `change` are in ms, or shares of the turns that were in time.
     `commits` are those that may have brought it: of the runs in which the change lies with 95 %
     confidence, of the run before them, and of all of the series that were left out in between.
     `before` and `after` are what became of the turns up to the neighbouring changes.
@@ -60,17 +63,25 @@ class Move:
 class Trend:
     """One series: the same agent, played the same scenarios, on one machine.
 
-    `why_none` is why no change could be looked for; `left_out` are runs of the series that could
-    not be used, each with its reason.
+    `moves` are changes of the level, and `hit_moves` of the hit rate. `why_none` is why neither
+    could be looked for, and `why_no_hits` why none of the hit rate. `left_out` are runs of the
+    series that could not be used, each with its reason.
     """
 
     agent: str
     played: str
     machine: str
     points: tuple[Point, ...]
-    moves: tuple[Move, ...]
+    moves: tuple[Move, ...] = ()
+    hit_moves: tuple[Move, ...] = ()
     left_out: tuple[tuple[Entry, str], ...] = ()
     why_none: str | None = None
+    why_no_hits: str | None = None
+
+    @property
+    def uneven(self) -> tuple[int, ...]:
+        """The numbers of the runs that are set aside."""
+        return tuple(number for number, point in enumerate(self.points, start=1) if point.uneven)
 
 
 def gaps_of(entry: Entry) -> Mapping[TurnKey, float]:
@@ -141,22 +152,43 @@ def _trend(entries: Sequence[Entry], read: ReadGaps) -> Trend:
             left_out.append((entry, _too_few(level.turns)))
         else:
             points.append(Point(entry, level.ms, level.turns, level.uneven))
-    why_none = None
-    even = sum(not point.uneven for point in points)
-    if even < LEAST:
-        one = "1 usable run" if len(points) == 1 else f"{len(points)} usable runs"
-        one += f", {even} of them even" if even < len(points) else ""
-        why_none = f"{one}, and it takes {LEAST} to tell a change from chance"
     first = entries[0]
-    return Trend(
-        agent=first.agent,
-        played=first.played,
-        machine=first.machine,
-        points=tuple(points),
-        moves=tuple(_moves(points, entries)),
-        left_out=tuple(left_out),
-        why_none=why_none,
+    found = Trend(first.agent, first.played, first.machine, tuple(points), left_out=tuple(left_out))
+    why_none = _why_none(found)
+    if why_none is not None:
+        return replace(found, why_none=why_none)
+    why_no_hits = _why_no_hits(found)
+    return replace(
+        found,
+        moves=tuple(_moves(found, entries)),
+        hit_moves=() if why_no_hits else tuple(_hit_moves(found, entries)),
+        why_no_hits=why_no_hits,
     )
+
+
+def _why_none(trend: Trend) -> str | None:
+    """Why no change can be looked for in the runs of a series."""
+    n, aside = len(trend.points), len(trend.uneven)
+    if n - aside < LEAST:
+        runs = "1 usable run" if n == 1 else f"{n} usable runs"
+        runs += f", {n - aside} of them even" if aside else ""
+        return f"{runs}, and it takes {LEAST} to tell a change from chance"
+    if aside > MOST_UNEVEN * n:
+        return (
+            f"{aside} of {n} runs are uneven, and where more than a third are, the rest cannot "
+            "tell of a change"
+        )
+    return None
+
+
+def _why_no_hits(trend: Trend) -> str | None:
+    """Why no change of the hit rate can be looked for."""
+    used = [point.entry for point in trend.points]
+    if len({entry.budget_ms for entry in used}) > 1:
+        return "the runs had several budgets"
+    if any(entry.hit_rate is None for entry in used):
+        return "not every run has one"
+    return None
 
 
 def _too_few(shared: int) -> str:
@@ -164,16 +196,47 @@ def _too_few(shared: int) -> str:
     return f"it has {turns} in common with half of the runs, and it takes {LEAST_TURNS}"
 
 
-def _moves(points: Sequence[Point], entries: Sequence[Entry]) -> list[Move]:
-    uneven = [place for place, point in enumerate(points) if point.uneven]
-    found = changes([point.ms for point in points], aside=uneven)
-    bounds = [0, *(change.at for change in found), len(points)]
-    used = [point.entry for point in points]
+def _moves(trend: Trend, entries: Sequence[Entry]) -> list[Move]:
+    """The changes of the level."""
+    found = changes([point.ms for point in trend.points], aside=_aside(trend), alpha=ALPHA_EACH)
+    moves = _named(trend, found, entries)
+    return [move for move in moves if abs(move.change.difference) >= TOLERANCE_MS]
+
+
+def _hit_moves(trend: Trend, entries: Sequence[Entry]) -> list[Move]:
+    """The changes of the hit rate.
+
+    They are looked for in the shares of turns that were not in time, so that a bad run is, as a
+    slow one is, one with a high value. Each run is one value, as its turns share what befell it.
+    """
+    rates = [point.entry.hit_rate or 0.0 for point in trend.points]
+    missed = changes([1 - rate for rate in rates], SHARES, aside=_aside(trend), alpha=ALPHA_EACH)
+    return _named(trend, [_of_hits(change) for change in missed], entries)
+
+
+def _aside(trend: Trend) -> list[int]:
+    return [number - 1 for number in trend.uneven]
+
+
+def _of_hits(missed: Change) -> Change:
+    """A change of the share that was missed as one of the share that was hit."""
+    return replace(
+        missed,
+        before=1 - missed.before,
+        after=1 - missed.after,
+        difference=-missed.difference,
+        low=None if missed.high is None else -missed.high,
+        high=None if missed.low is None else -missed.low,
+    )
+
+
+def _named(trend: Trend, found: Sequence[Change], entries: Sequence[Entry]) -> list[Move]:
+    """The changes with the commits in question, and with what became of the turns."""
+    used = [point.entry for point in trend.points]
+    bounds = [0, *(change.at for change in found), len(used)]
     place = {entry.path: i for i, entry in enumerate(entries)}
     moves: list[Move] = []
     for change, start, end in zip(found, bounds, bounds[2:], strict=False):
-        if abs(change.difference) < TOLERANCE_MS:
-            continue
         first, last = used[max(1, change.first) - 1], used[change.last]
         moves.append(
             Move(
@@ -185,58 +248,3 @@ def _moves(points: Sequence[Point], entries: Sequence[Entry]) -> list[Move]:
             )
         )
     return moves
-
-
-def trends_json(found: Sequence[Trend]) -> dict[str, Any]:
-    """What `--json` prints. Scripts rely on its keys: more may come, none goes."""
-    return {"series": [_document(trend) for trend in found]}
-
-
-def _document(trend: Trend) -> dict[str, Any]:
-    return {
-        "agent": trend.agent,
-        "played": trend.played,
-        "machine": trend.machine,
-        "runs": [
-            {
-                "number": number,
-                "path": point.entry.path,
-                "label": point.entry.label,
-                "commit": point.entry.commit,
-                "started_utc": point.entry.started_utc,
-                "level_ms": point.ms,
-                "turns": point.turns,
-                "uneven": point.uneven,
-                "p50_ms": point.entry.gap_ms["p50"],
-                "n": point.entry.n,
-                "hits": point.entry.hits,
-                "cut_ins": point.entry.cut_ins,
-            }
-            for number, point in enumerate(trend.points, start=1)
-        ],
-        "changes": [
-            {
-                "number": move.number,
-                "path": move.entry.path,
-                "commit": move.entry.commit,
-                "commits": list(move.commits.came),
-                "commit_range": move.commits.range,
-                "same_commit": move.commits.same,
-                "unknown_commit": move.commits.unknown,
-                "dirty_commit": move.commits.dirty,
-                "first_number": move.change.first + 1,
-                "last_number": move.change.last + 1,
-                "p_value": move.change.p_value,
-                "before_ms": move.change.before,
-                "after_ms": move.change.after,
-                "difference_ms": move.change.difference,
-                "low_ms": move.change.low,
-                "high_ms": move.change.high,
-                "before": asdict(move.before),
-                "after": asdict(move.after),
-            }
-            for move in trend.moves
-        ],
-        "left_out": [{"path": entry.path, "why": why} for entry, why in trend.left_out],
-        "why_none": trend.why_none,
-    }

@@ -1,6 +1,6 @@
 """What a trend says, and how it is drawn."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from turngap.core.untrusted import printable
 from turngap.history.commits import Commits
@@ -38,12 +38,22 @@ def sure_words(p_value: float) -> str:
     return "p ≤ 0.001" if p_value <= 0.001 else f"p = {p_value:.3f}"
 
 
-def interval_words(move: Move) -> str:
-    """The 95 % interval of the size."""
+def signed_points(value: float) -> str:
+    """A difference of shares in per cent of the turns, its sign always shown."""
+    return f"{100 * value:+.1f}"
+
+
+def rate_words(share: float) -> str:
+    """A hit rate in a trend, where a tenth of a per cent may be a change."""
+    return f"{100 * share:.1f} %"
+
+
+def interval_words(move: Move, signed: Callable[[float], str] = signed_ms) -> str:
+    """The 95 % interval of the size, in ms or as `signed` has it."""
     low, high = move.change.low, move.change.high
     if low is None or high is None:
         return "too few runs for an interval"
-    return f"{signed_ms(low)} to {signed_ms(high)}"
+    return f"{signed(low)} to {signed(high)}"
 
 
 def where_words(move: Move) -> str:
@@ -123,17 +133,21 @@ def series_words(trend: Trend) -> str:
 
 
 def _share(count: int | None, of: int) -> str:
-    return "–" if count is None or not of else f"{100 * count / of:.1f} %"
+    return "–" if count is None or not of else rate_words(count / of)
 
 
 def uneven_words(trend: Trend) -> str | None:
-    """Which runs were not looked at, and why; None where there are none."""
-    numbers = [str(n) for n, point in enumerate(trend.points, start=1) if point.uneven]
+    """How many runs, and which, were not looked at, and why; None where there are none."""
+    numbers = trend.uneven
     if not numbers:
         return None
-    which = f"run {numbers[0]}" if len(numbers) == 1 else f"runs {', '.join(numbers)}"
-    its = "its" if len(numbers) == 1 else "their"
-    return f"{which}: {its} turns are off the runs around by amounts that differ a lot"
+    n = len(trend.points)
+    are, its = ("is", "its") if len(numbers) == 1 else ("are", "their")
+    return (
+        f"{len(numbers)} of {n} runs {are} uneven ({', '.join(map(str, numbers))}): {its} turns "
+        "are off the runs around by amounts that differ a lot, as on a busy machine."
+        + ("" if trend.why_none else f" The trend stands on the other {n - len(numbers)}.")
+    )
 
 
 def move_sentence(move: Move) -> str:
@@ -145,8 +159,27 @@ def move_sentence(move: Move) -> str:
     return f"{size}; {sure}. {blame_words(move)} {outcomes_words(move)}"
 
 
-def _unmoved(trend: Trend) -> str:
-    return "No change was found." if trend.why_none is None else f"Not known: {trend.why_none}."
+def hit_sentence(move: Move) -> str:
+    """The same of a change of the hit rate."""
+    change = move.change
+    lower = "lower" if change.difference < 0 else "higher"
+    of = f" (commit {words.commit(move.entry.commit)})" if move.entry.commit else ""
+    size = f"{100 * abs(change.difference):.1f} points {lower} from run {move.number}{of} on"
+    levels = f"{rate_words(change.before)} before and {rate_words(change.after)} after"
+    sure = f"95 % interval {interval_words(move, signed_points)}; {sure_words(change.p_value)}"
+    cut_ins = [_share(o.cut_ins, o.turns) for o in (move.before, move.after)]
+    cut = f"Before, {cut_ins[0]} of the turns were cut into; after, {cut_ins[1]}."
+    return f"{size}, {levels}; {sure}. {blame_words(move)} {cut}"
+
+
+def unmoved_words(trend: Trend) -> str:
+    """That nothing was found, and what could not be looked for."""
+    n = len(trend.points)
+    if trend.why_none is not None:
+        return f"not known: {trend.why_none}"
+    if trend.why_no_hits is not None:
+        return f"no change of level in {n} runs; of the hit rate not known: {trend.why_no_hits}"
+    return f"no change of level or hit rate in {n} runs"
 
 
 def trend_chart(trend: Trend) -> Chart | None:
@@ -173,14 +206,14 @@ def trend_chart(trend: Trend) -> Chart | None:
     bounds = [0, *(move.change.at for move in trend.moves), len(points)]
     return Chart(
         spoken=f"Level of {len(points)} runs. "
-        + (" ".join(map(move_sentence, trend.moves)) or _unmoved(trend)),
+        + (_moves_words(trend) or f"{unmoved_words(trend).capitalize()}."),
         height=HEIGHT_PX,
         name="trend",
         note="One dot a run, the oldest to the left: the gap of a typical turn, in ms, from the "
         "turns that the runs share."
         + (
             " Lines are the levels between changes; an upright rule stands at the first run of a "
-            "new one."
+            "new one, and a solid one where the hit rate changed."
             if trend.why_none is None
             else ""
         )
@@ -200,12 +233,24 @@ def trend_chart(trend: Trend) -> Chart | None:
                 "target",
             )
             for move in trend.moves
+        ]
+        + [
+            Rule(
+                x(move.change.at + 0.5),
+                f"run {move.number}: hit rate {signed_points(move.change.difference)} points",
+            )
+            for move in trend.hit_moves
         ],
         dots=[
             Dot(x(n), y(point.ms), hollow=point.uneven, title=_dot_words(n, point), r=3.5)
             for n, point in zip(numbers, points, strict=True)
         ],
     )
+
+
+def _moves_words(trend: Trend) -> str:
+    told = [*map(move_sentence, trend.moves)]
+    return " ".join([*told, *(f"Hit rate {hit_sentence(move)}" for move in trend.hit_moves)])
 
 
 def _levels(trend: Trend) -> Sequence[float]:

@@ -25,12 +25,19 @@ def groups(command: Any) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+# Commands and those below them, as they are typed.
+BELOW = {name: getattr(command, "commands", {}) for name, command in COMMANDS.items()}
+ALL = [*COMMANDS, *(f"{name} {inner}" for name, found in BELOW.items() for inner in found)]
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_help_ends_with_examples_of_the_command(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    examples = turngap_here(capsys, name, "--help").out.partition("Example")[2]
-    assert f"turngap {name}" in examples
+    shown = turngap_here(capsys, *name.split(), "--help").out
+    assert f"turngap {name}" in shown.partition("Example")[2]
+    assert "--json" in shown  # each of them prints one document for scripts, too
+    assert "<bool>" not in shown  # a flag takes no value
 
 
 @pytest.mark.parametrize("name", ["replay", "check", "compare", "sweep", "load", "simulate"])

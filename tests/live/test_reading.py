@@ -224,7 +224,8 @@ def test_the_command_records_and_says_what_to_do_next(
     assert f"written: {path}; give the command again for 1 more" in done.err
     assert done.err.splitlines()[-1] == f"next: play it: turngap replay {path}"
     monkeypatch.setattr(recording, "_keyboard", Keys("", ""))
-    assert turngap_here(capsys, "record", QUICK, "--out", tmp_path / "mine").code == 0
+    done = turngap_here(capsys, "record", QUICK, "--out", tmp_path / "mine", "--json")
+    assert (done.code, done.document()) == (0, {"scenario": str(path), "missing": 0})
     assert len(read_scenario(path).turns) == 3
     done = turngap_here(capsys, "record", "quick-questions", "--out", tmp_path / "mine")
     assert done.code == 2
@@ -255,6 +256,8 @@ def test_devices_are_listed(
     done = turngap_here(capsys, "record", "--list-devices")
     assert done.code == 0
     assert "A microphone" in done.out
+    document = turngap_here(capsys, "record", "--list-devices", "--json").document()
+    assert document == {"devices": ["0 A microphone, ALSA (1 in, 0 out)"]}
 
 
 def test_the_meter_reaches_from_a_quiet_room_to_clipping() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from commandline import turngap_here
 
 from turngap.caller.dialects.pipecat import PipecatSession
 from turngap.caller.line import Line, open_line
@@ -155,6 +156,20 @@ def test_ctrl_c_is_the_ordinary_end_of_a_server(
         process.kill()
         process.communicate()
     assert not (tmp_path / "runs").exists()
+
+
+def test_talk_prints_where_its_page_is_as_one_document(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr(
+        "turngap.cli.serving.host_agent",
+        lambda *arguments: arguments[-1](Where("127.0.0.1", 7860, None), None),
+    )
+    done = turngap_here(capsys, "talk", "--json")
+    assert done.document() == {"ready": True, "page": "http://127.0.0.1:7860"}
+    assert (done.code, opened) == (0, [])
 
 
 async def test_sigterm_lets_the_calls_of_all_processes_end(

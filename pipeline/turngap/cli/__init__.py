@@ -33,7 +33,7 @@ from turngap.cli import (
     trending,
     turn_taking,
 )
-from turngap.cli.options import Command
+from turngap.cli.options import Command, Group
 from turngap.cli.progress import fetching
 from turngap.cli.shared import say, show_error
 from turngap.core.errors import ExitCode, TurngapError
@@ -41,6 +41,7 @@ from turngap.core.secrets import remember_secrets, text_without_secrets
 from turngap.weights.showing import shown_by
 
 app = typer.Typer(
+    cls=Group,
     name="turngap",
     help="Measure the turn gap of voice agents: the silence between a person's last word and the "
     "agent's first, at the caller's ear.",
@@ -161,7 +162,11 @@ def _epilog(examples: tuple[str, ...]) -> str:
 
 for _panel, _command, _examples in _COMMANDS:
     app.command(cls=Command, epilog=_epilog(_examples), rich_help_panel=_panel)(_command)
-_CHECKS = ("turngap dialects", "turngap dialects check ws://127.0.0.1:8765/ws")
+_DIALECTS = ("turngap dialects", "turngap dialects check ws://127.0.0.1:8765/ws")
+_DIALECT = (
+    "turngap dialects check ws://127.0.0.1:8765/ws",
+    "turngap dialects check wss://HOST/media --dialect twilio --junit dialect.xml",
+)
 _HISTORY = (
     "turngap history",
     "turngap history --where kind=check --where agent=embedded --since 30d",
@@ -172,7 +177,8 @@ remembering.app.command(cls=Command, epilog=_epilog(_TREND))(trending.trend)
 _DIFF = ("turngap history diff runs/NAME latest", "turngap history diff A B --html diff.html")
 remembering.app.command(cls=Command, epilog=_epilog(_DIFF))(trending.diff)
 app.add_typer(remembering.app, name="history", epilog=_epilog(_HISTORY), rich_help_panel=STORED)
-app.add_typer(protocols.app, name="dialects", epilog=_epilog(_CHECKS), rich_help_panel=STORED)
+protocols.app.command(cls=Command, epilog=_epilog(_DIALECT))(protocols.check)
+app.add_typer(protocols.app, name="dialects", epilog=_epilog(_DIALECTS), rich_help_panel=STORED)
 
 
 @app.callback(invoke_without_command=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from turngap.cli.repository import FromTheFile, from_the_file, refused
 from turngap.core.budget import MAX_STARVED_MS
@@ -17,7 +17,22 @@ AGENT, PLAYED, LIMITS, OUTPUT = "Agent", "Scenarios", "Limits", "Output"
 SOUND = "Sound device"
 
 
-class Command(TyperCommand):
+class _PlainFlags:
+    """A flag's help says no type: typer would write <bool>, as if the flag took a value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class Group(_PlainFlags, TyperGroup):
+    """A command with commands below it."""
+
+
+class Command(_PlainFlags, TyperCommand):
     """A command whose `--help` stands with the other options on output, not in a group of one.
 
     A paragraph of its help is one line, which is broken where the terminal is.
@@ -34,7 +49,9 @@ class Command(TyperCommand):
         Raises:
             InputError: the file cannot be used, or holds a value that its option does not take.
         """
-        ctx.default_map = from_the_file(self.name or "", ctx)
+        # By its whole name: `dialects check` calls what it is given, and not the file's agent.
+        name = ctx.command_path.split(" ", 1)[-1]
+        ctx.default_map = from_the_file(name, ctx)
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as e:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # About how long the conversation takes, with its handshake.
 MINUTES = 0.5
 
-app = typer.Typer(no_args_is_help=False)
+app = typer.Typer(cls=options.Group, no_args_is_help=False)
 
 
 @app.callback(invoke_without_command=True)
@@ -75,7 +75,6 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     return kept | {"key": row["key"] or "", "Hz": f"{row['rate']:,}" if row["rate"] else ""}
 
 
-@app.command(cls=options.Command)
 def check(
     url: Annotated[str, typer.Argument(help="The ws:// URL of the server.", show_default=False)],
     dialect: options.Dialect = "",

@@ -3,13 +3,13 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turngap.cli import options
 from turngap.cli.next_steps import say_next
-from turngap.cli.shared import print_text, say
+from turngap.cli.shared import print_json, print_text, say
 from turngap.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def record(
     out: Annotated[
         Path, options.for_output("--out", help="The folder for the scenario and its recordings.")
     ] = Path("mine"),
+    json_: options.Json = False,
 ) -> None:
     r"""Read a scenario's lines aloud, and so make it one of yours.
 
@@ -64,7 +65,7 @@ def record(
     from turngap.scenario.library import library_for, scenario_paths
 
     if list_devices:
-        print_text(devices())
+        _show_devices(devices(), json_=json_)
         return
     if scenario is None:
         raise InputError(
@@ -84,6 +85,23 @@ def record(
     with Microphone(PortAudioDevice(device)) as microphone:
         read_lines(reading, microphone, _keyboard)
     _say_end(reading)
+    if json_:
+        print_json(kept_json(reading))
+
+
+def _show_devices(listed: str, *, json_: bool) -> None:
+    if json_:
+        print_json({"devices": [line.strip() for line in listed.splitlines()]})
+    else:
+        print_text(listed)
+
+
+def kept_json(reading: "Reading") -> dict[str, Any]:
+    """What `--json` prints: the scenario's file, if a line was kept, and how many are missing."""
+    from turngap.store.documents import is_file
+
+    written = str(reading.path) if is_file(reading.path) else None
+    return {"scenario": written, "missing": reading.missing}
 
 
 def read_lines(reading: "Reading", microphone: "Microphone", ask: Ask) -> None:

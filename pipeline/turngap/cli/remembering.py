@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # A list of fewer folders is there before a progress bar is.
 _LONG = 100
 
-app = typer.Typer(no_args_is_help=False)
+app = typer.Typer(cls=options.Group, no_args_is_help=False)
 
 Where = Annotated[
     list[str] | None,

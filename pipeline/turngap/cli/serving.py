@@ -10,7 +10,7 @@ import typer
 
 from turngap.cli import options
 from turngap.cli.hosting import host_agent
-from turngap.cli.shared import say
+from turngap.cli.shared import print_json, say
 from turngap.cli.telling import telemetry_of
 from turngap.cli.wanted import MOST_WORKERS, TOKEN_VARIABLE, Wanted, Where
 from turngap.core.errors import InputError
@@ -208,6 +208,12 @@ def talk(
     keep: Keep = True,
     out: options.Out = None,
     otlp: options.Otlp = None,
+    json_: Annotated[
+        bool,
+        options.for_output(
+            "--json", help="Print the page's URL as one JSON document, and open no browser."
+        ),
+    ] = False,
 ) -> None:
     """Talk to an agent yourself: open a page that draws each turn against 800 ms.
 
@@ -230,6 +236,9 @@ def talk(
     )
 
     def announce(where: Where, _: "Chosen") -> None:
+        if json_:
+            print_json({"ready": True, "page": where.page})
+            return
         say(f"talk to {text_without_secrets(agent)} at {where.page} (Ctrl-C ends it)")
         say("\n".join(remarks(where, max_sessions)))
         if browser and not webbrowser.open(where.page):

@@ -13,7 +13,7 @@ from failing_engines import AFTER_A_TOOL, Cast, Fate, Fates, assembly_of, parts,
 
 from turngap.agent import guards, replies
 from turngap.backends import ConfiguredBackend
-from turngap.core.turns import TrackedTurn
+from turngap.core.tracked import TrackedTurn
 from turngap_services.llm import combine
 from turngap_services.llm.combine import SPECS as COMBINED
 

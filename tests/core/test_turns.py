@@ -22,8 +22,10 @@ from turngap.core.events import (
     UserSpeech,
     UserTranscript,
 )
+from turngap.core.replies import HeardSpeech
 from turngap.core.stages import AGENT_MARKS, UNATTRIBUTED, Slack
-from turngap.core.turns import TrackedTurn, TurnTracker
+from turngap.core.tracked import TrackedTurn
+from turngap.core.turns import TurnTracker
 
 
 def user(turn: int, start: float, end: float, *, over: bool = False) -> UserSpeech:
@@ -922,14 +924,14 @@ def test_what_is_said_in_between_costs_no_new_look_at_what_was_heard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks = 0
-    found = TurnTracker._find_heard  # pyright: ignore[reportPrivateUsage]
+    found = HeardSpeech._found  # pyright: ignore[reportPrivateUsage]
 
-    def counted(tracker: TurnTracker) -> Any:
+    def counted(heard: HeardSpeech) -> Any:
         nonlocal looks
         looks += 1
-        return found(tracker)
+        return found(heard)
 
-    monkeypatch.setattr(TurnTracker, "_find_heard", counted)
+    monkeypatch.setattr(HeardSpeech, "_found", counted)
     tracker = TurnTracker()
     tracker.feed(user(1, 0, 1000))
     for n in range(2_000):

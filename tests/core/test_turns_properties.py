@@ -21,7 +21,8 @@ from turngap.core.events import (
     UserTranscript,
 )
 from turngap.core.stages import MARKS, UNATTRIBUTED
-from turngap.core.turns import TrackedTurn, TurnTracker
+from turngap.core.tracked import TrackedTurn
+from turngap.core.turns import TurnTracker
 
 # Few turns, few instants, coarse: so that events meet, coincide and cross.
 TURNS = st.integers(1, 4)

@@ -43,7 +43,7 @@ from turngap.agent.switching import Offers
 from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend, Kind, TurnTaking
 from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
-from turngap.core.turns import TrackedTurn
+from turngap.core.tracked import TrackedTurn
 from turngap.play.cues import cues_of
 from turngap.scenario.library import library_dir, load_scenarios, scenario_paths
 from turngap.testing.memory import line_to_stack

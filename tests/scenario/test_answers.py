@@ -19,7 +19,8 @@ from turngap.core.events import (
 )
 from turngap.core.results import AnswerRecord
 from turngap.core.spoken import LETTER_MS, letters
-from turngap.core.turns import TrackedTurn, TurnTracker
+from turngap.core.tracked import TrackedTurn
+from turngap.core.turns import TurnTracker
 from turngap.scenario.answers import (
     ABANDONED,
     BROKEN_OFF,

@@ -2,7 +2,8 @@
 
 from turngap.core.clock import ms_to_ns
 from turngap.core.events import AgentMarks, AgentSpeech, ToolCall, TurnEnded, UserSpeech
-from turngap.core.turns import TrackedTurn, TurnTracker
+from turngap.core.tracked import TrackedTurn
+from turngap.core.turns import TurnTracker
 from turngap.store.turns import stored_fields
 
 

@@ -26,7 +26,7 @@ from turngap.core.clock import NS_PER_MS, Clock, ms_to_ns
 from turngap.core.errors import AgentError
 from turngap.core.events import Event, PlayoutFlushed, TurnEnded, UserSpeech
 from turngap.core.results import OffsetRecord
-from turngap.core.turns import TrackedTurn, unfinished
+from turngap.core.tracked import TrackedTurn, unfinished
 from turngap.scenario.model import AFTER_REPLY_MS, SpeechBounds, When
 
 # Silence before anybody speaks, because VADs need a moment of the line.

@@ -18,7 +18,7 @@ from turngap.core.clock import NS_PER_MS, ms_to_ns, samples_to_ns
 from turngap.core.errors import InputError
 from turngap.core.events import Event, TurnEnded, UserSpeech
 from turngap.core.results import AudioRecord, PacingRecord, Turn
-from turngap.core.turns import TrackedTurn
+from turngap.core.tracked import TrackedTurn
 from turngap.live.connection import Connection, Fact
 from turngap.live.wire import Played, TurnReport
 from turngap.scenario.speech import find_speech

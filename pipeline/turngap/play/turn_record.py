@@ -18,7 +18,7 @@ from turngap.core.results import (
     PauseRecord,
     Turn,
 )
-from turngap.core.turns import unfinished
+from turngap.core.tracked import unfinished
 from turngap.core.untrusted import MOST_SENTENCE
 from turngap.scenario.answers import answer_of
 from turngap.scenario.model import Scenario, UserTurn

@@ -14,7 +14,8 @@ from turngap.core.events import (
 )
 from turngap.core.results import AnswerRecord, Turn
 from turngap.core.spoken import LETTER_MS, letters, words_heard
-from turngap.core.turns import STALE_GAP_MS, TrackedTurn
+from turngap.core.tracked import TrackedTurn
+from turngap.core.turns import STALE_GAP_MS
 from turngap.scenario import patterns
 from turngap.scenario.calls import Called, find
 from turngap.scenario.model import Expectation, ReplyExpectation, ToolsExpectation

@@ -11,7 +11,7 @@ from turngap.core.results import MarkRecord
 from turngap.core.spoken import OUTSIDE
 from turngap.core.stages import AGENT_MARKS
 from turngap.core.tokens import COLD, OTHERS, RATE, SERVER, THOUGHT, THOUGHT_MS, TTFT, WINDOW
-from turngap.core.turns import TrackedTurn
+from turngap.core.tracked import TrackedTurn
 
 # Of a reply; what was never heard adds nothing to them.
 _OF_THE_REPLY = frozenset(

@@ -1,0 +1,142 @@
+"""What was heard of an agent, and which of its own turns that was."""
+
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from turngap.core.events import AgentMarks, AgentSilence, AgentSpeech, PlayoutFlushed, UserSpeech
+from turngap.core.stages import AGENT_MARKS, Slack
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch of the agent's speech as the caller heard it; `end_ns` is None while it lasts."""
+
+    start_ns: int
+    end_ns: int | None
+    received_ns: int
+    lead_ns: int
+
+
+class HeardSpeech:
+    """The agent's speech as the caller heard it, from facts that come in any order."""
+
+    def __init__(self) -> None:
+        self._speech: list[AgentSpeech] = []  # these lists are in the order of their instants
+        self._silences: list[int] = []
+        self._flushes: list[int] = []
+        self._known: list[Stretch] | None = None  # until one of these changes
+
+    def add(self, event: AgentSpeech | AgentSilence | PlayoutFlushed) -> None:
+        """Take one event."""
+        match event:
+            case AgentSpeech():
+                insort(self._speech, event, key=lambda e: e.onset_ns)
+            case AgentSilence(at_ns):
+                insort(self._silences, at_ns)
+            case PlayoutFlushed(at_ns):
+                insort(self._flushes, at_ns)
+        self._known = None
+
+    def stretches(self) -> list[Stretch]:
+        """The agent's speech in order, without what was flushed before it could be played."""
+        if self._known is None:
+            self._known = self._found()
+        return self._known
+
+    def flushed_after(self, ns: int) -> int | None:
+        """When the line was flushed next after `ns`; None if it was not."""
+        return _first_after(self._flushes, ns)
+
+    def flushes_until(self, ns: int) -> int:
+        """How often the line was flushed up to `ns`."""
+        return bisect_right(self._flushes, ns)
+
+    def _found(self) -> list[Stretch]:
+        heard: list[Stretch] = []
+        for speech in self._speech:
+            flushed_ns = self.flushed_after(speech.received_ns)
+            if flushed_ns is not None and flushed_ns <= speech.onset_ns:
+                continue
+            silent_ns = _first_after(self._silences, speech.onset_ns - 1)
+            ends = [ns for ns in (silent_ns, flushed_ns) if ns is not None]
+            heard.append(
+                Stretch(
+                    speech.onset_ns, min(ends, default=None), speech.received_ns, speech.lead_ns
+                )
+            )
+        return heard
+
+
+def _first_after(instants: Sequence[int], ns: int) -> int | None:
+    """The first of the sorted `instants` that lies after `ns`."""
+    i = bisect_right(instants, ns)
+    return instants[i] if i < len(instants) else None
+
+
+def reached_ns(told: AgentMarks) -> int | None:
+    """When an agent turn's audio was first sent, or how far it got; None if nothing says."""
+    return told.marks.get("sent", max(told.marks.values(), default=told.told_ns))
+
+
+def heard_turn(
+    agent_turns: Sequence[AgentMarks], reply: Stretch | None, slack: Slack
+) -> AgentMarks | None:
+    """The agent's own turn that was heard as the reply.
+
+    Several can fall into one user turn (a false endpoint): it is the last one that was sent before
+    the reply arrived.
+    """
+    if reply is None:
+        return None
+    latest_ns = reply.received_ns + slack.at(reply.received_ns)
+    sent = [a for a in agent_turns if a.marks.get("sent", inf) <= latest_ns]
+    return max(sent, key=lambda a: a.marks["sent"], default=None)
+
+
+def error_of(
+    speech: UserSpeech,
+    agent_turns: Sequence[AgentMarks],
+    heard: AgentMarks | None,
+    *,
+    replied: bool,
+) -> str | None:
+    """Why the agent made no reply, or half of one; an attempt that nobody missed is no error.
+
+    Marks without `sent` do not say which attempt was heard: the last one was, unless all that is
+    known of it is a report which came while the person still spoke.
+    """
+    if heard is not None:
+        return heard.error or None
+    if not replied:
+        return next((a.error for a in agent_turns[::-1] if a.error), None)
+    late = [a for a in agent_turns if a.marks or (a.told_ns or 0) >= speech.end_ns]
+    return (late[-1].error or None) if late else None
+
+
+def marks_of(speech: UserSpeech, heard: AgentMarks | None, reply: Stretch | None) -> dict[str, int]:
+    """The marks of a turn, the caller's with those of the agent's turn that was heard."""
+    marks = {"user_end": speech.end_ns}
+    if reply is None:
+        return marks
+    if heard is not None:
+        # The caller's own marks are not the agent's to say.
+        marks.update((name, at) for name, at in heard.marks.items() if name in AGENT_MARKS)
+    marks["received"] = reply.received_ns
+    marks["agent_onset"] = reply.start_ns
+    return marks
+
+
+def lead_of(reply: Stretch | None, gap_ns: int | None) -> int | None:
+    """The part of the gap in which inaudible audio was played."""
+    if reply is None or gap_ns is None or gap_ns < 0:
+        return None
+    return min(reply.lead_ns, gap_ns)
+
+
+def yield_of(speech: UserSpeech, stale: Sequence[Stretch]) -> int | None:
+    """How long the agent spoke on over a person who barged in; None if it never fell silent."""
+    if not stale or stale[-1].end_ns is None:
+        return None
+    return stale[-1].end_ns - speech.start_ns

@@ -1,0 +1,72 @@
+"""A turn as it was tracked: what became of it, when, and why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from turngap.core.budget import Outcome, TurnEnd
+from turngap.core.events import AgentMarks, TurnEnded, UserSpeech
+from turngap.core.stages import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedTurn:
+    """One finished turn. Instants are ns of the caller's clock, None where they never came.
+
+    Attributes:
+        marks: the marks the stages were cut from, caller's and agent's, on the caller's clock.
+        agent_turns: everything the agent reported in this turn, also for replies never heard.
+        why_no_gap: the reason when `gap_ns` is None.
+        why_no_marks: why the reply's stages hold none of the agent's marks, where it tells of any.
+        error: what the agent said that kept it from making the reply, or the whole of it; or what
+            kept the caller from measuring the turn.
+        yield_ns: barge-in only: from the user's onset to the agent's silence at the caller's ear;
+            None also where it was still speaking when the turn ended.
+        endpoints_ns: when the agent decided that this turn was over, too early or not, in order;
+            None where it does not say.
+        lead_ns: the part of the gap in which the agent played inaudible audio up to its onset.
+    """
+
+    turn: int
+    outcome: Outcome
+    ended: TurnEnd
+    user_start_ns: int
+    user_end_ns: int
+    onset_ns: int | None
+    gap_ns: int | None
+    why_no_gap: str | None
+    why_no_marks: str | None
+    error: str | None
+    stages: tuple[Stage, ...]
+    marks: Mapping[str, int]
+    agent_turns: tuple[AgentMarks, ...]
+    transcript: str
+    reply: str
+    yield_ns: int | None
+    lead_ns: int | None
+    endpoints_ns: tuple[int, ...] | None
+    ended_ns: int
+
+
+def unfinished(speech: UserSpeech, end: TurnEnded, why: str) -> TrackedTurn:
+    """The turn as far as the caller itself knows it, where nothing else can be made of it."""
+    return TrackedTurn(
+        turn=speech.turn,
+        outcome="error",
+        ended=end.reason,
+        user_start_ns=speech.start_ns,
+        user_end_ns=speech.end_ns,
+        onset_ns=None,
+        gap_ns=None,
+        why_no_gap=why,
+        why_no_marks=None,
+        error=why,
+        stages=(),
+        marks={"user_end": speech.end_ns},
+        agent_turns=(),
+        transcript="",
+        reply="",
+        yield_ns=None,
+        lead_ns=None,
+        endpoints_ns=None,
+        ended_ns=end.at_ns,
+    )

@@ -6,15 +6,9 @@ from hypothesis import strategies as st
 
 from turngap.core.clock import ms_to_ns
 from turngap_services.turn.adaptive import AdaptiveSettings
-from turngap_services.turn.adaptive.attention import (
-    IDLE_MS,
-    LEAD_MS,
-    MEANT_MS,
-    PENDING_MS,
-    STIR_MS,
+from turngap_services.turn.adaptive.actions import (
     Action,
     Ask,
-    Attention,
     Begin,
     Conclude,
     Discard,
@@ -26,6 +20,14 @@ from turngap_services.turn.adaptive.attention import (
     Speculate,
     Withdraw,
     Withhold,
+)
+from turngap_services.turn.adaptive.attention import (
+    IDLE_MS,
+    LEAD_MS,
+    MEANT_MS,
+    PENDING_MS,
+    STIR_MS,
+    Attention,
 )
 from turngap_services.turn.adaptive.melody import Melody
 from turngap_services.turn.adaptive.over import FEATURES, STEADY_MS, Evidence, Over, Pauses

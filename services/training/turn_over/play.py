@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from training.turn_over.hearing import PACKET, Hearing, asked_at
 from training.turn_over.takes import RATE, Take
 from turngap.core.clock import ms_to_ns
-from turngap_services.turn.adaptive import AdaptiveSettings
+from turngap_services.turn.adaptive import AdaptiveSettings, actions
 from turngap_services.turn.adaptive import attention as mind
 from turngap_services.turn.adaptive.over import Over
 from turngap_services.turn.adaptive.voice import Voice
@@ -112,13 +112,13 @@ class _Scene:
             self.mind.tick(self.now_ns)
             self._carry_out()
 
-    def _what_is_heard(self) -> mind.Heard:
+    def _what_is_heard(self) -> actions.Heard:
         voice = self.voice
 
         def ns(sample: int | None) -> int | None:
             return None if sample is None else ms_to_ns(sample * 1000 / RATE)
 
-        return mind.Heard(
+        return actions.Heard(
             until_ns=ns(voice.heard) or 0,
             onset_ns=ns(voice.onset),
             audible_ns=ns(voice.last_audible),
@@ -135,20 +135,20 @@ class _Scene:
     def _carry_out(self) -> None:
         while self.mind.actions:
             match self.mind.actions.pop(0):
-                case mind.Settle():
+                case actions.Settle():
                     self.voice.settle()
-                case mind.Conclude():
+                case actions.Conclude():
                     rest, self.concluded = self._rest(), len(self.text.split())
                     self.mind.conclude(self.now_ns, rest, finalized=True)
-                case mind.Speculate():
+                case actions.Speculate():
                     self.asked_ns = self.now_ns
-                case mind.Withdraw():
+                case actions.Withdraw():
                     self.asked_ns = None
-                case mind.Withhold() | mind.Begin(interrupt=True):
+                case actions.Withhold() | actions.Begin(interrupt=True):
                     self.sounds_ns = self.asked_ns = None
-                case mind.Ask(at):
+                case actions.Ask(at):
                     self._later(CLASSIFY_MS, lambda at=at: self._answer(at))
-                case mind.End() as end:
+                case actions.End() as end:
                     self._end(end)
                 case _:
                     pass
@@ -160,7 +160,7 @@ class _Scene:
     def _later(self, ms: float, act: Callable[[], None]) -> None:
         self.due.append((self.now_ns + ms_to_ns(ms), act))
 
-    def _end(self, end: mind.End) -> None:
+    def _end(self, end: actions.End) -> None:
         self.why, self.hold_ms = end.why, end.hold_ms
         if end.decided_ns / 1e6 < self.take.end_ms:
             self.falsely.append(end.decided_ns / 1e6)

@@ -23,10 +23,9 @@ from pipecat.utils.time import time_now_iso8601
 
 from turngap.backends import Decision, Floor
 from turngap.core.clock import Clock
-from turngap_services.turn.adaptive.attention import (
+from turngap_services.turn.adaptive.actions import (
     Action,
     Ask,
-    Attention,
     Begin,
     Conclude,
     Discard,
@@ -38,6 +37,7 @@ from turngap_services.turn.adaptive.attention import (
     Withdraw,
     Withhold,
 )
+from turngap_services.turn.adaptive.attention import Attention
 
 if TYPE_CHECKING:
     from pipecat.utils.asyncio.task_manager import BaseTaskManager

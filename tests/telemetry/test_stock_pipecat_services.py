@@ -135,7 +135,8 @@ def spans(
         )  # fmt: skip
     assert done.code in (0, 1, 3), done.err
     example.app.state.traces.shutdown()  # which sends what is left
-    return there.spans
+    # On a busy machine a request may be broken off and sent again, with the same spans.
+    return list({span.id: span for span in there.spans}.values())
 
 
 def test_the_spans_of_stock_services_hang_under_the_callers(spans: list[Span]) -> None:

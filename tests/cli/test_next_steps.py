@@ -37,6 +37,11 @@ def test_a_bot_without_marks_is_told_how_to_get_them() -> None:
     assert bot is not None
     assert "are unattributed: add MarksObserver to your bot: two lines" in bot
     assert "--no-marks" in (after_run(a_run(unexplained())) or "")
+    received = unexplained()  # the caller's own mark tells nothing of the agent
+    last = Stage("agent_onset", 300_000, 0.3)
+    received = received.model_copy(update={"stages": (*received.stages, last)})
+    bot = after_run(a_run(received, agent={"url": "ws://127.0.0.1:1/ws"}))
+    assert "add MarksObserver" in (bot or "")
 
 
 def test_the_stage_that_takes_the_most_time_says_what_to_try() -> None:

@@ -128,7 +128,7 @@ def test_unexplained_time_is_named():
 
 def test_a_turn_without_marks_has_a_plain_bar_and_no_stages():
     """Nothing is known of its stages, which the summary says once for all turns."""
-    turn = make_turn(marks_ms={"agent_onset": 700.0})
+    turn = make_turn(marks_ms={"received": 699.7, "agent_onset": 700.0})  # the caller's own
     text = "\n".join(block_lines(turn))
     assert "unattributed" not in text
     assert "?" not in text
@@ -136,6 +136,8 @@ def test_a_turn_without_marks_has_a_plain_bar_and_no_stages():
     assert "▄" not in [looks.look_of(name).pattern for name in (*MARKS[1:], "unattributed")]
     slow = make_turn(marks_ms={"agent_onset": 9000.0})
     assert bar_of(slow).endswith("▶")
+    buffered = make_turn(marks_ms={"received": 500.0, "agent_onset": 700.0})
+    assert "agent_onset 200" in "\n".join(block_lines(buffered))
 
 
 def test_cut_in_is_drawn_left_of_zero():
@@ -288,7 +290,7 @@ def test_a_stage_of_few_turns_is_not_the_slowest_and_says_so():
 
 
 def test_an_agent_without_marks_is_told_how_to_get_stages():
-    turns = [make_turn(marks_ms={"agent_onset": 700.0}) for _ in range(3)]
+    turns = [make_turn(marks_ms={"received": 699.7, "agent_onset": 700.0}) for _ in range(3)]
     text = " ".join(summary_text(make_run(turns)).split())
     assert text.count("add the two lines of MarksObserver") == 1
     assert text.count("unattributed") == 1

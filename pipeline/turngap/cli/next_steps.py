@@ -61,7 +61,7 @@ def after_doctor(*, built_in: bool) -> str:
 
 def after_run(run: "Run") -> str | None:
     """What is missing comes first; whoever lacks marks needs them; then the slowest stage."""
-    from turngap.core.stages import UNATTRIBUTED
+    from turngap.core.stages import unmarked
 
     if run.record.plan is not None and not run.complete:
         return f"play what is missing: turngap replay --resume {run.path}{_start(run)}"
@@ -77,7 +77,7 @@ def after_run(run: "Run") -> str | None:
     if slowest is None:
         return None
     ms = summary.stage_p50_ms[slowest]
-    if [stage.name for stage in summary.stages] == [UNATTRIBUTED]:
+    if unmarked(stage.name for stage in summary.stages):
         whose = "add MarksObserver to your bot: two lines, see README.md, “Measure my bot”"
         ours = "play without --no-marks"
         return f"these {ms:.0f} ms are unattributed: {whose if 'url' in run.record.agent else ours}"

@@ -1,6 +1,6 @@
 """Marks to stages: which part of the agent spent the turn gap."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from turngap.core.clock import ms_to_ns, ns_to_ms
@@ -103,6 +103,15 @@ def stages_of(marks: Mapping[str, int]) -> tuple[Stage, ...]:
         stages.append(_stage(name if previous_present else UNATTRIBUTED, instant - at))
         at, previous_present = instant, True
     return tuple(stages)
+
+
+def unmarked(stages: Iterable[str]) -> bool:
+    """Whether the agent reported no mark of its own, by the names of the stages that there are.
+
+    The caller's marks alone leave what no mark explains, and `agent_onset` from `received` on.
+    """
+    found = set(stages)
+    return UNATTRIBUTED in found and found <= {UNATTRIBUTED, MARKS[-1]}
 
 
 def why_impossible(marks: Mapping[str, int], begun_ns: int, slack_ns: int) -> str | None:

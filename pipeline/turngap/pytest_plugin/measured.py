@@ -8,7 +8,7 @@ from math import ceil, inf
 from turngap.core.budget import OUTCOMES, Outcome
 from turngap.core.errors import InconclusiveError, InputError, LatencyError
 from turngap.core.results import Turn
-from turngap.core.stages import STAGES, UNATTRIBUTED
+from turngap.core.stages import STAGES, UNATTRIBUTED, unmarked
 from turngap.core.stats import Proportion, n_needed, percentile, proportion
 from turngap.core.summary import PERCENTILES, due_ms
 from turngap.pytest_plugin import wording
@@ -153,12 +153,11 @@ class MeasuredRun(Run):
         figures = self._figures(lambda t: t.stage_ms.get(stage, missing))
         seen = [figure.name for figure in self.summary.stages]
         if seen and figures and all(ms == inf for ms, _ in figures):
-            unmarked = not set(seen) - {UNATTRIBUTED}
             raise InconclusiveError(
                 "pytest.no_stage",
                 f"no turn has the stage {stage}, whose mark the agent does not report (there is: "
                 f"{', '.join(seen)})\n\nrun: {self.path}",
-                hint=wording.ADD_MARKS if unmarked else "",
+                hint=wording.ADD_MARKS if unmarked(seen) else "",
             )
         limits = {"p50": p50_ms, "p90": p90_ms, "p95": p95_ms, "max": max_ms}
         self._hold(stage, figures, limits, sure)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from turngap.core.budget import NATURAL_MS
 from turngap.core.results import Turn
-from turngap.core.stages import UNATTRIBUTED, Stage
+from turngap.core.stages import UNATTRIBUTED, Stage, unmarked
 from turngap.core.untrusted import printable
 from turngap.report import looks, terminal, turn_words, words
 from turngap.report.charts import SHORT_MS
@@ -157,8 +157,9 @@ def _write(chars: list[str], start: int, text: str) -> None:
 
 
 def _unmarked(turn: Turn) -> bool:
-    """Whether no mark explains any of the gap, so that there is nothing to tell of its stages."""
-    return [stage.name for stage in turn.stages] == [UNATTRIBUTED]
+    """Whether no mark of the agent explains the gap: there is nothing to tell of its stages."""
+    known_ms = sum(stage.ms for stage in turn.stages if stage.name != UNATTRIBUTED)
+    return unmarked(stage.name for stage in turn.stages) and known_ms < SHORT_MS
 
 
 def _stage_lines(turn: Turn, width: int) -> list[Text]:

@@ -176,8 +176,11 @@ def _outcomes(run: Run, summary: Summary) -> list[Item]:
 
 
 def _stages(summary: Summary) -> list[Item]:
-    if unmarked := words.marks_words(stage.name for stage in summary.stages):
-        return [lines(("stages", unmarked))]
+    no_marks = words.marks_words(stage.name for stage in summary.stages)
+    told: list[Item] = [lines(("stages", no_marks))] if no_marks else []
+    explained_ms = sum(s.p50_ms for s in summary.stages if s.name != UNATTRIBUTED)
+    if told and explained_ms < charts.SHORT_MS:  # there is nothing else to tell
+        return told
     replied = summary.outcomes.get("answered", 0) + summary.outcomes.get("late", 0)
     most = max((abs(stage.p50_ms) for stage in summary.stages), default=0.0)
     head = (
@@ -209,7 +212,7 @@ def _stages(summary: Summary) -> list[Item]:
     why = dict.fromkeys(s.p95_ms.why_none for s in summary.stages if s.p95_ms.why_none)
     if why:
         caption += f"; no p95: {', '.join(w for w in why if w)}"
-    return [Table(head, rows, caption)]
+    return [Table(head, rows, caption), *told]
 
 
 def _slowest(stage: str, summary: Summary) -> str:

@@ -7,7 +7,7 @@ from turngap.core import instants
 from turngap.core.cut_ins import CutIns
 from turngap.core.results import HeldOutRecord, JudgedWith
 from turngap.core.run_record import RunRecord
-from turngap.core.stages import UNATTRIBUTED
+from turngap.core.stages import unmarked
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Summary, Verdicts
 from turngap.core.untrusted import printable
@@ -215,7 +215,7 @@ def versions(record: RunRecord) -> str:
 
 def marks_words(stages: Iterable[str]) -> str:
     """How to see stages, where an agent tells none; empty where it tells some or nobody replied."""
-    if set(stages) != {UNATTRIBUTED}:
+    if not unmarked(stages):
         return ""
     return (
         "the agent sends no marks, so all of its time is unattributed: add the two lines of "

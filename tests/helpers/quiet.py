@@ -37,7 +37,7 @@ class Watch:
     def __init__(self, file: Path) -> None:
         self._file = file
         with file.open("wb") as out:
-            command = [sys.executable, __file__, str(os.getpid())]
+            command = [sys.executable, __file__, str(whole_run())]
             self._process = subprocess.Popen(command, stdout=out)
 
     def end(self) -> None:
@@ -55,6 +55,11 @@ class Watch:
             if complete or time.monotonic_ns() > give_up_ns or self._process.poll() is not None:
                 return [(float(used), float(idle)) for at, used, idle in rows if int(at) > since_ns]
             time.sleep(0.05)
+
+
+def whole_run() -> int:
+    """The process of all tests that run now: workers beside this one are no others."""
+    return os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
 
 
 def why_busy(samples: list[tuple[float, float]]) -> str | None:
@@ -136,8 +141,9 @@ def _watch(process: psutil.Process) -> None:
         used_s, idle_s = _used_s()
         return time.monotonic_ns(), used_s - own_s(process), idle_s
 
+    parent = os.getppid()
     before_ns, before_s, before_idle_s = now()
-    while os.getppid() == process.pid:
+    while os.getppid() == parent:
         time.sleep(EVERY_S)
         at_ns, others_s, idle_s = now()
         took_s = (at_ns - before_ns) / 1e9

@@ -94,8 +94,9 @@ def test_workers_that_cannot_be_had_are_one_clear_line(
 def test_an_agent_that_cannot_be_talked_to_is_one_clear_line(
     arguments: tuple[str, ...], code: int, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ended_with(capsys, *arguments, "--port", "0")[0] == code
-    assert says in ended_with(capsys, *arguments, "--port", "0")[1]
+    ended, said = ended_with(capsys, *arguments, "--port", "0")
+    assert ended == code
+    assert says in said
 
 
 def test_the_token_is_in_the_address_that_is_printed_and_so_are_its_limits() -> None:

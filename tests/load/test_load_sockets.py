@@ -9,7 +9,7 @@ from turngap.core.budget import MAX_STARVED_MS
 from turngap.load.export import read_load_turns
 from turngap.testing.agent import Reply, ScriptedAgent
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.unhurried]
 
 
 async def test_a_level_is_held_over_sockets_and_stored(tmp_path: Path) -> None:

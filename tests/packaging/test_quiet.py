@@ -1,5 +1,6 @@
 """Tests that need a quiet machine: not measured where it is busy, and only there."""
 
+import os
 import subprocess
 import sys
 import time
@@ -7,7 +8,7 @@ import time
 import psutil
 import pytest
 from inner_runs import INI
-from quiet import Watch, own_s, why_busy, why_not_measured
+from quiet import Watch, own_s, whole_run, why_busy, why_not_measured
 
 from turngap.core.errors import AgentError
 
@@ -144,6 +145,13 @@ def test_the_machine_is_looked_at_until_now(watch: Watch) -> None:
     since_ns = time.monotonic_ns()
     (used, idle), *_ = watch.samples(since_ns)
     assert used + idle < (psutil.cpu_count() or 1) + 1
+
+
+def test_workers_beside_this_one_are_not_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
+    assert whole_run() == os.getppid()
+    monkeypatch.delenv("PYTEST_XDIST_WORKER")
+    assert whole_run() == os.getpid()
 
 
 def test_what_a_child_has_used_is_not_others() -> None:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 DESCRIBED = ("run", "tools/vllm-env", "tools/outcomes.py", "pyproject.toml")
 
 # In two pieces, since ./run looks for the whole and reads each file that has it.
-REALTIME = "pytest.mark.{}".format("realtime")
+REALTIME, UNHURRIED = map("pytest.mark.{}".format, ("realtime", "unhurried"))
 
 # What the machine is asked for is said to it here.
 MACHINE = {
@@ -287,25 +287,41 @@ def test_vllm_is_installed_beside_the_quick_tests_and_is_there_for_those_in_real
     checkout: Checkout,
 ) -> None:
     os.mkfifo(checkout.gate)  # opened by the quick tests: the installation cannot end before
-    for name, text in {"quick": "", "slow": f"pytestmark = {REALTIME}"}.items():
+    marks = {"quick": "", "slow": REALTIME, "patient": f"[{REALTIME}, {UNHURRIED}]"}
+    for name, text in marks.items():
         (checkout.root / "tests" / name).mkdir(parents=True)
-        (checkout.root / "tests" / name / f"test_{name}.py").write_text(text, encoding="utf-8")
+        (checkout.root / "tests" / name / f"test_{name}.py").write_text(f"pytestmark = {text}")
     code, out, err = checkout.run("run", "test")
     assert code == 0, err
     _, *log = sorted(checkout.log, key=lambda line: not line.startswith("uv pip"))
-    assert len(log) == 3
+    assert len(log) == 4
     assert log[0].startswith("pytest -m not realtime ")
     assert log[0].endswith("--dist worksteal TURNGAP_VLLM=")
     assert log[1] == "uv ends"
-    assert log[2].startswith("pytest -m realtime ")
-    assert log[2].endswith(f".xml tests/slow/test_slow.py TURNGAP_VLLM={checkout.python}")
-    assert out.splitlines()[-1] == "2 passed, 0 failed, 0 skipped, 0 not measured"
+    assert log[2].startswith("pytest -m realtime and unhurried ")
+    assert " --dist loadfile tests/patient/test_patient.py TURNGAP_VLLM=" in log[2]
+    assert log[3].startswith("pytest -m realtime and not unhurried ")
+    *_, one, other, vllm = log[3].split()
+    assert {one, other} == {"tests/slow/test_slow.py", "tests/patient/test_patient.py"}
+    assert vllm == f"TURNGAP_VLLM={checkout.python}"
+    assert out.splitlines()[-1] == "3 passed, 0 failed, 0 skipped, 0 not measured"
 
 
-def test_no_test_in_real_time_is_in_a_file_that_run_does_not_find() -> None:
+def test_types_are_checked_beside_the_tests_and_their_errors_are_told(checkout: Checkout) -> None:
+    executable(checkout.root / ".venv/bin/pyright", "#!/bin/sh\necho 1 error\nexit 1\n")
+    for arguments in ((), ("tests/core",)):
+        code, _, err = checkout.run("run", "test", *arguments, TURNGAP_VLLM="none")
+        assert code == 1
+        told = [line for line in err if "error" in line or "pyright" in line]
+        assert told == ["1 error", "run: pyright: failed", "run: failed: pyright; "]
+
+
+@pytest.mark.parametrize("mark", [REALTIME, UNHURRIED])
+def test_no_test_in_real_time_is_in_a_file_that_run_does_not_find(mark: str) -> None:
     files = {file: file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")}
-    marked = {file for file, text in files.items() if re.search(r"\bmark\W+realtime\b", text)}
-    found = {file for file in files if REALTIME in files[file]}
+    name = mark.rpartition(".")[2]
+    marked = {file for file, text in files.items() if re.search(rf"\bmark\W+{name}\b", text)}
+    found = {file for file in files if mark in files[file]}
     assert marked == found
     assert all(file.name.startswith("test_") for file in found)
 
@@ -328,7 +344,7 @@ def test_a_machine_that_cannot_have_vllm_passes_in_ci_too(checkout: Checkout) ->
 def test_what_the_tests_processes_compile_is_kept(checkout: Checkout) -> None:
     environment = {"TURNGAP_VLLM": "none", "PYTHONDONTWRITEBYTECODE": "1"}
     assert checkout.run("run", "test", **environment)[0] == 0
-    assert [line.split()[0] for line in checkout.log] == ["pytest", "pytest"]
+    assert [line.split()[0] for line in checkout.log] == ["pytest"] * 3
 
 
 @pytest.mark.parametrize("vllm", ["none", "/an/environment/bin/python"])

@@ -140,6 +140,7 @@ def test_a_pad_of_150_ms_moves_the_gap_by_150_ms():
 
 
 @pytest.mark.realtime
+@pytest.mark.unhurried
 async def test_a_stalled_caller_knows_it():
     async with running(
         ["turngap.testing.agent", script_to_json(Script())], Path("/dev/null")

@@ -7,7 +7,7 @@ import pytest
 from commandline import ROOT, turngap
 from reserved_ports import reserved_port
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.unhurried]
 
 
 def test_the_bot_is_found_started_called_and_written_down(tmp_path: Path) -> None:

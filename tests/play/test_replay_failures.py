@@ -153,6 +153,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 
 
 @pytest.mark.realtime
+@pytest.mark.unhurried
 def test_the_embedded_agent_killed_in_mid_turn(ended: Ended) -> None:
     replay = ended[kill_the_agent]
     assert replay.code == 4
@@ -165,6 +166,7 @@ def test_the_embedded_agent_killed_in_mid_turn(ended: Ended) -> None:
 
 
 @pytest.mark.realtime
+@pytest.mark.unhurried
 def test_a_killed_replay_leaves_every_finished_turn_readable(ended: Ended, capsys: Capsys) -> None:
     replay = ended[kill]
     assert replay.agents
@@ -179,6 +181,7 @@ def test_a_killed_replay_leaves_every_finished_turn_readable(ended: Ended, capsy
 
 
 @pytest.mark.realtime
+@pytest.mark.unhurried
 def test_an_interrupted_replay_keeps_what_it_has_and_says_so(ended: Ended, capsys: Capsys) -> None:
     replay = ended[interrupt]
     document = turngap_here(capsys, "report", only_run(replay.out), "--json").document()

@@ -9,7 +9,7 @@ from commandline import ROOT, SCENARIOS, only_run, turngap, turns_on_disk
 from turngap.scenario.parsing import read_scenario
 from turngap_services.text import spoken_words
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.unhurried]
 
 # Commands that the small model was made for, and numbers.
 PLAYED = ("smart-home", "phone-number")

@@ -73,6 +73,7 @@ def answered(turns: list[dict[str, Any]]) -> None:
     assert all(turn["reply"] and turn["transcript"] for turn in turns)
 
 
+@pytest.mark.unhurried
 def test_local_fetches_what_it_needs_and_runs_without_the_hub_from_then_on(
     newcomer: Newcomer,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fake_openai import FakeOpenAI, serving
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.unhurried]
 
 REPLY = ("It is ten past two, ", "and the sun is shining ", "over the whole ", "of the town.")
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngap import backends
-from turngap.agent.switching import offers_of
+from turngap.agent.offers import offers_of
 from turngap.backends import BackendChoice, BackendSettings, BackendSpec, specs
 from turngap.compare.play import ComparePlan
 from turngap.core.errors import InputError

@@ -17,7 +17,8 @@ from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.aggregators.llm_context import LLMContext
 from running_line import PATIENCE_S, running
 
-from turngap.agent.switching import LlmSwitch, Memory, Offers
+from turngap.agent.offers import Offers
+from turngap.agent.switching import LlmSwitch, Memory
 from turngap.agent.watch import Patience, Watch
 from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend
 from turngap.clocks import MonotonicClock

@@ -31,11 +31,11 @@ from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
 from turngap.agent.access import Access
 from turngap.agent.limits import Limits
+from turngap.agent.offers import Offers
 from turngap.agent.seats import Seats
 from turngap.agent.server import PATH, ServeSettings, bind, create_app, create_server
 from turngap.agent.session import Assembly
 from turngap.agent.stack import Stack
-from turngap.agent.switching import Offers
 from turngap.backends import (
     COUNTS,
     BackendSettings,

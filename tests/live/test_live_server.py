@@ -18,7 +18,7 @@ from helpers.descriptors import open_descriptors
 from helpers.made_speech import spoken
 from turngap.agent.access import Access
 from turngap.agent.limits import Limits
-from turngap.agent.switching import Offers
+from turngap.agent.offers import Offers
 from turngap.backends import ConfiguredBackend
 from turngap.caller.dialects.pipecat import audio_frame
 from turngap.core.spoken import OUTSIDE

@@ -17,10 +17,10 @@ from turngap.check.junit import junit
 from turngap.check.record import GapRecord
 from turngap.check.report import check_block, check_report
 from turngap.check.side_words import cut_ins_words
+from turngap.compare.advice import answer
 from turngap.compare.figures import Side
 from turngap.compare.files import comparison_json
 from turngap.compare.report import comparison_block, comparison_report
-from turngap.compare.words import answer
 from turngap.core.cut_ins import CutIns
 from turngap.core.results import AnswerRecord, PauseRecord, Turn
 from turngap.core.stats import Percentile

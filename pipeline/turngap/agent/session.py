@@ -27,13 +27,14 @@ from turngap.agent.domain import DomainAnswer
 from turngap.agent.guards import guard_ears, guard_voice, usable_again
 from turngap.agent.metrics import Metrics
 from turngap.agent.observer import AgentObserver, MonotonicPipecatClock
+from turngap.agent.offers import Offers, offers_of
 from turngap.agent.output import YieldingTransport
 from turngap.agent.protocols.base import WireProtocol
 from turngap.agent.protocols.pipecat_protobuf import PipecatProtobuf
 from turngap.agent.sparing import observe_sparingly
 from turngap.agent.speculation import Announcer, AudioGate, DiscreetRTVI, Guesses
 from turngap.agent.stack import Chosen, Stack, found_of, held_out_of, resolved
-from turngap.agent.switching import LlmSwitch, Memory, Offers, offers_of
+from turngap.agent.switching import LlmSwitch, Memory
 from turngap.agent.tools import PROMPT, toolbox, tools
 from turngap.agent.tracing import ready_to_trace, send_traces, under_the_caller
 from turngap.agent.voice.feed import SpeechFeed

@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-from turngap.compare import charts, words
+from turngap.compare import advice, charts, words
 from turngap.compare.record import INCONCLUSIVE, ComparisonRecord
 from turngap.core.budget import STARVED_MS
 from turngap.report import terminal
@@ -135,7 +135,7 @@ def _answer(record: ComparisonRecord) -> list[Item]:
     return [
         Lines(
             [
-                Line("answer", words.answer(record), "strong"),
+                Line("answer", advice.answer(record), "strong"),
                 Line("compared", words.basis(record)),
             ]
         )

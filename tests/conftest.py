@@ -49,6 +49,10 @@ for _name in os.environ.keys() - {"TURNGAP_VLLM"}:
     }:
         del os.environ[_name]
 
+# Servers of tests are on loopback, which no proxy of the user's is asked for.
+for _name in ("NO_PROXY", "no_proxy"):
+    os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1", "localhost")))
+
 # The index of the history is in the user's cache, which is not the tests'.
 _CACHE = tempfile.TemporaryDirectory(prefix="turngap-cache-")
 os.environ["TURNGAP_CACHE"] = _CACHE.name

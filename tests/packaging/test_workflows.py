@@ -22,6 +22,7 @@ PUBLISH = ROOT / ".github/workflows/publish.yml"
 ACTION = ROOT / "action.yml"
 SITE = ROOT / ".github/workflows/docs.yml"
 GUIDE = ROOT / "docs/ci.md"
+TEMPLATE = ROOT / "pipeline/turngap/setup/templates/turn-gap.yml"
 
 
 def steps(file: Path) -> list[dict[str, Any]]:
@@ -56,12 +57,19 @@ def test_our_own_gate_compares_with_the_base_and_comments() -> None:
     assert job["permissions"] == {"contents": "read", "pull-requests": "write"}
 
 
-@pytest.mark.parametrize("file", [OURS, SITE, PUBLISH, ACTION], ids=lambda f: f.name)
-def test_what_we_run_is_pinned_to_a_commit_and_its_version_is_told(file: Path) -> None:
-    used = re.findall(r"uses: (?!\./)(.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
-    assert used
+# A workflow to copy is run with its reader's token: what it uses may not change under them either.
+TO_COPY = [EXAMPLE, TEMPLATE, *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("file", [OURS, SITE, PUBLISH, ACTION, *TO_COPY], ids=lambda f: f.name)
+def test_what_is_run_is_pinned_to_a_commit_and_its_version_is_told(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    used = re.findall(r"\buses: (?!\./)(.*)$", text, re.MULTILINE)
+    assert used or (file.suffix == ".md" and file != GUIDE)
     pinned = re.compile(r"(actions|pypa)/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
     assert [each for each in used if not pinned.fullmatch(each)] == []
+    fetched = re.findall(r"TURNGAP_REF: (\S+)", text)
+    assert set(fetched) <= {"COMMIT-OF-TURNGAP"}  # no branch, which moves
 
 
 def test_a_push_to_main_is_measured_to_its_end() -> None:

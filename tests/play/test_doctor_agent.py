@@ -74,11 +74,64 @@ def test_what_is_started_needs_no_listener(folder: Path, port: int, closed: int)
 def test_another_machine_is_not_mistaken_for_this_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[str, int]] = []
-    monkeypatch.setattr(doctor_agent, "_peer", lambda *address: asked.append(address))
+    asked = fails_with(monkeypatch, ConnectionRefusedError(111, "Connection refused"))
     check = found(folder, 'agent = "wss://bot.invalid/ws"\n', 8000)
     assert (check.ok, asked) == (False, [("bot.invalid", 443)])
     assert "8000" not in check.remedy
+
+
+def fails_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> list[tuple[str, int]]:
+    """Let every connection fail so; the addresses that were asked for come in the list."""
+    asked: list[tuple[str, int]] = []
+
+    def fail(address: tuple[str, int], *_: object) -> None:
+        asked.append(address)
+        raise error
+
+    monkeypatch.setattr(socket, "create_connection", fail)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "remedy"),
+    [
+        (
+            ConnectionRefusedError(111, "Connection refused"),
+            "nothing listens at ",
+            "start your bot",
+        ),
+        (socket.gaierror(-2, "unknown"), "no address is known for the host bot.invalid", "the URL"),
+        (UnicodeError("label too long"), "no address is known for the host bot.inv", "the URL"),
+        (TimeoutError("timed out"), "bot.invalid:443 did not answer within 2 s", "firewall"),
+        (OSError(113, "No route to host"), "443 cannot be reached: No route to host", "firewall"),
+        (OverflowError("too large"), "443 cannot be reached: too large", "firewall"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_why_nobody_answered_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str, remedy: str
+) -> None:
+    fails_with(monkeypatch, error)
+    check = found(folder, 'agent = "wss://bot.invalid/ws"\n')
+    assert not check.ok
+    assert said in check.detail
+    assert ("nothing listens" in check.detail) == isinstance(error, ConnectionRefusedError)
+    assert remedy in check.remedy
+
+
+@pytest.mark.parametrize("start", ["", 'start = "ssh bot python bot.py"\n'])
+def test_what_only_a_proxy_reaches_is_not_looked_at(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    asked = fails_with(monkeypatch, OSError())
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    check = found(folder, f'agent = "wss://bot.invalid/ws"\n{start}')
+    assert check.ok
+    assert "not looked at, as it is reached through a proxy" in check.detail
+    assert asked == []
+    monkeypatch.setenv("no_proxy", "bot.invalid")
+    assert "proxy" not in found(folder, f'agent = "wss://bot.invalid/ws"\n{start}').detail
+    assert asked == [("bot.invalid", 443)]
 
 
 def test_a_variable_in_the_address_is_not_filled_in(folder: Path) -> None:
@@ -112,6 +165,8 @@ def test_a_name_that_is_looked_up_for_ever_is_given_up(
     monkeypatch.setattr(doctor_agent, "CONNECT_S", 0.01)
     monkeypatch.setattr(socket, "create_connection", hang)
     try:
-        assert not found(folder, 'agent = "ws://bot.invalid/ws"\n').ok
+        check = found(folder, 'agent = "ws://bot.invalid/ws"\n')
+        assert not check.ok
+        assert "bot.invalid:80 did not answer within" in check.detail
     finally:
         never.set()

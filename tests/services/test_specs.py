@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from faster_whisper.utils import _MODELS
 from running_line import InstantClock
 
 from turngap.agent.stack import load_stack, resolved, stack_files
-from turngap.backends import KINDS, BackendSpec, Need, find, specs
+from turngap.backends import GROUP, KINDS, BackendSpec, Need, find, specs
 from turngap.cli.agents import backends
 from turngap.cli.installing import for_this_environment
 from turngap.core.errors import AgentError, InputError
@@ -38,6 +39,7 @@ BY_NAME = {spec.name: spec for spec in SPECS}
 def test_every_kind_has_an_engine_and_the_registry_has_them_all() -> None:
     assert {spec.kind for spec in SPECS} == set(KINDS)
     assert set(SPECS) <= set(specs())
+    assert [entry.load() for entry in entry_points(group=GROUP)].count(SPECS) == 1
 
 
 def test_listing_the_engines_imports_none() -> None:

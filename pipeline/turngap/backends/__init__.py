@@ -8,7 +8,7 @@ anybody's package plugs in as ours does.
 from turngap.backends.choice import MAX_VALUE, BackendChoice, ConfiguredBackend, value_of
 from turngap.backends.needs import AGENT, Need, install, not_installed, remedies
 from turngap.backends.published import WeightFile, Weights
-from turngap.backends.registry import find, specs
+from turngap.backends.registry import GROUP, find, specs
 from turngap.backends.spec import (
     COUNTS,
     KINDS,
@@ -23,6 +23,7 @@ from turngap.backends.turn_taking import Decision, Floor, TurnTaking
 __all__ = [
     "AGENT",
     "COUNTS",
+    "GROUP",
     "KINDS",
     "MAX_VALUE",
     "BackendChoice",

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urljoin, urlsplit, urlunsplit
-from urllib.request import getproxies
 
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as websocket
@@ -20,6 +19,7 @@ from websockets.exceptions import (
     InvalidURI,
     ProxyError,
 )
+from websockets.proxy import get_proxy
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI, parse_uri
 
@@ -129,7 +129,7 @@ async def knock(request: Request) -> None:
 async def _reached(request: Request) -> StampedSocket | None:
     """Connect to the host; None: it is reached through a proxy."""
     uri = check_url(request.url, request.shown)
-    if getproxies() and not _is_here(uri.host):
+    if goes_through_proxy(uri):
         return None
     return await connect_stamped(uri.host, uri.port, request.timeout_s)
 
@@ -263,14 +263,13 @@ async def _upgraded(request: Request, clock: Clock, tcp: StampedSocket | None) -
             self.arrived_ns = arrived_ns(self.transport, clock, self.arrived_ns)
             super().data_received(data)
 
-    # No compression, since it costs time at both ends and audio does not shrink. No proxy to this
-    # machine itself.
+    # No compression, since it costs time at both ends and audio does not shrink.
     connection = await websocket(
         request.url,
         sock=tcp,
         create_connection=Stamped,
         compression=None,
-        proxy=None if _is_here(urlsplit(request.url).hostname) else True,
+        proxy=True if goes_through_proxy(parse_uri(request.url)) else None,
         additional_headers=request.headers,
         subprotocols=[Subprotocol(name) for name in request.subprotocols] or None,
         open_timeout=request.timeout_s,
@@ -282,8 +281,14 @@ async def _upgraded(request: Request, clock: Clock, tcp: StampedSocket | None) -
     return connection
 
 
-def _is_here(host: str | None) -> bool:
+def goes_through_proxy(uri: WebSocketURI) -> bool:
+    """Whether the environment names a proxy for an address; it is asked for none of this machine."""
+    return not is_loopback(uri.host) and get_proxy(uri) is not None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host of a URL is this machine's own loopback, by its name alone."""
     try:
-        return host == "localhost" or ip_address(host or "").is_loopback
+        return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False

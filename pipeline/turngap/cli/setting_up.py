@@ -101,8 +101,8 @@ def _root() -> Path:
 def config(json_: options.Json = False) -> None:
     """Show what the repository's file says, on which line, and which commands take it.
 
-    Each value that a command would refuse is named with its line: a scenario that there is not, a
-    budget of no stage. Exit: 0 all can be used, 2 not.
+    Each value that a command would refuse is named with its line, for example a scenario that does
+    not exist, or a budget for an unknown stage. Exit: 0 every value can be used, 2 one cannot.
     """
     from turngap.cli.wrong_defaults import wrong_values
     from turngap.core.errors import ExitCode

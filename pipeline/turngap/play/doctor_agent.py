@@ -3,9 +3,10 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from ipaddress import ip_address
+from dataclasses import dataclass
 
 from turngap.caller.endpoint import Endpoint
+from turngap.caller.opening import check_url, goes_through_proxy, is_loopback
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 from turngap.defaults.file import Defaults, read_defaults
@@ -16,6 +17,23 @@ from turngap.play.listeners import listeners_at, shown_address
 # For the name of a host, and for the connection: a doctor's visit, and no download.
 LOOK_UP_S = 3.0
 CONNECT_S = 2.0
+
+_IS_IT_OPEN = "see whether the agent runs, and whether a firewall or a VPN lies between"
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a try to connect found.
+
+    Attributes:
+        peer: the address that took the connection; None if none did.
+        why: why there is none, as a sentence without its end.
+        remedy: what may help against that, where it is known.
+    """
+
+    peer: tuple[str, int] | None
+    why: str = ""
+    remedy: str = ""
 
 
 def examine_agent(elsewhere: Callable[[], Sequence[int]]) -> Iterator[Check]:
@@ -45,7 +63,12 @@ def _agent(
         words = f"{shown} ({where}): not looked at, as a variable stands for its address"
         return Check("agent", True, words, needed=False)
     host, port = address_of(url)
-    peer, at = _peer(host, port), shown_address(host, port)
+    at = shown_address(host, port)
+    if goes_through_proxy(check_url(url, shown)):
+        words = f"{at} ({where}): not looked at, as it is reached through a proxy"
+        return Check("agent", True, words, needed=False)
+    seen = _look(host, port)
+    peer = seen.peer
     if start is not None:
         command = text_without_secrets(start)
         words = f"`{command}` is started for each run ({defaults.where('replay', 'start')})"
@@ -63,39 +86,45 @@ def _agent(
         words = f"{at} is served{_by_whom(peer)} ({where})"
         return Check("agent", True, words, needed=False)
     remedy = f'start your bot; or add start = "COMMAND" to {defaults.name}, and turngap starts it'
-    if others := [each for each in elsewhere() if each != port] if _is_here(host) else []:
+    if others := [each for each in elsewhere() if each != port] if is_loopback(host) else []:
         found = ", ".join(f"{each}, served{_by_whom(('127.0.0.1', each))}" for each in others)
         remedy += f". Something else listens at port {found}. Is that your bot?"
-    return Check("agent", False, f"nothing listens at {at} ({where})", remedy, needed=False)
+    return Check("agent", False, f"{seen.why} ({where})", seen.remedy or remedy, needed=False)
 
 
-def _peer(host: str, port: int) -> tuple[str, int] | None:
-    """The address at which a connection is taken; None if there is none in time."""
-    found: list[tuple[str, int]] = []
+def _look(host: str, port: int) -> _Seen:
+    """Connect, and say what came of it, in time."""
+    at = shown_address(host, port)
+    in_time = f"{at} did not answer within {LOOK_UP_S + CONNECT_S:g} s"
+    found = [_Seen(None, in_time, _IS_IT_OPEN)]
 
     def connect() -> None:
         try:
             with socket.create_connection((host, port), CONNECT_S) as line:
-                found.append(line.getpeername()[:2])
-        except (OSError, UnicodeError, OverflowError):
-            return
+                found.append(_Seen(line.getpeername()[:2]))
+        except (OSError, UnicodeError, OverflowError) as e:
+            found.append(_why_not(host, at, e))
 
     # Beside this thread, since nothing bounds how long a name is looked up.
     trying = threading.Thread(target=connect, daemon=True)
     trying.start()
     trying.join(LOOK_UP_S + CONNECT_S)
-    return found[0] if found else None
+    return found[-1]
+
+
+def _why_not(host: str, at: str, error: Exception) -> _Seen:
+    if isinstance(error, ConnectionRefusedError):
+        return _Seen(None, f"nothing listens at {at}")
+    if isinstance(error, TimeoutError):
+        return _Seen(None, f"{at} did not answer within {CONNECT_S:g} s", _IS_IT_OPEN)
+    if isinstance(error, socket.gaierror | UnicodeError):
+        remedy = "correct the host in the URL; or see whether this machine's network is up"
+        return _Seen(None, f"no address is known for the host {host}", remedy)
+    why = getattr(error, "strerror", None) or str(error)
+    return _Seen(None, f"{at} cannot be reached: {why}", _IS_IT_OPEN)
 
 
 def _by_whom(peer: tuple[str, int]) -> str:
     """By which process of this machine; empty where the system does not say."""
     known = next((each for each in listeners_at(*peer) if each.pid), None)
     return f" by {known.named}" if known else ""
-
-
-def _is_here(host: str) -> bool:
-    """Whether a host of a URL is this machine's own loopback."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

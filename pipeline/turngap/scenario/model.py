@@ -1,4 +1,4 @@
-"""What a scenario file may hold. Reading files is `turngap.scenario.library`'s part."""
+"""What a scenario file may hold. Reading files is `turngap.scenario.parsing`'s part."""
 
 from itertools import pairwise
 from pathlib import Path, PurePosixPath

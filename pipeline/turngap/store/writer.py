@@ -1,7 +1,8 @@
 """A run's folder, written turn by turn while it happens.
 
 A turn is on disk before the next one is asked for, so a run that is killed loses the turn in flight
-and nothing else. `turngap.core.results` says what the files hold.
+and nothing else. `turngap.core.run_record` says what `run.json` holds, and
+`turngap.core.results` what a line of `turns.jsonl` does.
 """
 
 import errno

@@ -13,7 +13,8 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class Socket:
-    headers = {"traceparent": PARENT}
+    def __init__(self) -> None:
+        self.headers = {"traceparent": PARENT}
 
 
 class Runner:

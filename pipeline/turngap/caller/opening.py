@@ -282,7 +282,7 @@ async def _upgraded(request: Request, clock: Clock, tcp: StampedSocket | None) -
 
 
 def goes_through_proxy(uri: WebSocketURI) -> bool:
-    """Whether the environment names a proxy for an address; it is asked for none of this machine."""
+    """Whether the environment names a proxy for an address; none is used to this machine itself."""
     return not is_loopback(uri.host) and get_proxy(uri) is not None
 
 

@@ -11,7 +11,8 @@ from commandline import ROOT, turngap_here
 from typer.main import get_command
 
 from turngap.cli import app
-from turngap.cli.options import AGENT, LIMITS, OUTPUT, PLAYED
+from turngap.cli.commands import OUTPUT
+from turngap.cli.options import AGENT, LIMITS, PLAYED
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 
@@ -38,6 +39,21 @@ def test_help_ends_with_examples_of_the_command(
     assert f"turngap {name}" in shown.partition("Example")[2]
     assert "--json" in shown  # each of them prints one document for scripts, too
     assert "<bool>" not in shown  # a flag takes no value
+    assert "list[" not in shown  # nor is it told in Python's words what one takes
+
+
+@pytest.mark.parametrize("name", BELOW)
+def test_the_help_has_one_group_with_help_and_json_in_it(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = turngap_here(capsys, name, "--help").out.partition(f"─ {OUTPUT} ─")[2]
+    assert "--help" in output
+    assert "--json" in output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_paragraph_of_a_help_is_broken_only_where_the_terminal_is(name: str) -> None:
+    assert "\n" not in COMMANDS[name].help.replace("\n\n", "")
 
 
 @pytest.mark.parametrize("name", ["replay", "check", "compare", "sweep", "load", "simulate"])

@@ -33,7 +33,7 @@ from turngap.cli import (
     trending,
     turn_taking,
 )
-from turngap.cli.options import Command, Group
+from turngap.cli.commands import Command, Group
 from turngap.cli.progress import fetching
 from turngap.cli.shared import say, show_error
 from turngap.core.errors import ExitCode, TurngapError

@@ -15,12 +15,14 @@ from turngap.core.errors import ExitCode, TurngapError
 
 def calibrate(
     turns: Annotated[int, options.for_play(min=1, help="How many known gaps to measure.")] = 200,
-    seed: Annotated[int, options.for_play(help="Order in which they are played.")] = 1,
+    seed: Annotated[
+        int, options.for_play(help="Seed for the order in which the gaps are played.")
+    ] = 1,
     dialect: Annotated[
         str,
         options.for_agent(
             metavar="NAME[,KEY=VALUE…]|all",
-            help="The protocol that the loopback agent speaks, or all of them in turn.",
+            help="The protocol that the loopback agent speaks, or `all`, one after the other.",
             autocompletion=options.loopback_names,
         ),
     ] = "pipecat",

@@ -41,15 +41,18 @@ def check(
     against: Annotated[
         str | None,
         options.for_agent(
-            help="The reference, measured in turns with the agent: a stack's name, a stack file, a "
-            "ws:// URL, or the folder of another checkout of turngap. An empty text: none, also "
-            "where the repository's file names one.",
+            help="The reference, which is measured alternately with the agent: a stack's name, a "
+            "stack file, a ws:// URL, or the folder of another checkout of turngap. --against '' "
+            "means none, even if the repository's file names one.",
             autocompletion=options.stack_names,
         ),
     ] = None,
     start_against: Annotated[
         str | None,
-        options.for_agent(metavar="COMMAND", help="Start the reference too, as --start the agent."),
+        options.for_agent(
+            metavar="COMMAND",
+            help="Start the reference with this command, as --start does the agent.",
+        ),
     ] = None,
     against_dialect: Annotated[
         str,
@@ -69,7 +72,12 @@ def check(
         ),
     ] = None,
     against_set: Annotated[
-        list[str] | None, options.for_agent(help="Change a setting of the reference, as --set.")
+        list[str] | None,
+        options.for_agent(
+            metavar="TABLE.KEY=VALUE",
+            help="Change a setting of the reference; the agent's --set does not hold for it. "
+            "Repeatable.",
+        ),
     ] = None,
     baseline: Annotated[
         Path | None,
@@ -90,7 +98,7 @@ def check(
         bool,
         options.for_play(
             "--until-decided/--no-until-decided",
-            help="Go on with more rounds for as long as it is undecided.",
+            help="Play further rounds for as long as the verdict is undecided.",
         ),
     ] = False,
     max_minutes: Annotated[
@@ -101,16 +109,19 @@ def check(
     ] = 10.0,
     calibration: options.CalibrationTurns = CALIBRATION_TURNS,
     limit_p50_ms: Annotated[
-        float, options.for_limits(min=1, help="Fail if the gap's p50 is this much slower, or more.")
+        float,
+        options.for_limits(min=1, help="Fail if the gap's p50 is longer by this much, or more."),
     ] = 30.0,
     limit_p95_ms: Annotated[
-        float, options.for_limits(min=1, help="Fail if the gap's p95 is this much slower, or more.")
+        float,
+        options.for_limits(min=1, help="Fail if the gap's p95 is longer by this much, or more."),
     ] = 100.0,
     budget: Annotated[
         list[str] | None,
         options.for_limits(
-            help="A fixed limit in ms: gap=800, or STAGE=MS as in llm_first_token=450. It needs no "
-            "reference. Repeatable."
+            metavar="NAME=MS",
+            help="A fixed limit in ms: gap=800, or one for a stage, as llm_first_token=450. It "
+            "needs no reference. Repeatable.",
         ),
     ] = None,
     target: Annotated[

@@ -26,6 +26,7 @@ def compare(
         list[str] | None,
         options.for_agent(
             "--llm",
+            metavar="LLM",
             help="An LLM to compare: [LABEL=]BACKEND[,KEY=VALUE…]. Give it twice or more.",
             autocompletion=options.llm_names,
         ),
@@ -37,13 +38,16 @@ def compare(
     price: Annotated[
         list[str] | None,
         options.for_agent(
-            help="Price of an LLM: NAME=IN,OUT in US dollars for a million tokens. Repeatable."
+            metavar="NAME=IN,OUT",
+            help="Price of an LLM, in US dollars for a million tokens. Default: the backend's, if "
+            "it has one. Repeatable.",
         ),
     ] = None,
     judge: Annotated[
         str | None,
         options.for_agent(
-            help="LLM[,KEY=VALUE…] that judges the answers afterwards, in a column of its own.",
+            metavar="LLM[,KEY=VALUE…]",
+            help="An LLM that judges the answers afterwards, in a column of its own.",
             autocompletion=options.llm_names,
         ),
     ] = None,

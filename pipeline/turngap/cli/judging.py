@@ -32,14 +32,16 @@ def judge(
     transcribe: Annotated[
         str | None,
         options.for_agent(
-            help="Judge a transcript of the agent's audio, made with this STT[,KEY=VALUE…].",
+            metavar="STT[,KEY=VALUE…]",
+            help="Judge a transcript of the agent's audio, which this STT backend makes.",
             autocompletion=options.stt_names,
         ),
     ] = None,
     llm: Annotated[
         str | None,
         options.for_agent(
-            help="Judge the answers with this LLM[,KEY=VALUE…] as well.",
+            metavar="LLM[,KEY=VALUE…]",
+            help="Let this LLM judge the answers, too.",
             autocompletion=options.llm_names,
         ),
     ] = None,
@@ -54,7 +56,10 @@ def judge(
     """Judge the answers of a stored run again, from a transcript of its audio or with an LLM.
 
     The first verdict, which the scenario's `expect` gave on the text that the agent reported, is
-    kept beside the new ones. In a comparison the LLM judges the turns of every backend.
+    kept beside the new ones. In a comparison the LLM judges the turns of every backend. Give
+    --transcribe, --llm or both.
+
+    Exit: 0 judged, 2 bad input, 4 the STT or the LLM failed.
     """
     from turngap.compare.record import COMPARISON_FILE
     from turngap.judge.play import expectations, judge_backend, recogniser_backend

@@ -7,6 +7,7 @@ import typer
 
 from turngap.cli import options
 from turngap.cli.next_steps import say_next, say_next_of_a_list
+from turngap.cli.progress import Display
 from turngap.cli.shared import print_block, print_json, print_text, say, table
 
 if TYPE_CHECKING:
@@ -30,18 +31,25 @@ def label(
 
     Each bound gets an error in ms, which becomes part of the gap's error bar. Recordings whose
     labels you should check by ear or eye are named with the reason.
+
+    Exit: 0 labelled, 2 bad input, and then that scenario's file stays as it was.
     """
     from turngap.scenario.label import label_file
 
     labelled: list[Labelled] = []
-    for file in files:
-        of_file = label_file(file, only_missing=only_missing)
-        labelled += of_file
-        if show is not None:
-            from turngap.scenario.picture import draw_labels
+    drawn: dict[Path, int] = {}
+    with Display(len(files), "files") as shown:
+        for file in files:
+            shown.step(file.name)
+            of_file = label_file(file, only_missing=only_missing)
+            labelled += of_file
+            if show is not None:
+                from turngap.scenario.picture import draw_labels
 
-            drawn = draw_labels(file, of_file, show)
-            say(f"{len(drawn)} picture{'s' if len(drawn) != 1 else ''} of {file} drawn in {show}")
+                drawn[file] = len(draw_labels(file, of_file, show))
+            shown.advance()
+    for file, pictures in drawn.items():
+        say(f"{pictures} picture{'s' if pictures != 1 else ''} of {file} drawn in {show}")
     changed = [label for label in labelled if label.changed]
     if json_:
         print_json([_label(label) for label in labelled])

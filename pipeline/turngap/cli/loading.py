@@ -51,7 +51,7 @@ def load(
     agent_workers: Annotated[
         int,
         options.for_agent(
-            min=1, max=64, help="Built-in agent: serve from so many processes (serve --workers)."
+            min=1, max=64, help="Built-in agent: serve from this many processes (serve --workers)."
         ),
     ] = 1,
     tag: options.Tag = None,
@@ -74,7 +74,7 @@ def load(
         str | None,
         options.for_play(
             metavar="N/s|N/min",
-            help="Let calls arrive at this rate, as 2/s, whatever becomes of those before them.",
+            help="Let calls arrive at this rate, as 2/s, whether or not earlier ones have ended.",
         ),
     ] = None,
     arrivals: Annotated[
@@ -84,14 +84,14 @@ def load(
     trace: Annotated[
         Path | None,
         options.for_play(
-            help="Let calls arrive when this file says: a number of seconds in each line."
+            help="Let calls arrive when this file says: a number of seconds on each line."
         ),
     ] = None,
     duration: Annotated[
         float | None,
         options.for_play(
             metavar="SECONDS",
-            help="Measure each step for so long. Default: as long as it takes to tell, which a "
+            help="Measure each step for this long. Default: as long as it takes to tell, which a "
             "search finds out itself.",
         ),
     ] = None,
@@ -99,14 +99,14 @@ def load(
         float | None,
         options.for_play(
             metavar="SECONDS",
-            help="Leave out so much at the beginning of each step. Default: as long as two turns "
+            help="Leave this much out at the beginning of each step. Default: as long as two turns "
             "take; at a rate, as the longest call.",
         ),
     ] = None,
     callers: Annotated[
         int | None,
         options.for_play(
-            min=1, max=1000, help="Call from so many processes. Default: as many as it takes."
+            min=1, max=1000, help="Call from this many processes. Default: as many as it takes."
         ),
     ] = None,
     on: Annotated[
@@ -126,8 +126,7 @@ def load(
         float,
         options.for_play(
             min=0.1,
-            help="A search that has certified a level starts no further step after this time, to "
-            "certify more.",
+            help="Once a search has certified a level, it starts no further step after this time.",
         ),
     ] = MAX_MINUTES,
     calibration: options.CalibrationTurns = CALIBRATION_TURNS,
@@ -156,8 +155,8 @@ def load(
         int | None,
         options.for_limits(
             min=1,
-            help="For CI: exit 0 if so many sessions are certified, 1 if they surely do not hold, "
-            "3 if that is uncertain.",
+            help="For CI: exit 0 if this many sessions are certified, 1 if they surely do not "
+            "hold, 3 if that is uncertain.",
         ),
     ] = None,
     starved_ms: Annotated[
@@ -166,7 +165,7 @@ def load(
             min=1,
             max=MAX_STARVED_MS,
             help="A step is void if the caller itself was later than this (p99). A ramp then ends; "
-            "a search looks at fewer sessions, or ends where it was to confirm.",
+            "a search goes on with fewer sessions, or ends if it was confirming a level.",
         ),
     ] = STARVED_MS,
     label: options.Label = "",

@@ -2,75 +2,17 @@
 
 from collections.abc import Callable
 from functools import partial
-from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
-from turngap.cli.repository import FromTheFile, from_the_file, refused
+from turngap.cli.commands import OUTPUT
 from turngap.core.budget import MAX_STARVED_MS
 from turngap.core.labels import checked_label
 
-AGENT, PLAYED, LIMITS, OUTPUT = "Agent", "Scenarios", "Limits", "Output"
+AGENT, PLAYED, LIMITS = "Agent", "Scenarios", "Limits"
 SOUND = "Sound device"
-
-
-class _PlainFlags:
-    """A flag's help says no type: typer would write <bool>, as if the flag took a value."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for param in params:
-            if getattr(param, "is_flag", False):
-                param.metavar = ""
-        return params
-
-
-class Group(_PlainFlags, TyperGroup):
-    """A command with commands below it."""
-
-
-class Command(_PlainFlags, TyperCommand):
-    """A command whose `--help` stands with the other options on output, not in a group of one.
-
-    A paragraph of its help is one line, which is broken where the terminal is.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        paragraphs = cleandoc(self.help or "").split("\n\n")
-        self.help = "\n\n".join(" ".join(each.split("\n")) for each in paragraphs)
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the flags; what they leave open, the repository's file may say.
-
-        Raises:
-            InputError: the file cannot be used, or holds a value that its option does not take.
-        """
-        # By its whole name: `dialects check` calls what it is given, and not the file's agent.
-        name = ctx.command_path.split(" ", 1)[-1]
-        ctx.default_map = from_the_file(name, ctx)
-        try:
-            return super().parse_args(ctx, args)
-        except typer.BadParameter as e:
-            raise refused(e, ctx) or e from e
-
-    def invoke(self, ctx: Any) -> Any:
-        if isinstance(ctx.default_map, FromTheFile):
-            ctx.default_map.tell()
-        return super().invoke(ctx)
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Show the options with turngap's own defaults, also beside a file that is broken."""
-        ctx.default_map = None
-        super().format_help(ctx, formatter)
-
-    def get_help_option(self, ctx: Any) -> Any:
-        option: Any = super().get_help_option(ctx)
-        option.rich_help_panel = OUTPUT
-        return option
 
 
 for_agent = partial(typer.Option, rich_help_panel=AGENT)
@@ -180,23 +122,36 @@ Subprotocols = Annotated[
         "for several.",
     ),
 ]
+
+
+def _backend(flag: str, kind: str, names: Callable[[str], list[str]]) -> Any:
+    return for_agent(
+        flag,
+        metavar="NAME",
+        help=f"Built-in agent: use this {kind} backend; `turngap backends` lists them. Default: "
+        "the stack's.",
+        autocompletion=names,
+    )
+
+
 LLM = Annotated[
     str | None,
-    for_agent("--llm", help="Built-in agent: use this LLM backend.", autocompletion=llm_names),
+    _backend("--llm", "LLM", llm_names),
 ]
 STT = Annotated[
     str | None,
-    for_agent("--stt", help="Built-in agent: use this STT backend.", autocompletion=stt_names),
+    _backend("--stt", "STT", stt_names),
 ]
 TTS = Annotated[
     str | None,
-    for_agent("--tts", help="Built-in agent: use this TTS backend.", autocompletion=tts_names),
+    _backend("--tts", "TTS", tts_names),
 ]
 Sets = Annotated[
     list[str] | None,
     for_agent(
         "--set",
-        help="Built-in agent: a setting, TABLE.KEY=VALUE, e.g. tts.speed_wpm=180. Repeatable.",
+        metavar="TABLE.KEY=VALUE",
+        help="Built-in agent: change a setting, e.g. tts.speed_wpm=180. Repeatable.",
     ),
 ]
 Device = Annotated[
@@ -207,7 +162,12 @@ Device = Annotated[
         help="The name or number of the sound device. Default: the system's.",
     ),
 ]
-Seed = Annotated[int | None, for_agent("--seed", help="Seed for engines that draw random numbers.")]
+Seed = Annotated[
+    int | None,
+    for_agent(
+        "--seed", help="Seed for engines that draw random numbers. Default: the stack's settings."
+    ),
+]
 Marks = Annotated[
     bool,
     for_agent(
@@ -223,7 +183,10 @@ Scenarios = Annotated[
         show_default=False,
     ),
 ]
-Tag = Annotated[str | None, for_play("--tag", help="Only play scenarios with this tag.")]
+Tag = Annotated[
+    str | None,
+    for_play("--tag", help="Only play scenarios with this tag."),
+]
 Library = Annotated[
     Path | None,
     for_play(
@@ -237,8 +200,8 @@ Phases = Annotated[
         "--phases",
         min=1,
         max=32,
-        help="Shift the audio by this many parts of a 32 ms VAD frame over the rounds, so that the "
-        "result does not depend on one alignment.",
+        help="Begin the audio at this many different places within a 32 ms VAD frame, over the "
+        "rounds, so that the result does not depend on one alignment.",
     ),
 ]
 CalibrationTurns = Annotated[
@@ -246,7 +209,7 @@ CalibrationTurns = Annotated[
     for_play(
         "--calibration",
         min=0,
-        help="How many known gaps to measure first. They show turngap's own error. 0: none.",
+        help="How many known gaps to measure first, to know turngap's own error. 0: none.",
     ),
 ]
 BudgetMs = Annotated[
@@ -273,7 +236,7 @@ Label = Annotated[
     for_output(
         "--label",
         metavar="TEXT",
-        help="What to call this in `turngap history`, in a line: --label 'before the change'.",
+        help="The name of this in `turngap history`, on one line: --label 'before the change'.",
         callback=checked_label,
         show_default=False,
     ),
@@ -289,7 +252,11 @@ RunsFolder = Annotated[
 ]
 RunsFolders = Annotated[
     list[Path] | None,
-    for_output("--runs", help="Look for stored runs in this folder. Repeatable. Default: ./runs."),
+    for_output(
+        "--runs",
+        metavar="DIR",
+        help="Look for stored runs in this folder. Repeatable. Default: ./runs.",
+    ),
 ]
 Otlp = Annotated[
     str | None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turngap.cli import options
+from turngap.cli.commands import Group
 from turngap.cli.next_steps import say_next, say_next_of_a_list
 from turngap.cli.progress import Display
 from turngap.cli.shared import leave, print_block, print_json, print_text, table
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 # About how long the conversation takes, with its handshake.
 MINUTES = 0.5
 
-app = typer.Typer(cls=options.Group, no_args_is_help=False)
+app = typer.Typer(cls=Group, no_args_is_help=False)
 
 
 @app.callback(invoke_without_command=True)

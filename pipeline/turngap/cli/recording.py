@@ -44,7 +44,9 @@ def record(
     ] = False,
     again: Annotated[
         list[int] | None,
-        options.for_play("--again", min=1, help="Read this line again, by its number. Repeatable."),
+        options.for_play(
+            "--again", metavar="N", min=1, help="Read this line again, by its number. Repeatable."
+        ),
     ] = None,
     library: options.Library = None,
     out: Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turngap.cli import options
+from turngap.cli.commands import Group
 from turngap.cli.next_steps import say_next, say_next_of_a_list
 from turngap.cli.shared import print_block, print_json, say
 from turngap.core.errors import InputError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 # A list of fewer folders is there before a progress bar is.
 _LONG = 100
 
-app = typer.Typer(cls=options.Group, no_args_is_help=False)
+app = typer.Typer(cls=Group, no_args_is_help=False)
 
 Where = Annotated[
     list[str] | None,

@@ -75,9 +75,11 @@ def report(
     prometheus: Prometheus = None,
     json_: options.Json = False,
 ) -> None:
-    """Show what is stored again, from its files alone: runs, checks, comparisons, load tests.
+    """Show stored runs, checks, comparisons and load tests again, from their files alone.
 
     --csv and --parquet write all turns as one table, with the columns of docs/data.md.
+
+    Exit: 0 shown, 2 bad input.
     """
     from rich.console import Group
 

@@ -42,6 +42,7 @@ Offers = Annotated[
     list[str] | None,
     options.for_agent(
         "--offer",
+        metavar="LLM",
         help="An LLM that the person may switch to: [LABEL=]BACKEND[,KEY=VALUE…]. Repeatable. "
         "Default: every one that is installed here and needs no settings.",
         autocompletion=options.llm_names,
@@ -66,7 +67,10 @@ Token = Annotated[
 Origins = Annotated[
     list[str] | None,
     _for_server(
-        "--origin", help="Let pages of this origin connect, as behind a proxy. Repeatable."
+        "--origin",
+        metavar="URL",
+        help="Let pages of this origin connect, too, for example behind a proxy: "
+        "https://bot.example. Repeatable.",
     ),
 ]
 Record = Annotated[
@@ -80,7 +84,7 @@ Keep = Annotated[
     ),
 ]
 MaxSessions = Annotated[
-    int, _for_server("--max-sessions", min=1, help="Conversations at once, at most.")
+    int, _for_server("--max-sessions", min=1, help="The most conversations at once.")
 ]
 Workers = Annotated[
     int,
@@ -134,7 +138,9 @@ def serve(
 
     /ws is for pipecat's clients (protobuf, RTVI), `turngap replay` and `pipecat eval`, /twilio for
     Twilio Media Streams, and /v1/realtime for clients of OpenAI's Realtime API (docs/serving.md).
-    Conversations at the page are kept as runs in ./runs: `turngap report latest`.
+    Conversations at the page are kept as runs; `turngap report latest` shows the last one.
+
+    Exit: 0 when you end it, 2 bad input, 4 an engine or a port cannot be had.
     """
     from turngap.agent import server
     from turngap.children import end_with_parent
@@ -217,8 +223,8 @@ def talk(
 ) -> None:
     """Talk to an agent yourself: open a page that draws each turn against 800 ms.
 
-    A stack is served for it. To a running agent at a URL, in any dialect, turngap hands your voice
-    on, and the page measures.
+    A stack is started for it. If you give the URL of a running agent, turngap passes your voice on
+    to it, in any dialect, and the page measures.
 
     Exit: 0 when you end it, 2 bad input, 4 no agent or no port.
     """

@@ -35,7 +35,15 @@ def init(
             "--try/--no-try", help="Start the bot, where a command is known, and call it once."
         ),
     ] = True,
-    budget_ms: options.BudgetMs = None,
+    budget_ms: Annotated[
+        float | None,
+        options.for_limits(
+            "--budget-ms",
+            min=1,
+            max=60_000,
+            help="The longest gap that keeps the budget. Default: 800.",
+        ),
+    ] = None,
     target: Annotated[
         float | None,
         options.for_limits(

@@ -31,7 +31,8 @@ def simulate(
         list[str] | None,
         typer.Option(
             "--set",
-            help="Change a key of the fleet file: KEY=VALUE, e.g. pool.weights=fp8, "
+            metavar="KEY=VALUE",
+            help="Change a key of the fleet file, e.g. pool.weights=fp8, "
             "pool.2.replicas=4, call.turns=5, turn.before_ms=300. Repeatable.",
             rich_help_panel=FLEET,
         ),
@@ -40,15 +41,17 @@ def simulate(
         list[str] | None,
         options.for_play(
             "--from",
+            metavar="RUN",
             help="Draw the turns from this stored run, or `latest`, the finished one that began "
-            "last.",
+            "last. Repeatable. Default: the fleet file's `turn` says what a turn is like.",
             autocompletion=options.run_names,
         ),
     ] = None,
     calls: Annotated[
         str | None,
         options.for_play(
-            help="Calls at once: N1,N2,… Without it, search for what the fleet holds."
+            metavar="N1,N2,…",
+            help="Calls at once. Default: search for the most that the fleet holds.",
         ),
     ] = None,
     minutes: Annotated[
@@ -64,8 +67,8 @@ def simulate(
         options.for_play(
             min=1,
             max=1000,
-            help="With --calls: simulate so many loads at once, each in a process of its own; the "
-            "figures are the same. Default: one for each processor, or one for a short sweep.",
+            help="With --calls: simulate this many loads at once, each in a process of its own; "
+            "the figures are the same. Default: one for each processor, or one for a short sweep.",
         ),
     ] = None,
     on: Annotated[

@@ -16,7 +16,9 @@ from turngap.core.errors import ExitCode, InputError
 if TYPE_CHECKING:
     from turngap.play.target import AgentChoice
 
-Rounds = Annotated[int, options.for_play(min=1, help="How often each value plays everything.")]
+Rounds = Annotated[
+    int, options.for_play(min=1, help="How often to play everything, with each value.")
+]
 
 
 def turns(
@@ -33,8 +35,9 @@ def turns(
     vary: Annotated[
         str | None,
         options.for_agent(
-            help="Built-in agent: play it with each of these values, TABLE.KEY=V1,V2,…, "
-            "e.g. turn.certainty=0.5,0.7,0.9."
+            metavar="TABLE.KEY=V1,V2,…",
+            help="Built-in agent: play it with each of these values of a setting, e.g. "
+            "turn.certainty=0.5,0.7,0.9.",
         ),
     ] = None,
     seed: options.Seed = None,
@@ -96,7 +99,7 @@ def sweep(
     out: options.Out = None,
     json_: options.Json = False,
 ) -> None:
-    """Run a built-in agent with several values of one setting: `turngap turns --vary SETTING`.
+    """Play a built-in agent with several values of one setting, as `turngap turns --vary` does.
 
     Exit: 0 played, 2 bad input, 3 invalid because turngap itself was late too often, 4 an agent
     failed, even in a single turn.

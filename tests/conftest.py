@@ -15,7 +15,7 @@ from fake_agents import ENOUGH, NEW, OLD, FakeAgents, somebody_is_there, speaks_
 from hypothesis import settings
 from inner_runs import INI, Play
 from made_records import make_run
-from quiet import WATCH, Watch, in_real_time, judge, note_begin
+from quiet import WATCH, Watch, in_real_time, judge, note_begin, noted
 from virtual_agents import VirtualAgents
 
 from turngap.caller.endpoint import Endpoint
@@ -75,6 +75,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     note_begin(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    with noted(fixturedef.argname, request.node):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

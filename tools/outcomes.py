@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
+from gate.runner import annotate
+
 # How the reason of a skip begins where a test needs a quiet machine (tests/helpers/quiet.py).
 NOT_MEASURED = "not measured: "
 
@@ -25,6 +27,18 @@ def cases(result: Path) -> Iterator[ElementTree.Element]:
         yield from ElementTree.parse(result).iter("testcase")
     except (OSError, ElementTree.ParseError) as e:
         raise SystemExit(f"outcomes: pytest was ended before it wrote {result.name}: {e}") from e
+
+
+def tell_github(lines: list[str]) -> None:
+    """Warn of what was not measured, since what never is may be broken.
+
+    GitHub shows only some ten annotations of a step, so that all tests are in one.
+    """
+    names = [line.removeprefix(NOT_MEASURED).partition(": ")[0] for line in lines]
+    annotate("warning", f"not measured: {len(lines)}", "\n".join(names))
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with Path(summary).open("a", encoding="utf-8") as out:
+            out.write("".join(f"    {line}\n" for line in lines))
 
 
 def main(results: list[Path]) -> None:
@@ -46,8 +60,9 @@ def main(results: list[Path]) -> None:
     for reason, count in skipped.items():
         print(f"skipped: {count} × {reason}")
     for line in busy:
-        # On GitHub a line of the pull request's own, since what is never measured may be broken.
-        print(f"::warning::{line}" if os.environ.get("GITHUB_ACTIONS") else line)
+        print(line)
+    if busy and os.environ.get("GITHUB_ACTIONS"):
+        tell_github(busy)
     for line in failed:
         print(f"failed: {line}")
     outcomes = f"{passed} passed, {len(failed)} failed, {skipped.total()} skipped"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import quiet
 from virtual_agents import VirtualAgents
 
 from turngap.check.plan import CheckPlan
@@ -166,7 +167,8 @@ async def test_a_tts_that_waits_for_the_whole_reply_is_caught_and_named(
     old = AgentChoice(backends={"llm": "sim"}, sets=sets, seed=3)
     slow = replace(old, sets=(*sets, "text.aggregation=reply"))
     record = await checked(library, tmp_path, slow, old)
-    assert record.verdict == "regressed", record
-    assert record.moved_stage == "tts_request"
-    assert shift_ms(record, "tts_request") > 150
-    assert abs(shift_ms(record, "llm_first_token")) < 100
+    with quiet.measured():
+        assert record.verdict == "regressed", record
+        assert record.moved_stage == "tts_request"
+        assert shift_ms(record, "tts_request") > 150
+        assert abs(shift_ms(record, "llm_first_token")) < 100

@@ -313,7 +313,7 @@ class Opened:
                 while not wanted(shown := await self.page.inner_text(selector)):
                     await self.page.wait_for_timeout(50)
                 return shown
-        raise AssertionError(f"{selector} says {shown!r}; problems: {self.problems}")
+        raise self._late(f"{selector} says {shown!r}")
 
     async def watch_drawing(self) -> None:
         """Note in each turn, as `drawnMs`, how long after its onset its waterfall was there."""
@@ -333,7 +333,13 @@ class Opened:
                     if len([turn for turn in turns if turn["ended"]]) >= n:
                         return turns
                     await self.page.wait_for_timeout(200)
-        raise AssertionError(f"{turns}; problems: {self.problems}")
+        raise self._late(f"only {turns} have ended")
+
+    def _late(self, said: str) -> Exception:
+        """That nothing more came in time: of itself, or after an error in the page."""
+        if self.problems:
+            return AssertionError(f"{said}; problems: {self.problems}")
+        return TimeoutError(said)
 
 
 # The page's clock is placed on the window's by the earliest of the ticks that tell it.

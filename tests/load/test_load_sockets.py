@@ -28,13 +28,17 @@ async def test_a_level_is_held_over_sockets_and_stored(tmp_path: Path) -> None:
         )
     (step,) = loaded.record.steps
     assert step.turns >= 1
-    assert step.outcomes == {"answered": step.turns}
+    assert step.outcomes["answered"] >= 1
+    assert "error" not in step.outcomes
+    assert sum(step.outcomes.values()) == step.turns
     turns = list(read_load_turns(loaded.path))
     assert loaded.turns == tuple(turns)
     assert {turn.node for turn in turns} == {"worker 1"}
     assert sum(turn.counted for turn in turns) == step.turns
     assert loaded.capacity is None
     # The agent waits for 300 ms from the person's end, however busy this machine is.
-    assert all((turn.latency_ms or 0) >= 299 for turn in turns if turn.counted)
+    answered = [turn for turn in turns if turn.counted and turn.outcome == "answered"]
+    assert len(answered) == step.outcomes["answered"]
+    assert all((turn.latency_ms or 0) >= 299 for turn in answered)
     assert (loaded.path / "load.json").exists()
     assert (loaded.path / "report.html").exists()

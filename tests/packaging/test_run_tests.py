@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DESCRIBED = ("run", "tools/vllm-env", "tools/outcomes.py", "pyproject.toml")
+DESCRIBED = (
+    *("run", "tools/vllm-env", "tools/outcomes.py", "pyproject.toml"),
+    *("tools/gate/__init__.py", "tools/gate/runner.py"),
+)
 
 # In two pieces, since ./run looks for the whole and reads each file that has it.
 REALTIME, UNHURRIED = map("pytest.mark.{}".format, ("realtime", "unhurried"))
@@ -388,10 +391,10 @@ RESULT = """<testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def outcomes(*results: Path, github: str = "") -> "subprocess.CompletedProcess[str]":
+def outcomes(*results: Path, **github: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, str(ROOT / "tools/outcomes.py"), *map(str, results)],
-        env={**os.environ, "GITHUB_ACTIONS": github},
+        env={**os.environ, **github},
         capture_output=True,
         text=True,
         check=False,
@@ -410,12 +413,23 @@ def test_the_outcomes_of_all_parts_are_told_at_the_end(tmp_path: Path) -> None:
     ]
 
 
-def test_on_github_what_was_not_measured_is_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "a.xml").write_text(RESULT, encoding="utf-8")
-    said = outcomes(tmp_path / "a.xml", github="true").stdout.splitlines()
-    assert [line for line in said if line.startswith("::")] == [
-        "::warning::not measured: tests.a::waits: it is busy"
+def test_on_github_one_warning_names_what_was_not_measured_and_the_summary_says_why(
+    tmp_path: Path,
+) -> None:
+    result, summary = tmp_path / "a.xml", tmp_path / "summary.md"
+    result.write_text(RESULT.replace('"waits"', '"waits[50%]"'), encoding="utf-8")
+    summary.write_text("before\n", encoding="utf-8")
+    github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
+    said = outcomes(result, result, **github).stdout.splitlines()
+    name = "tests.a::waits[50%]"
+    shown = name.replace("%", "%25")
+    assert [line for line in said if line.startswith("::warning")] == [
+        f"::warning title=not measured%3A 2::{shown}%0A{shown}"
     ]
+    why = f"    not measured: {name}: it is busy\n"
+    assert summary.read_text(encoding="utf-8") == f"before\n{why}{why}"
+    result.write_text("<testsuites><testcase/></testsuites>", encoding="utf-8")
+    assert "::" not in outcomes(result, **github).stdout
 
 
 @pytest.mark.parametrize("text", [None, "<testsuites><tests"])

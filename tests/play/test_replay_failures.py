@@ -103,7 +103,8 @@ class Replay:
     def __init__(self, out: Path) -> None:
         self.out = out
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "turngap", *QUICK, "--out", str(out)],
+            # Much more than is waited for, so that it does not end by itself.
+            [sys.executable, "-m", "turngap", *QUICK, "--repeat", "5", "--out", str(out)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -115,12 +116,13 @@ class Replay:
         try:
             deadline = time.monotonic() + 300
             while sum(f.read_text().count("\n") for f in self.out.glob("*/turns.jsonl")) < turns:
-                assert time.monotonic() < deadline, f"no {turns} turns within 300 s"
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"no {turns} turns within 300 s")
                 time.sleep(0.1)
             time.sleep(0.5)
             self.agents = psutil.Process(self.process.pid).children(recursive=True)
             how(self)
-            _, self.err = self.process.communicate(timeout=60)
+            _, self.err = self.process.communicate(timeout=180)
         finally:
             self.process.kill()
         self.code = self.process.returncode
@@ -161,7 +163,7 @@ def test_the_embedded_agent_killed_in_mid_turn(ended: Ended) -> None:
     why = "the agent ended in mid-conversation (it was killed, as a system that is out of"
     assert why in replay.err
     outcomes = [t["outcome"] for t in turns_on_disk(only_run(replay.out))]
-    assert outcomes[0] in ("answered", "late")
+    assert outcomes[0] != "error"
     assert outcomes[-1] == "error"
 
 
@@ -170,7 +172,7 @@ def test_the_embedded_agent_killed_in_mid_turn(ended: Ended) -> None:
 def test_a_killed_replay_leaves_every_finished_turn_readable(ended: Ended, capsys: Capsys) -> None:
     replay = ended[kill]
     assert replay.agents
-    _, outlived_it = psutil.wait_procs(replay.agents, timeout=15)
+    _, outlived_it = psutil.wait_procs(replay.agents, timeout=60)
     assert not outlived_it
     done = turngap_here(capsys, "report", only_run(replay.out), "--json")
     document = done.document()

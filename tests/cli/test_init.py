@@ -119,7 +119,7 @@ def test_nobody_is_asked_without_a_terminal(folder: Path, capsys: Capsys) -> Non
     (folder / "bot.py").write_text('import pipecat\nif __name__ == "__main__":\n    pass\n')
     done = turngap_here(capsys, "init")
     assert done.code == 2
-    assert "found here: start the bot bot.py" in done.err
+    assert "found here: bot.py" in done.err
     assert "turngap init --yes takes the first" in done.err
     assert [each.name for each in folder.iterdir()] == ["bot.py"]
 

@@ -213,6 +213,39 @@ def test_what_cannot_be_used_is_refused_with_file_and_line(
         assert f"turngap.toml:{line}: " in err
 
 
+@pytest.mark.parametrize(
+    ("text", "says", "hint"),
+    [
+        (
+            "[check]\nbudget = { gpa = 800 }\n",
+            "turngap.toml:3: check.budget: budget gpa=800:",
+            "gap?",
+        ),
+        ("[check]\nbudget = { gap = -1 }\n", "turngap.toml:3: check.budget: ", "gap=800"),
+        ('scenarios = ["quick-questons"]\n', "turngap.toml:2: scenarios: ", "quick-questions?"),
+        ('dialect = "twillio"\n', "turngap.toml:2: dialect: ", "twilio"),
+    ],
+)
+def test_what_a_command_and_config_refuse_of_the_file_they_say_in_the_same_words(
+    repository: Path, capsys: Capsys, text: str, says: str, hint: str
+) -> None:
+    (repository / "turngap.toml").write_text(f'agent = "ws://127.0.0.1:9/ws"\n{text}')
+    for command in ("config", "check"):
+        given = () if "budget" in text or command == "config" else ("--budget", "gap=800")
+        done = turngap_here(capsys, command, *given)
+        assert done.code == 2
+        assert f"error: {says}" in done.err
+        assert hint in done.err
+        assert "--budget '" not in done.err
+
+
+def test_what_a_flag_says_is_not_looked_for_in_the_file(repository: Path, capsys: Capsys) -> None:
+    (repository / "turngap.toml").write_text("[check]\nbudget = { gpa = 800 }\n")
+    done = turngap_here(capsys, "check", "--budget", "gpa=800")
+    assert done.code == 2
+    assert "error: budget gpa=800: " in done.err
+
+
 def test_each_wrong_key_gets_its_own_hint(repository: Path, capsys: Capsys) -> None:
     err = refused(repository, capsys, 'scenario = "x"\nqqq = 1\n[chek]\n[check]\nwww = 1\n').err
     assert [line.removeprefix("error: ") for line in err.splitlines()[:4]] == [

@@ -17,7 +17,8 @@ from reserved_ports import reserved_port
 from turngap.children import QUIET_LOGURU
 from turngap.core.errors import AgentError, InputError
 from turngap.play import command as commands
-from turngap.play.command import argv_of, started
+from turngap.play.command import started
+from turngap.play.words_of import argv_of
 
 # Nothing here depends on how long this takes; it only ends a test that hangs.
 PATIENCE_S = 60
@@ -185,6 +186,67 @@ async def test_a_command_that_serves_elsewhere_is_told_where(
     assert e.value.kind == "agent.slow_start"
     assert told[0].startswith("starting ")
     assert f"waiting for 127.0.0.1:{port}" in told[1]
+
+
+HEALTH_AND_CALLS = """
+    import asyncio, websockets
+    async def main():
+        async def health(reader, writer):
+            await reader.readuntil(b"\\r\\n\\r\\n")
+            writer.write(b"HTTP/1.1 404 Not Found\\r\\nContent-Length: 0\\r\\n\\r\\n")
+            await writer.drain()
+            writer.close()
+            if {real}:
+                await websockets.serve(lambda line: line.wait_closed(), "127.0.0.1", {real})
+        async def call(line):
+            await line.wait_closed()
+        if {calls}:
+            async with websockets.serve(call, "127.0.0.1", 0):
+                await asyncio.Event().wait()
+        async with await asyncio.start_server(health, "127.0.0.1", 0):
+            await asyncio.Event().wait()
+    asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at once where a command listens, and whether it takes calls there."""
+    monkeypatch.setattr(commands, "TELL_EVERY_S", 0)
+    monkeypatch.setattr(commands, "ELSEWHERE_S", 0)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_command_that_takes_calls_elsewhere_is_not_waited_for(tmp_path: Path, port: int):
+    code = python(HEALTH_AND_CALLS, calls=True, real=0)
+    with pytest.raises(AgentError, match=r"takes calls at ws://127\.0\.0\.1:\d+/ws, and") as e:
+        async with started(code, url_of(port), tmp_path / "agent.log"):
+            raise AssertionError("it cannot have served")
+    assert e.value.kind == "agent.another_port"
+    assert f"nothing serves at 127.0.0.1:{port}" in e.value.message
+    assert e.value.hint.startswith("give that URL: --agent ws://127.0.0.1:")
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_command_that_serves_its_health_first_is_waited_for(tmp_path: Path, port: int):
+    """It begins to take calls after it was asked whether it does so at its first port."""
+    code = python(HEALTH_AND_CALLS, calls=False, real=port)
+    async with started(code, url_of(port), tmp_path / "agent.log"):
+        pass
+
+
+async def test_who_waits_is_told_seldom_and_of_what_is_new():
+    told: list[str] = []
+    teller = commands._Teller(told.append, 30)
+    for waited_s, elsewhere in (
+        (2, ""),
+        (4, ""),
+        (6, " (there)"),
+        (34, " (there)"),
+        (37, " (there)"),
+    ):
+        teller.tell("waiting", waited_s, elsewhere)
+    assert told == ["waiting, 2 s", "waiting, 6 s (there)", "waiting, 37 s (there)"]
 
 
 async def test_an_agent_that_ends_in_mid_conversation_is_named_as_the_cause(

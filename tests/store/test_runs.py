@@ -23,6 +23,7 @@ from turngap.store.folders import (
     find_run,
     latest_run,
     latest_to_resume,
+    new_folder,
     read_record,
     run_folders,
     utc_now,
@@ -536,3 +537,27 @@ def test_lines_are_bounded_when_they_are_read(tmp_path, monkeypatch):
     path = written(tmp_path)
     monkeypatch.setattr("turngap.store.documents.MAX_TURN_BYTES", 100)
     assert "a line is larger than" in refused(path).message
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_git_leaves_out_what_is_stored_in_a_new_folder(tmp_path: Path, inside: bool):
+    if inside:
+        subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    first = new_folder(tmp_path / "runs", "check")
+    (first / "check.json").write_text("{}")
+    ignored = tmp_path / "runs" / ".gitignore"
+    assert ignored.exists() == inside
+    if inside:
+        status = ["git", "-C", str(tmp_path), "status", "--porcelain"]
+        assert not subprocess.run(status, capture_output=True, check=True).stdout
+        ignored.unlink()  # whoever wants to commit runs removes it once
+        new_folder(tmp_path / "runs", "check")
+        assert not ignored.exists()
+
+
+def test_a_folder_that_was_there_is_not_made_invisible(tmp_path: Path):
+    (tmp_path / ".git").mkdir()
+    new_folder(tmp_path, "check")
+    (tmp_path / "results").mkdir()
+    new_folder(tmp_path / "results", "check")
+    assert not list(tmp_path.rglob(".gitignore"))

@@ -149,7 +149,12 @@ def _in_words(request: Request) -> Iterator[None]:
         why = _what_is_wrong(request.url, request.shown, e)
         raise _no_url(request.shown, why) from None
     except (OSError, EOFError, InvalidProxy, ProxyError) as e:
-        hint = "is the agent running, and is this its port and path?"
+        hint = (
+            "is the agent running, and is this its port and path? turngap starts it for you with "
+            '--start "python bot.py"'
+            if is_loopback(urlsplit(request.url).hostname or "")
+            else "is the agent running, and is this its port and path?"
+        )
         raise _unreachable(request, e, hint) from e
     except InvalidStatus as e:
         raise _refused(request, e.response.status_code) from e

@@ -249,11 +249,17 @@ def require_budget(name: str, ms: float) -> None:
     Raises:
         InputError: says which.
     """
-    if name not in BUDGETS or not 0 < ms < inf:
+    if name not in BUDGETS:
         raise InputError(
             "check.budget",
-            f"budget {name}={ms!r}: expected a name and a number of ms",
-            hint=f"{known_names(name, BUDGETS)}; for example gap=800",
+            f"budget {name}={ms:g}: nothing that is called {name!r} has a budget",
+            hint=known_names(name, BUDGETS),
+        )
+    if not 0 < ms < inf:
+        raise InputError(
+            "check.budget",
+            f"budget {name}={ms:g}: expected a number of ms above 0",
+            hint=f"for example {name}=800",
         )
 
 

@@ -209,19 +209,18 @@ def _budgets(assignments: Sequence[str]) -> dict[str, float]:
     Raises:
         InputError: no such stage, or no number.
     """
-    from turngap.check.plan import BUDGETS
+    from turngap.check.plan import require_budget
 
     budgets: dict[str, float] = {}
     for assignment in assignments:
         name, _, ms = assignment.partition("=")
         try:
             budgets[name] = float(ms)
-        except ValueError:
-            budgets[name] = -1.0
-        if name not in BUDGETS or not 0 < budgets[name] < float("inf"):
+        except ValueError as e:
             raise InputError(
                 "check.budget",
                 f"--budget {assignment!r}: expected NAME=MS",
-                hint=f"names: {', '.join(BUDGETS)}; for example --budget gap=800",
-            )
+                hint="for example --budget gap=800",
+            ) from e
+        require_budget(name, budgets[name])
     return budgets

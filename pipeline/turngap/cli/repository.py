@@ -35,10 +35,10 @@ class FromTheFile:
     """
 
     def __init__(self, command: str, ctx: Any, read: Callable[[], "Defaults | None"]) -> None:
-        self._command = command
+        self.command = command
         self._ctx = ctx
         self._read = read
-        self._defaults: Defaults | None = None
+        self.defaults: Defaults | None = None
         self._values: dict[str, Any] | None = None
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -52,19 +52,23 @@ class FromTheFile:
     def where(self, name: str) -> str:
         """Return the file and the line of a value that was taken."""
         key = _NAMES.get(name, name)
-        return self._defaults.where(self._command, key) if self._defaults else ""
+        return self.defaults.where(self.command, key) if self.defaults else ""
+
+    def took(self, name: str) -> bool:
+        """Whether an option has its value from the file."""
+        return self._source(name) == "DEFAULT_MAP"
 
     def tell(self) -> None:
         """Say on stderr what was added, as flags; a command and variables by themselves."""
         taken = {
             param: self._ctx.params[param.name]
             for param in self._ctx.command.params
-            if self._source(param.name) == "DEFAULT_MAP"
+            if self.took(param.name)
         }
-        if not taken or self._defaults is None:
+        if not taken or self.defaults is None:
             return
         flags = " ".join(_flag(param, value) for param, value in taken.items())
-        where = self._defaults.name
+        where = self.defaults.name
         say(f"{where} adds: {text_without_secrets(flags)}")
         for param, value in taken.items():
             if whose := _COMMANDS.get(param.name):
@@ -75,16 +79,16 @@ class FromTheFile:
 
     def _said(self) -> dict[str, Any]:
         if self._values is None:
-            self._defaults = self._read()
-            said = {} if self._defaults is None else self._defaults.of(self._command)
-            known = _PLACES if self._command not in CALLERS else tuple(said)
+            self.defaults = self._read()
+            said = {} if self.defaults is None else self.defaults.of(self.command)
+            known = _PLACES if self.command not in CALLERS else tuple(said)
             self._values = {name: said[name] for name in known if name in said}
             self._drop_url()
         return self._values
 
     def _drop_url(self) -> None:
         values = self._values or {}
-        if self._command in _STACKS_ONLY and "://" in values.get("agent", ""):
+        if self.command in _STACKS_ONLY and "://" in values.get("agent", ""):
             for name in ("agent", *OF_THE_AGENT):
                 values.pop(name, None)
 

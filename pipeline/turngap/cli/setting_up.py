@@ -237,13 +237,13 @@ def _found(
     from turngap.setup.reach import Asked
 
     choices: list[tuple[str, Callable[[], tuple[Asked, bool]]]] = [
-        (f"start the bot {bot.file}", lambda bot=bot: _start_of(folder, bot, dialect, headers))
+        (str(bot.file), lambda bot=bot: _start_of(folder, bot, dialect, headers))
         for bot in bots(folder)
         if bot.program
     ]
     for port in servers():
         url = f"ws://127.0.0.1:{port}"
-        words = f"call what serves at port {port} now"
+        words = f"what serves at port {port}"
         choices.append((words, lambda url=url: (Asked(url, None, dialect, headers), False)))
     if not _asks(yes):
         if not choices or not yes:

@@ -1,14 +1,15 @@
 """What the commands would refuse of a repository's file, all at once: for `turngap config`."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from turngap.cli.repository import from_the_file, not_taken
-from turngap.core.errors import InputError
+from turngap.cli.repository import CALLERS, FromTheFile, from_the_file, not_taken
+from turngap.core.errors import InputError, TurngapError
 
 if TYPE_CHECKING:
     from turngap.defaults.file import Defaults
@@ -27,12 +28,14 @@ class Wrong:
     Attributes:
         key: as the file has it, with its table: `check.budget`.
         where: the file and the line.
+        name: of the option, as Python has it.
     """
 
     key: str
     where: str
     message: str
     hint: str = ""
+    name: str = ""
 
 
 def wrong_values(defaults: "Defaults") -> list[Wrong]:
@@ -44,6 +47,21 @@ def wrong_values(defaults: "Defaults") -> list[Wrong]:
     return sorted(found.values(), key=lambda each: int(each.where.rpartition(":")[2]))
 
 
+def with_its_line(error: InputError, taken: "FromTheFile") -> InputError:
+    """Return the error with the file and the line, if the file says what it is about.
+
+    A value that came from a flag is not looked for in the file.
+    """
+    if taken.defaults is None or taken.command not in CALLERS:
+        return error
+    with suppress(TurngapError):  # of another value, and it is not the news
+        for wrong in _refused(taken.defaults, taken.command):
+            if wrong.message == error.message and taken.took(wrong.name):
+                said = f"{wrong.where}: {wrong.key}: {error.message}"
+                return InputError(error.kind, said, hint=error.hint)
+    return error
+
+
 def _refused(defaults: "Defaults", command: str) -> Iterator[Wrong]:
     """What one command refuses of what the file says to it."""
     said = defaults.of(command)
@@ -53,7 +71,7 @@ def _refused(defaults: "Defaults", command: str) -> Iterator[Wrong]:
         failed.add(name)
         table = f"{command}." if name in defaults.tables.get(command, {}) else ""
         key = table + name.rstrip("_").replace("_", "-")
-        return Wrong(key, defaults.where(command, name), message, hint)
+        return Wrong(key, defaults.where(command, name), message, hint, name)
 
     for name, message in _of_a_wrong_type(command, said):
         yield wrong(name, message)

@@ -1,12 +1,10 @@
 """An agent that anybody's command starts: awaited at its port, ended with its children."""
 
 import asyncio
-import re
 import shlex
-import shutil
 import socket
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,8 +14,16 @@ from turngap.core.clock import NS_PER_MS, NS_PER_S
 from turngap.core.errors import AgentError, InputError
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import shown
-from turngap.play.listeners import listeners_at, listeners_of, shown_address, strangers_at
-from turngap.play.process import child, ended
+from turngap.play.elsewhere import taking_calls
+from turngap.play.listeners import (
+    Listener,
+    listeners_at,
+    listeners_of,
+    shown_address,
+    strangers_at,
+)
+from turngap.play.process import child, ended, last_lines
+from turngap.play.words_of import argv_of
 
 # A bot loads its models in seconds; one that fetches them first takes minutes.
 START_TIMEOUT_S = 300.0
@@ -25,15 +31,12 @@ LOOK_EVERY_MS = 100
 SETTLE_MS = 300
 # How often whoever waits is told so: looking at what a process listens to takes milliseconds.
 TELL_EVERY_S = 2
+# A bot may serve its health first, and calls as soon as its models are loaded. After this time, and
+# each time it has passed again, it is tried whether it takes calls where it listens.
+ELSEWHERE_S = 15.0
 CONNECT_TIMEOUT_S = 1.0
 MOST_SHOWN = 80  # characters of a command in a message
 _IN_FRONT = "let it serve in the foreground (docker run without -d, for example)"
-
-# What a shell would make of these is not what the command gets. Quotes take it from all of them,
-# but double ones not from a variable.
-_QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""", re.DOTALL)
-_EXPANDED = re.compile(r"\$[A-Za-z_{(]|`")
-_OF_A_SHELL = re.compile(rf"(?:^|\s)(?:[&|;<]|[0-9]?>)|;(?:\s|$)|{_EXPANDED.pattern}")
 
 Told = Callable[[str], None]
 Peer = tuple[str, int]  # an IP address and a port that a connection has reached
@@ -41,25 +44,30 @@ Peer = tuple[str, int]  # an IP address and a port that a connection has reached
 
 @asynccontextmanager
 async def started(
-    command: str, url: str, log: Path, waits: Told = lambda what: None
+    command: str,
+    url: str,
+    log: Path,
+    waits: Told = lambda what: None,
+    tell_every_s: float = TELL_EVERY_S,
 ) -> AsyncIterator[str | None]:
     """Start an agent by a command, until its URL's port is open; end it with all its children.
 
-    What it prints goes to `log`. `waits` is told what is waited for, and for how long already.
-    Yields a note where what listens there may be another than what was started, a container's
-    port say; None where it is what was started, or the system tells nothing at all.
+    What it prints goes to `log`. `waits` is told what is waited for, and for how long already,
+    every `tell_every_s` and when the command begins to listen elsewhere. Yields a note where what
+    listens there may be another than what was started, a container's port say; None where it is
+    what was started, or the system tells nothing at all.
 
     Raises:
         InputError: the command cannot be run, or the port is taken already.
-        AgentError: it ended before it served, or does not serve in time; or it ended later, and
-            the line to it was lost by that; or a process that it did not start serves there when
-            it should, or at the end.
+        AgentError: it ended before it served, does not serve in time, or takes calls at another
+            port; or it ended later, and the line to it was lost by that; or a process that it did
+            not start serves there when it should, or at the end.
     """
     argv = argv_of(command)
     require_free(command, url)
     waits(f"starting {_named(command)}")
     async with child(["turngap.children", *argv], log) as process:
-        peer = await _serves(process, command, url, log, waits)
+        peer = await _serves(process, command, url, log, _Teller(waits, tell_every_s))
         note = await _note_of_listener(process, command, peer, log)
         if (code := process.returncode) is not None:
             raise ended(f"{_named(command)}: the agent did not start", code, log)
@@ -88,54 +96,13 @@ async def served_by(command: str, log: Path) -> AsyncIterator[list[int]]:
             if now_ns - begun_ns > START_TIMEOUT_S * NS_PER_S:
                 raise AgentError(
                     "agent.slow_start",
-                    f"{_named(command)} listens at no port after {START_TIMEOUT_S:g} s",
+                    f"{_named(command)} listens at no port after {START_TIMEOUT_S:g} s"
+                    f"{_last_said(log)}",
                 )
             await clock.sleep_until_ns(now_ns + LOOK_EVERY_MS * NS_PER_MS)
         # Another server of the same process, as one for metrics, may have been the first.
         await clock.sleep_until_ns(clock.now_ns() + SETTLE_MS * NS_PER_MS)
         yield _ports_of(process.pid) or ports
-
-
-def argv_of(command: str) -> list[str]:
-    """The words of a command, as a shell would part them.
-
-    Raises:
-        InputError: there are none, they are meant for a shell, or the program is not here.
-    """
-    try:
-        argv = shlex.split(command)
-    except ValueError as e:
-        raise InputError("start.unreadable", f"--start {command!r}: {e}") from e
-    if not argv:
-        raise InputError(
-            "start.empty", "--start names no command", hint='for example: --start "python bot.py"'
-        )
-    in_a_shell = f"--start {shlex.quote(f'sh -c {shlex.quote(command)}')}"
-    if _OF_A_SHELL.search(_QUOTED.sub(_unquoted, command)):
-        raise InputError(
-            "start.shell",
-            f"--start {command!r} is meant for a shell, and is run without one",
-            hint=in_a_shell,
-        )
-    if "=" in argv[0]:
-        raise InputError(
-            "start.environment",
-            f"--start {command!r} begins with a variable, which only a shell knows how to set",
-            hint=f"--start {shlex.quote(f'env {command}')}",
-        )
-    if shutil.which(argv[0]) is None:
-        raise InputError(
-            "start.not_found",
-            f"--start {command!r}: there is no program {argv[0]!r} on your PATH, or it may not be "
-            "run",
-            hint="activate the bot's environment, or give the program's whole path",
-        )
-    return argv
-
-
-def _unquoted(match: re.Match[str]) -> str:
-    """What is left of a quoted text for a shell to do something with."""
-    return "$x" if match[0][0] == '"' and _EXPANDED.search(match[0].replace("\\$", "")) else "x"
 
 
 def require_free(command: str, url: str) -> None:
@@ -172,11 +139,25 @@ def address_of(url: str) -> tuple[str, int]:
     )
 
 
-async def _serves(process: Process, command: str, url: str, log: Path, waits: Told) -> Peer:
+class _Teller:
+    """Tells what is waited for when that changes, and now and then."""
+
+    def __init__(self, waits: Told, every_s: float) -> None:
+        self._waits, self._every_s = waits, every_s
+        self._elsewhere, self._next_s = "", 0.0
+
+    def tell(self, what: str, waited_s: float, elsewhere: str) -> None:
+        if waited_s >= self._next_s or elsewhere != self._elsewhere:
+            self._elsewhere, self._next_s = elsewhere, waited_s + self._every_s
+            self._waits(f"{what}, {int(waited_s)} s{elsewhere}")
+
+
+async def _serves(process: Process, command: str, url: str, log: Path, teller: _Teller) -> Peer:
     """Wait until the port is open; return which address it is open at."""
     host, port = address_of(url)
     clock = MonotonicClock()
     begun_ns = told_ns = clock.now_ns()
+    elsewhere_ns: int | None = None
     while (peer := await _accepts(host, port)) is None:
         if (code := process.returncode) is not None:
             raise ended(_not_serving(command, host, port, code), code, log)
@@ -185,15 +166,42 @@ async def _serves(process: Process, command: str, url: str, log: Path, waits: To
             raise AgentError(
                 "agent.slow_start",
                 f"{_named(command)} does not serve at {host}:{port} after {START_TIMEOUT_S:g} s"
-                f"{_elsewhere(process.pid)}",
+                f"{_elsewhere(listeners_of(process.pid))}{_last_said(log)}",
                 hint=f"is this the port that it serves at? Its log: {log}",
             )
         if now_ns - told_ns > TELL_EVERY_S * NS_PER_S:
             told_ns = now_ns
-            waited_s = (now_ns - begun_ns) // NS_PER_S
-            waits(f"waiting for {host}:{port}, {waited_s} s{_elsewhere(process.pid)}")
-        await clock.sleep_until_ns(now_ns + LOOK_EVERY_MS * NS_PER_MS)
+            found = listeners_of(process.pid)
+            waited_s = (now_ns - begun_ns) / NS_PER_S
+            teller.tell(f"waiting for {host}:{port}", waited_s, _elsewhere(found))
+            elsewhere_ns = (elsewhere_ns or now_ns) if found else None
+            if elsewhere_ns is not None and now_ns - elsewhere_ns > ELSEWHERE_S * NS_PER_S:
+                elsewhere_ns = now_ns
+                await _require_no_calls_at(found, command, url)
+        await clock.sleep_until_ns(clock.now_ns() + LOOK_EVERY_MS * NS_PER_MS)
     return peer
+
+
+async def _require_no_calls_at(found: Sequence[Listener], command: str, url: str) -> None:
+    """Refuse to wait on where the command takes calls already, at another address.
+
+    Raises:
+        AgentError: it does; a server of its health or its metrics does not.
+    """
+    if (meant := await taking_calls(found, url)) is None:
+        return
+    host, port = address_of(url)
+    shown_url, start = text_without_secrets(meant), shlex.quote(text_without_secrets(command))
+    raise AgentError(
+        "agent.another_port",
+        f"{_named(command)} takes calls at {shown_url}, and nothing serves at {host}:{port}",
+        hint=f"give that URL: --agent {shlex.quote(shown_url)} --start {start}",
+    )
+
+
+def _last_said(log: Path) -> str:
+    said = last_lines(log)
+    return f"; it last said: {said}" if said else ""
 
 
 async def _note_of_listener(process: Process, command: str, peer: Peer, log: Path) -> str | None:
@@ -217,7 +225,7 @@ async def _note_of_listener(process: Process, command: str, peer: Peer, log: Pat
         raise AgentError(
             "agent.another_serves",
             f"{others[0].named} serves at {others[0].at}, and {_named(command)} did not start it, "
-            "so your agent would not be what is measured",
+            f"so your agent would not be what is measured{_last_said(log)}",
             hint="end that process, or choose another port; if it is the agent (a system service, "
             f"say), start it yourself and leave out --start. The command's log: {log}",
         )
@@ -261,9 +269,9 @@ def _named(command: str) -> str:
     return shown(text_without_secrets(command), MOST_SHOWN)
 
 
-def _elsewhere(pid: int) -> str:
+def _elsewhere(found: Sequence[Listener]) -> str:
     """Where a process or its children listen, in words."""
-    at = [listener.at for listener in listeners_of(pid)]
+    at = [listener.at for listener in found]
     return f" (it listens at {', '.join(at)})" if at else ""
 
 

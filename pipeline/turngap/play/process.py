@@ -180,7 +180,7 @@ def ended(what: str, code: int, log: Path) -> AgentError:
         )
     return AgentError(
         "agent.not_started" if what.endswith("start") else "agent.ended",
-        f"{what} (exit code {code}): {_last_lines(log) or 'it said nothing'}",
+        f"{what} (exit code {code}): {last_lines(log) or 'it said nothing'}",
         hint=f"its log: {log}",
     )
 
@@ -195,7 +195,7 @@ def _own_error(said: bytes, code: int) -> TurngapError | None:
         return None
 
 
-def _last_lines(log: Path) -> str:
+def last_lines(log: Path) -> str:
     """The end of the log without secrets: of several lines, each in a line of its own."""
     with log.open("rb") as said:
         said.seek(max(0, log.stat().st_size - PIECE_BYTES))

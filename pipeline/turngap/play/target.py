@@ -24,8 +24,9 @@ from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.core.errors import AgentError, InputError, url_meant
 from turngap.core.results import HeldOutRecord
 from turngap.core.secrets import text_without_secrets
-from turngap.play.command import argv_of, require_free, started
+from turngap.play.command import require_free, started
 from turngap.play.process import running
+from turngap.play.words_of import argv_of
 from turngap.scenario.model import Scenario, UserTurn
 from turngap.store.documents import is_dir
 from turngap.store.provenance import git_commit

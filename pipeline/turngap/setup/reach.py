@@ -1,5 +1,6 @@
 """Tries to reach an agent, started for it where that is asked, and finds out what it speaks."""
 
+import re
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -14,10 +15,14 @@ from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap.core.secrets import text_without_secrets
 from turngap.play.command import served_by, started
-from turngap.setup.look import USUAL_PATHS, servers
+from turngap.play.elsewhere import USUAL_PATHS
+from turngap.setup.look import servers
 
 Told = Callable[[str], None]
 Served = TypeVar("Served")
+
+# Each time it is said that a bot has not opened its port yet is a line on the screen.
+TELL_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,31 +64,38 @@ async def reached(asked: Asked, clock: Clock, told: Told) -> Endpoint:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="turngap-init-"))
             log = Path(folder) / "agent.log"
             if asked.url:
-                serves = started(asked.start, asked.url, log, told)
-                await stack.enter_async_context(_without_its_log(serves))
+                serves = started(asked.start, asked.url, log, told, TELL_EVERY_S)
+                await stack.enter_async_context(_without(log, serves))
             else:
                 told(f"starting {text_without_secrets(asked.start)}")
-                ports = await stack.enter_async_context(
-                    _without_its_log(served_by(asked.start, log))
-                )
+                ports = await stack.enter_async_context(_without(log, served_by(asked.start, log)))
                 urls = [f"ws://127.0.0.1:{port}" for port in ports]
         return await _first_that_answers(asked, urls, clock, told)
 
 
 @asynccontextmanager
-async def _without_its_log(serving: AbstractAsyncContextManager[Served]) -> AsyncIterator[Served]:
-    """The same; its errors do not lead to a log that is gone when they are read."""
+async def _without(
+    log: Path, serving: AbstractAsyncContextManager[Served]
+) -> AsyncIterator[Served]:
+    """The same; its errors do not lead to a log that is gone when they are read.
+
+    What an error has to say of the log is in its message.
+    """
     try:
         async with serving as served:
             yield served
     except AgentError as e:
-        hint = "start it by hand, then call it: turngap init --agent ws://HOST:PORT/PATH"
-        if ports := servers():
-            where = ", ".join(map(str, ports))
-            hint = f"something serves at port {where}: end it if it is the bot; or {hint}"
         if "No module named" in e.message:
             raise AgentError(e.kind, e.message, hint=OTHER_PYTHON) from e
-        raise AgentError(e.kind, e.message, hint=hint if "its log" in e.hint else e.hint) from e
+        if str(log) not in e.hint:
+            raise
+        hint = "start it by hand, then call it: turngap init --agent ws://HOST:PORT/PATH"
+        # A bot that finds its port taken says which that is.
+        taken = [port for port in servers() if re.search(rf"\b{port}\b", e.message)]
+        if taken:
+            where = ", ".join(map(str, taken))
+            hint = f"something serves at port {where}: end it if it is the bot; or {hint}"
+        raise AgentError(e.kind, e.message, hint=hint) from e
 
 
 async def _first_that_answers(

@@ -106,10 +106,21 @@ def new_folder(out: Path | None, name: str, started: datetime | None = None) -> 
     root = out or DEFAULT_ROOT
     stem = f"{started or datetime.now(UTC):%Y%m%dT%H%M%SZ}-{slug(name)}"
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        if not root.exists():
+            root.mkdir(parents=True)
+            _keep_out_of_git(root)
         return _new_folder(root, stem)
     except OSError as e:
         raise unwritable(root, e) from e
+
+
+def _keep_out_of_git(root: Path) -> None:
+    """Have git leave out what is stored in a new folder: recordings are large, and of people.
+
+    Outside a work tree nothing is written.
+    """
+    if any((above / ".git").exists() for above in root.resolve().parents):
+        (root / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
 def _new_folder(root: Path, stem: str) -> Path:

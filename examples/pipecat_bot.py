@@ -77,9 +77,13 @@ def under_the_caller(websocket: WebSocket) -> None:
 
 def trace_to(collector: str) -> None:
     """Set up pipecat's tracing; what was traced is sent at the latest when the bot ends."""
-    from opentelemetry import trace
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.trace import TracerProvider
+    try:
+        from opentelemetry import trace
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace import TracerProvider
+    except ImportError as e:
+        need = 'the extra `otlp`: pip install "./turngap[otlp]"'
+        raise SystemExit(f"--otlp needs {need} ({e})") from e
     from pipecat.utils.tracing.setup import setup_tracing
 
     setup_tracing("pipecat-bot", OTLPSpanExporter(f"{collector.rstrip('/')}/v1/traces"))
@@ -155,8 +159,10 @@ async def bot(websocket: WebSocket, serializer: FrameSerializer) -> None:
 def main() -> None:
     """Serve on loopback."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--marks", action="store_true")
-    parser.add_argument("--otlp", metavar="URL")
+    parser.add_argument("--marks", action="store_true", help="attach turngap's MarksObserver")
+    parser.add_argument(
+        "--otlp", metavar="URL", help="send traces to this collector; needs turngap's extra `otlp`"
+    )
     parser.add_argument("--port", type=int, default=8765)
     arguments = parser.parse_args()
     app.state.marks, app.state.otlp = arguments.marks, arguments.otlp

@@ -162,6 +162,12 @@ def test_budgets_have_share_interval_and_target():
     assert "? undecided – no turns" in shown(make_check(budgets=(nothing,)))
 
 
+def test_it_is_said_why_a_budgets_interval_is_narrower_than_that_of_the_cut_ins():
+    about = "so each of the 2 rounds narrows its interval"
+    assert about in " ".join(shown(make_check(rounds=2)).split())
+    assert "narrows its interval" not in " ".join(shown(make_check(rounds=1)).split())
+
+
 def test_budgets_alone_are_not_called_a_comparison():
     text = shown(budgets_only_check())
     assert "none: budgets only" in text

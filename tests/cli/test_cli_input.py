@@ -68,7 +68,8 @@ def test_a_bad_scenario_is_refused_before_anything_is_played(
     ("arguments", "code", "says"),
     [
         (["replay", "no-such-scenario"], 2, "known: coffee-order"),
-        (["replay", "cofee-order"], 2, "did you mean coffee-order?"),
+        (["replay", "cofee-order"], 2, "did you mean coffee-order?\n"),
+        (["replay", "cofee-order"], 2, " more; `turngap scenarios` lists all"),
         (["replay", "--agent", "nobody"], 2, "no agent named 'nobody'"),
         (["replay", "--agent", "embeded"], 2, "did you mean embedded?"),
         (["replay", "--llm", "simm"], 2, "did you mean sim?"),
@@ -100,6 +101,14 @@ def test_a_bad_flag_says_what_is_allowed(
     done = turngap_here(capsys, *arguments, *extra)
     assert done.code == code, done.err
     assert says in done.err + done.out
+
+
+def test_the_library_that_ships_is_named_without_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = turngap_here(capsys, "replay", "cofee-order")
+    assert "no scenario 'cofee-order' in the library that ships" in done.err
     assert "Traceback" not in done.err
 
 

@@ -17,8 +17,8 @@ from turngap.store.writer import RunWriter
 Capsys = pytest.CaptureFixture[str]
 
 
-def store(out: Path, name: str) -> Path:
-    record = make_record(name=name)
+def store(out: Path, name: str, **changes: str) -> Path:
+    record = make_record(name=name, **changes)
     with RunWriter.create(out, name, record) as writer:
         for turn in every_outcome():
             writer.append_turn(turn)
@@ -72,6 +72,26 @@ def test_several_runs_stand_in_one_table(capsys: Capsys, tmp_path: Path) -> None
     assert [row["run"] for row in rows_of(tmp_path / "x.csv")] == [
         r.name for r in runs for _ in range(7)
     ]
+
+
+def test_an_export_says_what_was_written_and_shows_nothing(capsys: Capsys, tmp_path: Path) -> None:
+    done = report(capsys, store(tmp_path, "replay"), "--csv", tmp_path / "x.csv")
+    assert (done.code, done.out) == (0, "")
+    assert done.err.strip() == f"written: {tmp_path / 'x.csv'}"
+
+
+def test_a_label_of_several_runs_names_them_all_for_a_table_alone(
+    capsys: Capsys, tmp_path: Path
+) -> None:
+    runs = [store(tmp_path / "runs", f"n{n}", label="nightly") for n in range(3)]
+    store(tmp_path / "runs", "other")
+    asked = ("nightly", "--runs", tmp_path / "runs")
+    assert report(capsys, *asked, "--csv", tmp_path / "x.csv").code == 0
+    assert {row["run"] for row in rows_of(tmp_path / "x.csv")} == {run.name for run in runs}
+    for refused in ([], ["--csv", tmp_path / "y.csv", "--junit", tmp_path / "y.xml"], ["--json"]):
+        done = report(capsys, *asked, *refused)
+        assert (done.code, "3 runs in" in done.err) == (2, True)
+    assert not (tmp_path / "y.csv").exists()
 
 
 @pytest.mark.parametrize("flag", ["--junit", "--prometheus"])

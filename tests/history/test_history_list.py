@@ -2,6 +2,7 @@
 
 import csv
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -174,16 +175,42 @@ def test_labels_have_the_room_that_other_columns_leave():
     assert f"{label}, 1" in wide
 
 
-def test_a_reason_can_be_read_whole():
+def test_a_reason_takes_one_line_and_stands_whole_in_the_json():
     why = " ".join(f"word{n}" for n in range(40))
-    rows = [entry("runs/1", valid=False, why=(why, "and what follows")), entry("runs/2")]
-    shown = " ".join(list_block(rows, 60).plain.split())
-    assert shown.endswith(f"why 1: {why}")
+    bad = [entry(f"runs/{n}", valid=False, why=(why, "and what follows")) for n in range(3)]
+    rows = [*bad, entry("runs/" + "x" * 90, valid=False, why=("short",)), entry("runs/ok")]
+    lines = list_block(rows, 60).plain.splitlines()
+    below = lines[lines.index("Why they cannot be used; --json cuts none:") + 1 :]
+    assert [line.split()[0] for line in below] == ["0", "1", "2", "x" * 29 + "…"]
+    assert all("word1" in line and line.endswith("…") for line in below[:3])
+    assert below[3].endswith("  short")
+    assert list_json(rows)["runs"][0]["why"] == [why, "and what follows"]
+
+
+def test_of_a_command_that_ended_the_last_line_of_its_traceback_is_told(tmp_path):
+    log = "\n    Traceback\n      File 'bot.py', line 5\n    ModuleNotFoundError: No module 'x'"
+    stored(tmp_path, failure=f"'python bot.py': the agent did not start (exit code 1): {log}")
+    stored(tmp_path, failure="the agent ended: \n    usage: bot.py\n    error: no port")
+    found = entries([tmp_path])
+    assert {each.why[0] for each in found} == {
+        "ModuleNotFoundError: No module 'x'",
+        "the agent ended: error: no port",
+    }
+
+
+def test_columns_without_a_figure_give_way_to_the_others():
+    rows = [entry(f"runs/20261120T152803Z-remote-{n}", commit=f"7ae7a1d{n}") for n in range(2)]
+    shown = list_block(rows, 80).plain
+    assert "Not known of any: p95." in " ".join(shown.split())
+    assert "7ae7a1d1" in shown
+    known = [entry("runs/1"), replace(entry("runs/2"), gap_ms={"p50": 400.0, "p95": 700.0})]
+    assert "700" in list_block(known, 80).plain
 
 
 def test_only_kinds_that_are_listed_are_explained():
     assert "check" not in list_block([entry()], 80).plain
-    assert "of a check are its candidate's" in list_block([entry(kind="check")], 200).plain
+    shown = " ".join(list_block([entry(kind="check")], 200).plain.split())
+    assert "of a check are its candidate's" in shown
 
 
 def test_cut_ins_and_the_hit_rate_stand_side_by_side(tmp_path):

@@ -303,7 +303,8 @@ def test_invalid_run_says_so_in_words_first():
     assert "INVALID, do not use these figures: caller starved" in lines[1]
     text = " ".join(" ".join(lines).split())
     assert "caller starved in 1 turn of 1, which count in all figures" in text
-    assert text.count("INVALID, do not use these figures: caller starved") == 2
+    assert text.count("INVALID, do not use these figures: caller starved") == 1
+    assert "validity INVALID, for what is said at the top" in text
 
 
 def test_a_run_that_accepts_a_later_caller_says_how_far_off_it_may_be():

@@ -74,10 +74,13 @@ def _cards(
         takes = [take(candidate, pair.candidate, folder, domain, name)]
         if pair.reference is not None and reference is not None:
             takes.insert(0, take(reference, pair.reference, folder, domain, "A, the reference"))
+        title = turn_words.turn_name(pair.candidate)
+        if len(takes) > 1:  # of a single take the page adds what became of it
+            title += f": {charts.heading(pair)}"
         cards.append(
             Card(
                 anchor=f"worst-{number}",
-                title=f"{turn_words.turn_name(pair.candidate)}: {charts.heading(pair)}",
+                title=title,
                 outcome=pair.candidate.outcome,
                 wait_ms=wait_ms(pair.candidate),
                 about=charts.moved_in(pair),

@@ -247,6 +247,12 @@ def _budgets(record: CheckRecord) -> list[Item]:
         f"Share of the {side_words.own_name(record)}'s turns within each budget; every turn "
         "counts, with or without a reply."
     )
+    if record.rounds > 1 and record.budgets:
+        caption += (
+            f" A budget is about these recordings, so each of the {record.rounds} rounds narrows "
+            "its interval. The interval of cut-ins, as those of a run, is about any turns, which "
+            "only more recordings narrow (docs/methodology.md)."
+        )
     key = "The drawings run from none to all; the dashed line is the target."
     return [Table(head, rows, caption, key)]
 

@@ -77,13 +77,18 @@ def report(
 ) -> None:
     """Show stored runs, checks, comparisons and load tests again, from their files alone.
 
-    --csv and --parquet write all turns as one table, with the columns of docs/data.md.
+    --csv, --parquet, --junit and --prometheus write a file instead of showing anything. The first
+    two write all turns as one table, with the columns of docs/data.md; a label then names all runs
+    that have it.
 
     Exit: 0 shown, 2 bad input.
     """
     from rich.console import Group
 
-    stored = [_stored(name, root) for name in runs or ["latest"]]
+    exported = any((csv, parquet, junit, prometheus))
+    tables_alone = exported and not any((junit, prometheus, html, svg, json_))
+    names = runs or ["latest"]
+    stored = [one for name in names for one in _stored(name, root, all_labelled=tables_alone)]
     write_exports([one.exports for one in stored], csv, parquet, junit, prometheus)
     for one in stored:
         if html:
@@ -100,22 +105,28 @@ def report(
         documents = [one.document() for one in stored]
         print_json(documents[0] if len(documents) == 1 else documents)
         return
+    if exported:
+        return
     for one in stored:
         print_block(lambda width, one=one: Group(*one.blocks(width)))
     if len(stored) == 1:
         say_next(stored[0].next_step())
 
 
-def _stored(name: str, root: Path | None) -> Stored:
-    """What that name or folder holds; a room is imported only where something of it is shown."""
+def _stored(name: str, root: Path | None, *, all_labelled: bool) -> list[Stored]:
+    """What that name or folder holds; a room is imported only where something of it is shown.
+
+    It is one thing, but for a label if `all_labelled`: then it is every run that has it.
+    """
     from turngap.store.documents import find_folder
-    from turngap.store.folders import find_run
+    from turngap.store.folders import find_run, find_runs
     from turngap.store.runs import read_run
 
     for file, stored in _ROOMS.items():
         if (folder := find_folder(name, file, root)) is not None:
-            return stored(folder)
-    return stored_run(read_run(find_run(name, root)))
+            return [stored(folder)]
+    folders = find_runs(name, root) if all_labelled else [find_run(name, root)]
+    return [stored_run(read_run(folder)) for folder in folders]
 
 
 def show(stored: Stored, *, json_: bool, failed: bool = False) -> None:

@@ -83,12 +83,23 @@ def url_meant(text: str) -> str:
     return f"did you mean ws://{text}?" if _HOST_AND_PORT.fullmatch(text) else ""
 
 
-def known_names(name: str, known: Iterable[str]) -> str:
-    """Return the hint for a name that there is not: what was probably meant, then all there are."""
+# Of more names than these, a hint that can say where all are listed shows so many.
+_MOST_NAMES = 8
+
+
+def known_names(name: str, known: Iterable[str], listed_by: str = "") -> str:
+    """Return the hint for a name that there is not: what was probably meant, then what there is.
+
+    `listed_by` is the command that lists all; of many names, the hint then has the first few.
+    """
     names = list(known)
     meant = probably_meant(name, names)
-    did_you = f"did you mean {meant}? " if meant else ""
-    return f"{did_you}known: {', '.join(names) or 'none'}"
+    did_you = f"did you mean {meant}?\n  " if meant else ""
+    if not listed_by or len(names) <= _MOST_NAMES:
+        return f"{did_you}known: {', '.join(names) or 'none'}"
+    some = ", ".join(names[:_MOST_NAMES])
+    more = len(names) - _MOST_NAMES
+    return f"{did_you}known: {some} and {more} more; `{listed_by}` lists all"
 
 
 def probably_meant(name: str, known: Iterable[str]) -> str:

@@ -24,7 +24,7 @@ from turngap.core.run_record import METRICS_VERSION
 from turngap.history.entry import Entry
 
 # Raise it when an entry would come out differently from the same folder.
-INDEX_VERSION = 3
+INDEX_VERSION = 4
 # How long to wait for another process that writes.
 BUSY_S = 1.0
 # Beyond so many rows those of folders that were not asked for now are dropped: 100 MB.

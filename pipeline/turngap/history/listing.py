@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from turngap.core.columns import Column, row_of
@@ -13,7 +14,7 @@ from turngap.core.untrusted import printable
 from turngap.history.entry import Entry, Kind
 from turngap.report import sections, terminal, words
 from turngap.report.looks import Style
-from turngap.report.sections import TERMINAL, Cell, Line, Lines
+from turngap.report.sections import Cell
 from turngap.store.tables import COMMIT_IS, Table
 
 # So many reasons are printed below the list, the newest ones; `--json` has all of them.
@@ -76,6 +77,15 @@ COLUMNS: Sequence[Column[Entry]] = (
 )
 
 
+_FIGURES: Sequence[tuple[str, Callable[[Entry], str]]] = (
+    ("p50", lambda entry: ms(entry.gap_ms["p50"])),
+    ("p95", lambda entry: ms(entry.gap_ms["p95"])),
+    ("hit rate", lambda e: _NONE if e.hit_rate is None else words.percent(e.hit_rate)),
+    ("cut in", lambda e: _NONE if e.cut_ins is None or not e.n else f"{e.cut_ins:,}"),
+    ("n", lambda entry: f"{entry.n:,}" if entry.n else _NONE),
+)
+
+
 def list_json(entries: Sequence[Entry]) -> dict[str, Any]:
     """What `--json` prints. Scripts rely on its keys: more may come, none goes."""
     return {"runs": [_document(entry) for entry in entries]}
@@ -99,7 +109,7 @@ def list_block(entries: Sequence[Entry], width: int) -> Text:
     taken = max((line.cell_len for line in table[-len(entries) - 1 :]), default=width)
     if taken < width:  # labels may have what the other columns leave
         table = terminal.item_lines(list_table(entries, least + width - taken), width)
-    return terminal.joined([*table, *terminal.item_lines(reasons(entries), width)])
+    return terminal.joined([*table, *reasons(entries, width)])
 
 
 def list_table(entries: Sequence[Entry], most_label: int = _MOST_LABEL) -> sections.Table:
@@ -117,28 +127,23 @@ def list_table(entries: Sequence[Entry], most_label: int = _MOST_LABEL) -> secti
         for column, values in differing
         if any(values)
     ]
+    figures = [(column, list(map(shown, entries))) for column, shown in _FIGURES]
+    known = [(column, values) for column, values in figures if set(values) != {_NONE}]
+    unknown = [column for column, values in figures if set(values) == {_NONE}]
     head = [
         sections.Column("folder"),
         sections.Column("result", left=True),
-        *map(sections.Column, ("p50", "p95", "hit rate", "cut in", "n")),
+        *(sections.Column(column) for column, _ in known),
         *(sections.Column(column, left=True, spare=True) for column, _ in differing),
     ]
     rows = [
-        [
-            name(entry),
-            result(entry),
-            ms(entry.gap_ms["p50"]),
-            ms(entry.gap_ms["p95"]),
-            _NONE if entry.hit_rate is None else words.percent(entry.hit_rate),
-            _NONE if entry.cut_ins is None or not entry.n else f"{entry.cut_ins:,}",
-            f"{entry.n:,}" if entry.n else _NONE,
-            *(values[i] for _, values in differing),
-        ]
+        [name(entry), result(entry), *(values[i] for _, values in [*known, *differing])]
         for i, entry in enumerate(entries)
     ]
     common = {name: values[0] for name, values in texts if len(set(values)) == 1 < len(values)}
     kinds = {entry.kind for entry in entries}
-    notes = [_common_words(len(entries), common), _CAPTION]
+    notes = [_common_words(len(entries), common), _CAPTION if known else ""]
+    notes += [f"Not known of any: {', '.join(unknown)}."] if unknown and known else []
     notes += [note for kind, note in _FIGURES_OF.items() if kind in kinds]
     return sections.Table(head, rows, " ".join(filter(None, notes)))
 
@@ -153,18 +158,27 @@ def _common_words(n: int, common: Mapping[str, str]) -> str:
     return f"All {n} have in common: {', '.join(told)}." if told else ""
 
 
-def reasons(entries: Sequence[Entry]) -> Lines:
+def reasons(entries: Sequence[Entry], width: int) -> list[Text]:
     """Why the newest of those entries whose figures cannot be used are as they are.
 
-    The first reason is told, from which others follow; `--json` has all.
+    The first reason is told, from which others follow, in one line for each; `--json` has all.
     """
     name = namer(entries)
     told = [entry for entry in entries if not entry.valid and entry.why]
-    shown = [Line("why", f"{name(entry)}: {entry.why[0]}") for entry in told[-MOST_REASONS:]]
-    if len(told) > MOST_REASONS:
-        more = f"{len(told) - MOST_REASONS} more have a reason: --json shows all of them"
-        shown.append(Line("why", more, "dim"))
-    return Lines(shown, where=TERMINAL)
+    if not told:
+        return []
+    shown = [(terminal.cropped(name(e), width // 2), e.why[0]) for e in told[-MOST_REASONS:]]
+    room = max(cell_len(folder) for folder, _ in shown)
+    more = len(told) - MOST_REASONS
+    first = "Why they cannot be used" + (f", and {more} more" if more > 0 else "")
+    return [
+        Text(),
+        Text(terminal.cropped(f"{first}; --json cuts none:", width), style="dim"),
+        *(
+            Text(terminal.cropped(f"{folder}{' ' * (room - cell_len(folder))}  {why}", width))
+            for folder, why in shown
+        ),
+    ]
 
 
 def namer(entries: Sequence[Entry]) -> Callable[[Entry], str]:

@@ -15,6 +15,8 @@ from turngap.store.folders import INTERRUPTED, read_record
 
 # A reason or a name in a list: the whole is in the folder.
 _MOST_WORDS = 1000
+# The last line of a traceback.
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b")
 
 
 def beside(folder: Path, name: str) -> Path:
@@ -76,5 +78,14 @@ def word(text: str) -> str:
 
 
 def texts(given: Iterable[str]) -> tuple[str, ...]:
-    """The same of several, without empty ones; each once."""
-    return tuple(dict.fromkeys(filter(None, map(word, given))))
+    """Several reasons, each in one line and once, without empty ones."""
+    return tuple(dict.fromkeys(filter(None, (word(_without_its_log(text)) for text in given))))
+
+
+def _without_its_log(reason: str) -> str:
+    """What ended a command, of a reason that quotes the end of its log: all is in the folder."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    if len(lines) < 2:
+        return reason
+    raised = [line for line in lines[1:] if _RAISED.match(line)]
+    return raised[-1] if raised else f"{lines[0]} {lines[-1]}"

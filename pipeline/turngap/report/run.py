@@ -235,7 +235,7 @@ def _measured(run: Run, summary: Summary) -> list[Item]:
             [
                 Line("validity", "valid")
                 if record.valid
-                else Line("validity", words.validity_words(record), "bad"),
+                else Line("validity", "INVALID, for what is said at the top", "bad"),
                 Line("caller", measured_words.starved_words(summary) or measured_words.ON_TIME),
                 Line(
                     "accepted",

@@ -67,10 +67,7 @@ def library_dir(explicit: Path | None = None) -> Path:
                 hint="give a folder of *.yaml scenarios",
             )
         return explicit
-    shipped = Path(str(resources.files("turngap"))) / "_scenarios"
-    # An editable install has no packaged copy; its sources lie beside the package's parent.
-    checkout = Path(__file__).parents[3] / "scenarios"
-    for candidate in (Path("scenarios"), shipped, checkout):
+    for candidate in (Path("scenarios"), *_shipped()):
         if candidate.is_dir() and any(candidate.glob("*.yaml")):
             return candidate
     raise InputError(
@@ -78,6 +75,15 @@ def library_dir(explicit: Path | None = None) -> Path:
         "no scenario library found (looked for ./scenarios and the shipped one)",
         hint="pass --scenarios DIR",
     )
+
+
+def _shipped() -> tuple[Path, Path]:
+    """Where the library that ships may lie.
+
+    An editable install has no packaged copy; its sources lie beside the package's parent.
+    """
+    packaged = Path(str(resources.files("turngap"))) / "_scenarios"
+    return packaged, Path(__file__).parents[3] / "scenarios"
 
 
 def library_for(names: Sequence[str], explicit: Path | None = None) -> Path:
@@ -156,10 +162,11 @@ def _named(name: str, known: dict[str, Path], library: Path) -> Path:
         return as_path
     if name in known:
         return known[name]
+    where = "the library that ships" if library in _shipped() else str(library)
     raise InputError(
         "library.unknown",
-        f"no scenario {name!r} in {library} and no such file",
-        hint=known_names(name, known),
+        f"no scenario {name!r} in {where} and no such file",
+        hint=known_names(name, known, listed_by="turngap scenarios"),
     )
 
 

@@ -250,24 +250,35 @@ def find_run(name_or_path: str, root: Path | None = None) -> Path:
         InputError: there is none, or several have that label; the hint names the latest few.
     """
     root = root or DEFAULT_ROOT
+    found = find_runs(name_or_path, root)
+    if len(found) == 1:
+        return found[0]
+    raise InputError(
+        "run.several",
+        f"{len(found)} runs in {root} have the label {name_or_path!r}",
+        hint="give one of them by its folder: "
+        + ", ".join(folder.name for folder in reversed(found[-_NAMED:])),
+    )
+
+
+def find_runs(name_or_path: str, root: Path | None = None) -> list[Path]:
+    """The same, and of a label the folder of every run that has it, in the order of their starts.
+
+    Raises:
+        InputError: there is none.
+    """
+    root = root or DEFAULT_ROOT
     if name_or_path == "latest":
-        return latest_run(root)
+        return [latest_run(root)]
     for candidate in (Path(name_or_path), root / name_or_path):
         if is_dir(candidate):
-            return candidate
+            return [candidate]
         if candidate.name == RUN_FILE and is_file(candidate):
-            return candidate.parent
+            return [candidate.parent]
     stored = _stored(root)
     labelled = [each.folder for each in stored if name_or_path and each.label == name_or_path]
-    if len(labelled) == 1:
-        return labelled[0]
     if labelled:
-        raise InputError(
-            "run.several",
-            f"{len(labelled)} runs in {root} have the label {name_or_path!r}",
-            hint="give one of them by its folder: "
-            + ", ".join(folder.name for folder in reversed(labelled[-_NAMED:])),
-        )
+        return labelled
     latest = stored[: -_NAMED - 1 : -1]
     labels = dict.fromkeys(each.label for each in reversed(stored) if each.label)
     known = [*(each.folder.name for each in latest), *list(labels)[:_NAMED]]

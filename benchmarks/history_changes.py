@@ -4,14 +4,15 @@
     python benchmarks/history_changes.py --change 10 --seeds 50 --first-seed 5000
     python benchmarks/history_changes.py --shape half --seeds 60 --first-seed 40000
     python benchmarks/history_changes.py --slow 0.125 --again 0.6 --seeds 150 --first-seed 200000
-    python benchmarks/history_changes.py --write docs/trend.md     # the table: some 5 minutes
+    python benchmarks/history_changes.py --alpha 0.01 --shape busy --seeds 60 --first-seed 704000
+    python benchmarks/history_changes.py --write docs/trend.md     # the table: some 7 minutes
     python benchmarks/history_changes.py --keep made --seeds 1
     turngap history trend --runs made/3000
 
 Stores 30 runs a seed in a folder, each with a commit of its own, the agent slower by 25 ms from run
 18 on; and as many again without a change. Then it reads them as the command does. What is tuned
-was tuned on seeds below 3000 (the noise itself is of the same 14 runs in all seeds). The table is
-of seeds that nobody had looked at before (300000 and up), and counts all sorts of changes.
+was tuned on seeds below 3000 (the noise itself is of the same 14 runs in all seeds). The table
+counts all sorts of changes, each in a thousand seeds of its own that nobody had looked at before.
 
 `made_runs.py` says what the noise is of.
 """
@@ -27,8 +28,8 @@ from pathlib import Path
 from made_runs import SHAPES, Busy, Floats, gaps_of, lose, store
 from pages import write
 
+from turngap.history import trend
 from turngap.history.reading import entries
-from turngap.history.trend import trends
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,9 @@ def _near(numbers: Sequence[int], at: int) -> bool:
 def named(root: Path, seed: int, gaps: Floats) -> Named:
     """Store a series and read its trend."""
     store(root, gaps)
-    (trend,) = trends(entries([root]))
-    numbers, hits = ((tuple(m.number for m in moves)) for moves in (trend.moves, trend.hit_moves))
-    return Named(seed, numbers, hits, len(trend.uneven))
+    (found,) = trend.trends(entries([root]))
+    numbers, hits = ((tuple(m.number for m in moves)) for moves in (found.moves, found.hit_moves))
+    return Named(seed, numbers, hits, len(found.uneven))
 
 
 def _say(what: str, found: Sequence[Named]) -> None:
@@ -90,6 +91,7 @@ class Sort:
     shape: str | None = None
     lost: float = 0.0
     busy: Busy = USUAL
+    runs: int | None = None  # where it is not as many as in the other sorts
 
     def gaps(self, seed: int, runs: int, at: int) -> Floats:
         planted = 0.0 if self.shape else self.change_ms
@@ -114,16 +116,22 @@ SORTS = (
     Sort("one turn in six without a reply; 5 % lost throughout", 60, shape="sixth", lost=0.05),
     Sort("nothing; more and longer spells", 100, busy=FAR_MORE),
     Sort("all turns slower by 25 ms; more and longer spells", 60, 25.0, busy=FAR_MORE),
+    Sort("nothing, in 14 runs", 100, runs=14),
+    Sort("nothing, in 14 runs; more and longer spells", 100, busy=FAR_MORE, runs=14),
+    Sort("nothing, in 20 runs", 100, runs=20),
+    Sort("nothing, in 20 runs; more and longer spells", 100, busy=FAR_MORE, runs=20),
 )
 BEGIN = "<!-- made by benchmarks/history_changes.py -->"
-# Nobody looked at these seeds, nor at their sums with `STILL`, before the table was made.
-FRESH_SEED = 300_000
-# Series without a change are of seeds so far from those with one.
+# Nobody looked at these seeds before the table was made. Each row begins so many after the last:
+# the same seed draws the same noise, and no series counts as evidence twice.
+FRESH_SEED, APART = 701_000, 1000
+# Without a table, series without a change are of seeds so far from those with one.
 STILL = 500_000
 
 
 def counted(sort: Sort, first_seed: int, runs: int, at: int) -> tuple[str, int]:
     """A row of the table, and how many runs of a series were set aside at most."""
+    runs = sort.runs or runs
     with tempfile.TemporaryDirectory() as folder:
         found = [
             named(Path(folder) / str(seed), seed, sort.gaps(seed, runs, at))
@@ -140,7 +148,8 @@ def table(first_seed: int, runs: int, at: int) -> str:
     """What was named in each sort of series."""
     with ProcessPoolExecutor() as pool:
         n = len(SORTS)
-        found = list(pool.map(counted, SORTS, [first_seed] * n, [runs] * n, [at] * n))
+        seeds = range(first_seed, first_seed + n * APART, APART)
+        found = list(pool.map(counted, SORTS, seeds, [runs] * n, [at] * n))
     return "\n".join(
         [
             f"| from run {at} on | series | gap moved at run {at} ± 1 | hit rate moved there | "
@@ -148,8 +157,9 @@ def table(first_seed: int, runs: int, at: int) -> str:
             "| --- | --- | --- | --- | --- |",
             *(row for row, _ in found),
             "",
-            f"Each series has {runs} runs; its seeds are {first_seed} and up. At most "
-            f"{max(aside for _, aside in found)} runs of a series were set aside.",
+            f"Where no other number is named, a series has {runs} runs. The seeds of the first row "
+            f"are {first_seed} and up, and each row's begin {APART} after those of the row before. "
+            f"At most {max(aside for _, aside in found)} runs of a series were set aside.",
         ]
     )
 
@@ -158,7 +168,7 @@ def main() -> int:
     """Print both counts; exit with 1 unless 19 of 20 are named, and at most 1 of 20 falsely."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--seeds", type=int, default=20, help="so many series of each sort")
-    parser.add_argument("--first-seed", type=int, help="3000; of the table, 300000")
+    parser.add_argument("--first-seed", type=int, help=f"3000; of the table, {FRESH_SEED}")
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--at", type=int, default=18, help="the first slower run, from 1")
     parser.add_argument("--change", type=float, default=25.0, help="ms")
@@ -166,9 +176,11 @@ def main() -> int:
     parser.add_argument("--slow", type=float, default=Busy.first, help="so many runs are slow,")
     parser.add_argument("--again", type=float, default=Busy.again, help="and after a slow one")
     parser.add_argument("--lost", type=float, default=0.0, help="so many replies in all runs")
+    parser.add_argument("--alpha", type=float, default=trend.ALPHA_EACH, help="of each test")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into a page")
     parser.add_argument("--keep", type=Path, help="store the series in this folder, and keep them")
     args = parser.parse_args()
+    trend.ALPHA_EACH = args.alpha
     if args.write is not None:
         write(args.write, BEGIN, table(args.first_seed or FRESH_SEED, args.runs, args.at))
         return 0

@@ -97,10 +97,10 @@ def test_runs_that_cannot_be_used_are_left_out_with_their_reason():
     assert [(e.path, why) for e, why in trend.left_out] == [
         ("runs/4", "the caller was starved"),
         ("runs/6", "turns.jsonl:3 is damaged"),
-        ("runs/9", "it has 2 turns in common with half of the runs, and it takes 5"),
+        ("runs/9", "2 turns in common with half of the runs, and it takes 5"),
     ]
     text = " ".join(trends_block([trend], 100).plain.split())
-    assert "3 of 30 runs: the caller was starved; turns.jsonl:3 is damaged; it has 2" in text
+    assert "3 of 30 runs: the caller was starved; turns.jsonl:3 is damaged; 2 turns in" in text
 
 
 def test_where_too_few_runs_tell_nothing_is_drawn_or_said_of_a_level():

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from turngap.core.shifts import Floats, Shift, shift_between, shift_of_means
 from turngap.core.stats import CONFIDENCE
 
-# A series without a change is said to have one in this share of series, and in more where the
-# machine has spells that last longer than a pair of runs.
+# At most this share of series without a change is said to have one. It is more where the machine
+# has spells that last longer than what is shuffled: a pair of runs from `IN_PAIRS` on, or else one.
 ALPHA = 0.01
 # A level needs at least so many values: of fewer, a spell of a busy machine makes one.
 LEAST_BESIDE = 4
@@ -60,7 +60,7 @@ class Change:
         p_value: of a place as good in a shuffled series, which the whole search went through.
         before, after: the levels of the values between the neighbouring changes and this one.
         difference: by how much the new level is higher (`turngap.core.shifts`).
-        low, high: its 95 % interval; None where there are too few values.
+        low, high: its 95 % interval; None where `why_no_interval` says why there is none.
     """
 
     at: int
@@ -72,6 +72,7 @@ class Change:
     difference: float
     low: float | None
     high: float | None
+    why_no_interval: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +258,7 @@ def _change(
 ) -> Change:
     start, at, end = part
     before, after = series[start:at], series[at:end]
-    difference, low, high = kind.shift(before, after)
+    shift = kind.shift(before, after)
     return Change(
         at=at,
         first=between[0],
@@ -265,9 +266,10 @@ def _change(
         p_value=p_value,
         before=kind.level(before),
         after=kind.level(after),
-        difference=difference,
-        low=low,
-        high=high,
+        difference=shift.middle,
+        low=shift.low,
+        high=shift.high,
+        why_no_interval=shift.why_none,
     )
 
 

@@ -31,7 +31,8 @@ UNEVEN = 2.5
 # Where more than this share of a series is uneven, nothing is said of it: a run is uneven against
 # what is usual around it, and where nearly half are, it is chance which half is taken for the usual
 # one. Of 720 made series (30 runs, seeds below 120), in some of which every other run was slow, no
-# more than 27 % were uneven, and of 1,240 others (docs/trend.md) 33 %: more was never tried.
+# more than 27 % were uneven, and of others (benchmarks/history_changes.py) 33 %: more was never
+# tried.
 MOST_UNEVEN = 1 / 3
 # Less than this is no fault of any run, and a turn counts for no more than that.
 _EVEN_MS, _FAR_MS = 5.0, 60.0

@@ -1,6 +1,7 @@
 """By how much one sample of values lies higher than another, with the interval of that."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,22 +10,34 @@ from turngap.core.distributions import student_quantile
 from turngap.core.stats import CONFIDENCE
 
 Floats = NDArray[np.float64]
-# A shift, and the ends of its 95 % interval; these are None where there is none.
-Shift = tuple[float, float | None, float | None]
+
+
+class Shift(NamedTuple):
+    """A shift, and the ends of its 95 % interval; None where `why_none` says why there is none."""
+
+    middle: float
+    low: float | None
+    high: float | None
+    why_none: str | None = None
+
+
+_TOO_FEW = "too few runs"
+# Shares of the same runs come out of sums that are the same but for rounding.
+_ALIKE = 1e-9
 
 
 def shift_between(before: Floats, after: Floats) -> Shift:
     """By how much the values after lie higher than those before, with its 95 % interval.
 
     The median of all differences (Hodges and Lehmann), between the differences that Mann and
-    Whitney's test does not reject; None, None where it rejects nothing, of too few values.
+    Whitney's test does not reject; no ends where it rejects nothing, of too few values.
     """
     differences = np.sort((after[:, None] - before[None, :]).ravel())
     rank = _rejected(len(before), len(after))
     middle = float(np.median(differences))
     if rank == 0:
-        return middle, None, None
-    return middle, float(differences[rank - 1]), float(differences[-rank])
+        return Shift(middle, None, None, _TOO_FEW)
+    return Shift(middle, float(differences[rank - 1]), float(differences[-rank]))
 
 
 def _rejected(m: int, n: int) -> int:
@@ -49,15 +62,16 @@ def _rejected(m: int, n: int) -> int:
 def shift_of_means(before: Floats, after: Floats) -> Shift:
     """By how much the mean after is higher, with its 95 % interval (Welch's).
 
-    None, None where the values do not vary on either side, or a side has only one.
+    No ends where the values vary on neither side, which tells nothing of what other runs would
+    have, or where a side has only one.
     """
     middle = float(after.mean() - before.mean())
     if min(len(before), len(after)) < 2:
-        return middle, None, None
+        return Shift(middle, None, None, _TOO_FEW)
+    if max(float(np.ptp(before)), float(np.ptp(after))) < _ALIKE:
+        return Shift(middle, None, None, "the runs on each side are all alike")
     parts = [(float(side.var(ddof=1)) / len(side), len(side) - 1) for side in (before, after)]
     total = sum(part for part, _ in parts)
-    if total == 0:
-        return middle, None, None
     df = total**2 / sum(part**2 / free for part, free in parts)
     half = student_quantile((1 + CONFIDENCE) / 2, df) * math.sqrt(total)
-    return middle, middle - half, middle + half
+    return Shift(middle, middle - half, middle + half)

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from rich.text import Text
 
-from turngap.core.changes import ALPHA
+from turngap.core.changes import ALPHA, IN_PAIRS
 from turngap.history import trend_words
 from turngap.history.entry import Entry
 from turngap.history.listing import list_table, ms, namer
@@ -36,10 +36,11 @@ _MOST_LABEL = 60
 _READ = (
     "Each turn is held against the same turn of the other runs; a run's level is what it adds to "
     "all of its turns. E-divisive finds where the level or the hit rate changed, and a shuffled "
-    f"series says how sure that is: of each series without a change, about {100 * ALPHA:g} % are "
-    "said to have one of either. A level is of replies; the hit rate is of all turns. A spell of a "
-    "busy machine is a change of level, too, and no figure tells it from a slower agent: `turngap "
-    "check --against` plays both commits side by side, and does."
+    f"series says how sure that is: at most about {100 * ALPHA:g} % of series without a change are "
+    f"said to have one of either, from {IN_PAIRS} runs on and unless a machine is busy for longer "
+    "than two of them; of fewer runs, it may be more. A level is of replies; the hit rate is of "
+    "all turns. A spell of a busy machine is a change of level, too, and no figure tells it from a "
+    "slower agent: `turngap check --against` plays both commits side by side, and does."
 )
 
 
@@ -140,12 +141,13 @@ def _how(found: Sequence[Trend]) -> Section:
 
 
 def _several_words(series: int) -> str:
-    """How often several series without a change are not all said to have none."""
+    """In how many pages at most a series without a change is said to have one."""
     if series < 2:
         return ""
     falsely = 100 * (1 - (1 - ALPHA) ** series)
     return (
-        f" With {series} series, about {falsely:.0f} % or more of such pages have a false change."
+        f" With {series} series, up to about {falsely:.0f} % of such pages have a false change, or "
+        "more in these cases."
     )
 
 
@@ -164,12 +166,16 @@ def _trend_items(trend: Trend, *, terse: bool = False) -> list[Item]:
         said = [Line("changes", trend_words.unmoved_words(trend), style)]
     elif trend.why_no_hits is not None:
         said.append(Line("hit rate", f"not known: {trend.why_no_hits}", "unsure"))
+    elif trend.why_no_level is not None:
+        said.append(Line("level", f"not known: {trend.why_no_level}", "unsure"))
     if trend.why_none is None:
         said.append(Line("outcomes", trend_words.series_words(trend)))
     if terse:
         said.insert(0, Line("series", trend_words.series_name(trend), "strong"))
     if (uneven := trend_words.uneven_words(trend)) is not None:
         said.append(Line("set aside", uneven))
+    if (without := trend_words.without_level_words(trend)) is not None:
+        said.append(Line("no level", without))
     if trend.left_out:
         of = len(trend.points) + len(trend.left_out)
         said.append(Line("left out", f"{len(trend.left_out)} of {of} runs: {_why(trend)}"))
@@ -256,7 +262,7 @@ def _runs(trend: Trend, beside: Path | None) -> Table:
     rows = [
         (
             str(number),
-            words.ms(point.ms),
+            ms(point.ms),
             ms(point.entry.gap_ms["p50"]),
             str(point.turns),
             "–" if point.entry.hit_rate is None else words.percent(point.entry.hit_rate),

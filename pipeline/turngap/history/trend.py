@@ -26,14 +26,15 @@ ReadGaps = Callable[[Entry], Mapping[TurnKey, float]]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A run of a series. `ms`: its level; `turns`: how many turns tell it.
+    """A run of a series. `ms`: its level; `turns`: how many turns it shares with the others.
 
-    `uneven`: no change is looked for in it, since from turn to turn it is off the runs around it by
-    very different amounts.
+    `ms` is None where these are too few; such a run only counts for the hit rate. `uneven`: no
+    change is looked for in it, since from turn to turn it is off the runs around it by very
+    different amounts.
     """
 
     entry: Entry
-    ms: float
+    ms: float | None
     turns: int
     uneven: bool = False
 
@@ -64,8 +65,8 @@ class Trend:
     """One series: the same agent, played the same scenarios, on one machine.
 
     `moves` are changes of the level, and `hit_moves` of the hit rate. `why_none` is why neither
-    could be looked for, and `why_no_hits` why none of the hit rate. `left_out` are runs of the
-    series that could not be used, each with its reason.
+    could be looked for; `why_no_level` and `why_no_hits` are why one of them could not. `left_out`
+    are runs of the series that could not be used, each with its reason.
     """
 
     agent: str
@@ -76,12 +77,18 @@ class Trend:
     hit_moves: tuple[Move, ...] = ()
     left_out: tuple[tuple[Entry, str], ...] = ()
     why_none: str | None = None
+    why_no_level: str | None = None
     why_no_hits: str | None = None
 
     @property
     def uneven(self) -> tuple[int, ...]:
         """The numbers of the runs that are set aside."""
         return tuple(number for number, point in enumerate(self.points, start=1) if point.uneven)
+
+    @property
+    def without_level(self) -> tuple[int, ...]:
+        """The numbers of the runs that only count for the hit rate."""
+        return tuple(n for n, point in enumerate(self.points, start=1) if point.ms is None)
 
 
 def gaps_of(entry: Entry) -> Mapping[TurnKey, float]:
@@ -148,20 +155,21 @@ def _trend(entries: Sequence[Entry], read: ReadGaps) -> Trend:
             left_out.append((entry, str(e)))
     points: list[Point] = []
     for (entry, _), level in zip(used, run_levels([gaps for _, gaps in used]), strict=True):
-        if level.ms is None:
+        if level.ms is None and entry.hit_rate is None:
             left_out.append((entry, _too_few(level.turns)))
         else:
             points.append(Point(entry, level.ms, level.turns, level.uneven))
     first = entries[0]
     found = Trend(first.agent, first.played, first.machine, tuple(points), left_out=tuple(left_out))
-    why_none = _why_none(found)
+    why_no_level, why_no_hits = _why_no_level(found), _why_no_hits(found)
+    why_none = _why_none(found) or (why_no_level if why_no_hits else None)
     if why_none is not None:
         return replace(found, why_none=why_none)
-    why_no_hits = _why_no_hits(found)
     return replace(
         found,
-        moves=tuple(_moves(found, entries)),
+        moves=() if why_no_level else tuple(_moves(found, entries)),
         hit_moves=() if why_no_hits else tuple(_hit_moves(found, entries)),
+        why_no_level=why_no_level,
         why_no_hits=why_no_hits,
     )
 
@@ -173,12 +181,21 @@ def _why_none(trend: Trend) -> str | None:
         runs = "1 usable run" if n == 1 else f"{n} usable runs"
         runs += f", {n - aside} of them even" if aside else ""
         return f"{runs}, and it takes {LEAST} to tell a change from chance"
-    if aside > MOST_UNEVEN * n:
+    levels = n - len(trend.without_level)
+    if aside > MOST_UNEVEN * levels:
         return (
-            f"{aside} of {n} runs are uneven, and where more than a third are, the rest cannot "
-            "tell of a change"
+            f"{aside} of {levels} runs are uneven, and where more than a third are, the rest "
+            "cannot tell of a change"
         )
     return None
+
+
+def _why_no_level(trend: Trend) -> str | None:
+    """Why no change of the level can be looked for."""
+    even = len(trend.points) - len(trend.without_level) - len(trend.uneven)
+    if even >= LEAST:
+        return None
+    return f"only {even} of {len(trend.points)} runs tell a level, and it takes {LEAST}"
 
 
 def _why_no_hits(trend: Trend) -> str | None:
@@ -193,29 +210,27 @@ def _why_no_hits(trend: Trend) -> str | None:
 
 def _too_few(shared: int) -> str:
     turns = "1 turn" if shared == 1 else f"{shared} turns"
-    return f"it has {turns} in common with half of the runs, and it takes {LEAST_TURNS}"
+    return f"{turns} in common with half of the runs, and it takes {LEAST_TURNS}"
 
 
 def _moves(trend: Trend, entries: Sequence[Entry]) -> list[Move]:
-    """The changes of the level."""
-    found = changes([point.ms for point in trend.points], aside=_aside(trend), alpha=ALPHA_EACH)
+    """The changes of the level, which runs without one do not tell."""
+    aside = [number - 1 for number in (*trend.uneven, *trend.without_level)]
+    found = changes([point.ms or 0.0 for point in trend.points], aside=aside, alpha=ALPHA_EACH)
     moves = _named(trend, found, entries)
     return [move for move in moves if abs(move.change.difference) >= TOLERANCE_MS]
 
 
 def _hit_moves(trend: Trend, entries: Sequence[Entry]) -> list[Move]:
-    """The changes of the hit rate.
+    """The changes of the hit rate, which all runs tell: cut-ins leave some without a level.
 
     They are looked for in the shares of turns that were not in time, so that a bad run is, as a
     slow one is, one with a high value. Each run is one value, as its turns share what befell it.
     """
     rates = [point.entry.hit_rate or 0.0 for point in trend.points]
-    missed = changes([1 - rate for rate in rates], SHARES, aside=_aside(trend), alpha=ALPHA_EACH)
+    aside = [number - 1 for number in trend.uneven]
+    missed = changes([1 - rate for rate in rates], SHARES, aside=aside, alpha=ALPHA_EACH)
     return _named(trend, [_of_hits(change) for change in missed], entries)
-
-
-def _aside(trend: Trend) -> list[int]:
-    return [number - 1 for number in trend.uneven]
 
 
 def _of_hits(missed: Change) -> Change:

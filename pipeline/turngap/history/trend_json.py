@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from turngap.history.trend import Move, Trend
-from turngap.history.trend_words import uneven_words
+from turngap.history.trend_words import uneven_words, without_level_words
 
 
 def trends_json(found: Sequence[Trend]) -> dict[str, Any]:
@@ -39,7 +39,12 @@ def _document(trend: Trend) -> dict[str, Any]:
         "hit_rate_changes": [_move(move, "_hit_rate") for move in trend.hit_moves],
         "set_aside": {"numbers": list(trend.uneven), "why": uneven_words(trend)},
         "left_out": [{"path": entry.path, "why": why} for entry, why in trend.left_out],
+        "without_level": {
+            "numbers": list(trend.without_level),
+            "why": without_level_words(trend),
+        },
         "why_none": trend.why_none,
+        "why_no_level": trend.why_no_level,
         "why_no_hit_rate": trend.why_no_hits,
     }
 
@@ -63,6 +68,7 @@ def _move(move: Move, unit: str) -> dict[str, Any]:
         f"difference{unit}": change.difference,
         f"low{unit}": change.low,
         f"high{unit}": change.high,
+        "why_no_interval": change.why_no_interval,
         "before": asdict(move.before),
         "after": asdict(move.after),
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from turngap.core.run_levels import LEAST_TURNS
 from turngap.core.untrusted import printable
 from turngap.history.commits import Commits
 from turngap.history.figures import Outcomes, outcomes_of
@@ -48,12 +49,17 @@ def rate_words(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def interval_words(move: Move, signed: Callable[[float], str] = signed_ms) -> str:
-    """The 95 % interval of the size, in ms or as `signed` has it."""
+def interval_words(move: Move, signed: Callable[[float], str]) -> str:
+    """The 95 % interval of the size, as `signed` has it."""
     low, high = move.change.low, move.change.high
-    if low is None or high is None:
-        return "too few runs for an interval"
-    return f"{signed(low)} to {signed(high)}"
+    return "none" if low is None or high is None else f"{signed(low)} to {signed(high)}"
+
+
+def _sure_words(move: Move, signed: Callable[[float], str], unit: str) -> str:
+    """How sure the size is, and that there is a change at all."""
+    why = move.change.why_no_interval
+    interval = f"95 % interval {interval_words(move, signed)}{unit}"
+    return f"{f'no 95 % interval: {why}' if why else interval}; {sure_words(move.change.p_value)}"
 
 
 def where_words(move: Move) -> str:
@@ -150,12 +156,24 @@ def uneven_words(trend: Trend) -> str | None:
     )
 
 
+def without_level_words(trend: Trend) -> str | None:
+    """Which runs tell no level, and why; None where there are none."""
+    numbers = trend.without_level
+    if not numbers:
+        return None
+    return (
+        f"{len(numbers)} of {len(trend.points)} runs ({', '.join(map(str, numbers))}): fewer than "
+        f"{LEAST_TURNS} turns in common with half of the runs, as where the agent cut into the rest"
+        + ("" if trend.why_none or trend.why_no_hits else "; counted for the hit rate only")
+    )
+
+
 def move_sentence(move: Move) -> str:
     """The change in a sentence: where, by how much, how sure, and who may be to blame."""
     slower = "slower" if move.change.difference > 0 else "quicker"
     of = f" (commit {words.commit(move.entry.commit)})" if move.entry.commit else ""
     size = f"{words.ms(abs(move.change.difference))} ms {slower} from run {move.number}{of} on"
-    sure = f"95 % interval {interval_words(move)} ms; {sure_words(move.change.p_value)}"
+    sure = _sure_words(move, signed_ms, " ms")
     return f"{size}; {sure}. {blame_words(move)} {outcomes_words(move)}"
 
 
@@ -166,7 +184,7 @@ def hit_sentence(move: Move) -> str:
     of = f" (commit {words.commit(move.entry.commit)})" if move.entry.commit else ""
     size = f"{100 * abs(change.difference):.1f} points {lower} from run {move.number}{of} on"
     levels = f"{rate_words(change.before)} before and {rate_words(change.after)} after"
-    sure = f"95 % interval {interval_words(move, signed_points)}; {sure_words(change.p_value)}"
+    sure = _sure_words(move, signed_points, " points")
     cut_ins = [_share(o.cut_ins, o.turns) for o in (move.before, move.after)]
     cut = f"Before, {cut_ins[0]} of the turns were cut into; after, {cut_ins[1]}."
     return f"{size}, {levels}; {sure}. {blame_words(move)} {cut}"
@@ -177,17 +195,23 @@ def unmoved_words(trend: Trend) -> str:
     n = len(trend.points)
     if trend.why_none is not None:
         return f"not known: {trend.why_none}"
+    level = f"no change of level in {n - len(trend.without_level)} runs"
     if trend.why_no_hits is not None:
-        return f"no change of level in {n} runs; of the hit rate not known: {trend.why_no_hits}"
+        return f"{level}; of the hit rate not known: {trend.why_no_hits}"
+    if trend.why_no_level is not None:
+        return f"no change of hit rate in {n} runs; of the level not known: {trend.why_no_level}"
+    if trend.without_level:
+        return f"{level}, nor of hit rate in {n}"
     return f"no change of level or hit rate in {n} runs"
 
 
 def trend_chart(trend: Trend) -> Chart | None:
     """A dot for each run, a line for each level, an upright rule at each change."""
     points = trend.points
-    if not points:
+    values = _even_levels(trend)
+    if not values:
         return None
-    values = [point.ms for point in points if not point.uneven]
+    leveled = trend.why_none is None and trend.why_no_level is None
     middle, half = (min(values) + max(values)) / 2, (max(values) - min(values)) * 0.6
     half = max(half, _LEAST_MS / 2)
     low, high = middle - half, middle + half
@@ -205,7 +229,7 @@ def trend_chart(trend: Trend) -> Chart | None:
     set_aside = any(point.uneven for point in points)
     bounds = [0, *(move.change.at for move in trend.moves), len(points)]
     return Chart(
-        spoken=f"Level of {len(points)} runs. "
+        spoken=f"Level of {len(points) - len(trend.without_level)} runs. "
         + (_moves_words(trend) or f"{unmoved_words(trend).capitalize()}."),
         height=HEIGHT_PX,
         name="trend",
@@ -214,7 +238,7 @@ def trend_chart(trend: Trend) -> Chart | None:
         + (
             " Lines are the levels between changes; an upright rule stands at the first run of a "
             "new one, and a solid one where the hit rate changed."
-            if trend.why_none is None
+            if leveled
             else ""
         )
         + (" Hollow dots were set aside; those at the edge lie beyond it." if set_aside else ""),
@@ -223,7 +247,7 @@ def trend_chart(trend: Trend) -> Chart | None:
         paths=[
             Path(polyline([(x(a + 0.5), y(level)), (x(b + 0.5), y(level))]), "b")
             for a, b, level in zip(bounds, bounds[1:], _levels(trend), strict=False)
-            if trend.why_none is None
+            if leveled
         ],
         rules=[
             Rule(
@@ -244,6 +268,7 @@ def trend_chart(trend: Trend) -> Chart | None:
         dots=[
             Dot(x(n), y(point.ms), hollow=point.uneven, title=_dot_words(n, point), r=3.5)
             for n, point in zip(numbers, points, strict=True)
+            if point.ms is not None
         ],
     )
 
@@ -255,9 +280,12 @@ def _moves_words(trend: Trend) -> str:
 
 def _levels(trend: Trend) -> Sequence[float]:
     if not trend.moves:
-        values = sorted(point.ms for point in trend.points if not point.uneven)
-        return [values[len(values) // 2]]
+        return [sorted(levels := _even_levels(trend))[len(levels) // 2]]
     return [trend.moves[0].change.before, *(move.change.after for move in trend.moves)]
+
+
+def _even_levels(trend: Trend) -> list[float]:
+    return [p.ms for p in trend.points if p.ms is not None and not p.uneven]
 
 
 def _dot_words(number: int, point: Point) -> str:
@@ -266,6 +294,6 @@ def _dot_words(number: int, point: Point) -> str:
     label = f", {printable(entry.label)}" if entry.label else ""
     uneven = ", set aside" if point.uneven else ""
     return (
-        f"run {number}: {words.ms(point.ms)} ms{uneven}, p50 {ms(entry.gap_ms['p50'])}, commit "
+        f"run {number}: {ms(point.ms)} ms{uneven}, p50 {ms(entry.gap_ms['p50'])}, commit "
         f"{words.commit(entry.commit)}{label}, {when}"
     )

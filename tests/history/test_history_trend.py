@@ -97,7 +97,11 @@ def test_runs_that_cannot_be_used_are_left_out_with_their_reason():
     assert [(e.path, why) for e, why in trend.left_out] == [
         ("runs/4", "the caller was starved"),
         ("runs/6", "turns.jsonl:3 is damaged"),
-        ("runs/9", "2 turns in common with half of the runs, and it takes 5"),
+        (
+            "runs/9",
+            "2 turns in common with half of the runs, where a run needs 5: play more in each run "
+            "with --repeat 3",
+        ),
     ]
     text = " ".join(trends_block([trend], 100).plain.split())
     assert "3 of 30 runs: the caller was starved; turns.jsonl:3 is damaged; 2 turns in" in text
@@ -180,6 +184,17 @@ def test_the_newest_of_each_series_are_taken():
     entries = [entry(n) for n in range(1, 31)] + [entry(n, agent="stock") for n in range(31, 41)]
     gaps = {("x", turn, 0.0, 1): 300.0 for turn in range(12)}
     assert [len(t.points) for t in trends(entries, lambda _: gaps, last=20)] == [20, 10]
+
+
+def test_runs_that_never_reached_the_agent_are_no_series_of_their_own():
+    lost = [
+        entry(n, valid=False, status="failed", n=0, line="", why=("nothing can be reached",))
+        for n in (1, 2)
+    ]
+    bad = [entry(n, valid=False, line="pipecat 16000", why=("starved",)) for n in (3, 4)]
+    (trend,) = found([*lost, *bad])
+    assert [of.path for of, _ in trend.left_out] == ["runs/3", "runs/4"]
+    assert found(lost) == []
 
 
 def test_the_next_step_can_be_pasted(tmp_path, capsys):

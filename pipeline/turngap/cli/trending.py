@@ -52,7 +52,7 @@ def trend(
         print_json(trends_json(found))
         return
     if not found:
-        say_none(len(stored), roots, "a replay that is as asked")
+        say_none(len(stored), roots, "a replay that reached its agent and is as asked")
         return
     print_block(lambda width: trends_block(found, width))
     _say_next(found)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 
 from turngap.core.changes import ALPHA, LEAST, SHARES, Change, changes
@@ -130,7 +131,11 @@ def latest_two(entries: Sequence[Entry]) -> tuple[Entry, Entry] | None:
 
 
 def _series(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """The replays among these that can be compared with each other, in their order."""
+    """The replays among these that can be compared with each other, in their order.
+
+    Runs that never reached the agent do not say in which line they would have been played: they are
+    none of any series.
+    """
     series: dict[tuple[object, ...], list[Entry]] = {}
     for entry in entries:
         if entry.kind == "replay" and entry.played:
@@ -139,7 +144,12 @@ def _series(entries: Sequence[Entry]) -> list[list[Entry]]:
                 *(entry.metrics_version, entry.starved_ms),
             )
             series.setdefault(key, []).append(entry)
-    return list(series.values())
+    return [found for found in series.values() if any(map(_reached, found))]
+
+
+def _reached(entry: Entry) -> bool:
+    """Whether the agent was reached in a run, as far as it tells."""
+    return entry.valid or entry.status != "failed" or entry.n > 0
 
 
 def _trend(entries: Sequence[Entry], read: ReadGaps) -> Trend:
@@ -209,8 +219,12 @@ def _why_no_hits(trend: Trend) -> str | None:
 
 
 def _too_few(shared: int) -> str:
-    turns = "1 turn" if shared == 1 else f"{shared} turns"
-    return f"{turns} in common with half of the runs, and it takes {LEAST_TURNS}"
+    turns = {0: "no turn", 1: "1 turn"}.get(shared, f"{shared} turns")
+    more = f" with --repeat {ceil(LEAST_TURNS / shared)}" if shared else " of the same ones"
+    return (
+        f"{turns} in common with half of the runs, where a run needs {LEAST_TURNS}: play more in "
+        f"each run{more}"
+    )
 
 
 def _moves(trend: Trend, entries: Sequence[Entry]) -> list[Move]:

@@ -1,12 +1,17 @@
 """How long work shows how far it has come, and how much time is left."""
 
+from pathlib import Path
+
 import pytest
 from commandline import turngap_here
 from fake_agents import NEW, FakeAgents, stand_in
+from made_records import make_record, make_turn
 
 from turngap.cli.progress import LINE_EVERY_S, Display
 from turngap.core.clock import NS_PER_S
 from turngap.core.lengths import minutes_words, seconds_left
+from turngap.core.run_record import PlanRecord
+from turngap.store.writer import RunWriter
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -96,3 +101,37 @@ def test_what_plays_says_beforehand_how_long_it_takes(
         "--out", str(tmp_path),
     )  # fmt: skip
     assert done.err.splitlines()[0] == said
+
+
+def test_what_is_undecided_after_its_planned_turns_is_not_shown_as_finished(
+    capsys: Capsys,
+) -> None:
+    clock = Watch()
+    with Display(2, "turns", minutes=1, clock=clock, most_minutes=5) as shown:
+        for _ in range(4):
+            clock.at_ns += round(LINE_EVERY_S * NS_PER_S)
+            shown.advance()
+        assert shown._task.total is None
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1:] == [
+        "2 of 2 turns",
+        "3 turns, still undecided, up to 4 minutes more",
+        "4 turns, still undecided, up to 3 minutes more",
+    ]
+
+
+def test_an_interrupted_run_says_how_to_go_on_with_its_command(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    record = make_record(
+        agent={"url": "ws://127.0.0.1:1/", "start": "python bot.py"},
+        planned_turns=9,
+        plan=PlanRecord(agent="ws://127.0.0.1:1/", library="scenarios", files=(), rounds=1),
+    )
+    writer = RunWriter.create(tmp_path, "mine", record)
+    writer.append_turn(make_turn())
+    with pytest.raises(KeyboardInterrupt), Display(9, "turns") as shown:
+        shown.playing().on_folder(writer.path)
+        raise KeyboardInterrupt
+    go_on = f"play what is missing: turngap replay --resume {writer.path} --start 'python bot.py'"
+    assert go_on in capsys.readouterr().err.splitlines()

@@ -188,7 +188,13 @@ def check(
         what += f", half of them {plan.reference.choice.name}'s"
     if until_decided:
         what += f", and more while undecided, for {max_minutes:g} minutes in all"
-    checked = played(plan, what, lambda progress: play(plan, progress), quiet=json_)
+    checked = played(
+        plan,
+        what,
+        lambda progress: play(plan, progress),
+        quiet=json_,
+        most_minutes=max_minutes if until_decided else None,
+    )
     if checked.failure is not None and not json_ and not checked.turns:
         leave(checked.failure, exit_code(checked.record))
     stored = stored_check(checked.path, checked.record, checked.candidate, checked.reference)

@@ -64,7 +64,7 @@ def after_run(run: "Run") -> str | None:
     from turngap.core.stages import unmarked
 
     if run.record.plan is not None and not run.complete:
-        return f"play what is missing: turngap replay --resume {run.path}{_start(run)}"
+        return f"play what is missing: {going_on_with(run)}"
     if run.record.failure is not None or run.record.finished_utc is None:
         return None
     mute = bool(run.turns) and all(turn.outcome == "no_reply" for turn in run.turns)
@@ -85,6 +85,11 @@ def after_run(run: "Run") -> str | None:
         agent = "" if _of_the_file(run) else _start(run) + _reached(run)
         return f"keep it from getting slower: turngap check{agent} --save base.json"
     return f"{slowest} takes the most time, {ms:.0f} ms: {_AGAINST[slowest]}"
+
+
+def going_on_with(run: "Run") -> str:
+    """The command that plays what a run of `replay` lacks."""
+    return f"turngap replay --resume {shlex.quote(str(run.path))}{_start(run)}"
 
 
 def _start(run: "Run") -> str:

@@ -1,7 +1,7 @@
 """How long work shows how far it has come: a bar on a terminal, a line now and then elsewhere."""
 
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -30,12 +30,13 @@ def played(
     player: "Callable[[Progress], Coroutine[Any, Any, T]]",
     *,
     quiet: bool,
+    most_minutes: float | None = None,
 ) -> T:
     """Say how many turns there are and how long they take, play them, and show how it goes on."""
     import asyncio
 
     announce(plan, what, quiet=quiet)
-    with Display(plan.turns, "turns", plan.minutes) as shown:
+    with Display(plan.turns, "turns", plan.minutes, most_minutes=most_minutes) as shown:
         return asyncio.run(player(shown.playing()))
 
 
@@ -52,6 +53,7 @@ class Display:
         total: how many steps there are.
         unit: what a step is, in the plural.
         minutes: how long all of them are expected to take, if that is known.
+        most_minutes: work that is still undecided after these steps may go on, for so long in all.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Display:
         unit: str,
         minutes: float | None = None,
         clock: "Clock | None" = None,
+        most_minutes: float | None = None,
     ) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -70,6 +73,7 @@ class Display:
         self.console = Console(stderr=True, highlight=False)
         self._unit = unit
         self._planned_s = None if minutes is None else minutes * 60
+        self._planned, self._most_minutes = total, most_minutes
         self._folders: list[Path] | None = None
         # Twice a second: a drawing takes a millisecond of the interpreter, which the caller shares.
         self._bar = Progress(
@@ -115,6 +119,9 @@ class Display:
 
     def reach(self, done: float) -> None:
         """So many steps are done; there may be more of them than were planned."""
+        if done > self._planned and self._most_minutes is not None:
+            self._reach_open(done, self._most_minutes)
+            return
         total = max(done, self._task.total or 0)
         self._bar.update(self._id, completed=done, total=total)
         self._bar.update(self._id, left=self.left_words())
@@ -122,6 +129,17 @@ class Display:
         if not self.console.is_terminal and now_s - self._line_s >= LINE_EVERY_S:
             self._line_s = now_s
             say(f"{done:g} of {total:g} {self._unit}, {self.left_words()}".rstrip(", "))
+
+    def _reach_open(self, done: float, most_minutes: float) -> None:
+        """So many steps are done, and nobody knows how many there will be."""
+        left = max(0.0, most_minutes - (self._task.elapsed or 0.0) / 60)
+        words = f"still undecided, up to {minutes_words(left).removeprefix('about ')} more"
+        self._task.total = None  # a bar without an end; a whole one would say that it has ended
+        self._bar.update(self._id, completed=done, left=words)
+        now_s = self._bar.get_time()
+        if not self.console.is_terminal and now_s - self._line_s >= LINE_EVERY_S:
+            self._line_s = now_s
+            say(f"{done:g} {self._unit}, {words}")
 
     def tell(self, what: str, done: float, left_s: float | None) -> None:
         """Name what is being done, and how far it has come in seconds, where the rest is known."""
@@ -245,4 +263,18 @@ def _kept(folders: list[Path]) -> str:
         return "interrupted before the first turn: there is nothing to show"
     shown = [folder for folder in folders if (folder / COMPARISON_FILE).exists()] or runs
     lines = "".join(f"\n  turngap report {path}" for path in shown)
-    return f"interrupted: the turns that were played are stored{lines}"
+    kept = f"interrupted: the turns that were played are stored{lines}"
+    return "\n".join((kept, *map(_to_go_on, folders))).rstrip("\n")
+
+
+def _to_go_on(folder: Path) -> str:
+    """How to play what a run of `replay` lacks; empty for what cannot be continued."""
+    from turngap.cli.next_steps import going_on_with
+    from turngap.core.errors import InputError
+    from turngap.store.runs import read_run
+
+    with suppress(InputError):
+        run = read_run(folder)
+        if run.record.plan is not None and not run.complete:
+            return f"play what is missing: {going_on_with(run)}"
+    return ""

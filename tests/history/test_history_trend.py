@@ -197,6 +197,13 @@ def test_runs_that_never_reached_the_agent_are_no_series_of_their_own():
     assert found(lost) == []
 
 
+def test_where_no_run_has_enough_turns_it_is_said_how_to_have_more():
+    read = reader(made.gaps_of(SEED, 40, 0.0, 18)[:, :3])
+    (trend,) = trends([entry(n, n=3, hits=3, cut_ins=0) for n in range(1, 4)], read)
+    text = " ".join(trends_block([trend], 100).plain.split())
+    assert "fewer than 5 turns in common with half of the runs: play more turns in each" in text
+
+
 def test_the_next_step_can_be_pasted(tmp_path, capsys):
     made.store(tmp_path / "my runs", made.gaps_of(SEED, 30, 25.0, 18))
     done = turngap_here(capsys, "history", "trend", "--runs", tmp_path / "my runs")

@@ -161,9 +161,11 @@ def without_level_words(trend: Trend) -> str | None:
     numbers = trend.without_level
     if not numbers:
         return None
+    few = len(numbers) == len(trend.points)
+    why = "play more turns in each run, as with --repeat" if few else "as where the agent cut in"
     return (
         f"{len(numbers)} of {len(trend.points)} runs ({', '.join(map(str, numbers))}): fewer than "
-        f"{LEAST_TURNS} turns in common with half of the runs, as where the agent cut into the rest"
+        f"{LEAST_TURNS} turns in common with half of the runs{': ' if few else ', '}{why}"
         + ("" if trend.why_none or trend.why_no_hits else "; counted for the hit rate only")
     )
 

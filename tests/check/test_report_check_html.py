@@ -101,6 +101,20 @@ def test_no_reference_means_no_column_for_one():
     assert [path["class"] for path in shown.all("path")] == ["curve b"]
 
 
+def test_a_single_take_says_once_what_became_of_it():
+    late = [make_turn(marks_ms={"agent_onset": 1250.0})]
+    side = page_of(budgets_only_check(), late).text
+    (head,) = re.findall(r"turn 1\b.*?1,?250 ms", side[side.index("Worst turns") :], re.DOTALL)
+    assert head.count("late") == 1
+
+
+def test_a_stages_name_is_not_broken_behind_its_pattern():
+    shown = page_of(budgets_only_check())
+    named = [th for th in shown.all("th", scope="row") if "short" in str(th["class"]).split()]
+    assert len(named) >= 5
+    assert "tbody th.short { white-space: nowrap; }" in shown.style
+
+
 def test_a_baseline_has_no_turns_to_draw():
     shown = page_of(regressed_check(reference=make_side(None)))
     assert "stored baseline" in shown.text

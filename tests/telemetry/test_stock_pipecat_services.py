@@ -6,6 +6,7 @@ speak to OpenAI's HTTP API in memory, so that all of it plays in virtual time.
 
 import importlib.util
 import json
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -171,3 +172,11 @@ def test_the_spans_of_stock_services_hang_under_the_callers(spans: list[Span]) -
         stages = {s.name: s.attributes for s in spans if s.parent == span.id}
         took = {name: stages[f"turngap.{name}"]["turngap.stage_ms"] for name in TAKES_MS}
         assert took == pytest.approx(TAKES_MS)
+
+
+def test_without_the_extra_the_example_names_it(
+    example: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with pytest.raises(SystemExit, match=r'pip install "\./turngap\[otlp\]"'):
+        example.trace_to("http://127.0.0.1:4318")

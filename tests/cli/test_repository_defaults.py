@@ -153,6 +153,7 @@ def test_a_command_is_told_before_it_is_run(
 ) -> None:
     from turngap.play import target
 
+    monkeypatch.setenv("MY_KEY", "secret")
     (repository / "turngap.toml").write_text(FILE)
     told: list[str] = []
 
@@ -300,8 +301,17 @@ def test_config_names_all_that_the_commands_would_refuse(repository: Path, capsy
     assert "did you mean quick-questions?" in done.err
 
 
-def test_config_finds_nothing_wrong_in_a_good_file(repository: Path, capsys: Capsys) -> None:
+def test_config_finds_nothing_wrong_in_a_good_file(
+    repository: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (repository / "turngap.toml").write_text(FILE)
+    assert "there is no file 'bot.py'" in turngap_here(capsys, "config").err
+    (repository / "bot.py").touch()
+    below = repository / "below"
+    below.mkdir(exist_ok=True)
+    monkeypatch.chdir(below)
+    assert turngap_here(capsys, "config").code == 0
+    monkeypatch.chdir(repository)
     done = turngap_here(capsys, "config", "--json")
     assert (done.code, done.document()["wrong"]) == (0, [])
 

@@ -267,6 +267,13 @@ async def test_an_agent_that_ends_in_mid_conversation_is_named_as_the_cause(
     assert e.value.kind == "agent.ended"
 
 
+async def test_a_port_that_another_check_uses_is_not_to_be_ended(tmp_path: Path, port: int):
+    async with started(python(SERVES, port=port, stubborn=False), url_of(port), tmp_path / "log"):
+        with pytest.raises(InputError) as e:
+            commands.require_free("true", url_of(port))
+    assert e.value.hint.startswith("a turngap that runs has started it: wait until that ends")
+
+
 async def test_a_port_that_somebody_serves_at_is_refused_before_anything_starts(tmp_path: Path):
     never = tmp_path / "started"
     with socket.create_server(("127.0.0.1", 0)) as server:

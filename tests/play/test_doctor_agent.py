@@ -61,6 +61,7 @@ def test_nobody_listens_and_where_something_else_does(folder: Path, port: int, c
 
 def test_what_is_started_needs_no_listener(folder: Path, port: int, closed: int) -> None:
     start = 'start = "python bot.py"\n'
+    (folder / "bot.py").touch()
     check = found(folder, f'agent = "ws://127.0.0.1:{closed}/ws"\n{start}', port)
     assert check.ok
     assert "`python bot.py` is started for each run (turngap.toml:2)" in check.detail
@@ -69,6 +70,21 @@ def test_what_is_started_needs_no_listener(folder: Path, port: int, closed: int)
     assert not check.ok
     assert f"but 127.0.0.1:{port} is in use already by" in check.detail
     assert "take `start` out of turngap.toml" in check.remedy
+
+
+@pytest.mark.parametrize(
+    ("start", "says"),
+    [
+        ("python bott.py", "there is no file 'bott.py' (turngap.toml:2)"),
+        ("nosuchprogram bot.py", "there is no program 'nosuchprogram'"),
+    ],
+)
+def test_a_command_that_cannot_be_run_is_a_finding(
+    folder: Path, closed: int, start: str, says: str
+) -> None:
+    check = found(folder, f'agent = "ws://127.0.0.1:{closed}/ws"\nstart = "{start}"\n')
+    assert not check.ok
+    assert says in check.detail
 
 
 def test_another_machine_is_not_mistaken_for_this_one(

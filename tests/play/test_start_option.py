@@ -1,5 +1,6 @@
 """Who takes `--start`: the run it is started for, what is stored of it, what is refused."""
 
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,11 +14,12 @@ from virtual_agents import VirtualAgents
 
 import turngap
 from turngap.check.plan import CheckPlan
+from turngap.core.errors import InputError
 from turngap.core.secrets import REMOVED
 from turngap.play import target
 from turngap.play.pieces import next_piece, noted, with_last_piece
 from turngap.play.resume import continued
-from turngap.play.target import AgentChoice
+from turngap.play.target import AgentChoice, resolve
 from turngap.store.runs import read_run
 from turngap.testing.agent import Reply, Script
 
@@ -271,3 +273,10 @@ def test_two_agents_of_a_check_may_be(starts: dict[str, Any], against: str, tmp_
     )  # fmt: skip
     assert plan.reference is not None
     assert plan.reference.choice.agent == against
+
+
+def test_a_misspelled_dialect_is_refused_before_the_port_is_looked_at(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"ws://127.0.0.1:{server.getsockname()[1]}/ws"
+        with pytest.raises(InputError, match="twillio"):
+            resolve(AgentChoice(url, start="true", dialect="twillio"), tmp_path)

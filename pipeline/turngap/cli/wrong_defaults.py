@@ -167,6 +167,7 @@ def _of_a_load_test(said: dict[str, Any]) -> _Checks:
 def _of_the_agent(said: dict[str, Any]) -> _Checks:
     """How the agent is reached, or what it is made of."""
     from turngap.play.target import AgentChoice
+    from turngap.play.words_of import argv_of, require_script
 
     agent, headers = said.get("agent", AgentChoice().agent), tuple(said.get("header", ()))
     if "agent" in said:
@@ -175,6 +176,8 @@ def _of_the_agent(said: dict[str, Any]) -> _Checks:
         for header in headers:
             choice = AgentChoice(agent, headers=(header,))
             yield "header", lambda choice=choice: choice.endpoint.opening()
+        if "start" in said:
+            yield "start", lambda: require_script(argv_of(said["start"]))
         if "dialect" in said:
             endpoint = AgentChoice(agent, dialect=said["dialect"]).endpoint
             yield "dialect", lambda: endpoint.spec().session(endpoint.settings())

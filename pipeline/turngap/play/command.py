@@ -17,6 +17,7 @@ from turngap.core.untrusted import shown
 from turngap.play.elsewhere import taking_calls
 from turngap.play.listeners import (
     Listener,
+    how_to_free,
     listeners_at,
     listeners_of,
     shown_address,
@@ -118,7 +119,7 @@ def require_free(command: str, url: str) -> None:
         raise InputError(
             "start.port_taken",
             f"{host}:{port} is in use already{by_whom}, so {_named(command)} cannot serve there",
-            hint=f"end what serves there, or measure it without --start: --agent {url}",
+            hint=f"{how_to_free(whose)}, or measure it without --start: --agent {url}",
         )
 
 

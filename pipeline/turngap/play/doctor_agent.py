@@ -12,7 +12,8 @@ from turngap.core.secrets import text_without_secrets
 from turngap.defaults.file import Defaults, read_defaults
 from turngap.play.command import address_of
 from turngap.play.doctor import Check
-from turngap.play.listeners import listeners_at, shown_address
+from turngap.play.listeners import Listener, how_to_free, listeners_at, shown_address
+from turngap.play.words_of import argv_of, require_script
 
 # For the name of a host, and for the connection: a doctor's visit, and no download.
 LOOK_UP_S = 3.0
@@ -71,6 +72,11 @@ def _agent(
     peer = seen.peer
     if start is not None:
         command = text_without_secrets(start)
+        try:
+            require_script(argv_of(start))
+        except InputError as e:
+            where = defaults.where("replay", "start")
+            return Check("agent", False, f"{e.message} ({where})", e.hint, needed=False)
         words = f"`{command}` is started for each run ({defaults.where('replay', 'start')})"
         if peer is None:
             words += f", so nothing has to listen at {at} now"
@@ -79,7 +85,7 @@ def _agent(
             "agent",
             False,
             f"{words}, but {at} is in use already{_by_whom(peer)}",
-            f"end what serves there, or take `start` out of {defaults.name} to measure it",
+            f"{how_to_free(_known_at(peer))}, or take `start` out of {defaults.name} to measure it",
             needed=False,
         )
     if peer is not None:
@@ -126,5 +132,9 @@ def _why_not(host: str, at: str, error: Exception) -> _Seen:
 
 def _by_whom(peer: tuple[str, int]) -> str:
     """By which process of this machine; empty where the system does not say."""
-    known = next((each for each in listeners_at(*peer) if each.pid), None)
+    known = _known_at(peer)
     return f" by {known.named}" if known else ""
+
+
+def _known_at(peer: tuple[str, int]) -> Listener | None:
+    return next((each for each in listeners_at(*peer) if each.pid), None)

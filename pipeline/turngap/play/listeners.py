@@ -53,6 +53,14 @@ class Listener:
         return f"{self.name or 'a process'} (process {self.pid})"
 
     @property
+    def of_turngap(self) -> bool:
+        """Whether a turngap that runs has started it, by `--start`."""
+        with suppress(psutil.Error):
+            above = [] if self.pid is None else psutil.Process(self.pid).parents()
+            return any("turngap.children" in process.cmdline() for process in above)
+        return False
+
+    @property
     def stands_for_another(self) -> bool:
         """Whether it belongs to a container or a tunnel, which nobody's descendant has to be."""
         if self.name in _GO_BETWEENS:
@@ -139,6 +147,13 @@ def _distance(bound: _Ip, asked: _Ip) -> int | None:
     if bound.version == asked.version:
         return 1
     return 2 if bound.version == 6 else None  # one for both versions
+
+
+def how_to_free(found: Listener | None) -> str:
+    """What to do about a port that is in use: a check that runs will give it back."""
+    if found is not None and found.of_turngap:
+        return "a turngap that runs has started it: wait until that ends, or use another port"
+    return "end what serves there"
 
 
 def strangers_at(host: str, port: int, root: int) -> tuple[Listener, ...]:

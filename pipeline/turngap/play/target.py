@@ -290,6 +290,7 @@ def resolve(choice: AgentChoice, library: Path) -> Target:
                 f"--start starts a bot, and {choice.agent} is none: turngap starts it itself",
                 hint="name the URL at which the command serves: --agent ws://127.0.0.1:8765/ws",
             )
+        choice.endpoint.check()  # first, since a port may be free later and a typo stays
         argv_of(choice.start)
         require_free(choice.start, choice.agent)
     if choice.checkout is not None:

@@ -3,6 +3,7 @@
 import re
 import shlex
 import shutil
+from pathlib import Path
 
 from turngap.core.errors import InputError
 
@@ -53,3 +54,22 @@ def argv_of(command: str) -> list[str]:
 def _unquoted(match: re.Match[str]) -> str:
     """What is left of a quoted text for a shell to do something with."""
     return "$x" if match[0][0] == '"' and _EXPANDED.search(match[0].replace("\\$", "")) else "x"
+
+
+def require_script(argv: list[str]) -> None:
+    """Refuse a command whose Python has no such script to run.
+
+    Raises:
+        InputError: it is not there: in this folder, or in that of the file that has the command.
+    """
+    folder = Path()
+    # So a file's command is run in its folder (`turngap.defaults.file`).
+    if argv[0] == "sh" and len(argv) > 4 and argv[2].startswith("CDPATH="):
+        folder, argv = Path(argv[3]), argv[4:]
+    python = Path(argv[0]).name.startswith("python")
+    if python and len(argv) > 1 and argv[1].endswith(".py") and not (folder / argv[1]).is_file():
+        raise InputError(
+            "start.no_script",
+            f"--start {shlex.join(argv)!r}: there is no file {argv[1]!r}",
+            hint="correct its name, or its folder",
+        )

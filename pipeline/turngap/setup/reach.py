@@ -58,6 +58,7 @@ async def reached(asked: Asked, clock: Clock, told: Told) -> Endpoint:
         InputError: the URL or the command cannot be used.
         AgentError: it does not start, is not there, or speaks nothing that can be told.
     """
+    Endpoint(asked.url or "ws://127.0.0.1", asked.dialect, asked.headers).check()
     async with AsyncExitStack() as stack:
         urls = [asked.url]
         if asked.start is not None:

@@ -70,6 +70,6 @@ def require_script(argv: list[str]) -> None:
     if python and len(argv) > 1 and argv[1].endswith(".py") and not (folder / argv[1]).is_file():
         raise InputError(
             "start.no_script",
-            f"--start {shlex.join(argv)!r}: there is no file {argv[1]!r}",
+            f"`{shlex.join(argv)}`: there is no file {argv[1]!r}",
             hint="correct its name, or its folder",
         )

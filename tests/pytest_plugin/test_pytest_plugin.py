@@ -284,7 +284,11 @@ def test_an_agent_that_fails_says_what_was_played_and_where(inner: Inner, play: 
         ("", "replay(repeat=0)", "repeat=0: expected a whole number from 1 on"),
         ("", "replay(starved_ms=0)", "starved_ms=0: expected a number from 1 to 1000"),
         ("", "replay(rounds=2)", "no setting rounds*allowed:*repeat*"),
-        ("", "replay(scenarios='nowhere')", "no scenario 'nowhere'*known: *quick-questions*"),
+        (
+            "",
+            "replay(scenarios='nowhere')",
+            "no scenario 'nowhere'*known: coffee-order, *lists all*",
+        ),
         ("", "replay(sets=['llm.ttft_ms=1'])", "is a running agent*drop*"),
         ("", "replay().assert_stage('llm', max_ms=1)", "no stage 'llm'*stages: endpoint*"),
         ("", "replay().assert_gap()", "no limit given*for example p95_ms*"),

@@ -102,7 +102,7 @@ def test_a_document_that_contradicts_itself_is_damaged(
     spoiled = lines((folder / file).read_bytes(), change)
     (folder / file).write_bytes(spoiled)
     with pytest.raises(InputError, match=says) as excinfo:
-        _stored(str(folder), None)
+        _stored(str(folder), None, all_labelled=False)
     assert excinfo.value.kind == "document.damaged"
     assert file in str(excinfo.value)
 
@@ -115,7 +115,7 @@ def test_a_turn_with_a_stage_below_nothing_is_drawn(tmp_path: Path) -> None:
         turn["stages"][1]["ns"] = -(10**12)
 
     file.write_bytes(lines(file.read_bytes(), change))
-    assert _stored(str(folder), None).blocks(80)
+    assert _stored(str(folder), None, all_labelled=False).blocks(80)
 
 
 @pytest.mark.parametrize("event", [{}, {"at_ns": "soon"}, {"at_ns": None, "text": 5}])

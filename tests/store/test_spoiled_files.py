@@ -115,7 +115,8 @@ def test_a_turn_with_a_stage_below_nothing_is_drawn(tmp_path: Path) -> None:
         turn["stages"][1]["ns"] = -(10**12)
 
     file.write_bytes(lines(file.read_bytes(), change))
-    assert _stored(str(folder), None, all_labelled=False).blocks(80)
+    (stored,) = _stored(str(folder), None, all_labelled=False)
+    assert stored.blocks(80)
 
 
 @pytest.mark.parametrize("event", [{}, {"at_ns": "soon"}, {"at_ns": None, "text": 5}])

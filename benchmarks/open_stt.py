@@ -5,8 +5,8 @@ the next, in an order that turns. The turn's end is what the `adaptive` turn-tak
 it: so many ms after the last audible sample.
 
     python benchmarks/open_stt.py                                   # canned models of these shapes
-    python benchmarks/open_stt.py sherpa:en-2023-06-26 whisper:tiny --limit 8
-    python benchmarks/open_stt.py sherpa=DIR whisper=base.en        # weights, and so error rates
+    python benchmarks/open_stt.py whisper:tiny pipecat:tiny --limit 8
+    python benchmarks/open_stt.py whisper=base.en                   # weights, and so error rates
 
 An engine is NAME:SHAPE or NAME=MODEL, NAME one of those that --help lists. A canned model has the
 layers of a published one and calculates as that does, but its text is how long people speak, so
@@ -42,14 +42,12 @@ from pipecat.transcriptions.language import Language
 from rapidfuzz.distance import Levenshtein
 
 from training.whisper import canned as canned_whisper
-from training.zipformer import canned as canned_zipformer
 from turngap.backends import BackendSpec
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.stats import percentile
 from turngap.scenario.library import library_dir, library_paths, load_scenario
 from turngap.testing.pipelines import at_work, worker_of
-from turngap_services.stt.sherpa import SPEC as SHERPA
 from turngap_services.stt.whisper import SPEC as WHISPER
 from turngap_services.stt.whisper.model import WholeModel
 from turngap_services.text import spoken_words
@@ -146,8 +144,6 @@ def ours(spec: BackendSpec, **given: object) -> Callable[[str, int, MonotonicClo
 
 
 ENGINES = {
-    "sherpa": ours(SHERPA),
-    "sherpa-end": ours(SHERPA, pause_ms=60_000),  # no reading in pauses
     "whisper": ours(WHISPER, device="cpu"),
     "whisper-full": ours(WHISPER, device="cpu", window="full"),
     "whisper-fit": ours(WHISPER, device="cpu", window="fit"),
@@ -155,23 +151,11 @@ ENGINES = {
     "pipecat": pipecats,
 }
 DEFAULT = (
-    "sherpa:en-2023-06-26",
-    "sherpa-end:en-2023-06-26",
-    "sherpa:en-2023-06-26-640ms",
     "whisper:tiny",
     "whisper:base",
     "whisper-full:tiny",
     "pipecat:tiny",
 )
-
-
-def make_model(directory: Path, engine: str, shape: str) -> None:
-    """Write a canned model that the engine reads."""
-    if engine.startswith("sherpa"):
-        canned_zipformer.make_canned(directory, shape=canned_zipformer.SHAPES[shape])
-    else:
-        given = canned_whisper.SHAPES[shape]
-        canned_whisper.make_canned(directory, shape=given, room=canned_whisper.WHISPER_PIECES)
 
 
 def contender(named: str, threads: int, models: Path, clock: MonotonicClock) -> Contender:
@@ -181,7 +165,8 @@ def contender(named: str, threads: int, models: Path, clock: MonotonicClock) -> 
         engine, _, shape = named.partition(":")
         # Each has a model of its own: engines that shared one would share its CPU caches too.
         directory = models / named.replace(":", "-")
-        make_model(directory, engine, shape)
+        given = canned_whisper.SHAPES[shape]
+        canned_whisper.make_canned(directory, shape=given, room=canned_whisper.WHISPER_PIECES)
         model = str(directory)
     service = ENGINES[engine](model, threads, clock)
     return Contender(named, not is_model, service)
@@ -327,8 +312,8 @@ def main() -> None:
         "engines",
         nargs="*",
         default=DEFAULT,
-        help=f"NAME:SHAPE or NAME=MODEL; names: {', '.join(ENGINES)}; shapes of sherpa: "
-        f"{', '.join(canned_zipformer.SHAPES)}; of the others: {', '.join(canned_whisper.SHAPES)}",
+        help=f"NAME:SHAPE or NAME=MODEL; names: {', '.join(ENGINES)}; shapes: "
+        f"{', '.join(canned_whisper.SHAPES)}",
     )
     parser.add_argument("--hold-ms", type=float, default=250.0)
     parser.add_argument("--threads", type=int, default=1)

@@ -27,8 +27,6 @@ from pages import write
 import training.canned_llm as llm
 from training.voices import random_vits
 from training.whisper import canned as whisper
-from training.zipformer import canned as zipformer
-from training.zipformer.shape import SHAPES as ZIPFORMERS
 from turngap import Run, replay
 from turngap.core.errors import InputError
 from turngap.core.summary import counted_turns, summarise
@@ -73,18 +71,6 @@ class Row:
     @property
     def folder(self) -> str:
         return re.sub(r"[^a-z0-9.]+", "-", self.name.lower())
-
-
-def zipformer_of(shape: str) -> Models:
-    """A streaming zipformer."""
-
-    def models(out: Path) -> dict[str, str]:
-        folder = out / f"zipformer-{shape}"
-        if not folder.is_dir():
-            zipformer.make_canned(folder, text=HEARD, shape=ZIPFORMERS[shape])
-        return {"stt": "sherpa", "stt.model": str(folder.resolve())}
-
-    return models
 
 
 def whisper_of(shape: str) -> Models:
@@ -132,17 +118,13 @@ def together(*parts: Models) -> Models:
 def rows() -> list[Row]:
     """All rows, in the order of the table."""
     llms = ("smollm2-135m", "qwen2.5-0.5b")
-    streaming, quick = zipformer_of("en-2023-06-26"), llm_of(llms[0])
     return [
         Row("embedded", "embedded", lambda _: {}, real=True),
         *(
-            Row(f"zipformer, {name}", "local", together(streaming, llm_of(name), piper))
+            Row(f"whisper {size}, {name}", "local", together(whisper_of(size), llm_of(name), piper))
+            for size in whisper.SHAPES
+            if size != "toy"
             for name in llms
-        ),
-        *(
-            Row(f"whisper {name}, {llms[0]}", "local", together(whisper_of(name), quick, piper))
-            for name in whisper.SHAPES
-            if name != "toy"
         ),
     ]
 

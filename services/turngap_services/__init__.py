@@ -13,7 +13,6 @@ from turngap_services.llm.sim.profiles import SPECS as SERVED
 from turngap_services.llm.small import SPEC as SMALL
 from turngap_services.llm.vllm import SPEC as VLLM
 from turngap_services.stt.pocketsphinx import SPEC as POCKETSPHINX
-from turngap_services.stt.sherpa import SPEC as SHERPA
 from turngap_services.stt.whisper import SPEC as WHISPER
 from turngap_services.tts.espeak import SPEC as ESPEAK
 from turngap_services.tts.piper import SPEC as PIPER
@@ -25,7 +24,6 @@ SPECS: tuple[BackendSpec, ...] = (
     SMART_TURN,
     ADAPTIVE,
     POCKETSPHINX,
-    SHERPA,
     WHISPER,
     SIM,
     *SERVED,

@@ -8,7 +8,7 @@ from turngap.backends import AGENT, Need
 # libraries about what their wheel unpacks to.
 SIZES_MB = {
     AGENT.extra: AGENT.extra_mb,
-    "embedded": 71, "small": 156, "whisper": 105, "piper": 46, "sherpa": 44, "cuda": 800,
+    "embedded": 71, "small": 156, "whisper": 105, "piper": 46, "cuda": 800,
     "anthropic": 20, "voice": 21,
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ SHIPPED = Path(__file__).with_suffix(".toml")
 PINS_VARIABLE = "TURNGAP_PINS"
 # The engine and the setting that name them.
 _SETTINGS = {
-    "whisper": "whisper,model=", "sherpa": "sherpa,model=", "piper": "piper,voice=",
+    "whisper": "whisper,model=", "piper": "piper,voice=",
     "llm": "vllm,model=",
 }  # fmt: skip
 
@@ -56,7 +56,7 @@ class _Pins(RootModel[dict[str, dict[str, _Pinned]]]):
 
 
 def pinned(kind: str, name: str) -> Weights | None:
-    """Return the pinned weights of that kind (`whisper`, `piper`, `sherpa`, `llm`) and name.
+    """Return the pinned weights of that kind (`whisper`, `piper`, `llm`) and name.
 
     Raises:
         InputError: the file that TURNGAP_PINS names cannot be read.

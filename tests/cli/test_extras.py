@@ -9,16 +9,16 @@ from turngap.cli.extras import main
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only turngap's base is installed."""
-    brought = {"faster_whisper", "piper", "sherpa_onnx", "anthropic", "libcublas.so.12"}
+    brought = {"faster_whisper", "piper", "anthropic", "libcublas.so.12"}
     monkeypatch.setattr(Need, "met", lambda need: need.name not in brought)
 
 
 @pytest.mark.parametrize(
     ("command", "needs"),
     [
-        ("talk --agent local", ["sherpa", "piper"]),
-        ("replay smart-home --agent=local --json", ["sherpa", "piper"]),
-        ("replay --agent local --stt whisper --tts espeak", ["whisper"]),
+        ("talk --agent local", ["whisper", "piper"]),
+        ("replay smart-home --agent=local --json", ["whisper", "piper"]),
+        ("replay --agent local --tts espeak", ["whisper"]),
         ("serve --agent gpu", ["whisper", "cuda", "piper"]),
         ("serve --agent gpu --set stt.device=cpu", ["whisper", "piper"]),
         ("replay --llm anthropic", ["anthropic"]),

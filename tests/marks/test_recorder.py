@@ -10,7 +10,6 @@ from turngap.backends import Decision
 from turngap.core.audio import Pcm
 from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import ms_to_ns
-from turngap.core.counts import BEHIND
 from turngap.core.events import ToolCall
 from turngap.marks.recorder import SAME_STEP_MS, MarksRecorder
 from turngap.marks.turn import AgentTurn
@@ -670,10 +669,10 @@ def test_what_the_recogniser_counts_is_of_the_turn_that_answers_what_was_heard()
     marks = MarksRecorder(0.0, told.append)
     marks.llm_requested(ns(0))
     # The next words are heard while the first answer is still made, and a guess at them is begun.
-    marks.heard({"stt_readings": 2, "stt_read_again": 0, BEHIND: 400})
+    marks.heard({"stt_readings": 2, "stt_read_again": 0})
     marks.guessed(ns(100))
-    marks.heard({"stt_readings": 3, "stt_read_again": 1, BEHIND: 300})
+    marks.heard({"stt_readings": 3, "stt_read_again": 1})
     marks.turn_decided(ns(200))
     marks.finish()
-    counts = {"stt_readings": 5, "stt_read_again": 1, BEHIND: 400}
+    counts = {"stt_readings": 5, "stt_read_again": 1}
     assert [turn.counts for turn in told] == [{}, counts]

@@ -25,7 +25,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 NOT_IN_BASE = {
     *("pipecat", "numba", "llvmlite", "onnxruntime", "openai", "PIL", "rapidfuzz", "scipy"),
     *("huggingface_hub", "torch", "transformers", "ctranslate2", "tokenizers", "pocketsphinx"),
-    *("espeakng_loader", "num2words", "sounddevice", "piper", "faster_whisper", "sherpa_onnx"),
+    *("espeakng_loader", "num2words", "sounddevice", "piper", "faster_whisper"),
     *(
         "anthropic",
         "nvidia",

@@ -173,15 +173,15 @@ def base(checkout: Checkout) -> Checkout:
 def test_what_the_agent_of_a_command_needs_is_installed_and_its_size_said_first(
     base: Checkout,
 ) -> None:
-    lacks = "sherpa,piper\\nabout 90 MB\\n"
+    lacks = "whisper,piper\\nabout 90 MB\\n"
     code, _, err = base.run("run", "talk", "--agent", "local", LACKS=lacks)
     assert code == 0
     assert err == [
-        "run: installing what this agent needs besides: sherpa,piper (about 90 MB, once)"
+        "run: installing what this agent needs besides: whisper,piper (about 90 MB, once)"
     ]
     asked, installs, _, talks = base.log
     assert asked.endswith("turngap.cli.extras talk --agent local")
-    assert installs.endswith(f"--editable {base.root}[embedded,small,sherpa,piper]")
+    assert installs.endswith(f"--editable {base.root}[embedded,small,whisper,piper]")
     assert talks == "turngap talk --agent local"
     failed = base.run("run", "talk", "--agent", "local", LACKS=lacks, FAILS="always")
     assert failed[0] == 2

@@ -17,7 +17,6 @@ from urllib.request import urlopen
 
 import pytest
 import quiet
-from canned_zipformer import canned_model
 from commandline import ROOT
 from hub import Hub, serve_published
 
@@ -26,7 +25,7 @@ from turngap_services.weights import pinned
 
 # The Python of an environment with vLLM, or its executable; or `none`, and perhaps why.
 VLLM = os.environ.get("TURNGAP_VLLM") or shutil.which("vllm") or "none"
-SHERPA = "csukuangfj/sherpa-onnx-streaming-zipformer-en-2023-06-26"
+WHISPER = "Systran/faster-whisper-tiny.en"
 
 pytestmark = pytest.mark.realtime
 
@@ -37,7 +36,6 @@ class Newcomer:
     def __init__(self, home: Path, voice: Path) -> None:
         self.hub, self.runs = Hub(), home / "runs"
         serve_published(self.hub, ROOT, voice)
-        self.hub.add_folder(SHERPA, canned_model())
         with self.hub:  # for its address
             pins = self.hub.write_pins(home / "pins.toml")
             self.environment = {
@@ -84,8 +82,8 @@ def test_local_fetches_what_it_needs_and_runs_without_the_hub_from_then_on(
     with newcomer.hub as hub:
         turns, said = newcomer.replay(*local, hub=hub)
     answered(turns)
-    assert f"{SHERPA} at " in said
-    assert "licence: Apache-2.0" in said
+    assert f"{WHISPER} at " in said
+    assert "licence: MIT" in said
     asked = len(hub.asked)
     assert asked
     turns, said = newcomer.replay(*local, hub=None)

@@ -31,7 +31,6 @@ ENGINES = (
     "numpy",
     "onnxruntime",
     "faster_whisper",
-    "sherpa_onnx",
 )
 BY_NAME = {spec.name: spec for spec in SPECS}
 
@@ -165,7 +164,7 @@ def test_a_size_is_the_repository_that_faster_whisper_takes_and_pinned(name: str
 
 
 def test_pins_are_digests_and_commits() -> None:
-    for kind in ("whisper", "piper", "sherpa", "llm"):
+    for kind in ("whisper", "piper", "llm"):
         for name in pinned_names(kind):
             weights = pinned(kind, name)
             assert weights is not None
@@ -248,7 +247,6 @@ def test_what_is_not_pinned_is_looked_for_on_the_hub(tmp_path: Path) -> None:
     [
         ("espeak", "GPL-3.0-or-later"),
         ("piper", "GPL-3.0-or-later AND MIT"),
-        ("sherpa", "Apache-2.0 AND MIT AND LGPL-2.1-or-later"),  # its wheel has ALSA's library
     ],
 )
 def test_copyleft_in_the_process_is_declared(name: str, licence: str) -> None:

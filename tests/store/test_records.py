@@ -47,13 +47,6 @@ def test_what_is_told_in_two_pieces_is_counted_once() -> None:
     assert fields["counts"] == {"hold_ms": 250, "speculations": 1, "lead_cut_ms": 4}
 
 
-def test_of_what_a_recogniser_was_behind_the_greatest_counts() -> None:
-    fields = stored_fields(
-        played(marks(1, 900, "early", stt_behind_ms=300), marks(2, 1500, "", stt_behind_ms=400))
-    )
-    assert fields["counts"]["stt_behind_ms"] == 400
-
-
 def test_an_agent_that_counts_nothing_has_no_counts() -> None:
     fields = stored_fields(played())
     assert (fields["counts"], fields["endpoint_why"]) == ({}, None)

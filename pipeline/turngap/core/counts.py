@@ -2,14 +2,10 @@
 
 from collections.abc import Mapping
 
-# How far a recogniser was behind what was said, in ms.
-BEHIND = "stt_behind_ms"
 # The gap as the agent knows it, in ms: by its own marks, and by pipecat's own measurement, which
 # pipecat's traces hold as `turn.user_bot_latency_seconds`.
 AGENT_GAP = "agent_gap_ms"
 USER_BOT_LATENCY = "user_bot_latency_ms"
-# Of these the greatest counts; all others are added up.
-_GREATEST = frozenset({BEHIND})
 
 
 def claimed_gap(counts: Mapping[str, float]) -> tuple[float | None, str | None]:
@@ -26,5 +22,4 @@ def claimed_gap(counts: Mapping[str, float]) -> tuple[float | None, str | None]:
 def add_counts(counts: dict[str, float], more: Mapping[str, float]) -> None:
     """Add further figures to `counts`."""
     for name, n in more.items():
-        before = counts.get(name, 0)
-        counts[name] = max(before, n) if name in _GREATEST else before + n
+        counts[name] = counts.get(name, 0) + n

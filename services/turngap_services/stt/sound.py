@@ -28,7 +28,7 @@ _SMOOTH = 3
 # a word.
 _BETWEEN_WORDS = 12
 # Silero hears a voice for this long after its last audible sample (p95 over the library's
-# recordings). A voice that a VAD hears for longer was too soft for `Voice`.
+# recordings). A voice that a VAD hears for longer was too soft for `Sound`.
 VAD_LATE_MS = 130.0
 
 
@@ -47,8 +47,8 @@ def require_rate(engine: str, rate_hz: int) -> None:
         raise ValueError(f"{engine} hears {RATE} Hz, the pipeline has {rate_hz} Hz")
 
 
-class Voice:
-    """Where an utterance is audible. None of its sound is kept.
+class Sound:
+    """All samples of an utterance, and where it is audible.
 
     Attributes:
         heard: number of samples so far.
@@ -58,6 +58,7 @@ class Voice:
     def __init__(self) -> None:
         self.heard = 0
         self.last_audible: int | None = None
+        self._samples: Pcm = np.empty(0, np.int16)  # with room to grow
         self._begun: Pcm = np.empty(0, np.int16)  # less than a frame
         self._levels = deque[float](maxlen=_SMOOTH)
         self._noise = 0.0
@@ -65,7 +66,13 @@ class Voice:
 
     def feed(self, pcm: Pcm) -> None:
         first = self.heard - len(self._begun)
-        self.heard += len(pcm)
+        until = self.heard + len(pcm)
+        if until > len(self._samples):
+            longer = np.empty(max(until, 2 * len(self._samples), 8 * RATE), np.int16)
+            longer[: self.heard] = self._samples[: self.heard]
+            self._samples = longer
+        self._samples[self.heard : until] = pcm
+        self.heard = until
         pcm = np.concatenate((self._begun, pcm))
         whole = len(pcm) // FRAME * FRAME
         self._begun = pcm[whole:].copy()
@@ -83,23 +90,6 @@ class Voice:
         told_apart = max(self._noise + _OVER_NOISE_DB, soft, _LOWEST_DBFS)
         if level >= min(told_apart, self._peak - _LEAST_RANGE_DB) and level >= _LOWEST_DBFS:
             self.last_audible = end
-
-
-class Sound(Voice):
-    """All samples of an utterance, and where it is audible."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._samples: Pcm = np.empty(0, np.int16)  # with room to grow
-
-    def feed(self, pcm: Pcm) -> None:
-        until = self.heard + len(pcm)
-        if until > len(self._samples):
-            longer = np.empty(max(until, 2 * len(self._samples), 8 * RATE), np.int16)
-            longer[: self.heard] = self._samples[: self.heard]
-            self._samples = longer
-        self._samples[self.heard : until] = pcm
-        super().feed(pcm)
 
     def between(self, first: int, last: int) -> Pcm:
         return self._samples[first:last].copy()

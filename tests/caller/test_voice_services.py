@@ -1,7 +1,4 @@
-"""The dialects of Deepgram, ElevenLabs and Google, message by message as their documents have them.
-
-`benchmarks/vendor_clients.py` compares the same messages with the types of the vendors' own SDKs.
-"""
+"""The dialects of Deepgram, ElevenLabs and Google, message by message as in their documents."""
 
 import json
 from typing import Any

@@ -1,5 +1,5 @@
 """How the closed-domain recogniser learns to tell what it does not know.
 
 `fit.txt` holds sentences that no library has, to fit on; `judge.txt` holds others, to judge by
-(`benchmarks/out_of_domain.py`). The voices of both differ, too.
+(`tests/play/test_out_of_domain.py`). The voices of both differ, too.
 """

@@ -4,7 +4,7 @@
 
 Two recognisers hear sentences of their own and the set `fit` of those that nobody knows, in the
 voices of `training.turns`' set `fit`, over each kind of line. What a recogniser misread is left
-out: it is neither. `benchmarks/out_of_domain.py` judges it, by other sentences and voices.
+out: it is neither.
 """
 
 import argparse

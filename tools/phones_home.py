@@ -1,8 +1,8 @@
 """Run a command and show every address that it, or anything that it starts, talks to.
 
-    python benchmarks/phones_home.py ./run
-    python benchmarks/phones_home.py --cut ./run test
-    python benchmarks/phones_home.py --cut --seconds 20 ./run talk
+    python tools/phones_home.py ./run
+    python tools/phones_home.py --cut ./run test
+    python tools/phones_home.py --cut --seconds 20 ./run talk
 
 It needs Linux and strace. `--cut` also takes the network away: the command sees only loopback
 (unshare, with the user's own namespaces, which some machines forbid). Ends with 1 if the command

@@ -26,12 +26,12 @@ LEAST_TURNS = 5
 # A run is held against so many before it and after it.
 NEIGHBOURS = 4
 # A run is uneven if its turns are so many times as far off as those of its neighbours. Chosen on
-# made-up series (benchmarks/history_changes.py, seeds below 600), where 2 and 3 did as well.
+# made-up series (seeds below 600), where 2 and 3 did as well.
 UNEVEN = 2.5
 # Where more than this share of a series is uneven, nothing is said of it: a run is uneven against
 # what is usual around it, and where nearly half are, it is chance which half is taken for the usual
 # one. Of 720 made series (30 runs, seeds below 120), in some of which every other run was slow, no
-# more than 27 % were uneven, and of others (benchmarks/history_changes.py) 33 %: more was never
+# more than 27 % were uneven, and of others 33 %: more was never
 # tried.
 MOST_UNEVEN = 1 / 3
 # Less than this is no fault of any run, and a turn counts for no more than that.

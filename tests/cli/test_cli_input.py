@@ -82,7 +82,6 @@ def test_a_bad_scenario_is_refused_before_anything_is_played(
         (["replay", "--agent", "http://127.0.0.1:9/"], 2, "did you mean ws://127.0.0.1:9/?"),
         (["replay", "--agent", "https://a.example/ws"], 2, "did you mean wss://a.example/ws?"),
         (["replay", "--agent", "127.0.0.1:9/ws"], 2, "did you mean ws://127.0.0.1:9/ws?"),
-        (["dialects", "check", "localhost:9/ws"], 2, "did you mean ws://localhost:9/ws?"),
         (["replay", "--agent", "ws://127.0.0.1:9/", "--dialect", "klingon"], 2, "no dialect"),
         (["replay", "--dialect", "twilio"], 2, "embedded is no URL"),
         (["replay", "--agent", "ws://127.0.0.1:9/", "--header", "x"], 2, "no HTTP header"),

@@ -120,21 +120,21 @@ def served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Target, "serving", serving)
 
 
-def swept(capsys: Capsys, out: Path, *arguments: str) -> tuple[int, str, str]:
+def varied(capsys: Capsys, out: Path, *arguments: str) -> tuple[int, str, str]:
     done = turngap_here(
-        capsys, "sweep", "turn.hold_ms=0,100", "quick-questions",
+        capsys, "turns", "quick-questions", "--vary", "turn.hold_ms=0,100",
         "--out", out, *arguments,
     )  # fmt: skip
     return done.code, done.out, done.err.replace("\n", "")
 
 
 @pytest.mark.usefixtures("served")
-def test_a_sweep_whose_caller_was_starved_says_so_and_exits_with_3(
+def test_a_varied_agent_whose_caller_was_starved_says_so_and_exits_with_3(
     agents: FakeAgents, tmp_path: Path, capsys: Capsys
 ) -> None:
-    assert swept(capsys, tmp_path)[0] == 0
+    assert varied(capsys, tmp_path)[0] == 0
     agents.starved = lambda _url, _nth: True
-    code, out, _ = swept(capsys, tmp_path)
+    code, out, _ = varied(capsys, tmp_path)
     assert code == 3
     assert "0 is invalid: the caller was starved in 3 of 3 turns" in out
     assert "0 (invalid)" in out
@@ -145,7 +145,7 @@ def test_an_interrupted_sweep_says_what_is_left_of_it(
     agents: FakeAgents, tmp_path: Path, capsys: Capsys
 ) -> None:
     interrupt_after(agents, 1)
-    code, _, err = swept(capsys, tmp_path, "--starved-ms", "40")
+    code, _, err = varied(capsys, tmp_path, "--starved-ms", "40")
     assert code not in (0, 1)
     (folder,) = tmp_path.iterdir()
     runs = sorted(folder.iterdir())

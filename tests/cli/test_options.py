@@ -56,7 +56,7 @@ def test_a_paragraph_of_a_help_is_broken_only_where_the_terminal_is(name: str) -
     assert "\n" not in COMMANDS[name].help.replace("\n\n", "")
 
 
-@pytest.mark.parametrize("name", ["replay", "check", "compare", "sweep", "load", "simulate"])
+@pytest.mark.parametrize("name", ["replay", "check", "compare", "turns", "load", "simulate"])
 def test_options_stand_in_the_same_groups_and_order(name: str) -> None:
     shown = [group for group, _ in groups(COMMANDS[name])]
     order = [g for g in ("Fleet", AGENT, PLAYED, LIMITS, OUTPUT) if g in shown]

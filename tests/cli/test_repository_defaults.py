@@ -395,16 +395,6 @@ def test_a_served_agent_is_no_url(repository: Path, capsys: Capsys) -> None:
     assert "turngap.toml adds" not in done.err
 
 
-def test_a_server_that_is_checked_gets_nothing_that_is_for_the_agent(
-    repository: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its name ends as that of `turngap check`, and the header may hold a key."""
-    monkeypatch.setenv("MY_KEY", "secret")
-    (repository / "turngap.toml").write_text(FILE)
-    done = turngap_here(capsys, "dialects", "check", "no URL")
-    assert (done.code, "turngap.toml" in done.err) == (2, False)
-
-
 @pytest.mark.parametrize("name", TABLES)
 def test_the_keys_of_a_table_are_the_options_of_its_command(name: str) -> None:
     options = {param.name for param in COMMANDS[name].params}

@@ -1,7 +1,7 @@
 """Where the commands of the documentation are run: a folder that has what they name, and stand-ins.
 
 Agents answer at once (`FakeAgents`), and so do a load test, a server that would serve until Ctrl-C,
-a server that is checked against its protocol, a hub, a microphone and a judge. Everything else is
+a hub, a microphone and a judge. Everything else is
 turngap's own: its command line, scenarios, stacks, plans, statistics, stored documents and reports.
 """
 
@@ -23,26 +23,17 @@ from made_speech import spoken
 import turngap.cli
 from turngap.agent.access import Access
 from turngap.backends import Weights
-from turngap.caller.conversation import Conversation
-from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.endpoint import Endpoint
-from turngap.cli import protocols, recording, serving, setting_up
+from turngap.cli import recording, serving, setting_up
 from turngap.cli.wanted import Announce, Wanted, Where
-from turngap.conformance.evidence import Evidence
-from turngap.conformance.play import play_over
-from turngap.conformance.tap import Tap
 from turngap.live import microphone, sound
 from turngap.live.microphone import Take
 from turngap.load import play as loading
 from turngap.load.play import Loaded
-from turngap.play.calibrate import utterance
 from turngap.play.plan import Progress
 from turngap.play.target import resolve
 from turngap.scenario.library import library_dir
 from turngap.store.folders import new_folder
-from turngap.testing.agent import Reply, Script
-from turngap.testing.memory import line_to
-from turngap.testing.virtual import LoopClock, in_virtual_time
 from turngap.turns import play as taking
 
 # What pages name of the library, all of them short here.
@@ -117,7 +108,6 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr("turngap.play.target.require_free", lambda *_: None)
     monkeypatch.setattr(loading, "load", load)
     monkeypatch.setattr(taking, "turns_in_virtual_time", in_turns)
-    monkeypatch.setattr(protocols, "_observed", observed)
     monkeypatch.setattr(serving, "host_agent", host)
     monkeypatch.setattr("webbrowser.open", lambda _: True)
     for room in ("turngap.weights.fetch", "turngap.play.target", "turngap.scenario.spoken"):
@@ -152,20 +142,6 @@ async def calibrated(*_: object) -> None:
 def in_turns(plan: taking.TurnsPlan, progress: Progress) -> taking.Played:
     """Play in order what `--virtual` would."""
     return asyncio.run(taking.turns(plan, progress))
-
-
-def observed(endpoint: Endpoint, _: Path | None) -> tuple[str, Evidence]:
-    """Call a server of the project's own in memory."""
-
-    async def course() -> Evidence:
-        clock = LoopClock()
-        tap = Tap(find_dialect(endpoint.dialect or "pipecat").session(), clock)
-        async with line_to(Script((Reply(delay_ms=700, speech_ms=1000),)), tap, clock) as line:
-            cues = [utterance(line.rate)]
-            talk = Conversation(line, cues, clock, offset=await line.clock_offset(), watch=clock)
-            return await play_over(line, tap, talk)
-
-    return endpoint.dialect or "pipecat", in_virtual_time(course())
 
 
 async def load(plan: Any, progress: Any, *_: Any) -> Loaded:

@@ -1,4 +1,4 @@
-"""`turngap turns` and `sweep` on the command line, against scripted agents in virtual time."""
+"""`turngap turns` on the command line, against scripted agents in virtual time."""
 
 from pathlib import Path
 
@@ -135,13 +135,16 @@ def test_a_replay_says_which_pause_a_cut_in_fell_into(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["sweep", "turn.hold_ms"], "expected TABLE.KEY=V1,V2"),
-        (["sweep", "turn.hold_ms=100"], "expected 2 to 8"),
+        (["turns", "--vary", "turn.hold_ms"], "expected TABLE.KEY=V1,V2"),
+        (["turns", "--vary", "turn.hold_ms=100"], "expected 2 to 8"),
         (["turns", "--vary", "turn.hold_ms=1,2,3,4,5,6,7,8,9"], "expected 2 to 8"),
         (["turns", "--vary", "hold=1,2"], "expected TABLE.KEY=V1,V2"),
         (["turns", "--vary", "turn.nonsense=1,2"], "allowed:"),
-        (["sweep", "turn.hold_ms=soon,later"], "turn backend 'adaptive'"),
-        (["sweep", "turn.hold_ms=0,100", "--agent", "ws://127.0.0.1:9/"], "running agent"),
+        (["turns", "--vary", "turn.hold_ms=soon,later"], "turn backend 'adaptive'"),
+        (
+            ["turns", "--vary", "turn.hold_ms=0,100", "--agent", "ws://127.0.0.1:9/"],
+            "running agent",
+        ),
         (["turns", "--agent", "nobody"], "known: embedded"),
         (["turns", "--virtual", "--agent", "ws://127.0.0.1:9/"], "keeps virtual time"),
         (["turns", "--rounds", "0"], "--rounds"),

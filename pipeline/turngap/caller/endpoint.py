@@ -16,7 +16,6 @@ from turngap.caller.dialects.registry import (
     dialect_of_host,
     find_dialect,
 )
-from turngap.caller.dialects.session import Session
 from turngap.caller.line import OPEN_TIMEOUT_S, UNREADY, Line, open_line
 from turngap.caller.opening import Request, check_url, knock
 from turngap.core.clock import Clock
@@ -134,16 +133,14 @@ class Endpoint:
         await knock(Request(url, headers, subprotocols, OPEN_TIMEOUT_S, self.url))
 
     @asynccontextmanager
-    async def open(
-        self, clock: Clock, *, timeout_s: float = OPEN_TIMEOUT_S, session: Session | None = None
-    ) -> AsyncIterator[Line]:
-        """Connect and do the handshake, each within `timeout_s`, with `session` or one of its own.
+    async def open(self, clock: Clock, *, timeout_s: float = OPEN_TIMEOUT_S) -> AsyncIterator[Line]:
+        """Connect and do the handshake, each within `timeout_s`.
 
         Raises:
             InputError: as `opening`, or the URL is no WebSocket's.
             AgentError: as `turngap.caller.line.open_line`.
         """
-        session = session or self.spec().session(self.settings())
+        session = self.spec().session(self.settings())
         url, headers, subprotocols = self.opening()
         key = self._key()
         try:

@@ -23,7 +23,6 @@ from turngap.cli import (
     labelling,
     loading,
     measuring,
-    protocols,
     recording,
     remembering,
     results,
@@ -84,9 +83,6 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap turns --agent ws://127.0.0.1:8765/ws --scenarios mine",
         "turngap turns --tag pause --vary turn.certainty=0.5,0.7,0.9 --rounds 4 --phases 4",
     )),
-    (MEASURE, turn_taking.sweep, (
-        "turngap sweep turn.certainty=0.5,0.7,0.9 --tag pause --rounds 4 --phases 4",
-    )),
     (MEASURE, loading.load, (
         "turngap load",
         "turngap load --agent ws://127.0.0.1:8765/ws --min-sessions 8",
@@ -136,6 +132,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         ),
     ),
     (STORED, agents.backends, ("turngap backends", "turngap backends sim")),
+    (STORED, agents.dialects, ("turngap dialects",)),
     (STORED, calibrating.calibrate, (
         "turngap calibrate --turns 400",
         "turngap calibrate --dialect twilio",
@@ -162,11 +159,6 @@ def _epilog(examples: tuple[str, ...]) -> str:
 
 for _panel, _command, _examples in _COMMANDS:
     app.command(cls=Command, epilog=_epilog(_examples), rich_help_panel=_panel)(_command)
-_DIALECTS = ("turngap dialects", "turngap dialects check ws://127.0.0.1:8765/ws")
-_DIALECT = (
-    "turngap dialects check ws://127.0.0.1:8765/ws",
-    "turngap dialects check wss://HOST/media --dialect twilio --junit dialect.xml",
-)
 _HISTORY = (
     "turngap history",
     "turngap history --where kind=check --where agent=embedded --since 30d",
@@ -177,8 +169,6 @@ remembering.app.command(cls=Command, epilog=_epilog(_TREND))(trending.trend)
 _DIFF = ("turngap history diff runs/NAME latest", "turngap history diff A B --html diff.html")
 remembering.app.command(cls=Command, epilog=_epilog(_DIFF))(trending.diff)
 app.add_typer(remembering.app, name="history", epilog=_epilog(_HISTORY), rich_help_panel=STORED)
-protocols.app.command(cls=Command, epilog=_epilog(_DIALECT))(protocols.check)
-app.add_typer(protocols.app, name="dialects", epilog=_epilog(_DIALECTS), rich_help_panel=STORED)
 
 
 @app.callback(invoke_without_command=True)

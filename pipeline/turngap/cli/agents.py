@@ -1,4 +1,4 @@
-"""`turngap backends` and `doctor`."""
+"""`turngap backends`, `dialects`, `fetch` and `doctor`."""
 
 import dataclasses
 import json
@@ -16,6 +16,7 @@ from turngap.core.sizes import bytes_words
 
 if TYPE_CHECKING:
     from turngap.backends import BackendSpec
+    from turngap.caller.dialects.registry import DialectSpec
     from turngap.play.doctor import Download
 
 
@@ -112,6 +113,53 @@ def _row(spec: "BackendSpec") -> dict[str, Any]:
         "licence": spec.licence,
         "notes": spec.notes,
     }
+
+
+def dialects(json_: options.Json = False) -> None:
+    """List the protocols that agents can be spoken to in.
+
+    The column Hz is the rate of the person's audio, in samples per second. Exit: 0 listed.
+    """
+    from turngap.caller.dialects import registry
+
+    rows = [_dialect_row(spec) for spec in registry.dialects().values()]
+    if json_:
+        print_json(rows)
+        return
+    print_block(lambda _: table([_shown_dialect(row) for row in rows]))
+    for row in rows:
+        if row["missing"]:
+            print_text(f"{row['name']} lacks {', '.join(row['missing'])}")
+
+
+def _dialect_row(spec: "DialectSpec") -> dict[str, Any]:
+    from turngap.testing.dialects import HALVES
+
+    missing = spec.missing()
+    return {
+        "name": spec.name,
+        "available": not missing,
+        "missing": missing,
+        "rate": _rate_of(spec),
+        "about": spec.about,
+        "hosts": list(spec.hosts),
+        "key": spec.key.env if spec.key else None,
+        "settings": list(spec.settings_type.model_fields),
+        "loopback": spec.name in HALVES,
+    }
+
+
+def _rate_of(spec: "DialectSpec") -> int | None:
+    """Of the person's audio by default; None if a session cannot be made without a setting."""
+    try:
+        return None if spec.missing() else spec.session().rate
+    except InputError:
+        return None
+
+
+def _shown_dialect(row: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: row[key] for key in ("name", "available", "about", "key")}
+    return kept | {"key": row["key"] or "", "Hz": f"{row['rate']:,}" if row["rate"] else ""}
 
 
 def fetch(

@@ -52,7 +52,6 @@ class Command(_PlainHelp, TyperCommand):
         Raises:
             InputError: the file cannot be used, or holds a value that its option does not take.
         """
-        # By its whole name: `dialects check` calls what it is given, and not the file's agent.
         name = ctx.command_path.split(" ", 1)[-1]
         ctx.default_map = from_the_file(name, ctx)
         try:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from turngap.defaults.file import Defaults
 
 # The commands that take all that they know; others take where runs and scenarios are.
-CALLERS = ("replay", "check", "turns", "sweep", "compare", "load", "talk", "serve")
+CALLERS = ("replay", "check", "turns", "compare", "load", "talk", "serve")
 _PLACES = ("out", "library")
 # These serve or compare an agent that turngap starts itself, so a URL is none for them.
-_STACKS_ONLY = ("serve", "sweep", "compare")
+_STACKS_ONLY = ("serve", "compare")
 # An option's name in the file, where it is another one than its name in Python.
 _NAMES = {"root": "out"}
 

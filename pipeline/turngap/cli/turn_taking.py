@@ -1,9 +1,7 @@
-"""`turngap turns`, and `turngap sweep`, which varies a setting."""
+"""`turngap turns`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
 
 from turngap.cli import options
 from turngap.cli.measuring import failed_turns
@@ -77,37 +75,6 @@ def turns(
     asked: dict[str, Any] = {"rounds": rounds, "phases": phases, "out": out}
     asked |= {"starved_ms": starved_ms, "label": label}
     _measure(choice, scenarios, tag, library, vary, json_=json_, virtual=virtual, **asked)
-
-
-def sweep(
-    setting: Annotated[
-        str, typer.Argument(help="The setting of the stack and its values: TABLE.KEY=V1,V2,…")
-    ],
-    scenarios: options.Scenarios = None,
-    agent: options.Agent = "embedded",
-    llm: options.LLM = None,
-    stt: options.STT = None,
-    tts: options.TTS = None,
-    set_: options.Sets = None,
-    seed: options.Seed = None,
-    tag: options.Tag = None,
-    library: options.Library = None,
-    rounds: Rounds = 1,
-    phases: options.Phases = 1,
-    starved_ms: options.StarvedMs = STARVED_MS,
-    label: options.Label = "",
-    out: options.Out = None,
-    json_: options.Json = False,
-) -> None:
-    """Play a built-in agent with several values of one setting, as `turngap turns --vary` does.
-
-    Exit: 0 played, 2 bad input, 3 invalid because turngap itself was late too often, 4 an agent
-    failed, even in a single turn.
-    """
-    turns(
-        scenarios, agent, None, "", None, None, llm, stt, tts, set_, setting, seed, tag, library,
-        rounds, phases, False, starved_ms, label, out, json_,
-    )  # fmt: skip
 
 
 def _measure(

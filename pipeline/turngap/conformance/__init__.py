@@ -1,1 +1,0 @@
-"""What a server does against its protocol, heard in one short conversation."""

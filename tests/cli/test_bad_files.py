@@ -30,7 +30,6 @@ COMMANDS = {
     "simulate from a run": (["simulate", "--from", "FILE"], "run/run.json"),
     "compare": (["compare", "--agent", "FILE", "--llm", "sim", "--llm", "small"], "mine.toml"),
     "turns": (["turns", "FILE"], "talk.yaml"),
-    "record": (["record", "FILE"], "talk.yaml"),
     "serve": (["serve", "--agent", "FILE"], "mine.toml"),
     "talk": (["talk", "--agent", "FILE"], "mine.toml"),
     "scenarios": (["scenarios", "--scenarios", "FILE"], "talk.yaml"),

@@ -166,10 +166,6 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: Ca
     assert done.err.splitlines() == [f"error: cannot write {picture}: No such file or directory"]
 
 
-def test_an_extra_is_named_as_it_is_installed(capsys: Capsys) -> None:
-    assert "turngap[audio]" in turngap_here(capsys, "record", "--help").out
-
-
 @pytest.mark.parametrize(
     ("name", "says"),
     [

@@ -105,12 +105,6 @@ def test_a_url_is_called_and_the_files_are_written(
     said = tomllib.loads((folder / "turngap.toml").read_text())
     assert (said["agent"], said["dialect"]) == (url, "pipecat")
     assert said["check"]["budget"] == {"gap": 700}
-    shown = turngap_here(capsys, "config", "--json").document()
-    (budget,) = [row for row in shown["defaults"] if row["key"] == "budget"]
-    line = int(budget.pop("from").removeprefix("turngap.toml:"))
-    assert budget == {"key": "budget", "value": "gap = 700", "for": "check"}
-    lines = (folder / "turngap.toml").read_text().splitlines()
-    assert lines[line - 1].startswith("budget = ")
 
 
 def test_nobody_is_asked_without_a_terminal(folder: Path, capsys: Capsys) -> None:

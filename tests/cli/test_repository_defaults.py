@@ -214,39 +214,6 @@ def test_what_cannot_be_used_is_refused_with_file_and_line(
         assert f"turngap.toml:{line}: " in err
 
 
-@pytest.mark.parametrize(
-    ("text", "says", "hint"),
-    [
-        (
-            "[check]\nbudget = { gpa = 800 }\n",
-            "turngap.toml:3: check.budget: budget gpa=800:",
-            "gap?",
-        ),
-        ("[check]\nbudget = { gap = -1 }\n", "turngap.toml:3: check.budget: ", "gap=800"),
-        ('scenarios = ["quick-questons"]\n', "turngap.toml:2: scenarios: ", "quick-questions?"),
-        ('dialect = "twillio"\n', "turngap.toml:2: dialect: ", "twilio"),
-    ],
-)
-def test_what_a_command_and_config_refuse_of_the_file_they_say_in_the_same_words(
-    repository: Path, capsys: Capsys, text: str, says: str, hint: str
-) -> None:
-    (repository / "turngap.toml").write_text(f'agent = "ws://127.0.0.1:9/ws"\n{text}')
-    for command in ("config", "check"):
-        given = () if "budget" in text or command == "config" else ("--budget", "gap=800")
-        done = turngap_here(capsys, command, *given)
-        assert done.code == 2
-        assert f"error: {says}" in done.err
-        assert hint in done.err
-        assert "--budget '" not in done.err
-
-
-def test_what_a_flag_says_is_not_looked_for_in_the_file(repository: Path, capsys: Capsys) -> None:
-    (repository / "turngap.toml").write_text("[check]\nbudget = { gpa = 800 }\n")
-    done = turngap_here(capsys, "check", "--budget", "gpa=800")
-    assert done.code == 2
-    assert "error: budget gpa=800: " in done.err
-
-
 def test_each_wrong_key_gets_its_own_hint(repository: Path, capsys: Capsys) -> None:
     err = refused(repository, capsys, 'scenario = "x"\nqqq = 1\n[chek]\n[check]\nwww = 1\n').err
     assert [line.removeprefix("error: ") for line in err.splitlines()[:4]] == [
@@ -257,74 +224,6 @@ def test_each_wrong_key_gets_its_own_hint(repository: Path, capsys: Capsys) -> N
     ]
     hints = [line.partition(":")[0] for line in err.splitlines()[4:]]
     assert sorted(hints) == ["  keys at the top", "  keys below [check]"]
-
-
-WRONG = """agent = "ws://127.0.0.1:9/ws"
-dialect = "twillio"
-header = ["X-Key: ${NOT_SET_HERE}", "no header"]
-scenarios = ["coffee-order", "quick-questons"]
-phases = 99
-[check]
-budget = { gap = 800, gapp = 1 }
-target = 1
-against = "nosuch"
-[compare]
-llm = ["nosuch"]
-price = ["cheap"]
-[load]
-sessions = "many"
-rate = "fast"
-"""
-
-
-def test_config_names_all_that_the_commands_would_refuse(repository: Path, capsys: Capsys) -> None:
-    (repository / "turngap.toml").write_text(WRONG)
-    done = turngap_here(capsys, "config", "--json")
-    assert done.code == 2
-    found = [(each["key"], each["from"]) for each in done.document()["wrong"]]
-    assert found == [
-        ("dialect", "turngap.toml:2"),
-        ("header", "turngap.toml:3"),
-        ("scenarios", "turngap.toml:4"),
-        ("phases", "turngap.toml:5"),
-        ("check.budget", "turngap.toml:7"),
-        ("check.target", "turngap.toml:8"),
-        ("check.against", "turngap.toml:9"),
-        ("compare.llm", "turngap.toml:11"),
-        ("compare.price", "turngap.toml:12"),
-        ("load.sessions", "turngap.toml:14"),
-        ("load.rate", "turngap.toml:15"),
-    ]
-    done = turngap_here(capsys, "config")
-    assert (done.code, "llm" in done.out) == (2, True)  # what can be read is shown all the same
-    assert "error: turngap.toml:4: scenarios: no scenario 'quick-questons'" in done.err
-    assert "did you mean quick-questions?" in done.err
-
-
-def test_config_finds_nothing_wrong_in_a_good_file(
-    repository: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (repository / "turngap.toml").write_text(FILE)
-    assert "there is no file 'bot.py'" in turngap_here(capsys, "config").err
-    (repository / "bot.py").touch()
-    below = repository / "below"
-    below.mkdir(exist_ok=True)
-    monkeypatch.chdir(below)
-    assert turngap_here(capsys, "config").code == 0
-    monkeypatch.chdir(repository)
-    done = turngap_here(capsys, "config", "--json")
-    assert (done.code, done.document()["wrong"]) == (0, [])
-
-
-def test_config_looks_at_a_built_in_agent_and_at_the_library(
-    repository: Path, capsys: Capsys
-) -> None:
-    (repository / "turngap.toml").write_text(
-        'agent = "embeded"\nlibrary = "mine"\nscenarios = ["x"]\nheader = "X: y"\nstt = "nosuch"\n'
-    )
-    done = turngap_here(capsys, "config", "--json")
-    wrong = [each["key"] for each in done.document()["wrong"]]
-    assert (done.code, wrong) == (2, ["agent", "library", "header", "stt"])
 
 
 def test_a_file_that_is_none_is_refused(repository: Path, capsys: Capsys) -> None:

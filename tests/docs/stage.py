@@ -1,8 +1,8 @@
 """Where the commands of the documentation are run: a folder that has what they name, and stand-ins.
 
 Agents answer at once (`FakeAgents`), and so do a load test, a server that would serve until Ctrl-C,
-a hub, a microphone and a judge. Everything else is
-turngap's own: its command line, scenarios, stacks, plans, statistics, stored documents and reports.
+a hub and a judge. Everything else is turngap's own:
+its command line, scenarios, stacks, plans, statistics, stored documents and reports.
 """
 
 import asyncio
@@ -18,16 +18,13 @@ from commandline import ROOT, SCENARIOS
 from fake_agents import OLD, FakeAgents, somebody_is_there, speaks_pipecat, stand_in
 from made_checks import make_turns, store
 from made_loads import make_load, store_load
-from made_speech import spoken
 
 import turngap.cli
 from turngap.agent.access import Access
 from turngap.backends import Weights
 from turngap.caller.endpoint import Endpoint
-from turngap.cli import recording, serving, setting_up
+from turngap.cli import serving, setting_up
 from turngap.cli.wanted import Announce, Wanted, Where
-from turngap.live import microphone, sound
-from turngap.live.microphone import Take
 from turngap.load import play as loading
 from turngap.load.play import Loaded
 from turngap.play.plan import Progress
@@ -115,9 +112,6 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr("turngap.play.rounds.calibrated", calibrated)
     for step in ("judged", "transcribed"):
         monkeypatch.setattr(f"turngap.judge.play.{step}", lambda run, *_: run)
-    monkeypatch.setattr(sound, "PortAudioDevice", lambda name: name)
-    monkeypatch.setattr(microphone, "Microphone", Reader)
-    monkeypatch.setattr(recording, "_keyboard", lambda *_: "")
     monkeypatch.setattr(setting_up, "_asks", lambda yes: not yes)
     monkeypatch.setattr("rich.prompt.PromptBase.ask", first_answer)
     monkeypatch.setattr("turngap.setup.reach.reached", reached)
@@ -161,19 +155,3 @@ def host(wanted: Wanted, _: object, library: Path | None, announce: Announce) ->
 
 def bring(wanted: Sequence[Weights], *_: Any) -> list[Path]:
     return [Path("weights") / weights.name for weights in wanted]
-
-
-class Reader:
-    """In place of a microphone before which somebody reads."""
-
-    def __init__(self, _: object) -> None:
-        self._take = Take(spoken(before_ms=900, after_ms=1100).pcm, False, True)
-
-    def __enter__(self) -> "Reader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing was opened."""
-
-    def take(self, _: object) -> Take:
-        return self._take

@@ -23,10 +23,6 @@ TURNGAP = f"""#!{sys.executable}
 import json, pathlib, shlex, shutil, subprocess, sys
 here = pathlib.Path(__file__).parents[1]
 words = sys.argv[1:]
-if words == ["config", "--json"]:
-    said = here / "config.json"
-    print(said.read_text() if said.is_file() else '{{"file": null, "defaults": []}}')
-    sys.exit("error" in json.loads(said.read_text()) if said.is_file() else 0)
 said = {{"words": words}}
 for name in ("--start", "--start-against"):
     if name in words:
@@ -40,6 +36,12 @@ if (here / "saves").is_file():
     shutil.copy(here / "saves", words[words.index("--save") + 1])
 print("::set-env name=OWNED::by what an agent said")
 sys.exit(int((here / "code").read_text()))
+"""
+# Says what it read in the repository's file.
+PYTHON = f"""#!{sys.executable}
+import pathlib
+said = pathlib.Path(__file__).parents[1] / "defaults.json"
+print(said.read_text() if said.is_file() else '{{"keys": []}}')
 """
 BOT = 'import os; print("{}"); print(os.environ["PORT"]); print(os.environ["VIRTUAL_ENV"])'
 
@@ -60,8 +62,9 @@ class Job:
         self.folder, self.github = folder, github
         self.turngap = folder / "turngap"
         (self.turngap / "bin").mkdir(parents=True)
-        (self.turngap / "bin/turngap").write_text(TURNGAP)
-        (self.turngap / "bin/turngap").chmod(0o755)
+        for name, text in (("turngap", TURNGAP), ("python", PYTHON)):
+            (self.turngap / "bin" / name).write_text(text)
+            (self.turngap / "bin" / name).chmod(0o755)
         self.checkout = folder / "checkout"
         # As actions/checkout does: the merge alone, without its history.
         git(folder, "clone", "-q", "--depth=1", "-b", "merge", f"file://{origin}", "checkout")
@@ -123,11 +126,6 @@ class Job:
         code = tell({**self.env, "GATE_OUT": outputs["folder"], **told, **inputs})
         return code, (self.folder / "summary").read_text()
 
-    def file_says(self, **keys: str) -> None:
-        """What turngap reads in the repository's file; `budget` is of `[check]`."""
-        found = [
-            {"key": key, "value": value, "for": "check" if key == "budget" else "all"}
-            for key, value in keys.items()
-        ]
-        said = json.dumps({"file": "turngap.toml", "defaults": found})
-        (self.turngap / "config.json").write_text(said)
+    def file_says(self, *keys: str) -> None:
+        """Have turngap read these keys in the repository's file."""
+        (self.turngap / "defaults.json").write_text(json.dumps({"keys": keys}))

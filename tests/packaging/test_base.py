@@ -25,7 +25,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 NOT_IN_BASE = {
     *("pipecat", "numba", "llvmlite", "onnxruntime", "openai", "PIL", "rapidfuzz", "scipy"),
     *("huggingface_hub", "torch", "transformers", "ctranslate2", "tokenizers", "pocketsphinx"),
-    *("espeakng_loader", "num2words", "sounddevice", "piper", "faster_whisper"),
+    *("espeakng_loader", "num2words", "piper", "faster_whisper"),
     *(
         "anthropic",
         "nvidia",
@@ -95,7 +95,7 @@ def test_the_base_does_not_reach_what_is_heavy() -> None:
 
 def test_each_extra_with_an_engine_brings_the_agent_that_it_is_for() -> None:
     without = {name for name, needs in EXTRAS.items() if "turngap[agent]" not in needs}
-    engineless = {"agent", "simulate", "audio", "voice", "ray", "parquet", "prometheus", "otlp"}
+    engineless = {"agent", "simulate", "voice", "ray", "parquet", "prometheus", "otlp"}
     assert without == engineless
 
 

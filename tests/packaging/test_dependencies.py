@@ -45,8 +45,6 @@ BASE = declared(*PROJECT["dependencies"])
 EXTRA = PROJECT["optional-dependencies"]
 # What the rooms of the package import where they are used (tests/packaging/test_base.py).
 AGENT = declared(*EXTRA["agent"], *EXTRA["simulate"])
-# The sound device of `record`, imported where it is opened (turngap/live/sound.py).
-AUDIO = declared(*EXTRA["audio"])
 # Workers on a cluster, imported where they are asked for (turngap/workers/ray.py).
 RAY = declared(*EXTRA["ray"])
 # What writes files of turns for other programs, imported where it is asked for.
@@ -62,7 +60,7 @@ EXTRAS = declared(*(r for extra in EXTRA.values() for r in extra)) - {"turngap"}
 @pytest.mark.parametrize(
     ("folder", "allowed"),
     [
-        ("pipeline", BASE | AGENT | AUDIO | RAY | EXPORTS | OTLP),
+        ("pipeline", BASE | AGENT | RAY | EXPORTS | OTLP),
         ("services/turngap_services", BASE | EXTRAS),
     ],
 )

@@ -8,6 +8,18 @@ from pathlib import Path
 from gate.inputs import AGENT_FAILED, GateError, Inputs
 from gate.runner import Environment
 
+# Run by the Python of the turngap that is installed.
+_SHOW = """
+import json
+from turngap.core.errors import InputError
+from turngap.defaults.file import read_defaults
+try:
+    defaults = read_defaults()
+    names = defaults.of("check") if defaults else ()
+    print(json.dumps({"keys": [name.rstrip("_").replace("_", "-") for name in names]}))
+except InputError as e:
+    print(json.dumps({"error": e.message}))
+"""
 # What is played where neither the workflow nor the file says so.
 SCENARIO = "quick-questions"
 # Whoever gives one of these has chosen what is played.
@@ -16,13 +28,13 @@ _CHOOSING_OPTIONS = ("--tag", "--scenarios")
 
 
 def keys_in_file(program: Path, folder: Path, environment: Environment) -> frozenset[str]:
-    """The keys that `turngap check` takes from the repository's file, in the bot's folder.
+    """Return the keys that `turngap check` takes from the repository's file, in the bot's folder.
 
     Raises:
         GateError: the file cannot be used, or turngap cannot read one.
     """
     done = subprocess.run(
-        [str(program), "config", "--json"],
+        [str(program.with_name("python")), "-c", _SHOW],
         cwd=folder,
         env=dict(environment),
         capture_output=True,
@@ -32,18 +44,15 @@ def keys_in_file(program: Path, folder: Path, environment: Environment) -> froze
     )
     try:
         document = json.loads(done.stdout)
-        if done.returncode == 0:
-            found = document["defaults"]
-            return frozenset(each["key"] for each in found if each["for"] in ("all", "check"))
-        why = str(document["error"]["message"])
-    except (ValueError, KeyError, TypeError) as e:
+        if error := document.get("error"):
+            raise GateError(error)
+        return frozenset(document["keys"])
+    except (ValueError, KeyError) as e:
         raise GateError(
-            f"turngap config --json ended with exit code {done.returncode} and says nothing that "
-            "can be read",
+            f"the installed turngap cannot read turngap.toml (exit code {done.returncode})",
             done.stderr.strip(),
             AGENT_FAILED,
         ) from e
-    raise GateError(why)
 
 
 def played(inputs: Inputs, keys: Collection[str]) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ from turngap.cli import (
     labelling,
     loading,
     measuring,
-    recording,
     remembering,
     results,
     serving,
@@ -107,11 +106,6 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap serve --host 0.0.0.0 --max-sessions 4",
         "turngap serve --workers 4 --max-sessions 64",
     )),
-    (TALK, recording.record, (
-        "turngap record quick-questions; turngap replay mine/quick-questions.yaml",
-        "turngap record quick-questions --again 2",
-        "turngap record --list-devices",
-    )),
     (STORED, results.report, (
         "turngap report",
         "turngap report runs/NAME --html",
@@ -143,7 +137,6 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap init --yes",
         'turngap init --start "python bot.py" --agent ws://127.0.0.1:8765/ws',
     )),
-    (STORED, setting_up.config, ("turngap config",)),
     (STORED, agents.doctor, ("turngap doctor",)),
     (STORED, agents.fetch, (
         "turngap fetch local",

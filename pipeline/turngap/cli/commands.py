@@ -7,7 +7,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from turngap.cli.repository import FromTheFile, from_the_file, refused
-from turngap.core.errors import InputError
 
 OUTPUT = "Output"
 
@@ -62,14 +61,7 @@ class Command(_PlainHelp, TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         if isinstance(ctx.default_map, FromTheFile):
             ctx.default_map.tell()
-        try:
-            return super().invoke(ctx)
-        except InputError as e:
-            if isinstance(ctx.default_map, FromTheFile):
-                from turngap.cli.wrong_defaults import with_its_line
-
-                raise with_its_line(e, ctx.default_map) from e
-            raise
+        return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Show the options with turngap's own defaults, also beside a file that is broken."""

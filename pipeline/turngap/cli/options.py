@@ -12,8 +12,6 @@ from turngap.core.budget import MAX_STARVED_MS
 from turngap.core.labels import checked_label
 
 AGENT, PLAYED, LIMITS = "Agent", "Scenarios", "Limits"
-SOUND = "Sound device"
-
 
 for_agent = partial(typer.Option, rich_help_panel=AGENT)
 for_play = partial(typer.Option, rich_help_panel=PLAYED)
@@ -152,14 +150,6 @@ Sets = Annotated[
         "--set",
         metavar="TABLE.KEY=VALUE",
         help="Built-in agent: change a setting, e.g. tts.speed_wpm=180. Repeatable.",
-    ),
-]
-Device = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        rich_help_panel=SOUND,
-        help="The name or number of the sound device. Default: the system's.",
     ),
 ]
 Seed = Annotated[

@@ -127,12 +127,12 @@ def refused(error: Any, ctx: Any) -> InputError | None:
     if str(getattr(ctx.get_parameter_source(param.name), "name", "")) != "DEFAULT_MAP":
         return None
     where, option = ctx.default_map.where(param.name), _option(param).lstrip("-")
-    said = not_taken(error, ctx.default_map.get(param.name))
+    said = _not_taken(error, ctx.default_map.get(param.name))
     return InputError("config.value", f"{where}: {option}: {said}")
 
 
-def not_taken(error: Any, value: Any) -> str:
-    """What an option expected in place of a value of the file."""
+def _not_taken(error: Any, value: Any) -> str:
+    """Return what an option expected in place of a value of the file."""
     said = str(error.message).replace("Input should be", "expected")
     said = said.replace("expected less", "expected a number less")
     said = said.replace("expected greater", "expected a number greater")

@@ -1,21 +1,18 @@
-"""`turngap init` and `turngap config`."""
+"""`turngap init`."""
 
 import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from turngap.cli import options
 from turngap.cli.next_steps import say_next
-from turngap.cli.shared import print_block, print_json, print_text, say, show_failure, table
+from turngap.cli.shared import print_json, print_text, say
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 
 if TYPE_CHECKING:
-    from turngap.cli.wrong_defaults import Wrong
     from turngap.setup.chosen import Chosen
     from turngap.setup.look import Bot
     from turngap.setup.reach import Asked
@@ -106,62 +103,6 @@ def _root() -> Path:
     return Path.cwd() if root is None or strangers(root / ".git") else root
 
 
-def config(json_: options.Json = False) -> None:
-    """Show what the repository's file says, on which line, and which commands take it.
-
-    Each value that a command would refuse is named with its line, for example a scenario that does
-    not exist, or a budget for an unknown stage. Exit: 0 every value can be used, 2 one cannot.
-    """
-    from turngap.cli.wrong_defaults import wrong_values
-    from turngap.core.errors import ExitCode
-    from turngap.defaults.file import read_defaults
-
-    defaults = read_defaults()
-    rows: list[dict[str, Any]] = []
-    if defaults is not None:
-        tables = {"": defaults.shared, **defaults.tables}
-        rows = [
-            {
-                "key": name.rstrip("_").replace("_", "-"),
-                "value": text_without_secrets(_shown(value)),
-                "for": command or "all",
-                "from": f"{defaults.path}:{defaults.lines[command, name]}",
-            }
-            for command, said in tables.items()
-            for name, value in said.items()
-        ]
-    wrong = [] if defaults is None else wrong_values(defaults)
-    if json_:
-        file = None if defaults is None else str(defaults.path)
-        print_json({"file": file, "defaults": rows, "wrong": [_wrong(each) for each in wrong]})
-    elif rows:
-        print_block(lambda _: table(rows))
-    else:
-        print_text("no turngap.toml and no [tool.turngap] here: turngap's own defaults hold")
-        say_next("turngap init writes one")
-    for each in wrong if not json_ else []:
-        show_failure(
-            InputError("config.value", f"{each.where}: {each.key}: {each.message}", hint=each.hint)
-        )
-    raise typer.Exit(ExitCode.BAD_INPUT if wrong else ExitCode.PASS)
-
-
-def _wrong(each: "Wrong") -> dict[str, str]:
-    said = {"key": each.key, "from": each.where, "message": each.message, "hint": each.hint}
-    return {name: text_without_secrets(text) for name, text in said.items()}
-
-
-def _shown(value: Any) -> str:
-    """A value in a cell: lists and tables without Python's brackets."""
-    if isinstance(value, dict):
-        return ", ".join(f"{key} = {_shown(one)}" for key, one in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(_shown, value))
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def _require_none_yet(folder: Path, force: bool) -> None:
     """Refuse to be a second file, or to replace the one there is.
 
@@ -176,14 +117,14 @@ def _require_none_yet(folder: Path, force: bool) -> None:
         raise InputError(
             "init.exists",
             f"{FILE} is there already",
-            hint="turngap config shows what it says; turngap init --force replaces it",
+            hint="turngap init --force replaces it",
         )
     found = read_defaults()
     if found is not None and found.path == Path(PYPROJECT):
         raise InputError(
             "init.exists",
             f"{PYPROJECT} has defaults for turngap already, and two files would disagree",
-            hint="turngap config shows what it says",
+            hint=f"remove [tool.turngap] from {PYPROJECT}, or add to it",
         )
 
 

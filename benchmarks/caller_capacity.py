@@ -8,25 +8,18 @@ at 100 sessions p99 of the pacing lateness under 5 ms, the error at most 0.5 ms 
 
     python benchmarks/caller_capacity.py
     python benchmarks/caller_capacity.py --levels 1 25 100 --seconds 60 --dialect twilio
-    python benchmarks/caller_capacity.py --levels 100 --profile FILE
 
 A session is a person who says 1.5 s and then hears 1.5 s, every 4 s, in messages of 10 to 60 ms, in
 real time or at once. While nobody speaks the person's line is sent on, as it always is.
-
-On a machine with other work, give it the processor: `chrt -f 5 python benchmarks/...`. Linux takes
-5 % of each second from such a process if it wants them all, which shows as 50 ms of lateness.
 """
 
 import argparse
 import asyncio
-import cProfile
 import os
-import pstats
 import sys
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -204,7 +197,7 @@ def ms(value: float | None) -> str:
 
 async def measure(arguments: argparse.Namespace) -> int:
     everywhere = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
-    mine = {min(everywhere)} if len(everywhere) > 1 and not arguments.unpinned else set[int]()
+    mine = {min(everywhere)} if len(everywhere) > 1 else set[int]()
     pin(mine)
     print(f"{arguments.dialect}, {arguments.seconds:g} s a level; times in ms, cores by CPU time")
     print(HEADER)
@@ -237,17 +230,10 @@ def main() -> int:
         "--agents", type=positive, default=2, help="processes that serve the agents"
     )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--unpinned", action="store_true", help="leave the caller on all cores")
-    parser.add_argument("--profile", type=Path, help="write cProfile's figures to this file")
     arguments = parser.parse_args()
     with errors_told():
         require_half(arguments.dialect)
-        if arguments.profile is None:
-            return asyncio.run(measure(arguments))
-        with cProfile.Profile() as profile:
-            code = asyncio.run(measure(arguments))
-        pstats.Stats(profile).dump_stats(arguments.profile)
-        return code
+        return asyncio.run(measure(arguments))
 
 
 if __name__ == "__main__":

@@ -2,13 +2,11 @@
 
     python benchmarks/capacity_search.py --trials 200
     python benchmarks/capacity_search.py --only errors --trials 1000
-    python benchmarks/capacity_search.py --only audio --trials 1
 
 All of it is played in virtual time, by the schedule, the dialling, the counting and the search of
 `turngap load`. `trials`: against an agent of known capacity. `closed`: the same agents, as callers
 in a closed loop see them. `errors`: made-up turns of levels that do not hold, linked by their call
-or by the time. `stalls`: the same where all that is late is so in rare stalls. `audio`: one search
-with recordings, against the scripted agent (minutes of CPU).
+or by the time. `stalls`: the same where all that is late is so in rare stalls.
 """
 
 import argparse
@@ -181,35 +179,18 @@ def stalled_step(random: np.random.Generator, probe: Probe, stall_s: float) -> E
     )
 
 
-def show_audio(trials: int) -> None:
-    from capacity_audio import searched_with_audio
-
-    for seed in range(1, trials + 1):
-        begun = time.process_time()
-        trial = searched_with_audio(CAPACITY, seed)
-        cpu_s = time.process_time() - begun
-        print(
-            f"with audio, seed {seed}: certified {trial.sessions} sessions of {CAPACITY}, "
-            f"{trial.turns} turns, {trial.seconds / 60:.1f} minutes played in {cpu_s:.0f} s of CPU"
-        )
-        for step in trial.steps:
-            rate = step.hit_rate
-            print(f"  {step.sessions} sessions: {rate.hits} of {rate.n} turns on time")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--only", choices=["trials", "closed", "errors", "stalls", "audio"])
+    parser.add_argument("--only", choices=["trials", "closed", "errors", "stalls"])
     asked = parser.parse_args()
     shown: dict[str, Callable[[], None]] = {
         "trials": lambda: show_trials(asked.trials),
         "closed": show_closed,
         "errors": lambda: show_errors(asked.trials),
         "stalls": lambda: show_stalls(asked.trials),
-        "audio": lambda: show_audio(asked.trials),
     }
-    for name in [asked.only] if asked.only else ["trials", "closed", "errors", "stalls"]:
+    for name in [asked.only] if asked.only else list(shown):
         shown[name]()
         print()
 

@@ -6,16 +6,6 @@ A scripted agent holds ordinary conversations; beside its own messages it sends 
 ones: cut, spliced, with flipped bits, with other values in their JSON, or mere bytes. Everything
 that a replay does is done, down to the stored turns, which are read back. The same seed sends the
 same messages. What must come of it: no crash, an outcome for every turn, memory that stays flat.
-
-For a long run with coverage as its guide, `fuzz_one` is a target for atheris, which is not among
-the development dependencies (`pip install atheris`). `--corpus FOLDER` writes the real messages to
-begin with; give that folder to this script, saved beside this one:
-
-    import sys, atheris
-    with atheris.instrument_imports(include=["turngap"]):
-        from fuzz_caller import fuzz_one
-    atheris.Setup(sys.argv, fuzz_one)
-    atheris.Fuzz()
 """
 
 import argparse
@@ -260,13 +250,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--corpus", type=Path, help="write the real messages here, and end")
     options = parser.parse_args()
-    if options.corpus is not None:
-        options.corpus.mkdir(parents=True, exist_ok=True)
-        for number, real in enumerate(REAL):
-            (options.corpus / f"{number:02d}").write_bytes(real)
-        return
     found = fuzz(options.messages, options.seed, show=True)
     first, last = found.rss_mib[min(1, len(found.rss_mib) - 1)], found.rss_mib[-1]
     rows = [

@@ -8,7 +8,6 @@ them. Every share comes with its 95 % interval (Clopper and Pearson). Determinis
 
 import argparse
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 import numpy as np
 from made_pairs import QUIET, ROUGH, SHARED, Injected, Noise, simulated_pairs
@@ -84,27 +83,6 @@ def detectable(trials: int) -> None:
                 print(f"  {machine} n={n:<4} {name} caught {share(found)}", flush=True)
 
 
-def needed(trials: int) -> None:
-    print("undecided p50 at n=30: decided with as many more pairs as it asks for")
-    for machine, noise in MACHINES.items():
-        for ms in (0.0, 15.0, 30.0):
-            found: list[bool] = []
-            asked: list[int] = []
-            for i in range(trials):
-                at = replace(Injected(STAGE), ms=ms)
-                first = metric(judged(30, noise, at, (6, i)), "gap p50")
-                if first.verdict == "undecided" and first.turns_needed is not None:
-                    more = min(first.turns_needed, 570)
-                    asked.append(more)
-                    second = metric(judged(30 + more, noise, at, (6, i)), "gap p50")
-                    found.append(second.verdict != "undecided")
-            if found:
-                middle = f"{np.median(asked):.0f}"
-                print(
-                    f"  {machine} +{ms:g} ms: {share(found)} of {len(found)}, median {middle} more"
-                )
-
-
 def starved(trials: int) -> None:
     print(
         "the machine stands still for 11 to 22 ms in 7 % of turns: the verdicts, and those refused"
@@ -127,7 +105,6 @@ PARTS = {
     "shift": shift,
     "tail": tail,
     "detectable": detectable,
-    "needed": needed,
     "starved": starved,
 }
 

@@ -14,11 +14,10 @@ It can be played in pieces, and the tables are of all pieces that lie in `--out`
 Parts: `ratio` (stock, stock without smart turn, and full, over the library), `patience` (stock and
 full on pauses and slow speech), `barge` (interruptions and backchannels), `people` (the recordings
 in `--voices`, as `half_gap/people.py` describes them, under each condition of the line), `steps`
-(each step added, each left out), `overhead` (engines of known speed, tracing on and off),
-`callers`.
+(each step added, each left out), `overhead` (engines of known speed, tracing on and off).
 
 They play in virtual time, in which nothing waits and no gap holds what the machine takes for it
-(`turngap/play/virtual.py`). With `--real-time`, and always for `overhead` and `callers`, agents are
+(`turngap/play/virtual.py`). With `--real-time`, and always for `overhead`, agents are
 played over sockets at the speed of speech, interleaved (A B C, C B A): about an hour on two cores.
 Of a turn that was played in virtual time more than once the latest counts, so that an agent that
 has changed can be played again alone (`--agent full`).
@@ -32,7 +31,7 @@ from tempfile import TemporaryDirectory
 
 import pages
 from endings import errors_told
-from half_gap import callers, figures, people, table
+from half_gap import figures, people, table
 from half_gap.contenders import (
     KNOWN_ENGINES,
     READING_ENGINES,
@@ -63,7 +62,6 @@ STEPS_TOLD = (
     "conversations, with a model that takes a second to read 2,000 tokens of its prompt."
 )
 
-LEVELS = [2, 4, 6, 8, 10, 12, 16, 20]
 BEGIN = "<!-- made by benchmarks/half_the_gap.py -->"
 
 # Stock's VAD has to be silent so long; ours says itself what it held.
@@ -74,13 +72,12 @@ RECORDINGS: dict[str, Sequence[str]] = {
     "steps": ("quick-questions", "coffee-order"),
     "barge": ("soup-recipe", "museum-visit", "cough"),
     "overhead": ("quick-questions", "smart-home"),
-    "callers": ("quick-questions",),
 }
-PARTS = ("ratio", "patience", "barge", "people", "steps", "overhead", "callers")
+PARTS = ("ratio", "patience", "barge", "people", "steps", "overhead")
 # Those of `half_gap/people.py` that people are played under unless others are named.
 CONDITIONS = ("original", "minus10", "noise20", "mulaw8k")
 # What they measure is what virtual time leaves out.
-ALWAYS_REAL = ("overhead", "callers")
+ALWAYS_REAL = ("overhead",)
 
 
 def contenders_of(part: str) -> list[Contender]:
@@ -128,13 +125,6 @@ def play(part: str, arguments: argparse.Namespace) -> None:
         TurngapError: an agent failed, or a recording cannot be read.
     """
     out = arguments.out
-    if part == "callers":
-        (scenario, *_) = recordings_of(part, arguments.scenario)
-        out.mkdir(parents=True, exist_ok=True)
-        choice = full().choice(out / "stacks")
-        levels = asyncio.run(callers.measure(choice, scenario, LEVELS, out / "callers.log"))
-        callers.store(levels, out)
-        return
     with TemporaryDirectory(prefix="half-the-gap-") as scratch:
         for piece in pieces_of(part, arguments, Path(scratch)):
             if arguments.real_time or part in ALWAYS_REAL:
@@ -166,10 +156,8 @@ def tables(out: Path) -> str:
         blocks += [table.heading(group)]
         blocks += [table.halves_table(rows)] if rows else []
         blocks += [table.manners_table(manners)] if manners else []
-    levels = callers.stored(out)
     blocks += [table.overhead_table(overheads, tracing)] if overheads else []
-    blocks += [table.callers_table(levels)] if levels else []
-    targets = table.targets(shown, overheads, tracing, levels)
+    targets = table.targets(shown, overheads, tracing)
     return "\n\n".join(filter(None, [targets, *blocks]))
 
 

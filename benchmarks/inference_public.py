@@ -1,13 +1,12 @@
 """The inference engine beside public figures: what it predicts, and how far off that is.
 
-python benchmarks/inference_public.py [--all]
+    python benchmarks/inference_public.py
 
 The figures are those of TensorRT-LLM 1.0 (NVIDIA/TensorRT-LLM, docs/source/performance/
 perf-overview.md): total output tokens/s with all requests there from the beginning. The
 efficiencies of `turngap.inference.hardware` were fitted to them: this is no independent check.
 """
 
-import argparse
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -110,9 +109,6 @@ def predicted(column: Published, prompt: int, reply: int, requests: int) -> floa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--all", action="store_true", help="Print each of the 80 figures.")
-    each = parser.parse_args().all
     off: dict[str, list[float]] = {}
     print("| server | model | figures | off in the mean | off at most |")
     print("| --- | --- | --- | --- | --- |")
@@ -121,9 +117,6 @@ def main() -> None:
         for lengths, published in zip(LENGTHS, column.tokens_per_s, strict=True):
             found = predicted(column, *lengths)
             errors.append(abs(found / published - 1))
-            if each:
-                name = f"{column.parts} x {column.hardware}, {column.model}, {lengths[:2]}"
-                print(f"  {name}: {published:,} published, {found:,.0f} predicted")
         off.setdefault("gb200" if column.hardware == "gb200" else "h100, h200", []).extend(errors)
         print(
             f"| {column.parts} x {column.hardware} | {column.model} {column.weights} | "

@@ -22,6 +22,7 @@ from typing import Any
 
 import environments
 from environments import environment, uv
+from pages import write
 
 from turngap.core.stages import UNATTRIBUTED, USUAL_MARKS
 
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 BOT = Path(__file__).with_name("versions_bot.py")
 CACHE = environments.CACHE / "pipecat"
 VERSIONS = tuple(f"1.{minor}" for minor in range(8, 15))
-BEGIN, END = "<!-- made by benchmarks/pipecat_versions.py -->", "<!-- end -->"
+BEGIN = "<!-- made by benchmarks/pipecat_versions.py -->"
 
 
 @dataclass(frozen=True)
@@ -112,11 +113,7 @@ def main() -> None:
         print(" | ".join(rows[-1].cells()), flush=True)
     print(f"\n{table(rows)}")
     if arguments.write is not None:
-        text = arguments.write.read_text(encoding="utf-8")
-        before, _, rest = text.partition(BEGIN)
-        after = rest.partition(END)[2]
-        made = f"{before}{BEGIN}\n\n{table(rows)}\n{END}{after}"
-        arguments.write.write_text(made, encoding="utf-8")
+        write(arguments.write, BEGIN, table(rows).rstrip())
 
 
 if __name__ == "__main__":

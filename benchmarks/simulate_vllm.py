@@ -13,11 +13,10 @@ as it is asked for (`ignore_eos`). Nothing that the streams got enters a predict
 
 import argparse
 import asyncio
-import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -281,33 +280,10 @@ def page(found: Found, fitted: Fit, loads: Sequence[Judged], context: Mapping[st
     return f"{table(loads)}\n\n{told}" + "\n".join(basis(found, fitted))
 
 
-def document(
-    found: Found, fitted: Fit, loads: Sequence[Judged], context: Mapping[str, object]
-) -> dict[str, object]:
-    """All of it, for `--json`."""
-    part = fitted.server.accelerator
-    names = ("bandwidth_gb_s", "tflops", "step_us", "sequence_us", "prompt_us")
-    return {
-        **context,
-        "calibrations": [asdict(each) for each in found.calibrations],
-        "fitted": {name: getattr(part, name) for name in names} | {"worst": fitted.worst},
-        "unknown": fitted.unknown,
-        "loads": [
-            asdict(load)
-            | {
-                "per_user_error": load.per_user_error,
-                "total_error": load.total_error,
-                "within": load.within,
-            }
-            for load in loads
-        ],
-    }
-
-
 async def run(
     server: Running, chosen: argparse.Namespace, model: Model, bandwidth_gb_s: float
 ) -> str:
-    """Measure it; returns what is for a page, and keeps the rest."""
+    """Measure it and return what is for a page."""
     # A stream waits for nothing but the server, which closes connections that rest for 5 s.
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)
     async with aiohttp.ClientSession(connector=connector) as client:
@@ -329,9 +305,6 @@ async def run(
         "rounds": chosen.rounds,
         "seconds": chosen.seconds,
     }
-    if chosen.json is not None:
-        text = json.dumps(document(found, fitted, loads, context), indent=2)
-        chosen.json.write_text(text + "\n", encoding="utf-8")
     return page(found, fitted, loads, context)
 
 
@@ -342,7 +315,6 @@ def main() -> None:
     add_server_arguments(parser)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each load in each round")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep all of it")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into a page")
     chosen = parser.parse_args()
     if chosen.rounds < 1 or not chosen.seconds > 0:

@@ -16,7 +16,7 @@ import aiohttp
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from turngap_services.llm.vllm import Lane, VllmSettings
+from turngap_services.llm.vllm import VllmSettings
 from turngap_services.llm.vllm.server import Server
 
 SYSTEM = "You are on a phone call. Answer in one or two short spoken sentences."
@@ -49,14 +49,11 @@ class Reply:
         first_ms: from the request to the first token; None where no token came that has a text.
         per_s: tokens a second after it; None where all came at once.
         prompt: tokens of the prompt, as the server counts them; None where it did not say.
-        whole_per_s: tokens a second from the request to the last of them, which a client that is
-            given several at once reads rightly, too; None where no token came.
     """
 
     first_ms: float | None
     per_s: float | None
     prompt: int | None = None
-    whole_per_s: float | None = None
 
 
 class Asking:
@@ -66,9 +63,7 @@ class Asking:
         self._client = client
         self._server = server
 
-    async def reply(
-        self, text: str, tokens: int, *, priority: int | None = None, count: bool = False
-    ) -> Reply:
+    async def reply(self, text: str, tokens: int, *, count: bool = False) -> Reply:
         """Ask for a reply of exactly so many tokens; `count`: and for those of the prompt."""
         body = {
             "model": self._server.model,
@@ -79,8 +74,6 @@ class Asking:
             "skip_special_tokens": False,  # or what follows the reply's own end would have no text
             "stream": True,
         }
-        if priority is not None:
-            body["priority"] = priority
         if count:
             body["stream_options"] = {"include_usage": True}
         asked = time.perf_counter()
@@ -100,8 +93,7 @@ class Asking:
                     prompt = usage["prompt_tokens"]
         # A server that is short of CPU has been seen to put a whole reply into one chunk.
         per_s = (tokens - 1) / (last - first) if last > first else None
-        whole_per_s = tokens / (last - asked) if first else None
-        return Reply((first - asked) * 1000 if first else None, per_s, prompt, whole_per_s)
+        return Reply((first - asked) * 1000 if first else None, per_s, prompt)
 
     async def metrics(self) -> Metrics:
         """The server's own counters, gauges and sums, without their labels."""
@@ -165,15 +157,13 @@ def started(
     stack: ExitStack,
     *,
     core: int,
-    lane: Lane = "shared",
     serve_args: Sequence[str] = (),
 ) -> Server:
     """A server of one's own on one core, which is not healthy yet; it ends with the stack."""
     settings = VllmSettings(
         model=chosen.model,
         command=chosen.command,
-        lane=lane,
-        log=Path(f"vllm-{lane}.log"),
+        log=Path("vllm.log"),
         serve_args=("--max-model-len", str(CONTEXT), *serve_args, *chosen.serve_arg),
         # Both would take the same cores by themselves.
         serve_env={"VLLM_CPU_KVCACHE_SPACE": str(KV_GIB), "VLLM_CPU_OMP_THREADS_BIND": str(core)},

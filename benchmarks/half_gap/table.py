@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from half_gap.callers import Level
 from half_gap.contenders import FULL, STOCK
 from half_gap.figures import WAIT_MS, Group, Manners, Overhead, Row
 from turngap.core.cut_ins import EarlyTurns
@@ -120,23 +119,10 @@ def overhead_table(found: Sequence[Overhead], tracing: tuple[int, float] | None)
     return "\n".join(lines)
 
 
-def callers_table(levels: Sequence[Level]) -> str:
-    """How many callers one agent holds."""
-    head = "| callers | turns | within 800 ms | gap p50 | cores of the agent | caller starved |"
-    lines = [head, "| --- | --- | --- | --- | --- | --- |"]
-    lines += [
-        f"| {v.callers} | {v.hits.n} | {share(v.hits)} | {ms(v.gap_p50)} | {v.cores:.2f} "
-        f"| {v.starved} |"
-        for v in levels
-    ]
-    return "\n".join(lines)
-
-
 def targets(
     groups: Sequence[tuple[Group, Sequence[Row], Sequence[Manners]]],
     overheads: Sequence[Overhead],
     tracing: tuple[int, float] | None,
-    levels: Sequence[Level],
 ) -> str:
     """Each of the figures to reach, and whether it was."""
     lines: list[str] = []
@@ -158,9 +144,6 @@ def targets(
     if tracing is not None:
         found = f"{tracing[1]:+.1f} ms (n={tracing[0]})"
         lines.append(_target(f"tracing at most {TRACING_MS:g} ms", found, tracing[1] <= TRACING_MS))
-    if levels:
-        held = max((v.callers for v in levels if v.held), default=0)
-        lines.append(_target("callers at 95 % within 800 ms", str(held), None))
     head = ["| to reach | found | reached, as measured |", "| --- | --- | --- |"]
     return "\n".join([*head, *lines]) if lines else ""
 

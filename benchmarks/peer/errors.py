@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from turngap.play.calibrate import absolute_quantiles
 
@@ -42,31 +41,18 @@ class Measured:
         """Reported minus injected, ms; positive where the peer heard the agent late."""
         return [p.reported_ms - p.truth_ms for p in self.pairs if p.reported_ms is not None]
 
-    def as_json(self) -> dict[str, Any]:
-        errors = self.errors()
-        missed = len(self.pairs) - len(errors)
-        return {
-            "peer": self.peer,
-            "agent": self.agent,
-            "figure": self.figure,
-            "condition": self.condition,
-            "n": len(self.pairs),
-            "signed_p50_ms": median(errors) if errors else None,
-            "error_ms": absolute_quantiles(errors, missed=missed).model_dump(),
-            "missed": missed,
-            "why_none": self.why_none or None,
-            "pairs": [[p.truth_ms, p.reported_ms] for p in self.pairs],
-        }
-
     def cells(self) -> list[str]:
         named = [self.peer, self.agent, self.figure, self.condition]
         if not self.pairs:
             return [*named, f"not measured: {self.why_none or 'no turns'}", *[""] * 5]
-        told = self.as_json()
-        error = told["error_ms"]
-        signed = told["signed_p50_ms"]
-        shown = [_ms(signed, "+"), *(_ms(error[q]) for q in ("p50", "p95", "max"))]
-        return [*named, str(told["n"]), *shown, str(told["missed"])]
+        errors = self.errors()
+        missed = len(self.pairs) - len(errors)
+        off = absolute_quantiles(errors, missed=missed)
+        shown = [
+            _ms(median(errors) if errors else None, "+"),
+            *map(_ms, (off.p50, off.p95, off.max)),
+        ]
+        return [*named, str(len(self.pairs)), *shown, str(missed)]
 
 
 def _ms(value: float | None, sign: str = "") -> str:

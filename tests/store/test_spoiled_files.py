@@ -1,19 +1,20 @@
 """Every parser of files and flags against spoiled ones: a value, or an error for people.
 
-`benchmarks/fuzz_files.py` does the same for longer; what it found stands below.
+`FUZZ=20000 pytest tests/store/test_spoiled_files.py` tries that many of each kind.
 """
 
 import json
+import os
 import random
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fuzz_files
 import numpy as np
 import pytest
 import soundfile
+import spoiled
 from every_document import every_document
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -24,6 +25,8 @@ from turngap.scenario.parsing import parse_scenario
 from turngap.store.sound import read_sound
 from turngap.store.yaml import load_yaml
 
+EXAMPLES = int(os.environ.get("FUZZ", "20"))
+
 NAMES = (
     *("scenario", "stack", "fleet", "set", "choice", "wav", "flac", "base.json"),
     *("run/run.json", "run/turns.jsonl", "check/check.json", "compare/compare.json"),
@@ -32,18 +35,18 @@ NAMES = (
 
 
 @pytest.fixture(scope="module")
-def targets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, fuzz_files.Target]:
-    return fuzz_files.targets(tmp_path_factory.mktemp("samples"))
+def targets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, spoiled.Target]:
+    return spoiled.targets(tmp_path_factory.mktemp("samples"))
 
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(
-    max_examples=20,
+    max_examples=EXAMPLES,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(draw=st.randoms(use_true_random=False))
 def test_a_spoiled_file_is_a_value_or_refused(
-    name: str, draw: random.Random, targets: dict[str, fuzz_files.Target]
+    name: str, draw: random.Random, targets: dict[str, spoiled.Target]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -53,12 +56,12 @@ def test_a_spoiled_file_is_a_value_or_refused(
             assert e.exit_code == 2 or e.kind.startswith(("backend.missing", "simulate."))
 
 
-def test_every_target_is_tried(targets: dict[str, fuzz_files.Target]) -> None:
+def test_every_target_is_tried(targets: dict[str, spoiled.Target]) -> None:
     assert set(targets) == set(NAMES)
 
 
 def test_each_sample_is_good_before_it_is_spoiled(
-    targets: dict[str, fuzz_files.Target], tmp_path: Path
+    targets: dict[str, spoiled.Target], tmp_path: Path
 ) -> None:
     for number, (name, target) in enumerate(targets.items()):
         if name in ("set", "choice"):  # some are right for one engine alone
@@ -121,7 +124,7 @@ def test_a_turn_with_a_stage_below_nothing_is_drawn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("event", [{}, {"at_ns": "soon"}, {"at_ns": None, "text": 5}])
 def test_events_that_lack_what_they_should_hold_are_left_out(
-    event: dict[str, Any], targets: dict[str, fuzz_files.Target], tmp_path: Path
+    event: dict[str, Any], targets: dict[str, spoiled.Target], tmp_path: Path
 ) -> None:
     target = targets["run/turns.jsonl"]
 
@@ -133,14 +136,14 @@ def test_events_that_lack_what_they_should_hold_are_left_out(
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b", "../1.wav", "."])
 def test_a_recording_that_no_file_is_named_like_is_left_out(
-    name: str, targets: dict[str, fuzz_files.Target], tmp_path: Path
+    name: str, targets: dict[str, spoiled.Target], tmp_path: Path
 ) -> None:
     target = targets["run/turns.jsonl"]
     target.read(lines(target.samples[0], lambda turn: turn["audio"].update(file=name)), tmp_path)
 
 
 def test_a_comparison_of_nobody_is_shown(
-    targets: dict[str, fuzz_files.Target], tmp_path: Path
+    targets: dict[str, spoiled.Target], tmp_path: Path
 ) -> None:
     target = targets["compare/compare.json"]
     empty = {"backends": [], "pairs": [], "chain": [], "crossings": []}
@@ -148,7 +151,7 @@ def test_a_comparison_of_nobody_is_shown(
 
 
 def test_a_load_that_took_no_hours_is_left_out_of_the_drawing(
-    targets: dict[str, fuzz_files.Target], tmp_path: Path
+    targets: dict[str, spoiled.Target], tmp_path: Path
 ) -> None:
     target = targets["simulate/simulation.json"]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Mean cepstra of what the decoder hears, with 500 ms of pre-roll, halfway between 25 recorded
 # people (46.8,5.4,-0.6,10.4,-7.3,3.6 and so on) and the library's synthetic voices
-# (47.8,1.8,1.1,10.1,-5.5,1.8). `benchmarks/stt_wer.py --calibrate --voices DIR` measures them.
+# (47.8,1.8,1.1,10.1,-5.5,1.8).
 CMNINIT = "47.3,3.6,0.2,10.3,-6.4,2.7,-5.2,-7.1,-1.8,-2.7,2.2,-1.0,-0.2"
 
 # The side of the conversation that a closed-domain recogniser knows.

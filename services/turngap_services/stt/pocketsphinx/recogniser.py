@@ -87,10 +87,6 @@ class Recogniser:
         )
         return Heard(words, self._sounding * FRAME_MS, self._sentences) if words else None
 
-    def cepstral_means(self) -> str:
-        """Return the running cepstral means, in the form of the setting `cmninit`."""
-        return self._decoder.get_cmn(True)
-
     def _decode(self, packets: int) -> None:
         for _ in range(min(packets, len(self._waiting))):
             pcm = self._waiting.popleft()

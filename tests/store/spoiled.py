@@ -1,27 +1,12 @@
-"""Feeds turngap's readers of files and flags with spoiled ones, and counts what came of it.
+"""Files and flags that are spoiled at random, and what reads each of them."""
 
-python benchmarks/fuzz_files.py [--n 20000] [--seed 0] [--only run] [--finds DIR]
-
-Each mutation gives a value, which is then also shown, or an error that a user can act on. Anything
-else is a find, and is kept as a file in `--finds` with its traceback, and named with the seed and
-number that make it again. Needs a checkout: it spoils what the tests' helpers store.
-"""
-
-import argparse
 import contextlib
 import copy
 import io
 import json
 import random
 import re
-import resource
 import shutil
-import signal
-import sys
-import tempfile
-import traceback
-import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,29 +15,22 @@ from typing import Any
 
 import numpy as np
 import soundfile
+from commandline import ROOT
+from every_document import every_document
+from made_checks import make_turns
+from made_records import make_record
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests/helpers"))
-
-from every_document import every_document  # noqa: E402
-from made_checks import make_turns  # noqa: E402
-from made_records import make_record  # noqa: E402
-
-import turngap.cli  # noqa: E402
-from turngap.agent.stack import load_stack, override, resolved, stack_files  # noqa: E402
-from turngap.backends import KINDS, BackendChoice  # noqa: E402
-from turngap.check import baseline  # noqa: E402
-from turngap.compare import figures as compared  # noqa: E402
-from turngap.core.errors import TurngapError  # noqa: E402
-from turngap.fleet.files import build_fleet, read_fleet  # noqa: E402
-from turngap.fleet.measured import measured_turns  # noqa: E402
-from turngap.judge.transcribe import reply_audio  # noqa: E402
-from turngap.scenario.library import load_scenario  # noqa: E402
-from turngap.store.runs import read_run  # noqa: E402
-
-# What one mutation may take: seconds of the processor's time, and bytes of memory for all of them.
-LONGEST_S = 20
-MOST_MEMORY = 6 * 2**30
+import turngap.cli
+from turngap.agent.stack import load_stack, override, resolved, stack_files
+from turngap.backends import KINDS, BackendChoice
+from turngap.check import baseline
+from turngap.compare import figures as compared
+from turngap.core.errors import TurngapError
+from turngap.fleet.files import build_fleet, read_fleet
+from turngap.fleet.measured import measured_turns
+from turngap.judge.transcribe import reply_audio
+from turngap.scenario.library import load_scenario
+from turngap.store.runs import read_run
 
 # Bytes and values that parsers stumble on.
 TOKENS = (
@@ -281,90 +259,3 @@ def _folder(stored: Path, file: str, raw: bytes, folder: Path) -> None:
             compared.turn_ms(turn)
             reply_audio(run, turn)
         run.to_csv(folder / "turns.csv")
-
-
-# Running
-
-
-class TooSlowError(Exception):
-    """One mutation took more of the processor's time than `LONGEST_S`."""
-
-
-def came_of(target: Target, raw: bytes) -> str:
-    """Return `value`, `refused`, or a traceback."""
-
-    def too_slow(*_: object) -> None:
-        raise TooSlowError
-
-    signal.signal(signal.SIGVTALRM, too_slow)
-    signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_S)
-    try:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            contextlib.redirect_stderr(io.StringIO()),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("error")  # numpy warns where it has computed nonsense
-            target.read(raw, Path(folder))
-    except TurngapError as e:
-        return "refused" if e.kind != "internal" and e.message else traceback.format_exc()
-    except Exception:
-        return traceback.format_exc()
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    return "value"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--n", type=int, default=20_000, help="how many mutations in all")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", help="a target, or the beginning of its name")
-    parser.add_argument("--finds", type=Path, help="keep the finds in this folder")
-    arguments = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
-    with tempfile.TemporaryDirectory() as work:
-        chosen = {
-            name: target
-            for name, target in targets(Path(work)).items()
-            if name.startswith(arguments.only or "")
-        }
-        each = -(-arguments.n // len(chosen))
-        print(f"{'target':<26}{'mutations':>10}{'value':>8}{'refused':>9}{'finds':>7}")
-        total: Counter[str] = Counter()
-        for name, target in chosen.items():
-            count = _fuzzed(name, target, each, arguments.seed, arguments.finds)
-            print(_row(name, each, count), flush=True)
-            total += count
-        print(_row("all", each * len(chosen), total))
-    sys.exit(1 if total["finds"] else 0)
-
-
-def _row(name: str, n: int, count: Counter[str]) -> str:
-    return f"{name:<26}{n:>10}{count['value']:>8}{count['refused']:>9}{count['finds']:>7}"
-
-
-def _fuzzed(name: str, target: Target, n: int, seed: int, finds: Path | None) -> Counter[str]:
-    count: Counter[str] = Counter()
-    seen: set[str] = set()
-    for number in range(n):
-        raw = target.spoiled(random.Random(f"{seed} {name} {number}"))
-        what = came_of(target, raw)
-        if what in ("value", "refused"):
-            count[what] += 1
-            continue
-        count["finds"] += 1
-        last = what.strip().splitlines()[-3:]
-        if (place := "".join(last)) not in seen:
-            seen.add(place)
-            print(f"find: seed {seed}, {name}, number {number}: {' | '.join(last)[:300]}")
-        if finds is not None:
-            finds.mkdir(parents=True, exist_ok=True)
-            stem = f"{name.replace('/', '-')}-{number}"
-            (finds / stem).write_bytes(raw)
-            (finds / f"{stem}.txt").write_text(what, encoding="utf-8", errors="replace")
-    return count
-
-
-if __name__ == "__main__":
-    main()

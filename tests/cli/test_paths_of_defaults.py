@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from turngap.defaults.file import read_defaults
-from turngap.play.words_of import argv_of
+from turngap.play.command import argv_of
 
 
 @pytest.fixture

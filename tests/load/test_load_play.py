@@ -141,21 +141,6 @@ def finished(folder: Path, callers: Callers, **asked: Any) -> Loaded:
     return loaded
 
 
-def test_who_listens_in_place_of_what_was_started_is_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @asynccontextmanager
-    async def serving(
-        target: Target, log: Path, told: object, listened: Callable[[str | None], None], **_: object
-    ) -> AsyncIterator[Endpoint]:
-        listened("docker-proxy listens at the agent's port")
-        yield Endpoint("ws://127.0.0.1:1", "pipecat")
-
-    monkeypatch.setattr(Target, "serving", serving)
-    loaded = finished(tmp_path, Callers(lambda _: 300.0), max_sessions=1)
-    assert loaded.record.listener == "docker-proxy listens at the agent's port"
-
-
 def test_a_search_finds_the_level_that_holds_and_stores_every_turn(tmp_path: Path) -> None:
     callers = Callers(lambda share: 300.0 if sessions_of(share) <= 3 else 2000.0)
     loaded = finished(tmp_path, callers, max_sessions=6)

@@ -138,12 +138,6 @@ def test_a_level_that_was_not_held_in_calls_is_named() -> None:
         assert caveats.off_level_words(near) == ""
 
 
-def test_who_listens_in_place_of_what_was_started_is_named() -> None:
-    note = "docker-proxy listens at the agent's port"
-    assert note in load_report(make_load(listener=note)).warnings
-    assert note not in load_report(make_load()).warnings
-
-
 def test_a_killed_test_is_not_complete() -> None:
     killed = make_load(SEARCH[:3], capacity=None, ended="", finished_utc=None)
     assert words.verdict(killed).text == "? BROKEN OFF"

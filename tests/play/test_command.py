@@ -1,6 +1,5 @@
 """`--start`: any command is started, awaited at its port, and ended with all that it started."""
 
-import os
 import shlex
 import socket
 import subprocess
@@ -17,8 +16,7 @@ from reserved_ports import reserved_port
 from turngap.children import QUIET_LOGURU
 from turngap.core.errors import AgentError, InputError
 from turngap.play import command as commands
-from turngap.play.command import started
-from turngap.play.words_of import argv_of
+from turngap.play.command import addresses_of, argv_of, served_by, started
 
 # Nothing here depends on how long this takes; it only ends a test that hangs.
 PATIENCE_S = 60
@@ -162,91 +160,28 @@ async def test_a_command_that_leaves_its_server_in_the_background_is_told_why(
             raise AssertionError("it cannot have served")
 
 
-async def test_a_command_that_serves_elsewhere_is_told_where(
+async def test_a_command_that_does_not_serve_in_time_is_told_so(
     tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(commands, "TELL_EVERY_S", 0)
-    code = """
-        import socket, time
-        with socket.create_server(("127.0.0.1", 0)):
-            time.sleep(600)
-    """
     told: list[str] = []
 
     def tell(what: str) -> None:
         told.append(what)
-        if "listens at" in what:  # no sooner: then it has been waited for long enough
+        if what.startswith("waiting"):
             monkeypatch.setattr(commands, "START_TIMEOUT_S", 0)
 
-    with pytest.raises(
-        AgentError, match=r"does not serve at 127\.0\.0\.1:\d+ .*it listens at"
-    ) as e:
-        async with started(python(code), url_of(port), tmp_path / "agent.log", tell):
+    serves = python("import time; print('loading', flush=True); time.sleep(600)")
+    with pytest.raises(AgentError, match=r"does not serve at 127\.0\.0\.1:\d+ after 0 s") as e:
+        async with started(serves, url_of(port), tmp_path / "agent.log", tell, 0):
             raise AssertionError("it cannot have served")
     assert e.value.kind == "agent.slow_start"
     assert told[0].startswith("starting ")
     assert f"waiting for 127.0.0.1:{port}" in told[1]
 
 
-HEALTH_AND_CALLS = """
-    import asyncio, websockets
-    async def main():
-        async def health(reader, writer):
-            await reader.readuntil(b"\\r\\n\\r\\n")
-            writer.write(b"HTTP/1.1 404 Not Found\\r\\nContent-Length: 0\\r\\n\\r\\n")
-            await writer.drain()
-            writer.close()
-            if {real}:
-                await websockets.serve(lambda line: line.wait_closed(), "127.0.0.1", {real})
-        async def call(line):
-            await line.wait_closed()
-        if {calls}:
-            async with websockets.serve(call, "127.0.0.1", 0):
-                await asyncio.Event().wait()
-        async with await asyncio.start_server(health, "127.0.0.1", 0):
-            await asyncio.Event().wait()
-    asyncio.run(main())
-"""
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at once where a command listens, and whether it takes calls there."""
-    monkeypatch.setattr(commands, "TELL_EVERY_S", 0)
-    monkeypatch.setattr(commands, "ELSEWHERE_S", 0)
-
-
-@pytest.mark.usefixtures("impatient")
-async def test_a_command_that_takes_calls_elsewhere_is_not_waited_for(tmp_path: Path, port: int):
-    code = python(HEALTH_AND_CALLS, calls=True, real=0)
-    with pytest.raises(AgentError, match=r"takes calls at ws://127\.0\.0\.1:\d+/ws, and") as e:
-        async with started(code, url_of(port), tmp_path / "agent.log"):
-            raise AssertionError("it cannot have served")
-    assert e.value.kind == "agent.another_port"
-    assert f"nothing serves at 127.0.0.1:{port}" in e.value.message
-    assert e.value.hint.startswith("give that URL: --agent ws://127.0.0.1:")
-
-
-@pytest.mark.usefixtures("impatient")
-async def test_a_command_that_serves_its_health_first_is_waited_for(tmp_path: Path, port: int):
-    """It begins to take calls after it was asked whether it does so at its first port."""
-    code = python(HEALTH_AND_CALLS, calls=False, real=port)
-    async with started(code, url_of(port), tmp_path / "agent.log"):
-        pass
-
-
-async def test_who_waits_is_told_seldom_and_of_what_is_new():
-    told: list[str] = []
-    teller = commands._Teller(told.append, 30)
-    for waited_s, elsewhere in (
-        (2, ""),
-        (4, ""),
-        (6, " (there)"),
-        (34, " (there)"),
-        (37, " (there)"),
-    ):
-        teller.tell("waiting", waited_s, elsewhere)
-    assert told == ["waiting, 2 s", "waiting, 6 s (there)", "waiting, 37 s (there)"]
+async def test_the_ports_of_a_command_without_a_url_are_found(tmp_path: Path, port: int):
+    async with served_by(python(SERVES, port=port, stubborn=False), tmp_path / "log") as ports:
+        assert ports == [port]
 
 
 async def test_an_agent_that_ends_in_mid_conversation_is_named_as_the_cause(
@@ -267,13 +202,6 @@ async def test_an_agent_that_ends_in_mid_conversation_is_named_as_the_cause(
     assert e.value.kind == "agent.ended"
 
 
-async def test_a_port_that_another_check_uses_is_not_to_be_ended(tmp_path: Path, port: int):
-    async with started(python(SERVES, port=port, stubborn=False), url_of(port), tmp_path / "log"):
-        with pytest.raises(InputError) as e:
-            commands.require_free("true", url_of(port))
-    assert e.value.hint.startswith("a turngap that runs has started it: wait until that ends")
-
-
 async def test_a_port_that_somebody_serves_at_is_refused_before_anything_starts(tmp_path: Path):
     never = tmp_path / "started"
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -282,7 +210,6 @@ async def test_a_port_that_somebody_serves_at_is_refused_before_anything_starts(
             async with started(f"touch {never}", url, tmp_path / "agent.log"):
                 raise AssertionError("it cannot have served")
     assert e.value.kind == "start.port_taken"
-    assert f"(process {os.getpid()})" in e.value.message
     assert not never.exists()
 
 
@@ -330,3 +257,11 @@ def test_a_url_without_a_port_is_refused(url: str):
 def test_ports_of_urls():
     assert commands.address_of("wss://bot.example/ws") == ("bot.example", 443)
     assert commands.address_of("ws://[::1]/") == ("::1", 80)
+
+
+def test_addresses_that_a_name_leads_to():
+    assert addresses_of("127.0.0.1") == addresses_of("0.0.0.0") == {"127.0.0.1"}
+    assert addresses_of("::1") == addresses_of("::") == {"::1"}
+    assert addresses_of("localhost") & {"127.0.0.1", "::1"}
+    assert addresses_of("in-memory.invalid") == set()
+    assert addresses_of("x" * 70) == set()

@@ -11,7 +11,7 @@ from hub import VOICE, Hub
 
 from turngap.backends import Need
 from turngap.core.clock import ms_to_ns
-from turngap.play import doctor, gpu
+from turngap.play import doctor
 from turngap.testing import ManualClock
 
 Capsys = pytest.CaptureFixture[str]
@@ -133,9 +133,9 @@ def test_a_driver_that_does_not_answer_is_no_card(monkeypatch: pytest.MonkeyPatc
     def stuck(*_: object, timeout: float, **__: object) -> None:
         raise subprocess.TimeoutExpired("nvidia-smi", timeout)
 
-    gpu.cards.cache_clear()
+    doctor.cards.cache_clear()
     monkeypatch.setattr(subprocess, "run", stuck)
     try:
-        assert gpu.cards() == ()
+        assert doctor.cards() == ()
     finally:
-        gpu.cards.cache_clear()
+        doctor.cards.cache_clear()

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from commandline import SCENARIOS, Finished, only_run, turngap_here
-from made_records import make_record, make_run, make_turn
 from virtual_agents import VirtualAgents
 
 import turngap
@@ -17,7 +16,6 @@ from turngap.check.plan import CheckPlan
 from turngap.core.errors import InputError
 from turngap.core.secrets import REMOVED
 from turngap.play import target
-from turngap.play.pieces import next_piece, noted, with_last_piece
 from turngap.play.resume import continued
 from turngap.play.target import AgentChoice, resolve
 from turngap.store.runs import read_run
@@ -30,29 +28,19 @@ Capsys = pytest.CaptureFixture[str]
 
 BOT = f"{sys.executable} bot.py"
 OTHER = f"{sys.executable} other.py"
-DOCKER = "env docker run bot"
-STANDS_IN = "docker-proxy listens at the agent's port"
 
 
 @pytest.fixture
-def notes() -> dict[str, str | None]:
-    """What is to be noted of who listens for each command."""
-    return {DOCKER: STANDS_IN}
-
-
-@pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch, notes: dict[str, str | None]) -> list[str]:
+def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was started and ended, in order, in place of processes."""
     log: list[str] = []
 
     @asynccontextmanager
-    async def started(
-        command: str, url: str, file: Path, waits: object
-    ) -> AsyncIterator[str | None]:
+    async def started(command: str, url: str, file: Path, waits: object) -> AsyncIterator[None]:
         folder = file.parent.name.rpartition("Z-")[2]
         log.append(f"{command} for {url} into {folder}/{file.name}")
         try:
-            yield notes.get(command)
+            yield
         finally:
             log.append(f"end of {command}")
 
@@ -77,45 +65,6 @@ def test_a_replay_starts_its_agent_and_ends_it(
     run = read_run(only_run(tmp_path))
     assert (run.record.agent["url"], run.record.agent["start"]) == (url, BOT)
     assert f"turngap check --start '{BOT}' --agent {url}" in done.err
-
-
-def test_who_serves_in_place_of_the_command_is_stored_and_shown(
-    tmp_path: Path, capsys: Capsys, virtual_agents: VirtualAgents, log: list[str]
-):
-    url = virtual_agents.url_of(Script(replies=(Reply(),)))
-    done = replay(capsys, tmp_path, "--start", DOCKER, "--agent", url)
-    assert done.code == 0, done.err
-    run = read_run(only_run(tmp_path))
-    assert run.record.listener == STANDS_IN
-    assert run.record.found == {}
-    assert STANDS_IN in " ".join(done.out.split())
-    assert STANDS_IN.replace("'", "&#39;") in (run.path / "report.html").read_text()
-
-
-@pytest.mark.parametrize("now", [None, "ssh listens at the agent's port"])
-def test_each_piece_of_a_run_notes_who_listened_in_it(now: str | None):
-    first = make_run([make_turn()], listener=STANDS_IN)
-    resumed = noted(next_piece(first, make_record()), {"listener": now})
-    stored = with_last_piece(resumed, {}, turns=2)
-    assert stored.listeners == tuple(note for note in (STANDS_IN, now) if note)
-
-
-def test_a_run_is_continued_whoever_listened_before(
-    tmp_path: Path,
-    capsys: Capsys,
-    virtual_agents: VirtualAgents,
-    log: list[str],
-    notes: dict[str, str | None],
-):
-    url = virtual_agents.url_of(Script(replies=(Reply(), Reply(action="die"))))
-    assert replay(capsys, tmp_path, "--start", DOCKER, "--agent", url).code == 4
-    run = only_run(tmp_path)
-    for now in ("the system does not say which process listens", None):
-        log.clear()
-        notes[DOCKER] = now
-        again = turngap_here(capsys, "replay", "--resume", run, "--start", DOCKER)
-        assert log[1:] == [f"end of {DOCKER}"]
-        assert "another model" not in again.err
 
 
 def test_a_failed_replay_ends_its_agent_and_is_continued_with_it(
@@ -178,22 +127,6 @@ def test_a_check_starts_both_sides(tmp_path: Path, virtual_agents: VirtualAgents
         f"end of {OTHER}",
         f"end of {BOT}",
     ]
-
-
-def test_a_check_names_who_listens_on_each_side(
-    tmp_path: Path, capsys: Capsys, virtual_agents: VirtualAgents, log: list[str]
-):
-    script = Script(replies=(Reply(),))
-    new, old = (virtual_agents.url_of(script, host) for host in ("new", "old"))
-    checked = turngap.check(
-        new, start=DOCKER, against=old, start_against=OTHER, rounds=1, calibration=0,
-        scenarios="quick-questions", library=SCENARIOS, out=tmp_path,
-    )  # fmt: skip
-    shown = turngap_here(capsys, "report", checked.path).out
-    assert f"candidate: {STANDS_IN}" in " ".join(shown.split())
-    assert "reference: docker-proxy" not in shown
-    page = (checked.path / "check.html").read_text()
-    assert f"candidate: {STANDS_IN}".replace("'", "&#39;") in page
 
 
 def test_the_curve_of_a_bot_starts_it(

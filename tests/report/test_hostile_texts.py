@@ -64,7 +64,7 @@ def run() -> Run:
     turns = [evil_turn(1, {"agent_onset": 400.0}), evil_turn(2, None), evil_turn(3, None)]
     about = {"name": EVIL, "agent": {"stack": EVIL, "url": EVIL}, "settings": {EVIL: EVIL}}
     told = {"valid": False, "why_invalid": (EVIL,), "failure": EVIL, "stand_ins": (EVIL,)}
-    return make_run(turns, **about, **told, listener=EVIL)
+    return make_run(turns, **about, **told)
 
 
 def shown(text: Text | str) -> None:

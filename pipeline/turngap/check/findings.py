@@ -183,7 +183,6 @@ def side_of(run: Run) -> SideRecord:
         starved=run.summary.starved,
         caller_error_ms=run.summary.caller_error_ms,
         gap=_gap_of(run),
-        listeners=run.record.listeners,
     )
 
 

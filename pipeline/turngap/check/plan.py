@@ -14,8 +14,7 @@ from turngap.core.budget import CALIBRATION_TURNS, MAX_STARVED_MS
 from turngap.core.errors import InputError, known_names
 from turngap.core.paired import Limits
 from turngap.core.stages import MARKS
-from turngap.play.command import address_of
-from turngap.play.listeners import addresses_of
+from turngap.play.command import address_of, addresses_of
 from turngap.play.plan import MAX_PHASES, PlayPlan, require_number
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen

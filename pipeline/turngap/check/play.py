@@ -163,7 +163,7 @@ class _Sides:
             endpoints: dict[str, Endpoint] = {}
             for side, run in self.runs.items():
                 serving = run.target.serving(
-                    *(run.folder / "agent.log", run.on_chosen, run.on_listener),
+                    *(run.folder / "agent.log", run.on_chosen),
                     self._progress.on_step,
                 )
                 endpoints[side] = await stack.enter_async_context(serving)

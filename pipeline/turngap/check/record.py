@@ -122,7 +122,7 @@ class SideRecord(Stored):
     `valid`: whether the figures of its run hold by themselves. `cut_ins`: of its turns, those that
     the agent cut into. `starved`: in how many of them the caller was starved. `caller_error_ms`: by
     how much the gaps of all others may at most read long for a late caller. `gap`: None of a stored
-    baseline, and in older checks. `listeners`: as in a run.
+    baseline, and in older checks.
     """
 
     agent: Settings
@@ -133,7 +133,6 @@ class SideRecord(Stored):
     starved: int
     caller_error_ms: float | None
     gap: GapRecord | None = None
-    listeners: tuple[Said, ...] = ()
 
 
 class BaselineUse(Stored):

@@ -89,7 +89,6 @@ def check_report(
         lead=lead,
         stand_ins=report_words.stand_ins_words(record.stand_ins),
         warnings=[
-            *side_words.listener_words(record),
             *([] if candidate is None else _problems(record, candidate, reference)),
         ],
         sections=[

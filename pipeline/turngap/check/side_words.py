@@ -72,11 +72,6 @@ def side_name(side: SideRecord) -> str:
     return printable(str(named))
 
 
-def listener_words(record: CheckRecord) -> list[str]:
-    """Who listens at a side's port, where it may be another than what was started."""
-    return [f"{name}: {note}" for name, side in sides(record) for note in side.listeners]
-
-
 def side_words(side: SideRecord) -> str:
     """An agent, how many turns it was heard for, and whether its run may be used."""
     parts = [side_name(side), words.turns_words(side.turns)]

@@ -208,8 +208,7 @@ def doctor(library: options.Library = None, json_: options.Json = False) -> None
     is only mentioned.
     """
     from turngap.backends import AGENT
-    from turngap.play.doctor import Check, examine
-    from turngap.play.doctor_agent import examine_agent
+    from turngap.play.doctor import Check, examine, examine_agent
     from turngap.setup.look import servers
 
     checks: list[Check] = []

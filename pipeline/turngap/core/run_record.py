@@ -50,7 +50,6 @@ class PieceRecord(Stored):
     """A part of a run that was interrupted and continued; `turns` are those that it added.
 
     `finished_utc` is None where the piece was killed. `failure` is what ended it otherwise.
-    `listener` is as in a run.
     """
 
     started_utc: str
@@ -61,7 +60,6 @@ class PieceRecord(Stored):
     machine: MachineRecord
     clock_offset: OffsetRecord | None = None
     calibration: CalibrationRecord | None = None
-    listener: Said | None = None
     failure: Said | None = None
 
 
@@ -72,11 +70,10 @@ class RunRecord(Document):
     `planned_turns`: 0 where nobody planned them, as in a live conversation. `stand_ins`: what was
     not real, in words: `SIMULATED_LLM`, "closed-domain recogniser", "synthetic voices". `held_out`:
     what is known of the agent's models beside this run. `found`: what its engines chose of what ran
-    on its machine, in a line by kind. `listener`: in words, who listens at the agent's port, where
-    that may be another than what `--start` started.
-    `voices`: what spoke the turns without a recording, by scenario. `pieces`: empty but for a run
-    that was continued, of which the other fields are the first piece's; `clock_offset` and
-    `calibration` are then the worst of all pieces'. `label`: what the user calls the run.
+    on its machine, in a line by kind. `voices`: what spoke the turns without a recording, by
+    scenario. `pieces`: empty but for a run that was continued, of which the other fields are the
+    first piece's; `clock_offset` and `calibration` are then the worst of all pieces'. `label`: what
+    the user calls the run.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -96,7 +93,6 @@ class RunRecord(Document):
     stand_ins: tuple[str, ...] = ()
     held_out: tuple[HeldOutRecord, ...] = ()
     found: dict[str, Said] = Field(default_factory=dict[str, Said])
-    listener: Said | None = None
     plan: PlanRecord | None = None
     pieces: tuple[PieceRecord, ...] = ()
     clock_offset: OffsetRecord | None = None
@@ -107,12 +103,6 @@ class RunRecord(Document):
     why_invalid: tuple[Said, ...] = ()
     failure: Said | None = None
     label: Label = ""
-
-    @property
-    def listeners(self) -> tuple[str, ...]:
-        """The `listener` of each piece that has one; the same words once."""
-        said = [piece.listener for piece in self.pieces] or [self.listener]
-        return tuple(dict.fromkeys(words for words in said if words))
 
     @property
     def measured_commit(self) -> str:

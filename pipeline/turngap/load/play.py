@@ -154,7 +154,6 @@ class _LoadTest:
         serving = plan.agent.serving(
             keeper.folder / "agent.log",
             lambda chosen: keeper.note_agent(found=chosen.found) if chosen.found else None,
-            lambda note: keeper.note(listener=note),
             room=Room(sessions, plan.agent_workers),
         )
         endpoint = await stack.enter_async_context(serving)

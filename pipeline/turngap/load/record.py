@@ -154,7 +154,7 @@ class LoadRecord(Document):
     `mode`: a search for the capacity, one held level, a ramp of levels, or calls at a rate.
     `ended`: why it ended where it did, in words. `finished_utc` is None where it broke off; its
     steps are then those that were over. `caller_late_limit_ms`: a step whose caller was later than
-    this is void. `listener`: as in a run. `label`: what the user calls the test.
+    this is void. `label`: what the user calls the test.
     """
 
     kind: Literal["load"] = "load"
@@ -170,7 +170,6 @@ class LoadRecord(Document):
     scenario_hashes: dict[str, str]
     voices: dict[str, str]
     stand_ins: tuple[str, ...]
-    listener: Said | None = None
     budget_ms: BudgetMs
     target: Annotated[float, Field(gt=0, lt=1)]
     confidence: Share = 0.95

@@ -56,8 +56,6 @@ def load_report(record: LoadRecord) -> Report:
     warnings = caveats.voids(record)
     if off := caveats.broken_off(record):
         warnings = [off, *warnings]
-    if record.listener:
-        warnings.append(record.listener)
     agent = report_words.agent_words(record.name, record.agent)
     played = report_words.scenarios_words([*record.scenario_hashes])
     subject = " · ".join([*agent, played])

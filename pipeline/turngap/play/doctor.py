@@ -1,22 +1,30 @@
 """Is this machine fit to measure, and which agents can it run: what works, and what to do.
 
-Nothing is fetched, loaded or asked beyond this machine.
+Nothing is fetched or loaded. The agent of the repository's file is looked for, but gets no call.
 """
 
 import asyncio
 import shutil
+import socket
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from turngap.agent.stack import load_stack, resolved, stack_files
 from turngap.backends import AGENT, BackendSettings, BackendSpec, Weights, install
+from turngap.caller.endpoint import Endpoint
+from turngap.caller.opening import check_url, goes_through_proxy, is_loopback
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns, ns_to_ms
-from turngap.core.errors import TurngapError
+from turngap.core.errors import InputError, TurngapError
+from turngap.core.secrets import text_without_secrets
 from turngap.core.sizes import bytes_words
-from turngap.play.gpu import cards
+from turngap.defaults.file import Defaults, read_defaults
+from turngap.play.command import address_of, argv_of, shown_address
 from turngap.scenario.library import library_dir, library_paths, load_scenarios
 from turngap.store.provenance import this_machine
 from turngap.weights.cache import hub_cache, state_of
@@ -26,6 +34,24 @@ _TICKS = 100
 _TICK_MS = 10.0
 # Wake-ups later than this would show in the figures.
 _LATE_MS = 5.0
+# For the name of the agent's host, and for the connection: a doctor's visit, and no download.
+LOOK_UP_S = 3.0
+CONNECT_S = 2.0
+
+_IS_IT_OPEN = "see whether the agent runs, and whether a firewall or a VPN lies between"
+# A driver that is stuck answers nothing.
+_DRIVER_S = 10.0
+# In a container the driver's library may be there without its tools.
+_BY_DRIVER = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+count, device, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(100)
+if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0:
+    for number in range(count.value):
+        cuda.cuDeviceGet(ctypes.byref(device), number)
+        cuda.cuDeviceGetName(name, len(name), device)
+        print(name.value.decode())
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,3 +219,111 @@ def _download(weights: Weights) -> Download:
         bool(weights.files) and all(file.sha256 is not None for file in weights.files),
         weights.pins,
     )
+
+
+@cache
+def cards() -> tuple[str, ...]:
+    """The CUDA cards that the driver lists, each in a line; none where it does not answer."""
+    asked = "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"
+    by_tool = [["nvidia-smi", *asked]] if shutil.which("nvidia-smi") else []
+    for command in (*by_tool, [sys.executable, "-c", _BY_DRIVER]):
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_DRIVER_S, check=False
+            )
+        except (OSError, subprocess.SubprocessError):
+            continue
+        if done.returncode == 0 and (found := done.stdout.split("\n")[:-1]):
+            return tuple(found)
+    return ()
+
+
+def examine_agent(elsewhere: Callable[[], Sequence[int]]) -> Iterator[Check]:
+    """Look at the agent's address, in at most some five seconds; the agent gets no call.
+
+    There is nothing to look at without a file, and for an agent that is no URL.
+
+    Args:
+        elsewhere: the usual ports of this machine at which something serves.
+    """
+    try:
+        defaults = read_defaults()
+        said = {} if defaults is None else defaults.of("replay")
+        url = said.get("agent", "")
+        if defaults is None or "://" not in url:
+            return
+        yield _agent(defaults, url, said.get("start"), elsewhere)
+    except InputError as e:
+        yield Check("agent", False, e.message, e.hint, needed=False)
+
+
+def _agent(
+    defaults: Defaults, url: str, start: str | None, elsewhere: Callable[[], Sequence[int]]
+) -> Check:
+    where, shown = defaults.where("replay", "agent"), text_without_secrets(url)
+    if Endpoint(url).host_and_port[0] is None and "$" in url:
+        words = f"{shown} ({where}): not looked at, as a variable stands for its address"
+        return Check("agent", True, words, needed=False)
+    host, port = address_of(url)
+    at = shown_address(host, port)
+    if goes_through_proxy(check_url(url, shown)):
+        words = f"{at} ({where}): not looked at, as it is reached through a proxy"
+        return Check("agent", True, words, needed=False)
+    problem = _look(host, port)
+    if start is not None:
+        try:
+            argv_of(start)
+        except InputError as e:
+            where = defaults.where("replay", "start")
+            return Check("agent", False, f"{e.message} ({where})", e.hint, needed=False)
+        words = f"`{text_without_secrets(start)}` is started for each run "
+        words += f"({defaults.where('replay', 'start')})"
+        if problem is not None:
+            words += f", so nothing has to listen at {at} now"
+            return Check("agent", True, words, needed=False)
+        words += f", but {at} is in use already"
+        remedy = f"end what serves there, or take `start` out of {defaults.name} to measure it"
+        return Check("agent", False, words, remedy, needed=False)
+    if problem is None:
+        return Check("agent", True, f"{at} is served ({where})", needed=False)
+    why, remedy = problem
+    if not remedy:
+        remedy = f'start your bot; or add start = "COMMAND" to {defaults.name}, and turngap starts'
+        remedy += " it"
+        others = [each for each in elsewhere() if each != port] if is_loopback(host) else []
+        if others:
+            found = ", ".join(map(str, others))
+            remedy += f". Something else listens at port {found}. Is that your bot?"
+    return Check("agent", False, f"{why} ({where})", remedy, needed=False)
+
+
+def _look(host: str, port: int) -> tuple[str, str] | None:
+    """Connect; return None if that worked, else why not and what may help, if that is known."""
+    at = shown_address(host, port)
+    in_time = f"{at} did not answer within {LOOK_UP_S + CONNECT_S:g} s"
+    found: list[tuple[str, str] | None] = [(in_time, _IS_IT_OPEN)]
+
+    def connect() -> None:
+        try:
+            socket.create_connection((host, port), CONNECT_S).close()
+            found.append(None)
+        except (OSError, UnicodeError, OverflowError) as e:
+            found.append(_why_not(host, at, e))
+
+    # In another thread, since nothing bounds how long a name is looked up.
+    trying = threading.Thread(target=connect, daemon=True)
+    trying.start()
+    trying.join(LOOK_UP_S + CONNECT_S)
+    return found[-1]
+
+
+def _why_not(host: str, at: str, error: Exception) -> tuple[str, str]:
+    if isinstance(error, ConnectionRefusedError):
+        return f"nothing listens at {at}", ""
+    if isinstance(error, TimeoutError):
+        return f"{at} did not answer within {CONNECT_S:g} s", _IS_IT_OPEN
+    if isinstance(error, socket.gaierror | UnicodeError):
+        remedy = "correct the host in the URL; or see whether this machine's network is up"
+        return f"no address is known for the host {host}", remedy
+    why = getattr(error, "strerror", None) or str(error)
+    return f"{at} cannot be reached: {why}", _IS_IT_OPEN

@@ -9,7 +9,7 @@ from turngap.store.runs import Run
 # What a piece has as the run itself does.
 _OF_A_PIECE = (
     *("started_utc", "finished_utc", "turngap_version", "commit", "machine"),
-    *("clock_offset", "calibration", "listener", "failure"),
+    *("clock_offset", "calibration", "failure"),
 )
 
 

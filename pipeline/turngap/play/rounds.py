@@ -62,9 +62,7 @@ async def _play_rounds(runs: Sequence[RunInProgress], plan: PlayPlan, progress: 
             (
                 run,
                 await stack.enter_async_context(
-                    run.target.serving(
-                        run.folder / "agent.log", run.on_chosen, run.on_listener, progress.on_step
-                    )
+                    run.target.serving(run.folder / "agent.log", run.on_chosen, progress.on_step)
                 ),
             )
             for run in runs

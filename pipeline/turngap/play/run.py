@@ -225,10 +225,6 @@ class RunInProgress:
         known = {"found": chosen.found, "held_out": chosen.held_out}
         self._note_opening(self._opening.model_copy(update=known))
 
-    def on_listener(self, note: str | None) -> None:
-        """Store who listens at the agent's port, where it may be another than what was started."""
-        self._note_opening(noted(self._opening, {"listener": note}))
-
     def _note_opening(self, opening: RunRecord) -> None:
         self._opening = opening
         self._writer.note(opening)

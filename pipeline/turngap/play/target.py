@@ -24,9 +24,8 @@ from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.core.errors import AgentError, InputError, url_meant
 from turngap.core.results import HeldOutRecord
 from turngap.core.secrets import text_without_secrets
-from turngap.play.command import require_free, started
+from turngap.play.command import argv_of, require_free, started
 from turngap.play.process import running
-from turngap.play.words_of import argv_of
 from turngap.scenario.model import Scenario, UserTurn
 from turngap.store.documents import is_dir
 from turngap.store.provenance import git_commit
@@ -211,23 +210,20 @@ class Target:
         self,
         log: Path,
         told: Callable[[Chosen], None] = lambda chosen: None,
-        listened: Callable[[str | None], None] = lambda note: None,
         waits: Callable[[str], None] = lambda what: None,
         room: Room | None = None,
     ) -> AsyncIterator[Endpoint]:
         """Where the agent is; what has to be started for it runs for as long as this lasts.
 
-        `told` gets what a stack's process chose at its start; `listened` gets the note on who
-        listens at the port of what a command started, or None; `waits` gets what a command is
-        waited for; `room` is for the calls that one of ours is to take.
+        `told` gets what a stack's process chose at its start; `waits` gets what a command is waited
+        for; `room` is for the calls that one of ours is to take.
         """
         checkout = self.choice.checkout
         if checkout is not None:
             async with _serving(checkout, self._serve_arguments(checkout.stack, room), log) as url:
                 yield Endpoint(url, PIPECAT)
         elif self.choice.start is not None:
-            async with started(self.choice.start, self.choice.agent, log, waits) as note:
-                listened(note)
+            async with started(self.choice.start, self.choice.agent, log, waits):
                 yield self.choice.endpoint
         elif self.stack is None:
             yield self.choice.endpoint

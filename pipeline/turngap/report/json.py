@@ -41,7 +41,6 @@ def run_json(run: Run) -> dict[str, Any]:
                 "stand_ins",
                 "held_out",
                 "found",
-                "listener",
                 "clock_offset",
                 "calibration",
                 "pieces",

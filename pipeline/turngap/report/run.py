@@ -76,7 +76,6 @@ def run_report(run: Run, *, with_turns: bool = False) -> Report:
         warnings.insert(0, f"failed: {record.failure}")
     if not record.valid:
         warnings.insert(0, words.validity_words(record))
-    warnings += record.listeners
     played = words.turns_words(len(run.turns))
     if names := list(dict.fromkeys(turn.scenario for turn in run.turns)):
         played += f" of {words.scenarios_words(names)}"

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turngap.core.errors import InputError
-from turngap.play.elsewhere import USUAL_PATHS
 from turngap.store.files import read_text
 
 # pipecat's development runner, pipecat's WebSocket server, and what people give uvicorn.
 USUAL_PORTS = (7860, 8765, 8000, 8080)
+# FastAPI's examples, the runner, websockets'.
+USUAL_PATHS = ("/ws", "/ws-client", "/")
 # As deep, and as many, as a bot's repository has; a whole disk takes a second.
 MAX_DEPTH = 3
 MAX_FILES = 2_000

@@ -15,8 +15,7 @@ from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap.core.secrets import text_without_secrets
 from turngap.play.command import served_by, started
-from turngap.play.elsewhere import USUAL_PATHS
-from turngap.setup.look import servers
+from turngap.setup.look import USUAL_PATHS, servers
 
 Told = Callable[[str], None]
 Served = TypeVar("Served")

@@ -57,7 +57,6 @@ def turns_report(record: TurnsRecord, runs: Sequence[Run]) -> Report:
         for p in record.points
         if not p.valid
     ]
-    warnings += dict.fromkeys(note for run in runs for note in run.record.listeners)
     chart = curve_chart(record)
     return Report(
         command="turns",

@@ -31,7 +31,6 @@ from turngap.check.report import check_report
 from turngap.core.errors import InputError
 from turngap.report import markdown as writer
 from turngap.report.markdown import escaped
-from turngap.report.sections import Report, Section, lines
 from turngap.store.documents import find_folder, write_document
 
 
@@ -129,50 +128,6 @@ def test_markdown_says_the_verdict_first_and_its_tables_are_whole(record):
     assert re.search(r"```sh\nturngap check .*\n```\n\n</details>\n$", text)
 
 
-def test_markdown_names_the_moved_stage_and_how_to_decide():
-    assert r"Moved: llm\_first\_token +41 ms" in markdown(regressed_check())
-    still = regressed_check(moved_stage=None, stages=make_stages())
-    assert "- Stages: no stage grew" in markdown(still)
-    assert "To decide: about 47 more pairs of turns" in markdown(undecided_check())
-
-
-@pytest.mark.parametrize("verb", ["", "moved "])
-def test_too_few_conversations_are_told_in_a_sentence_however_old_the_check_is(verb):
-    why = f"{verb}in 3 of the 9 conversations that it takes"
-    few = make_metric(verdict="undecided", turns_needed=18, why=why)
-    record = undecided_check(metrics=(few,))
-    assert (
-        "(the gap p50 was measured in 3 of the 9 conversations that a decision takes)"
-        in markdown(record)
-    )
-    said = " ".join(check_text(record).split())
-    assert "gap p50 was measured in 3 of" in said
-    assert "that it takes" not in said
-
-
-def test_names_of_the_field_keep_their_capitals_in_markdown():
-    said = lines(("llm", "quick"), ("stt found", "it"), ("cut-ins", "none"))
-    shown = writer.markdown(Report("check", "x", "now", [Section("y", [said])]))
-    assert "- LLM: quick\n- STT found: it\n- Cut-ins: none" in shown
-
-
-def test_the_summary_says_in_a_sentence_what_got_slower_by_how_much_and_where():
-    slower, same = markdown(regressed_check()), markdown(make_check())
-    assert (
-        "- In short: The typical turn is 41 ms slower (95 % interval +36 to +46). The stage that "
-        r"moved is llm\_first\_token: +41 ms in the typical pair."
-    ) in slower
-    assert "- In short: The typical turn is 1.2 ms slower (95 % interval −4.1 to +6.3)." in same
-    fewer = make_metric("hit rate", unit="share", verdict="regressed", difference=0.2, low=0.1,
-                        high=0.3, limit=0.1)  # fmt: skip
-    lost = regressed_check(metrics=(fewer,), moved_stage=None)
-    assert "- In short: The hit rate changed by −20 points (95 % interval −30 to −10)." in (
-        markdown(lost)
-    )
-    for record in (incomparable_check(), budgets_only_check()):
-        assert "In short" not in markdown(record)
-
-
 def test_the_summary_shows_the_worst_pairs_as_waterfalls_one_below_the_other(tmp_path):
     record = stored(tmp_path, regressed_check(), turns=12)
     _, candidate, reference = read_check(tmp_path)
@@ -239,33 +194,6 @@ def test_markdown_takes_nothing_for_markup(attack):
     agent = {"stack": f"x```\n{attack}", "k": attack}
     text = markdown(make_check(candidate=make_side(agent=agent), why=(attack,)))
     assert text.count("```") == 2
-
-
-def test_reports_are_written_and_replace_older_ones(tmp_path):
-    record = stored(tmp_path, regressed_check())
-    for name in ("check.html", "summary.md", "junit.xml"):
-        (tmp_path / name).write_text("old")
-    write_reports(*_arguments(tmp_path, record))
-    assert "REGRESSED" in (tmp_path / "check.html").read_text(encoding="utf-8")
-    assert (tmp_path / "summary.md").read_text(encoding="utf-8").startswith("## turngap check: ✗")
-    ElementTree.parse(tmp_path / "junit.xml")
-    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
-
-
-def test_how_fast_each_sides_llm_was_is_in_the_summary_and_on_the_page(tmp_path):
-    def run(ttft_ms, slower):
-        counts = {"llm_ttft_ms": ttft_ms, "llm_tokens_per_s": 64.0, "llm_window_tokens": 8.0}
-        return make_run([make_turn(turn=n, counts=counts, marks_ms=scaled(slower)) for n in (1, 2)])
-
-    write_reports(regressed_check(), tmp_path, run(194.0, 1.3), run(153.0, 1.0))
-    texts = [(tmp_path / name).read_text("utf-8") for name in ("summary.md", "check.html")]
-    for text in texts:
-        for side, ms in (("reference", 153), ("candidate", 194)):
-            whole = f"language model of the {side}: first token p50 {ms} ms · p50 64 tokens/s"
-            assert whole in text
-    assert texts[1].count("first token after 194 ms · 64 tokens/s · 8 tokens within 450 ms") == 2
-    write_reports(regressed_check(), tmp_path, make_run([make_turn()]), None)
-    assert "language model" not in (tmp_path / "summary.md").read_text("utf-8")
 
 
 def _arguments(folder: Path, record: CheckRecord):
@@ -370,11 +298,3 @@ def test_report_prints_a_stored_check_again(tmp_path, capsys):
     assert "check.html" in written.err
     for file in (svg, *(tmp_path / name for name in ("check.html", "summary.md", "junit.xml"))):
         assert file.stat().st_size
-
-
-def test_report_on_a_damaged_check_says_so(tmp_path, capsys):
-    (tmp_path / CHECK_FILE).write_text("{")
-    done = turngap_here(capsys, "report", tmp_path)
-    assert done.code == 2
-    assert "cut short" in done.err
-    assert "Traceback" not in done.err

@@ -10,14 +10,12 @@ from made_checks import (
     every_check,
     incomparable_check,
     make_budget,
-    make_check,
     make_metric,
     make_side,
     make_stages,
     make_turns,
     regressed_check,
     store,
-    undecided_check,
 )
 from made_records import MARKS_MS, make_run, make_turn
 
@@ -76,64 +74,11 @@ def test_a_check_that_played_nothing_has_a_page(record):
     page_of(record, (), ()).assert_accessible()
 
 
-def test_verdict_and_reason_come_before_any_figure():
-    text = page_of(regressed_check()).text
-    at = [text.index(s) for s in ("REGRESSED", "regressed: gap p50", " gap p50, ms ", " +41 ")]
-    assert at == sorted(at)
-
-
-def test_both_agents_are_drawn_apart_without_colour():
-    shown = page_of(regressed_check())
-    curves = [(path["class"], bool(path["stroke-dasharray"])) for path in shown.all("path")]
-    assert curves == [("curve a", True), ("curve b", False)]
-    hollow = ["hollow" in (dot["class"] or "") for dot in shown.all("circle") if "class" in dot]
-    dots = [dot for dot in hollow if dot]
-    assert len(dots) == 60  # A's; B's are filled
-    assert re.search(r"\.dot\.hollow \{ fill: var\(--ground\)", shown.style)
-    assert "A reference, embedded: dashed, hollow" in shown.text
-    assert "B candidate, embedded: solid, filled" in shown.text
-
-
 def test_no_reference_means_no_column_for_one():
     shown = page_of(budgets_only_check())
     assert "A, reference" not in shown.text
     assert "Paired differences" not in shown.text
     assert [path["class"] for path in shown.all("path")] == ["curve b"]
-
-
-def test_a_single_take_says_once_what_became_of_it():
-    late = [make_turn(marks_ms={"agent_onset": 1250.0})]
-    side = page_of(budgets_only_check(), late).text
-    (head,) = re.findall(r"turn 1\b.*?1,?250 ms", side[side.index("Worst turns") :], re.DOTALL)
-    assert head.count("late") == 1
-
-
-def test_a_stages_name_is_not_broken_behind_its_pattern():
-    shown = page_of(budgets_only_check())
-    named = [th for th in shown.all("th", scope="row") if "short" in str(th["class"]).split()]
-    assert len(named) >= 5
-    assert "tbody th.short { white-space: nowrap; }" in shown.style
-
-
-def test_a_baseline_has_no_turns_to_draw():
-    shown = page_of(regressed_check(reference=make_side(None)))
-    assert "stored baseline" in shown.text
-    assert "llm_first_token +41 ms" in shown.text
-    assert [path["class"] for path in shown.all("path")] == ["curve b"]
-    assert "not in this check's folder to be drawn" in shown.text
-
-
-def test_figures_that_cannot_be_compared_have_no_verdict():
-    text = page_of(incomparable_check()).text
-    assert "≠ no verdict" in text
-    assert "✗ regressed" not in text
-
-
-def test_what_is_missing_is_a_dash_and_its_reason():
-    text = page_of(undecided_check()).text
-    assert "n=12, needs 20" in text
-    assert "None" not in text
-    assert "nan" not in text
 
 
 @pytest.mark.parametrize("attack", [SCRIPT, ATTRIBUTE, "{{ 7 * 7 }}", "&lt;b&gt; </style><b>"])
@@ -354,18 +299,6 @@ def test_curves_count_every_turn_of_their_side():
     assert heights[1] == pytest.approx(85.0)
     assert "10 turns without a gap" in plot.note
     assert all(0 <= dot.x <= 100 and 0 <= dot.y <= plot.height for dot in plot.dots)
-
-
-def test_warnings_of_either_run_are_shown():
-    a = make_run(make_turns(6), valid=False, why_invalid=("caller starved",))
-    b = make_run(make_turns(6))
-    b = Run(b.record, b.turns, b.path, ("unfinished: 6 of 60",))
-    text = Page(render(make_check(), FOLDER, b, a)).text
-    # The verdict bounds what the caller added; percentiles of the run alone do not.
-    assert "reference: its percentiles do not hold by themselves, the verdict does: caller" in text
-    unjudged = Page(render(incomparable_check(), FOLDER, a, None)).text
-    assert "candidate: INVALID, do not use these figures: caller starved" in unjudged
-    assert "candidate: unfinished: 6 of 60" in text
 
 
 def test_what_the_verdict_says_already_is_not_said_twice():

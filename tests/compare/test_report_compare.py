@@ -10,13 +10,12 @@ from rich.console import Console
 from turngap.compare.advice import answer
 from turngap.compare.figures import Side
 from turngap.compare.record import ComparisonRecord
-from turngap.compare.report import FEW, comparison_block, comparison_report
-from turngap.compare.words import dollars, missing, pair
+from turngap.compare.report import comparison_block, comparison_report
+from turngap.compare.words import dollars
 from turngap.core.results import AnswerRecord, Turn
 from turngap.report import page as pages
 
 UNNAMED = "race,fast=small,full=sim:full"
-NO_PRICE = "price: the backend has no price (--price NAME=IN,OUT)"
 
 
 def turns(n: int) -> list[Turn]:
@@ -68,21 +67,6 @@ def test_a_task_is_folded_by_backends_each_part_with_its_lengths() -> None:
     assert len([line for line in lines if line.startswith("20 ")]) == len(heads) > 1
 
 
-def test_what_is_so_of_each_backend_is_said_once() -> None:
-    few = missing(compared("one", "two", n=3))
-    assert few[0].startswith("each of them: p50: n=3, needs 5; p95: n=3, needs 20")
-    assert sum(NO_PRICE in note for note in few) == 1
-    sides = [Side("free", turns(20), None), Side("dear", turns(20), (5.0, 25.0))]
-    of_one = [note for note in missing(make_comparison(sides)) if "price" in note]
-    assert of_one == [f"free: {NO_PRICE} (20 of 20 turns)"]
-
-
-def test_a_difference_that_is_not_known_is_of_no_turns() -> None:
-    said = pair(compared("one", "two", n=3).pairs[0])
-    assert said.startswith("one less two: gap – (n=3, needs 5); cut-ins +0 points")
-    assert "; right answers +0 points" in said
-
-
 def cutting_in(n: int, every: int) -> list[Turn]:
     """As `turns`, but 100 ms quicker; and the agent cuts into each `every`th of them."""
     early = {"agent_onset": -300.0}
@@ -91,15 +75,6 @@ def cutting_in(n: int, every: int) -> list[Turn]:
         make_turn(turn=t.turn, marks_ms=early, answer=t.answer) if t.turn % every == 0 else t
         for t in quick
     ]
-
-
-def test_the_answer_names_the_cut_ins_beside_the_gap() -> None:
-    record = make_comparison([Side("one", turns(20), None), Side("two", cutting_in(20, 10), None)])
-    said = answer(record)
-    assert "two cut in on 2 of 20 turns (95 % interval 3 % to 30 %)" in said
-    assert said.startswith("For one-turn questions take two")
-    assert "cut-ins -10 points" in pair(record.pairs[0])
-    assert "2 of 20 (3 % to 30 %)" in "\n".join(shown(record, 300))
 
 
 def test_a_backend_that_is_quick_by_cutting_in_is_not_the_answer() -> None:
@@ -128,19 +103,6 @@ def test_a_page_of_many_backends_folds_their_sentences_and_breaks_labels_at_comm
     assert "Over the same turns, each two beside each other (6)" in page.text
     assert len(page.all("wbr")) == 2 * UNNAMED.count(",")  # its row, and its column of the task
     assert "100\N{NO-BREAK SPACE}% (" in render(compared("one", "two"))
-
-
-def test_a_page_of_few_backends_shows_their_sentences() -> None:
-    page = Page(render(compared("one", "two")))
-    assert len(compared("one", "two").pairs) <= FEW
-    assert all("open" in attrs for attrs in page.all("details"))
-    assert "none has a place by speed and quality" not in page.text
-
-
-def test_a_page_without_a_place_for_anybody_says_why() -> None:
-    page = Page(render(compared("one", "two", n=3)))
-    assert page.all("circle") == []
-    assert "No backend has both a gap p50 and judged answers" in page.text
 
 
 def taking(n: int, factor: float, wrong_every: int = 0) -> list[Turn]:
@@ -196,11 +158,3 @@ def test_a_comparison_ends_with_an_answer_or_says_that_n_is_too_small_for_one(
     text = " ".join(" ".join(shown(record, 100)).split())
     assert said in text
     assert said in Page(render(record)).text
-
-
-def test_of_three_turns_nothing_is_said_of_long_tasks() -> None:
-    few = make_comparison([Side("one", taking(3, 1.0, 3), None), Side("two", taking(3, 1.0), None)])
-    text = "\n".join(shown(few, 200))
-    assert "100 h" not in text
-    assert "overtakes" not in text
-    assert "too few turns to say" in text

@@ -50,6 +50,11 @@ class Page(HTMLParser):
         ]
 
     @property
+    def lines(self) -> list[str]:
+        """The texts of the page, each in a line of its own."""
+        return [text for word in self.words if (text := " ".join(word.split()))]
+
+    @property
     def text(self) -> str:
         return " ".join(" ".join(self.words).split())
 

@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 import pytest
 from html_page import Page
 from made_loads import (
-    CERTIFIED,
     SEARCH,
     hard_cases,
     load_turns,
@@ -39,43 +38,6 @@ def printed(record: LoadRecord, width: int = 120) -> str:
 # --- words ------------------------------------------------------------------------------------
 
 
-def test_the_certificate_is_one_sentence() -> None:
-    assert words.answer(CASES["search"]) == (
-        "8 sessions: at least 95 % of turns within 800 ms, with 95 % confidence; the caller was "
-        "late by at most 1.2 ms (p99)"
-    )
-    one = CERTIFIED.__class__(1, 1.0, 90, 0.951, 0.9, 2, None)
-    assert words.answer(make_load(capacity=one)) == (
-        "1 session: at least 95 % of turns within 800 ms, with 90 % confidence"
-    )
-
-
-@pytest.mark.parametrize(
-    ("case", "title", "says"),
-    [
-        ("search", "✓ 8 SESSIONS CERTIFIED", "9 sessions could not be certified"),
-        ("nothing", "✗ NOTHING CERTIFIED", "not even one session holds: 41 of 60 turns"),
-        ("not-sure", "✗ NOTHING CERTIFIED", "59 without a miss are the least"),
-        ("void", "≠ VOID", "Step 3 (16 sessions) is void and says nothing of the agent"),
-        ("all-void", "≠ VOID", "no step says anything of the agent"),
-        ("refused", "✗ NOT HELD", "30 refused, 3 late, of 120 turns"),
-        ("all-missed", "✗ NOT HELD", "at most): 0.0 % of 60 turns within 800 ms"),
-        ("one-step", "? NOT SURE", "16 sessions (16.0 calls at once in the mean, 17 at most): "),
-        ("ramp", "UP TO 16 SESSIONS HELD", "held at 1, 2, 4, 8 and 16; not sure at 24"),
-        ("rate", "✓ HELD", "34.2 calls at once in the mean, 47 at most"),
-        ("interrupted", "? BROKEN OFF", "broke off: interrupted in step 4"),
-        ("lost", "≠ VOID", "worker 2 of 4 was lost: its node is gone"),
-        ("nothing-played", "✗ NOT MEASURED", "the agent cannot be reached"),
-    ],
-)  # fmt: skip
-def test_each_case_says_what_it_is(case: str, title: str, says: str) -> None:
-    record = CASES[case]
-    assert words.verdict(record).text == title
-    text = " ".join(printed(record).split())
-    assert says in text
-    assert says in Page(page.render(load_report(record))).text
-
-
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("case", list(CASES))
 def test_a_terminal_holds_every_column(case: str, width: int) -> None:
@@ -84,20 +46,6 @@ def test_a_terminal_holds_every_column(case: str, width: int) -> None:
     if CASES[case].steps:
         for name in ("turns", "hit rate", "p50", "p95", "yield", "holes", "refused", "caller"):
             assert name in text
-
-
-def test_a_step_without_a_figure_shows_a_dash_and_why() -> None:
-    text = printed(CASES["all-missed"], 80)
-    assert "too few turns were interrupted (no turn was interrupted)" in " ".join(text.split())
-    row = next(line for line in text.splitlines() if line.startswith("4 "))
-    assert row.split()[-3:-1] == ["–", "–"]
-
-
-def test_what_is_not_said() -> None:
-    edge = CERTIFIED.__class__(32, 1.0, 90, 0.951, 0.95, None, 1.0)
-    said = " ".join(caveats.not_measured(make_load(capacity=edge)))
-    assert "more than 32 sessions: the search ended there" in said
-    assert "the network" in said
 
 
 @pytest.mark.parametrize(
@@ -155,39 +103,6 @@ def test_a_void_step_that_was_to_explore_is_no_headline() -> None:
     assert words.verdict(make_load([confirming, make_step(4)], capacity=None)).text == "≠ VOID"
     killed = make_load([void], capacity=None, finished_utc=None)
     assert words.verdict(killed).text == "? BROKEN OFF"
-
-
-def test_where_there_are_no_figures_nothing_is_said_of_voices() -> None:
-    assert "synthetic voices" in printed(CASES["search"])
-    assert "synthetic voices" not in printed(CASES["nothing-played"])
-
-
-def test_why_calls_were_refused_is_named_and_they_are_not_called_short() -> None:
-    reasons = {
-        "nothing can be reached at ws://bot: [Errno 111]": 2,
-        "the line was lost: closed by the agent with code 1013 (full: 1 of 1 conversations)": 1,
-    }
-    step = make_step(4, 8, 0, calls=4, refused=3, reasons=reasons, at_once=(1.0, 1))
-    record = make_load([step], mode="held", capacity=None)
-    text = printed(record, 250)
-    full = "'closed by the agent with code 1013 (full: 1 of 1 conversations)'"
-    assert f"of 4 calls, 3 refused: 2 not reachable, 1 {full}" in text
-    assert full in Page(page.render(load_report(record))).text
-    assert "sooner than planned" not in text
-    assert "calls were refused or dropped" in text
-    assert caveats.refused_words(CASES["one-step"]) == ""
-
-
-def test_turns_that_waited_for_the_line_are_missed_ones() -> None:
-    step = make_step(4, 60, 1, waited=2, outcomes={"answered": 59, "late": 1})
-    record = make_load([step], mode="held", capacity=None)
-    assert "2 waited for the line, 1 late, of 60 turns" in words.missed_words(record)
-    assert words.outcomes_words(step) == "57 answered, 1 late, 2 waited for the line"
-
-
-def test_an_accepted_late_caller_is_named() -> None:
-    assert "--starved-ms" not in words.caller_words(make_load())
-    assert "from 50 ms on (--starved-ms" in words.caller_words(make_load(caller_late_limit_ms=50))
 
 
 # --- the curve --------------------------------------------------------------------------------
@@ -265,12 +180,6 @@ def test_a_rate_is_shown_as_asked_and_as_drawn() -> None:
     assert "10/min" in printed(record, 80)
 
 
-def test_calls_at_once_have_their_column_at_80_columns() -> None:
-    below = printed(CASES["search"], 80).split("Calls at once")[1]
-    (head,) = (line for line in below.splitlines() if "at once" in line)
-    assert head.endswith("holes")  # nothing is folded
-
-
 def test_the_page_says_what_ci_asked_for() -> None:
     for asked, found in ((8, "certified"), (10, "not sure")):
         record = make_load(settings={"min_sessions": asked})
@@ -342,21 +251,6 @@ def test_nothing_that_an_agent_says_is_obeyed() -> None:
 
 
 # --- next -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("case", "says"),
-    [
-        ("search", "turngap load --min-sessions 8 --max-sessions 8 (docs"),
-        ("void", "--callers"),
-        ("refused", "--max-sessions"),
-        ("one-step", "--duration SECONDS"),
-        ("nothing", "turngap replay"),
-        ("ramp", "without --sessions"),
-    ],
-)
-def test_what_is_worth_doing_next(case: str, says: str) -> None:
-    assert says in (after_load(CASES[case]) or "")
 
 
 def test_after_a_failure_there_is_nothing_to_suggest() -> None:

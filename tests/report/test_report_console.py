@@ -6,17 +6,14 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_records import MARKS_MS, every_outcome, make_record, make_run, make_turn, scaled
+from made_records import every_outcome, make_record, make_run, make_turn, scaled
 from rich.cells import cell_len
 from rich.console import Console
 
 from turngap.core.budget import OUTCOMES
-from turngap.core.events import ToolCall
 from turngap.core.results import (
-    AnswerRecord,
     BackchannelRecord,
     CalibrationRecord,
-    PacingRecord,
     Quantiles,
 )
 from turngap.core.stages import MARKS
@@ -113,19 +110,6 @@ def test_each_stage_has_its_own_pattern_in_the_bar():
     assert re.findall(r"([^\s│])\1+", bar[GUTTER:]) == patterns[:-1]
 
 
-def test_stages_are_named_with_their_ms_and_the_short_ones_together():
-    text = " ".join(" ".join(block_lines(make_turn())).split())
-    assert "endpoint 231" in text
-    assert "llm_first_token 120" in text
-    assert "llm_request, tts_first_audio, sent, received: 1.9 ms in all" in text
-    assert all(name in text for name in MARKS_MS)
-
-
-def test_unexplained_time_is_named():
-    turn = make_turn(marks_ms={"endpoint": 200.0, "agent_onset": 612.0})
-    assert "unattributed 412" in " ".join(block_lines(turn))
-
-
 def test_a_turn_without_marks_has_a_plain_bar_and_no_stages():
     """Nothing is known of its stages, which the summary says once for all turns."""
     turn = make_turn(marks_ms={"received": 699.7, "agent_onset": 700.0})  # the caller's own
@@ -149,15 +133,6 @@ def test_cut_in_is_drawn_left_of_zero():
     assert "before the person had finished" in block_lines(early)[0]
 
 
-def test_turn_without_a_reply_says_why():
-    for turn in every_outcome():
-        lines = block_lines(turn)
-        if turn.gap_ms is None:
-            assert any("why" in line and str(turn.why_no_gap) in line for line in lines)
-    lost_in_reply = every_outcome()[-1]
-    assert any("before the reply had ended" in line for line in block_lines(lost_in_reply))
-
-
 def test_silence_runs_past_the_rule_only_where_the_caller_waited():
     drawn = {t.outcome: bar_of(t).replace(RULE, "").strip() for t in every_outcome()[:6]}
     assert drawn["no_reply"].endswith("▶")
@@ -175,68 +150,6 @@ def test_natural_band_is_marked_on_the_axis():
     assert axis.rstrip().endswith("800 ms")
 
 
-def test_notes_tell_barge_in_backchannel_fault_and_starvation():
-    turn = make_turn(
-        yield_ms=243.0,
-        starved=True,
-        faults=("stt: stream closed",),
-        backchannels=(BackchannelRecord(say="mm-hm", start_ms=1, reply_stopped=True),),
-    )
-    text = " ".join(" ".join(block_lines(turn)).split())
-    assert "silent after 243 ms" in text
-    assert "“mm-hm” stopped the reply" in text
-    assert "the agent reported: stt: stream closed" in text
-    assert "caller starved" in text
-
-
-def answered(verdict, **about):
-    return make_turn(answer=AnswerRecord(verdict=verdict, **about))
-
-
-def test_a_turn_says_whether_its_reply_was_right_and_what_was_wrong():
-    wrong = answered("wrong", failed=('all_of: "ten" was not said', "regex: x does not match"))
-    (line,) = [line for line in block_lines(wrong) if "answer " in line]
-    assert line.strip() == ('answer ✗ wrong: all_of: "ten" was not said; regex: x does not match')
-    assert "answer ✓ right" in "\n".join(block_lines(answered("right")))
-    cut = answered("not_judged", heard="It's", why="broken off")
-    assert "answer not judged: broken off" in "\n".join(block_lines(cut))
-    assert "answer" not in [line.split()[:1] for line in block_lines(make_turn())]
-
-
-def test_the_tools_that_were_called_are_named_with_what_came_of_them():
-    calls = (
-        ToolCall(name="weather", arguments={"day": "today"}, ms=12.3, result='{"a": 1}'),
-        ToolCall(name="order", ms=4.0, error="ValueError: \x1b[2Jno"),
-        ToolCall(name="clock", error="cancelled"),
-        ToolCall(name="slow"),
-    )
-    lines = [line.strip() for line in block_lines(make_turn(calls=calls))]
-    (first,) = [i for i, line in enumerate(lines) if line.startswith("tool ")]
-    assert lines[first : first + 4] == [
-        'tool weather(day=today) gave after 12 ms: {"a": 1}',
-        "order() failed after 4.0 ms: ValueError: [2Jno",
-        "clock() failed: cancelled",
-        "slow() did not come back",
-    ]
-    assert not any("tool " in line for line in block_lines(make_turn(calls=())))
-
-
-def test_a_tool_is_a_stage_between_the_request_and_the_first_token():
-    called = {**MARKS_MS, "tool_call": 300.0, "tool_result": 340.0}
-    text = " ".join(" ".join(block_lines(make_turn(marks_ms=called))).split())
-    assert "tool_call 67" in text
-    assert "tool_result 40" in text
-    assert "llm_first_token 13" in text
-
-
-def test_summary_has_the_share_of_right_answers_where_any_was_judged():
-    turns = [answered("right"), answered("wrong"), answered("not_judged", why="odd")]
-    text = " ".join(summary_text(make_run(turns)).split())
-    assert "right 50 % 1 of 2 turns (1 different); 95 % interval" in text
-    assert "1 not judged (odd)" in text
-    assert "right" not in summary_text(make_run([make_turn()]))
-
-
 def test_what_the_agent_says_cannot_steer_the_terminal_or_the_markup():
     turn = make_turn(transcript="a\x1b[2J\x1b]0;x\x07\r\nb\u202ec", reply="[bold]x[/bold] \u2028y")
     heard, replied = block_lines(turn)[-3:-1]
@@ -251,73 +164,6 @@ def test_turn_block_is_pure():
     assert again.spans == first.spans
 
 
-def test_summary_gives_each_figure_its_n_or_its_reason():
-    text = summary_text(make_run([make_turn(turn=n) for n in range(1, 13)]))
-    assert "100 %  12 of 12 turns within 800 ms; 95 % interval 76 % to 100 %" in text
-    assert re.search(r"p50 +398 ms +95 % interval 398 to 398", text)
-    assert re.search(r"p90 +398 ms +95 % sure: at least 398", text)
-    assert re.search(r"p95 +– +n=12, needs 20", text)
-
-
-def test_rounds_are_told_from_recorded_turns():
-    turns = [make_turn(turn=n, repeat=r) for n in range(1, 13) for r in (1, 2)]
-    text = summary_text(make_run(turns))
-    said = "24 of 24 turns (12 different) within 800 ms; 95 % interval 76 % to 100 %"
-    assert said in " ".join(text.split())
-
-
-def test_summary_counts_every_outcome_and_what_is_left_out():
-    text = summary_text(make_run(every_outcome()))
-    for outcome in OUTCOMES:
-        n = 2 if outcome == "error" else 1
-        assert re.search(rf"{re.escape(looks.SYMBOLS[outcome])} {outcome} +{n}\b", text)
-    assert "1 of 7 turns" in text
-    assert "1 cut_in (an agent that cuts in is not quick)" in text
-    assert "1 abandoned (the person did not wait)" in text
-
-
-def test_summary_names_the_slowest_stage():
-    lines = summary_text(make_run([make_turn()])).splitlines()
-    assert next(line for line in lines if "slowest" in line).split()[1] == "endpoint"
-
-
-def test_a_stage_of_few_turns_is_not_the_slowest_and_says_so():
-    odd = make_turn(marks_ms={"agent_onset": 700.0})
-    text = summary_text(make_run([*(make_turn() for _ in range(9)), odd]))
-    (unattributed,) = [line for line in text.splitlines() if "unattributed" in line]
-    assert "1 of 10" in unattributed
-    assert "slowest" not in unattributed
-
-
-def test_an_agent_without_marks_is_told_how_to_get_stages():
-    turns = [make_turn(marks_ms={"received": 699.7, "agent_onset": 700.0}) for _ in range(3)]
-    text = " ".join(summary_text(make_run(turns)).split())
-    assert text.count("add the two lines of MarksObserver") == 1
-    assert text.count("unattributed") == 1
-    assert "MarksObserver" not in summary_text(make_run([*turns, make_turn()]))
-
-
-def test_invalid_run_says_so_in_words_first():
-    run = make_run([make_turn(starved=True)], valid=False, why_invalid=("caller starved",))
-    lines = summary_text(run).splitlines()
-    assert "INVALID, do not use these figures: caller starved" in lines[1]
-    text = " ".join(" ".join(lines).split())
-    assert "caller starved in 1 turn of 1, which count in all figures" in text
-    assert text.count("INVALID, do not use these figures: caller starved") == 1
-    assert "validity INVALID, for what is said at the top" in text
-
-
-def test_a_run_that_accepts_a_later_caller_says_how_far_off_it_may_be():
-    pacing = PacingRecord(
-        packets=9, late_ms_p50=1.0, late_ms_max=21.0, loop_lag_ms_max=12.0, starved=False
-    )
-    turns = [make_turn(), make_turn(turn=2, pacing=pacing)]
-    text = " ".join(summary_text(make_run(turns, starved_ms=40.0)).split())
-    assert "a caller up to 40 ms late is accepted (--starved-ms; by default 10)" in text
-    assert "a gap reads at most 33 ms long" in text
-    assert "is accepted" not in summary_text(make_run(turns))
-
-
 def test_a_long_title_goes_on_in_the_next_line():
     name = "before the change that makes everything slower"
     run = make_run([make_turn()], name=name, agent={"url": "wss://voice.example.org:8443/media"})
@@ -328,28 +174,6 @@ def test_a_long_title_goes_on_in_the_next_line():
     long = summary_text(make_run([make_turn()], name="x" * 300), 80).splitlines()
     assert all(len(line) <= 80 for line in long)
     assert sum(line.count("x") for line in long) >= 300
-
-
-def test_title_names_run_and_agent_once():
-    named_after_its_agent = make_run([make_turn()], name="embedded")
-    assert summary_text(named_after_its_agent).startswith("━━ embedded · 1 turn of coffee-order ━")
-    assert summary_text(make_run([make_turn()])).startswith("━━ replay · embedded · 1 turn of ")
-    nameless = make_run([make_turn()], name="", agent={"url": "ws://host"})
-    assert summary_text(nameless).startswith("━━ ws://host · 1 turn of ")
-
-
-def test_failed_run_says_why():
-    assert "failed: it went away" in summary_text(make_run([make_turn()], failure="it went away"))
-
-
-def test_summary_shows_instrument_clock_and_place():
-    text = summary_text(make_run([make_turn()]))
-    assert "error p50 0.12 · p95 0.61 · max 1.20 ms (n=40)" in text
-    assert "±0.03 ms (n=20)" in text
-    assert "runs/x" in text
-    text = summary_text(make_run([make_turn()], calibration=None, clock_offset=None))
-    assert "not calibrated" in text
-    assert "no marks from the agent" in text
 
 
 def test_a_calibration_at_another_rate_than_the_run_says_so() -> None:

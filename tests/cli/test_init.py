@@ -1,12 +1,10 @@
 """`turngap init`: what it finds, what it asks, what it writes, and the check that then follows."""
 
-import os
 import shlex
-import subprocess
 import sys
 import tomllib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,9 @@ from ruamel.yaml import YAML
 from virtual_agents import VirtualAgents
 
 from turngap.caller.endpoint import Endpoint
+from turngap.cli import setting_up
 from turngap.play import target
-from turngap.setup import look, reach
+from turngap.setup import look
 from turngap.testing.agent import Reply, Script
 
 Capsys = pytest.CaptureFixture[str]
@@ -43,10 +42,22 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         commands.append(command)
         yield
 
-    for module in (reach, target):
+    for module in (look, target):
         monkeypatch.setattr(module, "started", start)
     monkeypatch.setattr(target, "require_free", lambda command, url: None)
     return commands
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every agent answer in the dialect that was given, or in pipecat's."""
+
+    async def reached(
+        bot: look.Bot, dialect: str, headers: tuple[str, ...], *_: object
+    ) -> Endpoint:
+        return Endpoint(bot.url or "ws://127.0.0.1:8765/ws", dialect or "pipecat", headers)
+
+    monkeypatch.setattr(look, "reached", reached)
 
 
 def test_with_only_a_bot_a_check_reaches_a_verdict_without_a_flag(
@@ -65,15 +76,15 @@ def test_with_only_a_bot_a_check_reaches_a_verdict_without_a_flag(
         started.append(command)
         yield [8765]
 
-    async def answers(*_: object) -> Endpoint:
+    async def answers(endpoint: Endpoint, _: object) -> Endpoint:
         return Endpoint(url, "pipecat")
 
     async def knock(self: Endpoint, **_: float) -> None:
         """There is no socket to knock at."""
 
     monkeypatch.setattr(Endpoint, "knock", knock)
-    monkeypatch.setattr(reach, "served_by", served_by)
-    monkeypatch.setattr(reach, "_first_that_answers", answers)
+    monkeypatch.setattr(look, "served_by", served_by)
+    monkeypatch.setattr(look, "identify", answers)
     done = turngap_here(capsys, "init", "--yes")
     assert done.code == 0, done.err
     with (folder / "turngap.toml").open("r+") as file:
@@ -92,9 +103,7 @@ def test_a_url_is_called_and_the_files_are_written(
     folder: Path, capsys: Capsys, virtual_agents: VirtualAgents
 ) -> None:
     url = virtual_agents.url_of(Script(replies=(Reply(),)))
-    done = turngap_here(
-        capsys, "init", "--agent", url, "--dialect", "pipecat", "--budget-ms", "700", "--json"
-    )
+    done = turngap_here(capsys, "init", "--agent", url, "--dialect", "pipecat", "--json")
     assert done.code == 0, done.err
     assert done.document() == {
         "written": WRITTEN[:2],  # its host is none of this machine's
@@ -104,12 +113,12 @@ def test_a_url_is_called_and_the_files_are_written(
     }
     said = tomllib.loads((folder / "turngap.toml").read_text())
     assert (said["agent"], said["dialect"]) == (url, "pipecat")
-    assert said["check"]["budget"] == {"gap": 700}
+    assert said["check"]["budget"] == {"gap": 800}
 
 
 def test_nobody_is_asked_without_a_terminal(folder: Path, capsys: Capsys) -> None:
     done = turngap_here(capsys, "init", "--yes")
-    assert (done.code, "nothing that looks like a bot" in done.err) == (2, True)
+    assert (done.code, "nothing here looks like a bot" in done.err) == (2, True)
     (folder / "bot.py").write_text('import pipecat\nif __name__ == "__main__":\n    pass\n')
     done = turngap_here(capsys, "init")
     assert done.code == 2
@@ -123,8 +132,6 @@ def test_an_agent_that_is_not_there_leaves_nothing(folder: Path, capsys: Capsys)
         url = f"ws://127.0.0.1:{port}/ws"
         done = turngap_here(capsys, "init", "--agent", url)
     assert (done.code, [*folder.iterdir()]) == (4, [])
-    done = turngap_here(capsys, "init", "--agent", url, "--no-try")
-    assert (done.code, (folder / "turngap.toml").exists()) == (0, True)
 
 
 def test_a_bot_whose_packages_are_elsewhere_is_told_where_to_find_them(
@@ -134,11 +141,12 @@ def test_a_bot_whose_packages_are_elsewhere_is_told_where_to_find_them(
     done = turngap_here(capsys, "init", "--start", f"{sys.executable} bot.py")
     assert done.code == 4
     said = " ".join(done.err.split())
-    assert "activate the bot's environment first, or name its python" in said
+    assert "If its packages are in an environment of its own" in said
 
 
+@pytest.mark.usefixtures("answering")
 def test_files_that_are_there_stay_unless_told(folder: Path, capsys: Capsys) -> None:
-    arguments = ("init", "--agent", "ws://127.0.0.1:9/ws", "--no-try")
+    arguments = ("init", "--agent", "ws://127.0.0.1:9/ws")
     (folder / "tests").mkdir()
     (folder / WRITTEN[1]).write_text("mine")
     done = turngap_here(capsys, *arguments)
@@ -155,6 +163,7 @@ def test_files_that_are_there_stay_unless_told(folder: Path, capsys: Capsys) -> 
     assert "ws://127.0.0.1:9/ws" in (folder / "turngap.toml").read_text()
 
 
+@pytest.mark.usefixtures("answering")
 @pytest.mark.parametrize(
     "given",
     [
@@ -166,15 +175,16 @@ def test_files_that_are_there_stay_unless_told(folder: Path, capsys: Capsys) -> 
     ],
 )
 def test_no_secret_is_written_down(folder: Path, capsys: Capsys, given: tuple[str, str]) -> None:
-    done = turngap_here(capsys, "init", "--agent", "ws://127.0.0.1:9/ws", "--no-try", *given)
+    done = turngap_here(capsys, "init", "--agent", "ws://127.0.0.1:9/ws", *given)
     assert (done.code, [*folder.iterdir()]) == (2, []), done.err
     assert "environment variable" in done.err
     assert "12345678" not in done.err
 
 
+@pytest.mark.usefixtures("answering")
 def test_a_header_reaches_the_defaults_and_the_workflow(folder: Path, capsys: Capsys) -> None:
     header = "Authorization: Bearer ${API_KEY}"
-    arguments = ("--agent", "ws://127.0.0.1:9/ws", "--no-try", "--header", header)
+    arguments = ("--agent", "ws://127.0.0.1:9/ws", "--header", header)
     done = turngap_here(capsys, "init", *arguments)
     assert done.code == 0, done.err
     assert tomllib.loads((folder / "turngap.toml").read_text())["header"] == [header]
@@ -184,21 +194,23 @@ def test_a_header_reaches_the_defaults_and_the_workflow(folder: Path, capsys: Ca
     assert action["env"] == {"API_KEY": "${{ secrets.API_KEY }}"}
 
 
+@pytest.mark.usefixtures("answering")
 def test_what_is_left_to_adapt_is_named(folder: Path, capsys: Capsys) -> None:
-    done = turngap_here(capsys, "init", "--agent", "ws://127.0.0.1:9/ws", "--no-try")
+    done = turngap_here(capsys, "init", "--agent", "ws://127.0.0.1:9/ws")
     lines = (folder / WRITTEN[2]).read_text().splitlines()
-    numbers = [n for n, line in enumerate(lines, 1) if "# yours" in line]
-    assert any("URL-OF-THE-TURNGAP-REPOSITORY" in lines[n - 1] for n in numbers)
-    assert f'marked "yours": {", ".join(map(str, numbers))}' in done.err
+    assert any("URL-OF-THE-TURNGAP-REPOSITORY # yours" in line for line in lines)
+    assert f'adapt the lines of {WRITTEN[2]} that are marked "yours"' in done.err
 
 
+@pytest.mark.usefixtures("answering")
 def test_an_agent_elsewhere_gets_no_workflow(folder: Path, capsys: Capsys) -> None:
-    arguments = ("--agent", "wss://prod.example/ws", "--no-try", "--json")
+    arguments = ("--agent", "wss://prod.example/ws", "--json")
     done = turngap_here(capsys, "init", *arguments)
     assert done.document()["written"] == WRITTEN[:2]
-    assert "no workflow was written: the agent is at prod.example" in done.err
+    assert "no workflow was written: the agent is on another machine" in done.err
 
 
+@pytest.mark.usefixtures("answering")
 def test_below_the_root_the_workflow_lies_at_the_root(
     folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +218,7 @@ def test_below_the_root_the_workflow_lies_at_the_root(
     below = folder / "bots" / "one"
     below.mkdir(parents=True)
     monkeypatch.chdir(below)
-    done = turngap_here(capsys, "init", "--agent", "ws://127.0.0.1:9/ws", "--no-try", "--json")
+    done = turngap_here(capsys, "init", "--agent", "ws://127.0.0.1:9/ws", "--json")
     assert done.document()["written"] == [*WRITTEN[:2], f"../../{WRITTEN[2]}"]
     assert (below / "turngap.toml").exists()
     (job,) = YAML(typ="safe").load(folder / WRITTEN[2])["jobs"].values()
@@ -219,22 +231,18 @@ def test_defaults_in_pyproject_stay_the_only_ones(folder: Path, capsys: Capsys) 
     assert (done.code, "two files would disagree" in done.err) == (2, True)
 
 
-def test_a_person_at_a_terminal_is_asked(folder: Path, capsys: Capsys) -> None:
-    """With a real pseudo-terminal: the prompts are rich's."""
-    master, slave = os.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "turngap", "init", "--no-try"],
-        stdin=slave, stdout=slave, stderr=slave, cwd=folder,
-    ) as asked:  # fmt: skip
-        os.close(slave)
-        os.write(master, b"nonsense\nws://127.0.0.1:9/mine\npython bot.py\n700\n")
-        shown = b""
-        with suppress(OSError):  # the other end is closed
-            while piece := os.read(master, 4096):
-                shown += piece
-        os.close(master)
-    assert asked.returncode == 0, shown
-    assert b"How long may the turn gap be" in shown
-    said = tomllib.loads((folder / "turngap.toml").read_text())
-    assert (said["agent"], said["start"]) == ("ws://127.0.0.1:9/mine", "python bot.py")
-    assert said["check"]["budget"] == {"gap": 700}
+@pytest.mark.usefixtures("answering")
+def test_a_person_at_a_terminal_is_asked(
+    folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bot.py", "other.py"):
+        (folder / name).write_text('import pipecat\nif __name__ == "__main__":\n    pass\n')
+    monkeypatch.setattr(setting_up, "_can_ask", lambda: True)
+    monkeypatch.setattr("typer.prompt", lambda *_, **__: 3)
+    done = turngap_here(capsys, "init")
+    assert (done.code, "there is no number 3" in done.err) == (2, True)
+    monkeypatch.setattr("typer.prompt", lambda *_, **__: 2)
+    done = turngap_here(capsys, "init")
+    assert done.code == 0, done.err
+    assert "  1  bot.py" in done.err
+    assert tomllib.loads((folder / "turngap.toml").read_text())["start"].endswith("other.py")

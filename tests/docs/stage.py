@@ -112,9 +112,9 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr("turngap.play.rounds.calibrated", calibrated)
     for step in ("judged", "transcribed"):
         monkeypatch.setattr(f"turngap.judge.play.{step}", lambda run, *_: run)
-    monkeypatch.setattr(setting_up, "_asks", lambda yes: not yes)
-    monkeypatch.setattr("rich.prompt.PromptBase.ask", first_answer)
-    monkeypatch.setattr("turngap.setup.reach.reached", reached)
+    monkeypatch.setattr(setting_up, "_can_ask", lambda: True)
+    monkeypatch.setattr("typer.prompt", first_answer)
+    monkeypatch.setattr("turngap.setup.look.reached", reached)
     for key in KEYS:
         monkeypatch.setenv(key, "a-key-of-the-reader")
     monkeypatch.chdir(folder)

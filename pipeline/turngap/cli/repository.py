@@ -9,7 +9,7 @@ from turngap.cli.shared import say
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import shown
-from turngap.defaults.replaced import OF_THE_AGENT, REPLACED
+from turngap.defaults.keys import OF_THE_AGENT, REPLACED
 
 if TYPE_CHECKING:
     from turngap.defaults.file import Defaults

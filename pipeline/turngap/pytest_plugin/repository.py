@@ -25,7 +25,7 @@ def said(command: str, given: Collection[str], allowed: Collection[str]) -> dict
         InputError: the file cannot be used.
     """
     from turngap.defaults.file import read_defaults
-    from turngap.defaults.replaced import REPLACED
+    from turngap.defaults.keys import REPLACED
 
     defaults = read_defaults()
     if defaults is None:

@@ -2,40 +2,97 @@
 
 import json
 import os
+import re
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from turngap.core.errors import InputError
+from turngap.core.secrets import REMOVED, header_without_secret, text_without_secrets
 from turngap.defaults.file import FILE
-from turngap.setup.chosen import ROUNDS, Chosen, require_no_secrets
-from turngap.setup.workflow import in_ci
 from turngap.store.documents import write_atomically, writing
 
 TEST = "tests/test_turn_gap.py"
 WORKFLOW = ".github/workflows/turn-gap.yml"
+SCENARIO = "quick-questions"
+# Stands for the port in the action's command and URL: two versions run side by side.
+PORT = "$PORT"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The agent that the files are made for.
+
+    Attributes:
+        agent: its URL, or the name of a stack.
+        start: the command that starts it; empty: it runs already, or turngap starts it.
+        dialect: of its URL; empty: not known.
+        headers: of its URL.
+        scenarios: names to play; empty: all of the library.
+        takes_port: whether `--port` can be added to the command.
+    """
+
+    agent: str
+    start: str = ""
+    dialect: str = ""
+    headers: tuple[str, ...] = ()
+    scenarios: tuple[str, ...] = (SCENARIO,)
+    takes_port: bool = False
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the agent is on another machine, by its host's name alone."""
+        host = urlsplit(self.agent).hostname or ""
+        try:
+            address = ip_address(host)
+        except ValueError:
+            return "://" in self.agent and host != "localhost"
+        return not (address.is_loopback or address.is_unspecified)
+
+
+def require_no_secrets(chosen: Chosen) -> None:
+    """Refuse to write a key or a password into files that are meant to be committed.
+
+    Raises:
+        InputError: a setting has a secret in it.
+    """
+    settings = {"--agent": chosen.agent, "--start": chosen.start, "--dialect": chosen.dialect}
+    cleaned = [(name, text, text_without_secrets(text)) for name, text in settings.items()]
+    cleaned += [
+        ("--header", text, text_without_secrets(header_without_secret(text)))
+        for text in chosen.headers
+    ]
+    for name, text, clean in cleaned:
+        if clean.count(REMOVED) > text.count(REMOVED):
+            raise InputError(
+                "init.secret",
+                f"{name} {clean!r}: what was removed here looks like a secret, and the file is "
+                "meant to be committed",
+                hint="write ${NAME} in its place, and set the environment variable NAME; a "
+                "command inherits the environment variables",
+            )
 
 
 def contents(chosen: Chosen, below: Path = Path()) -> dict[str, str]:
-    """Each file's text by its path, as it is seen from the folder `below` the repository's root.
+    """Return each file's text by its path, as seen from the folder `below` the repository's root.
 
     For an agent that no action can start there is no workflow, which lies at the root.
 
     Raises:
-        InputError: there is a secret in what would be written.
+        InputError: there is a secret in the texts.
     """
-    require_no_secrets(chosen.agent, chosen.start, chosen.dialect, chosen.headers)
-    words = {
-        "chosen": replace(chosen, gap_ms=_short(chosen.gap_ms), target=_short(chosen.target)),
-        "rounds": ROUNDS,
-        "ci": in_ci(chosen),
-        "below": "" if below == Path() else below.as_posix(),
-    }
+    require_no_secrets(chosen)
+    words: dict[str, Any] = {"chosen": chosen, "below": "" if below == Path() else below.as_posix()}
     templates = {FILE: FILE, TEST: "test_turn_gap.py.txt"}
-    if words["ci"] is not None:
+    if not chosen.is_elsewhere:
         templates[os.path.relpath(WORKFLOW, below)] = "turn-gap.yml"
+        words |= _for_the_action(chosen)
     texts = _environment()
     return {
         file: texts.get_template(template).render(words) for file, template in templates.items()
@@ -45,10 +102,10 @@ def contents(chosen: Chosen, below: Path = Path()) -> dict[str, str]:
 def write(
     folder: Path, files: Mapping[str, str], *, force: bool, root: Path | None = None
 ) -> list[str]:
-    """Write files, each whole; returns the paths of those written.
+    """Write files, each whole; return the paths of those written.
 
-    Those that are there already stay, and are not among them; `force` replaces the defaults, but
-    no test and no workflow, which people adapt. `root` is the repository's, by default the folder.
+    Existing ones stay, and are not among them; `force` replaces the defaults, but no test and no
+    workflow, which people adapt. `root` is the repository's, by default the folder.
 
     Raises:
         InputError: a file cannot be written, or a link in its path leads out of the repository.
@@ -68,6 +125,36 @@ def write(
     return written
 
 
+def _for_the_action(chosen: Chosen) -> dict[str, Any]:
+    """Return the inputs of the action, and how the reader has to adapt `start` (`yours`)."""
+    if "://" not in chosen.agent:
+        extra = "embedded" if chosen.agent == "embedded" else "agent"
+        return {
+            "start": f'turngap serve --agent {shlex.quote(chosen.agent)} --port "{PORT}"',
+            "url": f"ws://127.0.0.1:{PORT}/ws",
+            "install": f'pip install --quiet "$GITHUB_WORKSPACE/.turngap-action[{extra}]"',
+            "options": "",
+            "variables": (),
+            "yours": "",
+        }
+    parts = urlsplit(chosen.agent)
+    user, mark, _ = parts.netloc.rpartition("@")
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    start = re.sub(r"^\S*/python[\d.]*(?= )", "python", chosen.start or "python bot.py")
+    yours = f"the command that starts your bot at the port in {PORT}."
+    if chosen.takes_port and chosen.start:
+        start, yours = re.sub(r"\s--port[ =]\S+", "", start) + f' --port "{PORT}"', ""
+    named = re.findall(r"\$\{([A-Za-z_]\w*)\}", " ".join((chosen.agent, *chosen.headers)))
+    return {
+        "start": start,
+        "url": urlunsplit(parts._replace(netloc=f"{user}{mark}{host}:{PORT}")),
+        "install": "",
+        "options": " ".join(f"--header {shlex.quote(each)}" for each in chosen.headers),
+        "variables": tuple(dict.fromkeys(named)),
+        "yours": yours,
+    }
+
+
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("turngap.setup"),
@@ -80,19 +167,11 @@ def _environment() -> Environment:
         variable_end_string=">>",
         autoescape=False,
     )
-    environment.filters |= {"toml": _toml, "json": _json}
+    # A TOML text is one of JSON but for DEL. YAML's in double quotes takes what JSON escapes.
+    environment.filters |= {"toml": lambda value: _json(value).replace("\x7f", "\\u007f")}
+    environment.filters |= {"json": _json}
     return environment
 
 
-def _toml(value: str | Sequence[str]) -> str:
-    """A text or a list of texts as TOML, whose strings are those of JSON but for DEL."""
-    return _json(value).replace("\x7f", "\\u007f")
-
-
 def _json(value: str | Sequence[str]) -> str:
-    """As YAML, too: its strings in double quotes take what JSON escapes."""
     return json.dumps(value, ensure_ascii=False)
-
-
-def _short(number: float) -> float | int:
-    return int(number) if number == int(number) else number

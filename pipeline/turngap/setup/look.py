@@ -1,4 +1,4 @@
-"""Looks for what could be the bot: files that import pipecat, and servers on the usual ports."""
+"""Looks for what could be the bot, and calls it: files that import pipecat, and usual ports."""
 
 import os
 import re
@@ -7,12 +7,19 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
-from turngap.core.errors import InputError
+from turngap.caller.endpoint import Endpoint
+from turngap.caller.identify import identify
+from turngap.core.clock import Clock
+from turngap.core.errors import AgentError, InputError
+from turngap.core.secrets import text_without_secrets
+from turngap.play.command import served_by, started
 from turngap.store.files import read_text
 
 # pipecat's development runner, pipecat's WebSocket server, and what people give uvicorn.
@@ -32,29 +39,36 @@ _ROUTE = re.compile(
 )
 _IN_URL = re.compile(r"""\bwss?://[^\s"'/]{1,200}(/[\w./-]*)""")
 _ELSEWHERE = {"site-packages", "node_modules", "venv", "env", "build", "dist", "tests", "test"}
+_BY_HAND = (
+    "start it by hand, then: turngap init --agent ws://HOST:PORT/PATH. If its packages are in an "
+    "environment of its own: turngap init --start '/PATH/TO/ITS/.venv/bin/python bot.py'"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Bot:
-    """A file that could be a bot.
+    """An agent to call.
 
     Attributes:
-        file: relative to the folder that was looked in.
-        program: whether it can be run.
-        paths: of the URLs at which it may serve, the likeliest first.
+        url: where it serves; empty: wherever the command listens.
+        start: the command that starts it; None: it runs already.
+        paths: those to try where the URL has none, the likeliest first.
         takes_port: whether it knows an option `--port`.
     """
 
-    file: Path
-    program: bool
-    paths: tuple[str, ...]
-    takes_port: bool
+    url: str = ""
+    start: str | None = None
+    paths: Sequence[str] = USUAL_PATHS
+    takes_port: bool = False
 
 
-def bots(folder: Path) -> list[Bot]:
-    """Return the files that import pipecat: programs first, then by depth and name."""
-    found = [bot for file in _python_files(folder) if (bot := _bot(folder, file)) is not None]
-    return sorted(found, key=lambda bot: (not bot.program, len(bot.file.parts), str(bot.file)))
+def bots(folder: Path) -> dict[str, Bot]:
+    """Return the programs that import pipecat, by their path: by depth, then by name."""
+    files = sorted(_programs(folder), key=lambda each: (len(each[0].parts), str(each[0])))
+    python = python_of(folder) if files else ""
+    return {
+        str(file): replace(bot, start=f"{python} {shlex.quote(str(file))}") for file, bot in files
+    }
 
 
 def servers() -> list[int]:
@@ -76,37 +90,81 @@ def python_of(folder: Path) -> str:
     return "python"
 
 
-def _python_files(folder: Path) -> Iterator[Path]:
-    """At most `MAX_FILES` files; no hidden folders, no environments, and no links to folders."""
+async def reached(
+    bot: Bot, dialect: str, headers: tuple[str, ...], clock: Clock, on_step: Callable[[str], None]
+) -> Endpoint:
+    """Return where the agent answers, with its dialect named.
+
+    Raises:
+        InputError: the URL or the command cannot be used.
+        AgentError: it does not start, is not there, or speaks no known dialect.
+    """
+    Endpoint(bot.url or "ws://127.0.0.1", dialect, headers).check()
+    async with AsyncExitStack() as stack:
+        urls = [bot.url]
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="turngap-init-"))
+        log = Path(folder) / "agent.log"
+        try:
+            if bot.start is not None and bot.url:
+                await stack.enter_async_context(started(bot.start, bot.url, log, on_step))
+            elif bot.start is not None:
+                on_step(f"starting {text_without_secrets(bot.start)}")
+                ports = await stack.enter_async_context(served_by(bot.start, log))
+                urls = [f"ws://127.0.0.1:{port}" for port in ports]
+        except AgentError as e:
+            # The log is gone when the error is read; its end is in the message.
+            hint = _BY_HAND if str(log) in e.hint or "No module named" in e.message else e.hint
+            raise AgentError(e.kind, e.message, hint=hint) from e
+        errors: dict[str, AgentError] = {}
+        for url in [each for one in urls for each in _with_paths(one, bot.paths)]:
+            on_step(f"trying {url}")
+            try:
+                endpoint = await identify(Endpoint(url, dialect, headers), clock)
+                # A dialect that was given is tried too, so that CI does not find it wrong.
+                async with endpoint.open(clock) as line:
+                    return replace(endpoint, dialect=endpoint.dialect or line.dialect)
+            except AgentError as e:
+                errors[url] = e
+    first = next(iter(errors.values()))
+    if len(errors) == 1:
+        raise first
+    tried = "\n".join(f"  {url}: {error.message}" for url, error in errors.items())
+    raise AgentError(
+        "init.no_agent",
+        f"no agent answered at any path that was tried:\n{tried}",
+        hint=first.hint or "give its whole URL: turngap init --agent ws://HOST:PORT/PATH",
+    )
+
+
+def _with_paths(url: str, paths: Sequence[str]) -> list[str]:
+    """Return the URL where it has a path, else the URL with each of these paths."""
+    parts = urlsplit(url)
+    if parts.path not in ("", "/") or parts.query:
+        return [url]
+    return [urlunsplit(parts._replace(path=path)) for path in paths]
+
+
+def _programs(folder: Path) -> Iterator[tuple[Path, Bot]]:
+    """Yield programs that import pipecat, in no hidden folder and no environment."""
     left = MAX_FILES
     for at, folders, files in os.walk(folder):
         here = Path(at)
-        depth = len(here.relative_to(folder).parts)
         inner = [name for name in sorted(folders) if name not in _ELSEWHERE and name[0] != "."]
-        folders[:] = inner if depth < MAX_DEPTH else []
+        folders[:] = inner if len(here.relative_to(folder).parts) < MAX_DEPTH else []
         for name in sorted(files):
-            if name.endswith(".py") and not name.startswith("test_"):
-                if left == 0:
-                    return
+            if name.endswith(".py") and not name.startswith("test_") and left > 0:
                 left -= 1
-                yield here / name
+                # A link to nowhere, a pipe, another encoding: no bot that can be read.
+                with suppress(InputError):
+                    text = read_text(here / name, "init")
+                    if _PIPECAT.search(text) and _PROGRAM.search(text):
+                        yield (here / name).relative_to(folder), _bot(text)
 
 
-def _bot(folder: Path, file: Path) -> Bot | None:
-    try:
-        text = read_text(file, "init")
-    except InputError:  # a link to nowhere, a pipe, in another encoding: no bot that can be told
-        return None
-    if not _PIPECAT.search(text):
-        return None
+def _bot(text: str) -> Bot:
     runner = ("/ws-client", "/ws") if "pipecat.runner.run" in text else ()
     paths = (*_ROUTE.findall(text), *_IN_URL.findall(text), *runner, *USUAL_PATHS)
-    return Bot(
-        file.relative_to(folder),
-        bool(_PROGRAM.search(text)),
-        tuple(dict.fromkeys(paths)),
-        "--port" in text or bool(runner),
-    )
+    return Bot(paths=tuple(dict.fromkeys(paths)), takes_port="--port" in text or bool(runner))
 
 
 def _serves(port: int) -> bool:
@@ -118,7 +176,7 @@ def _serves(port: int) -> bool:
 def _has_pipecat(folder: Path, python: str) -> bool:
     """Ask that Python, without importing pipecat, which takes seconds."""
     ask = "import importlib.util as u, sys; sys.exit(u.find_spec('pipecat') is None)"
-    try:
+    with suppress(OSError, subprocess.TimeoutExpired):
         # Isolated: whatever lies in the folder is not imported.
         asked = subprocess.run(
             [python, "-I", "-c", ask],
@@ -127,6 +185,5 @@ def _has_pipecat(folder: Path, python: str) -> bool:
             timeout=PYTHON_TIMEOUT_S,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return asked.returncode == 0
+        return asked.returncode == 0
+    return False
